@@ -1,0 +1,48 @@
+# `make` prints the targets. VENV is the environment everything runs in; it is made where it is missing.
+VENV ?= .venv
+PY := $(VENV)/bin/python
+STAMP := $(VENV)/.installed
+
+.PHONY: help run test lint fmt type cases bench protos docs check
+
+help: ## what there is
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+
+$(STAMP): pyproject.toml constraints.txt
+	python3 -m venv $(VENV)
+	$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $(STAMP)
+
+run: $(STAMP) ## install, and serve the example policies on loopback
+	$(VENV)/bin/pdp serve
+
+test: $(STAMP) ## everything that CI runs but the linters
+	$(PY) -m pytest -q -n 2
+
+cases: $(STAMP) ## the case files alone, through the command line
+	$(VENV)/bin/pdp test tests/cases
+
+lint: $(STAMP) ## ruff, the import contract, the deploy files
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/lint-imports
+	$(VENV)/bin/yamllint -s deploy rules .ci tests/cases
+
+fmt: $(STAMP) ## format
+	$(VENV)/bin/ruff format .
+	$(VENV)/bin/ruff check --fix .
+
+type: $(STAMP) ## mypy strict
+	$(VENV)/bin/mypy
+
+bench: $(STAMP) ## how fast, as ratios to a plain baseline of the same run
+	$(PY) bench/decide.py
+
+protos: $(STAMP) ## generate pdp/wire from protos/
+	$(PY) -m grpc_tools.protoc -Ipdp/wire=protos/pdp/v1 --python_out=. --pyi_out=. --grpc_python_out=. \
+	  pdp/wire/decision.proto
+
+docs: $(STAMP) ## generate the reference pages
+	$(PY) docs/generate.py
+
+check: lint type test ## what CI runs

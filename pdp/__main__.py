@@ -1,0 +1,5 @@
+"""`python -m pdp`."""
+
+from pdp.app import main
+
+main()

@@ -1,0 +1,270 @@
+"""The composition root: the only module that names concrete classes, and the order of start and stop."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import signal
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+import structlog
+import uvloop
+from aiohttp import web
+
+from pdp.audit.log import FileAudit, NoAudit
+from pdp.cli.context import Composition
+from pdp.bundle import Authority, Bundle, source_text
+from pdp.config import Settings, load_settings, split_address
+from pdp.engines.cel.engine import CelEngine, CelForbid
+from pdp.engines.cel.rules import RuleSet, load_rules
+from pdp.engines.engine import Engine
+from pdp.engines.grants.engine import GrantsEngine
+from pdp.errors import ConfigError
+from pdp.facts import Facts
+from pdp.identity import Callers
+from pdp.service import AuditLog, Pdp
+from pdp.store.world import load_world
+from pdp.surfaces.admission import BYTES_PER_LIMIT, Admission
+from pdp.surfaces.diagnostics import diagnostics_routes
+from pdp.surfaces.grpc import DecisionService, GrpcServer
+from pdp.surfaces.http import Endpoints, make_app, native_routes
+from pdp.surfaces.trino import TrinoSurface
+from pdp.telemetry import Telemetry
+
+log = structlog.get_logger()
+
+EXAMPLE: Final = next(
+    path for path in (Path(__file__).parent / "example", Path(__file__).parent.parent / "rules") if path.is_dir()
+)
+"""The example configuration: what a service without a file serves."""
+
+
+def embedded_settings(overrides: tuple[str, ...] = ()) -> Settings:
+    """The example's settings, with the audit below the working folder."""
+    audit = f"audit.sinks=[{{file: {str(Path.cwd() / 'audit')!r}}}]"
+    return load_settings(EXAMPLE / "pdp.yaml", (audit, *overrides))
+
+
+def read_facts(settings: Settings) -> Facts:
+    """The facts that the store's URL names."""
+    url = settings.store.url
+    return load_world(settings.path(url.removeprefix("file:"))) if url else Facts.empty()
+
+
+def read_rules(settings: Settings) -> tuple[RuleSet, RuleSet]:
+    """The permitting and the forbidding rules; raises PolicyError on the first that cannot be used."""
+    extensions = frozenset(settings.policies.cel_extensions)
+    policies = settings.policies
+    return tuple(load_rules(settings.paths(files), extensions) for files in (policies.rules, policies.forbid))  # type: ignore[return-value]
+
+
+def build_bundle(settings: Settings, rules: RuleSet, forbid: RuleSet) -> Bundle:
+    """The bundle of some settings and rules; raises ConfigError on an engine that does not exist."""
+    provider = settings.identity.cel_provider
+    admins = frozenset(settings.store.bootstrap_admins)
+    engines: Mapping[str, Callable[[], Engine]] = {
+        "cel": lambda: CelEngine(rules, provider),
+        "grants": lambda: GrantsEngine(admins),
+    }
+    built: dict[str, Engine] = {}
+    for name, authority in settings.authorities.items():
+        for engine in authority.engines:
+            if engine not in engines:
+                raise ConfigError(f"`authorities.{name}.engines`: no engine `{engine}`, there are {', '.join(engines)}")
+            built[engine] = built.get(engine) or engines[engine]()
+    authorities = {
+        name: Authority(name, tuple(built[engine] for engine in authority.engines), authority.combine)
+        for name, authority in settings.authorities.items()
+    }
+    text, digest = source_text(_sources(settings, rules, forbid))
+    return Bundle(
+        _by_warehouse(settings, authorities),
+        _default(authorities),
+        (CelForbid(forbid, provider),) if forbid.rules else (),
+        settings.warehouses,
+        settings.trino,
+        text,
+        digest,
+        _warnings(rules, forbid),
+    )
+
+
+def _default(authorities: Mapping[str, Authority]) -> Authority:
+    if "default" not in authorities:
+        raise ConfigError("`authorities.default` is missing: something must decide what no other authority does")
+    return authorities["default"]
+
+
+def _by_warehouse(settings: Settings, authorities: Mapping[str, Authority]) -> dict[str, Authority]:
+    owners: dict[str, Authority] = {}
+    for name, authority in settings.authorities.items():
+        for warehouse in authority.warehouses:
+            if warehouse in owners:
+                raise ConfigError(f"warehouse `{warehouse}` has two authorities: {owners[warehouse].name} and {name}")
+            owners[warehouse] = authorities[name]
+    return owners
+
+
+def _sources(settings: Settings, rules: RuleSet, forbid: RuleSet) -> dict[str, object]:
+    return {
+        "rules": dict(rules.texts),
+        "forbid": dict(forbid.texts),
+        "celExtensions": settings.policies.cel_extensions,
+        "celProvider": settings.identity.cel_provider,
+        "authorities": {name: authority.model_dump() for name, authority in settings.authorities.items()},
+        "warehouses": {name: warehouse.model_dump() for name, warehouse in settings.warehouses.items()},
+        "trino": settings.trino.model_dump(),
+        "bootstrapAdmins": sorted(settings.store.bootstrap_admins),
+    }
+
+
+def _warnings(rules: RuleSet, forbid: RuleSet) -> tuple[str, ...]:
+    found = [*rules.warnings, *forbid.warnings]
+    if not rules.rules:
+        found.append("no rules are loaded: CEL permits nothing but VIEW_REFERENCE")
+    return tuple(found)
+
+
+def build_pdp(settings: Settings, facts: Facts, rules: tuple[RuleSet, RuleSet], audit: AuditLog | None = None) -> Pdp:
+    """A decision service in this process; without an audit it records nothing."""
+    return Pdp(build_bundle(settings, *rules), facts, audit or NoAudit(), Telemetry())
+
+
+class Service:
+    """A running service: start, serve until a signal, drain, stop."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        telemetry = Telemetry()
+        rules = read_rules(settings)
+        facts = read_facts(settings)
+        bundle = build_bundle(settings, *rules)
+        sinks = settings.audit.sinks
+        self.audit = FileAudit(settings.path(sinks[0].file), telemetry) if sinks else None
+        self.pdp = Pdp(bundle, facts, self.audit or NoAudit(), telemetry)
+        self.draining = False
+        self.addresses: dict[str, str] = {}
+        callers = Callers(settings.identity)
+        limits = settings.limits
+        self._admission = Admission(limits.max_in_flight, limits.trino_max_body_bytes * BYTES_PER_LIMIT, callers.count)
+        endpoints = Endpoints(self.pdp, callers, self._admission, limits.request_timeout_seconds)
+        trino = TrinoSurface(self.pdp, limits.trino_max_resources)
+        self._http = _runner(
+            make_app(
+                [
+                    *native_routes(endpoints, limits.max_checks, limits.max_body_bytes),
+                    *trino.routes(endpoints, limits.trino_max_body_bytes),
+                ]
+            ),
+            settings,
+        )
+        self._diagnostics = _runner(make_app(diagnostics_routes(telemetry, self.unready)), settings)
+        self._grpc = GrpcServer(DecisionService(self.pdp, callers, self._admission, limits), limits)
+        self._out_of_files_until = 0.0
+
+    def unready(self) -> list[str]:
+        """What keeps the service from being ready."""
+        reasons = []
+        if self.draining:
+            reasons.append("stopping")
+        if self.audit and self.audit.failing:
+            reasons.append("the audit cannot be written")
+        if self._lacks_files():
+            reasons.append("out of file descriptors")
+        return reasons
+
+    async def start(self) -> None:
+        """Listen on every address; raises ConfigError where one cannot be had."""
+        server = self.settings.server
+        for warning in self.pdp.bundle.warnings:
+            log.warning("policies", warning=warning)
+        self.addresses["http"] = await _listen(self._http, server.http, "server.http")
+        self.addresses["grpc"] = f"{split_address(server.grpc)[0]}:{await self._grpc.start(server.grpc)}"
+        self.addresses["diagnostics"] = await _listen(self._diagnostics, server.diagnostics, "server.diagnostics")
+        await self._grpc.set_ready(True)
+
+    async def stop(self) -> bool:
+        """Readiness red, wait for what is in flight, close, flush the audit; False where records are left."""
+        self.draining = True
+        await self._grpc.set_ready(False)
+        seconds = self.settings.server.drain_seconds
+        deadline = time.monotonic() + seconds
+        grpc_stop = asyncio.create_task(self._grpc.stop(seconds))
+        while not self._admission.idle and time.monotonic() < deadline:
+            await asyncio.sleep(0.02)
+        await self._http.cleanup()
+        await grpc_stop
+        await self._diagnostics.cleanup()
+        return self.audit is None or await asyncio.to_thread(self.audit.close, max(1.0, seconds))
+
+    def _lacks_files(self) -> bool:
+        """Whether new connections could not be accepted; remembered for a while, so that a probe gets to see it."""
+        try:
+            os.close(os.dup(2))
+        except OSError as error:
+            if error.errno not in (errno.EMFILE, errno.ENFILE):
+                raise
+            self._out_of_files_until = time.monotonic() + 10
+        return time.monotonic() < self._out_of_files_until
+
+    async def watch_files(self) -> None:
+        """Notice exhausted file descriptors also while no probe can connect."""
+        while True:
+            self._lacks_files()
+            await asyncio.sleep(0.25)
+
+
+def _runner(app: web.Application, settings: Settings) -> web.AppRunner:
+    return web.AppRunner(
+        app,
+        auto_decompress=False,
+        keepalive_timeout=settings.limits.idle_timeout_seconds,
+        timeout_ceil_threshold=3600,
+        shutdown_timeout=settings.server.drain_seconds,
+        access_log=None,
+    )
+
+
+async def _listen(runner: web.AppRunner, address: str, key: str) -> str:
+    host, port = split_address(address)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, host, port, reuse_port=False, backlog=1024).start()
+    except OSError as error:
+        raise ConfigError(f"cannot listen on `{address}` ({key}): {os.strerror(error.errno or 0).lower()}") from None
+    bound: int = runner.addresses[0][1]
+    return f"{host}:{bound}"
+
+
+async def _serve(settings: Settings, announce: Callable[[Service], None]) -> int:
+    service = Service(settings)
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    await service.start()
+    announce(service)
+    watch = asyncio.create_task(service.watch_files())
+    await stopping.wait()
+    watch.cancel()
+    log.info("stopping", drain_seconds=settings.server.drain_seconds)
+    flushed = await service.stop()
+    log.info("stopped", audit="flushed" if flushed else "records lost")
+    return 0 if flushed else 1
+
+
+def serve(settings: Settings, announce: Callable[[Service], None]) -> int:
+    """Serve until SIGTERM or SIGINT; the exit code. `announce` is called once everything listens."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_serve(settings, announce))
+
+
+def main() -> None:
+    """The `pdp` command."""
+    from pdp.cli.main import cli  # noqa: PLC0415  the command line is a surface; services do without it
+
+    cli(obj=Composition(embedded_settings, read_rules, read_facts, build_pdp, serve))

@@ -1,0 +1,247 @@
+"""Policy tests: cases as data, run on a service in this process; the same files run over every surface.
+
+Owns the file forms (YAML with shared keys above `cases:`, JSON, JSONL) and the comparison. Paths in a case are
+relative to its file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import yaml
+
+from pdp.audit.record import Decided, make_record, rows
+from pdp.codec import ResourceBody, decision_body, decode_batch, make_resource
+from pdp.config import Settings, make_settings
+from pdp.engines.cel.rules import RuleSet, inline_rules, load_rules
+from pdp.errors import InvalidArgument, PdpError
+from pdp.facts import Facts
+from pdp.identity import Callers
+from pdp.model import Batch
+from pdp.references import format_resource
+from pdp.service import Pdp
+from pdp.store.world import load_world, parse_world
+
+SUFFIXES = (".yaml", ".yml", ".json", ".jsonl")
+_KEYS = frozenset(
+    {"note", "engines", "rules", "forbid", "world", "config", "checks", "consistency", "want", "wantAudit", "wantError"}
+)
+
+Build = Callable[..., Pdp]
+"""(settings, facts, (rules, forbid), audit) to a service."""
+
+
+class Case(msgspec.Struct, frozen=True):
+    """One policy test. `data` is as written, with the shared keys of its file; `folder` is where its paths start."""
+
+    note: str
+    folder: Path
+    data: Mapping[str, Any]
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What came of a case: the decisions, or the code of the error that ended it."""
+
+    note: str
+    passed: bool
+    got: Any
+    error: str | None = None
+
+
+class Recorder:
+    """An audit that keeps its records in memory, for `wantAudit`."""
+
+    def __init__(self) -> None:
+        self.records: list[dict[str, Any]] = []
+
+    def admit(self) -> None:
+        """Always open."""
+
+    def append(self, decided: Decided) -> None:
+        """Keep the record."""
+        self.records.append(make_record(decided, "case", len(self.records)))
+
+
+def find_cases(paths: Sequence[Path]) -> Iterator[Case]:
+    """The cases of files and folders, in order; InvalidArgument names a file that cannot be read."""
+    for path in paths:
+        if path.is_dir():
+            files = sorted(file for file in path.rglob("*") if file.suffix in SUFFIXES)
+        else:
+            files = [path]
+        for file in files:
+            yield from _read(file)
+
+
+def run_case(case: Case, build: Build, runner: asyncio.Runner) -> Outcome:
+    """Run one case in this process and compare."""
+    recorder = Recorder()
+    try:
+        pdp, settings = prepare(case, build, recorder)
+        answer = runner.run(pdp.check(batch_of(case, settings)))
+    except PdpError as error:
+        return compare_error(case, error)
+    decisions = [msgspec.to_builtins(decision_body(answer.decision(at))) for at in range(len(answer.allowed))]
+    return compare(case, decisions, recorder.records)
+
+
+def prepare(case: Case, build: Build, recorder: Recorder) -> tuple[Pdp, Settings]:
+    """The service that a case describes; raises what its files deserve."""
+    unknown = sorted(set(case.data) - _KEYS)
+    if unknown:
+        raise InvalidArgument(f"unknown key `{unknown[0]}` in the case")
+    data = case.data
+    config = dict(data.get("config", {}))
+    if "engines" in data:
+        config.setdefault("authorities", {"default": {"engines": data["engines"]}})
+    settings = make_settings(config, case.folder)
+    extensions = tuple(settings.policies.cel_extensions)
+    rules = tuple(_rules(case, data.get(key, {}), extensions) for key in ("rules", "forbid"))
+    return build(settings, _facts(case, data.get("world")), rules, recorder), settings
+
+
+def request_body(case: Case) -> bytes:
+    """The POST /v1/check body of a case."""
+    request = {"checks": case.data["checks"], "consistency": case.data.get("consistency", "minimize_latency")}
+    return msgspec.json.encode(request)
+
+
+def batch_of(case: Case, settings: Settings) -> Batch:
+    """The batch of a case, from the caller that its configuration makes of a loopback peer."""
+    if "checks" not in case.data:
+        raise InvalidArgument("the case has no `checks`")
+    caller = Callers(settings.identity).of_peer("127.0.0.1")
+    return decode_batch(request_body(case), caller, settings.limits.max_checks, "case")
+
+
+def compare_error(case: Case, error: PdpError) -> Outcome:
+    """The outcome of a case that ended in an error."""
+    wanted = case.data.get("wantError")
+    if isinstance(wanted, str):
+        wanted = {"code": wanted}
+    got = {"code": error.code, "rule": getattr(error, "rule", None)}
+    passed = wanted is not None and all(got.get(key) == value for key, value in wanted.items())
+    return Outcome(case.note, passed, {"error": {key: value for key, value in got.items() if value}}, str(error))
+
+
+def compare(case: Case, decisions: Sequence[Mapping[str, Any]], records: Sequence[Mapping[str, Any]]) -> Outcome:
+    """The outcome of decisions, and of audit records where there are some, against what the case wants."""
+    data = case.data
+    if "wantError" in data:
+        return Outcome(case.note, False, decisions, f"wanted the error {data['wantError']}, nothing raised")
+    want = data.get("want", [])
+    problems = []
+    if "want" not in data and "wantAudit" not in data:
+        problems.append("the case wants nothing")
+    elif "want" in data and len(want) != len(decisions):
+        problems.append(f"{len(decisions)} decisions, wanted {len(want)}")
+    problems += [
+        f"check {at}: {problem}"
+        for at, (wanted, got) in enumerate(zip(want, decisions, strict=False))
+        for problem in _differences(wanted if isinstance(wanted, dict) else {"allowed": wanted}, got)
+    ]
+    if "wantAudit" in data and records:
+        problems += _audit_differences(data["wantAudit"], [row for record in records for row in rows(record)])
+    return Outcome(case.note, not problems, decisions, "; ".join(problems) or None)
+
+
+def _differences(wanted: Mapping[str, Any], got: Mapping[str, Any]) -> Iterator[str]:
+    for key, value in wanted.items():
+        found = got.get(key)
+        if key == "by" and isinstance(value, str):
+            value = [value]
+        if key == "error":
+            found = {name: (found or {}).get(name) for name in value}
+        if (list(value) if isinstance(value, list | tuple) else value) != (
+            list(found) if isinstance(found, list | tuple) else found
+        ):
+            yield f"`{key}` is {json.dumps(found)}, wanted {json.dumps(value)}"
+
+
+def _audit_differences(wanted: Sequence[Mapping[str, Any]], got: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    if len(wanted) != len(got):
+        yield f"{len(got)} audit rows, wanted {len(wanted)}: {json.dumps([_brief(row) for row in got])}"
+    for at, (row, found) in enumerate(zip(wanted, got, strict=False)):
+        for key, value in row.items():
+            same = _same_resource(value, found.get(key)) if key == "resource" else value == found.get(key)
+            if not same:
+                yield f"audit row {at}: `{key}` is {json.dumps(found.get(key))}, wanted {json.dumps(value)}"
+
+
+def _brief(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: row.get(key) for key in ("resource", "as", "delegated", "action", "allowed", "by")}
+
+
+def _same_resource(wanted: Any, got: Any) -> bool:
+    """Equal as objects; a wanted resource that names no ref takes any."""
+    if got is None:
+        return False
+    reference = got["reference"] if isinstance(got, dict) else got
+    resource = make_resource(msgspec.convert(wanted, str | ResourceBody))
+    found = make_resource(reference)
+    if resource.ref is None:
+        found = msgspec.structs.replace(found, ref=None)
+    return format_resource(resource) == format_resource(found)
+
+
+def _rules(case: Case, given: Any, extensions: tuple[str, ...]) -> RuleSet:
+    if isinstance(given, Mapping):
+        return inline_rules(given, frozenset(extensions))
+    files = [given] if isinstance(given, str) else given
+    return _rule_files(tuple(case.folder / file for file in files), extensions)
+
+
+@lru_cache(maxsize=256)
+def _rule_files(files: tuple[Path, ...], extensions: tuple[str, ...]) -> RuleSet:
+    return load_rules(files, frozenset(extensions))
+
+
+def _facts(case: Case, given: Any) -> Facts:
+    if given is None:
+        return Facts.empty()
+    return _world_file(case.folder / given) if isinstance(given, str) else parse_world(given)
+
+
+@lru_cache(maxsize=64)
+def _world_file(file: Path) -> Facts:
+    return load_world(file)
+
+
+def _read(file: Path) -> Iterator[Case]:
+    try:
+        text = file.read_text(encoding="utf-8")
+        if file.suffix == ".jsonl":
+            for number, line in enumerate(text.splitlines(), 1):
+                if line.strip():
+                    yield _case(file, json.loads(line), {}, f"line {number}")
+            return
+        data = json.loads(text) if file.suffix == ".json" else yaml.safe_load(text)
+    except OSError as error:
+        raise InvalidArgument(f"cannot read `{file}`: {error.strerror}") from None
+    except (ValueError, yaml.YAMLError) as error:
+        raise InvalidArgument(f"`{file}` does not parse: {' '.join(str(error).split())}") from None
+    shared = {key: value for key, value in data.items() if key != "cases"} if isinstance(data, dict) else {}
+    for number, case in enumerate(_list_of_cases(file, data), 1):
+        yield _case(file, case, shared if case is not data else {}, f"case {number}")
+
+
+def _list_of_cases(file: Path, data: Any) -> Sequence[Any]:
+    if isinstance(data, list):
+        return data
+    if isinstance(data, dict):
+        return data.get("cases", [data])
+    raise InvalidArgument(f"`{file}` holds no cases")
+
+
+def _case(file: Path, data: Any, shared: Mapping[str, Any], fallback: str) -> Case:
+    if not isinstance(data, dict):
+        raise InvalidArgument(f"`{file}`, {fallback}: a case is an object")
+    merged = {**shared, **data}
+    return Case(str(merged.get("note", f"{file.name} {fallback}")), file.parent, merged)
+

@@ -1,0 +1,1 @@
+"""The command line: reads files and arguments, asks the service, prints. Holds no policy."""

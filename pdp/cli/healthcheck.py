@@ -1,0 +1,34 @@
+"""`pdp healthcheck`."""
+
+from __future__ import annotations
+
+import http.client
+from pathlib import Path
+
+import click
+
+from pdp.cli.context import Composition, one_line_errors
+from pdp.config import split_address
+
+
+@click.command()
+@click.option("-c", "--config", type=click.Path(path_type=Path), help="pdp.yaml of the service to ask.")
+@click.option("--address", metavar="HOST:PORT", help="Its diagnostics address, in place of the configured one.")
+@click.option("--timeout", default=2.0, show_default=True, help="Seconds to wait.")
+@click.pass_obj
+@one_line_errors
+def healthcheck(composition: Composition, config: Path | None, address: str | None, timeout: float) -> None:
+    """Ask a running service whether it is ready; exits with 1 when it is not. For container probes."""
+    try:
+        host, port = split_address(address or composition.settings(config).server.diagnostics)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    try:
+        connection = http.client.HTTPConnection("127.0.0.1" if host == "0.0.0.0" else host, port, timeout=timeout)  # noqa: S104
+        connection.request("GET", "/health/ready")
+        response = connection.getresponse()
+        click.echo(response.read().decode())
+        raise SystemExit(0 if response.status == 200 else 1)
+    except OSError as error:
+        click.echo(f"pdp: no answer from {host}:{port}: {error.strerror or error}", err=True)
+        raise SystemExit(1) from None

@@ -1,0 +1,43 @@
+"""The `pdp` command and its subcommands."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+import click
+import structlog
+
+from pdp import __version__
+from pdp.cli.check import check
+from pdp.cli.explain import explain
+from pdp.cli.healthcheck import healthcheck
+from pdp.cli.lint import lint
+from pdp.cli.serve import serve
+from pdp.cli.test import test
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, "-V", "--version", message="pdp %(version)s")
+def cli() -> None:
+    """Decides who may do what in a lakehouse.
+
+    Catalogs and query engines ask a running service (`pdp serve`); the other commands work on policy files without
+    one. Start with `pdp serve` and the curl it prints, or with `pdp check --rules FILE < checks.jsonl`.
+
+    Exit codes: 0 fine, 1 a check or test failed, 2 usage or bad input.
+    """
+    logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(levelname)s %(name)s %(message)s")
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            structlog.processors.JSONRenderer(),
+        ],
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
+
+
+for command in (serve, check, test, lint, explain, healthcheck):
+    cli.add_command(command)

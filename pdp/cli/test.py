@@ -1,0 +1,58 @@
+"""`pdp test`."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+from xml.etree import ElementTree as Xml
+
+import click
+import msgspec
+
+from pdp.cases import Outcome, find_cases, run_case
+from pdp.cli.context import Composition, one_line_errors
+
+
+@click.command()
+@click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--format", "form", type=click.Choice(["text", "json", "junit"]), default="text", show_default=True)
+@click.pass_obj
+@one_line_errors
+def test(composition: Composition, paths: tuple[Path, ...], form: str) -> None:
+    """Run policy tests: YAML, JSON or JSONL files, or folders of them.
+
+    A test names its rules and world, the checks to make and what it wants of each; see docs/policy-tests.md.
+    """
+    with asyncio.Runner() as runner:
+        outcomes = [run_case(case, composition.build_pdp, runner) for case in find_cases(paths)]
+    if not outcomes:
+        raise click.UsageError("no tests found")
+    _FORMATS[form](outcomes)
+    raise SystemExit(0 if all(outcome.passed for outcome in outcomes) else 1)
+
+
+def _text(outcomes: Sequence[Outcome]) -> None:
+    failed = [outcome for outcome in outcomes if not outcome.passed]
+    for outcome in failed:
+        click.echo(f"FAILED {outcome.note}: {outcome.error}")
+    click.echo(f"{len(outcomes) - len(failed)} passed, {len(failed)} failed")
+
+
+def _json(outcomes: Sequence[Outcome]) -> None:
+    sys.stdout.buffer.write(msgspec.json.encode(outcomes) + b"\n")
+
+
+def _junit(outcomes: Sequence[Outcome]) -> None:
+    failures = sum(not outcome.passed for outcome in outcomes)
+    suite = Xml.Element("testsuite", name="pdp", tests=str(len(outcomes)), failures=str(failures))
+    for outcome in outcomes:
+        element = Xml.SubElement(suite, "testcase", name=outcome.note, classname="pdp")
+        if not outcome.passed:
+            Xml.SubElement(element, "failure", message=outcome.error or "").text = str(outcome.got)
+    click.echo(Xml.tostring(suite, encoding="unicode"))
+
+
+_FORMATS: Final[dict[str, Callable[[Sequence[Outcome]], None]]] = {"text": _text, "json": _json, "junit": _junit}

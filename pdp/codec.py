@@ -1,0 +1,325 @@
+"""The native JSON form of checks and decisions, as HTTP, the command line and case files write it.
+
+Only maps: a check that does not parse becomes a rejection at its own position and never touches its neighbours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from pdp.errors import InvalidArgument, InvalidReference, TooManyChecks
+from pdp.identity import evidence_of, refusal
+from pdp.model import (
+    CONTENT_TYPES,
+    ENGINE_TYPES,
+    NAMED_TYPES,
+    NO_ARGUMENTS,
+    RESOURCE_TYPES,
+    Answer,
+    Arguments,
+    AtLeast,
+    Batch,
+    Caller,
+    Check,
+    Decision,
+    Env,
+    Principal,
+    Rejected,
+    Resource,
+)
+from pdp.references import check_part, parse_principal, parse_resource
+from pdp.strict_json import decode
+
+
+class _Body(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel", omit_defaults=True):
+    pass
+
+
+class PrincipalBody(_Body):
+    """A principal with what its token carried."""
+
+    id: str
+    roles: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+    attributes: dict[str, Any] = {}
+
+
+class ResourceBody(_Body):
+    """A resource in parts, or a reference with what a reference cannot say."""
+
+    type: str = ""
+    warehouse: str = ""
+    path: tuple[str, ...] = ()
+    name: str = ""
+    ref: str | None = None
+    ref_type: str = ""
+    content_type: str = ""
+    properties: dict[str, Any] | None = None
+    id: str = ""
+    reference: str = ""
+
+
+class ApiBody(_Body):
+    """The API that the principal used."""
+
+    name: str = ""
+    version: int = 0
+
+
+class ContextBody(_Body):
+    """The circumstances of a check."""
+
+    api: ApiBody = ApiBody()
+    actions: tuple[str, ...] = ()
+    arguments: dict[str, Any] = {}
+    query_id: str = ""
+
+
+class CheckBody(_Body):
+    """One check as written."""
+
+    principal: str | PrincipalBody
+    action: str
+    resource: str | ResourceBody
+    delegated: bool = False
+    acting_role: str | UnsetType = UNSET
+    context: ContextBody = ContextBody()
+
+
+class CheckRequest(_Body):
+    """The body of POST /v1/check."""
+
+    checks: list[msgspec.Raw]
+    consistency: str | AtLeast = "minimize_latency"
+    explain: bool = False
+
+
+class ErrorBody(msgspec.Struct, frozen=True):
+    """An error as every surface shows it."""
+
+    code: str
+    message: str
+
+
+class DecisionBody(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A decision as written; what is empty by nature is always there."""
+
+    allowed: bool
+    by: tuple[str, ...]
+    errors: tuple[str, ...] | msgspec.UnsetType = UNSET
+    cached: bool | msgspec.UnsetType = UNSET
+    trace: Any = UNSET
+    error: ErrorBody | msgspec.UnsetType = UNSET
+
+
+_REQUEST = msgspec.json.Decoder(CheckRequest)
+_CHECK = msgspec.json.Decoder(CheckBody)
+
+
+class Draft:
+    """A batch in the making: checks that share everything but the resource become one."""
+
+    def __init__(self, caller: Caller) -> None:
+        self._caller = caller
+        self._checks: dict[tuple[Any, ...], Check] = {}
+        self._rejected: dict[int, Rejected] = {}
+        self._size = 0
+
+    def put(self, body: CheckBody) -> None:
+        """Add a check at the next position."""
+        try:
+            self.add(_check(body))
+        except InvalidArgument as error:
+            self.reject(Rejected(error.code, str(error)))
+
+    def add(self, check: Check) -> None:
+        """Add a check of one resource at the next position; its caller's evidence is weighed here."""
+        rejected = refusal(self._caller, evidence_of(check))
+        if rejected:
+            self.reject(rejected)
+            return
+        resource = check.resources[0]
+        key = (
+            check.principal, check.action, check.delegated, check.acting_role, check.env, check.query_id,
+            resource.type, resource.warehouse, resource.ref,
+        )  # fmt: skip
+        group = self._checks.get(key)
+        if group is None:
+            group = self._checks[key] = msgspec.structs.replace(check, resources=[], at=[])
+        group.resources.append(resource)  # type: ignore[attr-defined]
+        group.at.append(self._size)  # type: ignore[attr-defined]
+        self._size += 1
+
+    def spread(self, check: Check, resources: Iterable[Resource | Rejected]) -> None:
+        """Add one question about many resources, each at the next position."""
+        refused = refusal(self._caller, evidence_of(check))
+        buckets: dict[tuple[str, str, str | None], tuple[list[Resource], list[int]]] = {}
+        for resource in resources:
+            rejected = refused or (resource if isinstance(resource, Rejected) else None)
+            if rejected:
+                self._rejected[self._size] = rejected
+            elif isinstance(resource, Resource):
+                key = (resource.type, resource.warehouse, resource.ref)
+                bucket = buckets.get(key)
+                if bucket is None:
+                    bucket = buckets[key] = ([], [])
+                bucket[0].append(resource)
+                bucket[1].append(self._size)
+            self._size += 1
+        for key, (some, at) in buckets.items():
+            self._checks["spread", len(self._checks), *key] = msgspec.structs.replace(check, resources=some, at=at)
+
+    def reject(self, rejected: Rejected) -> None:
+        """Give the next position to a check that cannot be asked."""
+        self._rejected[self._size] = rejected
+        self._size += 1
+
+    def batch(self, surface: str, consistency: str | AtLeast = "minimize_latency", explain: bool = False) -> Batch:
+        """The finished batch."""
+        checks = tuple(self._checks.values())
+        return Batch(surface, self._caller, self._size, checks, self._rejected, consistency, explain)
+
+
+def decode_batch(body: bytes, caller: Caller, max_checks: int, surface: str = "http") -> Batch:
+    """The batch of a POST /v1/check body; raises InvalidArgument or TooManyChecks for the request as a whole."""
+    request = decode(body, _REQUEST)
+    bound_checks(len(request.checks), max_checks)
+    return draft(request.checks, caller).batch(surface, request.consistency, request.explain)
+
+
+def bound_checks(count: int, max_checks: int) -> None:
+    """Raise TooManyChecks above the limit."""
+    if count > max_checks:
+        raise TooManyChecks(f"{count} checks in one request, the limit is {max_checks}")
+
+
+def draft(checks: Iterable[msgspec.Raw | bytes], caller: Caller) -> Draft:
+    """Checks as JSON texts; one that does not parse rejects its own position."""
+    made = Draft(caller)
+    for text in checks:
+        try:
+            made.put(_CHECK.decode(text))
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+            made.reject(Rejected("invalid_argument", f"{str(error)[:1].lower()}{str(error)[1:]}"))
+    return made
+
+
+def decision_body(decision: Decision) -> DecisionBody:
+    """A decision as JSON shows it."""
+    error = ErrorBody(decision.error.code, decision.error.message) if decision.error else UNSET
+    if decision.error:
+        return DecisionBody(False, decision.by, error=error)
+    trace = UNSET if decision.trace is None else decision.trace
+    return DecisionBody(decision.allowed, decision.by, decision.errors, decision.cached, trace)
+
+
+def encode_answer(answer: Answer) -> bytes:
+    """The answer of POST /v1/check."""
+    decisions = [decision_body(answer.decision(at)) for at in range(len(answer.allowed))]
+    return msgspec.json.encode({"decisions": decisions, "revision": answer.revision, "decisionId": answer.id})
+
+
+def make_resource(body: str | ResourceBody) -> Resource:
+    """A resource from either of its forms; raises InvalidReference."""
+    if isinstance(body, str):
+        return parse_resource(body)
+    if body.reference:
+        return _referenced(body)
+    _check_shape(body)
+    return Resource(
+        body.type, body.warehouse, tuple(map(check_part, body.path)), check_part(body.ref) if body.ref else None,
+        body.name, body.content_type, body.ref_type, body.id, body.properties,
+    )  # fmt: skip
+
+
+def _referenced(body: ResourceBody) -> Resource:
+    if body.type or body.warehouse or body.path or body.ref or body.name:
+        raise InvalidReference("a resource is its `reference` or its parts, not both")
+    return msgspec.structs.replace(
+        parse_resource(body.reference),
+        content_type=body.content_type,
+        ref_type=body.ref_type,
+        id=body.id,
+        properties=body.properties,
+    )
+
+
+def make_principal(body: str | PrincipalBody) -> Principal:
+    """A principal from either of its forms; raises InvalidReference."""
+    if isinstance(body, str):
+        return parse_principal(body)
+    attributes = msgspec.json.encode(body.attributes, order="sorted").decode() if body.attributes else "{}"
+    bare = parse_principal(body.id)
+    return Principal(bare.type, bare.name, body.roles, body.groups, attributes)
+
+
+def _check(body: CheckBody) -> Check:
+    resource = make_resource(body.resource)
+    arguments = make_arguments(body.context.arguments)
+    if arguments is not NO_ARGUMENTS:
+        resource = msgspec.structs.replace(resource, arguments=arguments)
+    api = body.context.api
+    return Check(
+        make_principal(body.principal),
+        body.action,
+        (resource,),
+        (0,),
+        body.delegated,
+        make_acting_role(body.acting_role),
+        Env(api.name, api.version, body.context.actions),
+        body.context.query_id,
+    )
+
+
+def make_acting_role(role: str | UnsetType) -> str | None:
+    """The id of an assumed role; an empty one is invalid, not absent."""
+    if role is UNSET:
+        return None
+    principal = parse_principal(role)
+    if principal.type != "role":
+        raise InvalidReference(f"actingRole `{role}` is not `role:<id>`")
+    return principal.name
+
+
+def make_arguments(given: Mapping[str, Any]) -> Arguments:
+    """The arguments of a check; `name` and `destination` are read, the rest is kept as given."""
+    if not given:
+        return NO_ARGUMENTS
+    name, destination = given.get("name"), given.get("destination")
+    if name is not None and not isinstance(name, str):
+        raise InvalidArgument("`context.arguments.name` is not a string")
+    return Arguments(check_part(name) if name else None, _destination(destination), given)
+
+
+def _destination(given: Any) -> Resource | None:
+    if given is None:
+        return None
+    try:
+        return make_resource(msgspec.convert(given, str | ResourceBody))
+    except msgspec.ValidationError as error:
+        raise InvalidArgument(f"`context.arguments.destination`: {error}") from None
+
+
+def _check_shape(body: ResourceBody) -> None:
+    """A resource in parts has the parts of its type and no others that would be ignored."""
+    kind = body.type
+    if kind not in RESOURCE_TYPES:
+        raise InvalidReference(f"unknown resource type `{kind}`")
+    if kind in NAMED_TYPES:
+        parse_resource(f"{kind}:{body.name}") if kind in ("user", "role") else check_part(body.name)
+    elif kind != "server" and not body.warehouse:
+        raise InvalidReference(f"a {kind} needs its `warehouse`")
+    if body.warehouse:
+        check_part(body.warehouse)
+    if kind in CONTENT_TYPES and not body.path:
+        raise InvalidReference(f"a {kind} needs a `path`")
+    if kind == "repository_config":
+        if len(body.path) != 1:
+            raise InvalidReference("a repository_config has one part in its `path`: the configuration's type")
+    elif body.path and kind not in CONTENT_TYPES | ENGINE_TYPES:
+        raise InvalidReference(f"a {kind} has no `path`")
+

@@ -1,0 +1,327 @@
+"""Settings: `pdp.yaml`, the environment and `--set`, checked once, then frozen.
+
+Owns every key, its default and its text (docs/configuration.md is generated from here). An unknown key is an error:
+a misspelt key must not open anything.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+from collections.abc import Mapping, Sequence
+from glob import glob
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
+
+from pdp.errors import ConfigError
+
+ENV_PREFIX = "PDP__"
+EVIDENCE = ("principals", "roles", "groups", "attributes", "delegated", "properties", "callers")
+Evidence = Literal["principals", "roles", "groups", "attributes", "delegated", "properties", "callers"]
+
+
+class Section(BaseModel):
+    """A group of keys."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """`host:port` -> its parts; ValueError says what is missing."""
+    host, colon, port = address.rpartition(":")
+    if not colon or not host or not port.isdigit() or int(port) > 65535:
+        raise ValueError(f"`{address}` is not `host:port`")
+    return host.strip("[]"), int(port)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host to listen on, or a peer, is this machine alone."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _address(address: str) -> str:
+    split_address(address)
+    return address
+
+
+def _loopback_address(address: str) -> str:
+    host, _ = split_address(address)
+    if not is_loopback(host):
+        raise ValueError(
+            f"`{address}` is not a loopback address: callers are known by loopback alone, so nothing else may reach them"
+        )
+    return address
+
+
+class Server(Section):
+    """Where the service listens and how it stops."""
+
+    http: Annotated[str, AfterValidator(_loopback_address)] = Field(
+        "127.0.0.1:8181", description="HTTP address for checks and Trino; port 0 takes a free one"
+    )
+    grpc: Annotated[str, AfterValidator(_loopback_address)] = Field("127.0.0.1:8081", description="gRPC address")
+    diagnostics: Annotated[str, AfterValidator(_address)] = Field(
+        "127.0.0.1:8282", description="health and metrics; no decisions are served here, so it may leave loopback"
+    )
+    drain_seconds: float = Field(5, ge=0, le=600, description="how long a stop waits for requests in flight")
+
+
+class Limits(Section):
+    """Bounds that keep one request, or many, from exhausting the service."""
+
+    max_checks: int = Field(10_000, ge=1, description="checks in one request")
+    max_body_bytes: int = Field(8_388_608, ge=1024, description="bytes of one request body")
+    max_in_flight: int = Field(1024, ge=1, description="requests served at once; above it 429")
+    request_timeout_seconds: float = Field(10, gt=0, description="from the first byte of a request to its answer")
+    idle_timeout_seconds: float = Field(
+        65, gt=0, description="a connection that sends no whole request head for so long is closed"
+    )
+    trino_max_resources: int = Field(100_000, ge=1, description="resources in one Trino batch")
+    trino_max_body_bytes: int = Field(67_108_864, ge=1024, description="bytes of one Trino request body")
+
+
+class Authority(Section):
+    """Which engines decide, and how their verdicts combine; a forbid always wins and silence denies."""
+
+    engines: tuple[str, ...] = Field(min_length=1, description="engines in order; the first that permits is named")
+    combine: Literal["any", "all"] = Field("any", description="`any` engine that applies, or `all` of them")
+    warehouses: tuple[str, ...] = Field((), description="the warehouses it decides; `default` has the rest")
+
+
+class Warehouse(Section):
+    """What is known of a warehouse beyond its name."""
+
+    project: str | None = Field(None, description="the project it belongs to")
+    default_ref: str | None = Field(None, description="the ref of resources that name none")
+    kind: Literal["iceberg", "nessie", "hive"] = Field("iceberg", description="the catalog behind it")
+
+
+class Policies(Section):
+    """Where policies are read from; relative paths start at the folder of pdp.yaml."""
+
+    rules: tuple[str, ...] = Field(
+        ("rules/*.properties",), description="CEL rule files (globs): .properties or .yaml"
+    )
+    forbid: tuple[str, ...] = Field((), description="rule files whose rules deny when true, in every authority")
+    cel_extensions: tuple[Literal["strings"], ...] = Field((), description="CEL extensions that rules may use")
+
+
+class Store(Section):
+    """Where grants, memberships and registered objects come from."""
+
+    url: str | None = Field(
+        None, pattern=r"^file:.+", description="`file:` and the path of a world file, read once at start"
+    )
+    bootstrap_admins: tuple[str, ...] = Field(
+        (), description="principals that hold server `operator` without a stored grant"
+    )
+
+
+class FileSink(Section):
+    """A folder of JSON lines, one file per start of the service."""
+
+    file: str = Field(description="the folder")
+
+
+class Audit(Section):
+    """Where the record of every request goes."""
+
+    sinks: tuple[FileSink, ...] = Field(
+        (FileSink(file="audit/"),), max_length=1, description="folders that receive JSON lines; none writes no audit"
+    )
+
+
+class CallerRule(Section):
+    """How one caller is recognised and what it may say about others."""
+
+    loopback: Literal[True] = Field(description="peers on this machine")
+    may_assert: tuple[Evidence, ...] = Field((), description="kinds of evidence taken from its requests")
+    may_write: bool = Field(False, description="whether it may change grants and policies")
+
+
+class Identity(Section):
+    """Who may ask, and how principals are shown to rules."""
+
+    cel_provider: str = Field(
+        "oidc", pattern=r"^[a-z0-9-]+$", description="the provider whose subjects CEL's `role` shows without prefix"
+    )
+    callers: Mapping[str, CallerRule] = Field(
+        default_factory=dict, description="without any, loopback callers may assert everything"
+    )
+
+
+class TrinoCatalog(Section):
+    """The warehouse behind a Trino catalog."""
+
+    warehouse: str
+    ref: str | None = Field(None, description="the ref it reads; the warehouse's default otherwise")
+
+
+class TrinoFunctions(Section):
+    """Which functions may be called without a check on their schema."""
+
+    allow: tuple[str, ...] = Field((), description="functions in `system` schemas, as catalog.schema.function")
+    builtin_catalogs: tuple[str, ...] = Field((), description="catalogs that `sql.path` names: all functions allowed")
+
+
+class TrinoProcedures(Section):
+    """Which procedures everyone may call."""
+
+    allow: tuple[str, ...] = Field((), description="procedures as catalog.schema.procedure")
+
+
+class TrinoSessionProperties(Section):
+    """Which session properties nobody may set."""
+
+    deny: tuple[str, ...] = Field((), description="`name` of a system property, or `catalog.name`")
+
+
+class TrinoExecuteQuery(Section):
+    """Who may run queries at all."""
+
+    allow: tuple[str, ...] = Field(("*",), description="Trino users; `*` is everyone with a name")
+
+
+class Trino(Section):
+    """How Trino's names and operations are read."""
+
+    catalogs: Mapping[str, TrinoCatalog] = Field(default_factory=dict, description="Trino catalog -> warehouse and ref")
+    user_prefix: str = Field("oidc~", pattern=r"^[a-z0-9-]+~$", description="put before Trino's user names")
+    admin_users: tuple[str, ...] = Field((), description="Trino users with all administrative operations")
+    impersonation: Mapping[str, tuple[str, ...]] = Field(default_factory=dict, description="who may become whom")
+    groups: Mapping[str, str] = Field(default_factory=dict, description="Trino group -> role id")
+    unmanaged_catalogs: Literal["deny", "allow"] = Field("deny", description="catalogs that no warehouse stands behind")
+    functions: TrinoFunctions = TrinoFunctions()
+    procedures: TrinoProcedures = TrinoProcedures()
+    session_properties: TrinoSessionProperties = TrinoSessionProperties()
+    execute_query: TrinoExecuteQuery = TrinoExecuteQuery()
+
+
+class Settings(Section):
+    """All of the configuration."""
+
+    server: Server = Server()
+    limits: Limits = Limits()
+    authorities: Mapping[str, Authority] = Field(
+        {"default": Authority(engines=("cel", "grants"))},  # type: ignore[call-arg]
+        description="which engines decide for which warehouses",
+    )
+    warehouses: Mapping[str, Warehouse] = Field({}, description="warehouses by name")
+    policies: Policies = Policies()
+    store: Store = Store()
+    audit: Audit = Audit()
+    identity: Identity = Identity()
+    trino: Trino = Trino()
+    _base: Path = PrivateAttr(default_factory=Path.cwd)
+
+    def path(self, relative: str) -> Path:
+        """A path of the configuration, from the folder of pdp.yaml."""
+        return self._base / relative
+
+    def with_policies(self, rules: Sequence[str] | None, world: str | None) -> Settings:
+        """The same settings on other rule files or another world file; None keeps what is configured."""
+        update: dict[str, Any] = {}
+        if rules is not None:
+            update["policies"] = self.policies.model_copy(update={"rules": tuple(rules)})
+        if world is not None:
+            update["store"] = self.store.model_copy(update={"url": f"file:{world}"})
+        return self.model_copy(update=update)
+
+    def paths(self, patterns: Sequence[str]) -> tuple[Path, ...]:
+        """The files that globs name, sorted; a plain name stands for itself, whether it exists or not."""
+        found: list[Path] = []
+        for pattern in patterns:
+            if any(mark in pattern for mark in "*?["):
+                found += sorted(Path(match) for match in glob(str(self._base / pattern)))
+            else:
+                found.append(self._base / pattern)
+        return tuple(dict.fromkeys(found))
+
+
+def load_settings(
+    file: Path | None = None,
+    overrides: Sequence[str] = (),
+    environ: Mapping[str, str] = os.environ,
+) -> Settings:
+    """The settings of a file, over which the environment goes, over which `section.key=value` overrides go.
+
+    Raises ConfigError, naming the key, on anything that cannot be used.
+    """
+    data = _read(file) if file else {}
+    for variable in sorted(environ):
+        if variable.startswith(ENV_PREFIX):
+            _put(data, variable[len(ENV_PREFIX) :].split("__"), _yaml_value(environ[variable], variable))
+    for override in overrides:
+        key, equals, value = override.partition("=")
+        if not equals:
+            raise ConfigError(f"`--set {override}` is not `section.key=value`")
+        _put(data, key.split("."), _yaml_value(value, f"--set {key}"))
+    return make_settings(data, file.resolve().parent if file else Path.cwd())
+
+
+def make_settings(data: Mapping[str, Any], base: Path) -> Settings:
+    """Settings from already merged data; relative paths start at `base`."""
+    try:
+        settings = Settings.model_validate(data)
+    except ValidationError as error:
+        raise ConfigError("; ".join(_explain(problem) for problem in error.errors())) from None
+    settings._base = base
+    return settings
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        data = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"cannot read `{file}`: {error.strerror}") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"`{file}` is not YAML: {_one_line(error)}") from None
+    if data is None:
+        return {}
+    if not isinstance(data, dict):
+        raise ConfigError(f"`{file}` must hold sections, such as `server:`")
+    return data
+
+
+def _put(target: dict[str, Any], names: Sequence[str], value: Any) -> None:
+    """Set a nested key; a name from the environment is spelt as the file spells it where the file has it."""
+    *outer, last = names
+    for name in outer:
+        below = target.setdefault(_spelling(name, target), {})
+        if not isinstance(below, dict):
+            raise ConfigError(f"`{'.'.join(names)}` goes below `{name}`, which is a value")
+        target = below
+    target[_spelling(last, target)] = value
+
+
+def _spelling(name: str, known: Mapping[str, Any]) -> str:
+    for key in known:
+        if str(key).upper().replace("-", "_") == name.upper().replace("-", "_"):
+            return str(key)
+    return name.lower()
+
+
+def _yaml_value(text: str, where: str) -> Any:
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{where} is not YAML: {_one_line(error)}") from None
+
+
+def _explain(problem: Any) -> str:
+    key = ".".join(str(part) for part in problem["loc"])
+    if problem["type"] == "extra_forbidden":
+        return f"unknown key `{key}`"
+    return f"`{key}`: {problem['msg'][:1].lower()}{problem['msg'][1:]}"
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())

@@ -1,0 +1,439 @@
+"""A checked tree to Python source: one expression over the variables, with names and literals bound, never pasted.
+
+A piece of code knows whether it may raise and, where all below it is constant, its value. Logic whose parts cannot
+raise, or of which one part can, is Python's own `and` and `or`: evaluated last, that part decides or raises exactly
+where absorption would have it. Only two parts that may raise need the absorbing form.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
+from typing import Any, Final
+
+import msgspec
+
+from pdp.engines.cel import patterns, runtime, values
+from pdp.engines.cel.check import Checked, Local, Resolved, Unknown, Variable
+from pdp.engines.cel.functions import dispatcher
+from pdp.engines.cel.syntax import (
+    Call,
+    Comprehension,
+    Conditional,
+    Constant,
+    Has,
+    ListOf,
+    Logic,
+    MapOf,
+    Name,
+    Node,
+    Select,
+)
+from pdp.engines.cel.types import Type
+from pdp.engines.cel.values import RuleError, TypeName
+
+_UNKNOWN: Final = object()
+_FULL_NAMES: Final = frozenset({"google.protobuf.Timestamp", "google.protobuf.Duration"})
+_PLAIN_EQUAL: Final = frozenset({"bool", "int", "uint", "string", "bytes", "null_type", "timestamp", "duration", "type"})
+_HASHED: Final = frozenset({"int", "uint", "string", "bytes"})
+_GLOBAL: Final = re.compile(r"\b_[a-z_]+\d*\b")
+_HELPERS: Final[dict[str, Callable[..., Any]]] = {
+    "_all_of": runtime.all_of,
+    "_any_of": runtime.any_of,
+    "_exists": runtime.exists,
+    "_every": runtime.every,
+    "_take": runtime.take,
+    "_grow": runtime.grow,
+    "_scan": runtime.scan,
+    "_fail": runtime.fail,
+    "_budget": runtime.budget,
+    "_boolean": values.boolean,
+    "_equal": values.equal,
+    "_unequal": values.unequal,
+    "_contained": values.contained,
+    "_in_list": values.in_list,
+    "_key_in_map": values.key_in_map,
+    "_index": values.index,
+    "_field": values.field,
+    "_has_field": values.has_field,
+    "_build_map": values.build_map,
+    "_keys": values.keys,
+    "_elements": values.elements,
+    "_matches": patterns.matches,
+    "_all": all,
+    "_any": any,
+    "_sum": sum,
+    "_tuple": tuple,
+    "_len": len,
+}
+
+
+class Piece(msgspec.Struct, frozen=True):
+    """Generated code. An `atom` needs no parentheses wherever it goes, a `test` none between `and` and `or`."""
+
+    code: str
+    raises: bool = False
+    atom: bool = True
+    value: Any = _UNKNOWN
+    test: bool = False
+
+    @property
+    def known(self) -> bool:
+        return self.value is not _UNKNOWN
+
+    def __str__(self) -> str:
+        return self.code if self.atom else f"({self.code})"
+
+    @property
+    def operand(self) -> str:
+        """As one side of `and` or `or`."""
+        return self.code if self.test else str(self)
+
+
+class Emitter:
+    """Emits one tree; `arguments` names the Python parameter of each variable, `missing` those that must raise."""
+
+    def __init__(self, checked: Checked, arguments: Mapping[str, str], missing: Mapping[str, str] | None = None) -> None:
+        self.checked = checked
+        self.arguments = arguments
+        self.missing = missing or {}
+        self.bound: dict[str, Any] = {"__builtins__": {}, **_HELPERS}
+        self.constants: dict[tuple[type, str], str] = {}
+        self.warnings: list[tuple[str, int]] = []
+        self.loops: dict[Comprehension, str] = {}
+        self.inside = 0
+
+    def emit(self, node: Node) -> Piece:
+        piece: Piece = _EMITTERS[type(node)](self, node)
+        return piece
+
+    def function(self, name: str, parameters: Iterable[str], wants_bool: bool) -> str:
+        """The whole generated source."""
+        piece = self.emit(self.checked.root)
+        if wants_bool:
+            piece = self.as_bool(piece, self.checked.root)
+        start = "    _b = _budget()\n" if self.loops else ""
+        return f"def {name}({', '.join(parameters)}):\n{start}    return {piece.code}\n"
+
+    def globals(self, source: str) -> dict[str, Any]:
+        """What `source` needs to run, and nothing that it does not mention."""
+        return {name: self.bound[name] for name in ("__builtins__", *_GLOBAL.findall(source)) if name in self.bound}
+
+    def type(self, node: Node) -> Type:
+        return self.checked.types[node]
+
+    def bind(self, value: Any, prefix: str = "_k") -> str:
+        """A global name for a value; equal literals share one."""
+        key = (type(value), repr(value))
+        if type(value) not in (str, int, float) or key not in self.constants:
+            name = f"{prefix}{len(self.bound) - len(_HELPERS) - 1}"
+            self.bound[name] = value
+            self.constants[key] = name
+            return name
+        return self.constants[key]
+
+    def known(self, value: Any) -> Piece:
+        if value is None or value is True or value is False:
+            return Piece(str(value), value=value)
+        return Piece(self.bind(value), value=value)
+
+    def fold(self, run: Callable[..., Any], pieces: Iterable[Piece]) -> Piece | None:
+        """The result over constants; None where there is none: an error stays an error of the evaluation."""
+        pieces = tuple(pieces)
+        if not all(piece.known for piece in pieces):
+            return None
+        try:
+            return self.known(run(*(piece.value for piece in pieces)))
+        except RuleError:
+            return None
+
+    def fail(self, message: str) -> Piece:
+        return Piece(f"_fail({self.bind(message)})", raises=True)
+
+    def as_bool(self, piece: Piece, node: Node) -> Piece:
+        if self.type(node).kind == "bool" or isinstance(piece.value, bool):
+            return piece
+        return Piece(f"_boolean({piece.code})", raises=True)
+
+    def scanned(self, piece: Piece) -> Piece:
+        """Searched or compared inside a macro: paid for by length."""
+        if not self.inside or piece.known:
+            return piece
+        return Piece(f"_scan(_b, {piece.code})", piece.raises)
+
+    def grown(self, piece: Piece) -> Piece:
+        """Made inside a macro: paid for by length."""
+        if not self.inside or piece.known:
+            return piece
+        return Piece(f"_grow(_b, {piece.code})", piece.raises)
+
+    def constant(self, node: Constant) -> Piece:
+        return self.known(node.value)
+
+    def name(self, node: Node) -> Piece:
+        meaning = self.checked.names[node]
+        if isinstance(meaning, Local):
+            return Piece(self.loops[meaning.node])
+        if isinstance(meaning, Unknown):
+            return self.fail(f"undeclared reference to `{meaning.name}`")
+        if isinstance(meaning, TypeName):
+            return self.known(meaning)
+        assert isinstance(meaning, Variable)
+        if meaning.name in self.missing:
+            return self.fail(self.missing[meaning.name])
+        return Piece(self.arguments[meaning.name])
+
+    def select(self, node: Select) -> Piece:
+        if node in self.checked.names:
+            return self.name(node)
+        operand, field = self.emit(node.operand), self.known(node.field)
+        folded = self.fold(values.field, (operand, field))
+        return folded or Piece(f"_field({operand.code}, {field.code})", raises=True)
+
+    def has(self, node: Has) -> Piece:
+        operand, field = self.emit(node.operand), self.known(node.field)
+        folded = self.fold(values.has_field, (operand, field))
+        if folded:
+            return folded
+        if self.type(node.operand).kind == "map":
+            return _test(f"{field.code} in {operand}", operand.raises)
+        return Piece(f"_has_field({operand.code}, {field.code})", raises=True)
+
+    def logic(self, node: Logic) -> Piece:
+        parts = [self.as_bool(self.emit(part), part) for part in node.parts]
+        if any(part.value is not node.conjunction and part.known for part in parts):
+            return self.known(not node.conjunction)
+        calm = [part for part in parts if not part.raises and not part.known]
+        risky = [part for part in parts if part.raises]
+        if len(risky) > 1:
+            absorbing = "_all_of" if node.conjunction else "_any_of"
+            risky = [Piece(f"{absorbing}({', '.join(f'lambda: {part.code}' for part in risky)})", raises=True)]
+        parts = calm + risky
+        if len(parts) < 2:
+            return parts[0] if parts else self.known(node.conjunction)
+        word = " and " if node.conjunction else " or "
+        return Piece(word.join(part.operand for part in parts), bool(risky), atom=False)
+
+    def conditional(self, node: Conditional) -> Piece:
+        condition = self.as_bool(self.emit(node.condition), node.condition)
+        then, otherwise = self.emit(node.then), self.emit(node.otherwise)
+        if condition.known:
+            return then if condition.value else otherwise
+        raises = condition.raises or then.raises or otherwise.raises
+        return Piece(f"{then} if {condition} else {otherwise}", raises, atom=False)
+
+    def list_of(self, node: ListOf) -> Piece:
+        items = [self.emit(item) for item in node.items]
+        folded = self.fold(lambda *known: known, items)
+        if folded:
+            return folded
+        code = "".join(f"{item.code}, " if item.atom else f"{item}, " for item in items)
+        return self.grown(Piece(f"({code})", any(item.raises for item in items)))
+
+    def map_of(self, node: MapOf) -> Piece:
+        pairs = [(self.emit(key), self.emit(value)) for key, value in node.entries]
+        flat = [piece for pair in pairs for piece in pair]
+        folded = self.fold(lambda *known: values.build_map(zip(known[::2], known[1::2], strict=True)), flat)
+        if folded:
+            return folded
+        names = [key.value for key, _ in pairs]
+        if all(isinstance(name, str) for name in names) and len(set(names)) == len(names):
+            code = ", ".join(f"{key}: {value}" for key, value in pairs)
+            return self.grown(Piece(f"{{{code}}}", any(piece.raises for piece in flat)))
+        code = "".join(f"({key}, {value}), " for key, value in pairs)
+        return self.grown(Piece(f"_build_map(({code}))", raises=True))
+
+    def comprehension(self, node: Comprehension) -> Piece:
+        items = self.items(node.range)
+        name = self.loops[node] = f"_v{len(self.loops)}"
+        self.inside += 1
+        body = self.emit(node.body)
+        where = None if node.where is None else self.as_bool(self.emit(node.where), node.where)
+        if node.macro != "map":
+            body = self.as_bool(body, node.body)
+        self.inside -= 1
+        return _MACROS[node.macro](name, items, body, where)
+
+    def items(self, range: Node) -> Piece:
+        piece = self.emit(range)
+        kind = self.type(range).kind
+        code = {"list": piece.code, "map": f"_keys({piece.code})"}.get(kind, f"_elements({piece.code})")
+        return Piece(f"_take(_b, {code})", piece.raises or kind not in ("list", "map"))
+
+    def call(self, node: Call) -> Piece:
+        resolved = self.checked.calls[node]
+        args = [self.emit(arg) for arg in resolved.args]
+        if not resolved.overloads:
+            return self.fail(f"no such overload: {resolved.key[0]}")
+        special = _SPECIAL.get(resolved.key[0])
+        if special is not None:
+            piece: Piece = special(self, node, resolved, args)
+            return piece
+        return self.overloaded(resolved, args)
+
+    def overloaded(self, resolved: Resolved, args: list[Piece]) -> Piece:
+        """A call of the function table: direct where the types leave one overload, else by kind at run time."""
+        overload = resolved.overloads[0]
+        types = [self.type(arg) for arg in resolved.args]
+        fits = (param.kind in ("?A", type.kind) for param, type in zip(overload.params, types, strict=True))
+        direct = len(resolved.overloads) == 1 and all(fits)
+        run = overload.run if direct else _dispatcher(resolved.key[0], resolved.overloads)
+        folded = self.fold(run, args)
+        if folded:
+            return folded
+        raises = not direct or overload.raises or any(arg.raises for arg in args)
+        if direct and overload.template:
+            code, atom = overload.template.format(*args), overload.template in _ATOMIC
+            test = overload.result.kind == "bool"
+            piece = args[0] if overload.template == "{0}" else Piece(code, raises, atom, test=test)
+        else:
+            piece = Piece(f"{self.bind(run, '_f')}({', '.join(arg.code for arg in args)})", raises)
+        grows = any(overload.costly for overload in resolved.overloads)
+        if not direct and grows:
+            return self.scanned(piece)
+        return self.grown(piece) if grows else piece
+
+    def equality(self, node: Call, resolved: Resolved, args: list[Piece]) -> Piece:
+        same = node.function == "_==_"
+        folded = self.fold(values.equal if same else values.unequal, args)
+        if folded:
+            return folded
+        raises = args[0].raises or args[1].raises
+        left, right = (self.type(arg) for arg in resolved.args)
+        shallow = left == right and left.kind in _PLAIN_EQUAL
+        if not shallow:
+            args = [self.scanned(arg) for arg in args]
+        if left == right and _plain_equal(left):
+            return _test(f"{args[0]} {'==' if same else '!='} {args[1]}", raises)
+        return Piece(f"{'_equal' if same else '_unequal'}({args[0].code}, {args[1].code})", raises)
+
+    def membership(self, node: Call, resolved: Resolved, args: list[Piece]) -> Piece:
+        folded = self.fold(values.contained, args)
+        if folded:
+            return folded
+        item, items = args
+        left, right = (self.type(arg) for arg in resolved.args)
+        raises = item.raises or items.raises
+        if right.kind == "list" and left == right.params[0] and _plain_equal(left):
+            return _test(f"{item} {self.one_of(items, left)}", raises)
+        if right.kind == "map":
+            return Piece(f"_key_in_map({item.code}, {items.code})", raises)
+        if right.kind == "list":
+            return Piece(f"_in_list({item.code}, {self.scanned(items).code})", raises)
+        return Piece(f"_contained({item.code}, {self.scanned(items).code})", raises=True)
+
+    def one_of(self, items: Piece, element: Type) -> str:
+        """`in` a list, where Python's `==` is the language's: a constant list is a set, of one element a value."""
+        if not items.known or element.kind not in _HASHED:
+            return f"in {self.scanned(items)}"
+        if len(items.value) == 1:
+            return f"== {self.known(items.value[0])}"
+        return f"in {self.bind(frozenset(items.value), '_s')}"
+
+    def at(self, node: Call, resolved: Resolved, args: list[Piece]) -> Piece:
+        folded = self.fold(values.index, args)
+        return folded or Piece(f"_index({args[0].code}, {args[1].code})", raises=True)
+
+    def matches(self, node: Call, resolved: Resolved, args: list[Piece]) -> Piece:
+        text, pattern = args
+        if not isinstance(pattern.value, str):
+            return self.overloaded(resolved, [self.scanned(text), pattern])
+        try:
+            compiled = patterns.compiled(pattern.value)
+        except RuleError as error:
+            self.warnings.append((str(error), resolved.args[1].pos))
+            return self.fail(str(error))
+        if self.type(resolved.args[0]).kind != "string":
+            return self.overloaded(resolved, args)
+        folded = self.fold(lambda known, _: compiled.find(known), args)
+        simple = None if folded else self.shaped(text, patterns.shape(pattern.value))
+        return folded or simple or Piece(f"{self.bind(compiled.find, '_m')}({self.scanned(text).code})", text.raises)
+
+    def shaped(self, text: Piece, shape: patterns.Shape | None) -> Piece | None:
+        """A pattern that is really equality, a prefix, a suffix or a part."""
+        if shape is None or (shape.one_line and not text.code.isidentifier()):
+            return None
+        code = self.shape_test(text, shape)
+        if code is None:
+            return None
+        if shape.one_line:
+            code = f"{code} and {self.known(chr(10))} not in {text}"
+        return _test(code, text.raises, not shape.one_line)
+
+    def shape_test(self, text: Piece, shape: patterns.Shape) -> str | None:
+        texts = shape.texts
+        one = self.known(texts[0]).code
+        if shape.test == "equals":
+            return f"{text} == {one}" if len(texts) == 1 else f"{text} in {self.bind(frozenset(texts), '_s')}"
+        if shape.test == "contains":
+            return f"{one} in {text}" if len(texts) == 1 else None
+        method = "startswith" if shape.test == "starts" else "endswith"
+        return f"{text}.{method}({one if len(texts) == 1 else self.bind(texts)})"
+
+
+@lru_cache(maxsize=512)
+def _dispatcher(name: str, overloads: Any) -> Callable[..., Any]:
+    return dispatcher(name, overloads)
+
+
+_ATOMIC: Final = frozenset({"{0}.startswith({1})", "{0}.endswith({1})"})
+
+
+def _test(code: str, raises: bool, test: bool = True) -> Piece:
+    return Piece(code, raises, atom=False, test=test)
+
+
+def _plain_equal(type: Type) -> bool:
+    """Whether Python's own `==` is the language's: not where NaN or mixed kinds may hide inside."""
+    if type.kind == "list":
+        return type.params[0].kind != "double" and _plain_equal(type.params[0])
+    return type.kind in _PLAIN_EQUAL or type.kind == "double"
+
+
+def _exists(name: str, items: Piece, body: Piece, where: Piece | None) -> Piece:
+    if body.raises:
+        return Piece(f"_exists(lambda {name}: {body.code}, {items.code})", raises=True)
+    return Piece(f"_any({body} for {name} in {items.code})", items.raises)
+
+
+def _every(name: str, items: Piece, body: Piece, where: Piece | None) -> Piece:
+    if body.raises:
+        return Piece(f"_every(lambda {name}: {body.code}, {items.code})", raises=True)
+    return Piece(f"_all({body} for {name} in {items.code})", items.raises)
+
+
+def _one(name: str, items: Piece, body: Piece, where: Piece | None) -> Piece:
+    return Piece(f"_sum(1 for {name} in {items.code} if {body}) == 1", items.raises or body.raises, atom=False)
+
+
+def _map(name: str, items: Piece, body: Piece, where: Piece | None) -> Piece:
+    condition = f" if {where}" if where is not None else ""
+    raises = items.raises or body.raises or (where is not None and where.raises)
+    return Piece(f"_tuple({body} for {name} in {items.code}{condition})", raises)
+
+
+def _filter(name: str, items: Piece, body: Piece, where: Piece | None) -> Piece:
+    return Piece(f"_tuple({name} for {name} in {items.code} if {body})", items.raises or body.raises)
+
+
+_MACROS: Final = {"exists": _exists, "all": _every, "exists_one": _one, "map": _map, "filter": _filter}
+_SPECIAL: Final[dict[str, Any]] = {
+    "_==_": Emitter.equality,
+    "_!=_": Emitter.equality,
+    "@in": Emitter.membership,
+    "_[_]": Emitter.at,
+    "matches": Emitter.matches,
+}
+_EMITTERS: Final[dict[type, Any]] = {
+    Constant: Emitter.constant,
+    Name: Emitter.name,
+    Select: Emitter.select,
+    Has: Emitter.has,
+    Call: Emitter.call,
+    Logic: Emitter.logic,
+    Conditional: Emitter.conditional,
+    ListOf: Emitter.list_of,
+    MapOf: Emitter.map_of,
+    Comprehension: Emitter.comprehension,
+}

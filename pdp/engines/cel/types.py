@@ -1,0 +1,164 @@
+"""Static types and their unification, after the checker of the reference implementations.
+
+`dyn` is assignable both ways; a variable is bound to the most general type that it has met.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import msgspec
+
+
+class Type(msgspec.Struct, frozen=True):
+    """A type: its kind and, of lists, maps and types, its parameters. Kinds that begin with `?` are variables."""
+
+    kind: str
+    params: tuple[Type, ...] = ()
+
+    def __str__(self) -> str:
+        inner = ", ".join(map(str, self.params))
+        name = "dyn" if self.kind.startswith("?") else self.kind
+        return f"{name}({inner})" if inner else name
+
+
+DYN: Final = Type("dyn")
+NULL: Final = Type("null_type")
+BOOL: Final = Type("bool")
+INT: Final = Type("int")
+UINT: Final = Type("uint")
+DOUBLE: Final = Type("double")
+STRING: Final = Type("string")
+BYTES: Final = Type("bytes")
+TIMESTAMP: Final = Type("timestamp")
+DURATION: Final = Type("duration")
+A: Final = Type("?A")
+B: Final = Type("?B")
+
+_SIMPLE: Final = {str(t): t for t in (DYN, NULL, BOOL, INT, UINT, DOUBLE, STRING, BYTES, TIMESTAMP, DURATION)}
+_ALIASES: Final = {
+    "null": NULL,
+    "google.protobuf.Timestamp": TIMESTAMP,
+    "google.protobuf.Duration": DURATION,
+    "list": Type("list", (DYN,)),
+    "map": Type("map", (DYN, DYN)),
+}
+
+Bindings = dict[str, Type]
+
+
+def list_of(element: Type) -> Type:
+    return Type("list", (element,))
+
+
+def map_of(key: Type, value: Type) -> Type:
+    return Type("map", (key, value))
+
+
+def type_type(inner: Type) -> Type:
+    return Type("type", (inner,))
+
+
+def parse_type(text: str) -> Type:
+    """A type as written in declarations, `map(string, list(int))`; raises ValueError."""
+    text = text.strip()
+    if text in _SIMPLE or text in _ALIASES:
+        return _SIMPLE.get(text) or _ALIASES[text]
+    match = re.fullmatch(r"(list|type)\((.*)\)", text)
+    if match:
+        return Type(match[1], (parse_type(match[2]),))
+    match = re.fullmatch(r"map\((\w+)\s*,(.*)\)", text)
+    if match:
+        return map_of(parse_type(match[1]), parse_type(match[2]))
+    raise ValueError(f"unknown type `{text}`")
+
+
+def is_variable(type: Type) -> bool:
+    return type.kind[0] == "?"
+
+
+def resolve(type: Type, bindings: Bindings) -> Type:
+    """Follow variables at the top only."""
+    while is_variable(type) and type.kind in bindings:
+        type = bindings[type.kind]
+    return type
+
+
+def substitute(type: Type, bindings: Bindings, free_to_dyn: bool = False) -> Type:
+    """Replace bound variables all the way down; free ones stay or become dyn."""
+    type = resolve(type, bindings)
+    if is_variable(type):
+        return DYN if free_to_dyn else type
+    if not type.params:
+        return type
+    return Type(type.kind, tuple(substitute(param, bindings, free_to_dyn) for param in type.params))
+
+
+def fresh(type: Type, suffix: str) -> Type:
+    """The same type with variables of its own."""
+    if is_variable(type):
+        return Type(type.kind + suffix)
+    if not type.params:
+        return type
+    return Type(type.kind, tuple(fresh(param, suffix) for param in type.params))
+
+
+def _occurs(variable: Type, type: Type, bindings: Bindings) -> bool:
+    type = resolve(type, bindings)
+    return type == variable or any(_occurs(variable, param, bindings) for param in type.params)
+
+
+def _more_general(left: Type, right: Type) -> bool:
+    """Whether `left` holds every value of `right`, dyn standing above all."""
+    if left.kind == "dyn" or is_variable(left):
+        return True
+    if right.kind == "dyn" or is_variable(right) or left.kind != right.kind:
+        return False
+    return all(map(_more_general, left.params, right.params))
+
+
+def _assign_variable(source: Type, variable: Type, bindings: Bindings) -> bool:
+    bound = bindings.get(variable.kind)
+    if bound is not None:
+        if not assign(source, bound, bindings):
+            return False
+        if _more_general(source, bound) and not _occurs(variable, source, bindings):
+            bindings[variable.kind] = source
+        return True
+    if resolve(source, bindings) != variable:
+        if _occurs(variable, source, bindings):
+            return False
+        bindings[variable.kind] = source
+    return True
+
+
+def assign(source: Type, target: Type, bindings: Bindings) -> bool:
+    """Whether a value of `source` may stand where `target` is wanted; binds variables as it goes."""
+    if is_variable(target):
+        return _assign_variable(source, target, bindings)
+    if is_variable(source):
+        return _assign_variable(target, source, bindings)
+    if source.kind == "dyn" or target.kind == "dyn":
+        return True
+    if source.kind != target.kind:
+        return False
+    if source.kind == "type":
+        return True
+    return all(assign(a, b, bindings) for a, b in zip(source.params, target.params, strict=True))
+
+
+def join(types: list[Type], bindings: Bindings) -> Type | None:
+    """The element type of a literal: the common one, else dyn; None for no elements."""
+    joined: Type | None = None
+    for type in types:
+        if joined is None:
+            joined = type
+        elif joined != type:
+            trial = dict(bindings)
+            if not assign(type, joined, trial):
+                return DYN
+            bindings.update(trial)
+            left, right = substitute(joined, bindings), substitute(type, bindings)
+            joined = left if _more_general(left, right) else right
+    return joined

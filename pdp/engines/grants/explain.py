@@ -1,0 +1,59 @@
+"""Explanations of the grants engine: what was looked at, object by object, and what is missing.
+
+Owns the wording; asks the same `Standing` that decides.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pdp.engines.grants.model import CIRCUMSTANCES, MODEL, STORED, STRENGTH
+from pdp.engines.grants.standing import Standing
+from pdp.facts import Key, key_text
+from pdp.model import Trace
+
+_WEAKEST_FIRST: Final = tuple(reversed(STRENGTH))
+
+
+def trace_objects(standing: Standing, key: Key, id: str) -> tuple[Trace, ...]:
+    """One node per object, from the asked one upward: what is effective there, and what was stored for whom."""
+    nearest = _trace_object(standing, key, id)
+    return (nearest, *(_trace_object(standing, above, "") for above in standing.facts.ancestors(key)))
+
+
+def explain_denial(standing: Standing, relation: str, key: Key, id: str) -> str:
+    """The weakest privilege on the nearest object that would turn a denial, in one line."""
+    who = standing.principal.id
+    if not standing.grantees:
+        return f"{who} has no grants"
+    found = _smallest_grant(standing, relation, key, id)
+    if found is None:
+        return f"no single grant to {who} would permit {relation} on {key_text(key)}"
+    at, privilege = found
+    return f"{privilege} on {key_text(at)} to {who} would permit it"
+
+
+def _trace_object(standing: Standing, key: Key, id: str) -> Trace:
+    held = standing.held(key, id).relations
+    effective = [name for name in MODEL[key[0]].relations if name in held]
+    stored = sorted(standing.stored(key, id) - {"authenticated"})
+    return Trace(
+        key_text(key), ", ".join(effective) or "nothing", ", ".join(_stored(standing, key, p, id) for p in stored)
+    )
+
+
+def _stored(standing: Standing, key: Key, privilege: str, id: str) -> str:
+    if privilege in CIRCUMSTANCES:
+        return privilege
+    grantee = standing.grantee(key, privilege, id)
+    return f"{privilege} via {grantee}" if grantee else f"{privilege} by configuration"
+
+
+def _smallest_grant(standing: Standing, relation: str, key: Key, id: str) -> tuple[Key, str] | None:
+    for at in (key, *standing.facts.ancestors(key)):
+        for privilege in _WEAKEST_FIRST:
+            if privilege in STORED[at[0]]:
+                extra = {**standing.extra, at: standing.extra.get(at, frozenset()) | {privilege}}
+                if relation in Standing(standing.facts, standing.principal, extra).held(key, id).relations:
+                    return at, privilege
+    return None

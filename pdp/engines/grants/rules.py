@@ -1,0 +1,173 @@
+"""The rules compiled, and the pure function at the heart: what is stored on an object and held above it -> what holds.
+
+Owns the notation of `model` and its meaning; must not know objects, principals or where grants are kept.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from typing import Final, NamedTuple, TypeAlias
+
+from pdp.engines.grants.model import CIRCUMSTANCES, MODEL, STORED, STRENGTH
+
+PRECEDENCE: Final = (*CIRCUMSTANCES, *STRENGTH)
+
+
+class Witness(NamedTuple):
+    """Why a relation holds: the strongest stored privilege on the nearest object. The smaller witness is the better.
+
+    `distance` counts objects upward; `below` is set where nothing but something visible below that object speaks
+    for it, and then no privilege is named; `rank` is an index into PRECEDENCE.
+    """
+
+    below: bool
+    distance: int
+    rank: int
+
+
+class Held:
+    """All relations that hold on an object, with their witnesses; compared by identity, because `hold` remembers."""
+
+    __slots__ = ("relations",)
+
+    def __init__(self, relations: Mapping[str, Witness]) -> None:
+        self.relations = relations
+
+
+class Rule(NamedTuple):
+    """One node of a parsed rule: `kind` is `|`, `&`, `-`, `stored`, `own`, `up` or `down`; leaves carry a name."""
+
+    kind: str
+    name: str = ""
+    parts: tuple[Rule, ...] = ()
+
+
+Rules: TypeAlias = Mapping[str, Rule]
+
+_TOKENS: Final = re.compile(r"[\w.]+|\S")
+
+
+class _Parser:
+    """Recursive descent over one rule: `|` binds loosest, `&` and `-` alike and to the left."""
+
+    def __init__(self, relation: str, text: str) -> None:
+        self._relation = relation
+        self._tokens: Iterator[str] = iter(_TOKENS.findall(text))
+        self._next = next(self._tokens, "")
+
+    def parse(self) -> Rule:
+        rule = self._either()
+        if self._next:
+            raise ValueError(f"rule of `{self._relation}`: unexpected `{self._next}`")
+        return rule
+
+    def _either(self) -> Rule:
+        parts = [self._term()]
+        while self._accept("|"):
+            parts.append(self._term())
+        return parts[0] if len(parts) == 1 else Rule("|", parts=tuple(parts))
+
+    def _term(self) -> Rule:
+        rule = self._leaf()
+        while self._next in {"&", "-"}:
+            rule = Rule(self._take(), parts=(rule, self._leaf()))
+        return rule
+
+    def _leaf(self) -> Rule:
+        token = self._take()
+        if token == "(":
+            rule = self._either()
+            if not self._accept(")"):
+                raise ValueError(f"rule of `{self._relation}`: `)` expected before `{self._next}`")
+            return rule
+        if token == "+":
+            return Rule("stored", self._relation)
+        where, dot, name = token.rpartition(".")
+        if dot:
+            return Rule(where, name)
+        return Rule("stored" if token in CIRCUMSTANCES else "own", token)
+
+    def _accept(self, token: str) -> bool:
+        return self._next == token and bool(self._take())
+
+    def _take(self) -> str:
+        token, self._next = self._next, next(self._tokens, "")
+        return token
+
+
+def _compile(type: str) -> Rules:
+    texts = dict(MODEL[type].relations)
+    for names, text in MODEL[type].actions.items():
+        # an action named like a relation (`manage_tags`) asks exactly that relation
+        texts.update({name: text for name in names.split() if name != text})
+    return {relation: _Parser(relation, text).parse() for relation, text in texts.items()}
+
+
+RULES: Final[Mapping[str, Rules]] = {type: _compile(type) for type in MODEL}
+
+
+@lru_cache(maxsize=65536)
+def hold(type: str, stored: frozenset[str], above: Held | None, below: bool) -> Held:
+    """What holds on an object of a type.
+
+    `stored` are the privileges stored on it for the principal and the circumstances that apply; `above` is what
+    holds on the parent, None without one; `below` says that something below shows upward.
+    """
+    return _Evaluation(type, stored, above, below).result()
+
+
+class _Evaluation:
+    """One run over the rules of a type: each relation once, in whatever order they refer to one another."""
+
+    def __init__(self, type: str, stored: frozenset[str], above: Held | None, below: bool) -> None:
+        self._rules = RULES[type]
+        self._stored = stored
+        self._above: Mapping[str, Witness] = above.relations if above else {}
+        self._below = below
+        self._known: dict[str, Witness | None] = {}
+
+    def result(self) -> Held:
+        found = {relation: self._relation(relation) for relation in self._rules}
+        return Held({relation: witness for relation, witness in found.items() if witness is not None})
+
+    def _relation(self, name: str) -> Witness | None:
+        if name not in self._known:
+            self._known[name] = self._rule(self._rules[name])
+        return self._known[name]
+
+    def _rule(self, rule: Rule) -> Witness | None:
+        match rule.kind:
+            case "stored":
+                return Witness(False, 0, PRECEDENCE.index(rule.name)) if rule.name in self._stored else None
+            case "own":
+                return self._relation(rule.name)
+            case "up":
+                witness = self._above.get(rule.name)
+                return witness and witness._replace(distance=witness.distance + 1)
+            case "down":
+                return Witness(True, 0, 0) if self._below else None
+        return self._combination(rule)
+
+    def _combination(self, rule: Rule) -> Witness | None:
+        witnesses = [self._rule(part) for part in rule.parts]
+        found = [witness for witness in witnesses if witness is not None]
+        if rule.kind == "-":
+            return witnesses[0] if witnesses[1] is None else None
+        if rule.kind == "&" and len(found) < len(witnesses):
+            return None
+        return min(found, default=None)
+
+
+def _shows(type: str, privilege: str) -> bool:
+    return "get_metadata" in hold(type, frozenset({privilege}), None, False).relations
+
+
+SHOWS: Final[Mapping[str, frozenset[str]]] = {
+    type: frozenset(privilege for privilege in stored if _shows(type, privilege)) for type, stored in STORED.items()
+}
+"""Object type -> the stored privileges that make an object, and so everything above it, visible.
+
+Only these can make `down.get_metadata` hold by themselves: a `describe` that an object inherits is held above already.
+"""

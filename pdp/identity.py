@@ -1,0 +1,54 @@
+"""Who sends a request, and what its word counts for.
+
+Two identities, never mixed up: the caller sends, the principal is asked about. Callers are known by loopback so far;
+what a request says of others is evidence, taken only from a caller whose configuration lists that kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from typing import Final
+
+from pdp.config import EVIDENCE, Identity, is_loopback
+from pdp.errors import Unauthenticated
+from pdp.model import Caller, Check, Rejected
+
+EMBEDDED_CALLER: Final = Caller("loopback", frozenset(EVIDENCE), may_write=True)
+"""The one caller of a service without configured callers."""
+
+
+class Callers:
+    """The configured callers, matched against a peer."""
+
+    def __init__(self, identity: Identity) -> None:
+        rules = [Caller(name, frozenset(rule.may_assert), rule.may_write) for name, rule in identity.callers.items()]
+        self._loopback = rules[0] if rules else EMBEDDED_CALLER
+        self.count = max(1, len(rules))
+
+    def of_peer(self, host: str) -> Caller:
+        """The caller behind a peer address; raises Unauthenticated where no rule matches."""
+        if not is_loopback(host):
+            raise Unauthenticated(f"no caller is configured for the peer `{host}`")
+        return self._loopback
+
+
+def evidence_of(check: Check) -> frozenset[str]:
+    """The kinds of evidence that a check rests on."""
+    principal = check.principal
+    kinds = {
+        "principals": True,
+        "roles": bool(principal.roles),
+        "groups": bool(principal.groups),
+        "attributes": principal.attributes != "{}",
+        "delegated": check.delegated,
+        "properties": any(resource.properties for resource in check.resources),
+    }
+    return frozenset(kind for kind, given in kinds.items() if given)
+
+
+def refusal(caller: Caller, evidence: Set[str]) -> Rejected | None:
+    """Why a caller's evidence is not taken, if it is not."""
+    missing = sorted(evidence - caller.may_assert)
+    if not missing:
+        return None
+    return Rejected("assertion_not_allowed", f"caller `{caller.name}` may not assert {', '.join(missing)}")

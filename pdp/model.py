@@ -1,0 +1,184 @@
+"""The value types of a decision, from decode to audit: frozen, slotted, converted and validated once at the edge.
+
+Knows no engine, no surface and no file. One `Check` asks one question about many resources, so that a batch of a
+thousand tables is one object with a list, and an engine can prepare once and loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import msgspec
+
+CONTENT_TYPES = frozenset({"content", "namespace", "table", "view", "generic_table", "dataset", "table_or_view"})
+"""Resource types with a path below a warehouse."""
+ENGINE_TYPES = frozenset(
+    {
+        "catalog",
+        "contents_table",
+        "function",
+        "metadata_table",
+        "session_property",
+        "system_catalog",
+        "system_schema",
+    }
+)
+"""What query engines name beside the catalogs' objects; the engine's catalog stands in the warehouse's place."""
+VERSIONED_TYPES = CONTENT_TYPES | {"reference", "metadata_table", "contents_table", "system_schema"}
+"""Resource types that live on a ref."""
+NAMED_TYPES = frozenset({"project", "tag", "role", "user"})
+"""Resource types that are a name alone."""
+RESOURCE_TYPES = VERSIONED_TYPES | NAMED_TYPES | ENGINE_TYPES | {"server", "warehouse", "repository_config"}
+"""Every type that a caller may name."""
+
+Reason: TypeAlias = str
+"""What determined a decision, as `by` shows it: `cel:<rule>`, `grants:...`, `default_deny`, ..."""
+
+
+class Arguments(msgspec.Struct, frozen=True, gc=False):
+    """What a check says beyond its resource: the name of a new object, where a rename goes, the rest as given."""
+
+    name: str | None = None
+    destination: Resource | None = None
+    given: Mapping[str, Any] = msgspec.field(default_factory=dict)
+
+
+NO_ARGUMENTS = Arguments()
+
+
+class Resource(msgspec.Struct, frozen=True, gc=False):
+    """An object that a check is about.
+
+    `path` is decoded parts below the warehouse; `ref` None means the warehouse's default; `name` serves the types
+    without a path; `id` is the catalog's stable id.
+    """
+
+    type: str
+    warehouse: str = ""
+    path: tuple[str, ...] = ()
+    ref: str | None = None
+    name: str = ""
+    content_type: str = ""
+    ref_type: str = ""
+    id: str = ""
+    properties: Mapping[str, Any] | None = None
+    arguments: Arguments = NO_ARGUMENTS
+
+
+class Principal(msgspec.Struct, frozen=True, gc=False):
+    """About whom a check is: `type` user, role or anonymous; `name` is `<idp>~<subject>`, a role id or empty.
+
+    `roles` and `groups` are those the token carried; `attributes` is a JSON object in sorted, compact text, so that
+    a principal hashes.
+    """
+
+    type: str
+    name: str
+    roles: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+    attributes: str = "{}"
+
+    @property
+    def id(self) -> str:
+        """The canonical id: `user:oidc~alice`, `role:etl`, `anonymous`."""
+        return f"{self.type}:{self.name}" if self.name else self.type
+
+
+class Env(msgspec.Struct, frozen=True, gc=False):
+    """What the request says about its circumstances; `actions` as Nessie's ApiContext names them."""
+
+    api_name: str = ""
+    api_version: int = 0
+    actions: tuple[str, ...] = ()
+
+
+class Check(msgspec.Struct, frozen=True):
+    """One question about resources that share type, warehouse and ref.
+
+    `at[i]` is the position of `resources[i]` in the answer.
+    """
+
+    principal: Principal
+    action: str
+    resources: Sequence[Resource]
+    at: Sequence[int]
+    delegated: bool = False
+    acting_role: str | None = None
+    env: Env = Env()
+    query_id: str = ""
+
+
+class Rejected(msgspec.Struct, frozen=True):
+    """A check that cannot be asked; it denies at its position and never touches its neighbours."""
+
+    code: str
+    message: str
+    by: Reason = "invalid_check"
+
+
+class Caller(msgspec.Struct, frozen=True):
+    """Who sent the request, and which kinds of evidence it may assert."""
+
+    name: str
+    may_assert: frozenset[str]
+    may_write: bool = False
+
+
+class Batch(msgspec.Struct, frozen=True):
+    """All that one request asks: `size` answers in order, from `checks` and from `rejected` by position."""
+
+    surface: str
+    caller: Caller
+    size: int
+    checks: Sequence[Check]
+    rejected: Mapping[int, Rejected] = msgspec.field(default_factory=dict)
+    consistency: Consistency = "minimize_latency"
+    explain: bool = False
+
+
+class AtLeast(msgspec.Struct, frozen=True, rename="camel"):
+    """Wait for a store revision that is not older than this one."""
+
+    at_least: str
+
+
+Consistency: TypeAlias = str | AtLeast
+
+
+class Trace(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One node of an explanation: what was asked, what came of it, and of which parts."""
+
+    what: str
+    outcome: str
+    why: str = ""
+    parts: tuple[Trace, ...] = ()
+
+
+class Decision(msgspec.Struct, frozen=True):
+    """The answer at one position. `errors` are ids of rules that raised, sorted, on denials only."""
+
+    allowed: bool
+    by: tuple[Reason, ...]
+    errors: tuple[str, ...] = ()
+    cached: bool = False
+    trace: Trace | None = None
+    error: Rejected | None = None
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """The decisions of a batch in its order: columns, with no object per item. `allowed[i]` is 0 or 1."""
+
+    id: str
+    revision: str
+    allowed: bytes
+    by: Sequence[Reason]
+    errors: Mapping[int, tuple[str, ...]]
+    rejected: Mapping[int, Rejected]
+    traces: Mapping[int, Trace]
+
+    def decision(self, at: int) -> Decision:
+        """One position as an object of its own."""
+        allowed = bool(self.allowed[at])
+        errors = () if allowed else self.errors.get(at, ())
+        return Decision(allowed, (self.by[at],), errors, trace=self.traces.get(at), error=self.rejected.get(at))

@@ -1,0 +1,214 @@
+"""Requests to AND/OR trees of concrete checks, and the fold of their verdicts; the way of every request.
+
+A tree is planned once for all resources of a check and folded column by column. Owns acting roles, default refs,
+aliases and `table_or_view`; Trino's operations are planned beside it. Must not know engines' insides or any surface.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeAlias, TypeVar
+
+import msgspec
+
+from pdp.bundle import Bundle
+from pdp.engines.engine import ABSTAIN, FAILED, FORBID, PERMIT, Group, Verdicts
+from pdp.facts import Facts
+from pdp.model import VERSIONED_TYPES, Check, Env, Principal, Reason, Resource
+from pdp.references import format_resource
+from pdp.vocabulary import ALIASES, CONFIG_CHECKS, NESSIE_CHECKS, TABLE_OR_VIEW
+
+
+K = TypeVar("K")
+
+
+class Leaf(msgspec.Struct, frozen=True):
+    """One concrete check of many resources: one action on one concrete type."""
+
+    group: Group
+    resources: Sequence[Resource]
+
+
+class Fixed(msgspec.Struct, frozen=True):
+    """What no engine decides: the same answer for every resource, and its reason."""
+
+    allowed: bool
+    by: Reason
+    group: Group
+    resources: Sequence[Resource]
+    errors: tuple[str, ...] = ()
+
+
+class AllOf(msgspec.Struct, frozen=True):
+    """Every part must permit."""
+
+    parts: tuple[Node, ...]
+
+
+class AnyOf(msgspec.Struct, frozen=True):
+    """One permit suffices; a forbid or a failure of any part binds."""
+
+    parts: tuple[Node, ...]
+
+
+class Split(msgspec.Struct, frozen=True):
+    """Resources that need different trees: `parts[k]` answers for the positions `at[k]`."""
+
+    at: tuple[Sequence[int], ...]
+    parts: tuple[Node, ...]
+
+
+Node: TypeAlias = Leaf | Fixed | AllOf | AnyOf | Split
+
+
+class Asker(msgspec.Struct, frozen=True):
+    """As whom, and in which circumstances, the parts of a check are asked."""
+
+    principal: Principal
+    delegated: bool
+    env: Env
+    bundle: Bundle
+
+    def group(self, type: str, action: str, resource: Resource) -> Group:
+        """The group of concrete checks that `resource` belongs to; its ref is resolved here, before any engine."""
+        ref = resource.ref
+        if ref is None and (type in VERSIONED_TYPES or type == "warehouse"):
+            ref = self.bundle.default_ref(resource.warehouse)
+        return Group(self.principal, action, type, resource.warehouse, ref, self.delegated, self.env)
+
+    def leaf(self, type: str, action: str, resources: Sequence[Resource]) -> Node:
+        """A concrete check, or its denial where a raw check of Nessie lacks the ref that it is about."""
+        group = self.group(type, ALIASES.get(type, {}).get(action, action), resources[0])
+        if group.ref is None and action in NESSIE_CHECKS and action not in CONFIG_CHECKS:
+            return Fixed(False, "missing_reference", group, resources, ("missing_reference",))
+        return Leaf(group, resources)
+
+    def fixed(self, allowed: bool, by: Reason, action: str, resources: Sequence[Resource]) -> Fixed:
+        """An answer that no engine makes."""
+        return Fixed(allowed, by, self.group(resources[0].type, action, resources[0]), resources)
+
+    def concrete(self, action: str, resources: Sequence[Resource]) -> Node:
+        """A catalog action or a Nessie check on resources as they are named; `table_or_view` is two checks."""
+        type = resources[0].type
+        if type != "table_or_view":
+            return self.leaf(type, action, resources)
+        pairs = TABLE_OR_VIEW.get(ALIASES["table"].get(action, action))
+        if pairs is None:
+            return self.leaf(type, action, resources)
+        parts = tuple(self.leaf(type, action, resources) for type, action in pairs)
+        return parts[0] if len(parts) == 1 else AnyOf(parts)
+
+
+def plan(check: Check, bundle: Bundle, facts: Facts, operation: Callable[[Asker, Check], Node | None]) -> Node:
+    """The tree of one check. `operation` plans the actions of engines that speak their own words."""
+    asker = Asker(check.principal, check.delegated, check.env, bundle)
+    if check.acting_role is not None:
+        if not facts.can_assume(check.principal, check.acting_role):
+            return asker.fixed(False, "cannot_assume", check.action, check.resources)
+        asker = msgspec.structs.replace(asker, principal=Principal("role", check.acting_role))
+    return operation(asker, check) or asker.concrete(check.action, check.resources)
+
+
+def leaves(node: Node, at: Sequence[int]) -> Iterator[tuple[Leaf | Fixed, Sequence[int]]]:
+    """The concrete checks and fixed answers of a tree, in order, with the positions that they are about.
+
+    `at[i]` is the position of the tree's resource i.
+    """
+    if isinstance(node, Leaf | Fixed):
+        yield node, at
+    elif isinstance(node, Split):
+        for rows, part in zip(node.at, node.parts, strict=True):
+            yield from leaves(part, [at[row] for row in rows])
+    else:
+        for part in node.parts:
+            yield from leaves(part, at)
+
+
+def fold(node: Node, decided: Callable[[Leaf], Verdicts]) -> Verdicts:
+    """The outcome of a tree, given those of its leaves."""
+    if isinstance(node, Leaf):
+        return decided(node)
+    if isinstance(node, Fixed):
+        count = len(node.resources)
+        effect = PERMIT if node.allowed else ABSTAIN
+        errors = dict.fromkeys(range(count), node.errors) if node.errors else {}
+        return Verdicts(bytes([effect]) * count, [node.by] * count, errors)
+    columns = [fold(part, decided) for part in node.parts]
+    if isinstance(node, Split):
+        return _scatter(node.at, columns)
+    if isinstance(node, AnyOf):
+        return _fold_rows(columns, _any_row)
+    names = [_names(part) for part in node.parts]
+    return _fold_rows(columns, lambda rows: _all_row(rows, names))
+
+
+def split(resources: Sequence[Resource], key: Callable[[Resource], K], node: Callable[[K, list[Resource]], Node]) -> Node:
+    """The tree of resources that `key` tells apart; `node` plans those of one key."""
+    at: dict[K, list[int]] = {}
+    for position, resource in enumerate(resources):
+        at.setdefault(key(resource), []).append(position)
+    parts = tuple(node(found, [resources[position] for position in positions]) for found, positions in at.items())
+    return parts[0] if len(parts) == 1 else Split(tuple(at.values()), parts)
+
+
+def _scatter(at: Sequence[Sequence[int]], columns: Sequence[Verdicts]) -> Verdicts:
+    size = sum(map(len, at))
+    effects = bytearray(size)
+    by: list[Reason | None] = [None] * size
+    errors: dict[int, tuple[str, ...]] = {}
+    for positions, column in zip(at, columns, strict=True):
+        for row, position in enumerate(positions):
+            effects[position] = column.effects[row]
+            by[position] = column.by[row]
+        errors.update((positions[row], raised) for row, raised in column.errors.items())
+    return Verdicts(bytes(effects), by, errors)
+
+
+_Row: TypeAlias = tuple[int, int, Reason | None, tuple[str, ...]]
+"""Position, effect, reason and errors of one resource in one column."""
+
+
+def _fold_rows(columns: Sequence[Verdicts], combine: Callable[[Sequence[_Row]], _Row]) -> Verdicts:
+    effects = bytearray(len(columns[0].effects))
+    by: list[Reason | None] = []
+    errors: dict[int, tuple[str, ...]] = {}
+    for at in range(len(effects)):
+        rows = [(at, column.effects[at], column.by[at], column.errors.get(at, ())) for column in columns]
+        _, effects[at], reason, raised = combine(rows)
+        by.append(reason)
+        if raised:
+            errors[at] = raised
+    return Verdicts(bytes(effects), by, errors)
+
+
+def _any_row(rows: Sequence[_Row]) -> _Row:
+    for wanted in (FORBID, FAILED, PERMIT):
+        for row in rows:
+            if row[1] == wanted:
+                return row
+    return (rows[0][0], ABSTAIN, _common_reason(rows), tuple(sorted({rule for row in rows for rule in row[3]})))
+
+
+def _common_reason(rows: Sequence[_Row]) -> Reason | None:
+    """A reason that all denied parts share, such as `unknown_action`."""
+    reasons = {row[2] for row in rows}
+    return reasons.pop() if len(reasons) == 1 else None
+
+
+def _all_row(rows: Sequence[_Row], names: Sequence[Callable[[int], str]]) -> _Row:
+    failing = [part for part, row in enumerate(rows) if row[1] != PERMIT]
+    if not failing:
+        return rows[0]
+    part = next((part for part in failing if rows[part][1] == FORBID), failing[0])
+    at, effect, reason, errors = rows[part]
+    return (at, effect, f"{names[part](at)}: {reason or 'default_deny'}", errors)
+
+
+def _names(node: Node) -> Callable[[int], str]:
+    """How a failing part names its object: the resource of its first concrete check."""
+    if isinstance(node, Leaf | Fixed):
+        return lambda row: format_resource(node.resources[row], node.group.ref, node.group.type)
+    if isinstance(node, Split):
+        parts = list(zip(node.parts, node.at, strict=True))
+        return lambda row: next(_names(part)(at.index(row)) for part, at in parts if row in at)
+    return _names(node.parts[0])

@@ -1,0 +1,151 @@
+"""Object references as text: `table:lake/sales/orders@main` and kin, one canonical encoding.
+
+Owns the grammar of CONTRACT.md's object references and nothing of what they mean. Split first, then decode each
+part once; a raw `@` stands only before the ref of the last part; no Unicode normalisation.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from urllib.parse import quote, unquote_to_bytes
+
+from pdp.errors import InvalidReference
+from pdp.model import (
+    CONTENT_TYPES,
+    ENGINE_TYPES,
+    NAMED_TYPES,
+    VERSIONED_TYPES,
+    Principal,
+    Resource,
+)
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
+_ENCODE = re.compile(r"[%/@\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_USER = re.compile(r"[a-z0-9-]+~.+", re.DOTALL)
+
+
+@lru_cache(maxsize=65536)
+def parse_resource(text: str) -> Resource:
+    """The resource that a reference string names; InvalidReference says what is wrong with it."""
+    kind, colon, rest = text.partition(":")
+    if kind == "server" and not colon:
+        return Resource("server")
+    if not colon:
+        raise InvalidReference(f"reference `{text}` has no type: write `table:warehouse/namespace/name`")
+    if kind == "user" or kind == "role":
+        return Resource(kind, name=_user(rest) if kind == "user" else _verbatim(rest))
+    if kind in NAMED_TYPES:
+        return Resource(kind, name=_part(rest, text))
+    if kind == "warehouse":
+        return Resource(kind, warehouse=_part(rest, text))
+    body, ref = _split_ref(kind, rest, text)
+    parts = tuple(_part(part, text) for part in body.split("/"))
+    if kind == "reference":
+        if len(parts) != 1:
+            raise InvalidReference(f"reference `{text}` must be `reference:<warehouse>@<ref>`")
+        return Resource(kind, parts[0], ref=ref)
+    if kind == "repository_config":
+        if len(parts) != 2:
+            raise InvalidReference(f"reference `{text}` must be `repository_config:<warehouse>/<type>`")
+        return Resource(kind, parts[0], parts[1:])
+    if kind in ENGINE_TYPES:
+        return Resource(kind, parts[0], parts[1:], ref)
+    if kind not in CONTENT_TYPES:
+        raise InvalidReference(f"unknown resource type `{kind}` in `{text}`")
+    if len(parts) < 2:
+        raise InvalidReference(f"reference `{text}` has no path below its warehouse")
+    return Resource(kind, parts[0], parts[1:], ref)
+
+
+def format_resource(resource: Resource, ref: str | None = None, type: str = "") -> str:
+    """The canonical string of a resource; `ref` and `type` are those that were decided on, where they differ."""
+    kind = type or resource.type
+    if kind == "server":
+        return kind
+    if kind == "user" or kind == "role":
+        return f"{kind}:{resource.name}"
+    if kind in NAMED_TYPES:
+        return f"{kind}:{encode_part(resource.name)}"
+    text = f"{kind}:{encode_part(resource.warehouse)}"
+    if resource.path:
+        text = "/".join((text, *map(encode_part, resource.path)))
+    ref = resource.ref or ref
+    return f"{text}@{encode_part(ref)}" if ref and kind in VERSIONED_TYPES else text
+
+
+def parse_principal(text: str) -> Principal:
+    """`user:<idp>~<subject>`, `role:<id>` or `anonymous`; InvalidReference otherwise."""
+    if text == "anonymous":
+        return Principal("anonymous", "")
+    kind, _, rest = text.partition(":")
+    if kind == "user":
+        return Principal(kind, _user(rest))
+    if kind == "role":
+        return Principal(kind, _verbatim(rest))
+    raise InvalidReference(f"principal `{text}` is none of `user:<idp>~<subject>`, `role:<id>`, `anonymous`")
+
+
+def check_part(part: str) -> str:
+    """A decoded path part, name or ref as it comes from JSON: not empty, no lone surrogate."""
+    if not part:
+        raise InvalidReference("a path part is empty")
+    if not part.isascii():
+        _utf8(part)
+    if _CONTROL.search(part):
+        raise InvalidReference(f"a path part holds a control character: {part!r}")
+    return part
+
+
+def encode_part(part: str) -> str:
+    """One part or ref in the canonical encoding: `%`, `/`, `@` and control characters as upper-case escapes."""
+    return _ENCODE.sub(lambda found: quote(found[0], safe=""), part)
+
+
+def _split_ref(kind: str, rest: str, text: str) -> tuple[str, str | None]:
+    body, at, ref = rest.rpartition("@")
+    if not at:
+        return rest, None
+    if kind not in VERSIONED_TYPES:
+        raise InvalidReference(f"a {kind} has no ref: encode the `@` of `{text}` as %40")
+    return body, _part(ref, text)
+
+
+def _part(raw: str, text: str) -> str:
+    if not raw:
+        raise InvalidReference(f"reference `{text}` has an empty part")
+    if "@" in raw or "/" in raw:
+        raise InvalidReference(f"a raw `{'@' if '@' in raw else '/'}` in `{raw}` of `{text}` must be percent-encoded")
+    _verbatim(raw)
+    if "%" not in raw:
+        return raw
+    if _BAD_ESCAPE.search(raw):
+        raise InvalidReference(f"bad percent escape in `{text}`")
+    try:
+        return check_part(unquote_to_bytes(raw).decode())
+    except UnicodeDecodeError:
+        raise InvalidReference(f"`{raw}` does not decode to UTF-8") from None
+
+
+def _user(name: str) -> str:
+    if not _USER.fullmatch(name):
+        raise InvalidReference(f"user `{name}` is not `<idp>~<subject>` with an idp of [a-z0-9-]")
+    return _verbatim(name)
+
+
+def _verbatim(name: str) -> str:
+    if not name:
+        raise InvalidReference("a name is empty")
+    if not name.isascii():
+        _utf8(name)
+    if _CONTROL.search(name):
+        raise InvalidReference(f"a control character in {name!r}")
+    return name
+
+
+def _utf8(text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise InvalidReference(f"{text!r} is not valid Unicode") from None

@@ -1,0 +1,237 @@
+"""World files: objects and grants as JSON or YAML, read strictly into facts.
+
+Owns the format and what may stand in it. Which privilege can be stored on which type is the model's to say; a key
+`seen` (objects that merely exist) is allowed and ignored.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import yaml
+
+from pdp.engines.grants.model import STORED
+from pdp.errors import InvalidArgument, InvalidReference, Place, PolicyError
+from pdp.facts import SERVER, Facts, Grant, Key, Object, key_of, key_text
+from pdp.model import CONTENT_TYPES, Resource
+from pdp.references import parse_principal, parse_resource
+
+Where: TypeAlias = tuple[str | int, ...]
+"""The way to a value in the file: `("grants", 3, "privilege")`."""
+
+_WORLD: Final = frozenset({"objects", "grants", "seen"})
+_OBJECT: Final = frozenset({"object", "parent", "managedAccess"})
+_GRANT: Final = frozenset({"principal", "privilege", "object", "id"})
+_PARENT: Final[Mapping[str, str]] = {
+    "project": "server",
+    "warehouse": "project",
+    "role": "project",
+    "tag": "project",
+    "user": "server",
+}
+_MANAGED: Final = frozenset({"warehouse", "namespace"})
+
+
+class WorldFault(InvalidArgument):
+    """An entry that cannot stand in a world; `where` leads to it."""
+
+    def __init__(self, where: Where, message: str) -> None:
+        super().__init__(f"{_path(where)}: {message}" if where else message)
+        self.where = where
+
+
+def load_world(path: Path | str) -> Facts:
+    """The facts of a world file, JSON by the suffix `.json`, otherwise YAML.
+
+    PolicyError names the file and, where it can be told, the line of the entry.
+    """
+    file = Path(path)
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise PolicyError(f"cannot read the world: {error}", Place(str(file))) from error
+    data = _read_json(text, str(file)) if file.suffix == ".json" else _read_yaml(text, str(file))
+    try:
+        return parse_world(data)
+    except WorldFault as fault:
+        raise PolicyError(str(fault), _place(text, str(file), fault.where)) from fault
+
+
+def parse_world(data: Any) -> Facts:
+    """The facts of a world; WorldFault (an InvalidArgument) names the entry and the field that is wrong.
+
+    The epoch is a digest of what was registered and granted, whatever the order.
+    """
+    world = _mapping(data, (), _WORLD)
+    objects: dict[Key, Object] = {}
+    for where, entry in _entries(world, "objects"):
+        registered = _object(entry, where)
+        if registered.key in objects:
+            raise WorldFault(where, f"`{key_text(registered.key)}` is registered twice")
+        objects[registered.key] = registered
+    grants = {_grant(entry, where) for where, entry in _entries(world, "grants")}
+    content = (sorted((o.key, o.project, o.managed) for o in objects.values()), sorted(grants))
+    return Facts.build(sha256(repr(content).encode()).hexdigest()[:12], 0, objects.values(), grants)
+
+
+def _object(entry: Any, where: Where) -> Object:
+    if isinstance(entry, str):
+        return Object(_key(entry, where))
+    fields = _mapping(entry, where, _OBJECT)
+    key = _key(_field(fields, "object", where), (*where, "object"))
+    managed = fields.get("managedAccess", False)
+    if not isinstance(managed, bool):
+        raise WorldFault((*where, "managedAccess"), "must be true or false")
+    if managed and key[0] not in _MANAGED:
+        raise WorldFault((*where, "managedAccess"), f"a {key[0]} has no managed access")
+    project = ""
+    if "parent" in fields:
+        project = _project(key, _field(fields, "parent", where), (*where, "parent"))
+    return Object(key, project, managed)
+
+
+def _project(key: Key, parent: str, where: Where) -> str:
+    """The project to register; every other parent says only what the path says, or is wrong."""
+    above = _key(parent, where)
+    if key[0] in CONTENT_TYPES:
+        wanted = Facts.empty().parent(key)
+        if above != wanted:
+            raise WorldFault(where, f"`{parent}` is not the parent of `{key_text(key)}`: that follows from the path")
+        return ""
+    if above[0] != _PARENT.get(key[0]):
+        raise WorldFault(where, f"`{parent}` cannot be the parent of a {key[0]}")
+    return "" if above == SERVER else above[1][0]
+
+
+def _grant(entry: Any, where: Where) -> Grant:
+    fields = _mapping(entry, where, _GRANT)
+    key = _key(_field(fields, "object", where), (*where, "object"))
+    privilege = _field(fields, "privilege", where)
+    if privilege not in STORED[key[0]]:
+        raise WorldFault((*where, "privilege"), f"`{privilege}` cannot be granted on a {key[0]}")
+    principal = _reference(parse_principal, _field(fields, "principal", where), (*where, "principal"))
+    if principal.type == "anonymous":
+        raise WorldFault((*where, "principal"), "nothing can be granted to `anonymous`")
+    if privilege == "assignee" and principal.id == key_text(key):
+        raise WorldFault((*where, "principal"), f"`{principal.id}` cannot contain itself")
+    return Grant(key, privilege, principal.id, _field(fields, "id", where) if "id" in fields else "")
+
+
+def _key(text: str, where: Where) -> Key:
+    resource: Resource = _reference(parse_resource, text, where)
+    if resource.type not in STORED:
+        raise WorldFault(where, f"a {resource.type} is not an object of grants")
+    if resource.ref is not None:
+        raise WorldFault(where, f"`{text}` names a ref: grants hold on every ref")
+    return key_of(resource)
+
+
+def _reference(parse: Callable[[str], Any], text: str, where: Where) -> Any:
+    try:
+        return parse(text)
+    except InvalidReference as error:
+        raise WorldFault(where, str(error)) from error
+
+
+def _entries(world: Mapping[str, Any], section: str) -> Iterator[tuple[Where, Any]]:
+    entries = world.get(section, [])
+    if not isinstance(entries, list):
+        raise WorldFault((section,), f"must be a list, not {_json_type(entries)}")
+    for i, entry in enumerate(entries):
+        yield (section, i), entry
+
+
+def _mapping(data: Any, where: Where, known: frozenset[str]) -> Mapping[str, Any]:
+    if not isinstance(data, Mapping):
+        raise WorldFault(where, f"must be a mapping with {', '.join(sorted(known))}, not {_json_type(data)}")
+    for name in data:
+        if name not in known:
+            raise WorldFault((*where, str(name)), f"unknown key: known are {', '.join(sorted(known))}")
+    return data
+
+
+def _field(fields: Mapping[str, Any], name: str, where: Where) -> str:
+    if name not in fields:
+        raise WorldFault((*where, name), "is missing")
+    value = fields[name]
+    if not isinstance(value, str) or not value:
+        raise WorldFault((*where, name), f"must be a text that is not empty, not {_json_type(value)}")
+    return value
+
+
+def _json_type(value: Any) -> str:
+    names = {type(None): "null", bool: "a boolean", str: "a text", list: "a list", dict: "a mapping"}
+    return names.get(type(value), "a number")
+
+
+def _path(where: Where) -> str:
+    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in where).lstrip(".")
+
+
+# --- files --------------------------------------------------------------------------------------------------------
+
+
+def _read_json(text: str, file: str) -> Any:
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            names = [name for name, _ in pairs]
+            twice = next(name for name in names if names.count(name) > 1)
+            raise PolicyError(f"key `{twice}` stands twice in one mapping", Place(file))
+        return found
+
+    try:
+        return json.loads(text, object_pairs_hook=unique)
+    except json.JSONDecodeError as error:
+        raise PolicyError(f"not JSON: {error.msg}", Place(file, error.lineno, error.colno)) from error
+    except (ValueError, RecursionError) as error:  # a number or a nesting beyond what Python reads
+        raise PolicyError(f"not JSON: {error}", Place(file)) from error
+
+
+class _StrictLoader(yaml.CSafeLoader):
+    """Safe YAML in which a key that stands twice is an error, not the last value."""
+
+
+def _construct_unique(loader: _StrictLoader, node: yaml.MappingNode) -> dict[Any, Any]:
+    loader.flatten_mapping(node)
+    found: dict[Any, Any] = {}
+    for key_node, value_node in node.value:
+        key = loader.construct_object(key_node, deep=True)
+        if not isinstance(key, Hashable):
+            raise yaml.MarkedYAMLError(problem="a key must be a text", problem_mark=key_node.start_mark)
+        if key in found:
+            raise yaml.MarkedYAMLError(problem=f"key `{key}` stands twice", problem_mark=key_node.start_mark)
+        found[key] = loader.construct_object(value_node, deep=True)
+    return found
+
+
+_StrictLoader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _construct_unique)
+
+
+def _read_yaml(text: str, file: str) -> Any:
+    try:
+        return yaml.load(text, _StrictLoader)  # noqa: S506 - it constructs no more than the safe loader
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        place = Place(file, mark.line + 1, mark.column + 1) if mark else Place(file)
+        raise PolicyError(f"not YAML: {error.problem}", place) from error
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a date that is none
+        raise PolicyError(f"not YAML: {error}", Place(file)) from error
+
+
+def _place(text: str, file: str, where: Where) -> Place:
+    """Where an entry stands: only after a failure, because reading the text a second time with marks is slow."""
+    try:
+        node = yaml.compose(text, yaml.CSafeLoader)
+    except (yaml.YAMLError, RecursionError):  # JSON that is no YAML: it may escape a character as two surrogates
+        return Place(file)
+    for step in where:
+        if isinstance(node, yaml.SequenceNode) and isinstance(step, int):
+            node = node.value[step]
+        elif isinstance(node, yaml.MappingNode):
+            node = next((value for key, value in node.value if key.value == step), node)
+    return Place(file, node.start_mark.line + 1, node.start_mark.column + 1) if node else Place(file)

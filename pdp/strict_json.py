@@ -1,0 +1,44 @@
+"""JSON from strangers: typed, without duplicate keys, without bottomless nesting.
+
+Decoders keep the last of duplicate keys silently, and another reader may keep the first: a body that two readers
+understand differently is refused.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, TypeVar
+
+import msgspec
+
+from pdp.errors import InvalidArgument
+
+T = TypeVar("T")
+
+
+def decode(body: bytes, decoder: msgspec.json.Decoder[T], *, typed: bool = False) -> T:
+    """The typed value of a body; raises InvalidArgument, naming the field, on anything else.
+
+    `typed` says that the type holds no raw JSON: then a body that equals its re-encoding holds nothing twice.
+    """
+    try:
+        value = decoder.decode(body)
+        if not typed or msgspec.json.encode(value) != body:
+            json.loads(body, object_pairs_hook=_unique)
+    except RecursionError:
+        raise InvalidArgument("the body is nested too deeply") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
+        raise InvalidArgument(_sentence(str(error))) from None
+    return value
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> None:
+    seen = set()
+    for key, _ in pairs:
+        if key in seen:
+            raise ValueError(f"duplicate key `{key}`")
+        seen.add(key)
+
+
+def _sentence(text: str) -> str:
+    return text[:1].lower() + text[1:].replace("\n", " ")

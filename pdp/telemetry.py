@@ -1,0 +1,38 @@
+"""Metrics: one registry per service, labels from closed sets only."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+_LATENCY = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10)
+
+
+class Telemetry:
+    """What the service counts; `text` is the Prometheus exposition of it."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.requests = Counter(
+            "pdp_requests_total", "Requests answered", ["surface", "code"], registry=self.registry
+        )
+        self.decisions = Counter(
+            "pdp_decisions_total", "Decisions made", ["surface", "effect"], registry=self.registry
+        )
+        self.seconds = Histogram(
+            "pdp_decide_seconds", "Time to decide a batch", ["surface"], buckets=_LATENCY, registry=self.registry
+        )
+        self.engine_failures = Counter(
+            "pdp_engine_failures_total", "Groups an engine could not judge; all denied", ["engine"],
+            registry=self.registry,
+        )  # fmt: skip
+        self.unknown_operations = Counter(
+            "pdp_trino_unknown_operations_total", "Trino operations that no table knows; all denied",
+            registry=self.registry,
+        )  # fmt: skip
+        self.audit_written = Counter("pdp_audit_records_total", "Audit records written", registry=self.registry)
+        self.audit_waiting = Gauge("pdp_audit_waiting", "Audit records not yet written", registry=self.registry)
+        self.ready = Gauge("pdp_ready", "1 while the service is ready", registry=self.registry)
+
+    def text(self) -> bytes:
+        """The exposition text."""
+        return generate_latest(self.registry)

@@ -1,0 +1,321 @@
+"""Trino's names and operations as plans: which checks an operation needs, and which answers no engine makes.
+
+Owns the reading of catalog, schema and table names and every rule of an operation. Must not know HTTP or JSON: the
+surface hands over names and receives an answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from pdp.config import Trino
+from pdp.model import Arguments, Check, Principal, Resource
+from pdp.plan import AllOf, Asker, Node, split
+from pdp.references import check_part
+from pdp.vocabulary import (
+    METADATA_TABLES,
+    SYSTEM_CATALOG,
+    SYSTEM_READS,
+    SYSTEM_TABLES,
+    TABLE_PROCEDURES,
+    TRINO_OPERATIONS,
+    TRINO_PREFIX,
+    Step,
+    TrinoOperation,
+)
+
+ADMIN: Final = "config:trino.admin_users"
+_SELECTS = frozenset({"SelectFromColumns", "CreateViewWithSelectFromColumns"})
+
+
+class Names:
+    """Names as Trino spells them to resources; raises InvalidReference on an empty or unprintable part."""
+
+    def __init__(self, trino: Trino) -> None:
+        self.trino = trino
+        self._schemas: dict[tuple[str, str], Resource] = {}
+
+    def principal(self, user: str, groups: Sequence[str]) -> Principal:
+        """The principal behind Trino's user and groups; mapped groups are its roles."""
+        roles = tuple(role for group in groups if (role := self.trino.groups.get(group)))
+        return Principal("user", self.trino.user_prefix + check_part(user), roles, tuple(groups))
+
+    def user(self, name: str) -> Resource:
+        """A user as the object of an operation."""
+        return Resource("user", name=self.trino.user_prefix + check_part(name))
+
+    def catalog(self, name: str) -> Resource:
+        """The warehouse behind a catalog, Trino's own `system`, or a catalog that nothing stands behind."""
+        mapped = self.trino.catalogs.get(name)
+        if mapped:
+            return Resource("warehouse", mapped.warehouse, ref=mapped.ref)
+        return Resource("system_catalog" if name == "system" else "catalog", check_part(name))
+
+    def schema(self, catalog: str, schema: str) -> Resource:
+        """The namespace behind a schema: `a.b` is [a, b]."""
+        known = self._schemas.get((catalog, schema))
+        if known is None:
+            known = self._schema(self.catalog(catalog), schema)
+            if len(self._schemas) < 10_000:
+                self._schemas[catalog, schema] = known
+        return known
+
+    def table(self, catalog: str, schema: str, table: str) -> Resource:
+        """The table or view of a name; `t$files` and its kin are tables about t."""
+        within = self.schema(catalog, schema)
+        type = "table_or_view"
+        if within.type != "namespace":
+            type = within.type
+        elif "$" in table:
+            type = _TABLE_TYPES.get(METADATA_TABLES.get(table.rpartition("$")[2], ""), type)
+        return Resource(type, within.warehouse, (*within.path, check_part(table)), within.ref)
+
+    def function(self, catalog: str, schema: str, name: str) -> Resource:
+        """A function or procedure, by its Trino name."""
+        return Resource("function", check_part(catalog), (check_part(schema), check_part(name)))
+
+    def session_property(self, catalog: str, name: str) -> Resource:
+        """A session property; `catalog` is empty for a system property."""
+        return Resource("session_property", catalog or "system", (check_part(name),))
+
+    def _schema(self, catalog: Resource, schema: str) -> Resource:
+        if catalog.type != "warehouse":
+            return Resource(catalog.type, catalog.warehouse, (check_part(schema),))
+        if schema in SYSTEM_TABLES:
+            return Resource("system_schema", catalog.warehouse, (schema,), catalog.ref)
+        return Resource("namespace", catalog.warehouse, tuple(map(check_part, schema.split("."))), catalog.ref)
+
+
+_TABLE_TYPES = {"get_metadata": "metadata_table", "read_data": "contents_table"}
+
+
+def plan_operation(asker: Asker, check: Check) -> Node | None:
+    """The tree of a `trino:` action; None for every other action."""
+    if not check.action.startswith(TRINO_PREFIX):
+        return None
+    operation = TRINO_OPERATIONS.get(check.action.removeprefix(TRINO_PREFIX))
+    if operation is None:
+        return asker.fixed(False, "unknown_action", check.action, check.resources)
+    if operation.delegated:
+        asker = msgspec.structs.replace(asker, delegated=True)
+    asked = _Operation(asker, check, operation)
+    if operation.rule:
+        return _RULES[operation.rule](asked)
+    return _PLACES.get(check.resources[0].type, _Operation.steps)(asked)
+
+
+class _Operation:
+    """One operation on resources of one type, as somebody."""
+
+    def __init__(self, asker: Asker, check: Check, operation: TrinoOperation) -> None:
+        self.asker = asker
+        self.trino = asker.bundle.trino
+        self.action = check.action
+        self.name = check.action.removeprefix(TRINO_PREFIX)
+        self.resources = check.resources
+        self.operation = operation
+        self.user = self._bare(asker.principal.name)
+        self.admin = asker.principal.type == "user" and self.user in self.trino.admin_users
+
+    def fixed(self, allowed: bool, by: str, resources: Sequence[Resource] | None = None) -> Node:
+        return self.asker.fixed(allowed, by, self.action, resources or self.resources)
+
+    def steps(self, resources: Sequence[Resource] | None = None) -> Node:
+        """The checks that the operation needs on objects of a warehouse."""
+        parts = tuple(self._step(step, resources or self.resources) for step in self.operation.steps)
+        return parts[0] if len(parts) == 1 else AllOf(parts)
+
+    def unmanaged(self) -> Node:
+        """A catalog that no warehouse stands behind."""
+        if self.name in ("CreateCatalog", "DropCatalog"):
+            return self.fixed(self.admin, ADMIN)
+        return self.fixed(self.trino.unmanaged_catalogs == "allow", "config:trino.unmanaged_catalogs")
+
+    def system_catalog(self) -> Node:
+        """Trino's own catalog: its metadata is open, the rest is the administrators'."""
+        if self.admin:
+            return self.fixed(True, ADMIN)
+        if self.name not in SYSTEM_READS:
+            return self.fixed(False, "rule:system_catalog")
+        return split(self.resources, _is_open, lambda open, some: self.fixed(open, "rule:system_catalog", some))
+
+    def system_schema(self) -> Node:
+        """`information_schema` and kin of a mapped catalog: who may use the warehouse sees what it lists."""
+        if self.name not in SYSTEM_READS:
+            return self.fixed(False, "rule:system_schema")
+        return split(self.resources, _is_listed, self._system_schema)
+
+    def metadata_table(self) -> Node:
+        """`t$snapshots` and kin, about t."""
+        return self._about_table("get_metadata")
+
+    def contents_table(self) -> Node:
+        """`t$files` and kin, which show values of t."""
+        return self._about_table("read_data")
+
+    def table_procedure(self) -> Node:
+        """ALTER TABLE ... EXECUTE: the known procedures write."""
+        procedure = str(self.resources[0].arguments.given.get("procedure", "")).upper()
+        if procedure not in TABLE_PROCEDURES:
+            return self.fixed(False, "rule:unknown_procedure")
+        return _PLACES.get(self.resources[0].type, _Operation.steps)(self)
+
+    def procedure(self) -> Node:
+        """CALL: administrators, and what the configuration lists."""
+        listed = set(self.trino.procedures.allow)
+        if self.admin:
+            return self.fixed(True, ADMIN)
+        return split(
+            self.resources, _full_name, lambda name, some: self.fixed(name in listed, "config:trino.procedures", some)
+        )
+
+    def function(self) -> Node:
+        """Functions: those of a mapped catalog belong to their schema."""
+        return split(self.resources, lambda function: (function.warehouse, *function.path), self._function)
+
+    def execute_query(self) -> Node:
+        """Running a query at all."""
+        listed = self.trino.execute_query.allow
+        named = self.asker.principal.type == "user"
+        return self.fixed(named and ("*" in listed or self.user in listed), "config:trino.execute_query")
+
+    def administrative(self) -> Node:
+        """What administrators alone may do."""
+        return self.fixed(self.admin, ADMIN)
+
+    def own_query(self) -> Node:
+        """Queries belong to the user who started them."""
+        if self.admin:
+            return self.fixed(True, ADMIN)
+        me = self.asker.principal
+        return split(
+            self.resources,
+            lambda owner: me.type == "user" and owner.name == me.name,
+            lambda own, some: self.fixed(own, "rule:own_query", some),
+        )
+
+    def impersonation(self) -> Node:
+        """Becoming another user."""
+        allowed = self.trino.impersonation.get(self.user, ()) if self.asker.principal.type == "user" else ()
+        return split(
+            self.resources,
+            lambda user: self._bare(user.name) in allowed,
+            lambda may, some: self.fixed(may, "config:trino.impersonation", some),
+        )
+
+    def session_property(self) -> Node:
+        """SET SESSION."""
+        denied = set(self.trino.session_properties.deny)
+        return split(
+            self.resources,
+            lambda item: ".".join(item.path if item.warehouse == "system" else (item.warehouse, *item.path)) not in denied,
+            lambda may, some: self.fixed(may, "config:trino.session_properties", some),
+        )
+
+    def unknown(self) -> Node:
+        """Row filters and masks are answers of their own, never a verdict."""
+        return self.fixed(False, "unknown_action")
+
+    def _bare(self, name: str) -> str:
+        return name.removeprefix(self.trino.user_prefix)
+
+    def _step(self, step: Step, resources: Sequence[Resource]) -> Node:
+        asker = self.asker
+        if step.also:
+            actions = (*asker.env.actions, *step.also)
+            asker = msgspec.structs.replace(asker, env=msgspec.structs.replace(asker.env, actions=actions))
+        if step.on == "given":
+            type = resources[0].type
+            return asker.concrete("select" if (type, step.action) == ("view", "read_data") else step.action, resources)
+        if step.on in ("table", "view"):
+            return asker.leaf(step.on, step.action, resources)
+        if step.on == "target_parent":
+            targets = [resource.arguments.destination for resource in resources]
+            known = [target for target in targets if target and target.path]
+            if len(known) < len(targets):
+                return self.fixed(False, "rule:rename_without_target", resources)
+            resources = known
+        parents = [_parent(resource) for resource in resources]
+        return split(parents, lambda parent: parent.type, lambda type, some: asker.leaf(type, step.action, some))
+
+    def _system_schema(self, listed: bool, resources: Sequence[Resource]) -> Node:
+        if not listed:
+            return self.fixed(False, "rule:system_schema", resources)
+        warehouses = [Resource("warehouse", resource.warehouse, ref=resource.ref) for resource in resources]
+        return self.asker.leaf("warehouse", "get_config", warehouses)
+
+    def _about_table(self, select: str) -> Node:
+        if self.name not in SYSTEM_READS:
+            return self.fixed(False, "rule:metadata_table")
+        tables = [_base_table(resource) for resource in self.resources]
+        if self.name in _SELECTS:
+            return self.asker.leaf("table", select, tables)
+        return self.asker.leaf("table", self.operation.steps[0].action, tables)
+
+    def _function(self, name: tuple[str, ...], resources: Sequence[Resource]) -> Node:
+        catalog, schema, _ = name
+        changes = self.name in ("CreateFunction", "DropFunction")
+        if not changes and catalog in self.trino.functions.builtin_catalogs:
+            return self.fixed(True, "config:trino.functions.builtin_catalogs", resources)
+        if not changes and ".".join(name) in self.trino.functions.allow:
+            return self.fixed(True, "config:trino.functions.allow", resources)
+        within = Names(self.trino).schema(catalog, schema)
+        if within.type == "namespace":
+            return self._step(Step("given", *self.operation.steps[0][1:]), [within] * len(resources))
+        if within.type == "catalog":
+            return self.fixed(self.trino.unmanaged_catalogs == "allow", "config:trino.unmanaged_catalogs", resources)
+        return self.fixed(False, "config:trino.functions.allow", resources)
+
+
+_PLACES: Final[Mapping[str, Callable[[_Operation], Node]]] = {
+    "catalog": _Operation.unmanaged,
+    "system_catalog": _Operation.system_catalog,
+    "system_schema": _Operation.system_schema,
+    "metadata_table": _Operation.metadata_table,
+    "contents_table": _Operation.contents_table,
+}
+_RULES: Final[Mapping[str, Callable[[_Operation], Node]]] = {
+    "table_procedure": _Operation.table_procedure,
+    "procedure": _Operation.procedure,
+    "function": _Operation.function,
+    "execute_query": _Operation.execute_query,
+    "admin": _Operation.administrative,
+    "own_query": _Operation.own_query,
+    "impersonation": _Operation.impersonation,
+    "session_property": _Operation.session_property,
+    "filter": _Operation.unknown,
+}
+
+
+def _is_open(resource: Resource) -> bool:
+    """Whether something of the `system` catalog is open to everyone: the catalog, a schema, a table."""
+    if not resource.path:
+        return True
+    schema, *table = resource.path
+    tables = SYSTEM_CATALOG.get(schema, frozenset())
+    return schema in SYSTEM_CATALOG and (not table or tables is None or table[0] in tables)
+
+
+def _is_listed(resource: Resource) -> bool:
+    schema, *table = resource.path
+    return not table or table[0] in SYSTEM_TABLES[schema]
+
+
+def _full_name(function: Resource) -> str:
+    return ".".join((function.warehouse, *function.path))
+
+
+def _base_table(resource: Resource) -> Resource:
+    *schema, table = resource.path
+    return msgspec.structs.replace(resource, type="table", path=(*schema, table.rpartition("$")[0]))
+
+
+def _parent(resource: Resource) -> Resource:
+    """The container of a new object; the object's name goes along as an argument."""
+    *path, name = resource.path
+    arguments = Arguments(name, given={**resource.arguments.given, "name": name})
+    type = "namespace" if path else "warehouse"
+    return Resource(type, resource.warehouse, tuple(path), resource.ref, arguments=arguments)

@@ -1,0 +1,78 @@
+"""Hypothesis strategies for tiny worlds of grants, and the engine asked in their terms."""
+
+from hypothesis import strategies as st
+
+from pdp.engines.engine import PERMIT, Group
+from pdp.engines.grants.model import ACTIONS, STORED
+from pdp.facts import Facts
+from pdp.model import Env, Resource
+from pdp.references import parse_principal, parse_resource
+
+PATHS = ("v/a", "v/b", "v/a/a", "v/a/b", "w/a", "w/a/a")
+OBJECTS = (
+    "server",
+    "project:p",
+    "project:q",
+    "warehouse:v",
+    "warehouse:w",
+    "role:r",
+    "role:s",
+    "role:t",
+    "tag:k",
+    "user:i~x",
+    "user:i~y",
+    *(f"namespace:{path}" for path in PATHS),
+    *(f"{type}:{path}/t" for type in ("table", "view", "generic_table", "dataset") for path in PATHS[:4]),
+)
+PRINCIPALS = ("user:i~x", "user:i~y", "role:r", "role:s", "role:t")
+IDS = ("", "1", "2")
+_GRANTABLE = [o for o in OBJECTS if STORED[o.partition(":")[0]]]
+
+
+@st.composite
+def grants(draw):
+    """One grant; roles get members as often as all the rest together, because nesting is where it is difficult."""
+    target = draw(st.one_of(st.sampled_from(_GRANTABLE), st.sampled_from(("role:r", "role:s", "role:t"))))
+    privilege = draw(st.sampled_from(sorted(STORED[target.partition(":")[0]])))
+    principal = draw(st.sampled_from([p for p in PRINCIPALS if p != target]))
+    id = draw(st.sampled_from(IDS)) if ":v/" in target else ""
+    return {"principal": principal, "privilege": privilege, "object": target} | ({"id": id} if id else {})
+
+
+@st.composite
+def worlds(draw):
+    """A world file's data."""
+    parents = {o: draw(st.sampled_from(("project:p", "project:q"))) for o in OBJECTS if o[:4] in ("role", "tag:")}
+    parents["warehouse:v"] = "project:p"
+    objects = [{"object": o, "parent": parent} for o, parent in parents.items()]
+    flags = draw(st.sets(st.sampled_from(("warehouse:w", "namespace:v/a", "namespace:v/a/b", "namespace:w/a"))))
+    objects += [{"object": o, "managedAccess": True} for o in sorted(flags)]
+    return {"objects": objects, "grants": draw(st.lists(grants(), max_size=9))}
+
+
+@st.composite
+def questions(draw, world):
+    """A principal, an action on an object, and the id that the object carries: near the grants rather than far."""
+    granted = [grant["object"] for grant in world["grants"]] or ["server"]
+    target = draw(st.one_of(st.sampled_from(OBJECTS), st.sampled_from(granted)))
+    actions = sorted(ACTIONS[target.partition(":")[0]])
+    id = draw(st.sampled_from(IDS)) if ":v/" in target else ""
+    return draw(st.sampled_from(PRINCIPALS)), draw(st.sampled_from(actions)), target, id
+
+
+def group(principal: str, action: str, resource: Resource) -> Group:
+    """What a check of one resource shares with its like."""
+    return Group(parse_principal(principal), action, resource.type, resource.warehouse, None, False, Env())
+
+
+def ask(engine, facts: Facts, principal: str, action: str, target: str, id: str = ""):
+    """The engine's allow or deny, and its `by`."""
+    resource = resource_of(target, id)
+    verdicts = engine.decide(group(principal, action, resource), (resource,), facts)
+    return verdicts.effects[0] == PERMIT, verdicts.by[0]
+
+
+def resource_of(target: str, id: str = "") -> Resource:
+    """A resource by its reference, with an id."""
+    parsed = parse_resource(target)
+    return Resource(parsed.type, parsed.warehouse, parsed.path, name=parsed.name, id=id)
