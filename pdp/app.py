@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import os
 import signal
@@ -16,8 +17,8 @@ import uvloop
 from aiohttp import web
 
 from pdp.audit.log import FileAudit, NoAudit
-from pdp.cli.context import Composition
 from pdp.bundle import Authority, Bundle, source_text
+from pdp.cli.context import Composition
 from pdp.config import Settings, load_settings, split_address
 from pdp.engines.cel.engine import CelEngine, CelForbid
 from pdp.engines.cel.rules import RuleSet, load_rules
@@ -192,10 +193,9 @@ class Service:
         self.draining = True
         await self._grpc.set_ready(False)
         seconds = self.settings.server.drain_seconds
-        deadline = time.monotonic() + seconds
         grpc_stop = asyncio.create_task(self._grpc.stop(seconds))
-        while not self._admission.idle and time.monotonic() < deadline:
-            await asyncio.sleep(0.02)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._admission.idle(), seconds)
         await self._http.cleanup()
         await grpc_stop
         await self._diagnostics.cleanup()

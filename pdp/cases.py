@@ -17,7 +17,7 @@ import msgspec
 import yaml
 
 from pdp.audit.record import Decided, make_record, rows
-from pdp.codec import ResourceBody, decision_body, decode_batch, make_resource
+from pdp.codec import ResourceBody, decode_batch, encode_answer, make_resource
 from pdp.config import Settings, make_settings
 from pdp.engines.cel.rules import RuleSet, inline_rules, load_rules
 from pdp.errors import InvalidArgument, PdpError
@@ -71,11 +71,9 @@ class Recorder:
 def find_cases(paths: Sequence[Path]) -> Iterator[Case]:
     """The cases of files and folders, in order; InvalidArgument names a file that cannot be read."""
     for path in paths:
-        if path.is_dir():
-            files = sorted(file for file in path.rglob("*") if file.suffix in SUFFIXES)
-        else:
-            files = [path]
-        for file in files:
+        for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
+            if path.is_dir() and file.suffix not in SUFFIXES:
+                continue
             yield from _read(file)
 
 
@@ -87,8 +85,7 @@ def run_case(case: Case, build: Build, runner: asyncio.Runner) -> Outcome:
         answer = runner.run(pdp.check(batch_of(case, settings)))
     except PdpError as error:
         return compare_error(case, error)
-    decisions = [msgspec.to_builtins(decision_body(answer.decision(at))) for at in range(len(answer.allowed))]
-    return compare(case, decisions, recorder.records)
+    return compare(case, msgspec.json.decode(encode_answer(answer))["decisions"], recorder.records)
 
 
 def prepare(case: Case, build: Build, recorder: Recorder) -> tuple[Pdp, Settings]:
@@ -154,13 +151,9 @@ def compare(case: Case, decisions: Sequence[Mapping[str, Any]], records: Sequenc
 def _differences(wanted: Mapping[str, Any], got: Mapping[str, Any]) -> Iterator[str]:
     for key, value in wanted.items():
         found = got.get(key)
-        if key == "by" and isinstance(value, str):
-            value = [value]
         if key == "error":
             found = {name: (found or {}).get(name) for name in value}
-        if (list(value) if isinstance(value, list | tuple) else value) != (
-            list(found) if isinstance(found, list | tuple) else found
-        ):
+        if found not in (value, [value]):
             yield f"`{key}` is {json.dumps(found)}, wanted {json.dumps(value)}"
 
 
@@ -235,7 +228,8 @@ def _list_of_cases(file: Path, data: Any) -> Sequence[Any]:
     if isinstance(data, list):
         return data
     if isinstance(data, dict):
-        return data.get("cases", [data])
+        cases: Sequence[Any] = data.get("cases", [data])
+        return cases
     raise InvalidArgument(f"`{file}` holds no cases")
 
 
@@ -244,4 +238,3 @@ def _case(file: Path, data: Any, shared: Mapping[str, Any], fallback: str) -> Ca
         raise InvalidArgument(f"`{file}`, {fallback}: a case is an object")
     merged = {**shared, **data}
     return Case(str(merged.get("note", f"{file.name} {fallback}")), file.parent, merged)
-

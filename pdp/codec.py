@@ -14,8 +14,6 @@ from msgspec import UNSET, UnsetType
 from pdp.errors import InvalidArgument, InvalidReference, TooManyChecks
 from pdp.identity import evidence_of, refusal
 from pdp.model import (
-    CONTENT_TYPES,
-    ENGINE_TYPES,
     NAMED_TYPES,
     NO_ARGUMENTS,
     RESOURCE_TYPES,
@@ -31,11 +29,11 @@ from pdp.model import (
     Rejected,
     Resource,
 )
-from pdp.references import check_part, parse_principal, parse_resource
+from pdp.references import check_part, check_path, encode_part, parse_principal, parse_resource
 from pdp.strict_json import decode
 
 
-class _Body(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel", omit_defaults=True):
+class _Body(msgspec.Struct, forbid_unknown_fields=True, rename="camel", omit_defaults=True):
     pass
 
 
@@ -45,7 +43,7 @@ class PrincipalBody(_Body):
     id: str
     roles: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
-    attributes: dict[str, Any] = {}
+    attributes: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
 class ResourceBody(_Body):
@@ -73,9 +71,9 @@ class ApiBody(_Body):
 class ContextBody(_Body):
     """The circumstances of a check."""
 
-    api: ApiBody = ApiBody()
+    api: ApiBody = msgspec.field(default_factory=ApiBody)
     actions: tuple[str, ...] = ()
-    arguments: dict[str, Any] = {}
+    arguments: dict[str, Any] = msgspec.field(default_factory=dict)
     query_id: str = ""
 
 
@@ -87,7 +85,7 @@ class CheckBody(_Body):
     resource: str | ResourceBody
     delegated: bool = False
     acting_role: str | UnsetType = UNSET
-    context: ContextBody = ContextBody()
+    context: ContextBody = msgspec.field(default_factory=ContextBody)
 
 
 class CheckRequest(_Body):
@@ -229,11 +227,29 @@ def make_resource(body: str | ResourceBody) -> Resource:
         return parse_resource(body)
     if body.reference:
         return _referenced(body)
-    _check_shape(body)
+    if body.type not in RESOURCE_TYPES:
+        raise InvalidReference(f"unknown resource type `{body.type}`")
+    if body.type == "server":
+        return Resource("server")
+    if body.type in NAMED_TYPES:
+        return _named(body)
     return Resource(
-        body.type, body.warehouse, tuple(map(check_part, body.path)), check_part(body.ref) if body.ref else None,
-        body.name, body.content_type, body.ref_type, body.id, body.properties,
-    )  # fmt: skip
+        body.type,
+        check_part(body.warehouse),
+        check_path(body.type, body.path),
+        check_part(body.ref) if body.ref else None,
+        content_type=body.content_type,
+        ref_type=body.ref_type,
+        id=body.id,
+        properties=body.properties,
+    )
+
+
+def _named(body: ResourceBody) -> Resource:
+    if body.warehouse or body.path:
+        raise InvalidReference(f"a {body.type} has a `name` alone")
+    parse_resource(f"{body.type}:{encode_part(body.name) if body.type in ('project', 'tag') else body.name}")
+    return Resource(body.type, name=body.name, id=body.id, properties=body.properties)
 
 
 def _referenced(body: ResourceBody) -> Resource:
@@ -302,24 +318,3 @@ def _destination(given: Any) -> Resource | None:
         return make_resource(msgspec.convert(given, str | ResourceBody))
     except msgspec.ValidationError as error:
         raise InvalidArgument(f"`context.arguments.destination`: {error}") from None
-
-
-def _check_shape(body: ResourceBody) -> None:
-    """A resource in parts has the parts of its type and no others that would be ignored."""
-    kind = body.type
-    if kind not in RESOURCE_TYPES:
-        raise InvalidReference(f"unknown resource type `{kind}`")
-    if kind in NAMED_TYPES:
-        parse_resource(f"{kind}:{body.name}") if kind in ("user", "role") else check_part(body.name)
-    elif kind != "server" and not body.warehouse:
-        raise InvalidReference(f"a {kind} needs its `warehouse`")
-    if body.warehouse:
-        check_part(body.warehouse)
-    if kind in CONTENT_TYPES and not body.path:
-        raise InvalidReference(f"a {kind} needs a `path`")
-    if kind == "repository_config":
-        if len(body.path) != 1:
-            raise InvalidReference("a repository_config has one part in its `path`: the configuration's type")
-    elif body.path and kind not in CONTENT_TYPES | ENGINE_TYPES:
-        raise InvalidReference(f"a {kind} has no `path`")
-

@@ -9,7 +9,6 @@ from __future__ import annotations
 import ipaddress
 import os
 from collections.abc import Mapping, Sequence
-from glob import glob
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -56,7 +55,7 @@ def _loopback_address(address: str) -> str:
     host, _ = split_address(address)
     if not is_loopback(host):
         raise ValueError(
-            f"`{address}` is not a loopback address: callers are known by loopback alone, so nothing else may reach them"
+            f"`{address}` is not a loopback address: callers are known by loopback alone, so only they may connect"
         )
     return address
 
@@ -107,9 +106,7 @@ class Warehouse(Section):
 class Policies(Section):
     """Where policies are read from; relative paths start at the folder of pdp.yaml."""
 
-    rules: tuple[str, ...] = Field(
-        ("rules/*.properties",), description="CEL rule files (globs): .properties or .yaml"
-    )
+    rules: tuple[str, ...] = Field(("rules/*.properties",), description="CEL rule files (globs): .properties or .yaml")
     forbid: tuple[str, ...] = Field((), description="rule files whose rules deny when true, in every authority")
     cel_extensions: tuple[Literal["strings"], ...] = Field((), description="CEL extensions that rules may use")
 
@@ -211,7 +208,7 @@ class Settings(Section):
     server: Server = Server()
     limits: Limits = Limits()
     authorities: Mapping[str, Authority] = Field(
-        {"default": Authority(engines=("cel", "grants"))},  # type: ignore[call-arg]
+        {"default": Authority(engines=("cel", "grants"))},
         description="which engines decide for which warehouses",
     )
     warehouses: Mapping[str, Warehouse] = Field({}, description="warehouses by name")
@@ -240,7 +237,8 @@ class Settings(Section):
         found: list[Path] = []
         for pattern in patterns:
             if any(mark in pattern for mark in "*?["):
-                found += sorted(Path(match) for match in glob(str(self._base / pattern)))
+                folder = Path(pattern).anchor or self._base
+                found += sorted(Path(folder).glob(str(Path(pattern).relative_to(Path(pattern).anchor))))
             else:
                 found.append(self._base / pattern)
         return tuple(dict.fromkeys(found))
@@ -273,7 +271,7 @@ def make_settings(data: Mapping[str, Any], base: Path) -> Settings:
         settings = Settings.model_validate(data)
     except ValidationError as error:
         raise ConfigError("; ".join(_explain(problem) for problem in error.errors())) from None
-    settings._base = base
+    settings._base = base  # noqa: SLF001  pydantic keeps private attributes out of its constructor
     return settings
 
 

@@ -120,7 +120,7 @@ class Facts:
         """The object above: by path below a warehouse, by registration for warehouse, role and tag."""
         type, parts = key
         if type in CONTENT_TYPES:
-            return ("namespace", parts[:-1]) if len(parts) > 2 else ("warehouse", parts[:1])
+            return ("namespace", parts[:-1]) if parts[2:] else ("warehouse", parts[:1])
         if type in _PARENT_IS_PROJECT:
             registered = self.objects.get(key)
             return ("project", (registered.project,)) if registered and registered.project else None

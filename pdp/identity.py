@@ -6,7 +6,7 @@ what a request says of others is evidence, taken only from a caller whose config
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Set as AbstractSet
 from typing import Final
 
 from pdp.config import EVIDENCE, Identity, is_loopback
@@ -46,7 +46,7 @@ def evidence_of(check: Check) -> frozenset[str]:
     return frozenset(kind for kind, given in kinds.items() if given)
 
 
-def refusal(caller: Caller, evidence: Set[str]) -> Rejected | None:
+def refusal(caller: Caller, evidence: AbstractSet[str]) -> Rejected | None:
     """Why a caller's evidence is not taken, if it is not."""
     missing = sorted(evidence - caller.may_assert)
     if not missing:

@@ -18,7 +18,6 @@ from pdp.model import VERSIONED_TYPES, Check, Env, Principal, Reason, Resource
 from pdp.references import format_resource
 from pdp.vocabulary import ALIASES, CONFIG_CHECKS, NESSIE_CHECKS, TABLE_OR_VIEW
 
-
 K = TypeVar("K")
 
 
@@ -142,7 +141,9 @@ def fold(node: Node, decided: Callable[[Leaf], Verdicts]) -> Verdicts:
     return _fold_rows(columns, lambda rows: _all_row(rows, names))
 
 
-def split(resources: Sequence[Resource], key: Callable[[Resource], K], node: Callable[[K, list[Resource]], Node]) -> Node:
+def split(
+    resources: Sequence[Resource], key: Callable[[Resource], K], node: Callable[[K, list[Resource]], Node]
+) -> Node:
     """The tree of resources that `key` tells apart; `node` plans those of one key."""
     at: dict[K, list[int]] = {}
     for position, resource in enumerate(resources):

@@ -12,14 +12,23 @@ from urllib.parse import quote, unquote_to_bytes
 
 from pdp.errors import InvalidReference
 from pdp.model import (
-    CONTENT_TYPES,
-    ENGINE_TYPES,
     NAMED_TYPES,
+    RESOURCE_TYPES,
     VERSIONED_TYPES,
     Principal,
     Resource,
 )
 
+_VERBATIM_TYPES = frozenset({"user", "role"})
+_MANY = 1_000_000
+_ANY_PATH = (1, _MANY)
+_PATH_LENGTH = {
+    "warehouse": (0, 0),
+    "reference": (0, 0),
+    "repository_config": (1, 1),
+    **dict.fromkeys(("catalog", "system_catalog"), (0, _MANY)),
+}
+"""Resource type -> how many parts stand below its warehouse."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _ENCODE = re.compile(r"[%/@\x00-\x1f\x7f-\x9f\u2028\u2029]")
@@ -30,33 +39,20 @@ _USER = re.compile(r"[a-z0-9-]+~.+", re.DOTALL)
 def parse_resource(text: str) -> Resource:
     """The resource that a reference string names; InvalidReference says what is wrong with it."""
     kind, colon, rest = text.partition(":")
-    if kind == "server" and not colon:
-        return Resource("server")
-    if not colon:
-        raise InvalidReference(f"reference `{text}` has no type: write `table:warehouse/namespace/name`")
-    if kind == "user" or kind == "role":
-        return Resource(kind, name=_user(rest) if kind == "user" else _verbatim(rest))
+    if kind not in RESOURCE_TYPES:
+        raise InvalidReference(f"unknown resource type in `{text}`: write `table:warehouse/namespace/name`")
+    if bool(colon) == (kind == "server"):
+        raise InvalidReference(f"`{text}` is not a reference: `server` stands alone, every other type has a name")
+    if kind == "server":
+        return Resource(kind)
     if kind in NAMED_TYPES:
-        return Resource(kind, name=_part(rest, text))
-    if kind == "warehouse":
-        return Resource(kind, warehouse=_part(rest, text))
+        return Resource(kind, name=_name(kind, rest, text))
     body, ref = _split_ref(kind, rest, text)
-    parts = tuple(_part(part, text) for part in body.split("/"))
-    if kind == "reference":
-        if len(parts) != 1:
-            raise InvalidReference(f"reference `{text}` must be `reference:<warehouse>@<ref>`")
-        return Resource(kind, parts[0], ref=ref)
-    if kind == "repository_config":
-        if len(parts) != 2:
-            raise InvalidReference(f"reference `{text}` must be `repository_config:<warehouse>/<type>`")
-        return Resource(kind, parts[0], parts[1:])
-    if kind in ENGINE_TYPES:
-        return Resource(kind, parts[0], parts[1:], ref)
-    if kind not in CONTENT_TYPES:
-        raise InvalidReference(f"unknown resource type `{kind}` in `{text}`")
-    if len(parts) < 2:
-        raise InvalidReference(f"reference `{text}` has no path below its warehouse")
-    return Resource(kind, parts[0], parts[1:], ref)
+    warehouse, *path = (_part(part, text) for part in body.split("/"))
+    least, most = _PATH_LENGTH.get(kind, _ANY_PATH)
+    if not least <= len(path) <= most:
+        raise InvalidReference(f"`{text}` has {len(path)} parts below `{warehouse}`, a {kind} has {_span(least, most)}")
+    return Resource(kind, warehouse, tuple(path), ref)
 
 
 def format_resource(resource: Resource, ref: str | None = None, type: str = "") -> str:
@@ -64,7 +60,7 @@ def format_resource(resource: Resource, ref: str | None = None, type: str = "") 
     kind = type or resource.type
     if kind == "server":
         return kind
-    if kind == "user" or kind == "role":
+    if kind in _VERBATIM_TYPES:
         return f"{kind}:{resource.name}"
     if kind in NAMED_TYPES:
         return f"{kind}:{encode_part(resource.name)}"
@@ -87,6 +83,14 @@ def parse_principal(text: str) -> Principal:
     raise InvalidReference(f"principal `{text}` is none of `user:<idp>~<subject>`, `role:<id>`, `anonymous`")
 
 
+def check_path(kind: str, path: tuple[str, ...]) -> tuple[str, ...]:
+    """A decoded path as it comes from JSON: as many parts as its type has, each of them sound."""
+    least, most = _PATH_LENGTH.get(kind, _ANY_PATH)
+    if not least <= len(path) <= most:
+        raise InvalidReference(f"a {kind} has {_span(least, most)} parts in its `path`, not {len(path)}")
+    return tuple(map(check_part, path))
+
+
 def check_part(part: str) -> str:
     """A decoded path part, name or ref as it comes from JSON: not empty, no lone surrogate."""
     if not part:
@@ -101,6 +105,16 @@ def check_part(part: str) -> str:
 def encode_part(part: str) -> str:
     """One part or ref in the canonical encoding: `%`, `/`, `@` and control characters as upper-case escapes."""
     return _ENCODE.sub(lambda found: quote(found[0], safe=""), part)
+
+
+def _span(least: int, most: int) -> str:
+    return str(least) if least == most else f"at least {least}"
+
+
+def _name(kind: str, rest: str, text: str) -> str:
+    if kind == "user":
+        return _user(rest)
+    return _verbatim(rest) if kind in _VERBATIM_TYPES else _part(rest, text)
 
 
 def _split_ref(kind: str, rest: str, text: str) -> tuple[str, str | None]:

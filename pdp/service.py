@@ -185,7 +185,9 @@ class _Fold:
         return engine.explain(group, resource, self._facts)
 
 
-def _combine(authority: Authority, verdicts: Sequence[Verdicts], forbids: int, silence: list[Reason | None]) -> Verdicts:
+def _combine(
+    authority: Authority, verdicts: Sequence[Verdicts], forbids: int, silence: list[Reason | None]
+) -> Verdicts:
     """One verdict per resource: a forbid wins, a failure denies, then any or all of the engines that apply."""
     effects = bytearray(len(silence))
     by = silence
@@ -254,6 +256,6 @@ def _check_consistency(batch: Batch, facts: Facts) -> None:
     if not sequence.isdigit():
         raise InvalidArgument(f"revision `{wanted.at_least}` is not `<epoch>.<sequence>.<digest>`")
     if epoch != facts.epoch or int(sequence) > facts.sequence:
-        raise Unavailable(f"revision `{wanted.at_least}` is not served here: the store is at {facts.epoch}.{facts.sequence}")
-
-
+        raise Unavailable(
+            f"revision `{wanted.at_least}` is not served here: the store is at {facts.epoch}.{facts.sequence}"
+        )

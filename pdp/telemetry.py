@@ -12,12 +12,8 @@ class Telemetry:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self.requests = Counter(
-            "pdp_requests_total", "Requests answered", ["surface", "code"], registry=self.registry
-        )
-        self.decisions = Counter(
-            "pdp_decisions_total", "Decisions made", ["surface", "effect"], registry=self.registry
-        )
+        self.requests = Counter("pdp_requests_total", "Requests answered", ["surface", "code"], registry=self.registry)
+        self.decisions = Counter("pdp_decisions_total", "Decisions made", ["surface", "effect"], registry=self.registry)
         self.seconds = Histogram(
             "pdp_decide_seconds", "Time to decide a batch", ["surface"], buckets=_LATENCY, registry=self.registry
         )

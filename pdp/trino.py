@@ -211,7 +211,9 @@ class _Operation:
         denied = set(self.trino.session_properties.deny)
         return split(
             self.resources,
-            lambda item: ".".join(item.path if item.warehouse == "system" else (item.warehouse, *item.path)) not in denied,
+            lambda item: (
+                ".".join(item.path if item.warehouse == "system" else (item.warehouse, *item.path)) not in denied
+            ),
             lambda may, some: self.fixed(may, "config:trino.session_properties", some),
         )
 

@@ -83,8 +83,7 @@ CATALOG_ACTIONS: Final[Mapping[str, frozenset[str]]] = {
 _READ_GRANTS = {"read_grants": "read_assignments"}
 ALIASES: Final[Mapping[str, Mapping[str, str]]] = {
     **{type: _READ_GRANTS for type in CATALOG_ACTIONS if type != "user"},
-    "role": _READ_GRANTS
-    | {"manage_role_assignments": "grant_assignee", "read_role_assignments": "read_assignments"},
+    "role": _READ_GRANTS | {"manage_role_assignments": "grant_assignee", "read_role_assignments": "read_assignments"},
     "tag": _READ_GRANTS | {"remove": "apply"},
 }
 """Object type -> Lakekeeper API name -> catalog action, where the two differ."""
@@ -214,9 +213,7 @@ def _rename(type: str, action: str, create: str) -> TrinoOperation:
 
 _SELECT = Step("given", "read_data")
 _TABLE_WRITES = "InsertIntoTable DeleteFromTable TruncateTable UpdateTableColumns"
-_TABLE_COMMITS = (
-    "AddColumn AlterColumn DropColumn RenameColumn SetColumnComment SetTableComment SetTableProperties"
-)
+_TABLE_COMMITS = "AddColumn AlterColumn DropColumn RenameColumn SetColumnComment SetTableComment SetTableProperties"
 
 TRINO_OPERATIONS: Final[Mapping[str, TrinoOperation]] = {
     "AccessCatalog": _one("given", "use"),

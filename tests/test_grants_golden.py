@@ -3,6 +3,7 @@
 import json
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 from spec.grant_worlds import ask
@@ -24,12 +25,12 @@ def facts_of(world: str) -> Facts:
     return load_world(RECORDED / world)
 
 
-def test_nothing_recorded_is_missing():
+def test_nothing_recorded_is_missing() -> None:
     assert len(CASES) == 910
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["note"].partition(":")[0])
-def test_recorded_decision(case):
+def test_recorded_decision(case: Any) -> None:
     facts = facts_of(case["world"])
     for check, want in zip(case["checks"], case["want"], strict=True):
         principal, role = check["principal"], check.get("actingRole")
@@ -38,7 +39,7 @@ def test_recorded_decision(case):
         assert (assumed and allowed) == want
 
 
-def test_the_oracle_agrees_with_what_was_recorded():
+def test_the_oracle_agrees_with_what_was_recorded() -> None:
     data = {world: json.loads((RECORDED / world).read_text(encoding="utf-8")) for world in WORLDS}
     for case in CASES:
         [check], [want] = case["checks"], case["want"]

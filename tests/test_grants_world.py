@@ -1,6 +1,9 @@
 """World files: what they mean, what may not stand in them, and where an error is."""
 
 import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -12,7 +15,7 @@ from pdp.references import parse_resource
 from pdp.store.world import load_world, parse_world
 
 ALICE = Principal("user", "oidc~alice")
-WORLD = {
+WORLD: dict[str, Any] = {
     "objects": [
         "project:p1",
         {"object": "warehouse:lake", "parent": "project:p1", "managedAccess": True},
@@ -29,20 +32,20 @@ WORLD = {
 }
 
 
-def grant(**fields):
+def grant(**fields: Any) -> dict[str, Any]:
     return {"grants": [{"principal": "user:oidc~a", "privilege": "select", "object": "table:w/n/t"} | fields]}
 
 
-def without(field):
+def without(field: str) -> dict[str, Any]:
     [entry] = grant()["grants"]
     return {"grants": [{name: value for name, value in entry.items() if name != field}]}
 
 
-def entry(**fields):
+def entry(**fields: Any) -> dict[str, Any]:
     return {"objects": ["project:p", fields]}
 
 
-WRONG = [
+WRONG: list[tuple[Any, str]] = [
     ([], "must be a mapping"),
     (None, "must be a mapping"),
     ({"object": []}, "object: unknown key"),
@@ -91,13 +94,13 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("world", "message"), WRONG, ids=[message for _, message in WRONG])
-def test_a_wrong_entry_is_named(world, message):
+def test_a_wrong_entry_is_named(world: Any, message: str) -> None:
     with pytest.raises(InvalidArgument) as raised:
         parse_world(world)
     assert str(raised.value).startswith(message)
 
 
-def check_facts(facts: Facts):
+def check_facts(facts: Facts) -> None:
     lake, sales = ("warehouse", ("lake",)), ("namespace", ("lake", "sales"))
     assert facts.parent(lake) == ("project", ("p1",))
     assert facts.parent(("warehouse", ("other",))) is None
@@ -108,7 +111,7 @@ def check_facts(facts: Facts):
 
 
 @pytest.mark.parametrize(("name", "write"), [("w.json", json.dumps), ("w.yaml", yaml.safe_dump), ("w.yml", json.dumps)])
-def test_a_file_is_read(tmp_path, name, write):
+def test_a_file_is_read(tmp_path: Path, name: str, write: Callable[[Any], str]) -> None:
     file = tmp_path / name
     file.write_text(write(WORLD))
     facts = load_world(file)
@@ -116,7 +119,7 @@ def test_a_file_is_read(tmp_path, name, write):
     assert (facts.epoch, facts.sequence) == (parse_world(WORLD).epoch, 0)
 
 
-def test_the_epoch_is_of_the_content_and_not_of_its_order():
+def test_the_epoch_is_of_the_content_and_not_of_its_order() -> None:
     turned = {section: list(reversed(entries)) for section, entries in WORLD.items()}
     epoch = parse_world(WORLD).epoch
     assert epoch == parse_world(turned).epoch == parse_world({**WORLD, "seen": []}).epoch
@@ -124,7 +127,7 @@ def test_the_epoch_is_of_the_content_and_not_of_its_order():
     assert parse_world({**WORLD, "objects": WORLD["objects"][:3]}).epoch != epoch
 
 
-def test_a_grant_given_twice_counts_once():
+def test_a_grant_given_twice_counts_once() -> None:
     twice = parse_world({"grants": grant()["grants"] * 2})
     assert twice.epoch == parse_world(grant()).epoch
     assert len(twice.grants["table", ("w", "n", "t")]["user:oidc~a"]) == 1
@@ -156,7 +159,7 @@ INDENTED = (
         ("w.yaml", "\x00", ":1:1: not YAML: "),
     ],
 )
-def test_a_wrong_file_is_named_with_its_line(tmp_path, name, text, message):
+def test_a_wrong_file_is_named_with_its_line(tmp_path: Path, name: str, text: str, message: str) -> None:
     file = tmp_path / name
     file.write_text(text)
     with pytest.raises(PolicyError) as raised:
@@ -165,7 +168,7 @@ def test_a_wrong_file_is_named_with_its_line(tmp_path, name, text, message):
     assert raised.value.place.file == str(file)
 
 
-def test_a_missing_file_or_one_in_another_encoding(tmp_path):
+def test_a_missing_file_or_one_in_another_encoding(tmp_path: Path) -> None:
     with pytest.raises(PolicyError, match="cannot read the world"):
         load_world(tmp_path / "none.json")
     (tmp_path / "latin.json").write_bytes(b'{"seen": ["\xe9"]}')
@@ -178,7 +181,7 @@ def test_a_missing_file_or_one_in_another_encoding(tmp_path):
     ["server", "project:p", "warehouse:a%2Fb", "role:a/b@c", "user:oidc~a:b/c", "tag:t%40", "namespace:w/a",
      "table:w/a%40b/t", "view:w/a/b/c"],
 )  # fmt: skip
-def test_a_key_and_its_text(text):
+def test_a_key_and_its_text(text: str) -> None:
     assert key_text(key_of(parse_resource(text))) == text
     assert key_of(parse_resource("table:w/a/t@main")) == key_of(parse_resource("table:w/a/t"))
 
@@ -194,7 +197,7 @@ def roles(*pairs: str) -> Facts:
     )
 
 
-def test_memberships_go_through_roles_and_cycles_end():
+def test_memberships_go_through_roles_and_cycles_end() -> None:
     facts = roles("user:oidc~alice a", "role:a b", "role:b c", "role:c a", "role:d a")
     assert facts.roles_of(ALICE) == {"a", "b", "c"}
     assert facts.roles_of(Principal("role", "a")) == {"a", "b", "c"}
@@ -204,13 +207,13 @@ def test_memberships_go_through_roles_and_cycles_end():
     assert facts.can_assume(Principal("role", "x"), "x")
 
 
-def test_empty_facts_know_nobody():
+def test_empty_facts_know_nobody() -> None:
     facts = Facts.empty()
     assert (facts.epoch, facts.sequence, dict(facts.grants)) == ("", 0, {})
     assert facts.roles_of(ALICE) == frozenset()
 
 
-def test_what_is_derived_stays_bounded():
+def test_what_is_derived_stays_bounded() -> None:
     facts = roles(*(f"user:oidc~u{n} a" for n in range(30_000)))
     for n in range(30_000):
         assert facts.roles_of(Principal("user", f"oidc~u{n}")) == {"a"}

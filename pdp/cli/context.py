@@ -64,8 +64,8 @@ def one_line_errors(command: F) -> F:
 def policy_options(command: F) -> F:
     """`-c`, `--set`, `--rules`, `--world`: which policies a command works on."""
     options = (
-        click.option("-c", "--config", type=click.Path(path_type=Path), help="pdp.yaml; else ./pdp.yaml, else the example."),
-        click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="One setting, such as server.http=127.0.0.1:0."),
+        click.option("-c", "--config", type=click.Path(path_type=Path), help="Else ./pdp.yaml, else the example."),
+        click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="One setting."),
         click.option("--rules", multiple=True, metavar="FILE", help="Rule files in place of the configured ones."),
         click.option("--world", metavar="FILE", help="A world file in place of the configured store."),
     )  # fmt: skip

@@ -61,11 +61,8 @@ def explain(
 
 
 def _code(rule_sets: tuple[RuleSet, ...], rule: str) -> str:
-    for rules in rule_sets:
-        for found in rules.rules:
-            if found.id == rule:
-                return found.program.code
-    fail(f"no rule `{rule}` is loaded")
+    found = [known.program.code for rules in rule_sets for known in rules.rules if known.id == rule]
+    return found[0] if found else fail(f"no rule `{rule}` is loaded")
 
 
 def _print_json(answer: Answer) -> None:

@@ -12,7 +12,9 @@ from pdp.cli.context import Composition, one_line_errors
 
 @click.command()
 @click.option("-c", "--config", type=click.Path(path_type=Path), help="pdp.yaml; else ./pdp.yaml, else the example.")
-@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="One setting, such as limits.max_checks=50.")
+@click.option(
+    "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="One setting, such as limits.max_checks=50."
+)
 @click.pass_obj
 @one_line_errors
 def serve(composition: Composition, config: Path | None, overrides: tuple[str, ...]) -> None:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
-from xml.etree import ElementTree as Xml
+from xml.etree import ElementTree as ET
 
 import click
 import msgspec
@@ -47,12 +47,12 @@ def _json(outcomes: Sequence[Outcome]) -> None:
 
 def _junit(outcomes: Sequence[Outcome]) -> None:
     failures = sum(not outcome.passed for outcome in outcomes)
-    suite = Xml.Element("testsuite", name="pdp", tests=str(len(outcomes)), failures=str(failures))
+    suite = ET.Element("testsuite", name="pdp", tests=str(len(outcomes)), failures=str(failures))
     for outcome in outcomes:
-        element = Xml.SubElement(suite, "testcase", name=outcome.note, classname="pdp")
+        element = ET.SubElement(suite, "testcase", name=outcome.note, classname="pdp")
         if not outcome.passed:
-            Xml.SubElement(element, "failure", message=outcome.error or "").text = str(outcome.got)
-    click.echo(Xml.tostring(suite, encoding="unicode"))
+            ET.SubElement(element, "failure", message=outcome.error or "").text = str(outcome.got)
+    click.echo(ET.tostring(suite, encoding="unicode"))
 
 
 _FORMATS: Final[dict[str, Callable[[Sequence[Outcome]], None]]] = {"text": _text, "json": _json, "junit": _junit}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -38,11 +39,13 @@ class Admission:
         self._share = max(1, max_requests // callers)
         self._requests: Counter[str] = Counter()
         self._bytes = 0
+        self._quiet: asyncio.Event | None = None
 
-    @property
-    def idle(self) -> bool:
-        """Whether nothing is in flight."""
-        return not self._requests.total()
+    async def idle(self) -> None:
+        """Return once nothing is in flight."""
+        self._quiet = asyncio.Event()
+        if self._requests.total():
+            await self._quiet.wait()
 
     @contextmanager
     def enter(self, caller: Caller, size: int) -> Iterator[Admitted]:
@@ -57,6 +60,8 @@ class Admission:
         finally:
             self._requests[caller.name] -= 1
             self._bytes -= admitted.size
+            if self._quiet and not self._requests.total():
+                self._quiet.set()
 
     def take(self, size: int) -> None:
         """Account for bytes; raises Overloaded, taking none, where they are too many."""

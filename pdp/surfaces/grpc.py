@@ -45,7 +45,7 @@ STATUS: Final[tuple[tuple[type[errors.PdpError], grpc.StatusCode], ...]] = (
 """The error table: exception to status; the details start with the stable code."""
 
 
-class DecisionService(wire_grpc.DecisionServiceServicer):  # type: ignore[misc]
+class DecisionService(wire_grpc.DecisionServiceServicer):
     """The service on the wire."""
 
     def __init__(self, pdp: Pdp, callers: Callers, admission: Admission, limits: Limits) -> None:
@@ -105,7 +105,7 @@ class GrpcServer:
                 ("grpc.max_metadata_size", 16_384),
             ),
         )
-        wire_grpc.add_DecisionServiceServicer_to_server(service, self._server)
+        wire_grpc.add_DecisionServiceServicer_to_server(service, self._server)  # type: ignore[no-untyped-call]
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         reflection.enable_server_reflection((SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), self._server)
 
@@ -189,9 +189,7 @@ def _consistency(consistency: wire.Consistency) -> str | AtLeast:
 
 
 def _decision(decision: Decision) -> wire.Decision:
-    message = wire.Decision(
-        allowed=decision.allowed, by=decision.by, errors=decision.errors, cached=decision.cached
-    )
+    message = wire.Decision(allowed=decision.allowed, by=decision.by, errors=decision.errors, cached=decision.cached)
     if decision.trace:
         message.trace.CopyFrom(_trace(decision.trace))
     if decision.error:

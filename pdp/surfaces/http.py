@@ -47,7 +47,9 @@ class Endpoints:
         self._admission = admission
         self._timeout = timeout
 
-    def route(self, surface: str, endpoint: Endpoint, max_body: int) -> Callable[[web.Request], Awaitable[web.Response]]:
+    def route(
+        self, surface: str, endpoint: Endpoint, max_body: int
+    ) -> Callable[[web.Request], Awaitable[web.Response]]:
         """An aiohttp handler for one endpoint. `max_body` is in bytes."""
 
         async def handle(request: web.Request) -> web.Response:

@@ -26,7 +26,7 @@ from pdp.vocabulary import TRINO_OPERATIONS, TRINO_PREFIX
 log = structlog.get_logger()
 
 
-class _Body(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel", gc=False):
+class _Body(msgspec.Struct, omit_defaults=True, rename="camel", gc=False):
     pass
 
 
@@ -36,8 +36,8 @@ class TableName(_Body):
     catalog_name: str
     schema_name: str
     table_name: str
-    columns: list[str] | None | UnsetType = UNSET
-    properties: dict[str, Any] | None | UnsetType = UNSET
+    columns: list[str] | UnsetType | None = UNSET
+    properties: dict[str, Any] | UnsetType | None = UNSET
 
 
 class SchemaName(_Body):
@@ -45,7 +45,7 @@ class SchemaName(_Body):
 
     catalog_name: str
     schema_name: str
-    properties: dict[str, Any] | None | UnsetType = UNSET
+    properties: dict[str, Any] | UnsetType | None = UNSET
 
 
 class CatalogName(_Body):

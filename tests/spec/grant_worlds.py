@@ -1,8 +1,10 @@
 """Hypothesis strategies for tiny worlds of grants, and the engine asked in their terms."""
 
+from typing import Any
+
 from hypothesis import strategies as st
 
-from pdp.engines.engine import PERMIT, Group
+from pdp.engines.engine import PERMIT, Engine, Group
 from pdp.engines.grants.model import ACTIONS, STORED
 from pdp.facts import Facts
 from pdp.model import Env, Resource
@@ -30,7 +32,7 @@ _GRANTABLE = [o for o in OBJECTS if STORED[o.partition(":")[0]]]
 
 
 @st.composite
-def grants(draw):
+def grants(draw: st.DrawFn) -> dict[str, str]:
     """One grant; roles get members as often as all the rest together, because nesting is where it is difficult."""
     target = draw(st.one_of(st.sampled_from(_GRANTABLE), st.sampled_from(("role:r", "role:s", "role:t"))))
     privilege = draw(st.sampled_from(sorted(STORED[target.partition(":")[0]])))
@@ -40,7 +42,7 @@ def grants(draw):
 
 
 @st.composite
-def worlds(draw):
+def worlds(draw: st.DrawFn) -> dict[str, Any]:
     """A world file's data."""
     parents = {o: draw(st.sampled_from(("project:p", "project:q"))) for o in OBJECTS if o[:4] in ("role", "tag:")}
     parents["warehouse:v"] = "project:p"
@@ -51,7 +53,7 @@ def worlds(draw):
 
 
 @st.composite
-def questions(draw, world):
+def questions(draw: st.DrawFn, world: dict[str, Any]) -> tuple[str, str, str, str]:
     """A principal, an action on an object, and the id that the object carries: near the grants rather than far."""
     granted = [grant["object"] for grant in world["grants"]] or ["server"]
     target = draw(st.one_of(st.sampled_from(OBJECTS), st.sampled_from(granted)))
@@ -65,7 +67,9 @@ def group(principal: str, action: str, resource: Resource) -> Group:
     return Group(parse_principal(principal), action, resource.type, resource.warehouse, None, False, Env())
 
 
-def ask(engine, facts: Facts, principal: str, action: str, target: str, id: str = ""):
+def ask(
+    engine: Engine, facts: Facts, principal: str, action: str, target: str, id: str = ""
+) -> tuple[bool, str | None]:
     """The engine's allow or deny, and its `by`."""
     resource = resource_of(target, id)
     verdicts = engine.decide(group(principal, action, resource), (resource,), facts)

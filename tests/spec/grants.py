@@ -3,6 +3,9 @@
 Written from the model's description, independently of the engine's table; answers allow or deny, nothing else.
 """
 
+from typing import Any
+
+World = dict[str, Any]
 TABULAR = {"table", "view", "generic_table", "dataset"}
 CONTENT = TABULAR | {"namespace"}
 TIERS = {"describe", "select", "modify", "create"}
@@ -22,20 +25,20 @@ LOWER |= dict.fromkeys(("list_everything", "get_endpoint_statistics", "get_all_t
 class Spec:
     """What the principal id `who` (not anonymous) may do in a world; `id` is the one that the `target` carries."""
 
-    def __init__(self, world, who, target, id=""):
+    def __init__(self, world: World, who: str, target: str, id: str = "") -> None:
         self.world, self.who, self.target, self.id = world, who, target, id
         self.groups = {who} | {f"role:{role}" for role in roles(world, who)}
 
-    def stored(self, name, o):
+    def stored(self, name: str, o: str) -> bool:
         grants = [g for g in self.world["grants"] if g["principal"] in self.groups]
         ours = [g.get("id") for g in grants if (g["privilege"], g["object"]) == (name, o)]
         return any(o != self.target or not self.id or not id or id == self.id for id in ours)
 
-    def up(self, name, o):
+    def up(self, name: str, o: str | None) -> bool:
         above = parent(self.world, o)
         return bool(above) and self.has(name, above)
 
-    def has(self, name, o):
+    def has(self, name: str, o: str) -> bool:
         kind, has, up = o.split(":")[0], lambda *names: any(self.has(n, o) for n in names), lambda n: self.up(n, o)
         if self.stored(name, o) or kind == "server":
             return self.stored(name, o)
@@ -53,15 +56,15 @@ class Spec:
         implied = {"select": ["modify"], "describe": ["select", "create"]}.get(name, [])
         return has("ownership", *implied) or up(name) or (top and name == "modify" and up("data_admin"))
 
-    def managed(self, o):
+    def managed(self, o: str | None) -> bool:
         own = registered(self.world, o).get("managedAccess", False)
         return own or (o.startswith("namespace:") and self.managed(parent(self.world, o)))
 
-    def below(self, o):
+    def below(self, o: str) -> bool:
         things = {g["object"] for g in self.world["grants"] if g["object"].split(":")[0] in CONTENT | {"warehouse"}}
         return any(o in above(self.world, thing) and self.has("describe", thing) for thing in things)
 
-    def may(self, action, o):
+    def may(self, action: str, o: str) -> bool:  # noqa: C901, PLR0911, PLR0912 - branch by branch as the tables of the description
         kind, has, up = o.split(":")[0], lambda *names: any(self.has(n, o) for n in names), lambda n: self.up(n, o)
         verb, _, rest = action.partition("_")
         if kind == "server":
@@ -96,11 +99,11 @@ class Spec:
         return has("describe") or self.below(o) if verb in ("get", "list", "include", "use") else has("modify")
 
 
-def registered(world, o):
+def registered(world: World, o: str) -> dict[str, Any]:
     return next((entry for entry in world["objects"] if entry["object"] == o), {})
 
 
-def parent(world, o):
+def parent(world: World, o: str) -> str | None:
     kind, _, path = o.partition(":")
     if kind in CONTENT:
         path = path.rpartition("/")[0]
@@ -108,12 +111,12 @@ def parent(world, o):
     return registered(world, o).get("parent") if kind in ("warehouse", "role", "tag") else "server"
 
 
-def above(world, o):
+def above(world: World, o: str) -> set[str]:
     found = parent(world, o) if o != "server" else None
     return {found} | above(world, found) if found else set()
 
 
-def roles(world, who, seen=frozenset()):
+def roles(world: World, who: str, seen: frozenset[str] | set[str] = frozenset()) -> set[str]:
     grants = [g for g in world["grants"] if g["object"].startswith("role:") and g["principal"] == who]
     direct = {g["object"][5:] for g in grants if g["privilege"] in ("assignee", "ownership")}
     return direct.union(*(roles(world, f"role:{role}", seen | direct) for role in direct - seen))

@@ -59,9 +59,20 @@ _CONSTANTS: Final[dict[type, Type]] = {
     bytes: BYTES,
     type(None): NULL,
 }
-_TYPE_NAMES: Final = (
-    "bool int uint double string bytes list map null_type type google.protobuf.Timestamp google.protobuf.Duration"
-).split()
+_TYPE_NAMES: Final = [
+    "bool",
+    "int",
+    "uint",
+    "double",
+    "string",
+    "bytes",
+    "list",
+    "map",
+    "null_type",
+    "type",
+    "google.protobuf.Timestamp",
+    "google.protobuf.Duration",
+]
 
 Declarations: TypeAlias = Mapping[str, Type]
 
@@ -147,7 +158,7 @@ class _Checker:
         if local is not None:
             self.names[node] = Local(local)
             return self.local_types[local]
-        for candidate in ([""] if rooted else self.prefixes):
+        for candidate in [""] if rooted else self.prefixes:
             if candidate + name in self.declarations:
                 self.names[node] = Variable(candidate + name)
                 return self.declarations[candidate + name]

@@ -16,7 +16,7 @@ import msgspec
 
 from pdp.engines.cel import patterns, runtime, values
 from pdp.engines.cel.check import Checked, Local, Resolved, Unknown, Variable
-from pdp.engines.cel.functions import dispatcher
+from pdp.engines.cel.functions import Overload, dispatcher
 from pdp.engines.cel.syntax import (
     Call,
     Comprehension,
@@ -35,7 +35,11 @@ from pdp.engines.cel.values import RuleError, TypeName
 
 _UNKNOWN: Final = object()
 _FULL_NAMES: Final = frozenset({"google.protobuf.Timestamp", "google.protobuf.Duration"})
-_PLAIN_EQUAL: Final = frozenset({"bool", "int", "uint", "string", "bytes", "null_type", "timestamp", "duration", "type"})
+_PLAIN_EQUAL: Final = frozenset(
+    {"bool", "int", "uint", "string", "bytes", "null_type", "timestamp", "duration", "type"}
+)
+_EXACT: Final = frozenset({"string", "bytes", "null_type", "timestamp", "duration"})
+"""Kinds that Python's `==` never takes for another kind."""
 _HASHED: Final = frozenset({"int", "uint", "string", "bytes"})
 _GLOBAL: Final = re.compile(r"\b_[a-z_]+\d*\b")
 _HELPERS: Final[dict[str, Callable[..., Any]]] = {
@@ -92,11 +96,22 @@ class Piece(msgspec.Struct, frozen=True):
 
 
 class Emitter:
-    """Emits one tree; `arguments` names the Python parameter of each variable, `missing` those that must raise."""
+    """Emits one tree.
 
-    def __init__(self, checked: Checked, arguments: Mapping[str, str], missing: Mapping[str, str] | None = None) -> None:
+    `arguments` names the Python parameter of each variable, `missing` those that must raise and why. `fields` are map
+    variables which always hold these keys, with values of these types: reading them cannot raise.
+    """
+
+    def __init__(
+        self,
+        checked: Checked,
+        arguments: Mapping[str, str],
+        fields: Mapping[tuple[str, str], Type] | None = None,
+        missing: Mapping[str, str] | None = None,
+    ) -> None:
         self.checked = checked
         self.arguments = arguments
+        self.fields = fields or {}
         self.missing = missing or {}
         self.bound: dict[str, Any] = {"__builtins__": {}, **_HELPERS}
         self.constants: dict[tuple[type, str], str] = {}
@@ -121,7 +136,17 @@ class Emitter:
         return {name: self.bound[name] for name in ("__builtins__", *_GLOBAL.findall(source)) if name in self.bound}
 
     def type(self, node: Node) -> Type:
-        return self.checked.types[node]
+        return self.fields.get(self.field_key(node), self.checked.types[node])
+
+    def field_key(self, node: Node) -> tuple[str, str]:
+        """The variable and the key that `variable.key` or `variable['key']` reads, if that is what `node` is."""
+        operand, key = None, None
+        if isinstance(node, Select):
+            operand, key = node.operand, node.field
+        elif isinstance(node, Call) and node.function == "_[_]" and isinstance(node.args[1], Constant):
+            operand, key = node.args[0], node.args[1].value
+        meaning = self.checked.names.get(operand) if operand is not None else None
+        return (meaning.name, key) if isinstance(meaning, Variable) and isinstance(key, str) else ("", "")
 
     def bind(self, value: Any, prefix: str = "_k") -> str:
         """A global name for a value; equal literals share one."""
@@ -188,6 +213,8 @@ class Emitter:
         if node in self.checked.names:
             return self.name(node)
         operand, field = self.emit(node.operand), self.known(node.field)
+        if self.field_key(node) in self.fields:
+            return Piece(f"{operand}[{field}]", operand.raises)
         folded = self.fold(values.field, (operand, field))
         return folded or Piece(f"_field({operand.code}, {field.code})", raises=True)
 
@@ -274,10 +301,10 @@ class Emitter:
 
     def overloaded(self, resolved: Resolved, args: list[Piece]) -> Piece:
         """A call of the function table: direct where the types leave one overload, else by kind at run time."""
-        overload = resolved.overloads[0]
-        types = [self.type(arg) for arg in resolved.args]
-        fits = (param.kind in ("?A", type.kind) for param, type in zip(overload.params, types, strict=True))
-        direct = len(resolved.overloads) == 1 and all(fits)
+        kinds = [self.type(arg).kind for arg in resolved.args]
+        fitting = [overload for overload in resolved.overloads if _fits(overload, kinds)]
+        direct = len(fitting) == 1
+        overload = fitting[0] if direct else resolved.overloads[0]
         run = overload.run if direct else _dispatcher(resolved.key[0], resolved.overloads)
         folded = self.fold(run, args)
         if folded:
@@ -304,7 +331,7 @@ class Emitter:
         shallow = left == right and left.kind in _PLAIN_EQUAL
         if not shallow:
             args = [self.scanned(arg) for arg in args]
-        if left == right and _plain_equal(left):
+        if (left == right and _plain_equal(left)) or left.kind in _EXACT or right.kind in _EXACT:
             return _test(f"{args[0]} {'==' if same else '!='} {args[1]}", raises)
         return Piece(f"{'_equal' if same else '_unequal'}({args[0].code}, {args[1].code})", raises)
 
@@ -332,6 +359,8 @@ class Emitter:
         return f"in {self.bind(frozenset(items.value), '_s')}"
 
     def at(self, node: Call, resolved: Resolved, args: list[Piece]) -> Piece:
+        if self.field_key(node) in self.fields:
+            return Piece(f"{args[0]}[{args[1]}]", args[0].raises)
         folded = self.fold(values.index, args)
         return folded or Piece(f"_index({args[0].code}, {args[1].code})", raises=True)
 
@@ -378,6 +407,10 @@ def _dispatcher(name: str, overloads: Any) -> Callable[..., Any]:
 
 
 _ATOMIC: Final = frozenset({"{0}.startswith({1})", "{0}.endswith({1})"})
+
+
+def _fits(overload: Overload, kinds: list[str]) -> bool:
+    return all(param.kind in ("?A", kind) for param, kind in zip(overload.params, kinds, strict=True))
 
 
 def _test(code: str, raises: bool, test: bool = True) -> Piece:

@@ -122,9 +122,7 @@ class _Asked:
 
     def __init__(self, rules: Sequence[Rule], group: Group, provider: str) -> None:
         unbound = _lacks_ref(group)
-        self._rules = [
-            (rule.id, rule.program.without_ref() if unbound else rule.program.evaluate) for rule in rules
-        ]
+        self._rules = [(rule.id, rule.program.without_ref() if unbound else rule.program.evaluate) for rule in rules]
         self._group = group
         self._role, self._roles = _identity(group, provider)
         self._api = {"apiName": group.env.api_name, "apiVersion": group.env.api_version}
@@ -144,7 +142,7 @@ class _Asked:
         return known
 
     def _ask(self, question: Question) -> Answer:
-        raised = []
+        raised: list[str] = []
         for rule, evaluate in self._rules:
             try:
                 if self._evaluate(evaluate, question):
@@ -221,4 +219,3 @@ def _with_implicit_rule(rules: Sequence[Rule]) -> tuple[Rule, ...]:
 
 def _digest(rules: RuleSet, provider: str) -> str:
     return sha256(msgspec.json.encode([dict(rules.texts), provider], order="sorted")).hexdigest()
-

@@ -193,9 +193,7 @@ def table(*parts: _Rows) -> Table:
     return {key: tuple(overloads) for key, overloads in built.items()}
 
 
-STANDARD: Final = table(
-    _comparisons(), _operators(), _strings(), _conversions(), _text_conversions(), _times()
-)
+STANDARD: Final = table(_comparisons(), _operators(), _strings(), _conversions(), _text_conversions(), _times())
 
 
 def dispatcher(name: str, overloads: tuple[Overload, ...]) -> Callable[..., Value]:

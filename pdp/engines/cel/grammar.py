@@ -18,8 +18,8 @@ from pdp.engines.cel import literals
 from pdp.engines.cel.syntax import (
     MAX_SOURCE,
     Call,
-    Comprehension,
     CompileError,
+    Comprehension,
     Conditional,
     Constant,
     Has,
@@ -63,7 +63,25 @@ RULES: Final = (
 
 _KEYWORDS: Final = frozenset({"in", "true", "false", "null"})
 _RESERVED: Final = _KEYWORDS | frozenset(
-    "as break const continue else for function if import let loop package namespace return var void while".split()
+    [
+        "as",
+        "break",
+        "const",
+        "continue",
+        "else",
+        "for",
+        "function",
+        "if",
+        "import",
+        "let",
+        "loop",
+        "package",
+        "namespace",
+        "return",
+        "var",
+        "void",
+        "while",
+    ]
 )
 _MACROS: Final[dict[str, tuple[Macro, tuple[int, ...]]]] = {
     "all": ("all", (2,)),

@@ -18,7 +18,7 @@ from pdp.engines.cel.emit import Emitter
 from pdp.engines.cel.functions import STANDARD, Table, table
 from pdp.engines.cel.grammar import parse
 from pdp.engines.cel.syntax import CompileError as CompileError
-from pdp.engines.cel.types import BOOL, DYN, STRING, Type, list_of, map_of, parse_type
+from pdp.engines.cel.types import BOOL, DYN, INT, STRING, Type, list_of, map_of, parse_type
 from pdp.engines.cel.values import RuleError as RuleError
 
 EXTENSIONS: Final[Mapping[str, Table]] = {"strings": table(strings.rows())}
@@ -37,6 +37,8 @@ RULE_VARIABLES: Final[Mapping[str, Type]] = {
     "warehouse": STRING,
 }
 """What a rule may mention, in the order in which `Program.evaluate` takes it."""
+RULE_FIELDS: Final = {("api", "apiName"): STRING, ("api", "apiVersion"): INT}
+"""Keys that map variables always have. To the checker their values are dyn, as all values of `api`."""
 MISSING_REFERENCE: Final = "missing_reference"
 
 
@@ -65,7 +67,7 @@ class Program(msgspec.Struct, frozen=True, eq=False):
 def compile_program(text: str, extensions: frozenset[str] = frozenset()) -> Program:
     """The rule `text`, type-checked and compiled; raises CompileError."""
     checked = check(parse(text), RULE_VARIABLES, _functions(extensions))
-    emitter = Emitter(checked, _RULE_ARGUMENTS)
+    emitter = Emitter(checked, _RULE_ARGUMENTS, RULE_FIELDS)
     source = emitter.function("rule", RULE_VARIABLES, wants_bool=True)
     evaluate = _load(source, "rule", emitter)
     code = source + "".join(_legend(emitter.globals(source)))
@@ -102,7 +104,7 @@ def compile_expression(
 @lru_cache(maxsize=16_384)
 def _without_ref(text: str, extensions: frozenset[str]) -> Callable[..., bool]:
     checked = check(parse(text), RULE_VARIABLES, _functions(extensions))
-    emitter = Emitter(checked, _RULE_ARGUMENTS, {"ref": MISSING_REFERENCE})
+    emitter = Emitter(checked, _RULE_ARGUMENTS, RULE_FIELDS, {"ref": MISSING_REFERENCE})
     return _load(emitter.function("rule", RULE_VARIABLES, wants_bool=True), "rule", emitter)
 
 

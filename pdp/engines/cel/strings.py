@@ -17,11 +17,23 @@ from pdp.engines.cel.values import KINDS, RuleError, Value, keys
 MAX_TEXT: Final = 1 << 20
 """Characters of any result of this extension."""
 _MAX_PRECISION: Final = 100
-_SPACE: Final = "\t\n\v\f\r \u0085\u00a0\u1680" + "".join(map(chr, range(0x2000, 0x200B))) + "\u2028\u2029\u202f\u205f\u3000"
+_SPACE: Final = (
+    "\t\n\v\f\r \u0085\u00a0\u1680" + "".join(map(chr, range(0x2000, 0x200B))) + "\u2028\u2029\u202f\u205f\u3000"
+)
 _UPPER: Final = {code: code - 32 for code in range(ord("a"), ord("z") + 1)}
 _LOWER: Final = {code - 32: code for code in _UPPER}
 _QUOTED: Final = str.maketrans(
-    {"\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v", "\\": "\\\\", '"': '\\"'}
+    {
+        "\a": "\\a",
+        "\b": "\\b",
+        "\f": "\\f",
+        "\n": "\\n",
+        "\r": "\\r",
+        "\t": "\\t",
+        "\v": "\\v",
+        "\\": "\\\\",
+        '"': '\\"',
+    }
     | {chr(code): "\ufffd" for code in range(0xD800, 0xE000)}
 )
 _CLAUSE: Final = re.compile(r"%(?:%|(?:\.(\d{1,6}))?(.)|())", re.DOTALL)
@@ -137,8 +149,10 @@ def _fixed(value: Value, precision: int) -> str:
     number = float(_only(value, "f", "int", "uint", "double"))
     if _special(number):
         return _special(number)
-    return str(Decimal(number).quantize(Decimal(1).scaleb(-precision), ROUND_HALF_EVEN)) if abs(number) < 1e15 else (
-        f"{number:.{precision}f}"
+    return (
+        str(Decimal(number).quantize(Decimal(1).scaleb(-precision), ROUND_HALF_EVEN))
+        if abs(number) < 1e15
+        else (f"{number:.{precision}f}")
     )
 
 

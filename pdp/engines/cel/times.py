@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from datetime import datetime, timedelta, timezone, tzinfo
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from functools import lru_cache
 from typing import Final
 from zoneinfo import ZoneInfo
@@ -25,12 +25,10 @@ _UNITS: Final = {
     "μs": 1_000,
     "ns": 1,
 }
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST: Final = -62_135_596_800 * _SECOND
 _LAST: Final = 253_402_300_800 * _SECOND - 1
-_RFC3339: Final = re.compile(
-    r"(\d{4}-\d\d-\d\d)[Tt](\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?([Zz]|[+-]\d\d:\d\d)", re.ASCII
-)
+_RFC3339: Final = re.compile(r"(\d{4}-\d\d-\d\d)[Tt](\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
 _DURATION_PART: Final = re.compile(r"(\d*)(?:\.(\d*))?(h|ms|us|µs|μs|ns|m|s)", re.ASCII)
 _OFFSET: Final = re.compile(r"([+-]?)(\d\d):(\d\d)", re.ASCII)
 
@@ -179,7 +177,9 @@ DURATION_PARTS: Final[dict[str, Callable[[Duration], int]]] = {
     "getHours": lambda span: _toward_zero(span.nanos, 3600 * _SECOND),
     "getMinutes": lambda span: _toward_zero(span.nanos, 60 * _SECOND),
     "getSeconds": lambda span: _toward_zero(span.nanos, _SECOND),
-    "getMilliseconds": lambda span: _toward_zero(span.nanos, 1_000_000) % 1000
-    if span.nanos >= 0
-    else -(_toward_zero(-span.nanos, 1_000_000) % 1000),
+    "getMilliseconds": lambda span: (
+        _toward_zero(span.nanos, 1_000_000) % 1000
+        if span.nanos >= 0
+        else -(_toward_zero(-span.nanos, 1_000_000) % 1000)
+    ),
 }

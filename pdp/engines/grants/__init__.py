@@ -1,0 +1,1 @@
+"""Decides by stored grants under Lakekeeper's authorization model."""

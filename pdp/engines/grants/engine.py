@@ -31,10 +31,12 @@ class GrantsEngine:
 
     @property
     def name(self) -> str:
+        """What `by` and `engines` call it."""
         return "grants"
 
     @property
     def digest(self) -> str:
+        """Identifies the model and the configured administrators."""
         return self._digest
 
     def applies(self, action: str, type: str) -> bool:

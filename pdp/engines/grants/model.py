@@ -17,10 +17,11 @@ from typing import Final, NamedTuple
 
 CIRCUMSTANCES: Final = ("self", "authenticated", "managed_access")
 
-STRENGTH: Final = (
+_STRONGEST_FIRST = (
     "operator admin project_admin security_admin data_admin ownership manage_grants modify create select describe "
     "manage_tags manage_refs pass_grants role_creator tag_creator apply assignee"
-).split()
+)
+STRENGTH: Final = tuple(_STRONGEST_FIRST.split())
 """Stored privileges, strongest first: which of several on one object is named in `by`."""
 
 

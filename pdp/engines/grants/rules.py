@@ -76,18 +76,18 @@ class _Parser:
         return rule
 
     def _leaf(self) -> Rule:
-        token = self._take()
-        if token == "(":
+        word = self._take()
+        if word == "(":
             rule = self._either()
             if not self._accept(")"):
                 raise ValueError(f"rule of `{self._relation}`: `)` expected before `{self._next}`")
             return rule
-        if token == "+":
+        if word == "+":
             return Rule("stored", self._relation)
-        where, dot, name = token.rpartition(".")
+        where, dot, name = word.rpartition(".")
         if dot:
             return Rule(where, name)
-        return Rule("stored" if token in CIRCUMSTANCES else "own", token)
+        return Rule("stored" if word in CIRCUMSTANCES else "own", word)
 
     def _accept(self, token: str) -> bool:
         return self._next == token and bool(self._take())
