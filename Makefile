@@ -26,7 +26,9 @@ lint: $(STAMP) ## ruff, the import contract, the deploy files
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/lint-imports
-	$(VENV)/bin/yamllint -s deploy rules .ci tests/cases
+	$(VENV)/bin/yamllint -s deploy rules tests/cases
+	$(VENV)/bin/hadolint deploy/Dockerfile
+	$(VENV)/bin/kubernetes-validate --strict --quiet deploy/sidecar.yaml
 
 fmt: $(STAMP) ## format
 	$(VENV)/bin/ruff format .

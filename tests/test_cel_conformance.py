@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pdp.engines.cel.program import CompileError, RuleError, compile_expression
-from tests.cel_values import conformance, recorded, same
+from cel_values import conformance, recorded, same
 
 MISSES = {
     "bytes_literals/triple_single_quoted_unescaped_punctuation",

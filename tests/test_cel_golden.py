@@ -10,7 +10,7 @@ import pytest
 from pdp.engines.cel.program import RuleError
 from pdp.engines.cel.rules import RuleSet, inline_rules
 from pdp.errors import RuleCompileError
-from tests.cel_values import RECORDED, arguments
+from cel_values import RECORDED, arguments
 
 CASES = [json.loads(line) for line in (RECORDED / "golden.jsonl").read_text().splitlines()]
 

@@ -41,7 +41,9 @@ MISSING = re.compile(r"(?P<privilege>\w+) on (?P<object>\S+) to (?P<principal>\S
 
 def small_worlds(target: str, flagged: str) -> Iterator[dict[str, Any]]:
     """Worlds with one grant near the target, and with every pair of grants on the target and the object above."""
-    objects = [{"object": o, "parent": "project:p"} for o in ("warehouse:v", "role:r", "tag:k") if o != flagged]
+    objects: list[dict[str, Any]] = [
+        {"object": o, "parent": "project:p"} for o in ("warehouse:v", "role:r", "tag:k") if o != flagged
+    ]
     if flagged:
         parent = {"parent": "project:p"} if flagged == "warehouse:v" else {}
         objects.append({"object": flagged, "managedAccess": True} | parent)
@@ -123,7 +125,9 @@ def test_by_names_a_grant_that_exists_and_counts(data: st.DataObject) -> None:
         if not allowed:
             assert by is None
         elif by not in ("grants:self", "grants:authenticated"):
-            named = BY.fullmatch(by).groupdict()
+            matched = BY.fullmatch(by or "")
+            assert matched, by
+            named = matched.groupdict()
             carried = id if named["object"] == target else ""
             found = [
                 g

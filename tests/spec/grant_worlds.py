@@ -46,7 +46,7 @@ def worlds(draw: st.DrawFn) -> dict[str, Any]:
     """A world file's data."""
     parents = {o: draw(st.sampled_from(("project:p", "project:q"))) for o in OBJECTS if o[:4] in ("role", "tag:")}
     parents["warehouse:v"] = "project:p"
-    objects = [{"object": o, "parent": parent} for o, parent in parents.items()]
+    objects: list[dict[str, Any]] = [{"object": o, "parent": parent} for o, parent in parents.items()]
     flags = draw(st.sets(st.sampled_from(("warehouse:w", "namespace:v/a", "namespace:v/a/b", "namespace:w/a"))))
     objects += [{"object": o, "managedAccess": True} for o in sorted(flags)]
     return {"objects": objects, "grants": draw(st.lists(grants(), max_size=9))}

@@ -3,6 +3,7 @@
 Written from the model's description, independently of the engine's table; answers allow or deny, nothing else.
 """
 
+from functools import partial
 from typing import Any
 
 World = dict[str, Any]
@@ -34,12 +35,15 @@ class Spec:
         ours = [g.get("id") for g in grants if (g["privilege"], g["object"]) == (name, o)]
         return any(o != self.target or not self.id or not id or id == self.id for id in ours)
 
-    def up(self, name: str, o: str | None) -> bool:
+    def any(self, o: str, *names: str) -> bool:
+        return any(self.has(name, o) for name in names)
+
+    def up(self, o: str, name: str) -> bool:
         above = parent(self.world, o)
         return bool(above) and self.has(name, above)
 
     def has(self, name: str, o: str) -> bool:
-        kind, has, up = o.split(":")[0], lambda *names: any(self.has(n, o) for n in names), lambda n: self.up(n, o)
+        kind, has, up = kind_of(o), partial(self.any, o), partial(self.up, o)
         if self.stored(name, o) or kind == "server":
             return self.stored(name, o)
         if kind == "project":
@@ -56,16 +60,16 @@ class Spec:
         implied = {"select": ["modify"], "describe": ["select", "create"]}.get(name, [])
         return has("ownership", *implied) or up(name) or (top and name == "modify" and up("data_admin"))
 
-    def managed(self, o: str | None) -> bool:
+    def managed(self, o: str) -> bool:
         own = registered(self.world, o).get("managedAccess", False)
         return own or (o.startswith("namespace:") and self.managed(parent(self.world, o)))
 
     def below(self, o: str) -> bool:
-        things = {g["object"] for g in self.world["grants"] if g["object"].split(":")[0] in CONTENT | {"warehouse"}}
+        things = {g["object"] for g in self.world["grants"] if kind_of(g["object"]) in CONTENT | {"warehouse"}}
         return any(o in above(self.world, thing) and self.has("describe", thing) for thing in things)
 
-    def may(self, action: str, o: str) -> bool:  # noqa: C901, PLR0911, PLR0912 - branch by branch as the tables of the description
-        kind, has, up = o.split(":")[0], lambda *names: any(self.has(n, o) for n in names), lambda n: self.up(n, o)
+    def may(self, action: str, o: str) -> bool:  # noqa: C901, PLR0912 - branch by branch as the tables of the description
+        kind, has, up = kind_of(o), partial(self.any, o), partial(self.up, o)
         verb, _, rest = action.partition("_")
         if kind == "server":
             return has("admin", "operator")
@@ -99,20 +103,24 @@ class Spec:
         return has("describe") or self.below(o) if verb in ("get", "list", "include", "use") else has("modify")
 
 
+def kind_of(o: str) -> str:
+    return o.partition(":")[0]
+
+
 def registered(world: World, o: str) -> dict[str, Any]:
     return next((entry for entry in world["objects"] if entry["object"] == o), {})
 
 
-def parent(world: World, o: str) -> str | None:
+def parent(world: World, o: str) -> str:
     kind, _, path = o.partition(":")
     if kind in CONTENT:
         path = path.rpartition("/")[0]
         return f"{'namespace' if '/' in path else 'warehouse'}:{path}"
-    return registered(world, o).get("parent") if kind in ("warehouse", "role", "tag") else "server"
+    return registered(world, o).get("parent", "") if kind in ("warehouse", "role", "tag") else "server"
 
 
 def above(world: World, o: str) -> set[str]:
-    found = parent(world, o) if o != "server" else None
+    found = parent(world, o) if o != "server" else ""
     return {found} | above(world, found) if found else set()
 
 

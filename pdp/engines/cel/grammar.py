@@ -152,7 +152,8 @@ def _parser() -> Lark:
 
 
 def _single(children: Any) -> Node:
-    return children if isinstance(children, Node) else children[0]  # type: ignore[no-any-return]
+    node: Node = children if isinstance(children, Node) else children[0]
+    return node
 
 
 def _call(function: str, *args: Node) -> Call:
@@ -254,7 +255,7 @@ class _Build(Transformer[Token, Any]):
         return "-_"
 
     def unary(self, children: list[Any]) -> Node:
-        return children[0] if len(children) == 1 else _call(children[0], children[1])  # type: ignore[no-any-return]
+        return _single(children) if len(children) == 1 else _call(children[0], children[1])
 
     def member(self, children: list[Node]) -> Node:
         return children[0]
@@ -322,7 +323,7 @@ class _Build(Transformer[Token, Any]):
 _LITERALS: Final[dict[str, Any]] = {
     "INT_LIT": literals.integer,
     "UINT_LIT": literals.unsigned,
-    "FLOAT_LIT": lambda token, pos: float(token),
+    "FLOAT_LIT": literals.double,
     "STRING_LIT": literals.string,
     "MLSTRING_LIT": literals.string,
     "BYTES_LIT": literals.octets,

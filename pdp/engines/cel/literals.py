@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any, Final
 
@@ -27,6 +28,13 @@ def unsigned(token: str, pos: int) -> Uint:
     if value > UINT_MAX:
         raise CompileError("unsigned literal out of range", pos)
     return Uint(value)
+
+
+def double(token: str, pos: int) -> float:
+    value = float(token)
+    if math.isinf(value):
+        raise CompileError("double literal out of range", pos)
+    return value
 
 
 def _whole(token: str) -> int:

@@ -47,7 +47,8 @@ class Pattern:
         return self._find(text)
 
     def _find(self, text: str) -> bool:
-        return self._search(bytes_from_string(text)) is not None
+        """A lone surrogate is no UTF-8 and matches nothing; an error here would be one that no rule expects."""
+        return self._search(text.encode("utf-8", "surrogatepass")) is not None
 
 
 @lru_cache(maxsize=16_384)
