@@ -51,9 +51,19 @@ def embedded_settings(overrides: tuple[str, ...] = ()) -> Settings:
 
 
 def read_facts(settings: Settings) -> Facts:
-    """The facts that the store's URL names."""
+    """The facts that the store's URL names, with the projects that the configuration gives to warehouses."""
     url = settings.store.url
-    return load_world(settings.path(url.removeprefix("file:"))) if url else Facts.empty()
+    file = url.removeprefix("file:") if url and url.startswith("file:") else None
+    return with_projects(settings, load_world(settings.path(file)) if file else Facts.empty())
+
+
+def with_projects(settings: Settings, facts: Facts) -> Facts:
+    """Facts and configuration agree on the project of a warehouse, or the start stops."""
+    projects = {name: warehouse.project for name, warehouse in settings.warehouses.items() if warehouse.project}
+    try:
+        return facts.with_projects(projects) if projects else facts
+    except ValueError as error:
+        raise ConfigError(f"`warehouses` contradicts the store: {error}") from None
 
 
 def read_rules(settings: Settings) -> tuple[RuleSet, RuleSet]:
@@ -132,7 +142,7 @@ def _warnings(rules: RuleSet, forbid: RuleSet) -> tuple[str, ...]:
 
 def build_pdp(settings: Settings, facts: Facts, rules: tuple[RuleSet, RuleSet], audit: AuditLog | None = None) -> Pdp:
     """A decision service in this process; without an audit it records nothing."""
-    return Pdp(build_bundle(settings, *rules), facts, audit or NoAudit(), Telemetry())
+    return Pdp(build_bundle(settings, *rules), with_projects(settings, facts), audit or NoAudit(), Telemetry())
 
 
 class Service:
@@ -183,6 +193,8 @@ class Service:
         server = self.settings.server
         for warning in self.pdp.bundle.warnings:
             log.warning("policies", warning=warning)
+        if (self.settings.store.url or "").startswith("sqlite:"):
+            log.warning("store", warning="no grants are kept yet: grants permit nothing")
         self.addresses["http"] = await _listen(self._http, server.http, "server.http")
         self.addresses["grpc"] = f"{split_address(server.grpc)[0]}:{await self._grpc.start(server.grpc)}"
         self.addresses["diagnostics"] = await _listen(self._diagnostics, server.diagnostics, "server.diagnostics")

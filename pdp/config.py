@@ -10,7 +10,7 @@ import ipaddress
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
@@ -115,7 +115,9 @@ class Store(Section):
     """Where grants, memberships and registered objects come from."""
 
     url: str | None = Field(
-        None, pattern=r"^file:.+", description="`file:` and the path of a world file, read once at start"
+        None,
+        pattern=r"^(file:|sqlite:///).+",
+        description="`file:` and the path of a world file, read once at start; `sqlite:///` keeps no grants yet",
     )
     bootstrap_admins: tuple[str, ...] = Field(
         (), description="principals that hold server `operator` without a stored grant"
@@ -265,14 +267,58 @@ def load_settings(
     return make_settings(data, file.resolve().parent if file else Path.cwd())
 
 
+LATER: Final[Mapping[str, Any]] = {
+    "server.unix": None,
+    "server.workers": 1,
+    "server.tls": {"cert": None, "key": None, "client_ca": None},
+    "limits.referenced_by_depth": 10,
+    "limits.namespace_depth": 10,
+    "policies.cedar": {"policies": [], "entities": [], "schema": None},
+    "policies.scopes": {"permissions": [], "strict": False},
+    "policies.row_access": [],
+    "policies.refresh_seconds": 5,
+    "row_access": {"protected": [], "member": {"template": "user:{subject}"}, "strict_dialects": True},
+    "store.max_staleness_seconds": 300,
+    "cache": {
+        "redis": None, "redis_for": "auto", "mac_key": None, "ttl_seconds": 60, "timeout_ms": 5, "local_entries": 100000,
+    },
+    "audit.durability": "batch",
+    "audit.on_full": "block",
+    "audit.mask": [],
+    "audit.sample_allows": {},
+    "audit.hmac_key": None,
+    "identity.providers": {},
+    "identity.instance_admins": [],
+    "identity.inspect": "read_assignments",
+    "trusted_engines": {},
+    "trino.on_internal_failure": "deny",
+}  # fmt: skip
+"""Keys of the public contract that this version knows by their default alone; another value is refused, because a
+setting that is read over may leave open what it was to close."""
+
+
 def make_settings(data: Mapping[str, Any], base: Path) -> Settings:
     """Settings from already merged data; relative paths start at `base`."""
     try:
-        settings = Settings.model_validate(data)
+        settings = Settings.model_validate(_without_defaults_of_later(data))
     except ValidationError as error:
         raise ConfigError("; ".join(_explain(problem) for problem in error.errors())) from None
     settings._base = base  # noqa: SLF001  pydantic keeps private attributes out of its constructor
     return settings
+
+
+def _without_defaults_of_later(data: Mapping[str, Any]) -> dict[str, Any]:
+    kept = {key: dict(value) if isinstance(value, Mapping) else value for key, value in data.items()}
+    for key, default in LATER.items():
+        section, _, name = key.partition(".")
+        place = kept.get(section) if name else kept
+        if not isinstance(place, dict) or (name or section) not in place:
+            continue
+        value = place.pop(name or section)
+        whole = default | value if isinstance(default, dict) and isinstance(value, Mapping) else value
+        if whole != default:
+            raise ConfigError(f"`{key}` is not supported by this version: leave it out, or at its default {default!r}")
+    return kept
 
 
 def _read(file: Path) -> dict[str, Any]:

@@ -10,7 +10,7 @@ registered: the parent follows from the path.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -72,7 +72,7 @@ class Facts:
     @classmethod
     def empty(cls) -> Facts:
         """Nobody was granted anything."""
-        return cls.build("", 0, (), ())
+        return cls.build("none", 0, (), ())
 
     @classmethod
     def build(cls, epoch: str, sequence: int, objects: Iterable[Object], grants: Iterable[Grant]) -> Facts:
@@ -94,6 +94,17 @@ class Facts:
             {principal: frozenset(keys) for principal, keys in objects_of.items()},
             {principal: frozenset(roles) for principal, roles in memberships.items()},
         )
+
+    def with_projects(self, projects: Mapping[str, str]) -> Facts:
+        """The same facts with the projects of some warehouses; ValueError where one is registered elsewhere."""
+        objects = dict(self.objects)
+        for warehouse, project in projects.items():
+            key = ("warehouse", (warehouse,))
+            known = objects.get(key, Object(key))
+            if known.project not in ("", project):
+                raise ValueError(f"warehouse `{warehouse}` belongs to `{known.project}`, not to `{project}`")
+            objects[key] = msgspec.structs.replace(known, project=project)
+        return replace(self, objects=objects, derived={})
 
     def can_assume(self, principal: Principal, role: str) -> bool:
         """Whether the principal is, or is a member of, the role with this bare id; token roles do not count."""
@@ -143,11 +154,11 @@ class Facts:
         return frozenset(found)
 
 
-def key_of(resource: Resource) -> Key:
-    """The key of a resource; its ref does not matter."""
+def key_of(resource: Resource, type: str = "") -> Key:
+    """The key of a resource, as the concrete `type` that is asked about; its ref does not matter."""
     if resource.warehouse:
-        return resource.type, (resource.warehouse, *resource.path)
-    return resource.type, (resource.name,) if resource.name else ()
+        return type or resource.type, (resource.warehouse, *resource.path)
+    return type or resource.type, (resource.name,) if resource.name else ()
 
 
 def key_text(key: Key) -> str:

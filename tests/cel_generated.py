@@ -9,7 +9,21 @@ from hypothesis import strategies as st
 
 WORDS = ("", "a", "main", "dev", "a.b", "a.b.c", "feature/x", "prod", "é😀", "x\ny")
 NAMES = ("op", "role", "ref", "path", "contentType", "type", "warehouse")
-PATTERNS = ("main", "^a", "b$", "^dev$", "a[.].*", "^(main|dev)$", ".*b.*", "^a.*$", "^.*c$", "[", "(?=x)", "a+b?", "\\\\w+")
+PATTERNS = (
+    "main",
+    "^a",
+    "b$",
+    "^dev$",
+    "a[.].*",
+    "^(main|dev)$",
+    ".*b.*",
+    "^a.*$",
+    "^.*c$",
+    "[",
+    "(?=x)",
+    "a+b?",
+    "\\\\w+",
+)
 
 
 def _quoted(text: str) -> str:
@@ -72,7 +86,9 @@ def _tests(
         _format("{}.{}(r, r.startsWith({}))", items, st.sampled_from(["exists", "all", "exists_one"]), text),
         _format("{}.{}(r, r == {} || {} < 2)", items, st.sampled_from(["exists", "all"]), text, number),
         _format("(api.apiVersion {} {})", order, st.sampled_from(["1", "2.0", "2u", "'x'"])),
-        st.sampled_from(["has(api.apiName)", "has(api.nope)", "api.nope == 1", "api.apiName == 'Nessie'", "api.apiVersion"]),
+        st.sampled_from(
+            ["has(api.apiName)", "has(api.nope)", "api.nope == 1", "api.apiName == 'Nessie'", "api.apiVersion"]
+        ),
         _format("(dyn({}) == dyn({}))", text, number),
         _format("bool({})", text),
     )
@@ -113,3 +129,95 @@ WORLDS = st.fixed_dictionaries(
         "delegated": st.booleans(),
     }
 )
+
+
+_INTS = ("0", "1", "-1", "2", "3", "9223372036854775807", "-9223372036854775808", "9007199254740993")
+_UINTS = ("0u", "1u", "2u", "18446744073709551615u", "9223372036854775808u")
+_DOUBLES = (
+    "0.0",
+    "-0.0",
+    "1.0",
+    "1.5",
+    "-1.0",
+    "1e300",
+    "9223372036854775808.0",
+    "9007199254740992.0",
+    "double('NaN')",
+)
+_TIMES = ("timestamp(0)", "timestamp('2009-02-13T23:31:30.5Z')", "timestamp('2024-02-29T12:00:00+05:30')")
+_SPANS = ("duration('0s')", "duration('1h30m')", "duration('-1.5s')", "duration('100ms')")
+_TEXTS = (
+    "''",
+    "'a'",
+    "'1'",
+    "'-7'",
+    "'1.5'",
+    "'true'",
+    "'é😀'",
+    "'1h'",
+    "'2009-02-13T23:31:30Z'",
+    "'9223372036854775808'",
+)
+_BYTES = ("b''", "b'a'", "b'\\xff'", "b'é'")
+
+
+@cache
+def _values(depth: int) -> st.SearchStrategy[str]:
+    """Closed expressions of any type, as dyn."""
+    leaf = st.sampled_from(
+        [*_INTS, *_UINTS, *_DOUBLES, *_TIMES, *_SPANS, *_TEXTS, *_BYTES, "true", "false", "null", "[]", "{}"]
+    )
+    if depth == 0:
+        return leaf.map("dyn({})".format)
+    below = _values(depth - 1)
+    conversions = st.sampled_from(["bool", "bytes", "timestamp", "duration", "type", "size"])
+    parts = st.sampled_from(["getFullYear", "getMonth", "getDayOfYear", "getDayOfWeek", "getHours", "getMilliseconds"])
+    alike = st.one_of(
+        _format(
+            "{} {} {}",
+            st.sampled_from(family),
+            st.sampled_from("+-*/%" if family is _INTS else "+-"),
+            st.sampled_from(family),
+        )
+        for family in (_INTS, _SPANS)
+    )
+    numbers = _format("{} {} {}", st.sampled_from(_DOUBLES), st.sampled_from("+-*/"), st.sampled_from(_DOUBLES))
+    texts = _format("{} + {}", st.sampled_from(_TEXTS), st.sampled_from(_TEXTS))
+    moments = _format("{} {} {}", st.sampled_from(_TIMES), st.sampled_from("+-"), st.sampled_from(_SPANS))
+    zone = st.sampled_from(["", "'America/New_York'", "'+05:30'", "'nowhere'"])
+    key, other = st.sampled_from(["1", "1u"]), st.sampled_from(["2", "'a'", "true"])
+    return st.one_of(
+        below,
+        _format("dyn({} {} {})", below, st.sampled_from("+-*/%"), below),
+        st.one_of(alike, numbers, texts, moments).map("dyn({})".format),
+        _format(
+            "dyn({}({}))",
+            st.sampled_from(["int", "uint", "double"]),
+            st.sampled_from([*_INTS, *_UINTS, *_DOUBLES, *_TEXTS]),
+        ),
+        _format("dyn({}.{}())", st.sampled_from(_TIMES), parts),
+        _format("dyn(-{})", below),
+        _format("dyn({}({}))", conversions, below),
+        _format("dyn({}.{}({}))", below, parts, zone),
+        _format("dyn([{}, {}])", below, below),
+        _format("dyn([{}, {}][{}])", below, below, below),
+        _format("dyn({{{}: {}, {}: {}}})", key, below, other, below),
+        _format("dyn({{{}: {}, 'b': 2}}[{}])", key, below, below),
+        _format("dyn([{}, {}].map(x, x + {}))", below, below, below),
+    )
+
+
+def closed() -> st.SearchStrategy[str]:
+    """Tests without variables, over values of every type and of mixed types."""
+    value = _values(2)
+    leaf = st.one_of(_values(0), _values(1))
+    order = st.sampled_from(["==", "!=", "<", "<=", ">", ">="])
+    same = st.sampled_from(["==", "!="])
+    return st.one_of(
+        _format("{} {} {}", leaf, order, leaf),
+        _format("{} {} {}", value, same, value),
+        _format("{} in [{}, {}]", leaf, value, value),
+        _format("{} in {}", leaf, value),
+        _format("[{}, {}].exists(x, x {} {})", leaf, leaf, order, leaf),
+        _format("{} {} {} || {} == {}", leaf, order, leaf, leaf, leaf),
+    )

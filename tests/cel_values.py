@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +39,8 @@ def conformance() -> list[dict[str, Any]]:
 
 def recorded(value: Mapping[str, Any]) -> Any:
     """A recorded value as a value of the language."""
-    kind, content = value["t"], value.get("v")
-    readers = {
+    content: Any = value.get("v")
+    readers: dict[str, Callable[[], Any]] = {
         "uint": lambda: values.Uint(content),
         "double": lambda: float(content),
         "bytes": lambda: base64.b64decode(content),
@@ -48,7 +48,7 @@ def recorded(value: Mapping[str, Any]) -> Any:
         "map": lambda: values.build_map((recorded(key), recorded(item)) for key, item in content),
         "type": lambda: values.TypeName(content),
     }
-    return readers.get(kind, lambda: content)()
+    return readers.get(value["t"], lambda: content)()
 
 
 def same(left: Any, right: Any) -> bool:

@@ -24,7 +24,9 @@ FREE_PORTS = {"http": "127.0.0.1:0", "grpc": "127.0.0.1:0", "diagnostics": "127.
 def settings_of(config: Mapping[str, Any], folder: Path) -> Settings:
     """Settings with free ports and the audit below `folder`."""
     server = {**FREE_PORTS, **config.get("server", {})}
-    return make_settings({"policies": {"rules": []}, "audit": {"sinks": [{"file": "audit"}]}, **config, "server": server}, folder)
+    return make_settings(
+        {"policies": {"rules": []}, "audit": {"sinks": [{"file": "audit"}]}, **config, "server": server}, folder
+    )
 
 
 def example_settings(folder: Path, *overrides: str) -> Settings:
@@ -64,12 +66,16 @@ class Process:
         return (self.folder / "stderr").read_text()
 
     def records(self) -> list[dict[str, Any]]:
-        lines = [line for file in sorted((self.folder / "audit").glob("*.jsonl")) for line in file.read_text().splitlines()]
+        lines = [
+            line for file in sorted((self.folder / "audit").glob("*.jsonl")) for line in file.read_text().splitlines()
+        ]
         return [json.loads(line) for line in lines]
 
 
 @contextmanager
-def serve_process(folder: Path, *arguments: str, env: Mapping[str, str] | None = None, preexec: Any = None) -> Iterator[Process]:
+def serve_process(
+    folder: Path, *arguments: str, env: Mapping[str, str] | None = None, preexec: Any = None
+) -> Iterator[Process]:
     """`pdp serve` with free ports, in `folder`; stopped at the end whatever happens."""
     sets = [f"server.{name}={value}" for name, value in FREE_PORTS.items()]
     command = [sys.executable, "-m", "pdp", "serve", *arguments, *(part for item in sets for part in ("--set", item))]
@@ -86,7 +92,9 @@ def serve_process(folder: Path, *arguments: str, env: Mapping[str, str] | None =
             process.wait(10)
 
 
-def run_pdp(*arguments: str, stdin: str | bytes = "", cwd: Path | None = None, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+def run_pdp(
+    *arguments: str, stdin: str | bytes = "", cwd: Path | None = None, env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
     """One `pdp` command to its end."""
     text = stdin.decode() if isinstance(stdin, bytes) else stdin
     return subprocess.run(

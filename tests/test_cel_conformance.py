@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from cel_values import conformance, recorded, same
 
 from pdp.engines.cel.program import CompileError, RuleError, compile_expression
-from cel_values import conformance, recorded, same
 
 MISSES = {
     "bytes_literals/triple_single_quoted_unescaped_punctuation",

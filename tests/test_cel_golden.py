@@ -6,11 +6,11 @@ import json
 from typing import Any
 
 import pytest
+from cel_values import RECORDED, arguments
 
 from pdp.engines.cel.program import RuleError
 from pdp.engines.cel.rules import RuleSet, inline_rules
 from pdp.errors import RuleCompileError
-from cel_values import RECORDED, arguments
 
 CASES = [json.loads(line) for line in (RECORDED / "golden.jsonl").read_text().splitlines()]
 
@@ -54,10 +54,9 @@ def test_decisions(case: dict[str, Any]) -> None:
     rules = inline_rules(case["rules"])
     for check, want in zip(case["checks"], case["want"], strict=True):
         allowed, errors = _decide(rules, check)
-        if isinstance(want, bool):
-            want = {"allowed": want}
-        assert allowed == want["allowed"]
-        assert "errors" not in want or errors == want["errors"]
+        wanted = {"allowed": want} if isinstance(want, bool) else want
+        assert allowed == wanted["allowed"]
+        assert "errors" not in wanted or errors == wanted["errors"]
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if "wantError" in case], ids=lambda case: case["note"])

@@ -7,7 +7,7 @@ from importlib.metadata import version
 
 import pytest
 
-from pdp.engines.cel import grammar, syntax
+from pdp.engines.cel import builder, grammar, syntax
 from pdp.engines.cel.grammar import grammar_text, parse
 from pdp.engines.cel.syntax import CompileError
 
@@ -34,8 +34,8 @@ def test_rule_names() -> None:
     """Every rule has its builder, and no builder waits for a rule that is gone."""
     rules = {name for name in re.findall(r"^([a-z_]+) *:", grammar_text(), re.MULTILINE) if not name.startswith("_")}
     assert rules == RULES
-    assert RULES <= set(dir(grammar._Build))
-    assert set(grammar._LITERALS) == LITERALS
+    assert RULES.issubset(dir(builder.Build))
+    assert set(builder.LITERALS) == LITERALS
 
 
 def test_a_changed_grammar_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,7 +58,16 @@ def test_chains_are_flat() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["inlist in inlist", "trueish || nullable", "x.all(in_, true)", "a.as()", "[1, 2,]", "{1: 2,}", "// only\ntrue", ".5 < 1."[:-1]],
+    [
+        "inlist in inlist",
+        "trueish || nullable",
+        "x.all(in_, true)",
+        "a.as()",
+        "[1, 2,]",
+        "{1: 2,}",
+        "// only\ntrue",
+        ".5 < 1."[:-1],
+    ],
 )
 def test_accepted(text: str) -> None:
     parse(text)

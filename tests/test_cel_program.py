@@ -6,11 +6,11 @@ import re
 from typing import Any
 
 import pytest
+from cel_generated import WORLDS, rules
+from cel_values import DEFAULTS, arguments
 from hypothesis import given, settings
 
-from pdp.engines.cel.program import CompileError, RuleError, compile_expression, compile_program
-from cel_values import arguments
-from cel_generated import WORLDS, rules
+from pdp.engines.cel.program import RULE_VARIABLES, CompileError, RuleError, compile_expression, compile_program
 
 
 def _run(text: str, **changes: Any) -> bool:
@@ -88,13 +88,15 @@ def test_errors_that_nothing_absorbs(text: str) -> None:
 def test_typical_rules_are_plain_expressions() -> None:
     text = "op in ['READ_ENTITY_VALUE'] && ref=='prod' && path.startsWith('a.') && role in ['Alice','Dave']"
     line = compile_program(text).code.splitlines()[1].strip()
-    assert re.fullmatch(
-        r"return op == _k\d+ and ref == _k\d+ and path\.startswith\(_k\d+\) and role in _s\d+", line
-    ), line
+    assert re.fullmatch(r"return op == _k\d+ and ref == _k\d+ and path\.startswith\(_k\d+\) and role in _s\d+", line), (
+        line
+    )
 
 
 def test_nothing_of_the_rule_is_pasted_into_code() -> None:
-    program = compile_program("ref == '\\n    import os #' || path.startsWith(\"''' + evil() + '''\") || {'x\\ny': 1}['x\\ny'] == 2")
+    program = compile_program(
+        "ref == '\\n    import os #' || path.startsWith(\"''' + evil() + '''\") || {'x\\ny': 1}['x\\ny'] == 2"
+    )
     source = program.code.split("#")[0]
     assert "import" not in source
     assert "evil" not in source
@@ -180,6 +182,26 @@ def test_repeated_and_permuted_logic(text: str, world: dict[str, Any]) -> None:
         except CompileError:
             return
         assert _outcome(one, world) == _outcome(other, world)
+
+
+@settings(max_examples=300, deadline=None)
+@given(rules(3)["test"], WORLDS)
+def test_checked_and_unchecked_code_agree(text: str, world: dict[str, Any]) -> None:
+    """Code for known types, and code that chooses every overload at run time."""
+    try:
+        checked = compile_expression(text, RULE_VARIABLES)
+    except CompileError:
+        return
+    unchecked = compile_expression(text, RULE_VARIABLES, strict=False)
+    bindings = {**DEFAULTS, **world}
+    assert _value(checked, bindings) == _value(unchecked, bindings)
+
+
+def _value(run: Any, bindings: dict[str, Any]) -> Any:
+    try:
+        return run(bindings)
+    except RuleError:
+        return "an error"
 
 
 def _outcome(evaluate: Any, world: dict[str, Any]) -> bool | None:

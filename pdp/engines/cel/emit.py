@@ -9,14 +9,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from functools import lru_cache
 from typing import Any, Final
 
-import msgspec
-
-from pdp.engines.cel import patterns, runtime, values
+from pdp.engines.cel import patterns, values
 from pdp.engines.cel.check import Checked, Local, Resolved, Unknown, Variable
-from pdp.engines.cel.functions import Overload, dispatcher
+from pdp.engines.cel.pieces import (
+    ATOMIC,
+    EXACT,
+    HASHED,
+    HELPERS,
+    MACROS,
+    PLAIN_EQUAL,
+    Piece,
+    comparison,
+    fits,
+    plain_equal,
+    shared_dispatcher,
+)
 from pdp.engines.cel.syntax import (
     Call,
     Comprehension,
@@ -33,66 +42,7 @@ from pdp.engines.cel.syntax import (
 from pdp.engines.cel.types import Type
 from pdp.engines.cel.values import RuleError, TypeName
 
-_UNKNOWN: Final = object()
-_FULL_NAMES: Final = frozenset({"google.protobuf.Timestamp", "google.protobuf.Duration"})
-_PLAIN_EQUAL: Final = frozenset(
-    {"bool", "int", "uint", "string", "bytes", "null_type", "timestamp", "duration", "type"}
-)
-_EXACT: Final = frozenset({"string", "bytes", "null_type", "timestamp", "duration"})
-"""Kinds that Python's `==` never takes for another kind."""
-_HASHED: Final = frozenset({"int", "uint", "string", "bytes"})
 _GLOBAL: Final = re.compile(r"\b_[a-z_]+\d*\b")
-_HELPERS: Final[dict[str, Callable[..., Any]]] = {
-    "_all_of": runtime.all_of,
-    "_any_of": runtime.any_of,
-    "_exists": runtime.exists,
-    "_every": runtime.every,
-    "_take": runtime.take,
-    "_grow": runtime.grow,
-    "_scan": runtime.scan,
-    "_fail": runtime.fail,
-    "_budget": runtime.budget,
-    "_boolean": values.boolean,
-    "_equal": values.equal,
-    "_unequal": values.unequal,
-    "_contained": values.contained,
-    "_in_list": values.in_list,
-    "_key_in_map": values.key_in_map,
-    "_index": values.index,
-    "_field": values.field,
-    "_has_field": values.has_field,
-    "_build_map": values.build_map,
-    "_keys": values.keys,
-    "_elements": values.elements,
-    "_matches": patterns.matches,
-    "_all": all,
-    "_any": any,
-    "_sum": sum,
-    "_tuple": tuple,
-    "_len": len,
-}
-
-
-class Piece(msgspec.Struct, frozen=True):
-    """Generated code. An `atom` needs no parentheses wherever it goes, a `test` none between `and` and `or`."""
-
-    code: str
-    raises: bool = False
-    atom: bool = True
-    value: Any = _UNKNOWN
-    test: bool = False
-
-    @property
-    def known(self) -> bool:
-        return self.value is not _UNKNOWN
-
-    def __str__(self) -> str:
-        return self.code if self.atom else f"({self.code})"
-
-    @property
-    def operand(self) -> str:
-        """As one side of `and` or `or`."""
-        return self.code if self.test else str(self)
 
 
 class Emitter:
@@ -113,7 +63,7 @@ class Emitter:
         self.arguments = arguments
         self.fields = fields or {}
         self.missing = missing or {}
-        self.bound: dict[str, Any] = {"__builtins__": {}, **_HELPERS}
+        self.bound: dict[str, Any] = {"__builtins__": {}, **HELPERS}
         self.constants: dict[tuple[type, str], str] = {}
         self.warnings: list[tuple[str, int]] = []
         self.loops: dict[Comprehension, str] = {}
@@ -152,7 +102,7 @@ class Emitter:
         """A global name for a value; equal literals share one."""
         key = (type(value), repr(value))
         if type(value) not in (str, int, float) or key not in self.constants:
-            name = f"{prefix}{len(self.bound) - len(_HELPERS) - 1}"
+            name = f"{prefix}{len(self.bound) - len(HELPERS) - 1}"
             self.bound[name] = value
             self.constants[key] = name
             return name
@@ -224,7 +174,7 @@ class Emitter:
         if folded:
             return folded
         if self.type(node.operand).kind == "map":
-            return _test(f"{field.code} in {operand}", operand.raises)
+            return comparison(f"{field.code} in {operand}", operand.raises)
         return Piece(f"_has_field({operand.code}, {field.code})", raises=True)
 
     def logic(self, node: Logic) -> Piece:
@@ -280,7 +230,7 @@ class Emitter:
         if node.macro != "map":
             body = self.as_bool(body, node.body)
         self.inside -= 1
-        return _MACROS[node.macro](name, items, body, where)
+        return MACROS[node.macro](name, items, body, where)
 
     def items(self, range: Node) -> Piece:
         piece = self.emit(range)
@@ -302,16 +252,16 @@ class Emitter:
     def overloaded(self, resolved: Resolved, args: list[Piece]) -> Piece:
         """A call of the function table: direct where the types leave one overload, else by kind at run time."""
         kinds = [self.type(arg).kind for arg in resolved.args]
-        fitting = [overload for overload in resolved.overloads if _fits(overload, kinds)]
+        fitting = [overload for overload in resolved.overloads if fits(overload, kinds)]
         direct = len(fitting) == 1
         overload = fitting[0] if direct else resolved.overloads[0]
-        run = overload.run if direct else _dispatcher(resolved.key[0], resolved.overloads)
+        run = overload.run if direct else shared_dispatcher(resolved.key[0], resolved.overloads)
         folded = self.fold(run, args)
         if folded:
             return folded
         raises = not direct or overload.raises or any(arg.raises for arg in args)
         if direct and overload.template:
-            code, atom = overload.template.format(*args), overload.template in _ATOMIC
+            code, atom = overload.template.format(*args), overload.template in ATOMIC
             test = overload.result.kind == "bool"
             piece = args[0] if overload.template == "{0}" else Piece(code, raises, atom, test=test)
         else:
@@ -328,11 +278,11 @@ class Emitter:
             return folded
         raises = args[0].raises or args[1].raises
         left, right = (self.type(arg) for arg in resolved.args)
-        shallow = left == right and left.kind in _PLAIN_EQUAL
+        shallow = left == right and left.kind in PLAIN_EQUAL
         if not shallow:
             args = [self.scanned(arg) for arg in args]
-        if (left == right and _plain_equal(left)) or left.kind in _EXACT or right.kind in _EXACT:
-            return _test(f"{args[0]} {'==' if same else '!='} {args[1]}", raises)
+        if (left == right and plain_equal(left)) or left.kind in EXACT or right.kind in EXACT:
+            return comparison(f"{args[0]} {'==' if same else '!='} {args[1]}", raises)
         return Piece(f"{'_equal' if same else '_unequal'}({args[0].code}, {args[1].code})", raises)
 
     def membership(self, node: Call, resolved: Resolved, args: list[Piece]) -> Piece:
@@ -342,9 +292,10 @@ class Emitter:
         item, items = args
         left, right = (self.type(arg) for arg in resolved.args)
         raises = item.raises or items.raises
-        if right.kind == "list" and left == right.params[0] and _plain_equal(left):
-            return _test(f"{item} {self.one_of(items, left)}", raises)
+        if right.kind == "list" and left == right.params[0] and plain_equal(left):
+            return comparison(f"{item} {self.one_of(items, left)}", raises)
         if right.kind == "map":
+            raises = raises or left.kind not in values.LOOKUP_KEYS
             return Piece(f"_key_in_map({item.code}, {items.code})", raises)
         if right.kind == "list":
             return Piece(f"_in_list({item.code}, {self.scanned(items).code})", raises)
@@ -352,7 +303,7 @@ class Emitter:
 
     def one_of(self, items: Piece, element: Type) -> str:
         """`in` a list, where Python's `==` is the language's: a constant list is a set, of one element a value."""
-        if not items.known or element.kind not in _HASHED:
+        if not items.known or element.kind not in HASHED:
             return f"in {self.scanned(items)}"
         if len(items.value) == 1:
             return f"== {self.known(items.value[0])}"
@@ -388,7 +339,7 @@ class Emitter:
             return None
         if shape.one_line:
             code = f"{code} and {self.known(chr(10))} not in {text}"
-        return _test(code, text.raises, not shape.one_line)
+        return comparison(code, text.raises, not shape.one_line)
 
     def shape_test(self, text: Piece, shape: patterns.Shape) -> str | None:
         texts = shape.texts
@@ -401,56 +352,6 @@ class Emitter:
         return f"{text}.{method}({one if len(texts) == 1 else self.bind(texts)})"
 
 
-@lru_cache(maxsize=512)
-def _dispatcher(name: str, overloads: Any) -> Callable[..., Any]:
-    return dispatcher(name, overloads)
-
-
-_ATOMIC: Final = frozenset({"{0}.startswith({1})", "{0}.endswith({1})"})
-
-
-def _fits(overload: Overload, kinds: list[str]) -> bool:
-    return all(param.kind in ("?A", kind) for param, kind in zip(overload.params, kinds, strict=True))
-
-
-def _test(code: str, raises: bool, test: bool = True) -> Piece:
-    return Piece(code, raises, atom=False, test=test)
-
-
-def _plain_equal(type: Type) -> bool:
-    """Whether Python's own `==` is the language's: not where NaN or mixed kinds may hide inside."""
-    if type.kind == "list":
-        return type.params[0].kind != "double" and _plain_equal(type.params[0])
-    return type.kind in _PLAIN_EQUAL or type.kind == "double"
-
-
-def _exists(name: str, items: Piece, body: Piece, where: Piece | None) -> Piece:
-    if body.raises:
-        return Piece(f"_exists(lambda {name}: {body.code}, {items.code})", raises=True)
-    return Piece(f"_any({body} for {name} in {items.code})", items.raises)
-
-
-def _every(name: str, items: Piece, body: Piece, where: Piece | None) -> Piece:
-    if body.raises:
-        return Piece(f"_every(lambda {name}: {body.code}, {items.code})", raises=True)
-    return Piece(f"_all({body} for {name} in {items.code})", items.raises)
-
-
-def _one(name: str, items: Piece, body: Piece, where: Piece | None) -> Piece:
-    return Piece(f"_sum(1 for {name} in {items.code} if {body}) == 1", items.raises or body.raises, atom=False)
-
-
-def _map(name: str, items: Piece, body: Piece, where: Piece | None) -> Piece:
-    condition = f" if {where}" if where is not None else ""
-    raises = items.raises or body.raises or (where is not None and where.raises)
-    return Piece(f"_tuple({body} for {name} in {items.code}{condition})", raises)
-
-
-def _filter(name: str, items: Piece, body: Piece, where: Piece | None) -> Piece:
-    return Piece(f"_tuple({name} for {name} in {items.code} if {body})", items.raises or body.raises)
-
-
-_MACROS: Final = {"exists": _exists, "all": _every, "exists_one": _one, "map": _map, "filter": _filter}
 _SPECIAL: Final[dict[str, Any]] = {
     "_==_": Emitter.equality,
     "_!=_": Emitter.equality,

@@ -52,7 +52,7 @@ def string(token: str, pos: int) -> str:
 
 
 def octets(token: str, pos: int) -> bytes:
-    """`b'...'`: characters stand for their UTF-8, `\\x` and octal escapes for one byte."""
+    """`b'...'`: characters stand for their UTF-8, hexadecimal and octal escapes for one byte."""
     raw, start, end = _body(token[1:])
     body, offset = token[start + 1 : end + 1], pos + start + 1
     if raw:

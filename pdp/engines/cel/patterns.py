@@ -29,14 +29,14 @@ def _options() -> Any:
 class Pattern:
     """A compiled pattern; compares by identity, which is what the cache of answers is keyed by."""
 
-    __slots__ = ("_search",)
+    __slots__ = ("_regex",)
 
     def __init__(self, text: str) -> None:
         """Raises RuleError where RE2 refuses the pattern."""
         if len(text) > MAX_PATTERN:
             raise RuleError(f"pattern longer than {MAX_PATTERN} characters")
         try:
-            self._search = re2.compile(bytes_from_string(text), _options()).search
+            self._regex = re2.compile(bytes_from_string(text), _options())
         except re2.error as error:
             raise RuleError(f"invalid pattern `{text:.80}`: {_reason(error)}") from None
 
@@ -44,16 +44,16 @@ class Pattern:
         """Whether the pattern matches anywhere in `text`."""
         if len(text) <= _MAX_CACHED_TEXT:
             return _find_cached(self, text)
-        return self._find(text)
+        return self.search(text)
 
-    def _find(self, text: str) -> bool:
+    def search(self, text: str) -> bool:
         """A lone surrogate is no UTF-8 and matches nothing; an error here would be one that no rule expects."""
-        return self._search(text.encode("utf-8", "surrogatepass")) is not None
+        return self._regex.search(text.encode("utf-8", "surrogatepass")) is not None
 
 
 @lru_cache(maxsize=16_384)
 def _find_cached(pattern: Pattern, text: str) -> bool:
-    return pattern._find(text)
+    return pattern.search(text)
 
 
 @lru_cache(maxsize=256)

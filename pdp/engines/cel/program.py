@@ -17,9 +17,21 @@ from pdp.engines.cel.check import Checked, Variable, check
 from pdp.engines.cel.emit import Emitter
 from pdp.engines.cel.functions import STANDARD, Table, table
 from pdp.engines.cel.grammar import parse
-from pdp.engines.cel.syntax import CompileError as CompileError
+from pdp.engines.cel.syntax import CompileError
 from pdp.engines.cel.types import BOOL, DYN, INT, STRING, Type, list_of, map_of, parse_type
-from pdp.engines.cel.values import RuleError as RuleError
+from pdp.engines.cel.values import RuleError
+
+__all__ = [
+    "EXTENSIONS",
+    "MISSING_REFERENCE",
+    "RULE_FIELDS",
+    "RULE_VARIABLES",
+    "CompileError",
+    "Program",
+    "RuleError",
+    "compile_expression",
+    "compile_program",
+]
 
 EXTENSIONS: Final[Mapping[str, Table]] = {"strings": table(strings.rows())}
 """What may be enabled beyond the standard library."""
@@ -130,7 +142,7 @@ def _load(source: str, name: str, emitter: Emitter) -> Callable[..., Any]:
     except (SyntaxError, RecursionError, MemoryError):
         raise CompileError("nested too deeply for the compiler", emitter.checked.root.pos) from None
     scope = emitter.globals(source)
-    exec(code, scope)
+    exec(code, scope)  # noqa: S102 - the emitter wrote it
     function: Callable[..., Any] = scope.pop(name)
     return function
 

@@ -19,6 +19,7 @@ from pdp.errors import Place, PolicyError
 PREFIX: Final = "nessie.server.authorization.rules."
 """What the key of a rule begins with in a properties file."""
 MAX_FILE_BYTES: Final = 64 << 20
+_MAX_YAML_DEPTH: Final = 16
 
 _LINE: Final = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)?")
 _KEY: Final = re.compile(r"(?:[^\\=: \t\f]|\\.)*[ \t\f]*[=:]?[ \t\f]*", re.DOTALL)
@@ -162,13 +163,23 @@ def _yaml(text: str, file: str) -> Source:
 def _compose(text: str, file: str) -> Any:
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
+        _check_depth(text, file, loader)
         return yaml.compose(text, Loader=loader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         place = Place(file, mark.line + 1, mark.column + 1) if mark else Place(file)
         raise PolicyError(f"not YAML: {error.problem}", place) from None
-    except (yaml.YAMLError, RecursionError) as error:
+    except yaml.YAMLError as error:
         raise PolicyError(f"not YAML: {str(error).splitlines()[0]}", Place(file)) from None
+
+
+def _check_depth(text: str, file: str, loader: Any) -> None:
+    """Composing recurses in C, without a limit of its own; walking the events does not."""
+    depth = 0
+    for event in yaml.parse(text, Loader=loader):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > _MAX_YAML_DEPTH:
+            raise PolicyError("nested too deeply", _mark(event, file))
 
 
 def _mark(node: Any, file: str) -> Place:

@@ -77,6 +77,8 @@ KINDS: Final[Mapping[type, str]] = {
 _FULL_NAMES: Final = {"timestamp": "google.protobuf.Timestamp", "duration": "google.protobuf.Duration"}
 _NUMBERS: Final = frozenset({"int", "uint", "double"})
 _KEYS: Final = frozenset({"bool", "int", "uint", "string"})
+LOOKUP_KEYS: Final = _KEYS | {"double"}
+"""Kinds that may be looked up in a map."""
 _ORDERED: Final = _NUMBERS | {"bool", "string", "bytes", "timestamp", "duration"}
 
 
@@ -182,7 +184,10 @@ def elements(items: Value) -> tuple[Value, ...]:
 
 
 def key_in_map(key: Value, items: Mapping[Any, Value]) -> bool:
-    return KINDS[type(key)] in _KEYS | {"double"} and _key(key) in items
+    """`key in items`; a double finds the whole number that it equals."""
+    if KINDS[type(key)] not in LOOKUP_KEYS:
+        raise no_overload("_in_", key, items)
+    return _key(key) in items
 
 
 def in_list(item: Value, items: tuple[Value, ...]) -> bool:

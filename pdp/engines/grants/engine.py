@@ -50,7 +50,7 @@ class GrantsEngine:
         if self.applies(group.action, group.type):
             standing = self._standing(group, facts)
             for i, resource in enumerate(resources):
-                relation, key, id = _question(group.action, resource)
+                relation, key, id = _question(group.action, group.type, resource)
                 witness = standing.held(key, id).relations.get(relation)
                 if witness is not None:
                     effects[i] = PERMIT
@@ -62,7 +62,7 @@ class GrantsEngine:
         if not self.applies(group.action, group.type):
             return Trace("grants", "silent", f"does not apply to {group.action} on {group.type}")
         standing = self._standing(group, facts)
-        relation, key, id = _question(group.action, resource)
+        relation, key, id = _question(group.action, group.type, resource)
         verdicts = self.decide(group, (resource,), facts)
         permitted = verdicts.effects[0] != ABSTAIN
         return Trace(
@@ -77,13 +77,13 @@ class GrantsEngine:
         return Standing(facts, group.principal, _BOOTSTRAP if bootstrap else _NO_EXTRA)
 
 
-def _question(action: str, resource: Resource) -> tuple[str, Key, str]:
+def _question(action: str, of: str, resource: Resource) -> tuple[str, Key, str]:
     """The relation that a check asks, the object on which it is asked, and the id that the resource carries."""
-    key = key_of(resource)
+    key = key_of(resource, of)
     nessie = NESSIE.get(action)
     if nessie is None:
         return action, key, resource.id
-    type = CONTENT.get(resource.content_type, "table") if resource.type == "content" else resource.type
+    type = CONTENT.get(resource.content_type, "table") if of == "content" else of
     where, _, relation = nessie.get(type, nessie[""]).rpartition(".")
     if not where:
         return relation, (type, key[1]), resource.id
