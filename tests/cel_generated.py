@@ -172,15 +172,10 @@ def _values(depth: int) -> st.SearchStrategy[str]:
     below = _values(depth - 1)
     conversions = st.sampled_from(["bool", "bytes", "timestamp", "duration", "type", "size"])
     parts = st.sampled_from(["getFullYear", "getMonth", "getDayOfYear", "getDayOfWeek", "getHours", "getMilliseconds"])
-    alike = st.one_of(
-        _format(
-            "{} {} {}",
-            st.sampled_from(family),
-            st.sampled_from("+-*/%" if family is _INTS else "+-"),
-            st.sampled_from(family),
-        )
-        for family in (_INTS, _SPANS)
-    )
+    sums = [
+        _format("{} {} {}", st.sampled_from(family), st.sampled_from(operators), st.sampled_from(family))
+        for family, operators in ((_INTS, "+-*/%"), (_UINTS, "+-*/%"), (_SPANS, "+-"))
+    ]
     numbers = _format("{} {} {}", st.sampled_from(_DOUBLES), st.sampled_from("+-*/"), st.sampled_from(_DOUBLES))
     texts = _format("{} + {}", st.sampled_from(_TEXTS), st.sampled_from(_TEXTS))
     moments = _format("{} {} {}", st.sampled_from(_TIMES), st.sampled_from("+-"), st.sampled_from(_SPANS))
@@ -189,7 +184,7 @@ def _values(depth: int) -> st.SearchStrategy[str]:
     return st.one_of(
         below,
         _format("dyn({} {} {})", below, st.sampled_from("+-*/%"), below),
-        st.one_of(alike, numbers, texts, moments).map("dyn({})".format),
+        st.one_of(*sums, numbers, texts, moments).map("dyn({})".format),
         _format(
             "dyn({}({}))",
             st.sampled_from(["int", "uint", "double"]),

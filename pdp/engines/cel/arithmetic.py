@@ -49,9 +49,11 @@ def div_int(a: int, b: int) -> int:
 
 
 def mod_int(a: int, b: int) -> int:
-    """Takes the sign of the dividend."""
+    """Takes the sign of the dividend; overflows where the division would."""
     if b == 0:
         raise RuleError("modulus by zero")
+    if a == INT_MIN and b == -1:
+        raise RuleError(_OVERFLOW)
     return -(-a % abs(b)) if a < 0 else a % abs(b)
 
 
