@@ -17,6 +17,7 @@ from pdp.model import (
     NAMED_TYPES,
     NO_ARGUMENTS,
     RESOURCE_TYPES,
+    VERSIONED_TYPES,
     Answer,
     Arguments,
     AtLeast,
@@ -233,6 +234,8 @@ def make_resource(body: str | ResourceBody) -> Resource:
         return Resource("server")
     if body.type in NAMED_TYPES:
         return _named(body)
+    if body.ref and body.type not in VERSIONED_TYPES:
+        raise InvalidReference(f"a {body.type} has no ref")
     return Resource(
         body.type,
         check_part(body.warehouse),
@@ -246,7 +249,7 @@ def make_resource(body: str | ResourceBody) -> Resource:
 
 
 def _named(body: ResourceBody) -> Resource:
-    if body.warehouse or body.path:
+    if body.warehouse or body.path or body.ref:
         raise InvalidReference(f"a {body.type} has a `name` alone")
     parse_resource(f"{body.type}:{encode_part(body.name) if body.type in ('project', 'tag') else body.name}")
     return Resource(body.type, name=body.name, id=body.id, properties=body.properties)

@@ -315,7 +315,7 @@ def _without_defaults_of_later(data: Mapping[str, Any]) -> dict[str, Any]:
         if not isinstance(place, dict) or (name or section) not in place:
             continue
         value = place.pop(name or section)
-        whole = default | value if isinstance(default, dict) and isinstance(value, Mapping) else value
+        whole = {**default, **value} if isinstance(default, dict) and isinstance(value, Mapping) else value
         if whole != default:
             raise ConfigError(f"`{key}` is not supported by this version: leave it out, or at its default {default!r}")
     return kept

@@ -14,9 +14,9 @@ import msgspec
 from pdp.bundle import Bundle
 from pdp.engines.engine import ABSTAIN, FAILED, FORBID, PERMIT, Group, Verdicts
 from pdp.facts import Facts
-from pdp.model import VERSIONED_TYPES, Check, Env, Principal, Reason, Resource
+from pdp.model import VERSIONED_TYPES, Arguments, Check, Env, Principal, Reason, Resource
 from pdp.references import format_resource
-from pdp.vocabulary import ALIASES, CONFIG_CHECKS, NESSIE_CHECKS, TABLE_OR_VIEW
+from pdp.vocabulary import ALIASES, CONFIG_CHECKS, CREATE_ACTION, NESSIE_CHECKS, NESSIE_TARGETS, RENAMES, TABLE_OR_VIEW
 
 K = TypeVar("K")
 
@@ -78,7 +78,7 @@ class Asker(msgspec.Struct, frozen=True):
     def leaf(self, type: str, action: str, resources: Sequence[Resource]) -> Node:
         """A concrete check, or its denial where a raw check of Nessie lacks the ref that it is about."""
         group = self.group(type, ALIASES.get(type, {}).get(action, action), resources[0])
-        if group.ref is None and action in NESSIE_CHECKS and action not in CONFIG_CHECKS:
+        if group.ref is None and action in NESSIE_CHECKS - CONFIG_CHECKS and type in NESSIE_TARGETS[action]:
             return Fixed(False, "missing_reference", group, resources, ("missing_reference",))
         return Leaf(group, resources)
 
@@ -86,16 +86,51 @@ class Asker(msgspec.Struct, frozen=True):
         """An answer that no engine makes."""
         return Fixed(allowed, by, self.group(resources[0].type, action, resources[0]), resources)
 
-    def concrete(self, action: str, resources: Sequence[Resource]) -> Node:
-        """A catalog action or a Nessie check on resources as they are named; `table_or_view` is two checks."""
-        type = resources[0].type
-        if type != "table_or_view":
-            return self.leaf(type, action, resources)
-        pairs = TABLE_OR_VIEW.get(ALIASES["table"].get(action, action))
-        if pairs is None:
-            return self.leaf(type, action, resources)
-        parts = tuple(self.leaf(type, action, resources) for type, action in pairs)
+    def concrete(self, action: str, resources: Sequence[Resource], type: str = "") -> Node:
+        """A catalog action or a Nessie check, as `type` or as resources are named; `table_or_view` is two checks."""
+        type = type or resources[0].type
+        pairs = TABLE_OR_VIEW.get(ALIASES["table"].get(action, action)) if type == "table_or_view" else None
+        parts = tuple(self._with_target(type, action, resources) for type, action in pairs or ((type, action),))
         return parts[0] if len(parts) == 1 else AnyOf(parts)
+
+    def with_actions(self, actions: Sequence[str]) -> Asker:
+        """The same, with more of the names that rules see in `actions`."""
+        return msgspec.structs.replace(
+            self, env=msgspec.structs.replace(self.env, actions=(*self.env.actions, *actions))
+        )
+
+    def _with_target(self, type: str, action: str, resources: Sequence[Resource]) -> Node:
+        """A rename needs the right at both ends: the source's, and to create in the target's container."""
+        if action not in RENAMES or type not in CREATE_ACTION:
+            return self.leaf(type, action, resources)
+        create = CREATE_ACTION[type]
+        to = self.with_actions(("CATALOG_RENAME_ENTITY_TO",))
+
+        def both_ends(known: bool, some: list[Resource]) -> Node:
+            source = self.leaf(type, action, some)
+            return AllOf((source, to.in_parent(create, _destinations(some)))) if known else source
+
+        return split(resources, lambda resource: resource.arguments.destination is not None, both_ends)
+
+    def in_parent(self, action: str, resources: Sequence[Resource]) -> Node:
+        """An action on the containers of resources, whose names go along as arguments."""
+        return split(
+            [parent_of(resource) for resource in resources],
+            lambda parent: (parent.type, parent.warehouse, parent.ref),
+            lambda place, some: self.leaf(place[0], action, some),
+        )
+
+
+def parent_of(resource: Resource) -> Resource:
+    """The container of a new object; the object's name goes along as an argument."""
+    *path, name = resource.path
+    arguments = Arguments(name, given={**resource.arguments.given, "name": name})
+    type = "namespace" if path else "warehouse"
+    return Resource(type, resource.warehouse, tuple(path), resource.ref, arguments=arguments)
+
+
+def _destinations(resources: Sequence[Resource]) -> list[Resource]:
+    return [resource.arguments.destination for resource in resources if resource.arguments.destination]
 
 
 def plan(check: Check, bundle: Bundle, facts: Facts, operation: Callable[[Asker, Check], Node | None]) -> Node:

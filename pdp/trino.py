@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from pdp.config import Trino
-from pdp.model import Arguments, Check, Principal, Resource
+from pdp.model import Check, Principal, Resource
 from pdp.plan import AllOf, Asker, Node, split
 from pdp.references import check_part
 from pdp.vocabulary import (
@@ -163,6 +163,15 @@ class _Operation:
             return self.fixed(False, "rule:unknown_procedure")
         return _PLACES.get(self.resources[0].type, _Operation.steps)(self)
 
+    def rename(self) -> Node:
+        """A rename whose other end is not in a warehouse goes nowhere."""
+        targets = [resource.arguments.destination for resource in self.resources]
+        if any(
+            target is None or target.type not in ("namespace", "table", "view", "table_or_view") for target in targets
+        ):
+            return self.fixed(False, "rule:rename_without_target")
+        return _PLACES.get(self.resources[0].type, _Operation.steps)(self)
+
     def procedure(self) -> Node:
         """CALL: administrators, and what the configuration lists."""
         listed = set(self.trino.procedures.allow)
@@ -225,23 +234,13 @@ class _Operation:
         return name.removeprefix(self.trino.user_prefix)
 
     def _step(self, step: Step, resources: Sequence[Resource]) -> Node:
-        asker = self.asker
-        if step.also:
-            actions = (*asker.env.actions, *step.also)
-            asker = msgspec.structs.replace(asker, env=msgspec.structs.replace(asker.env, actions=actions))
-        if step.on == "given":
-            type = resources[0].type
-            return asker.concrete("select" if (type, step.action) == ("view", "read_data") else step.action, resources)
-        if step.on in ("table", "view"):
-            return asker.leaf(step.on, step.action, resources)
-        if step.on == "target_parent":
-            targets = [resource.arguments.destination for resource in resources]
-            known = [target for target in targets if target and target.path]
-            if len(known) < len(targets):
-                return self.fixed(False, "rule:rename_without_target", resources)
-            resources = known
-        parents = [_parent(resource) for resource in resources]
-        return split(parents, lambda parent: parent.type, lambda type, some: asker.leaf(type, step.action, some))
+        asker = self.asker.with_actions(step.also) if step.also else self.asker
+        if step.on == "parent":
+            return asker.in_parent(step.action, resources)
+        type = resources[0].type if step.on == "given" else step.on
+        return asker.concrete(
+            "select" if (type, step.action) == ("view", "read_data") else step.action, resources, type
+        )
 
     def _system_schema(self, listed: bool, resources: Sequence[Resource]) -> Node:
         if not listed:
@@ -266,7 +265,8 @@ class _Operation:
             return self.fixed(True, "config:trino.functions.allow", resources)
         within = Names(self.trino).schema(catalog, schema)
         if within.type == "namespace":
-            return self._step(Step("given", *self.operation.steps[0][1:]), [within] * len(resources))
+            step = self.operation.steps[0]
+            return self._step(step._replace(on="given"), [within] * len(resources))
         if within.type == "catalog":
             return self.fixed(self.trino.unmanaged_catalogs == "allow", "config:trino.unmanaged_catalogs", resources)
         return self.fixed(False, "config:trino.functions.allow", resources)
@@ -281,6 +281,7 @@ _PLACES: Final[Mapping[str, Callable[[_Operation], Node]]] = {
 }
 _RULES: Final[Mapping[str, Callable[[_Operation], Node]]] = {
     "table_procedure": _Operation.table_procedure,
+    "rename": _Operation.rename,
     "procedure": _Operation.procedure,
     "function": _Operation.function,
     "execute_query": _Operation.execute_query,
@@ -313,11 +314,3 @@ def _full_name(function: Resource) -> str:
 def _base_table(resource: Resource) -> Resource:
     *schema, table = resource.path
     return msgspec.structs.replace(resource, type="table", path=(*schema, table.rpartition("$")[0]))
-
-
-def _parent(resource: Resource) -> Resource:
-    """The container of a new object; the object's name goes along as an argument."""
-    *path, name = resource.path
-    arguments = Arguments(name, given={**resource.arguments.given, "name": name})
-    type = "namespace" if path else "warehouse"
-    return Resource(type, resource.warehouse, tuple(path), resource.ref, arguments=arguments)

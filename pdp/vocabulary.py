@@ -130,8 +130,10 @@ _CREATES: Final[Mapping[str, str]] = {
     "create_dataset": "dataset",
     "create_namespace": "namespace",
 }
-CREATED_TYPE: Final = _CREATES
-"""Create action -> the type of the new object."""
+CREATE_ACTION: Final[Mapping[str, str]] = {type: action for action, type in _CREATES.items()}
+"""Type -> the action on a container that creates one in it."""
+RENAMES: Final = frozenset({"rename", "move"})
+"""Actions that need a right at both ends once the destination is known."""
 
 
 def _cel_table() -> dict[tuple[str, str], tuple[CelCheck, ...]]:
@@ -181,8 +183,8 @@ VIEW_ONLY: Final = frozenset(key for key, checks in CEL_CHECKS.items() if key[0]
 class Step(NamedTuple):
     """One check that an operation on a mapped catalog needs.
 
-    `on`: given (the resource as named), table, view, parent (name as argument), target_parent (of the rename
-    target). `also` is added to the `actions` that rules see.
+    `on`: given (the resource as named), table, view, namespace, parent (name as argument), function_schema. `also` is
+    added to the `actions` that rules see. A rename needs the right at its other end, too.
     """
 
     on: str
@@ -207,8 +209,8 @@ def _one(on: str, action: str, also: tuple[str, ...] = ()) -> TrinoOperation:
     return TrinoOperation((Step(on, action, also),))
 
 
-def _rename(type: str, action: str, create: str) -> TrinoOperation:
-    return TrinoOperation((Step(type, action), Step("target_parent", create, ("CATALOG_RENAME_ENTITY_TO",))))
+def _rename(type: str, action: str) -> TrinoOperation:
+    return TrinoOperation((Step(type, action),), rule="rename")
 
 
 _SELECT = Step("given", "read_data")
@@ -227,7 +229,7 @@ TRINO_OPERATIONS: Final[Mapping[str, TrinoOperation]] = {
     "ShowCreateSchema": _one("given", "get_metadata"),
     "CreateSchema": _one("parent", "create_namespace", _CREATE),
     "DropSchema": _one("given", "delete", _DROP),
-    "RenameSchema": _rename("given", "move", "create_namespace"),
+    "RenameSchema": _rename("namespace", "move"),
     "SetSchemaAuthorization": _one("given", "change_ownership"),
     "SetTableAuthorization": _one("table", "change_ownership"),
     "SetViewAuthorization": _one("view", "change_ownership"),
@@ -246,9 +248,9 @@ TRINO_OPERATIONS: Final[Mapping[str, TrinoOperation]] = {
     "DropTable": _one("table", "drop", _DROP),
     "DropView": _one("view", "drop", _DROP),
     "DropMaterializedView": _one("view", "drop", _DROP),
-    "RenameTable": _rename("table", "rename", "create_table"),
-    "RenameView": _rename("view", "rename", "create_view"),
-    "RenameMaterializedView": _rename("view", "rename", "create_view"),
+    "RenameTable": _rename("table", "rename"),
+    "RenameView": _rename("view", "rename"),
+    "RenameMaterializedView": _rename("view", "rename"),
     "RefreshMaterializedView": _one("view", "commit", _UPDATED),
     "SetMaterializedViewProperties": _one("view", "commit", _UPDATED),
     "ExecuteTableProcedure": TrinoOperation((Step("table", "write_data", _UPDATED),), rule="table_procedure"),

@@ -85,6 +85,8 @@ def test_every_depth_compiles_or_is_refused(levels: int) -> None:
         "roles.all(a, roles.all(b, b in roles && roles == roles))",
         "roles.map(a, roles + roles + roles) == []",
         "roles.all(a, roles.all(b, (a + b).matches('(a+)+$') || true))",
+        "roles.all(a, roles.all(b, path.matches('(' + a + '{0,30}){1,30}' + b) || true))",
+        "roles.all(a, roles.all(b, timestamp(0).getHours(a + b) == 0 || true))",
         "roles.exists(a, roles.all(b, 1 / 0 == 1) || roles.exists(c, 1 / 0 == 1)) || roles.all(a, roles.all(b, true))",
     ],
 )
@@ -107,6 +109,15 @@ def test_comprehensions_run_out_of_budget(text: str) -> None:
 def test_texts_are_bounded(text: str) -> None:
     with _soon(), pytest.raises(RuleError):
         compile_program(text, STRINGS).evaluate(*arguments(path="a" * 4000, roles=("r",) * 1000))
+
+
+def test_constant_texts_are_not_kept_when_they_grow() -> None:
+    word = "a" * 100
+    grown = f"'{word}'" + f".replace('a', '{word}')" * 2
+    with _soon():
+        program = compile_program(" || ".join([f"{grown} == ref"] * 100), STRINGS)
+    assert program.evaluate(*arguments()) is False
+    assert len(program.code) < MAX_SOURCE * 2
 
 
 def test_patterns_take_linear_time() -> None:

@@ -41,7 +41,7 @@ def test_a_type_error_says_what_and_where() -> None:
     "text",
     [
         "ref", "1", "null", "[true]", "size(ref)", "roles", "roles[7] == 'u'", "1 / 0 == 1", "api.nope == 'x'",
-        "ref.matches('[')", "api.apiVersion && true", "!api.apiName", "int('x') == 1", "9223372036854775807 + 1 > 0",
+        "ref.matches('[')", "-9223372036854775808 % -1 == 0", "api.apiVersion && true", "!api.apiName", "int('x') == 1", "9223372036854775807 + 1 > 0",
         "0u - 1u == 0u", "timestamp('x') == timestamp(0)", "{'a': 1}['b'] == 1", "api.apiName < 1", "roles[api.apiName] == ''",
         "timestamp(0).getHours('America') == 0", "timestamp(0).getHours('../../etc/passwd') == 0",
     ],
@@ -69,6 +69,11 @@ def test_errors_of_the_evaluation(text: str) -> None:
         ("[0, 1].all(n, 4 / n == 5)", False),
         ("api.apiVersion || true", True),
         ("!(1 / 0 == 1 && false)", True),
+        ("[double('NaN')].exists(x, x in [x] || [x] == [x] || x == x)", False),
+        ("[1, 1.0, 1u].all(x, x == 1 && x in [1u] && x in {1: 0})", True),
+        ("true in [dyn(1)] || dyn(1) == true || dyn(1) in {true: 1} || [1] == [dyn(true)]", False),
+        ("dyn(9007199254740993) == 9007199254740992.0", True),
+        ("-9223372036854775808 % -1 == 0 || -9223372036854775808 % 3 == -2", True),
     ],
 )
 def test_absorption(text: str, want: bool) -> None:
@@ -134,6 +139,23 @@ def test_patterns_with_and_without_a_regex(pattern: str, matching: list[str], ot
     for text, want in [*((text, True) for text in matching), *((text, False) for text in other)]:
         assert fixed(*arguments(ref=text)) is want, text
         assert dynamic(*arguments(ref=text, role=plain)) is want, text
+
+
+@pytest.mark.parametrize(
+    ("pattern", "code"),
+    [
+        ("^main$", r"ref == _k\d+"),
+        ("^(main|dev)$", r"ref in _s\d+"),
+        ("^main.*", r"ref\.startswith\(_k\d+\)"),
+        (".*(a|b)$", r"ref\.endswith\(_k\d+\)"),
+        (".*main.*", r"_k\d+ in ref"),
+        ("^a[.]b.*$", r"ref\.startswith\(_k\d+\) and _k\d+ not in ref"),
+        ("^a.c$", r"_m\d+\(ref\)"),
+    ],
+)
+def test_patterns_that_need_no_regex_have_none(pattern: str, code: str) -> None:
+    line = compile_program(f"ref.matches('{pattern}')").code.splitlines()[1].strip()
+    assert re.fullmatch(f"return {code}", line), line
 
 
 def test_a_refused_pattern_is_a_warning_with_its_offset() -> None:

@@ -40,6 +40,7 @@ from pdp.engines.cel.types import (
     Type,
     assign,
     fresh,
+    has_variables,
     is_variable,
     join,
     list_of,
@@ -278,10 +279,12 @@ class _Checker:
         """Every overload that the argument types allow, and the type they agree on, else dyn."""
         chosen: list[Overload] = []
         result: Type | None = None
+        open_args = any(map(has_variables, args))
         for number, overload in enumerate(overloads):
             if len(overload.params) != len(args):
                 continue
-            trial = dict(self.bindings)
+            binds = open_args or any(map(has_variables, overload.params))
+            trial = dict(self.bindings) if binds else self.bindings
             params = [fresh(param, f"{call}.{number}") for param in overload.params]
             if all(assign(arg, param, trial) for arg, param in zip(args, params, strict=True)):
                 self.bindings = trial

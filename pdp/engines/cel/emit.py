@@ -7,6 +7,7 @@ where absorption would have it. Only two parts that may raise need the absorbing
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
@@ -42,6 +43,8 @@ from pdp.engines.cel.syntax import (
 from pdp.engines.cel.types import Type
 from pdp.engines.cel.values import RuleError, TypeName
 
+_MAX_FOLDED: Final = 10_000
+"""Length of a text or list computed at load: what is longer is made anew by each evaluation, and not kept."""
 _GLOBAL: Final = re.compile(r"\b_[a-z_]+\d*\b")
 
 
@@ -113,13 +116,14 @@ class Emitter:
             return Piece(str(value), value=value)
         return Piece(self.bind(value), value=value)
 
-    def fold(self, run: Callable[..., Any], pieces: Iterable[Piece]) -> Piece | None:
+    def fold(self, run: Callable[..., Any], pieces: Iterable[Piece], limit: float = math.inf) -> Piece | None:
         """The result over constants; None where there is none: an error stays an error of the evaluation."""
         pieces = tuple(pieces)
         if not all(piece.known for piece in pieces):
             return None
         try:
-            return self.known(run(*(piece.value for piece in pieces)))
+            value = run(*(piece.value for piece in pieces))
+            return None if isinstance(value, (str, bytes, tuple)) and len(value) > limit else self.known(value)
         except RuleError:
             return None
 
@@ -256,9 +260,10 @@ class Emitter:
         direct = len(fitting) == 1
         overload = fitting[0] if direct else resolved.overloads[0]
         run = overload.run if direct else shared_dispatcher(resolved.key[0], resolved.overloads)
-        folded = self.fold(run, args)
+        folded = self.fold(run, args, _MAX_FOLDED)
         if folded:
             return folded
+        grows = any(overload.costly for overload in resolved.overloads)
         raises = not direct or overload.raises or any(arg.raises for arg in args)
         if direct and overload.template:
             code, atom = overload.template.format(*args), overload.template in ATOMIC
@@ -266,7 +271,6 @@ class Emitter:
             piece = args[0] if overload.template == "{0}" else Piece(code, raises, atom, test=test)
         else:
             piece = Piece(f"{self.bind(run, '_f')}({', '.join(arg.code for arg in args)})", raises)
-        grows = any(overload.costly for overload in resolved.overloads)
         if not direct and grows:
             return self.scanned(piece)
         return self.grown(piece) if grows else piece
@@ -292,7 +296,7 @@ class Emitter:
         item, items = args
         left, right = (self.type(arg) for arg in resolved.args)
         raises = item.raises or items.raises
-        if right.kind == "list" and left == right.params[0] and plain_equal(left):
+        if right.kind == "list" and left == right.params[0] and plain_equal(right):
             return comparison(f"{item} {self.one_of(items, left)}", raises)
         if right.kind == "map":
             raises = raises or left.kind not in values.LOOKUP_KEYS
@@ -318,7 +322,8 @@ class Emitter:
     def matches(self, node: Call, resolved: Resolved, args: list[Piece]) -> Piece:
         text, pattern = args
         if not isinstance(pattern.value, str):
-            return self.overloaded(resolved, [self.scanned(text), pattern])
+            fresh = Piece(f"_fresh_pattern(_b, {pattern.code})", pattern.raises) if self.inside else pattern
+            return self.overloaded(resolved, [self.scanned(text), fresh])
         try:
             compiled = patterns.compiled(pattern.value)
         except RuleError as error:

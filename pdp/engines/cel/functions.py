@@ -48,7 +48,8 @@ class Overload(msgspec.Struct, frozen=True):
 Key: TypeAlias = tuple[str, bool]
 """A function's name, and whether it is called as a method."""
 Table: TypeAlias = Mapping[Key, tuple[Overload, ...]]
-_Rows: TypeAlias = Iterable[tuple[str, bool, Overload]]
+_Row: TypeAlias = tuple[str, bool, Overload]
+_Rows: TypeAlias = Iterable[_Row]
 
 COMPARISONS: Final = {
     "_<_": ("<", values.less),
@@ -61,11 +62,11 @@ _LIST: Final = list_of(A)
 _MAP: Final = map_of(A, B)
 
 
-def _function(name: str, params: tuple[Type, ...], result: Type, run: Callable[..., Value], **options: Any) -> Any:
+def _function(name: str, params: tuple[Type, ...], result: Type, run: Callable[..., Value], **options: Any) -> _Row:
     return name, False, Overload(params, result, run, **options)
 
 
-def _method(name: str, params: tuple[Type, ...], result: Type, run: Callable[..., Value], **options: Any) -> Any:
+def _method(name: str, params: tuple[Type, ...], result: Type, run: Callable[..., Value], **options: Any) -> _Row:
     return name, True, Overload(params, result, run, **options)
 
 

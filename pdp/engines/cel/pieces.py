@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from pdp.engines.cel import patterns, runtime, values
+from pdp.engines.cel import runtime, values
 from pdp.engines.cel.functions import Overload, dispatcher
 from pdp.engines.cel.types import Type
 
@@ -25,6 +25,7 @@ HELPERS: Final[dict[str, Callable[..., Any]]] = {
     "_take": runtime.take,
     "_grow": runtime.grow,
     "_scan": runtime.scan,
+    "_fresh_pattern": runtime.fresh_pattern,
     "_fail": runtime.fail,
     "_budget": runtime.budget,
     "_boolean": values.boolean,
@@ -39,12 +40,10 @@ HELPERS: Final[dict[str, Callable[..., Any]]] = {
     "_build_map": values.build_map,
     "_keys": values.keys,
     "_elements": values.elements,
-    "_matches": patterns.matches,
     "_all": all,
     "_any": any,
     "_sum": sum,
     "_tuple": tuple,
-    "_len": len,
 }
 
 

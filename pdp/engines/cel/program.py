@@ -14,6 +14,7 @@ import msgspec
 
 from pdp.engines.cel import strings
 from pdp.engines.cel.check import Checked, Variable, check
+from pdp.engines.cel.conditions import Needs, needs
 from pdp.engines.cel.emit import Emitter
 from pdp.engines.cel.functions import STANDARD, Table, table
 from pdp.engines.cel.grammar import parse
@@ -58,12 +59,13 @@ class Program(msgspec.Struct, frozen=True, eq=False):
     """A compiled rule.
 
     `evaluate` takes the values of RULE_VARIABLES in order and returns a bool or raises RuleError, nothing else.
-    `code` is the generated source with its constants; `warnings` are messages with offsets into `text`.
+    `needs` are conditions without which the rule is false. `code` is the generated source with its constants; `warnings` are messages with offsets into `text`.
     """
 
     text: str
     code: str
     variables: frozenset[str]
+    needs: Needs
     evaluate: Callable[..., bool]
     warnings: tuple[tuple[str, int], ...]
     extensions: frozenset[str]
@@ -83,7 +85,7 @@ def compile_program(text: str, extensions: frozenset[str] = frozenset()) -> Prog
     source = emitter.function("rule", RULE_VARIABLES, wants_bool=True)
     evaluate = _load(source, "rule", emitter)
     code = source + "".join(_legend(emitter.globals(source)))
-    return Program(text, code, _mentioned(checked), evaluate, tuple(emitter.warnings), extensions)
+    return Program(text, code, _mentioned(checked), needs(checked), evaluate, tuple(emitter.warnings), extensions)
 
 
 def compile_expression(

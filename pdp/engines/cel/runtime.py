@@ -9,6 +9,7 @@ from pdp.engines.cel.values import BudgetError, RuleError, Value
 
 MAX_STEPS: Final = 100_000
 """Steps of one evaluation: elements walked, and what is copied or scanned inside a macro."""
+_PATTERN_STEPS: Final = 500
 
 Budget = list[int]
 
@@ -41,6 +42,12 @@ def scan(left: Budget, value: Value) -> Value:
     if isinstance(value, (str, bytes, tuple, dict)):
         _spend(left, 1 + len(value) // 8)
     return value
+
+
+def fresh_pattern(left: Budget, pattern: Value) -> Value:
+    """A pattern that is made inside a macro: compiling one may cost as much as many steps."""
+    _spend(left, _PATTERN_STEPS)
+    return pattern
 
 
 def fail(message: str) -> Value:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable
-from decimal import ROUND_HALF_EVEN, Decimal
 from typing import Any, Final
 
 from pdp.engines.cel.arithmetic import string_from_bool, string_from_double
@@ -36,7 +35,7 @@ _QUOTED: Final = str.maketrans(
     }
     | {chr(code): "\ufffd" for code in range(0xD800, 0xE000)}
 )
-_CLAUSE: Final = re.compile(r"%(?:%|(?:\.(\d{1,6}))?(.)|())", re.DOTALL)
+_CLAUSE: Final = re.compile(r"%(?:%|(?:\.([0-9]{1,6}))?(.)|())", re.DOTALL)
 
 
 def _bounded(size: int) -> None:
@@ -147,13 +146,7 @@ def _only(value: Value, clause: str, *kinds: str) -> Any:
 
 def _fixed(value: Value, precision: int) -> str:
     number = float(_only(value, "f", "int", "uint", "double"))
-    if _special(number):
-        return _special(number)
-    return (
-        str(Decimal(number).quantize(Decimal(1).scaleb(-precision), ROUND_HALF_EVEN))
-        if abs(number) < 1e15
-        else (f"{number:.{precision}f}")
-    )
+    return _special(number) or f"{number:.{precision}f}"
 
 
 def _scientific(value: Value, precision: int) -> str:

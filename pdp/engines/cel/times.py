@@ -8,9 +8,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Final
-from zoneinfo import ZoneInfo
+from zoneinfo import ZoneInfo, available_timezones
 
 from pdp.engines.cel.values import INT_MAX, INT_MIN, Duration, RuleError, Timestamp
 
@@ -127,16 +127,23 @@ def subtract_spans(left: Duration, right: Duration) -> Duration:
     return duration(left.nanos - right.nanos)
 
 
-@lru_cache(maxsize=64)
+@cache
+def _zone_names() -> frozenset[str]:
+    """What the database knows: a name that it does not know costs no look on the disk."""
+    return frozenset(available_timezones())
+
+
+@lru_cache(maxsize=1024)
 def _zone(name: str) -> tzinfo:
     match = _OFFSET.fullmatch(name)
-    try:
-        if match:
-            offset = timedelta(hours=int(match[2]), minutes=int(match[3]))
-            return timezone(-offset if match[1] == "-" else offset)
-        return ZoneInfo(name)
-    except (ValueError, KeyError, OSError):
-        raise RuleError(f"unknown time zone `{name:.40}`") from None
+    if match and int(match[2]) < 24 and int(match[3]) < 60:
+        offset = timedelta(hours=int(match[2]), minutes=int(match[3]))
+        return timezone(-offset if match[1] == "-" else offset)
+    if name == "UTC":
+        return UTC
+    if name not in _zone_names():
+        raise RuleError(f"unknown time zone `{name:.40}`")
+    return ZoneInfo(name)
 
 
 def _part(read: Callable[[datetime], int]) -> Callable[..., int]:

@@ -78,6 +78,10 @@ def is_variable(type: Type) -> bool:
     return type.kind[0] == "?"
 
 
+def has_variables(type: Type) -> bool:
+    return is_variable(type) or any(map(has_variables, type.params))
+
+
 def resolve(type: Type, bindings: Bindings) -> Type:
     """Follow variables at the top only."""
     while is_variable(type) and type.kind in bindings:

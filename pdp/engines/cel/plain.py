@@ -1,0 +1,66 @@
+"""The plain way to ask a rule set: every rule, in the order of ids. It explains, it decides where no ref is known,
+and it is what the selective way is tested against.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from pdp.engines.cel.program import RuleError
+from pdp.engines.cel.questions import Questions, path_of
+from pdp.engines.cel.residue import Evaluate, Residue
+from pdp.engines.cel.rules import Rule
+from pdp.model import Resource, Trace
+from pdp.vocabulary import CelCheck
+
+
+class Answer(NamedTuple):
+    """The rule with the smallest id that is true; where none is, the rules that raised."""
+
+    rule: str | None
+    raised: tuple[str, ...]
+
+
+class Plain:
+    """A rule set asked one check of one resource at a time."""
+
+    def __init__(self, rules: Sequence[Rule], questions: Questions) -> None:
+        unbound = questions.lacks_ref
+        self._rules = [(rule.id, rule.program.without_ref() if unbound else rule.program.evaluate) for rule in rules]
+        self._questions = questions
+
+    def answers(self, resource: Resource) -> list[Answer]:
+        """The answer to every check of the group."""
+        return [self._answer(check, resource) for check in self._questions.checks]
+
+    def traces(self, resource: Resource) -> tuple[Trace, ...]:
+        """Every check with every rule."""
+        return tuple(self._trace(check, resource) for check in self._questions.checks)
+
+    def _answer(self, check: CelCheck, resource: Resource) -> Answer:
+        raised = []
+        for rule, evaluate in self._rules:
+            try:
+                if self._evaluate(evaluate, check, resource):
+                    return Answer(rule, ())
+            except RuleError:
+                raised.append(rule)
+        return Answer(None, tuple(raised))
+
+    def _evaluate(self, evaluate: Evaluate, check: CelCheck, resource: Resource) -> bool:
+        arguments = list(self._questions.known(check, resource).arguments())
+        arguments[Residue.PATH] = path_of(check, resource)
+        return evaluate(*arguments)
+
+    def _trace(self, check: CelCheck, resource: Resource) -> Trace:
+        parts = []
+        for rule, evaluate in self._rules:
+            try:
+                parts.append(Trace(f"rule {rule}", str(self._evaluate(evaluate, check, resource)).lower()))
+            except RuleError as error:
+                parts.append(Trace(f"rule {rule}", "error", why=str(error)))
+        what = " ".join(filter(None, (check.op, path_of(check, resource))))
+        outcomes = {part.outcome for part in parts}
+        outcome = "permit" if "true" in outcomes else "silent"
+        return Trace(what, outcome, "a rule raised" if "error" in outcomes else "", tuple(parts))
