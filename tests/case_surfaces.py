@@ -15,7 +15,7 @@ from serving import serving, settings_of
 
 from pdp.app import Service, build_pdp
 from pdp.cases import Case, Outcome, Recorder, compare, compare_error, prepare, request_body
-from pdp.errors import PdpError
+from pdp.errors import InvalidReference, PdpError
 from pdp.references import parse_resource
 from pdp.wire import decision_pb2 as wire
 from pdp.wire import decision_pb2_grpc as wire_grpc
@@ -84,7 +84,10 @@ class Surfaces:
 
     async def _trino(self, case: Case, service: Service, channel: grpc.aio.Channel) -> Any:
         """One allow request per check; only what Trino could have asked."""
-        bodies = [_trino_body(check, service.pdp.bundle.trino.catalogs) for check in case.data["checks"]]
+        try:
+            bodies = [_trino_body(check, service.pdp.bundle.trino.catalogs) for check in case.data["checks"]]
+        except InvalidReference:
+            return None
         if not all(bodies) or any(not isinstance(want, bool) and "error" in want for want in case.data.get("want", [])):
             return None
         decisions = []

@@ -84,6 +84,8 @@ def test_every_depth_compiles_or_is_refused(levels: int) -> None:
         "roles.exists(a, roles.exists(b, api[a + b] == 1))",
         "roles.all(a, roles.all(b, b in roles && roles == roles))",
         "roles.map(a, roles + roles + roles) == []",
+        "roles.all(a, roles == actions)",
+        "roles.all(a, dyn(roles) == actions)",
         "roles.all(a, roles.all(b, (a + b).matches('(a+)+$') || true))",
         "roles.all(a, roles.all(b, path.matches('(' + a + '{0,30}){1,30}' + b) || true))",
         "roles.all(a, roles.all(b, timestamp(0).getHours(a + b) == 0 || true))",
@@ -93,7 +95,7 @@ def test_every_depth_compiles_or_is_refused(levels: int) -> None:
 def test_comprehensions_run_out_of_budget(text: str) -> None:
     roles = tuple(f"role-{number}-{'a' * 50}" for number in range(3000))
     with _soon(), pytest.raises(RuleError, match="budget"):
-        compile_program(text).evaluate(*arguments(roles=roles))
+        compile_program(text).evaluate(*arguments(roles=roles, actions=roles))
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,9 @@ async def answer(reader: asyncio.StreamReader) -> tuple[int, bytes]:
     """One answer off the wire."""
     async with asyncio.timeout(PATIENCE):
         head = (await reader.readuntil(b"\r\n\r\n")).decode()
-        length = next(int(line.split(":")[1]) for line in head.splitlines() if line.lower().startswith("content-length"))
+        length = next(
+            int(line.split(":")[1]) for line in head.splitlines() if line.lower().startswith("content-length")
+        )
         body = await reader.readexactly(length)
     assert_discreet(body.decode())
     return int(head.split()[1]), body
@@ -285,7 +287,9 @@ async def test_numbers_beyond_measure_deny_nothing_else(client: Client, number: 
 # --- wrong address, wrong verb, wrong wire ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("path", ["/", "/v1/check/", "/v1/checks", "/V1/check", "//v1/check", "/v1/../v1/check/x", "/%ff"])
+@pytest.mark.parametrize(
+    "path", ["/", "/v1/check/", "/v1/checks", "/V1/check", "//v1/check", "/v1/../v1/check/x", "/%ff"]
+)
 async def test_an_unknown_path_is_404(client: Client, path: str) -> None:
     status, _, reply = await client.get(path)
     assert (status, error_of(reply)) == (404, "not_found")
@@ -407,7 +411,10 @@ async def test_one_check_too_many_is_too_many_checks(tmp_path: Path) -> None:
 
 
 def trino_batch(tables: int) -> bytes:
-    names = [{"table": {"catalogName": "lakehouse", "schemaName": ("sales", "hr")[at % 2], "tableName": f"t{at}"}} for at in range(tables)]
+    names = [
+        {"table": {"catalogName": "lakehouse", "schemaName": ("sales", "hr")[at % 2], "tableName": f"t{at}"}}
+        for at in range(tables)
+    ]
     action = {"operation": "FilterTables", "filterResources": names}
     return json.dumps({"input": {"context": {"identity": {"user": "Alice"}}, "action": action}}).encode()
 
@@ -423,10 +430,9 @@ async def test_trino_asks_about_a_hundred_thousand_tables_and_not_one_more(clien
 async def test_requests_beyond_those_in_flight_are_429_at_once(tmp_path: Path) -> None:
     async with asking(tmp_path, "limits.max_in_flight=3") as client:
         waiting = head(len(GOOD))
-        async with client.wire(waiting), client.wire(waiting), client.wire(waiting) as last:
+        async with client.wire(waiting), client.wire(waiting), client.wire(waiting) as (reader, writer):
             await until(lambda: refused(client))
             assert (await client.post(trino_batch(1), "/v1/data/trino/batch"))[0] == 429
-            reader, writer = last
             writer.write(GOOD)
             assert (await answer(reader))[0] == 200
             assert (await client.ask(ALICE))[0] == 200
@@ -511,7 +517,10 @@ async def test_slow_heads_are_cut_off_while_others_are_served(tmp_path: Path, st
     async with asking(tmp_path, "limits.idle_timeout_seconds=0.5") as client, AsyncConnections(client) as held:
         for _ in range(50):
             await held.open(start)
-        drops = [asyncio.create_task(drip(writer, b"X-A: b\r\n" if start.endswith(b"\r\n") else b"")) for _, writer in held.all]
+        drops = [
+            asyncio.create_task(drip(writer, b"X-A: b\r\n" if start.endswith(b"\r\n") else b""))
+            for _, writer in held.all
+        ]
         for _ in range(20):
             assert (await client.ask(ALICE))[0] == 200
         async with asyncio.timeout(PATIENCE):
@@ -606,7 +615,21 @@ async def test_another_epoch_or_a_later_sequence_is_503(client: Client) -> None:
 
 @pytest.mark.parametrize(
     "consistency",
-    ["", "latest", "FULL", "atLeast", None, 5, True, [], {}, {"atLeast": 5}, {"atLeast": None}, {"at_least": "a.0.b"}, {"atleast": "a.0.b"}],
+    [
+        "",
+        "latest",
+        "FULL",
+        "atLeast",
+        None,
+        5,
+        True,
+        [],
+        {},
+        {"atLeast": 5},
+        {"atLeast": None},
+        {"at_least": "a.0.b"},
+        {"atleast": "a.0.b"},
+    ],
     ids=str,
 )
 async def test_garbage_for_consistency_is_400(client: Client, consistency: Any) -> None:
@@ -728,7 +751,10 @@ def test_metrics_have_no_labels_from_requests(process: Process) -> None:
         with urllib.request.urlopen(process.url("/metrics", "diagnostics"), timeout=60) as response:
             return {line.rpartition(" ")[0] for line in response.read().decode().splitlines()}
 
-    checks = [{"principal": f"user:oidc~evil{at}", "action": f"evil{at}", "resource": f"table:evil{at}/x"} for at in range(1000)]
+    checks = [
+        {"principal": f"user:oidc~evil{at}", "action": f"evil{at}", "resource": f"table:evil{at}/x"}
+        for at in range(1000)
+    ]
     body = json.dumps({"checks": checks}).encode()
     operation = {"input": {"context": {"identity": {"user": "evil"}}, "action": {"operation": "Evil"}}}
     for _ in range(2):
