@@ -29,6 +29,7 @@ from pdp.model import (
     Principal,
     Rejected,
     Resource,
+    Siblings,
 )
 from pdp.references import check_part, check_path, encode_part, parse_principal, parse_resource
 from pdp.strict_json import decode
@@ -171,6 +172,16 @@ class Draft:
             self._size += 1
         for key, (some, at) in buckets.items():
             self._checks["spread", len(self._checks), *key] = msgspec.structs.replace(check, resources=some, at=at)
+
+    def siblings(self, check: Check, resources: Siblings) -> None:
+        """The same about siblings, as one column."""
+        refused = refusal(self._caller, evidence_of(check))
+        at = range(self._size, self._size + len(resources))
+        self._size += len(resources)
+        if refused:
+            self._rejected.update(dict.fromkeys(at, refused))
+        else:
+            self._checks["spread", len(self._checks)] = msgspec.structs.replace(check, resources=resources, at=at)
 
     def reject(self, rejected: Rejected) -> None:
         """Give the next position to a check that cannot be asked."""

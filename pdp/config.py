@@ -280,7 +280,8 @@ LATER: Final[Mapping[str, Any]] = {
     "row_access": {"protected": [], "member": {"template": "user:{subject}"}, "strict_dialects": True},
     "store.max_staleness_seconds": 300,
     "cache": {
-        "redis": None, "redis_for": "auto", "mac_key": None, "ttl_seconds": 60, "timeout_ms": 5, "local_entries": 100000,
+        "redis": None, "redis_for": "auto", "mac_key": None,
+        "ttl_seconds": 60, "timeout_ms": 5, "local_entries": 100000,
     },
     "audit.durability": "batch",
     "audit.on_full": "block",

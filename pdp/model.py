@@ -7,7 +7,7 @@ thousand tables is one object with a list, and an engine can prepare once and lo
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, overload
 
 import msgspec
 
@@ -34,6 +34,10 @@ RESOURCE_TYPES = VERSIONED_TYPES | NAMED_TYPES | ENGINE_TYPES | {"server", "ware
 
 Reason: TypeAlias = str
 """What determined a decision, as `by` shows it: `cel:<rule>`, `grants:...`, `default_deny`, ..."""
+
+
+DEFAULT_DENY = "default_deny"
+"""The reason of silence."""
 
 
 class Arguments(msgspec.Struct, frozen=True, gc=False):
@@ -64,6 +68,32 @@ class Resource(msgspec.Struct, frozen=True, gc=False):
     id: str = ""
     properties: Mapping[str, Any] | None = None
     arguments: Arguments = NO_ARGUMENTS
+
+
+class Siblings(Sequence[Resource]):
+    """Resources that differ in their last name alone, each made when it is looked at.
+
+    `like` is one of them without its name: the type, the warehouse, the path above and the ref.
+    """
+
+    __slots__ = ("like", "names")
+
+    def __init__(self, like: Resource, names: Sequence[str]) -> None:
+        self.like = like
+        self.names = names
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @overload
+    def __getitem__(self, at: int) -> Resource: ...
+    @overload
+    def __getitem__(self, at: slice) -> Siblings: ...
+    def __getitem__(self, at: int | slice) -> Resource | Siblings:
+        like = self.like
+        if isinstance(at, slice):
+            return Siblings(like, self.names[at])
+        return Resource(like.type, like.warehouse, (*like.path, self.names[at]), like.ref)
 
 
 class Principal(msgspec.Struct, frozen=True, gc=False):
@@ -167,12 +197,15 @@ class Decision(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """The decisions of a batch in its order: columns, with no object per item. `allowed[i]` is 0 or 1."""
+    """The decisions of a batch in its order: columns, with no object per item.
+
+    `allowed[i]` is 0 or 1; `by[i]` is None where nothing permitted or forbade.
+    """
 
     id: str
     revision: str
     allowed: bytes
-    by: Sequence[Reason]
+    by: Sequence[Reason | None]
     errors: Mapping[int, tuple[str, ...]]
     rejected: Mapping[int, Rejected]
     traces: Mapping[int, Trace]
@@ -181,4 +214,6 @@ class Answer(msgspec.Struct, frozen=True):
         """One position as an object of its own."""
         allowed = bool(self.allowed[at])
         errors = () if allowed else self.errors.get(at, ())
-        return Decision(allowed, (self.by[at],), errors, trace=self.traces.get(at), error=self.rejected.get(at))
+        return Decision(
+            allowed, (self.by[at] or DEFAULT_DENY,), errors, trace=self.traces.get(at), error=self.rejected.get(at)
+        )

@@ -14,7 +14,7 @@ import msgspec
 from pdp.bundle import Bundle
 from pdp.engines.engine import ABSTAIN, FAILED, FORBID, PERMIT, Group, Verdicts
 from pdp.facts import Facts
-from pdp.model import VERSIONED_TYPES, Arguments, Check, Env, Principal, Reason, Resource
+from pdp.model import DEFAULT_DENY, VERSIONED_TYPES, Arguments, Check, Env, Principal, Reason, Resource
 from pdp.references import format_resource
 from pdp.vocabulary import ALIASES, CONFIG_CHECKS, CREATE_ACTION, NESSIE_CHECKS, NESSIE_TARGETS, RENAMES, TABLE_OR_VIEW
 
@@ -171,7 +171,7 @@ def fold(node: Node, decided: Callable[[Leaf], Verdicts]) -> Verdicts:
     if isinstance(node, Split):
         return _scatter(node.at, columns)
     if isinstance(node, AnyOf):
-        return _fold_rows(columns, _any_row)
+        return _any_of_silent(columns) or _fold_rows(columns, _any_row)
     names = [_names(part) for part in node.parts]
     return _fold_rows(columns, lambda rows: _all_row(rows, names))
 
@@ -217,6 +217,21 @@ def _fold_rows(columns: Sequence[Verdicts], combine: Callable[[Sequence[_Row]], 
     return Verdicts(bytes(effects), by, errors)
 
 
+def _any_of_silent(columns: Sequence[Verdicts]) -> Verdicts | None:
+    """The fold of two columns in which parts only permit or are silent without a word, the usual thing; else None."""
+    if len(columns) != 2 or any(column.errors or max(column.effects) > PERMIT for column in columns):
+        return None
+    first, second = columns
+    if first.by is second.by or first.by == second.by:
+        return first
+    if any(
+        reason is not None and effect != PERMIT for c in columns for effect, reason in zip(c.effects, c.by, strict=True)
+    ):
+        return None
+    by = [one if one is not None else other for one, other in zip(first.by, second.by, strict=True)]
+    return Verdicts(bytes([reason is not None for reason in by]), by)
+
+
 def _any_row(rows: Sequence[_Row]) -> _Row:
     for wanted in (FORBID, FAILED, PERMIT):
         for row in rows:
@@ -237,7 +252,7 @@ def _all_row(rows: Sequence[_Row], names: Sequence[Callable[[int], str]]) -> _Ro
         return rows[0]
     part = next((part for part in failing if rows[part][1] == FORBID), failing[0])
     at, effect, reason, errors = rows[part]
-    return (at, effect, f"{names[part](at)}: {reason or 'default_deny'}", errors)
+    return (at, effect, f"{names[part](at)}: {reason or DEFAULT_DENY}", errors)
 
 
 def _names(node: Node) -> Callable[[int], str]:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Protocol
 
 import structlog
 from uuid6 import uuid7
@@ -19,7 +19,7 @@ from pdp.bundle import Authority, Bundle
 from pdp.engines.engine import EFFECT_NAMES, FAILED, FORBID, PERMIT, Engine, Group, Verdicts
 from pdp.errors import InvalidArgument, Unavailable
 from pdp.facts import Facts
-from pdp.model import Answer, AtLeast, Batch, Check, Reason, Resource, Trace
+from pdp.model import DEFAULT_DENY, Answer, AtLeast, Batch, Check, Reason, Resource, Trace
 from pdp.plan import AllOf, AnyOf, Fixed, Leaf, Node, Split, fold, leaves, plan
 from pdp.references import format_resource
 from pdp.telemetry import Telemetry
@@ -28,6 +28,8 @@ from pdp.trino import plan_operation
 CHUNK = 2000
 """Resources judged before the event loop gets a turn."""
 
+_ALLOWED: Final = bytes(effect == PERMIT for effect in range(256))
+"""Effects to what an answer says."""
 log = structlog.get_logger()
 
 
@@ -143,8 +145,10 @@ class _Fold:
         self._decided = decided
 
     def answer(self, batch: Batch, trees: Sequence[Node]) -> Answer:
+        if len(trees) == 1 and batch.checks[0].at == range(batch.size) and not batch.explain:
+            return self._whole(batch, fold(trees[0], self._decided))
         allowed = bytearray(batch.size)
-        by: list[Reason] = ["default_deny"] * batch.size
+        by: list[Reason | None] = [None] * batch.size
         errors: dict[int, tuple[str, ...]] = {}
         traces: dict[int, Trace] = {}
         for check, tree in zip(batch.checks, trees, strict=True):
@@ -152,22 +156,35 @@ class _Fold:
             for at, effect, reason in zip(check.at, verdicts.effects, verdicts.by, strict=True):
                 if effect == PERMIT:
                     allowed[at] = 1
-                if reason is not None:
-                    by[at] = reason
+                by[at] = reason
             errors.update((check.at[row], raised) for row, raised in verdicts.errors.items())
             if batch.explain:
                 traces.update((at, self._trace(tree, row)) for row, at in enumerate(check.at))
         for at, rejected in batch.rejected.items():
             by[at] = rejected.by
+        return self._made(batch, bytes(allowed), by, errors, traces)
+
+    def _whole(self, batch: Batch, verdicts: Verdicts) -> Answer:
+        """One check that is the whole batch, in order: its columns are the answer's."""
+        return self._made(batch, verdicts.effects.translate(_ALLOWED), verdicts.by, verdicts.errors, {})
+
+    def _made(
+        self,
+        batch: Batch,
+        allowed: bytes,
+        by: Sequence[Reason | None],
+        errors: Mapping[int, tuple[str, ...]],
+        traces: Mapping[int, Trace],
+    ) -> Answer:
         revision = _revision(self._bundle, self._facts)
-        return Answer(str(uuid7()), revision, bytes(allowed), by, errors, batch.rejected, traces)
+        return Answer(str(uuid7()), revision, allowed, by, errors, batch.rejected, traces)
 
     def _trace(self, node: Node, row: int) -> Trace:
         if isinstance(node, Split):
             part = next(part for part, at in enumerate(node.at) if row in at)
             return self._trace(node.parts[part], node.at[part].index(row))
         verdicts = fold(node, self._decided)
-        outcome, why = EFFECT_NAMES[verdicts.effects[row]], verdicts.by[row] or "default_deny"
+        outcome, why = EFFECT_NAMES[verdicts.effects[row]], verdicts.by[row] or DEFAULT_DENY
         if isinstance(node, AllOf | AnyOf):
             what = "all of" if isinstance(node, AllOf) else "any of"
             return Trace(what, outcome, why, tuple(self._trace(part, row) for part in node.parts))

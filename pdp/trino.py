@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from pdp.config import Trino
-from pdp.model import Check, Principal, Resource
+from pdp.model import Check, Principal, Resource, Siblings
 from pdp.plan import AllOf, Asker, Node, split
 from pdp.references import check_part
 from pdp.vocabulary import (
@@ -72,6 +72,13 @@ class Names:
         elif "$" in table:
             type = _TABLE_TYPES.get(METADATA_TABLES.get(table.rpartition("$")[2], ""), type)
         return Resource(type, within.warehouse, (*within.path, check_part(table)), within.ref)
+
+    def tables(self, catalog: str, schema: str, names: Sequence[str]) -> Siblings | None:
+        """Many tables of one schema, the names of which are printable; None where they are not plain tables."""
+        within = self.schema(catalog, schema)
+        if within.type != "namespace" or "$" in "\n".join(names) or not all(names):
+            return None
+        return Siblings(Resource("table_or_view", within.warehouse, within.path, within.ref), names)
 
     def function(self, catalog: str, schema: str, name: str) -> Resource:
         """A function or procedure, by its Trino name."""

@@ -475,7 +475,7 @@ class AsyncConnections:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, *_: object) -> None:
+    async def __aexit__(self, *failure: object) -> None:
         for _, writer in self.all:
             writer.close()
 

@@ -274,7 +274,7 @@ def test_a_peer_that_is_not_on_this_machine_is_nobody(identity: Identity, host: 
 def test_a_peer_on_this_machine_is_the_configured_caller(host: str) -> None:
     assert Callers(Identity()).of_peer(host) is EMBEDDED_CALLER
     caller = Callers(CONFIGURED).of_peer(host)
-    assert (caller.name, caller.may_assert, caller.may_write) == ("bridge", {"principals"}, False)
+    assert (caller.name, caller.may_assert, caller.may_write) == ("bridge", frozenset({"principals"}), False)
 
 
 @pytest.mark.parametrize(

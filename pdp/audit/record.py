@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from pdp.engines.engine import PERMIT, Group, Verdicts
-from pdp.model import NO_ARGUMENTS, Answer, Batch, Check, Principal, Rejected, Resource
+from pdp.model import DEFAULT_DENY, NO_ARGUMENTS, Answer, Batch, Check, Principal, Rejected, Resource
 from pdp.references import format_resource
 
 SCHEMA = 1
@@ -136,7 +136,7 @@ def _row(asking: Asking, row: int) -> dict[str, Any]:
         "at": asking.at[row],
         "resource": full_resource(asking.group, asking.resources[row]),
         "allowed": allowed,
-        "by": [verdicts.by[row] or "default_deny"],
+        "by": [verdicts.by[row] or DEFAULT_DENY],
         "errors": [] if allowed else list(verdicts.errors.get(row, ())),
         "cached": False,
     }
@@ -145,7 +145,7 @@ def _row(asking: Asking, row: int) -> dict[str, Any]:
 def _columns(asking: Asking) -> dict[str, Any]:
     verdicts = asking.verdicts
     numbers: dict[str, int] = {}
-    by = [numbers.setdefault(reason or "default_deny", len(numbers)) for reason in verdicts.by]
+    by = [numbers.setdefault(reason or DEFAULT_DENY, len(numbers)) for reason in verdicts.by]
     denied = (row for row in verdicts.errors if verdicts.effects[row] != PERMIT)
     return {
         "at": list(asking.at),
@@ -189,7 +189,7 @@ def _requests(check: Check, answer: Answer, number: int) -> list[dict[str, Any]]
             "at": at,
             "resource": format_resource(resource),
             "allowed": bool(answer.allowed[at]),
-            "by": [answer.by[at]],
+            "by": [answer.by[at] or DEFAULT_DENY],
         }
         for at, resource in zip(check.at, check.resources, strict=True)
     ]

@@ -7,6 +7,7 @@ an internal failure it denies. Unknown fields are ignored: newer Trinos send mor
 from __future__ import annotations
 
 from collections.abc import Iterator
+from operator import attrgetter
 from typing import Any, Final
 
 import msgspec
@@ -16,7 +17,7 @@ from msgspec import UNSET, UnsetType
 
 from pdp.codec import Draft, bound_checks
 from pdp.errors import InvalidArgument, PdpError
-from pdp.model import NO_ARGUMENTS, Answer, Arguments, Caller, Check, Rejected, Resource
+from pdp.model import NO_ARGUMENTS, Answer, Arguments, Caller, Check, Rejected, Resource, Siblings
 from pdp.service import Pdp
 from pdp.strict_json import decode
 from pdp.surfaces.http import Endpoints
@@ -159,6 +160,9 @@ class OpaRequest(_Body):
 _REQUEST: Final = msgspec.json.Decoder(OpaRequest)
 _ALLOW: Final = {True: b'{"result":true}', False: b'{"result":false}'}
 _NOTHING: Final = b'{"result":[]}'
+_CATALOG_NAME: Final = attrgetter("catalog_name")
+_SCHEMA_NAME: Final = attrgetter("schema_name")
+_TABLE_NAME: Final = attrgetter("table_name")
 _NO_MASK: Final = b"{}"
 
 
@@ -200,7 +204,7 @@ class TrinoSurface:
         bound_checks(len(named), self._max_resources)
         if request.action.operation == "FilterColumns":
             return await self._columns(request, named, caller)
-        answer = await self._decide(request, named, caller)
+        answer = await self._decide(request, named, caller, _is_plain(body))
         if answer is None:
             return _NOTHING
         return msgspec.json.encode({"result": [at for at, allowed in enumerate(answer.allowed) if allowed]})
@@ -230,12 +234,12 @@ class TrinoSurface:
             return _NOTHING
         return msgspec.json.encode({"result": list(range(len(columns)))})
 
-    async def _decide(self, request: Input, named: list[Named], caller: Caller) -> Answer | None:
+    async def _decide(self, request: Input, named: list[Named], caller: Caller, plain: bool = False) -> Answer | None:
         """The decisions on the named resources; None where none could be made, which denies."""
         self._note_operation(request.action.operation)
         try:
             made = Draft(caller)
-            self._draft(made, request, named)
+            self._draft(made, request, named, plain)
             return await self._pdp.check(made.batch("trino"))
         except PdpError:
             raise
@@ -243,7 +247,7 @@ class TrinoSurface:
             log.exception("trino request failed, denied", operation=request.action.operation)
             return None
 
-    def _draft(self, made: Draft, request: Input, named: list[Named]) -> None:
+    def _draft(self, made: Draft, request: Input, named: list[Named], plain: bool) -> None:
         identity = request.context.identity
         names = self._current_names()
         try:
@@ -254,7 +258,11 @@ class TrinoSurface:
             return
         query = request.context.query_id or ""
         check = Check(principal, TRINO_PREFIX + request.action.operation, (), (), query_id=query)
-        made.spread(check, _resources(names, request.action, named))
+        siblings = _siblings(names, named) if plain and request.action.operation == "FilterTables" else None
+        if siblings:
+            made.siblings(check, siblings)
+        else:
+            made.spread(check, _resources(names, request.action, named))
 
     def _current_names(self) -> Names:
         """The names of the current bundle, with what they remember of schemas."""
@@ -277,6 +285,25 @@ def _expect(body: bytes, operation: str) -> None:
     found = decode(body, _REQUEST, typed=True).input.action.operation
     if found != operation:
         raise InvalidArgument(f"this endpoint answers {operation}, not `{found}`")
+
+
+def _is_plain(body: bytes) -> bool:
+    """Whether no string in a body can hold anything but printable ASCII."""
+    return body.isascii() and b"\\" not in body and b"\x7f" not in body
+
+
+def _siblings(names: Names, named: list[Named]) -> Siblings | None:
+    """The tables of a filter as one column, where they are of one schema."""
+    tables = [item.table for item in named]
+    if not all(tables):
+        return None
+    catalogs, schemas = set(map(_CATALOG_NAME, tables)), set(map(_SCHEMA_NAME, tables))
+    if len(catalogs) != 1 or len(schemas) != 1:
+        return None
+    try:
+        return names.tables(catalogs.pop(), schemas.pop(), list(map(_TABLE_NAME, tables)))
+    except InvalidArgument:
+        return None
 
 
 def _resources(names: Names, action: Action, named: list[Named]) -> Iterator[Resource | Rejected]:

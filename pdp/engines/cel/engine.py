@@ -7,8 +7,10 @@ rule is the one with the smallest id, so that it does not depend on files or luc
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from hashlib import sha256
-from typing import NamedTuple
+from operator import is_not
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -19,11 +21,15 @@ from pdp.engines.cel.rules import Rule, RuleSet, inline_rules
 from pdp.engines.cel.select import Judge, Selector
 from pdp.engines.engine import FORBID, Group, Verdicts
 from pdp.facts import Facts
-from pdp.model import Reason, Resource, Trace
+from pdp.model import Reason, Resource, Siblings, Trace
 from pdp.vocabulary import CEL_CHECKS, VIEW_ONLY
 
 IMPLICIT_RULE = "__ALLOW_VIEWING_REF_ID"
 """Nessie's rule that references are viewable, added unless some rule's text contains VIEW_REFERENCE."""
+
+
+_GIVEN: Final = partial(is_not, None)
+"""Whether there is a reason: True is the number of PERMIT, False that of ABSTAIN."""
 
 
 class Answers(NamedTuple):
@@ -42,6 +48,15 @@ class Answers(NamedTuple):
         return self.raised.get(at if len(self.ranks) > 1 else 0, ())
 
 
+class _Last(NamedTuple):
+    """The last column asked. A table and a view of the same names are often the same question to the rules."""
+
+    judge: Judge | None
+    resources: Sequence[Resource]
+    path: str
+    answers: Answers
+
+
 class _RuleEngine:
     """A rule set with its index."""
 
@@ -52,6 +67,7 @@ class _RuleEngine:
         self.digest = digest
         self._provider = provider
         self._selector = Selector(rules)
+        self._last = _Last(None, (), "", Answers((), {}))
         self._ids = [rule.id for rule in rules]
         self._reasons: dict[int, Reason] = {rank: f"cel:{id}" for rank, id in enumerate(self._ids)}
 
@@ -61,32 +77,34 @@ class _RuleEngine:
     def plain(self, group: Group) -> Plain:
         return Plain(self.rules, self.questions(group))
 
-    def ask(self, questions: Questions, resources: Sequence[Resource]) -> list[Answers]:
+    def ask(self, questions: Questions, resources: Sequence[Resource]) -> tuple[Answers, ...]:
         """The answers to every check of a group."""
         if questions.lacks_ref:
             return self._ask_plain(questions, resources)
-        return [self._ask(questions, number, resources) for number in range(len(questions.checks))]
+        return tuple(self._ask(questions, number, resources) for number in range(len(questions.checks)))
 
     def _ask(self, questions: Questions, number: int, resources: Sequence[Resource]) -> Answers:
         check = questions.checks[number]
         if not questions.about_path(check):
             resources = resources[:1]
-        paths = paths_of(check, resources)
+        if questions.about_path(check) and (check.path == "none" or not _of_one_type(resources)):
+            return self._ask_each(questions, number, resources)
         judge = self._selector.judge(questions.known(check, resources[0]))
-        content_type = resources[0].content_type
-        if questions.about_path(check) and any([resource.content_type != content_type for resource in resources]):
-            return self._ask_each(questions, number, resources)
-        if check.path == "none" and questions.about_path(check):
-            return self._ask_each(questions, number, resources)
-        ranks = [judge.rank("")] * len(paths) if judge.fixed else [judge.rank(path) for path in paths]
-        return Answers(ranks, self._raised([judge] * len(paths) if judge.may_raise else (), ranks, paths))
+        if judge is self._last.judge and resources is self._last.resources and check.path == self._last.path:
+            return self._last.answers
+        paths = paths_of(check, resources)
+        ranks = judge.ranks([""]) * len(paths) if judge.fixed else judge.ranks(paths)
+        answers = Answers(ranks, self._raised([judge] * len(paths) if judge.may_raise else (), ranks, paths))
+        if len(resources) > 1:
+            self._last = _Last(judge, resources, check.path, answers)
+        return answers
 
     def _ask_each(self, questions: Questions, number: int, resources: Sequence[Resource]) -> Answers:
         """Where resources differ in more than their paths."""
         check = questions.checks[number]
         paths = paths_of(check, resources) if check.path != "none" else [""] * len(resources)
         judges = [self._selector.judge(questions.known(check, resource)) for resource in resources]
-        ranks = [judge.rank(path) for judge, path in zip(judges, paths, strict=True)]
+        ranks = [judge.ranks([path])[0] for judge, path in zip(judges, paths, strict=True)]
         return Answers(ranks, self._raised(judges, ranks, paths))
 
     def _raised(
@@ -98,7 +116,7 @@ class _RuleEngine:
                 found[at] = tuple(self._ids[rank] for rank in raised)
         return found
 
-    def _ask_plain(self, questions: Questions, resources: Sequence[Resource]) -> list[Answers]:
+    def _ask_plain(self, questions: Questions, resources: Sequence[Resource]) -> tuple[Answers, ...]:
         plain = Plain(self.rules, questions)
         rank_of = {id: rank for rank, id in enumerate(self._ids)}
         columns: list[Answers] = [Answers([], {}) for _ in questions.checks]
@@ -107,7 +125,7 @@ class _RuleEngine:
                 column.ranks.append(NEVER if answer.rule is None else rank_of[answer.rule])  # type: ignore[attr-defined]
                 if answer.raised:
                     column.raised[at] = answer.raised
-        return columns
+        return tuple(columns)
 
 
 class CelEngine(_RuleEngine):
@@ -117,6 +135,7 @@ class CelEngine(_RuleEngine):
         self.implicit = not any("VIEW_REFERENCE" in text for text in rules.texts.values())
         used = _with_implicit_rule(rules.rules) if self.implicit else rules.rules
         super().__init__(used, _digest(rules, provider), provider)
+        self._decided: tuple[tuple[tuple[Answers, ...], int], Verdicts] = (((), 0), Verdicts(b"", ()))
 
     def applies(self, action: str, type: str) -> bool:
         key = (type, action)
@@ -128,6 +147,12 @@ class CelEngine(_RuleEngine):
         if questions.lacks_ref:
             return Verdicts(bytes(count), [None] * count, dict.fromkeys(range(count), ("missing_reference",)))
         columns = self.ask(questions, resources)
+        if (columns, count) != self._decided[0]:
+            self._decided = ((columns, count), self._permit(columns, count))
+        return self._decided[1]
+
+    def _permit(self, columns: tuple[Answers, ...], count: int) -> Verdicts:
+        """Permitted is what every check permits, by the rule that permits the last."""
         if any(len(column.ranks) == 1 and column.ranks[0] == NEVER for column in columns[:-1]):
             return Verdicts(bytes(count), [None] * count, self._errors(columns, range(count)))
         last = columns[-1].ranks if len(columns[-1].ranks) == count else list(columns[-1].ranks) * count
@@ -135,7 +160,7 @@ class CelEngine(_RuleEngine):
         for column in columns[:-1]:
             if len(column.ranks) > 1:
                 by = [None if rank == NEVER else reason for rank, reason in zip(column.ranks, by, strict=True)]
-        effects = bytes([reason is not None for reason in by])
+        effects = bytes(map(_GIVEN, by))
         denied = [at for at, reason in enumerate(by) if reason is None] if any(c.raised for c in columns) else ()
         return Verdicts(effects, by, self._errors(columns, denied))
 
@@ -184,6 +209,14 @@ class CelForbid(_RuleEngine):
         checks = self.plain(group).traces(resource)
         silent = all(check.outcome == "silent" and not check.why for check in checks)
         return Trace("cel forbid", "silent" if silent else "forbid", parts=checks)
+
+
+def _of_one_type(resources: Sequence[Resource]) -> bool:
+    """Whether rules see the same contentType of all."""
+    if isinstance(resources, Siblings):
+        return True
+    first = resources[0].content_type
+    return all(resource.content_type == first for resource in resources)
 
 
 def _with_implicit_rule(rules: Sequence[Rule]) -> tuple[Rule, ...]:

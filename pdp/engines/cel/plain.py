@@ -1,5 +1,6 @@
-"""The plain way to ask a rule set: every rule, in the order of ids. It explains, it decides where no ref is known,
-and it is what the selective way is tested against.
+"""The plain way to ask a rule set: every rule, in the order of ids.
+
+It explains, it decides where no ref is known, and it is what the selective way is tested against.
 """
 
 from __future__ import annotations

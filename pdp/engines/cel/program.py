@@ -59,7 +59,8 @@ class Program(msgspec.Struct, frozen=True, eq=False):
     """A compiled rule.
 
     `evaluate` takes the values of RULE_VARIABLES in order and returns a bool or raises RuleError, nothing else.
-    `needs` are conditions without which the rule is false. `code` is the generated source with its constants; `warnings` are messages with offsets into `text`.
+    `needs` are conditions without which the rule is false. `code` is the generated source with its constants;
+    `warnings` are messages with offsets into `text`.
     """
 
     text: str

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from pdp.engines.cel.select import Known
 from pdp.engines.engine import Group
-from pdp.model import VERSIONED_TYPES, Resource
+from pdp.model import VERSIONED_TYPES, Resource, Siblings
 from pdp.vocabulary import CEL_CHECKS, CONTENT_TYPE, CelCheck
 
 
@@ -63,6 +63,11 @@ def paths_of(check: CelCheck, resources: Sequence[Resource]) -> list[str]:
     """The same for many resources, a dotted name among them being rare."""
     if check.path != "self":
         return [path_of(check, resource) for resource in resources]
+    if isinstance(resources, Siblings):
+        above = path_string(resources.like.path)
+        if "." not in "".join(resources.names):
+            above += "." if above else ""
+            return [above + name for name in resources.names]
     joined = [".".join(resource.path) for resource in resources]
     text = "\n".join(joined)
     dots = sum([len(resource.path) for resource in resources]) - len(resources)

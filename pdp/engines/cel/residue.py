@@ -6,6 +6,7 @@ Rules are known by rank, their place in the order of ids; the smallest rank that
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import repeat
 from typing import Any, Final
 
 from pdp.engines.cel.conditions import Condition, Needs
@@ -53,7 +54,7 @@ class Residue:
         lengths: dict[int, dict[str, int]] = {}
         for prefix, rank in starts.items():
             lengths.setdefault(len(prefix), {})[prefix] = rank
-        self._lengths = tuple(lengths.items())
+        self._lengths = tuple((length, table.get) for length, table in lengths.items())
         self._few = tuple(starts) if len(starts) <= _FEW_PREFIXES else None
 
     @property
@@ -71,21 +72,22 @@ class Residue:
         """Whether some rule that is left may raise, as far as is known."""
         return bool(self._others or self._raising)
 
-    def rank(self, path: str) -> int:
-        """The smallest rank of a rule that is true for the path, or NEVER."""
-        found = self._exact.get(path, self.always) if self._exact else self.always
-        if self._lengths and (self._few is None or path.startswith(self._few)):
-            for length, table in self._lengths:
-                rank = table.get(path[:length], NEVER)
-                found = min(found, rank)
-        for rank, evaluate in self._others:
-            if rank > found:
-                break
-            try:
-                if evaluate(*self._before, path, *self._after):
-                    return rank
-            except RuleError:
-                continue
+    def ranks(self, paths: Sequence[str]) -> list[int]:
+        """For each path the smallest rank of a rule that is true, or NEVER."""
+        always = self.always
+        found = list(map(self._exact.get, paths, repeat(always))) if self._exact else [always] * len(paths)
+        if self._lengths:
+            few, lengths = self._few, self._lengths
+            hits = [at for at, path in enumerate(paths) if path.startswith(few)] if few else range(len(paths))
+            for at in hits:
+                path, rank = paths[at], found[at]
+                for length, get in lengths:
+                    starts = get(path[:length])
+                    if starts is not None and starts < rank:
+                        rank = starts
+                found[at] = rank
+        if self._others:
+            found = [self._other(path, rank) for path, rank in zip(paths, found, strict=True)]
         return found
 
     def raised(self, path: str) -> list[int]:
@@ -96,6 +98,18 @@ class Residue:
                 evaluate(*self._before, path, *self._after)
             except RuleError:
                 found.append(rank)
+        return found
+
+    def _other(self, path: str, found: int) -> int:
+        """The smallest rank below `found` among the rules that no table holds, or `found`."""
+        for rank, evaluate in self._others:
+            if rank > found:
+                break
+            try:
+                if evaluate(*self._before, path, *self._after):
+                    return rank
+            except RuleError:
+                continue
         return found
 
     def _take(self, candidate: Candidate, paths: list[Condition], starts: dict[str, int]) -> None:

@@ -17,6 +17,8 @@ from pdp.engines.cel.rules import Rule
 KEPT: Final = 4096
 """Residues of groups that are kept, least recently used first out."""
 _KEPT_SHARED: Final = 256
+_FEW_SHARED: Final = 64
+"""Up to so many shared rules, one residue for a group is quicker than two."""
 _SHARED: Final = frozenset({"op", "path", "contentType", "type"})
 _INDEXED: Final = (("role", "equals"), ("roles", "holds"), ("ref", "equals"))
 
@@ -61,11 +63,12 @@ class Judge:
         self.fixed = all(residue.fixed for residue in self._residues)
         self.may_raise = any(residue.may_raise for residue in self._residues)
 
-    def rank(self, path: str) -> int:
-        """The smallest rank of a rule that is true for the path, or NEVER."""
-        if len(self._residues) == 1:
-            return self._residues[0].rank(path)
-        return min((residue.rank(path) for residue in self._residues), default=NEVER)
+    def ranks(self, paths: Sequence[str]) -> list[int]:
+        """For each path the smallest rank of a rule that is true, or NEVER."""
+        columns = [residue.ranks(paths) for residue in self._residues]
+        if not columns:
+            return [NEVER] * len(paths)
+        return columns[0] if len(columns) == 1 else list(map(min, *columns))
 
     def raised(self, path: str) -> list[int]:
         """The ranks of the rules that raise for a path that none is true for."""
@@ -79,9 +82,12 @@ class Selector:
         self._rules = rules
         self._shelves: dict[str, _Shelf] = {}
         self._judges: OrderedDict[Known, Judge] = OrderedDict()
+        self._tells_types_apart = any(rule.program.variables & {"contentType", "type"} for rule in rules)
 
     def judge(self, known: Known) -> Judge:
-        """The judge for these values."""
+        """The judge for these values; the same one for all that no rule tells apart."""
+        if not self._tells_types_apart:
+            known = known._replace(content_type="", type="")
         found = self._judges.get(known)
         if found is None:
             found = self._judges[known] = self._make(known)
@@ -95,14 +101,18 @@ class Selector:
         shelf = self._shelves.get(known.op)
         if shelf is None:
             shelf = self._shelves[known.op] = _Shelf(self._rules, known.op)
-        return Judge((shelf.shared(known), Residue(shelf.candidates(known), known.values(), known.arguments())))
+        candidates = shelf.candidates(known)
+        if len(shelf.shared_rules) <= _FEW_SHARED:
+            merged = sorted([*candidates, *shelf.shared_rules], key=lambda candidate: candidate.rank)
+            return Judge((Residue(merged, known.values(), known.arguments()),))
+        return Judge((shelf.shared(known), Residue(candidates, known.values(), known.arguments())))
 
 
 class _Shelf:
     """The rules that an op can concern."""
 
     def __init__(self, rules: Sequence[Rule], op: str) -> None:
-        self._shared_rules: list[Candidate] = []
+        self.shared_rules: list[Candidate] = []
         self._indexes: dict[str, dict[str, list[Candidate]]] = {variable: {} for variable, _ in _INDEXED}
         self._loose: list[Candidate] = []
         self._shared: dict[tuple[str, str], Residue] = {}
@@ -119,7 +129,7 @@ class _Shelf:
         if found is None:
             if len(self._shared) >= _KEPT_SHARED:
                 self._shared.clear()
-            found = self._shared[key] = Residue(self._shared_rules, known.values(), known.arguments())
+            found = self._shared[key] = Residue(self.shared_rules, known.values(), known.arguments())
         return found
 
     def candidates(self, known: Known) -> list[Candidate]:
@@ -131,7 +141,7 @@ class _Shelf:
 
     def _place(self, candidate: Candidate, variables: frozenset[str]) -> None:
         if variables <= _SHARED:
-            self._shared_rules.append(candidate)
+            self.shared_rules.append(candidate)
             return
         for variable, kind in _INDEXED:
             condition = _find(candidate, variable, kind)
