@@ -322,7 +322,7 @@ def make_arguments(given: Mapping[str, Any]) -> Arguments:
     name, destination = given.get("name"), given.get("destination")
     if name is not None and not isinstance(name, str):
         raise InvalidArgument("`context.arguments.name` is not a string")
-    return Arguments(check_part(name) if name else None, _destination(destination), given)
+    return Arguments(None if name is None else check_part(name), _destination(destination), given)
 
 
 def _destination(given: Any) -> Resource | None:

@@ -16,7 +16,6 @@ CONTENT_TYPES = frozenset({"content", "namespace", "table", "view", "generic_tab
 ENGINE_TYPES = frozenset(
     {
         "catalog",
-        "contents_table",
         "function",
         "metadata_table",
         "session_property",
@@ -25,7 +24,7 @@ ENGINE_TYPES = frozenset(
     }
 )
 """What query engines name beside the catalogs' objects; the engine's catalog stands in the warehouse's place."""
-VERSIONED_TYPES = CONTENT_TYPES | {"reference", "metadata_table", "contents_table", "system_schema"}
+VERSIONED_TYPES = CONTENT_TYPES | {"reference", "metadata_table", "system_schema"}
 """Resource types that live on a ref."""
 NAMED_TYPES = frozenset({"project", "tag", "role", "user"})
 """Resource types that are a name alone."""

@@ -106,11 +106,13 @@ class Asker(msgspec.Struct, frozen=True):
         create = CREATE_ACTION[type]
         to = self.with_actions(("CATALOG_RENAME_ENTITY_TO",))
 
-        def both_ends(known: bool, some: list[Resource]) -> Node:
+        def both_ends(target: str, some: list[Resource]) -> Node:
+            if target not in ("", type, "table_or_view"):
+                return self.fixed(False, "rule:rename_target", action, some)
             source = self.leaf(type, action, some)
-            return AllOf((source, to.in_parent(create, _destinations(some)))) if known else source
+            return AllOf((source, to.in_parent(create, _destinations(some)))) if target else source
 
-        return split(resources, lambda resource: resource.arguments.destination is not None, both_ends)
+        return split(resources, _target_type, both_ends)
 
     def in_parent(self, action: str, resources: Sequence[Resource]) -> Node:
         """An action on the containers of resources, whose names go along as arguments."""
@@ -127,6 +129,11 @@ def parent_of(resource: Resource) -> Resource:
     arguments = Arguments(name, given={**resource.arguments.given, "name": name})
     type = "namespace" if path else "warehouse"
     return Resource(type, resource.warehouse, tuple(path), resource.ref, arguments=arguments)
+
+
+def _target_type(resource: Resource) -> str:
+    destination = resource.arguments.destination
+    return destination.type if destination else ""
 
 
 def _destinations(resources: Sequence[Resource]) -> list[Resource]:

@@ -69,8 +69,8 @@ class Names:
         type = "table_or_view"
         if within.type != "namespace":
             type = within.type
-        elif "$" in table:
-            type = _TABLE_TYPES.get(METADATA_TABLES.get(table.rpartition("$")[2], ""), type)
+        elif _suffix(table) in METADATA_TABLES:
+            type = "metadata_table"
         return Resource(type, within.warehouse, (*within.path, check_part(table)), within.ref)
 
     def tables(self, catalog: str, schema: str, names: Sequence[str]) -> Siblings | None:
@@ -96,9 +96,6 @@ class Names:
         return Resource("namespace", catalog.warehouse, tuple(map(check_part, schema.split("."))), catalog.ref)
 
 
-_TABLE_TYPES = {"get_metadata": "metadata_table", "read_data": "contents_table"}
-
-
 def plan_operation(asker: Asker, check: Check) -> Node | None:
     """The tree of a `trino:` action; None for every other action."""
     if not check.action.startswith(TRINO_PREFIX):
@@ -106,12 +103,28 @@ def plan_operation(asker: Asker, check: Check) -> Node | None:
     operation = TRINO_OPERATIONS.get(check.action.removeprefix(TRINO_PREFIX))
     if operation is None:
         return asker.fixed(False, "unknown_action", check.action, check.resources)
+    type = check.resources[0].type
+    if type not in _types(operation) or not _whole(check.resources):
+        return asker.fixed(False, "unknown_action", check.action, check.resources)
     if operation.delegated:
         asker = msgspec.structs.replace(asker, delegated=True)
     asked = _Operation(asker, check, operation)
     if operation.rule:
         return _RULES[operation.rule](asked)
-    return _PLACES.get(check.resources[0].type, _Operation.steps)(asked)
+    return _PLACES.get(type, _Operation.steps)(asked)
+
+
+def _types(operation: TrinoOperation) -> frozenset[str]:
+    """The types of resources that an operation can be about."""
+    return _RULE_TYPES.get(operation.rule) or _STEP_TYPES[operation.steps[0].on] | _PLACES.keys()
+
+
+def _whole(resources: Sequence[Resource]) -> bool:
+    """Whether resources have the parts that Trino's names have; a native request could leave some out."""
+    type = resources[0].type
+    if isinstance(resources, Siblings) or type not in _PARTS:
+        return True
+    return all(_PARTS[type][0] <= len(resource.path) <= _PARTS[type][1] for resource in resources)
 
 
 class _Operation:
@@ -156,12 +169,8 @@ class _Operation:
         return split(self.resources, _is_listed, self._system_schema)
 
     def metadata_table(self) -> Node:
-        """`t$snapshots` and kin, about t."""
-        return self._about_table("get_metadata")
-
-    def contents_table(self) -> Node:
-        """`t$files` and kin, which show values of t."""
-        return self._about_table("read_data")
+        """`t$snapshots` and kin, about t; `t$files` and kin show values of t."""
+        return split(self.resources, lambda resource: _suffix(resource.path[-1]), self._metadata_table)
 
     def table_procedure(self) -> Node:
         """ALTER TABLE ... EXECUTE: the known procedures write."""
@@ -176,7 +185,7 @@ class _Operation:
         if any(
             target is None or target.type not in ("namespace", "table", "view", "table_or_view") for target in targets
         ):
-            return self.fixed(False, "rule:rename_without_target")
+            return self.fixed(False, "rule:rename_target")
         return _PLACES.get(self.resources[0].type, _Operation.steps)(self)
 
     def procedure(self) -> Node:
@@ -255,13 +264,13 @@ class _Operation:
         warehouses = [Resource("warehouse", resource.warehouse, ref=resource.ref) for resource in resources]
         return self.asker.leaf("warehouse", "get_config", warehouses)
 
-    def _about_table(self, select: str) -> Node:
+    def _metadata_table(self, suffix: str, resources: Sequence[Resource]) -> Node:
+        if suffix not in METADATA_TABLES:
+            return self.steps([msgspec.structs.replace(resource, type="table_or_view") for resource in resources])
         if self.name not in SYSTEM_READS:
-            return self.fixed(False, "rule:metadata_table")
-        tables = [_base_table(resource) for resource in self.resources]
-        if self.name in _SELECTS:
-            return self.asker.leaf("table", select, tables)
-        return self.asker.leaf("table", self.operation.steps[0].action, tables)
+            return self.fixed(False, "rule:metadata_table", resources)
+        action = METADATA_TABLES[suffix] if self.name in _SELECTS else self.operation.steps[0].action
+        return self.asker.leaf("table", action, [_base_table(resource) for resource in resources])
 
     def _function(self, name: tuple[str, ...], resources: Sequence[Resource]) -> Node:
         catalog, schema, _ = name
@@ -284,8 +293,35 @@ _PLACES: Final[Mapping[str, Callable[[_Operation], Node]]] = {
     "system_catalog": _Operation.system_catalog,
     "system_schema": _Operation.system_schema,
     "metadata_table": _Operation.metadata_table,
-    "contents_table": _Operation.contents_table,
 }
+_TABLES: Final = frozenset({"table_or_view", "table", "view"})
+_STEP_TYPES: Final[Mapping[str, frozenset[str]]] = {
+    "given": _TABLES | {"namespace", "warehouse"},
+    "table": _TABLES,
+    "view": _TABLES,
+    "namespace": frozenset({"namespace"}),
+    "parent": _TABLES | {"namespace"},
+}
+"""What a step is about -> the types that may be named for it."""
+_RULE_TYPES: Final[Mapping[str, frozenset[str]]] = {
+    "function": frozenset({"function"}),
+    "procedure": frozenset({"function"}),
+    "execute_query": frozenset({"server"}),
+    "admin": frozenset({"server"}),
+    "own_query": frozenset({"user"}),
+    "impersonation": frozenset({"user"}),
+    "session_property": frozenset({"session_property"}),
+    "filter": frozenset({"table_or_view"}),
+}
+"""Rule -> the types that may be named for it; a rule that is not here follows the operation's steps."""
+_PARTS: Final[Mapping[str, tuple[int, int]]] = {
+    "function": (2, 2),
+    "session_property": (1, 1),
+    "system_schema": (1, 2),
+    "system_catalog": (0, 2),
+    "metadata_table": (1, 64),
+}
+"""Type -> how many parts a name of Trino has below its catalog, at least and at most."""
 _RULES: Final[Mapping[str, Callable[[_Operation], Node]]] = {
     "table_procedure": _Operation.table_procedure,
     "rename": _Operation.rename,
@@ -316,6 +352,11 @@ def _is_listed(resource: Resource) -> bool:
 
 def _full_name(function: Resource) -> str:
     return ".".join((function.warehouse, *function.path))
+
+
+def _suffix(table: str) -> str:
+    """What stands behind the last `$`."""
+    return table.rpartition("$")[2] if "$" in table else ""
 
 
 def _base_table(resource: Resource) -> Resource:

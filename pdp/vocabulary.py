@@ -155,9 +155,7 @@ def _cel_table() -> dict[tuple[str, str], tuple[CelCheck, ...]]:
     put(content, "set_protection", _VIEW, _COMMIT, _UPDATE)
     for action, created in _CREATES.items():
         create = CelCheck("CREATE_ENTITY", "new", CONTENT_TYPE.get(created, ""))
-        put(("namespace",), action, _VIEW, _COMMIT, create)
-        if action == "create_namespace":
-            put(("warehouse",), action, _VIEW, _COMMIT, create)
+        put(("warehouse", "namespace"), action, _VIEW, _COMMIT, create)
     put(TABULAR_TYPES, "drop", _VIEW, _COMMIT, CelCheck("DELETE_ENTITY", "self"))
     put(("namespace",), "delete", _VIEW, _COMMIT, CelCheck("DELETE_ENTITY", "self"))
     put(TABULAR_TYPES, "undrop", _VIEW, _COMMIT, CelCheck("CREATE_ENTITY", "self"))

@@ -195,7 +195,6 @@ def _named(reference: Any, catalogs: Mapping[str, Any]) -> dict[str, Any] | None
     if resource.type in (
         "table_or_view",
         "metadata_table",
-        "contents_table",
         "system_schema",
         "catalog",
         "system_catalog",
