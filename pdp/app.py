@@ -7,6 +7,7 @@ import contextlib
 import errno
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -271,6 +272,7 @@ async def _serve(settings: Settings, announce: Callable[[Service], None]) -> int
 
 def serve(settings: Settings, announce: Callable[[Service], None]) -> int:
     """Serve until SIGTERM or SIGINT; the exit code. `announce` is called once everything listens."""
+    sys.setswitchinterval(0.0005)  # the audit's thread must not hold up answers for the default 5 ms
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_serve(settings, announce))
 

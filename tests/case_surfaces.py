@@ -14,6 +14,7 @@ from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
 from serving import serving, settings_of
 
 from pdp.app import Service, build_pdp
+from pdp.audit.record import requests, rows
 from pdp.cases import Case, Outcome, Recorder, compare, compare_error, prepare, request_body
 from pdp.errors import InvalidReference, PdpError
 from pdp.references import parse_resource
@@ -96,7 +97,7 @@ class Surfaces:
                 f"http://{service.addresses['http']}/v1/data/trino/allow", json=body
             ) as response:
                 decisions.append({"allowed": (await response.json())["result"]})
-        audited = [row for record in service.pdp.audit.records for row in record.get("requests", record["checks"])]  # type: ignore[attr-defined]
+        audited = [row for record in service.pdp.audit.records for row in (list(requests(record)) or rows(record))]  # type: ignore[attr-defined]
         return [
             decision | {"by": row["by"], "errors": want.get("errors", [])}
             for decision, row, want in zip(decisions, audited, _wants(case), strict=True)

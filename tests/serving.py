@@ -93,12 +93,16 @@ def serve_process(
 
 
 def run_pdp(
-    *arguments: str, stdin: str | bytes = "", cwd: Path | None = None, env: Mapping[str, str] | None = None
+    *arguments: str,
+    stdin: str | bytes = "",
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    timeout: float = 120,
 ) -> subprocess.CompletedProcess[str]:
     """One `pdp` command to its end."""
     text = stdin.decode() if isinstance(stdin, bytes) else stdin
     return subprocess.run(
-        [sys.executable, "-m", "pdp", *arguments], input=text, capture_output=True, text=True, timeout=120, check=False,
+        [sys.executable, "-m", "pdp", *arguments], input=text, capture_output=True, text=True, timeout=timeout, check=False,
         cwd=cwd, env={**os.environ, "PYTHONPATH": str(ROOT), **(env or {})},
     )  # fmt: skip
 

@@ -76,7 +76,11 @@ async def ask_grpc(service: Service, *checks: Any) -> list[dict[str, Any]]:
         response = await stub.Check(wire.CheckRequest(checks=map(as_message, checks)), timeout=20)
     return [
         {"allowed": decision.allowed, "by": list(decision.by)}
-        | ({"error": {"code": decision.error.code, "message": decision.error.message}} if decision.HasField("error") else {})
+        | (
+            {"error": {"code": decision.error.code, "message": decision.error.message}}
+            if decision.HasField("error")
+            else {}
+        )
         for decision in response.decisions
     ]
 
@@ -183,7 +187,10 @@ async def test_a_view_of_trino_is_delegated_only_on_the_word_of_who_may_say_so(t
     body = {"input": {"context": {"identity": {"user": "Alice"}}, "action": action}}
     answers = []
     for may_assert in (without(), without("delegated")):
-        async with serving(settings_for(tmp_path, may_assert, f"policies.rules={rules}")) as service, aiohttp.ClientSession() as session:
+        async with (
+            serving(settings_for(tmp_path, may_assert, f"policies.rules={rules}")) as service,
+            aiohttp.ClientSession() as session,
+        ):
             url = f"http://{service.addresses['http']}/v1/data/trino/allow"
             async with session.post(url, json=body) as response:
                 answers.append((await response.json())["result"])

@@ -33,7 +33,7 @@ PATIENCE = 30.0
 def failing_start(folder: Path, *arguments: str) -> str:
     """The one line that a start ends with."""
     free = [part for name, value in FREE_PORTS.items() for part in ("--set", f"server.{name}={value}")]
-    ended = run_pdp("serve", *free, *arguments, cwd=folder)
+    ended = run_pdp("serve", *free, *arguments, cwd=folder, timeout=15)
     assert ended.returncode == 2, ended.stderr
     assert ended.stdout == ""
     assert ended.stderr.startswith("pdp: ")
@@ -122,7 +122,10 @@ def test_every_bad_rule_file_stops_the_start_in_one_line(tmp_path: Path, rules: 
         ("authorities: {default: {engines: []}}", "`authorities.default.engines`"),
         ("authorities: {default: {engines: [opa]}}", "`authorities.default.engines`: no engine `opa`"),
         ("authorities: {other: {engines: [cel]}}", "`authorities.default`"),
-        ("authorities: {default: {engines: [cel]}, a: {engines: [cel], warehouses: [w]}, b: {engines: [cel], warehouses: [w]}}", "`w`"),
+        (
+            "authorities: {default: {engines: [cel]}, a: {engines: [cel], warehouses: [w]}, b: {engines: [cel], warehouses: [w]}}",
+            "`w`",
+        ),
         ("policies: {rules: ['**.properties']}", "**.properties"),
         ("[server]", "sections"),
         ("a: [", "not YAML"),
@@ -134,7 +137,9 @@ def test_every_bad_setting_stops_the_start_in_one_line(tmp_path: Path, text: str
     assert named in failing_start(tmp_path)
 
 
-@pytest.mark.parametrize("override", ["limits.max_checks", "limits.nope=1", "=1", "limits.max_checks=[", "server.http.port=1"])
+@pytest.mark.parametrize(
+    "override", ["limits.max_checks", "limits.nope=1", "=1", "limits.max_checks=[", "server.http.port=1"]
+)
 def test_every_bad_override_stops_the_start_in_one_line(tmp_path: Path, override: str) -> None:
     failing_start(tmp_path, "--set", override)
 
@@ -174,7 +179,9 @@ def loop(path: Path) -> None:
 
 
 @pytest.mark.parametrize("make", [missing, folder, latin, loop])
-@pytest.mark.parametrize("setting", ["policies: {rules: [FILE]}", "policies: {rules: [], forbid: [FILE]}", "store: {url: 'file:FILE'}"])
+@pytest.mark.parametrize(
+    "setting", ["policies: {rules: [FILE]}", "policies: {rules: [], forbid: [FILE]}", "store: {url: 'file:FILE'}"]
+)
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, setting: str, make: Callable[[Path], None]) -> None:
     name = "world.yaml" if "store" in setting else "some.properties"
     make(tmp_path / name)
@@ -192,7 +199,10 @@ def test_a_configuration_that_cannot_be_read_is_named(tmp_path: Path, make: Call
     ("world", "place"),
     [
         ("objects: [}", "world.yaml:1:"),
-        ("objects: []\ngrants:\n  - {principal: 'user:oidc~a', privilege: fly, object: 'warehouse:lake'}", "world.yaml:3:"),
+        (
+            "objects: []\ngrants:\n  - {principal: 'user:oidc~a', privilege: fly, object: 'warehouse:lake'}",
+            "world.yaml:3:",
+        ),
         ("objects: []\nobjects: []", "world.yaml:2:"),
         ("objcts: []", "objcts"),
     ],
@@ -241,7 +251,11 @@ def half_a_request() -> tuple[bytes, bytes]:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_stop_turns_readiness_finishes_requests_and_flushes_the_audit(tmp_path: Path, number: signal.Signals) -> None:
     first, rest = half_a_request()
-    with serve_process(tmp_path) as process, connection(process) as slow, grpc.insecure_channel(process.addresses["grpc"]) as channel:
+    with (
+        serve_process(tmp_path) as process,
+        connection(process) as slow,
+        grpc.insecure_channel(process.addresses["grpc"]) as channel,
+    ):
         health = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(), timeout=PATIENCE)
         assert next(health).status == health_pb2.HealthCheckResponse.SERVING
         for _ in range(50):
@@ -313,7 +327,7 @@ def enlarge(process: Process) -> None:
 
 def fill(process: Process) -> list[str]:
     """Ask until readiness is red; the ids of all answers."""
-    ids = []
+    ids: list[str] = []
     while ready(process):
         assert len(ids) < 1000
         status, reply = post(process)
@@ -347,7 +361,10 @@ def whole_lines(folder: Path) -> list[str]:
 
 
 def test_nothing_is_answered_that_cannot_be_recorded(tmp_path: Path) -> None:
-    with serve_process(tmp_path, preexec=small_files) as process, grpc.insecure_channel(process.addresses["grpc"]) as channel:
+    with (
+        serve_process(tmp_path, preexec=small_files) as process,
+        grpc.insecure_channel(process.addresses["grpc"]) as channel,
+    ):
         ids = fill(process)
         assert json.loads(get(process, "/health/ready")[1])["reasons"] == ["the audit cannot be written"]
         answers = pipeline(process, WAITING + 500)
@@ -368,7 +385,11 @@ def test_nothing_is_answered_that_cannot_be_recorded(tmp_path: Path) -> None:
         assert not post(process, trino, "/v1/data/trino/batch")[1].get("result")
 
         stub: Any = wire_grpc.DecisionServiceStub(channel)  # type: ignore[no-untyped-call]
-        asked = wire.Check(principal=wire.Principal(id="user:oidc~Alice"), action="read_data", resource=wire.Resource(reference="table:lake/Foo@prod"))
+        asked = wire.Check(
+            principal=wire.Principal(id="user:oidc~Alice"),
+            action="read_data",
+            resource=wire.Resource(reference="table:lake/Foo@prod"),
+        )
         with pytest.raises(grpc.RpcError) as caught:
             stub.Check(wire.CheckRequest(checks=[asked]), timeout=PATIENCE)
         error: Any = caught.value
@@ -417,8 +438,8 @@ def test_without_file_descriptors_readiness_is_red_until_there_are_some(tmp_path
 
         def reasons() -> list[str]:
             probe.request("GET", "/health/ready")
-            reply: dict[str, Any] = json.loads(probe.getresponse().read())
-            return reply.get("reasons", [])
+            found: list[str] = json.loads(probe.getresponse().read()).get("reasons", [])
+            return found
 
         assert reasons() == []
         with ExitStack() as held:
@@ -447,7 +468,9 @@ def test_two_services_keep_their_audit_in_one_folder(tmp_path: Path) -> None:
         assert one.terminate() == 0
         ids[two].append(post(two)[1]["decisionId"])
         assert two.terminate() == 0
-    found = [[json.loads(line) for line in file.read_text().splitlines()] for file in (tmp_path / "audit").glob("*.jsonl")]
+    found = [
+        [json.loads(line) for line in file.read_text().splitlines()] for file in (tmp_path / "audit").glob("*.jsonl")
+    ]
     assert sorted([record["id"] for record in records] for records in found) == sorted(ids.values())
     assert len({record["instance"] for records in found for record in records}) == 2
     for records in found:
@@ -456,7 +479,7 @@ def test_two_services_keep_their_audit_in_one_folder(tmp_path: Path) -> None:
 
 
 def test_a_restart_keeps_what_was_written_before(tmp_path: Path) -> None:
-    ids = []
+    ids: list[str] = []
     for _ in range(2):
         with serve_process(tmp_path) as process:
             ids.append(post(process)[1]["decisionId"])

@@ -49,7 +49,11 @@ def test_every_recorded_operation_is_in_the_table() -> None:
 
 def test_cel_checks_stand_on_actions_that_exist() -> None:
     for (type, action), checks in CEL_CHECKS.items():
-        listed = action in CATALOG_ACTIONS.get(type, ()) or action in NESSIE_CHECKS or action.startswith(("list_", "create_"))
+        listed = (
+            action in CATALOG_ACTIONS.get(type, ())
+            or action in NESSIE_CHECKS
+            or action.startswith(("list_", "create_"))
+        )
         assert listed, (type, action)
         assert {check.op for check in checks} <= NESSIE_CHECKS
 

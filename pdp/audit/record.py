@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from pdp.engines.engine import PERMIT, Group, Verdicts
-from pdp.model import DEFAULT_DENY, NO_ARGUMENTS, Answer, Batch, Check, Principal, Rejected, Resource
+from pdp.model import DEFAULT_DENY, NO_ARGUMENTS, Answer, Batch, Check, Principal, Rejected, Resource, Siblings
 from pdp.references import format_resource
 
 SCHEMA = 1
@@ -57,7 +57,7 @@ def make_record(decided: Decided, instance: str, seq: int) -> dict[str, Any]:
     for asked in decided.asked:
         numbers.setdefault(_inputs_key(asked.check), len(numbers))
     given = [_inputs(check) for check in _first_of_each(batch.checks)]
-    requests = [
+    folded = [
         request
         for asked in decided.asked
         if not asked.plain
@@ -79,8 +79,8 @@ def make_record(decided: Decided, instance: str, seq: int) -> dict[str, Any]:
     }
     if len(given) > 1:
         record["otherInputs"] = given[1:]
-    if requests:
-        record["requests"] = requests
+    if folded:
+        record["requests"] = folded
     return record
 
 
@@ -90,24 +90,41 @@ def timestamp(seconds: float) -> str:
 
 
 def rows(record: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """The rows of a record in their order, whichever form they are in."""
-    found: list[tuple[int, int, dict[str, Any]]] = []
-    for order, entry in enumerate(record["checks"]):
-        if "resources" not in entry:
-            found.append((entry["at"], order, {key: value for key, value in entry.items() if key != "at"}))
-            continue
-        shared = {key: entry[key] for key in ("action", "as", "delegated", "inputs") if key in entry}
-        for row, resource in enumerate(entry["resources"]):
-            read = {
-                "resource": resource,
-                "allowed": entry["allowed"][row] == "1",
-                "by": [entry["reasons"][entry["by"][row]]],
-                "errors": entry["errors"].get(str(row), []),
-                "cached": False,
-            }
-            found.append((entry["at"][row], order, shared | read))
-    for _, _, found_row in sorted(found, key=lambda row: row[:2]):
-        yield found_row
+    """The rows of a record, one per concrete check, in their order, whichever form they are in."""
+    return _read(record["checks"])
+
+
+def requests(record: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """What was asked where its rows are only the parts of it; `at` is the position in the answer."""
+    return _read(record.get("requests", ()))
+
+
+def _read(entries: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    found = [row for entry in entries for row in (_expand(entry) if "resources" in entry else [dict(entry)])]
+    yield from sorted(found, key=lambda row: int(row["at"]))
+
+
+def _expand(entry: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    shared = {key: entry[key] for key in ("action", "as", "delegated", "inputs") if key in entry}
+    at = entry["at"]
+    for row, resource in enumerate(_listed(entry["resources"])):
+        yield {
+            "at": at + row if isinstance(at, int) else at[row],
+            **shared,
+            "resource": resource,
+            "allowed": entry["allowed"][row] == "1",
+            "by": [entry["reasons"][entry["by"][row]]],
+            "errors": entry["errors"].get(str(row), []),
+            "cached": False,
+        }
+
+
+def _listed(resources: Any) -> Sequence[Any]:
+    if isinstance(resources, list):
+        return resources
+    like = {key: resources[key] for key in ("type", "warehouse", "ref")}
+    path = tuple(resources["path"])
+    return [format_resource(Resource(path=(*path, name), **like)) for name in resources["names"]]
 
 
 def _checks(decided: Decided, numbers: Mapping[tuple[Any, ...], int]) -> list[dict[str, Any]]:
@@ -118,48 +135,94 @@ def _checks(decided: Decided, numbers: Mapping[tuple[Any, ...], int]) -> list[di
         for asking in asked.concrete:
             group = asking.group
             shared = {"action": group.action, "as": group.principal.id, "delegated": group.delegated}
-            shared |= {"inputs": number} if number else {}
-            if len(asking.resources) >= COLUMNS_FROM:
-                entries.append(shared | _columns(asking))
-            else:
-                entries += (shared | _row(asking, row) for row in range(len(asking.resources)))
+            entries += _entries(shared, number, asking.at, _Outcome.of_check(asking))
     entries += (_rejected_row(at, rejected) for at, rejected in decided.batch.rejected.items())
-    if any("resources" in entry for entry in entries):
-        return entries
-    return sorted(entries, key=lambda entry: int(entry["at"]))
+    return (
+        entries if any("resources" in entry for entry in entries) else sorted(entries, key=lambda row: int(row["at"]))
+    )
 
 
-def _row(asking: Asking, row: int) -> dict[str, Any]:
-    verdicts = asking.verdicts
-    allowed = verdicts.effects[row] == PERMIT
+def _requests(check: Check, answer: Answer, number: int) -> list[dict[str, Any]]:
+    return _entries({"action": check.action}, number, check.at, _Outcome.of_request(check, answer))
+
+
+class _Outcome(msgspec.Struct, frozen=True):
+    """What came of resources: `allowed` is 0 or 1 for each, `type` and `ref` those that were decided on."""
+
+    resources: Sequence[Resource]
+    allowed: bytes
+    by: Sequence[str | None]
+    errors: Mapping[int, tuple[str, ...]]
+    type: str
+    ref: str | None
+
+    @classmethod
+    def of_check(cls, asking: Asking) -> _Outcome:
+        verdicts, group = asking.verdicts, asking.group
+        allowed = verdicts.effects.translate(_ALLOWED)
+        return cls(asking.resources, allowed, verdicts.by, verdicts.errors, group.type, group.ref)
+
+    @classmethod
+    def of_request(cls, check: Check, answer: Answer) -> _Outcome:
+        if len(check.at) == len(answer.allowed):
+            allowed, by = answer.allowed, answer.by
+        else:
+            allowed, by = bytes(answer.allowed[at] for at in check.at), [answer.by[at] for at in check.at]
+        errors = (
+            {row: answer.errors[at] for row, at in enumerate(check.at) if at in answer.errors} if answer.errors else {}
+        )
+        return cls(check.resources, allowed, by, errors, check.resources[0].type, check.resources[0].ref)
+
+
+_ALLOWED = bytes(effect == PERMIT for effect in range(256))
+_DIGITS = b"01".ljust(256)
+
+
+def _entries(shared: dict[str, Any], number: int, at: Sequence[int], outcome: _Outcome) -> list[dict[str, Any]]:
+    """Rows, or from COLUMNS_FROM on one entry of columns."""
+    shared = shared | ({"inputs": number} if number else {})
+    if len(outcome.resources) < COLUMNS_FROM:
+        return [shared | _row(at[row], row, outcome) for row in range(len(outcome.resources))]
+    by = [reason or DEFAULT_DENY for reason in outcome.by]
+    numbers = {reason: place for place, reason in enumerate(dict.fromkeys(by))}
+    denied = (row for row in outcome.errors if not outcome.allowed[row])
+    columns = {
+        "at": at.start if isinstance(at, range) else list(at),
+        "resources": _resources(outcome),
+        "allowed": outcome.allowed.translate(_DIGITS).decode(),
+        "reasons": list(numbers),
+        "by": list(map(numbers.__getitem__, by)),
+        "errors": {str(row): outcome.errors[row] for row in denied},
+    }
+    return [shared | columns]
+
+
+def _row(at: int, row: int, outcome: _Outcome) -> dict[str, Any]:
+    allowed = bool(outcome.allowed[row])
     return {
-        "at": asking.at[row],
-        "resource": full_resource(asking.group, asking.resources[row]),
+        "at": at,
+        "resource": full_resource(outcome.resources[row], outcome.type, outcome.ref),
         "allowed": allowed,
-        "by": [verdicts.by[row] or DEFAULT_DENY],
-        "errors": [] if allowed else list(verdicts.errors.get(row, ())),
+        "by": [outcome.by[row] or DEFAULT_DENY],
+        "errors": [] if allowed else list(outcome.errors.get(row, ())),
         "cached": False,
     }
 
 
-def _columns(asking: Asking) -> dict[str, Any]:
-    verdicts = asking.verdicts
-    numbers: dict[str, int] = {}
-    by = [numbers.setdefault(reason or DEFAULT_DENY, len(numbers)) for reason in verdicts.by]
-    denied = (row for row in verdicts.errors if verdicts.effects[row] != PERMIT)
-    return {
-        "at": list(asking.at),
-        "resources": [full_resource(asking.group, resource) for resource in asking.resources],
-        "allowed": "".join("1" if effect == PERMIT else "0" for effect in verdicts.effects),
-        "reasons": list(numbers),
-        "by": by,
-        "errors": {str(row): list(verdicts.errors[row]) for row in denied},
-    }
+def _resources(outcome: _Outcome) -> Any:
+    """Siblings share all but their names, and are written so."""
+    if isinstance(outcome.resources, Siblings):
+        like = outcome.resources.like
+        shared = {"type": outcome.type, "warehouse": like.warehouse, "path": like.path, "ref": like.ref or outcome.ref}
+        return {**shared, "names": outcome.resources.names}
+    return [full_resource(resource, outcome.type, outcome.ref) for resource in outcome.resources]
 
 
-def full_resource(group: Group, resource: Resource) -> str | dict[str, Any]:
+def full_resource(resource: Resource, type: str = "", ref: str | None = None) -> str | dict[str, Any]:
     """A resource with everything a re-decision needs: its reference alone where that is all there is."""
-    reference = format_resource(resource, group.ref, group.type)
+    reference = format_resource(resource, ref, type)
+    if _is_bare(resource):
+        return reference
     more = {
         "contentType": resource.content_type,
         "refType": resource.ref_type,
@@ -167,8 +230,12 @@ def full_resource(group: Group, resource: Resource) -> str | dict[str, Any]:
         "properties": resource.properties,
         "arguments": _arguments(resource),
     }
-    given = {key: value for key, value in more.items() if value}
-    return {"reference": reference, **given} if given else reference
+    return {"reference": reference, **{key: value for key, value in more.items() if value}}
+
+
+def _is_bare(resource: Resource) -> bool:
+    more = resource.content_type or resource.ref_type or resource.id or resource.properties
+    return not more and resource.arguments is NO_ARGUMENTS
 
 
 def _arguments(resource: Resource) -> Mapping[str, Any]:
@@ -178,21 +245,6 @@ def _arguments(resource: Resource) -> Mapping[str, Any]:
     if arguments.destination is None:
         return arguments.given
     return {**arguments.given, "destination": format_resource(arguments.destination)}
-
-
-def _requests(check: Check, answer: Answer, number: int) -> list[dict[str, Any]]:
-    """What was asked, where the rows are only the parts of it."""
-    shared: dict[str, Any] = {"action": check.action} | ({"inputs": number} if number else {})
-    return [
-        shared
-        | {
-            "at": at,
-            "resource": format_resource(resource),
-            "allowed": bool(answer.allowed[at]),
-            "by": [answer.by[at] or DEFAULT_DENY],
-        }
-        for at, resource in zip(check.at, check.resources, strict=True)
-    ]
 
 
 def _rejected_row(at: int, rejected: Rejected) -> dict[str, Any]:
