@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final, NamedTuple
 
 import msgspec
 
@@ -24,6 +24,7 @@ MAX_LINE_BYTES: Final = 512 << 20
 """A longer line is no record that this service wrote: its largest request is far smaller."""
 MAX_NAMED: Final = 20
 """Kinds that are counted by name; further ones are counted together."""
+MAX_BUNDLES: Final = 1000
 _DIGEST: Final = re.compile(r"[0-9a-f]{16,64}")
 
 
@@ -157,20 +158,32 @@ class _Record(_Header, frozen=True, rename="camel"):
     requests: list[_Entry] = []
 
 
-class _Shared(msgspec.Struct, frozen=True):
-    """`_Inputs`, parsed."""
+class _Asked(NamedTuple):
+    """One resource of an entry, and what was decided about it."""
 
-    principal: Principal
-    acting_role: str | None
-    env: Env
+    at: int
+    resource: str | _Full
+    then: Outcome
+
+
+class _Parts(NamedTuple):
+    """What the rows of a request say that the request itself does not."""
+
+    delegated: bool
+    resources: list[_Full]
+
+
+class _Unusable(Exception):
+    """An entry that does not hold together."""
 
 
 _RECORD: Final = msgspec.json.Decoder(_Record)
 _HEADER: Final = msgspec.json.Decoder(_Header)
-_NOTHING: Final = Filter()
+_ALL: Final = Filter()
+_NO_PARTS: Final = _Parts(False, [])
 
 
-def read_audit(folder: Path, reading: Reading, wanted: Filter = _NOTHING) -> Iterator[Recorded]:
+def read_audit(folder: Path, reading: Reading, wanted: Filter = _ALL) -> Iterator[Recorded]:
     """The checks of all records in a folder, file by file; `reading` counts along.
 
     Raises InvalidArgument where the folder has no audit files.
@@ -209,7 +222,7 @@ def _read(stream: BinaryIO, name: str, reading: Reading, wanted: Filter) -> Iter
         elif line.strip():
             record = _decode(line, place, reading, whole=whole)
             if record:
-                yield from _checks(record, place, reading, wanted)
+                yield from _Reader(record, place, reading, wanted).checks()
 
 
 def _skip_line(stream: BinaryIO) -> None:
@@ -255,21 +268,166 @@ def _header(line: bytes) -> _Header | None:
         return None
 
 
-def _checks(record: _Record, place: str, reading: Reading, wanted: Filter) -> Iterator[Recorded]:
-    """The requests of a record where it has them, its rows otherwise."""
-    reading.rejected += sum(entry.error is not None for entry in record.checks)
-    digest = record.revision.rpartition(".")[2]
-    if len(reading.bundles) < 1000:
-        reading.bundles.add(digest)
-    inputs = _AllInputs(record)
-    requested = {request.at for request in record.requests if isinstance(request.at, int)}
-    entries = [entry for entry in record.checks if entry.error is None]
-    parts = _parts(entries, requested) if requested else {}
-    for entry in (*(_completed(request, parts) for request in record.requests), *entries):
+class _Reader:
+    """Reads one record."""
+
+    def __init__(self, record: _Record, place: str, reading: Reading, wanted: Filter) -> None:
+        self._record = record
+        self._place = place
+        self._reading = reading
+        self._wanted = wanted
+        self._inputs = [record.inputs, *record.other_inputs] if record.inputs else []
+        self._shared: dict[int, Check] = {}
+
+    def checks(self) -> Iterator[Recorded]:
+        """The requests where the rows are only their parts, the rows otherwise."""
+        record, reading = self._record, self._reading
+        rows = [entry for entry in record.checks if entry.error is None]
+        reading.rejected += len(record.checks) - len(rows)
+        if len(reading.bundles) < MAX_BUNDLES:
+            reading.bundles.add(record.revision.rpartition(".")[2])
+        requested = {request.at for request in record.requests if isinstance(request.at, int)}
+        parts = _parts(rows, requested) if requested else {}
+        for request in record.requests:
+            yield from self._entry(_completed(request, parts), ())
+        for row in rows:
+            yield from self._entry(row, requested)
+
+    def _entry(self, entry: _Entry, without: Collection[int]) -> Iterator[Recorded]:
         try:
-            shared = inputs[entry.inputs]
-            found = list(_of_entry(entry, shared, record, () if entry in record.requests else requested))
-        except (InvalidReference, _Broken) as error:
-            reading.skip("check that cannot be asked now", f"{place}: {error}", _size(entry))
-            continue
-        yield from found
+            asked = [item for item in _items(entry) if item.at not in without]
+            shared = self._check(entry) if asked else None
+        except (_Unusable, InvalidReference) as error:
+            self._reading.skip("entry that cannot be read", f"{self._place}: {error}")
+            return
+        if shared is None:
+            return
+        if not self._is_wanted(shared):
+            self._reading.filtered += len(asked)
+            return
+        for item in asked:
+            recorded = self._recorded(shared, item)
+            if recorded:
+                self._reading.checks += 1
+                yield recorded
+
+    def _recorded(self, shared: Check, item: _Asked) -> Recorded | None:
+        written = item.resource
+        try:
+            resource = parse_resource(written) if isinstance(written, str) else _resource(written)
+        except (_Unusable, InvalidReference) as error:
+            self._reading.skip("check that cannot be asked now", f"{self._place}: {error}")
+            return None
+        check = Check(
+            shared.principal, shared.action, (resource,), (0,), shared.delegated, shared.acting_role, shared.env
+        )
+        key = written if isinstance(written, str) else msgspec.json.encode(written, order="sorted").decode()
+        return Recorded(check, key, item.then, self._record.id, item.at, self._record.time)
+
+    def _check(self, entry: _Entry) -> Check:
+        """What the checks of an entry share. The query's id decides nothing and is left out."""
+        found = self._shared.get(entry.inputs)
+        if found is None:
+            if not 0 <= entry.inputs < len(self._inputs):
+                raise _Unusable(f"there are no inputs {entry.inputs}")
+            found = self._shared[entry.inputs] = _shared(self._inputs[entry.inputs])
+        return msgspec.structs.replace(found, action=entry.action, delegated=entry.delegated)
+
+    def _is_wanted(self, check: Check) -> bool:
+        wanted, time = self._wanted, self._record.time
+        if wanted.principal and check.principal.id != wanted.principal:
+            return False
+        return (not wanted.since or time >= wanted.since) and (not wanted.until or time < wanted.until)
+
+
+def _shared(inputs: _Inputs) -> Check:
+    given = inputs.principal
+    bare = parse_principal(given.id)
+    attributes = bytes(given.attributes).decode()
+    principal = Principal(bare.type, bare.name, given.roles, given.groups, attributes)
+    role = parse_principal(inputs.acting_role).name if inputs.acting_role is not None else None
+    api = inputs.context.api
+    return Check(principal, "", (), (), acting_role=role, env=Env(api.name, api.version, inputs.context.actions))
+
+
+def _items(entry: _Entry) -> Iterator[_Asked]:
+    """The resources of an entry, whichever form it is in; _Unusable where its columns are not of one length."""
+    if isinstance(entry.at, int):
+        if not entry.by or not isinstance(entry.allowed, bool) or isinstance(entry.errors, dict):
+            raise _Unusable("a row without its decision")
+        raised = None if entry.errors is None else tuple(entry.errors)
+        yield _Asked(entry.at, entry.resource, Outcome(entry.allowed, str(entry.by[0]), raised))
+        return
+    allowed, errors = entry.allowed, entry.errors
+    if not isinstance(allowed, str) or not isinstance(errors, dict):
+        raise _Unusable("columns without their decisions")
+    if len({len(entry.at), len(entry.resources), len(allowed), len(entry.by)}) != 1:
+        raise _Unusable("columns of different lengths")
+    for row, at in enumerate(entry.at):
+        reason = entry.by[row]
+        if not isinstance(reason, int) or not 0 <= reason < len(entry.reasons):
+            raise _Unusable(f"there is no reason {reason}")
+        raised = tuple(errors.get(str(row), ()))
+        yield _Asked(at, entry.resources[row], Outcome(allowed[row] == "1", entry.reasons[reason], raised))
+
+
+def _parts(rows: Collection[_Entry], requested: Collection[int]) -> dict[int, _Parts]:
+    """Per request, what its rows say beyond references; requests without any are left out."""
+    found: dict[int, _Parts] = {}
+    for row in rows:
+        at_once = zip(row.at, row.resources, strict=False) if isinstance(row.at, list) else [(row.at, row.resource)]
+        for at, resource in at_once:
+            if at not in requested or not (row.delegated or isinstance(resource, _Full)):
+                continue
+            delegated, resources = found.get(at, _NO_PARTS)
+            more = [resource] if isinstance(resource, _Full) else []
+            found[at] = _Parts(delegated or row.delegated, [*resources, *more])
+    return found
+
+
+def _completed(request: _Entry, parts: Mapping[int, _Parts]) -> _Entry:
+    """A request with what only its rows tell: whether it was delegated, and what its resource is beyond a reference.
+
+    A row about the request's own object has all of it; a row about another, such as the container of a new object,
+    has the arguments.
+    """
+    known = parts.get(request.at) if isinstance(request.at, int) else None
+    if known is None:
+        return request
+    resource = request.resource
+    if isinstance(resource, str) and known.resources:
+        own = next((full for full in known.resources if _place(full.reference) == _place(resource)), None)
+        full = own or _Full("", arguments=known.resources[0].arguments)
+        resource = msgspec.structs.replace(full, reference=resource)
+    return msgspec.structs.replace(request, resource=resource, delegated=request.delegated or known.delegated)
+
+
+def _place(reference: str) -> tuple[str, tuple[str, ...], str]:
+    """An object whatever its type and ref."""
+    try:
+        resource = parse_resource(reference)
+    except InvalidReference:
+        return "", (), reference
+    return resource.warehouse, resource.path, resource.name
+
+
+def _resource(full: _Full) -> Resource:
+    bare = parse_resource(full.reference)
+    return msgspec.structs.replace(
+        bare,
+        ref=full.ref or bare.ref,
+        content_type=full.content_type,
+        ref_type=full.ref_type,
+        id=full.id,
+        properties=full.properties,
+        arguments=_arguments(full.arguments),
+    )
+
+
+def _arguments(given: Mapping[str, Any]) -> Arguments:
+    if not given:
+        return NO_ARGUMENTS
+    name, destination = given.get("name"), given.get("destination")
+    if not isinstance(name, str | None) or not isinstance(destination, str | None):
+        raise _Unusable("`name` or `destination` is not a text")
+    return Arguments(name, parse_resource(destination) if destination else None, given)

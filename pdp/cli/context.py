@@ -42,9 +42,14 @@ class Composition:
         return self.build_pdp(settings, self.read_facts(settings), self.read_rules(settings))
 
 
+def visible(text: str) -> str:
+    """Text for a terminal: nothing that could move the cursor or turn the reading direction."""
+    return "".join(sign if sign.isprintable() else f"\\u{ord(sign):04x}" for sign in text)
+
+
 def fail(message: str) -> NoReturn:
     """End with one line on stderr and the exit code of bad input."""
-    click.echo(f"pdp: {message}", err=True)
+    click.echo(f"pdp: {visible(message)}", err=True)
     raise SystemExit(BAD_INPUT)
 
 

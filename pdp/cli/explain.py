@@ -70,7 +70,7 @@ def _print_json(answer: Answer) -> None:
 
 
 def _print_text(answer: Answer) -> None:
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else 1000)
     decision = answer.decision(0)
     verdict = Text("allowed" if decision.allowed else "denied", "bold green" if decision.allowed else "bold red")
     console.print(verdict + Text(f" by {', '.join(decision.by)}", "default"))

@@ -10,6 +10,7 @@ import structlog
 
 from pdp import __version__
 from pdp.cli.check import check
+from pdp.cli.dry_run import dry_run
 from pdp.cli.explain import explain
 from pdp.cli.healthcheck import healthcheck
 from pdp.cli.lint import lint
@@ -25,7 +26,7 @@ def cli() -> None:
     Catalogs and query engines ask a running service (`pdp serve`); the other commands work on policy files without
     one. Start with `pdp serve` and the curl it prints, or with `pdp check --rules FILE < checks.jsonl`.
 
-    Exit codes: 0 fine, 1 a check or test failed, 2 usage or bad input.
+    Exit codes: 0 fine, 1 a check or test failed, 2 usage or bad input, 3 dry-run found differences.
     """
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(levelname)s %(name)s %(message)s")
     structlog.configure(
@@ -39,5 +40,5 @@ def cli() -> None:
     )
 
 
-for command in (serve, check, test, lint, explain, healthcheck):
+for command in (serve, check, dry_run, test, lint, explain, healthcheck):
     cli.add_command(command)

@@ -207,8 +207,8 @@ class CelForbid(_RuleEngine):
 
     def explain(self, group: Group, resource: Resource, facts: Facts) -> Trace:
         checks = self.plain(group).traces(resource)
-        silent = all(check.outcome == "silent" and not check.why for check in checks)
-        return Trace("cel forbid", "silent" if silent else "forbid", parts=checks)
+        binding = any(part.outcome != "false" for check in checks for part in check.parts)
+        return Trace("cel forbid", "forbid" if binding else "silent", parts=checks)
 
 
 def _of_one_type(resources: Sequence[Resource]) -> bool:

@@ -6,9 +6,10 @@ It explains, it decides where no ref is known, and it is what the selective way 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from pdp.engines.cel.program import RuleError
+from pdp.engines.cel.explain import explain_rules
+from pdp.engines.cel.program import RULE_VARIABLES, RuleError
 from pdp.engines.cel.questions import Questions, path_of
 from pdp.engines.cel.residue import Evaluate, Residue
 from pdp.engines.cel.rules import Rule
@@ -29,6 +30,7 @@ class Plain:
     def __init__(self, rules: Sequence[Rule], questions: Questions) -> None:
         unbound = questions.lacks_ref
         self._rules = [(rule.id, rule.program.without_ref() if unbound else rule.program.evaluate) for rule in rules]
+        self._all = rules
         self._questions = questions
 
     def answers(self, resource: Resource) -> list[Answer]:
@@ -50,18 +52,18 @@ class Plain:
         return Answer(None, tuple(raised))
 
     def _evaluate(self, evaluate: Evaluate, check: CelCheck, resource: Resource) -> bool:
+        return evaluate(*self._arguments(check, resource))
+
+    def _arguments(self, check: CelCheck, resource: Resource) -> list[Any]:
         arguments = list(self._questions.known(check, resource).arguments())
         arguments[Residue.PATH] = path_of(check, resource)
-        return evaluate(*arguments)
+        return arguments
 
     def _trace(self, check: CelCheck, resource: Resource) -> Trace:
-        parts = []
-        for rule, evaluate in self._rules:
-            try:
-                parts.append(Trace(f"rule {rule}", str(self._evaluate(evaluate, check, resource)).lower()))
-            except RuleError as error:
-                parts.append(Trace(f"rule {rule}", "error", why=str(error)))
+        values = dict(zip(RULE_VARIABLES, self._arguments(check, resource), strict=True))
+        if self._questions.lacks_ref:
+            del values["ref"]
+        parts, miss = explain_rules(self._all, values)
         what = " ".join(filter(None, (check.op, path_of(check, resource))))
         outcomes = {part.outcome for part in parts}
-        outcome = "permit" if "true" in outcomes else "silent"
-        return Trace(what, outcome, "a rule raised" if "error" in outcomes else "", tuple(parts))
+        return Trace(what, "permit" if "true" in outcomes else "silent", miss, parts)

@@ -6,7 +6,7 @@ the rule bound through the function's globals.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
@@ -18,7 +18,8 @@ from pdp.engines.cel.conditions import Needs, needs
 from pdp.engines.cel.emit import Emitter
 from pdp.engines.cel.functions import STANDARD, Table, table
 from pdp.engines.cel.grammar import parse
-from pdp.engines.cel.syntax import CompileError
+from pdp.engines.cel.syntax import Call, CompileError, Conditional, Logic, Node, descend
+from pdp.engines.cel.text import text_of
 from pdp.engines.cel.types import BOOL, DYN, INT, STRING, Type, list_of, map_of, parse_type
 from pdp.engines.cel.values import RuleError
 
@@ -28,10 +29,12 @@ __all__ = [
     "RULE_FIELDS",
     "RULE_VARIABLES",
     "CompileError",
+    "Part",
     "Program",
     "RuleError",
     "compile_expression",
     "compile_program",
+    "parts_of",
 ]
 
 EXTENSIONS: Final[Mapping[str, Table]] = {"strings": table(strings.rows())}
@@ -116,6 +119,49 @@ def compile_expression(
     return run
 
 
+class Part(msgspec.Struct, frozen=True, eq=False):
+    """A sub-expression: its text, the variables it mentions, what it is made of and a function of all values by name.
+
+    `conjunction` says that all `parts` must hold.
+    """
+
+    text: str
+    variables: tuple[str, ...]
+    parts: tuple[Part, ...]
+    conjunction: bool
+    evaluate: Callable[[Mapping[str, Any]], Any]
+
+
+@lru_cache(maxsize=256)
+def parts_of(text: str, extensions: frozenset[str] = frozenset()) -> Part:
+    """A rule taken apart at its logic, for explaining."""
+    checked = check(parse(text), RULE_VARIABLES, _functions(extensions))
+    return _part(checked.root, checked)
+
+
+def _part(node: Node, checked: Checked) -> Part:
+    below: tuple[Node, ...] = ()
+    if isinstance(node, Logic):
+        below = node.parts
+    elif isinstance(node, Conditional):
+        below = (node.condition, node.then, node.otherwise)
+    elif isinstance(node, Call) and node.function == "!_":
+        below = node.args
+    mine = msgspec.structs.replace(checked, root=node)
+    emitter = Emitter(mine, _RULE_ARGUMENTS, RULE_FIELDS)
+    run = _load(emitter.function("part", RULE_VARIABLES, wants_bool=False), "part", emitter)
+    variables = tuple(sorted(_mentioned(mine, node)))
+    parts = tuple(_part(part, checked) for part in below)
+    conjunction = isinstance(node, Logic) and node.conjunction
+    return Part(text_of(node), variables, parts, conjunction, lambda values: run(*_bound(values, variables)))
+
+
+def _bound(values: Mapping[str, Any], variables: Iterable[str]) -> list[Any]:
+    if any(name not in values for name in variables):
+        raise RuleError(MISSING_REFERENCE)
+    return [values.get(name, "") for name in RULE_VARIABLES]
+
+
 @lru_cache(maxsize=16_384)
 def _without_ref(text: str, extensions: frozenset[str]) -> Callable[..., bool]:
     checked = check(parse(text), RULE_VARIABLES, _functions(extensions))
@@ -163,5 +209,10 @@ def _shown(value: Any) -> str:
     return repr(value)
 
 
-def _mentioned(checked: Checked) -> frozenset[str]:
-    return frozenset(meaning.name for meaning in checked.names.values() if isinstance(meaning, Variable))
+def _mentioned(checked: Checked, within: Node | None = None) -> frozenset[str]:
+    """The variables that a tree mentions, or that one node of it does."""
+    names = checked.names.items()
+    nodes = None if within is None else set(descend(within))
+    return frozenset(
+        meaning.name for node, meaning in names if isinstance(meaning, Variable) and (nodes is None or node in nodes)
+    )
