@@ -35,7 +35,7 @@ _BINARY: Final = {
     "_%_": ("%", 6),
 }
 _PREFIX: Final = {"!_": "!", "-_": "-"}
-_CONDITIONAL, _OR, _AND, _UNARY, _MEMBER = 1, 2, 3, 7, 8
+_CONDITIONAL, _OR, _AND, _UNARY, _MEMBER, _NEVER_BARE = 1, 2, 3, 7, 8, 9
 
 
 def text_of(node: Node, outer: int = 0) -> str:
@@ -51,12 +51,16 @@ def literal(value: Any) -> str:
     if isinstance(value, Uint):
         return f"{int(value)}u"
     if isinstance(value, bytes):
-        return f"b{json.dumps(value.decode('latin-1'))}"
+        return (
+            "b'"
+            + "".join(chr(byte) if 32 <= byte < 127 and byte not in b"\\'" else f"\\x{byte:02x}" for byte in value)
+            + "'"
+        )
     if isinstance(value, tuple | list):
         return f"[{', '.join(map(literal, value))}]"
     if isinstance(value, str) and "'" not in value and value.isprintable() and "\\" not in value:
         return f"'{value}'"
-    return json.dumps(value) if isinstance(value, str | int | float) else str(value)
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, str | int | float) else str(value)
 
 
 def _constant(node: Constant) -> tuple[str, int]:
@@ -68,11 +72,15 @@ def _name(node: Name) -> tuple[str, int]:
 
 
 def _select(node: Select) -> tuple[str, int]:
-    return f"{text_of(node.operand, _MEMBER)}.{node.field}", _MEMBER
+    return f"{text_of(node.operand, _MEMBER)}.{_field(node.field)}", _MEMBER
 
 
 def _has(node: Has) -> tuple[str, int]:
-    return f"has({text_of(node.operand, _MEMBER)}.{node.field})", _MEMBER
+    return f"has({text_of(node.operand, _MEMBER)}.{_field(node.field)})", _MEMBER
+
+
+def _field(name: str) -> str:
+    return name if name.isidentifier() and name.isascii() else f"`{name}`"
 
 
 def _call(node: Call) -> tuple[str, int]:
@@ -81,7 +89,8 @@ def _call(node: Call) -> tuple[str, int]:
         left, right = node.args
         return f"{text_of(left, precedence)} {sign} {text_of(right, precedence + 1)}", precedence
     if node.function in _PREFIX:
-        return _PREFIX[node.function] + text_of(node.args[0], _UNARY), _UNARY
+        negated_number = node.function == "-_" and isinstance(node.args[0], Constant)
+        return _PREFIX[node.function] + text_of(node.args[0], _NEVER_BARE if negated_number else _UNARY), _UNARY
     if node.function == "_[_]":
         return f"{text_of(node.args[0], _MEMBER)}[{text_of(node.args[1])}]", _MEMBER
     arguments = ", ".join(text_of(argument) for argument in node.args)
