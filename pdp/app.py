@@ -30,10 +30,10 @@ from pdp.facts import Facts
 from pdp.identity import Callers
 from pdp.service import AuditLog, Pdp
 from pdp.store.world import load_world
-from pdp.surfaces.admission import BYTES_PER_LIMIT, Admission
+from pdp.surfaces.admission import BODIES_IN_FLIGHT, Admission
 from pdp.surfaces.diagnostics import diagnostics_routes
 from pdp.surfaces.grpc import DecisionService, GrpcServer
-from pdp.surfaces.http import Endpoints, make_app, native_routes
+from pdp.surfaces.http import Endpoints, Routes, native_routes, router
 from pdp.surfaces.trino import TrinoSurface
 from pdp.telemetry import Telemetry
 
@@ -162,19 +162,19 @@ class Service:
         self.addresses: dict[str, str] = {}
         callers = Callers(settings.identity)
         limits = settings.limits
-        self._admission = Admission(limits.max_in_flight, limits.trino_max_body_bytes * BYTES_PER_LIMIT, callers.count)
+        self._admission = Admission(
+            limits.max_in_flight,
+            max(limits.max_body_bytes, limits.trino_max_body_bytes) * BODIES_IN_FLIGHT,
+            callers.count,
+        )
         endpoints = Endpoints(self.pdp, callers, self._admission, limits.request_timeout_seconds)
         trino = TrinoSurface(self.pdp, limits.trino_max_resources)
         self._http = _runner(
-            make_app(
-                [
-                    *native_routes(endpoints, limits.max_checks, limits.max_body_bytes),
-                    *trino.routes(endpoints, limits.trino_max_body_bytes),
-                ]
-            ),
+            native_routes(endpoints, limits.max_checks, limits.max_body_bytes)
+            | trino.routes(endpoints, limits.trino_max_body_bytes),
             settings,
         )
-        self._diagnostics = _runner(make_app(diagnostics_routes(telemetry, self.unready)), settings)
+        self._diagnostics = _runner(diagnostics_routes(telemetry, self.unready), settings)
         self._grpc = GrpcServer(DecisionService(self.pdp, callers, self._admission, limits), limits)
         self._out_of_files_until = 0.0
 
@@ -231,18 +231,18 @@ class Service:
             await asyncio.sleep(0.25)
 
 
-def _runner(app: web.Application, settings: Settings) -> web.AppRunner:
-    return web.AppRunner(
-        app,
+def _runner(routes: Routes, settings: Settings) -> web.ServerRunner:
+    server = web.Server(
+        router(routes),
         auto_decompress=False,
         keepalive_timeout=settings.limits.idle_timeout_seconds,
         timeout_ceil_threshold=3600,
-        shutdown_timeout=settings.server.drain_seconds,
         access_log=None,
     )
+    return web.ServerRunner(server, shutdown_timeout=settings.server.drain_seconds)
 
 
-async def _listen(runner: web.AppRunner, address: str, key: str) -> str:
+async def _listen(runner: web.ServerRunner, address: str, key: str) -> str:
     host, port = split_address(address)
     await runner.setup()
     try:

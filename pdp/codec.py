@@ -32,7 +32,7 @@ from pdp.model import (
     Siblings,
 )
 from pdp.references import check_part, check_path, encode_part, parse_principal, parse_resource
-from pdp.strict_json import decode
+from pdp.strict_json import decode, sentence
 
 
 class _Body(msgspec.Struct, forbid_unknown_fields=True, rename="camel", omit_defaults=True):
@@ -116,6 +116,8 @@ class DecisionBody(msgspec.Struct, frozen=True, omit_defaults=True):
     error: ErrorBody | msgspec.UnsetType = UNSET
 
 
+MAX_EXPLAINED = 500
+"""Checks in one request that asks for traces."""
 _REQUEST = msgspec.json.Decoder(CheckRequest)
 _CHECK = msgspec.json.Decoder(CheckBody)
 
@@ -197,7 +199,7 @@ class Draft:
 def decode_batch(body: bytes, caller: Caller, max_checks: int, surface: str = "http") -> Batch:
     """The batch of a POST /v1/check body; raises InvalidArgument or TooManyChecks for the request as a whole."""
     request = decode(body, _REQUEST)
-    bound_checks(len(request.checks), max_checks)
+    bound_checks(len(request.checks), min(max_checks, MAX_EXPLAINED) if request.explain else max_checks)
     return draft(request.checks, caller).batch(surface, request.consistency, request.explain)
 
 
@@ -214,7 +216,7 @@ def draft(checks: Iterable[msgspec.Raw | bytes], caller: Caller) -> Draft:
         try:
             made.put(_CHECK.decode(text))
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-            made.reject(Rejected("invalid_argument", f"{str(error)[:1].lower()}{str(error)[1:]}"))
+            made.reject(Rejected("invalid_argument", sentence(str(error))))
     return made
 
 

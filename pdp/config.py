@@ -153,7 +153,9 @@ class Identity(Section):
         "oidc", pattern=r"^[a-z0-9-]+$", description="the provider whose subjects CEL's `role` shows without prefix"
     )
     callers: Mapping[str, CallerRule] = Field(
-        default_factory=dict, description="without any, loopback callers may assert everything"
+        default_factory=dict,
+        max_length=1,
+        description="without any, loopback callers may assert everything; only one rule can mean loopback",
     )
 
 

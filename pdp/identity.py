@@ -12,6 +12,7 @@ from typing import Final
 from pdp.config import EVIDENCE, Identity, is_loopback
 from pdp.errors import Unauthenticated
 from pdp.model import Caller, Check, Rejected
+from pdp.vocabulary import TRINO_OPERATIONS, TRINO_PREFIX
 
 EMBEDDED_CALLER: Final = Caller("loopback", frozenset(EVIDENCE), may_write=True)
 """The one caller of a service without configured callers."""
@@ -40,10 +41,16 @@ def evidence_of(check: Check) -> frozenset[str]:
         "roles": bool(principal.roles),
         "groups": bool(principal.groups),
         "attributes": principal.attributes != "{}",
-        "delegated": check.delegated,
+        "delegated": check.delegated or _is_delegated(check.action),
         "properties": any(resource.properties for resource in check.resources),
     }
     return frozenset(kind for kind, given in kinds.items() if given)
+
+
+def _is_delegated(action: str) -> bool:
+    """Whether an operation says by itself that it is on behalf of a view's owner."""
+    operation = TRINO_OPERATIONS.get(action.removeprefix(TRINO_PREFIX)) if action.startswith(TRINO_PREFIX) else None
+    return operation is not None and operation.delegated
 
 
 def refusal(caller: Caller, evidence: AbstractSet[str]) -> Rejected | None:

@@ -20,6 +20,8 @@ from pdp.model import (
 )
 
 _VERBATIM_TYPES = frozenset({"user", "role"})
+_LONGEST_KEPT = 256
+"""Characters of a reference that is remembered once parsed."""
 _MANY = 1_000_000
 _ANY_PATH = (1, _MANY)
 _PATH_LENGTH = {
@@ -35,9 +37,17 @@ _ENCODE = re.compile(r"[%/@\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _USER = re.compile(r"[a-z0-9-]+~.+", re.DOTALL)
 
 
-@lru_cache(maxsize=65536)
 def parse_resource(text: str) -> Resource:
     """The resource that a reference string names; InvalidReference says what is wrong with it."""
+    return _parse_resource(text) if len(text) > _LONGEST_KEPT else _remembered(text)
+
+
+@lru_cache(maxsize=4096)
+def _remembered(text: str) -> Resource:
+    return _parse_resource(text)
+
+
+def _parse_resource(text: str) -> Resource:
     kind, colon, rest = text.partition(":")
     if kind not in RESOURCE_TYPES:
         raise InvalidReference(f"unknown resource type in `{text}`: write `table:warehouse/namespace/name`")

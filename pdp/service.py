@@ -69,7 +69,7 @@ class Pdp:
         _check_consistency(batch, facts)
         trees = [plan(check, bundle, facts, plan_operation) for check in batch.checks]
         decided = await self._decide_leaves(batch.checks, trees, bundle, facts)
-        answer = _Fold(bundle, facts, decided).answer(batch, trees)
+        answer = await _Fold(bundle, facts, decided).answer(batch, trees)
         elapsed = time.perf_counter() - started
         asked = tuple(
             Asked(
@@ -144,7 +144,7 @@ class _Fold:
         self._facts = facts
         self._decided = decided
 
-    def answer(self, batch: Batch, trees: Sequence[Node]) -> Answer:
+    async def answer(self, batch: Batch, trees: Sequence[Node]) -> Answer:
         if len(trees) == 1 and batch.checks[0].at == range(batch.size) and not batch.explain:
             return self._whole(batch, fold(trees[0], self._decided))
         allowed = bytearray(batch.size)
@@ -159,7 +159,9 @@ class _Fold:
                 by[at] = reason
             errors.update((check.at[row], raised) for row, raised in verdicts.errors.items())
             if batch.explain:
-                traces.update((at, self._trace(tree, row)) for row, at in enumerate(check.at))
+                for row, at in enumerate(check.at):
+                    traces[at] = self._trace(tree, row)
+                    await asyncio.sleep(0)
         for at, rejected in batch.rejected.items():
             by[at] = rejected.by
         return self._made(batch, bytes(allowed), by, errors, traces)
@@ -270,7 +272,7 @@ def _check_consistency(batch: Batch, facts: Facts) -> None:
         return
     epoch, _, rest = wanted.at_least.partition(".")
     sequence = rest.partition(".")[0]
-    if not sequence.isdigit():
+    if not (sequence.isascii() and sequence.isdecimal() and len(sequence) < 20):
         raise InvalidArgument(f"revision `{wanted.at_least}` is not `<epoch>.<sequence>.<digest>`")
     if epoch != facts.epoch or int(sequence) > facts.sequence:
         raise Unavailable(

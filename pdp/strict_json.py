@@ -28,7 +28,7 @@ def decode(body: bytes, decoder: msgspec.json.Decoder[T], *, typed: bool = False
     except RecursionError:
         raise InvalidArgument("the body is nested too deeply") from None
     except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
-        raise InvalidArgument(_sentence(str(error))) from None
+        raise InvalidArgument(sentence(str(error))) from None
     return value
 
 
@@ -40,5 +40,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> None:
         seen.add(key)
 
 
-def _sentence(text: str) -> str:
-    return text[:1].lower() + text[1:].replace("\n", " ")
+def sentence(text: str) -> str:
+    """A library's message in our form: one line, not capitalised."""
+    first = text[:1] if text[1:2].isupper() else text[:1].lower()
+    return first + text[1:].replace("\n", " ")

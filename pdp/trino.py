@@ -27,6 +27,9 @@ from pdp.vocabulary import (
     TrinoOperation,
 )
 
+KEPT: Final = 4096
+LONGEST_KEPT: Final = 256
+"""Schemas whose names are remembered once read, and how long those names may be."""
 ADMIN: Final = "config:trino.admin_users"
 _SELECTS = frozenset({"SelectFromColumns", "CreateViewWithSelectFromColumns"})
 
@@ -59,7 +62,7 @@ class Names:
         known = self._schemas.get((catalog, schema))
         if known is None:
             known = self._schema(self.catalog(catalog), schema)
-            if len(self._schemas) < 10_000:
+            if len(self._schemas) < KEPT and len(catalog) + len(schema) <= LONGEST_KEPT:
                 self._schemas[catalog, schema] = known
         return known
 

@@ -78,7 +78,7 @@ def test_an_unknown_key_is_named_at_every_level(tmp_path: Path, data: Any, key: 
         ({"policies": {"cel_extensions": ["all"]}}, "policies.cel_extensions.0"),
         ({"store": {"url": "world.yaml"}}, "store.url"),
         ({"store": {"url": "file:"}}, "store.url"),
-        ({"store": {"url": "sqlite:///other.db"}}, "store.url"),
+        ({"store": {"url": "postgresql://db"}}, "store.url"),
         ({"audit": {"sinks": [{}]}}, "audit.sinks.0.file"),
         ({"audit": {"sinks": [{"file": "a"}, {"file": "b"}]}}, "audit.sinks"),
         ({"identity": {"cel_provider": "OIDC"}}, "identity.cel_provider"),

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple
 
 import msgspec
 
+from pdp.audit.form import BUNDLE, HEADER, RECORD, Entry, Full, Header, Inputs, KeptBundle, Names, Record
 from pdp.audit.record import SCHEMA
 from pdp.errors import InvalidArgument, InvalidReference
-from pdp.model import NO_ARGUMENTS, Arguments, Check, Env, Principal, Resource
-from pdp.references import parse_principal, parse_resource
+from pdp.model import CONTENT_TYPES, NO_ARGUMENTS, Arguments, Check, Env, Principal, Resource
+from pdp.references import format_resource, parse_principal, parse_resource
 
 EVENT: Final = "decision"
 MAX_LINE_BYTES: Final = 512 << 20
@@ -87,100 +88,19 @@ class Reading:
         self.first.setdefault(why, place)
 
 
-class _Full(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """A resource that is more than its reference."""
-
-    reference: str
-    ref: str | None = None
-    content_type: str = ""
-    ref_type: str = ""
-    id: str = ""
-    properties: dict[str, Any] | None = None
-    arguments: dict[str, Any] = {}
-
-
-class _Principal(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    id: str
-    roles: tuple[str, ...] = ()
-    groups: tuple[str, ...] = ()
-    attributes: msgspec.Raw = msgspec.Raw(b"{}")
-
-
-class _Api(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    name: str = ""
-    version: int = 0
-
-
-class _Context(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    api: _Api = _Api()
-    actions: tuple[str, ...] = ()
-    query_id: str = ""
-
-
-class _Inputs(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """What checks of a record share. Unknown keys are refused: what they say might decide."""
-
-    principal: _Principal
-    acting_role: str | None = None
-    context: _Context = _Context()
-
-
-class _Entry(msgspec.Struct, frozen=True, rename="camel"):
-    """A row, a run of rows as columns, or a request; a row with an `error` was no check."""
-
-    at: int | list[int]
-    action: str = ""
-    inputs: int = 0
-    delegated: bool = False
-    resource: str | _Full = ""
-    resources: list[str | _Full] = []
-    allowed: bool | str = False
-    by: list[str | int] = []
-    reasons: list[str] = []
-    errors: list[str] | dict[str, list[str]] | None = None
-    error: dict[str, Any] | None = None
-
-
-class _Header(msgspec.Struct, frozen=True):
-    """Enough of any record to say what it is."""
-
-    event: str = ""
-    schema: int = 0
-
-
-class _Record(_Header, frozen=True, rename="camel"):
-    id: str = ""
-    time: str = ""
-    revision: str = ""
-    inputs: _Inputs | None = None
-    other_inputs: list[_Inputs] = []
-    checks: list[_Entry] = []
-    requests: list[_Entry] = []
-
-
 class _Asked(NamedTuple):
-    """One resource of an entry, and what was decided about it."""
+    """One resource of an entry, as written or as parsed from its columns, and what was decided about it."""
 
     at: int
-    resource: str | _Full
+    resource: str | Full | Resource
     then: Outcome
-
-
-class _Parts(NamedTuple):
-    """What the rows of a request say that the request itself does not."""
-
-    delegated: bool
-    resources: list[_Full]
 
 
 class _Unusable(Exception):
     """An entry that does not hold together."""
 
 
-_RECORD: Final = msgspec.json.Decoder(_Record)
-_HEADER: Final = msgspec.json.Decoder(_Header)
 _ALL: Final = Filter()
-_NO_PARTS: Final = _Parts(False, [])
 
 
 def read_audit(folder: Path, reading: Reading, wanted: Filter = _ALL) -> Iterator[Recorded]:
@@ -200,12 +120,12 @@ def read_audit(folder: Path, reading: Reading, wanted: Filter = _ALL) -> Iterato
             raise InvalidArgument(f"cannot read `{file}`: {error.strerror}") from None
 
 
-def kept_bundle(folder: Path, digest: str) -> Mapping[str, Any] | None:
+def kept_bundle(folder: Path, digest: str) -> KeptBundle | None:
     """The bundle that a record names, as it was kept; None where it is not there."""
     if not _DIGEST.fullmatch(digest):
         return None
     try:
-        return msgspec.json.decode((folder / "bundles" / digest).read_bytes(), type=dict[str, Any])
+        return BUNDLE.decode((folder / "bundles" / digest).read_bytes())
     except (OSError, msgspec.DecodeError):
         return None
 
@@ -230,11 +150,11 @@ def _skip_line(stream: BinaryIO) -> None:
         pass
 
 
-def _decode(line: bytes, place: str, reading: Reading, *, whole: bool) -> _Record | None:
+def _decode(line: bytes, place: str, reading: Reading, *, whole: bool) -> Record | None:
     """The decision record of a line; None, counted, for any other line."""
     try:
-        record = _RECORD.decode(line)
-        header: _Header = record
+        record = RECORD.decode(line)
+        header: Header = record
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         found = _header(line)
         if found is None:
@@ -251,19 +171,19 @@ def _decode(line: bytes, place: str, reading: Reading, *, whole: bool) -> _Recor
     elif header.schema != SCHEMA:
         reading.skip(f"schema {header.schema}, this version reads {SCHEMA}", place)
     elif problem:
-        reading.skip("no record of schema 1", f"{place}: {problem}")
+        reading.skip(f"no record of schema {SCHEMA}", f"{place}: {problem}")
     else:
         reading.records += 1
         return record
     return None
 
 
-def _header(line: bytes) -> _Header | None:
+def _header(line: bytes) -> Header | None:
     """What a line says it is; None where it is not JSON."""
     try:
-        return _HEADER.decode(line)
+        return HEADER.decode(line)
     except msgspec.ValidationError:
-        return _Header()
+        return Header()
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
 
@@ -271,7 +191,7 @@ def _header(line: bytes) -> _Header | None:
 class _Reader:
     """Reads one record."""
 
-    def __init__(self, record: _Record, place: str, reading: Reading, wanted: Filter) -> None:
+    def __init__(self, record: Record, place: str, reading: Reading, wanted: Filter) -> None:
         self._record = record
         self._place = place
         self._reading = reading
@@ -286,14 +206,15 @@ class _Reader:
         reading.rejected += len(record.checks) - len(rows)
         if len(reading.bundles) < MAX_BUNDLES:
             reading.bundles.add(record.revision.rpartition(".")[2])
-        requested = {request.at for request in record.requests if isinstance(request.at, int)}
-        parts = _parts(rows, requested) if requested else {}
+        requested = {at for request in record.requests for at in request.positions}
+        delegated = {at for row in rows if row.delegated and requested for at in row.positions}
         for request in record.requests:
-            yield from self._entry(_completed(request, parts), ())
+            yield from self._entry(request, (), delegated)
         for row in rows:
-            yield from self._entry(row, requested)
+            yield from self._entry(row, requested, ())
 
-    def _entry(self, entry: _Entry, without: Collection[int]) -> Iterator[Recorded]:
+    def _entry(self, entry: Entry, without: Collection[int], delegated: Collection[int]) -> Iterator[Recorded]:
+        """`delegated` is where the parts were, which a request itself does not say."""
         try:
             asked = [item for item in _items(entry) if item.at not in without]
             shared = self._check(entry) if asked else None
@@ -306,32 +227,28 @@ class _Reader:
             self._reading.filtered += len(asked)
             return
         for item in asked:
-            recorded = self._recorded(shared, item)
+            recorded = self._recorded(shared, item, shared.delegated or item.at in delegated)
             if recorded:
                 self._reading.checks += 1
                 yield recorded
 
-    def _recorded(self, shared: Check, item: _Asked) -> Recorded | None:
-        written = item.resource
+    def _recorded(self, shared: Check, item: _Asked, delegated: bool) -> Recorded | None:
         try:
-            resource = parse_resource(written) if isinstance(written, str) else _resource(written)
+            resource, key = _resource(item.resource)
         except (_Unusable, InvalidReference) as error:
             self._reading.skip("check that cannot be asked now", f"{self._place}: {error}")
             return None
-        check = Check(
-            shared.principal, shared.action, (resource,), (0,), shared.delegated, shared.acting_role, shared.env
-        )
-        key = written if isinstance(written, str) else msgspec.json.encode(written, order="sorted").decode()
+        check = Check(shared.principal, shared.action, (resource,), (0,), delegated, shared.acting_role, shared.env)
         return Recorded(check, key, item.then, self._record.id, item.at, self._record.time)
 
-    def _check(self, entry: _Entry) -> Check:
+    def _check(self, entry: Entry) -> Check:
         """What the checks of an entry share. The query's id decides nothing and is left out."""
         found = self._shared.get(entry.inputs)
         if found is None:
             if not 0 <= entry.inputs < len(self._inputs):
                 raise _Unusable(f"there are no inputs {entry.inputs}")
             found = self._shared[entry.inputs] = _shared(self._inputs[entry.inputs])
-        return msgspec.structs.replace(found, action=entry.action, delegated=entry.delegated)
+        return msgspec.structs.replace(found, action=entry.action, delegated=bool(entry.delegated))
 
     def _is_wanted(self, check: Check) -> bool:
         wanted, time = self._wanted, self._record.time
@@ -340,7 +257,7 @@ class _Reader:
         return (not wanted.since or time >= wanted.since) and (not wanted.until or time < wanted.until)
 
 
-def _shared(inputs: _Inputs) -> Check:
+def _shared(inputs: Inputs) -> Check:
     given = inputs.principal
     bare = parse_principal(given.id)
     attributes = bytes(given.attributes).decode()
@@ -350,78 +267,61 @@ def _shared(inputs: _Inputs) -> Check:
     return Check(principal, "", (), (), acting_role=role, env=Env(api.name, api.version, inputs.context.actions))
 
 
-def _items(entry: _Entry) -> Iterator[_Asked]:
-    """The resources of an entry, whichever form it is in; _Unusable where its columns are not of one length."""
-    if isinstance(entry.at, int):
-        if not entry.by or not isinstance(entry.allowed, bool) or isinstance(entry.errors, dict):
-            raise _Unusable("a row without its decision")
-        raised = None if entry.errors is None else tuple(entry.errors)
-        yield _Asked(entry.at, entry.resource, Outcome(entry.allowed, str(entry.by[0]), raised))
+def _items(entry: Entry) -> Iterator[_Asked]:
+    """The resources of an entry, whichever form it is in; _Unusable where it does not hold together."""
+    if entry.resources is not None:
+        yield from _columns(entry, _listed(entry.resources))
         return
-    allowed, errors = entry.allowed, entry.errors
+    if (
+        not isinstance(entry.at, int)
+        or not entry.by
+        or isinstance(entry.allowed, str)
+        or isinstance(entry.errors, dict)
+    ):
+        raise _Unusable("a row without its decision")
+    raised = None if entry.errors is None else tuple(entry.errors)
+    yield _Asked(entry.at, entry.resource, Outcome(entry.allowed, str(entry.by[0]), raised))
+
+
+def _columns(entry: Entry, resources: Sequence[str | Full | Resource]) -> Iterator[_Asked]:
+    allowed, errors, positions = entry.allowed, entry.errors, entry.positions
     if not isinstance(allowed, str) or not isinstance(errors, dict):
         raise _Unusable("columns without their decisions")
-    if len({len(entry.at), len(entry.resources), len(allowed), len(entry.by)}) != 1:
+    if len({len(positions), len(resources), len(allowed), len(entry.by)}) != 1:
         raise _Unusable("columns of different lengths")
-    for row, at in enumerate(entry.at):
-        reason = entry.by[row]
+    for row, reason in enumerate(entry.by):
         if not isinstance(reason, int) or not 0 <= reason < len(entry.reasons):
             raise _Unusable(f"there is no reason {reason}")
-        raised = tuple(errors.get(str(row), ()))
-        yield _Asked(at, entry.resources[row], Outcome(allowed[row] == "1", entry.reasons[reason], raised))
+        raised = tuple(errors.get(str(row), ())) if errors else ()
+        yield _Asked(positions[row], resources[row], Outcome(allowed[row] == "1", entry.reasons[reason], raised))
 
 
-def _parts(rows: Collection[_Entry], requested: Collection[int]) -> dict[int, _Parts]:
-    """Per request, what its rows say beyond references; requests without any are left out."""
-    found: dict[int, _Parts] = {}
-    for row in rows:
-        at_once = zip(row.at, row.resources, strict=False) if isinstance(row.at, list) else [(row.at, row.resource)]
-        for at, resource in at_once:
-            if at not in requested or not (row.delegated or isinstance(resource, _Full)):
-                continue
-            delegated, resources = found.get(at, _NO_PARTS)
-            more = [resource] if isinstance(resource, _Full) else []
-            found[at] = _Parts(delegated or row.delegated, [*resources, *more])
-    return found
+def _listed(resources: list[str | Full] | Names) -> Sequence[str | Full | Resource]:
+    if isinstance(resources, list):
+        return resources
+    if resources.type not in CONTENT_TYPES:
+        raise _Unusable(f"a {resources.type} has no siblings")
+    type, warehouse, path, ref = resources.type, resources.warehouse, resources.path, resources.ref
+    return [Resource(type, warehouse, (*path, name), ref) for name in resources.names]
 
 
-def _completed(request: _Entry, parts: Mapping[int, _Parts]) -> _Entry:
-    """A request with what only its rows tell: whether it was delegated, and what its resource is beyond a reference.
-
-    A row about the request's own object has all of it; a row about another, such as the container of a new object,
-    has the arguments.
-    """
-    known = parts.get(request.at) if isinstance(request.at, int) else None
-    if known is None:
-        return request
-    resource = request.resource
-    if isinstance(resource, str) and known.resources:
-        own = next((full for full in known.resources if _place(full.reference) == _place(resource)), None)
-        full = own or _Full("", arguments=known.resources[0].arguments)
-        resource = msgspec.structs.replace(full, reference=resource)
-    return msgspec.structs.replace(request, resource=resource, delegated=request.delegated or known.delegated)
-
-
-def _place(reference: str) -> tuple[str, tuple[str, ...], str]:
-    """An object whatever its type and ref."""
-    try:
-        resource = parse_resource(reference)
-    except InvalidReference:
-        return "", (), reference
-    return resource.warehouse, resource.path, resource.name
-
-
-def _resource(full: _Full) -> Resource:
-    bare = parse_resource(full.reference)
-    return msgspec.structs.replace(
+def _resource(written: str | Full | Resource) -> tuple[Resource, str]:
+    """A resource and its key."""
+    if isinstance(written, str):
+        return parse_resource(written), written
+    if isinstance(written, Resource):
+        return written, format_resource(written)
+    bare = parse_resource(written.reference)
+    resource = msgspec.structs.replace(
         bare,
-        ref=full.ref or bare.ref,
-        content_type=full.content_type,
-        ref_type=full.ref_type,
-        id=full.id,
-        properties=full.properties,
-        arguments=_arguments(full.arguments),
+        ref=written.ref or bare.ref,
+        content_type=written.content_type,
+        ref_type=written.ref_type,
+        id=written.id,
+        properties=written.properties,
+        arguments=_arguments(written.arguments),
     )
+    return resource, msgspec.json.encode(written, order="sorted").decode()
 
 
 def _arguments(given: Mapping[str, Any]) -> Arguments:

@@ -8,13 +8,14 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, BinaryIO, Final, Self
+from typing import BinaryIO, Final, Self
 
 import click
 import msgspec
 import yaml
 from rich.console import Console
 
+from pdp.audit.form import KeptBundle
 from pdp.audit.reader import Filter, Reading, Recorded, kept_bundle, read_audit
 from pdp.audit.record import timestamp
 from pdp.cli.context import Composition, one_line_errors
@@ -52,7 +53,7 @@ class _ManyValues(click.Command):
 
 @click.command("dry-run", cls=_ManyValues)
 @click.option("--baseline", multiple=True, metavar="FILE...", help="Policies as they are: rules, a world, a pdp.yaml.")
-@click.option("--candidate", multiple=True, required=True, metavar="FILE...", help="Policies as they would be.")
+@click.option("--candidate", multiple=True, metavar="FILE...", help="Policies as they would be.")
 @click.option("--forbid-baseline", multiple=True, metavar="FILE...", help="Rule files that forbid, as they are.")
 @click.option("--forbid-candidate", multiple=True, metavar="FILE...", help="Rule files that forbid, as they would be.")
 @click.option("-c", "--config", type=click.Path(path_type=Path), help="Settings that both share, such as warehouses.")
@@ -73,16 +74,19 @@ def dry_run(
     """Decide checks under two sets of policies and say who gains and who loses.
 
     The checks are lines of a file, or what an audit folder recorded. Without --baseline, an audit is compared with
-    what was decided then. Files are told apart by suffix and top-level key: rules (.properties, or .yaml with
-    `rules`), a world (.json, or .yaml with `objects` or `grants`), settings (a pdp.yaml).
+    what was decided then, and a file of checks with the policies of --config. Files are told apart by suffix and
+    top-level key: rules (.properties, or .yaml with `rules`), a world (.json, or .yaml with `objects` or `grants`),
+    settings (a pdp.yaml).
 
     Exits with 3 when something changes, 0 when nothing does.
     """
     if (checks is None) == (audit is None):
         raise InvalidArgument("give either --checks or --audit")
-    as_is = bool(baseline or forbid_baseline)
+    as_is = bool(baseline or forbid_baseline or (config and checks))
     if not as_is and audit is None:
-        raise InvalidArgument("--checks needs a --baseline: nothing was decided about them yet")
+        raise InvalidArgument("--checks needs a --baseline or --config: nothing was decided about them yet")
+    if not (candidate or forbid_candidate):
+        raise InvalidArgument("give a --candidate: the policies as they would be")
     if audit is None and (since or until or principal):
         raise InvalidArgument("--since, --until and --principal choose records of --audit")
     old = composition.pdp(_side(config, overrides, baseline, forbid_baseline)) if as_is else None
@@ -177,9 +181,9 @@ def _implicit_then(folder: Path | None, digests: set[str]) -> bool | None:
     return found.pop() if len(found) == 1 else None
 
 
-def _is_implicit(bundle: Any) -> bool:
-    engines = {engine for authority in bundle["authorities"].values() for engine in authority["engines"]}
-    return "cel" in engines and not any("VIEW_REFERENCE" in text for text in bundle["rules"].values())
+def _is_implicit(bundle: KeptBundle) -> bool:
+    engines = {engine for authority in bundle.authorities.values() for engine in authority.engines}
+    return "cel" in engines and not any("VIEW_REFERENCE" in text for text in bundle.rules.values())
 
 
 # --- checks -------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pdp.errors import Overloaded
 from pdp.model import Caller
 
-BYTES_PER_LIMIT = 8
+BODIES_IN_FLIGHT = 8
 """Bodies of the largest size that may be held at once."""
 
 

@@ -7,27 +7,28 @@ from collections.abc import Callable
 import msgspec
 from aiohttp import web
 
+from pdp.surfaces.http import Routes
 from pdp.telemetry import Telemetry
 
 
-def diagnostics_routes(telemetry: Telemetry, unready: Callable[[], list[str]]) -> list[web.RouteDef]:
+def diagnostics_routes(telemetry: Telemetry, unready: Callable[[], list[str]]) -> Routes:
     """`unready` names what keeps the service from being ready; nothing means it is."""
 
-    async def live(request: web.Request) -> web.Response:
+    async def live(request: web.BaseRequest) -> web.Response:
         return _json(200, {"status": "live"})
 
-    async def ready(request: web.Request) -> web.Response:
+    async def ready(request: web.BaseRequest) -> web.Response:
         reasons = unready()
         telemetry.ready.set(0 if reasons else 1)
         if reasons:
             return _json(503, {"status": "not ready", "reasons": reasons})
         return _json(200, {"status": "ready"})
 
-    async def metrics(request: web.Request) -> web.Response:
+    async def metrics(request: web.BaseRequest) -> web.Response:
         telemetry.ready.set(0 if unready() else 1)
         return web.Response(body=telemetry.text(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
 
-    return [web.get("/health/live", live), web.get("/health/ready", ready), web.get("/metrics", metrics)]
+    return {"/health/live": ("GET", live), "/health/ready": ("GET", ready), "/metrics": ("GET", metrics)}
 
 
 def _json(status: int, body: object) -> web.Response:

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterable
 from typing import Any, Final
 
 import grpc
 import msgspec
 import structlog
-from google.protobuf.json_format import MessageToDict
+from google.protobuf.json_format import MessageToDict, SerializeToJsonError
+from google.protobuf.message import DecodeError
 from google.protobuf.struct_pb2 import Struct
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from pdp import errors
 from pdp.codec import (
+    MAX_EXPLAINED,
     ApiBody,
     CheckBody,
     ContextBody,
@@ -30,7 +33,6 @@ from pdp.model import AtLeast, Batch, Caller, Decision, Rejected, Trace
 from pdp.service import Pdp
 from pdp.surfaces.admission import Admission
 from pdp.wire import decision_pb2 as wire
-from pdp.wire import decision_pb2_grpc as wire_grpc
 
 SERVICE: Final = "pdp.v1.DecisionService"
 log = structlog.get_logger()
@@ -45,7 +47,7 @@ STATUS: Final[tuple[tuple[type[errors.PdpError], grpc.StatusCode], ...]] = (
 """The error table: exception to status; the details start with the stable code."""
 
 
-class DecisionService(wire_grpc.DecisionServiceServicer):
+class DecisionService:
     """The service on the wire."""
 
     def __init__(self, pdp: Pdp, callers: Callers, admission: Admission, limits: Limits) -> None:
@@ -54,13 +56,20 @@ class DecisionService(wire_grpc.DecisionServiceServicer):
         self._admission = admission
         self._limits = limits
 
-    async def Check(self, request: wire.CheckRequest, context: Any) -> wire.CheckResponse:  # noqa: N802
+    def handlers(self) -> grpc.GenericRpcHandler:
+        """The methods. They take bytes, so that bytes that are no message are an error of ours, too."""
+        check: Any = grpc.unary_unary_rpc_method_handler(
+            self.check, response_serializer=wire.CheckResponse.SerializeToString
+        )
+        return grpc.method_handlers_generic_handler(SERVICE, {"Check": check})
+
+    async def check(self, body: bytes, context: Any) -> wire.CheckResponse:
         """Decide a batch."""
         try:
             caller = self._callers.of_peer(_host(context.peer()))
-            with self._admission.enter(caller, request.ByteSize()):
+            with self._admission.enter(caller, len(body)):
                 async with asyncio.timeout(self._limits.request_timeout_seconds):
-                    answer = await self._pdp.check(self._batch(request, caller))
+                    answer = await self._pdp.check(self._batch(_parse(body), caller))
         except errors.PdpError as error:
             return await self._abort(context, _status(error), f"{error.code}: {error}")
         except TimeoutError:
@@ -73,7 +82,8 @@ class DecisionService(wire_grpc.DecisionServiceServicer):
         return wire.CheckResponse(decisions=decisions, revision=answer.revision, decision_id=answer.id)
 
     def _batch(self, request: wire.CheckRequest, caller: Caller) -> Batch:
-        bound_checks(len(request.checks), self._limits.max_checks)
+        limit = self._limits.max_checks
+        bound_checks(len(request.checks), min(limit, MAX_EXPLAINED) if request.explain else limit)
         draft = Draft(caller)
         for check in request.checks:
             try:
@@ -105,7 +115,7 @@ class GrpcServer:
                 ("grpc.max_metadata_size", 16_384),
             ),
         )
-        wire_grpc.add_DecisionServiceServicer_to_server(service, self._server)  # type: ignore[no-untyped-call]
+        self._server.add_generic_rpc_handlers((service.handlers(),))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         reflection.enable_server_reflection((SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), self._server)
 
@@ -177,8 +187,22 @@ def _resource(resource: wire.Resource) -> ResourceBody:
     )
 
 
+def _parse(body: bytes) -> wire.CheckRequest:
+    try:
+        return wire.CheckRequest.FromString(body)
+    except DecodeError:
+        raise errors.InvalidArgument("the bytes are no CheckRequest") from None
+
+
 def _struct(struct: Struct) -> dict[str, Any]:
-    return MessageToDict(struct) if struct.fields else {}
+    if not struct.fields:
+        return {}
+    try:
+        found = MessageToDict(struct)
+        json.dumps(found, allow_nan=False)
+    except (ValueError, SerializeToJsonError):
+        raise errors.InvalidArgument("a number is not finite") from None
+    return found
 
 
 def _consistency(consistency: wire.Consistency) -> str | AtLeast:

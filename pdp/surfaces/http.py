@@ -38,6 +38,11 @@ Endpoint = Callable[[bytes, Caller], Awaitable[bytes]]
 """The body and the caller to the body of a 200 answer."""
 
 
+Handler = Callable[[web.BaseRequest], Awaitable[web.Response]]
+Routes = dict[str, tuple[str, Handler]]
+"""Path -> method and handler."""
+
+
 class Endpoints:
     """Wraps endpoints with limits, caller, deadline and the error table."""
 
@@ -49,11 +54,12 @@ class Endpoints:
 
     def route(
         self, surface: str, endpoint: Endpoint, max_body: int
-    ) -> Callable[[web.Request], Awaitable[web.Response]]:
+    ) -> Callable[[web.BaseRequest], Awaitable[web.Response]]:
         """An aiohttp handler for one endpoint. `max_body` is in bytes."""
 
-        async def handle(request: web.Request) -> web.Response:
+        async def handle(request: web.BaseRequest) -> web.Response:
             try:
+                _check_head(request, max_body)
                 caller = self._callers.of_peer(request.remote or "")
                 with self._admission.enter(caller, request.content_length or 0) as admitted:
                     async with asyncio.timeout(self._timeout):
@@ -74,21 +80,31 @@ class Endpoints:
         return handle
 
 
-def native_routes(endpoints: Endpoints, max_checks: int, max_body: int) -> list[web.RouteDef]:
+def native_routes(endpoints: Endpoints, max_checks: int, max_body: int) -> Routes:
     """The native API."""
     pdp = endpoints.pdp
 
     async def check(body: bytes, caller: Caller) -> bytes:
         return encode_answer(await pdp.check(decode_batch(body, caller, max_checks)))
 
-    return [web.post("/v1/check", endpoints.route("http", check, max_body))]
+    return {"/v1/check": ("POST", endpoints.route("http", check, max_body))}
 
 
-def make_app(routes: list[web.RouteDef]) -> web.Application:
-    """The application of some routes; what no route matches is an error in the same form."""
-    app = web.Application(middlewares=[_json_errors])
-    app.add_routes(routes)
-    return app
+def router(routes: Routes) -> Handler:
+    """A handler for routes; what none of them takes is an error in the same form."""
+
+    async def handle(request: web.BaseRequest) -> web.Response:
+        route = routes.get(request.path)
+        if route is None:
+            return error_response(404, "not_found", "no such endpoint")
+        method, handler = route
+        if request.method != method:
+            response = error_response(405, "method_not_allowed", f"this endpoint takes {method}")
+            response.headers["Allow"] = method
+            return response
+        return await handler(request)
+
+    return handle
 
 
 def error_response(status: int, code: str, message: str) -> web.Response:
@@ -96,25 +112,16 @@ def error_response(status: int, code: str, message: str) -> web.Response:
     return _response(status, msgspec.json.encode({"error": ErrorBody(code, message)}))
 
 
-@web.middleware
-async def _json_errors(
-    request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
-) -> web.StreamResponse:
-    try:
-        return await handler(request)
-    except web.HTTPMethodNotAllowed as error:
-        allowed = ", ".join(sorted(error.allowed_methods))
-        return error_response(405, "method_not_allowed", f"{request.path} takes {allowed}")
-    except web.HTTPNotFound:
-        return error_response(404, "not_found", "no such endpoint")
-
-
-async def _read(request: web.Request, max_body: int, grow: Callable[[int], None]) -> bytes:
-    encoding = request.headers.get("Content-Encoding", "identity")
-    if encoding.lower() != "identity":
+def _check_head(request: web.BaseRequest, max_body: int) -> None:
+    """What a request's head alone disqualifies it for."""
+    encodings = request.headers.getall("Content-Encoding", ())
+    if any(encoding.lower() != "identity" for encoding in encodings):
         raise errors.UnsupportedMedia("compressed bodies are not accepted")
     if (request.content_length or 0) > max_body:
         raise errors.PayloadTooLarge(f"the body is larger than {max_body} bytes")
+
+
+async def _read(request: web.BaseRequest, max_body: int, grow: Callable[[int], None]) -> bytes:
     chunks = []
     size = 0
     while chunk := await request.content.readany():

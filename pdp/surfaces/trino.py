@@ -12,7 +12,6 @@ from typing import Any, Final
 
 import msgspec
 import structlog
-from aiohttp import web
 from msgspec import UNSET, UnsetType
 
 from pdp.codec import Draft, bound_checks
@@ -20,7 +19,7 @@ from pdp.errors import InvalidArgument, PdpError
 from pdp.model import NO_ARGUMENTS, Answer, Arguments, Caller, Check, Rejected, Resource, Siblings
 from pdp.service import Pdp
 from pdp.strict_json import decode
-from pdp.surfaces.http import Endpoints
+from pdp.surfaces.http import Endpoints, Routes
 from pdp.trino import Names
 from pdp.vocabulary import TRINO_OPERATIONS, TRINO_PREFIX
 
@@ -175,7 +174,7 @@ class TrinoSurface:
         self._unknown: set[str] = set()
         self._names = Names(pdp.bundle.trino)
 
-    def routes(self, endpoints: Endpoints, max_body: int) -> list[web.RouteDef]:
+    def routes(self, endpoints: Endpoints, max_body: int) -> Routes:
         """The five paths of Trino's configuration."""
         paths = {
             "allow": self.allow,
@@ -184,10 +183,10 @@ class TrinoSurface:
             "columnMask": self.column_mask,
             "batchColumnMasks": self.batch_column_masks,
         }
-        return [
-            web.post(f"/v1/data/trino/{path}", endpoints.route("trino", endpoint, max_body))
+        return {
+            f"/v1/data/trino/{path}": ("POST", endpoints.route("trino", endpoint, max_body))
             for path, endpoint in paths.items()
-        ]
+        }
 
     async def allow(self, body: bytes, caller: Caller) -> bytes:
         """One decision."""
@@ -276,9 +275,10 @@ class TrinoSurface:
         if operation in TRINO_OPERATIONS:
             return
         self._pdp.telemetry.unknown_operations.inc()
-        if operation not in self._unknown and len(self._unknown) < 100:
-            self._unknown.add(operation)
-            log.warning("unknown trino operation denied", operation=operation[:100])
+        name = operation[:100]
+        if name not in self._unknown and len(self._unknown) < 100:
+            self._unknown.add(name)
+            log.warning("unknown trino operation denied", operation=name)
 
 
 def _expect(body: bytes, operation: str) -> None:

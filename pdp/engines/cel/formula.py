@@ -12,16 +12,9 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from pdp.engines.cel import conditions, patterns
-from pdp.engines.cel.check import Checked, Variable
-from pdp.engines.cel.syntax import (
-    Call,
-    Conditional,
-    Constant,
-    ListOf,
-    Logic,
-    Name,
-    Node,
-)
+from pdp.engines.cel.check import Checked
+from pdp.engines.cel.syntax import Call, Conditional, Constant, Logic, Name, Node
+from pdp.engines.cel.trees import normal, variable
 from pdp.engines.cel.values import RuleError
 
 TRUE: Final = 1
@@ -108,8 +101,9 @@ class Opaque(Formula, frozen=True):
         return outcome
 
     def given(self, values: Mapping[str, Any]) -> Formula:
+        """With other values it is another expression: what it was may have another outcome elsewhere."""
         if self.decide is None or self.variable not in values:
-            return self
+            return Opaque(f"{self.text} given {sorted(values.items())}", self.variable, self.decide)
         return Fixed(TRUE if self.decide(values[self.variable]) else FALSE)
 
 
@@ -238,50 +232,3 @@ def _pattern(node: Node, name: str, text: str) -> Formula | None:
         return Opaque(normal(node), name, patterns.compiled(text).find)
     except RuleError:
         return None
-
-
-def variable(node: Node, checked: Checked) -> str:
-    """The variable that a node is, or ""."""
-    meaning = checked.names.get(node)
-    return meaning.name if isinstance(node, Name) and isinstance(meaning, Variable) else ""
-
-
-def children(node: Node) -> Iterator[Node]:
-    """The nodes right below."""
-    for field in node.__struct_fields__:
-        yield from _nodes(getattr(node, field))
-
-
-def _nodes(value: Any) -> Iterator[Node]:
-    if isinstance(value, Node):
-        yield value
-    elif isinstance(value, tuple):
-        for item in value:
-            yield from _nodes(item)
-
-
-def walk(node: Node) -> Iterator[Node]:
-    """A node and all below it, in the order of the text."""
-    yield node
-    for child in children(node):
-        yield from walk(child)
-
-
-def normal(node: Node) -> str:
-    """A text that two nodes share only if they mean the same; the order of commutative operands does not show."""
-    if isinstance(node, Constant):
-        return f"{type(node.value).__name__} {node.value!r}"
-    below = [normal(child) for child in children(node)]
-    if isinstance(node, Logic) or (isinstance(node, Call) and node.function in ("_==_", "_!=_")):
-        below.sort()
-    if isinstance(node, Call) and node.function == "@in" and isinstance(node.args[1], ListOf):
-        below[1] = f"one of ({', '.join(sorted(map(normal, node.args[1].items)))})"
-    return f"{_label(node)}({', '.join(below)})"
-
-
-def _label(node: Node) -> str:
-    """All of a node but its children and its place."""
-    kept = (field for field in node.__struct_fields__ if field not in ("pos", "depth"))
-    words = [getattr(node, field) for field in kept]
-    plain = [repr(word) for word in words if isinstance(word, (str, bool)) or word is None]
-    return " ".join([type(node).__name__, *plain])

@@ -14,7 +14,8 @@ from typing import Any, Final, NamedTuple
 
 from pdp.engines.cel.formula import ERROR, FALSE, TRUE, Flag, Formula, Key, Opaque, Point, Text
 from pdp.engines.cel.program import RULE_VARIABLES, Program, RuleError
-from pdp.vocabulary import NESSIE_CHECKS
+from pdp.engines.cel.shelves import Shelves, texts_of
+from pdp.vocabulary import CONTENT_CHECKS, NESSIE_CHECKS
 
 _MAX_VALUES: Final = 4_000
 _MAX_DIMENSIONS: Final = 64
@@ -25,7 +26,9 @@ _ORDER: Final = {name: number for number, name in enumerate(RULE_VARIABLES)}
 _USUAL: Final[Mapping[str, Any]] = {
     **dict.fromkeys(("role", "ref", "path", "warehouse"), _FRESH),
     **dict.fromkeys(("roles", "actions"), ()),
-    **{"op": "READ_ENTITY_VALUE", "contentType": "", "type": "", "delegated": False},
+    **dict.fromkeys(("contentType", "type"), ""),
+    "op": "READ_ENTITY_VALUE",
+    "delegated": False,
     "api": {"apiName": "Nessie", "apiVersion": 2},
 }
 """What a witness has where no test asks."""
@@ -33,9 +36,10 @@ _USUAL: Final[Mapping[str, Any]] = {
 Input = Mapping[str, Any]
 """A value for each of RULE_VARIABLES."""
 _Dimension = tuple[Key, Sequence[Any]]
+_NOTHING: Final[Mapping[str, Any]] = {name: () for name, value in _USUAL.items() if isinstance(value, (str, tuple))}
 
 
-class GaveUp(Exception):  # noqa: N818  the name says what happened
+class GaveUp(Exception):
     """Too large to be searched."""
 
 
@@ -70,6 +74,10 @@ class Subject(NamedTuple):
             return False
 
 
+Smaller = Shelves[Subject]
+"""The rules with smaller ids."""
+
+
 class Unreachable(NamedTuple):
     """Proven: no input makes the rule true."""
 
@@ -90,7 +98,7 @@ class Unknown(NamedTuple):
     """Neither proven nor shown."""
 
 
-def judge(subject: Subject, smaller: Sequence[Subject], budget: Budget) -> Unreachable | Shadowed | Reached | Unknown:
+def judge(subject: Subject, smaller: Smaller, budget: Budget) -> Unreachable | Shadowed | Reached | Unknown:
     """Collects rules that cover the points found so far, until no point is left or nothing covers the last one."""
     covers: list[Subject] = []
     try:
@@ -109,14 +117,16 @@ def judge(subject: Subject, smaller: Sequence[Subject], budget: Budget) -> Unrea
     return Unknown()
 
 
-def _cover(subject: Subject, smaller: Sequence[Subject], point: Point) -> Subject | Reached | Unknown:
-    """A smaller rule that is true at `point`; at a real input all rules are asked, else those of which it is certain."""
+def _cover(subject: Subject, smaller: Smaller, point: Point) -> Subject | Reached | Unknown:
+    """A smaller rule that is true at `point`; at a real input all are asked, else those that must be."""
     witness = input_at(point)
     arguments = tuple(witness.values())
     if subject.true_at(arguments):
-        cover = next((rule for rule in smaller if rule.true_at(arguments)), None)
+        cover = next((rule for rule in smaller.find(texts_of(witness)) if rule.true_at(arguments)), None)
         return cover or Reached(witness)
-    certain = (rule for rule in smaller if rule.covers and rule.formula.outcomes(point) == TRUE)
+    chosen = {name: witness[name] for name, _ in point if name}
+    near = smaller.find({**_NOTHING, **texts_of(chosen)})
+    certain = (rule for rule in near if rule.covers and rule.formula.outcomes(point) == TRUE)
     return next(certain, None) or Unknown()
 
 
@@ -201,6 +211,8 @@ def _values(name: str, leaves: Sequence[Text], fresh: str) -> Sequence[str]:
 def input_at(point: Point) -> Input:
     """The input that a point means, with what is usual where it says nothing."""
     values = dict(_USUAL)
+    if point.get(("op", "")) in NESSIE_CHECKS - CONTENT_CHECKS:
+        values["path"] = ""
     for (name, text), value in point.items():
         if isinstance(values.get(name), tuple):
             values[name] += (text,) if value else ()

@@ -12,10 +12,10 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 
 from pdp.engines.cel import patterns
 from pdp.engines.cel.check import Checked
-from pdp.engines.cel.formula import children, variable, walk
 from pdp.engines.cel.functions import STANDARD
 from pdp.engines.cel.program import EXTENSIONS, RULE_VARIABLES
 from pdp.engines.cel.syntax import Call, Constant, ListOf, Node
+from pdp.engines.cel.trees import children, variable, walk
 from pdp.engines.cel.values import RuleError
 from pdp.vocabulary import CONTENT_TYPE, NESSIE_CHECKS
 
@@ -88,11 +88,13 @@ def closest(word: str, known: Collection[str]) -> str:
 
 def uncompiled(text: str, offset: int, message: str, parsed: bool) -> Remark:
     """The remark on a rule that does not compile; `parsed` says that it is no matter of syntax."""
+    if not parsed:
+        return Remark("syntax", offset, message, "a backtick neither begins nor ends a text" if "`" in text else "")
     found = _WORD.match(text, offset)
-    name = found[0] if found and parsed else ""
+    name = found[0] if found else ""
     functions = {key[0] for key in STANDARD}
     if not name or name in functions or name in RULE_VARIABLES:
-        return Remark("type-mismatch" if parsed else "syntax", offset, message)
+        return Remark("type-mismatch", offset, message)
     if text[offset + len(name) :].lstrip().startswith("("):
         return Remark("unknown-function", offset, message, _extension(name) or closest(name, functions))
     return Remark("unknown-variable", offset, message, closest(name, RULE_VARIABLES))
@@ -195,7 +197,7 @@ def _on_pattern(pattern: str, offset: int) -> Iterator[Remark]:
     if _EVERYTHING.fullmatch(pattern):
         lines = " without a line break" if pattern == "^.*$" else ""
         yield Remark("matches-everything", offset, f"the pattern `{pattern}` matches every text{lines}")
-    elif pattern.startswith(".*") or _ends_open(pattern):
+    elif "|" not in pattern and (pattern.startswith(".*") or _ends_open(pattern)):
         hint = _plainer(patterns.shape(pattern))
         yield Remark(
             "redundant-wildcard", offset, "`matches` looks anywhere in the text: `.*` at an end adds nothing", hint

@@ -16,6 +16,8 @@ from pdp.engines.cel.rules import Rule
 
 KEPT: Final = 4096
 """Residues of groups that are kept, least recently used first out."""
+LONGEST_KEPT: Final = 1024
+"""Characters of the values of a group whose residue is kept."""
 _KEPT_SHARED: Final = 256
 _FEW_SHARED: Final = 64
 """Up to so many shared rules, one residue for a group is quicker than two."""
@@ -44,6 +46,20 @@ class Known(NamedTuple):
             self.op, self.role, self.roles, self.ref, "", self.content_type, self.type, api, self.actions,
             self.delegated, self.warehouse,
         )  # fmt: skip
+
+    def size(self) -> int:
+        """The characters of all values together."""
+        texts = (
+            self.role,
+            *self.roles,
+            self.ref,
+            self.content_type,
+            self.type,
+            self.api[0],
+            *self.actions,
+            self.warehouse,
+        )
+        return sum(map(len, texts))
 
     def values(self) -> dict[str, Any]:
         """The values of the variables that conditions are about."""
@@ -90,7 +106,10 @@ class Selector:
             known = known._replace(content_type="", type="")
         found = self._judges.get(known)
         if found is None:
-            found = self._judges[known] = self._make(known)
+            found = self._make(known)
+            if known.size() > LONGEST_KEPT:
+                return found
+            self._judges[known] = found
             if len(self._judges) > KEPT:
                 self._judges.popitem(last=False)
         else:
@@ -127,9 +146,12 @@ class _Shelf:
         key = (known.content_type, known.type)
         found = self._shared.get(key)
         if found is None:
+            found = Residue(self.shared_rules, known.values(), known.arguments())
+            if known.size() > LONGEST_KEPT:
+                return found
             if len(self._shared) >= _KEPT_SHARED:
                 self._shared.clear()
-            found = self._shared[key] = Residue(self.shared_rules, known.values(), known.arguments())
+            self._shared[key] = found
         return found
 
     def candidates(self, known: Known) -> list[Candidate]:
