@@ -82,7 +82,7 @@ def serve_process(
     with (folder / "stdout").open("w") as out, (folder / "stderr").open("w") as err:
         process = subprocess.Popen(
             command, cwd=folder, stdout=out, stderr=err, text=True, env={**os.environ, "PYTHONPATH": str(ROOT), **(env or {})},
-            preexec_fn=preexec,
+            preexec_fn=preexec,  # noqa: PLW1509  it only sets limits of the child
         )  # fmt: skip
     try:
         yield Process(process, _addresses(process, folder), folder)
