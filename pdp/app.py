@@ -135,7 +135,7 @@ def _sources(settings: Settings, rules: RuleSet, forbid: RuleSet) -> dict[str, o
 
 
 def _warnings(rules: RuleSet, forbid: RuleSet) -> tuple[str, ...]:
-    found = [*rules.warnings, *forbid.warnings]
+    found = [str(remark) for remark in (*rules.warnings, *forbid.warnings)]
     if not rules.rules:
         found.append("no rules are loaded: CEL permits nothing but VIEW_REFERENCE")
     return tuple(found)
@@ -239,7 +239,7 @@ def _runner(routes: Routes, settings: Settings) -> web.ServerRunner:
         timeout_ceil_threshold=3600,
         access_log=None,
     )
-    return web.ServerRunner(server, shutdown_timeout=settings.server.drain_seconds)
+    return web.ServerRunner(server, shutdown_timeout=1)
 
 
 async def _listen(runner: web.ServerRunner, address: str, key: str) -> str:
@@ -255,11 +255,15 @@ async def _listen(runner: web.ServerRunner, address: str, key: str) -> str:
 
 async def _serve(settings: Settings, announce: Callable[[Service], None]) -> int:
     service = Service(settings)
+    try:
+        await service.start()
+    except ConfigError:
+        await service.stop()
+        raise
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
-    await service.start()
     announce(service)
     watch = asyncio.create_task(service.watch_files())
     await stopping.wait()

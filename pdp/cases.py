@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 import yaml
 
+from pdp import strict_yaml
 from pdp.audit.record import Decided, make_record, rows
 from pdp.codec import ResourceBody, decode_batch, encode_answer, make_resource
 from pdp.config import Settings, make_settings
@@ -27,11 +28,26 @@ from pdp.model import Batch
 from pdp.references import format_resource
 from pdp.service import Pdp
 from pdp.store.world import load_world, parse_world
+from pdp.strict_json import sentence
 
 SUFFIXES = (".yaml", ".yml", ".json", ".jsonl")
-_KEYS = frozenset(
-    {"note", "engines", "rules", "forbid", "world", "config", "checks", "consistency", "want", "wantAudit", "wantError"}
-)
+
+
+class CaseBody(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
+    """The keys of a case and their forms."""
+
+    checks: list[Any] | None = None
+    note: Any = None
+    engines: list[str] = []
+    rules: str | list[str] | dict[str, str] = ""
+    forbid: str | list[str] | dict[str, str] = ""
+    world: str | dict[str, Any] | None = None
+    config: dict[str, Any] = {}
+    consistency: str | dict[str, str] = ""
+    want: list[bool | dict[str, Any]] = []
+    want_audit: list[dict[str, Any]] = []
+    want_error: str | dict[str, str] = ""
+
 
 Build = Callable[..., Pdp]
 """(settings, facts, (rules, forbid), audit) to a service."""
@@ -90,9 +106,10 @@ def run_case(case: Case, build: Build, runner: asyncio.Runner) -> Outcome:
 
 def prepare(case: Case, build: Build, recorder: Recorder) -> tuple[Pdp, Settings]:
     """The service that a case describes; raises what its files deserve."""
-    unknown = sorted(set(case.data) - _KEYS)
-    if unknown:
-        raise InvalidArgument(f"unknown key `{unknown[0]}` in the case")
+    try:
+        msgspec.convert(case.data, CaseBody)
+    except msgspec.ValidationError as error:
+        raise InvalidArgument(f"the case: {sentence(str(error))}") from None
     data = case.data
     config = dict(data.get("config", {}))
     if "engines" in data:
@@ -123,7 +140,7 @@ def compare_error(case: Case, error: PdpError) -> Outcome:
     if isinstance(wanted, str):
         wanted = {"code": wanted}
     got = {"code": error.code, "rule": getattr(error, "rule", None)}
-    passed = wanted is not None and all(got.get(key) == value for key, value in wanted.items())
+    passed = isinstance(wanted, dict) and all(got.get(key) == value for key, value in wanted.items())
     return Outcome(case.note, passed, {"error": {key: value for key, value in got.items() if value}}, str(error))
 
 
@@ -214,10 +231,10 @@ def _read(file: Path) -> Iterator[Case]:
                 if line.strip():
                     yield _case(file, json.loads(line), {}, f"line {number}")
             return
-        data = json.loads(text) if file.suffix == ".json" else yaml.safe_load(text)
+        data = json.loads(text) if file.suffix == ".json" else strict_yaml.load(text)
     except OSError as error:
         raise InvalidArgument(f"cannot read `{file}`: {error.strerror}") from None
-    except (ValueError, yaml.YAMLError) as error:
+    except (ValueError, RecursionError, yaml.YAMLError) as error:
         raise InvalidArgument(f"`{file}` does not parse: {' '.join(str(error).split())}") from None
     shared = {key: value for key, value in data.items() if key != "cases"} if isinstance(data, dict) else {}
     for number, case in enumerate(_list_of_cases(file, data), 1):

@@ -209,12 +209,17 @@ def bound_checks(count: int, max_checks: int) -> None:
         raise TooManyChecks(f"{count} checks in one request, the limit is {max_checks}")
 
 
-def draft(checks: Iterable[msgspec.Raw | bytes], caller: Caller) -> Draft:
-    """Checks as JSON texts; one that does not parse rejects its own position."""
+def draft(checks: Iterable[msgspec.Raw | bytes], caller: Caller, *, strictly: bool = False) -> Draft:
+    """Checks as JSON texts; one that does not parse rejects its own position.
+
+    `strictly` looks for duplicate keys, for texts that no whole body was checked for.
+    """
     made = Draft(caller)
     for text in checks:
         try:
-            made.put(_CHECK.decode(text))
+            made.put(decode(bytes(text), _CHECK) if strictly else _CHECK.decode(text))
+        except InvalidArgument as error:
+            made.reject(Rejected(error.code, str(error)))
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
             made.reject(Rejected("invalid_argument", sentence(str(error))))
     return made

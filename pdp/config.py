@@ -15,6 +15,7 @@ from typing import Annotated, Any, Final, Literal
 import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 
+from pdp import strict_yaml
 from pdp.errors import ConfigError
 
 ENV_PREFIX = "PDP__"
@@ -77,14 +78,16 @@ class Limits(Section):
     """Bounds that keep one request, or many, from exhausting the service."""
 
     max_checks: int = Field(10_000, ge=1, description="checks in one request")
-    max_body_bytes: int = Field(8_388_608, ge=1024, description="bytes of one request body")
+    max_body_bytes: int = Field(8_388_608, ge=1024, le=2**31 - 1, description="bytes of one request body")
     max_in_flight: int = Field(1024, ge=1, description="requests served at once; above it 429")
-    request_timeout_seconds: float = Field(10, gt=0, description="from the first byte of a request to its answer")
+    request_timeout_seconds: float = Field(
+        10, gt=0, le=3600, description="from the first byte of a request to its answer"
+    )
     idle_timeout_seconds: float = Field(
-        65, gt=0, description="a connection that sends no whole request head for so long is closed"
+        65, gt=0, le=3600, description="a connection that sends no whole request head for so long is closed"
     )
     trino_max_resources: int = Field(100_000, ge=1, description="resources in one Trino batch")
-    trino_max_body_bytes: int = Field(67_108_864, ge=1024, description="bytes of one Trino request body")
+    trino_max_body_bytes: int = Field(67_108_864, ge=1024, le=2**31 - 1, description="bytes of one Trino request body")
 
 
 class Authority(Section):
@@ -241,11 +244,17 @@ class Settings(Section):
         found: list[Path] = []
         for pattern in patterns:
             if any(mark in pattern for mark in "*?["):
-                folder = Path(pattern).anchor or self._base
-                found += sorted(Path(folder).glob(str(Path(pattern).relative_to(Path(pattern).anchor))))
+                found += _matches(self._base, Path(pattern))
             else:
                 found.append(self._base / pattern)
         return tuple(dict.fromkeys(found))
+
+
+def _matches(base: Path, pattern: Path) -> list[Path]:
+    try:
+        return sorted(Path(pattern.anchor or base).glob(str(pattern.relative_to(pattern.anchor))))
+    except ValueError as error:
+        raise ConfigError(f"`{pattern}` is not a glob: {str(error).lower()}") from None
 
 
 def load_settings(
@@ -260,12 +269,13 @@ def load_settings(
     data = _read(file) if file else {}
     for variable in sorted(environ):
         if variable.startswith(ENV_PREFIX):
-            _put(data, variable[len(ENV_PREFIX) :].split("__"), _yaml_value(environ[variable], variable))
+            names = _spelt(variable[len(ENV_PREFIX) :].split("__"), data)
+            _put(data, names, _yaml_value(environ[variable], variable), variable)
     for override in overrides:
         key, equals, value = override.partition("=")
         if not equals:
             raise ConfigError(f"`--set {override}` is not `section.key=value`")
-        _put(data, key.split("."), _yaml_value(value, f"--set {key}"))
+        _put(data, key.split("."), _yaml_value(value, f"--set {key}"), f"--set {key}")
     return make_settings(data, file.resolve().parent if file else Path.cwd())
 
 
@@ -326,10 +336,10 @@ def _without_defaults_of_later(data: Mapping[str, Any]) -> dict[str, Any]:
 
 def _read(file: Path) -> dict[str, Any]:
     try:
-        data = yaml.safe_load(file.read_text(encoding="utf-8"))
+        data = strict_yaml.load(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"cannot read `{file}`: {error.strerror}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise ConfigError(f"`{file}` is not YAML: {_one_line(error)}") from None
     if data is None:
         return {}
@@ -338,28 +348,32 @@ def _read(file: Path) -> dict[str, Any]:
     return data
 
 
-def _put(target: dict[str, Any], names: Sequence[str], value: Any) -> None:
-    """Set a nested key; a name from the environment is spelt as the file spells it where the file has it."""
+def _put(target: dict[str, Any], names: Sequence[str], value: Any, said: str) -> None:
+    """Set a nested key, as `said`."""
     *outer, last = names
     for name in outer:
-        below = target.setdefault(_spelling(name, target), {})
+        below = target.setdefault(name, {})
         if not isinstance(below, dict):
-            raise ConfigError(f"`{'.'.join(names)}` goes below `{name}`, which is a value")
+            raise ConfigError(f"{said} goes below `{name}`, which is a value")
         target = below
-    target[_spelling(last, target)] = value
+    target[last] = value
 
 
-def _spelling(name: str, known: Mapping[str, Any]) -> str:
-    for key in known:
-        if str(key).upper().replace("-", "_") == name.upper().replace("-", "_"):
-            return str(key)
-    return name.lower()
+def _spelt(names: Sequence[str], known: Any) -> list[str]:
+    """A variable's names as the file spells them where it has them, in lower case otherwise."""
+    found = []
+    for name in names:
+        known = known if isinstance(known, Mapping) else {}
+        alike = (str(key) for key in known if str(key).upper().replace("-", "_") == name.upper())
+        found.append(next(alike, name.lower()))
+        known = known.get(found[-1])
+    return found
 
 
 def _yaml_value(text: str, where: str) -> Any:
     try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError as error:
+        return strict_yaml.load(text)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise ConfigError(f"{where} is not YAML: {_one_line(error)}") from None
 
 

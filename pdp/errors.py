@@ -91,6 +91,17 @@ class Place:
         return f"{self.file}:{self.line}:{self.column}"
 
 
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something about a file that is worth saying and stops nothing."""
+
+    place: Place
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.message}"
+
+
 class PolicyError(PdpError):
     """A policy file that cannot be loaded; `place` says where."""
 

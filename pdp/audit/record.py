@@ -143,7 +143,8 @@ def _checks(decided: Decided, numbers: Mapping[tuple[Any, ...], int]) -> list[di
 
 
 def _requests(check: Check, answer: Answer, number: int) -> list[dict[str, Any]]:
-    return _entries({"action": check.action}, number, check.at, _Outcome.of_request(check, answer))
+    shared = {"action": check.action, "as": check.principal.id, "delegated": check.delegated}
+    return _entries(shared, number, check.at, _Outcome.of_request(check, answer))
 
 
 class _Outcome(msgspec.Struct, frozen=True):
@@ -224,6 +225,7 @@ def full_resource(resource: Resource, type: str = "", ref: str | None = None) ->
     if _is_bare(resource):
         return reference
     more = {
+        "ref": resource.ref if resource.type == "warehouse" else None,
         "contentType": resource.content_type,
         "refType": resource.ref_type,
         "id": resource.id,
@@ -235,6 +237,8 @@ def full_resource(resource: Resource, type: str = "", ref: str | None = None) ->
 
 def _is_bare(resource: Resource) -> bool:
     more = resource.content_type or resource.ref_type or resource.id or resource.properties
+    if resource.type == "warehouse" and resource.ref:
+        return False
     return not more and resource.arguments is NO_ARGUMENTS
 
 

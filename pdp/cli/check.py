@@ -38,7 +38,7 @@ def check(
     with asyncio.Runner() as runner:
         lines = (line for line in sys.stdin.buffer if line.strip())
         while some := list(itertools.islice(lines, AT_ONCE)):
-            answer = runner.run(pdp.check(draft(some, EMBEDDED_CALLER).batch("cli", explain=explain)))
+            answer = runner.run(pdp.check(draft(some, EMBEDDED_CALLER, strictly=True).batch("cli", explain=explain)))
             malformed = malformed or bool(answer.rejected)
             for at in range(len(some)):
                 sys.stdout.buffer.write(msgspec.json.encode(decision_body(answer.decision(at))) + b"\n")

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
-from pdp.cli.context import Composition, chosen_settings, fail, one_line_errors, policy_options
+from pdp.cli.context import Composition, chosen_settings, fail, one_line_errors, policy_options, visible
 from pdp.codec import decision_body, draft
 from pdp.engines.cel.rules import RuleSet
 from pdp.identity import EMBEDDED_CALLER
@@ -73,26 +73,21 @@ def _print_text(answer: Answer) -> None:
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 1000)
     decision = answer.decision(0)
     verdict = Text("allowed" if decision.allowed else "denied", "bold green" if decision.allowed else "bold red")
-    console.print(verdict + Text(f" by {', '.join(decision.by)}", "default"))
+    console.print(verdict + Text(f" by {visible(', '.join(decision.by))}", "default"))
     if decision.errors:
-        console.print(Text(f"rules that raised: {', '.join(decision.errors)}", "red"))
+        console.print(Text(f"rules that raised: {visible(', '.join(decision.errors))}", "red"))
     if decision.trace:
         console.print(_tree(decision.trace))
 
 
 def _tree(trace: Trace) -> Tree:
-    label = Text.assemble(_visible(trace.what), ": ", (_visible(trace.outcome), _STYLES.get(trace.outcome, "dim")))
+    label = Text.assemble(visible(trace.what), ": ", (visible(trace.outcome), _STYLES.get(trace.outcome, "dim")))
     if trace.why:
-        label.append(f"  {_visible(trace.why)}", "dim")
+        label.append(f"  {visible(trace.why)}", "dim")
     tree = Tree(label)
     for part in trace.parts:
         tree.add(_tree(part))
     return tree
-
-
-def _visible(text: str) -> str:
-    """Text for a terminal: nothing that could move the cursor or turn the reading direction."""
-    return "".join(sign if sign.isprintable() else f"\\u{ord(sign):04x}" for sign in text)
 
 
 def _print_vocabulary() -> None:

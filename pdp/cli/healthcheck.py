@@ -29,6 +29,7 @@ def healthcheck(composition: Composition, config: Path | None, address: str | No
         response = connection.getresponse()
         click.echo(response.read().decode())
         raise SystemExit(0 if response.status == 200 else 1)
-    except OSError as error:
-        click.echo(f"pdp: no answer from {host}:{port}: {error.strerror or error}", err=True)
+    except (OSError, http.client.HTTPException) as error:
+        cause = getattr(error, "strerror", None) or type(error).__name__
+        click.echo(f"pdp: no answer from {host}:{port}: {cause}", err=True)
         raise SystemExit(1) from None

@@ -29,6 +29,8 @@ def cli() -> None:
     Exit codes: 0 fine, 1 a check or test failed, 2 usage or bad input, 3 dry-run found differences.
     """
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(levelname)s %(name)s %(message)s")
+    # strangers who speak no HTTP are answered, not logged one by one; our own failures are logged where they are caught
+    logging.getLogger("aiohttp.server").setLevel(logging.CRITICAL)
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,

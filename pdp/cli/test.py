@@ -13,7 +13,7 @@ import click
 import msgspec
 
 from pdp.cases import Outcome, find_cases, run_case
-from pdp.cli.context import Composition, one_line_errors
+from pdp.cli.context import Composition, one_line_errors, visible
 
 
 @click.command()
@@ -49,9 +49,9 @@ def _junit(outcomes: Sequence[Outcome]) -> None:
     failures = sum(not outcome.passed for outcome in outcomes)
     suite = ET.Element("testsuite", name="pdp", tests=str(len(outcomes)), failures=str(failures))
     for outcome in outcomes:
-        element = ET.SubElement(suite, "testcase", name=outcome.note, classname="pdp")
+        element = ET.SubElement(suite, "testcase", name=visible(outcome.note), classname="pdp")
         if not outcome.passed:
-            ET.SubElement(element, "failure", message=outcome.error or "").text = str(outcome.got)
+            ET.SubElement(element, "failure", message=visible(outcome.error or "")).text = visible(str(outcome.got))
     click.echo(ET.tostring(suite, encoding="unicode"))
 
 

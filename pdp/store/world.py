@@ -7,13 +7,14 @@ Owns the format and what may stand in it. Which privilege can be stored on which
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import yaml
 
+from pdp import strict_yaml
 from pdp.engines.grants.model import STORED
 from pdp.errors import InvalidArgument, InvalidReference, Place, PolicyError
 from pdp.facts import SERVER, Facts, Grant, Key, Object, key_of, key_text
@@ -192,29 +193,9 @@ def _read_json(text: str, file: str) -> Any:
         raise PolicyError(f"not JSON: {error}", Place(file)) from error
 
 
-class _StrictLoader(yaml.CSafeLoader):
-    """Safe YAML in which a key that stands twice is an error, not the last value."""
-
-
-def _construct_unique(loader: _StrictLoader, node: yaml.MappingNode) -> dict[Any, Any]:
-    loader.flatten_mapping(node)
-    found: dict[Any, Any] = {}
-    for key_node, value_node in node.value:
-        key = loader.construct_object(key_node, deep=True)
-        if not isinstance(key, Hashable):
-            raise yaml.MarkedYAMLError(problem="a key must be a text", problem_mark=key_node.start_mark)
-        if key in found:
-            raise yaml.MarkedYAMLError(problem=f"key `{key}` stands twice", problem_mark=key_node.start_mark)
-        found[key] = loader.construct_object(value_node, deep=True)
-    return found
-
-
-_StrictLoader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _construct_unique)
-
-
 def _read_yaml(text: str, file: str) -> Any:
     try:
-        return yaml.load(text, _StrictLoader)  # noqa: S506 - it constructs no more than the safe loader
+        return strict_yaml.load(text)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         place = Place(file, mark.line + 1, mark.column + 1) if mark else Place(file)

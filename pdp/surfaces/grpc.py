@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -34,6 +35,8 @@ from pdp.service import Pdp
 from pdp.surfaces.admission import Admission
 from pdp.wire import decision_pb2 as wire
 
+# what cannot be listened on is said once, by us
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 SERVICE: Final = "pdp.v1.DecisionService"
 log = structlog.get_logger()
 

@@ -26,7 +26,7 @@ from pdp.engines.cel.shelves import Shelves
 from pdp.engines.cel.sources import RuleText, read
 from pdp.engines.cel.syntax import CompileError, Comprehension, Constant
 from pdp.engines.cel.trees import normal, walk
-from pdp.errors import Place, PolicyError
+from pdp.errors import Notice, Place, PolicyError
 
 _VIEW: Final = "VIEW_REFERENCE"
 _PARTS: Final = frozenset({"startsWith", "endsWith", "contains", "matches"})
@@ -228,10 +228,8 @@ def _siblings(one: remarks.Compared) -> Iterable[str]:
     return (".".join(parts[:count]) for count in range(1, len(parts) + 1) if parts[count - 1])
 
 
-def _ignored(warning: str) -> Finding:
-    place, _, message = warning.rpartition(": ")
-    file, line, column = place.rsplit(":", 2)
-    return _finding("ignored-key", Place(file, int(line), int(column)), message)
+def _ignored(notice: Notice) -> Finding:
+    return _finding("ignored-key", notice.place, notice.message)
 
 
 def _remark(rule: RuleText, remark: Remark) -> Finding:

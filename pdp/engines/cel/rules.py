@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from pdp.engines.cel.program import CompileError, Program, compile_program
 from pdp.engines.cel.sources import RuleText, inline, read
-from pdp.errors import DuplicateRule, Place, RuleCompileError
+from pdp.errors import DuplicateRule, Notice, Place, RuleCompileError
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class RuleSet:
 
     rules: tuple[Rule, ...]
     texts: Mapping[str, str]
-    warnings: tuple[str, ...]
+    warnings: tuple[Notice, ...]
 
 
 def load_rules(paths: Sequence[Path], extensions: frozenset[str] = frozenset()) -> RuleSet:
@@ -42,7 +42,7 @@ def inline_rules(rules: Mapping[str, str], extensions: frozenset[str] = frozense
     return _rule_set([inline(id, text) for id, text in rules.items()], extensions, ())
 
 
-def _rule_set(texts: Iterable[RuleText], extensions: frozenset[str], warnings: Iterable[str]) -> RuleSet:
+def _rule_set(texts: Iterable[RuleText], extensions: frozenset[str], warnings: Iterable[Notice]) -> RuleSet:
     seen: dict[str, RuleText] = {}
     for text in texts:
         if text.id in seen:

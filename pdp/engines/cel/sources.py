@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 import javaproperties
 import yaml
 
-from pdp.errors import Place, PolicyError
+from pdp.errors import Notice, Place, PolicyError
 
 PREFIX: Final = "nessie.server.authorization.rules."
 """What the key of a rule begins with in a properties file."""
@@ -45,7 +45,7 @@ class Source(NamedTuple):
     """What one file holds: its rules, and what else stands in it."""
 
     rules: list[RuleText]
-    warnings: list[str]
+    warnings: list[Notice]
 
 
 def read(path: Path) -> Source:
@@ -91,7 +91,7 @@ def _properties(text: str, file: str) -> Source:
         if not isinstance(element, javaproperties.KeyValue):
             continue
         if not element.key.startswith(PREFIX):
-            found.warnings.append(f"{Place(file, line)}: ignored key `{element.key}`")
+            found.warnings.append(Notice(Place(file, line), f"ignored key `{element.key}`"))
             continue
         id = _unquoted(element.key[len(PREFIX) :])
         if not id:
@@ -156,7 +156,7 @@ def _yaml(text: str, file: str) -> Source:
         if key.value == "rules":
             found.rules.extend(_yaml_rule(text, file, id, rule) for id, rule in _pairs(value, file))
         else:
-            found.warnings.append(f"{_mark(key, file)}: ignored key `{key.value}`")
+            found.warnings.append(Notice(_mark(key, file), f"ignored key `{key.value}`"))
     return found
 
 
