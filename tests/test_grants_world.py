@@ -209,7 +209,7 @@ def test_memberships_go_through_roles_and_cycles_end() -> None:
 
 def test_empty_facts_know_nobody() -> None:
     facts = Facts.empty()
-    assert (facts.epoch, facts.sequence, dict(facts.grants)) == ("", 0, {})
+    assert (facts.epoch, facts.sequence, dict(facts.grants)) == ("none", 0, {})
     assert facts.roles_of(ALICE) == frozenset()
 
 
