@@ -1,6 +1,6 @@
 """How fast rules decide, as ratios to peers and plain baselines of the same run; prints a table, asserts nothing timed.
 
-    python bench/decide.py [lambda] [batch] [scale]
+python bench/decide.py [lambda] [batch] [scale]
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import opa
-import rules
+import opa_peer
+import policies
 
 from pdp.app import build_pdp
 from pdp.config import Settings, make_settings
@@ -43,7 +44,7 @@ CONFIG = {
 def timed(run: Callable[[], object], seconds: float = 1.0) -> tuple[float, float]:
     """Median and fastest of repeated runs, in microseconds."""
     run()
-    found = []
+    found: list[float] = []
     end = time.perf_counter() + seconds
     while time.perf_counter() < end or len(found) < 5:
         start = time.perf_counter()
@@ -57,31 +58,63 @@ def row(what: str, median: float, fastest: float, note: str = "") -> None:
     print(f"  {what:<44} {median:>10.1f} us p50 {fastest:>10.1f} us min   {note}")
 
 
-ARGUMENTS = ("READ_ENTITY_VALUE", "Alice", ("analysts",), "prod", "Foo", "ICEBERG_TABLE", "", {"apiName": "Nessie", "apiVersion": 2}, (), False, "lake")
+ARGUMENTS = (
+    "READ_ENTITY_VALUE",
+    "Alice",
+    ("analysts",),
+    "prod",
+    "Foo",
+    "ICEBERG_TABLE",
+    "",
+    {"apiName": "Nessie", "apiVersion": 2},
+    (),
+    False,
+    "lake",
+)
 BY_HAND: dict[str, Callable[..., bool]] = {
-    "ref and role": lambda op, role, roles, ref, *_: op == "VIEW_REFERENCE" and ref == "prod" and role in {"Alice", "Bob", "Carol", "Dave"},
-    "exact path": lambda op, role, roles, ref, path, *_: op in {"READ_CONTENT_KEY", "READ_ENTITY_VALUE"} and ref == "prod" and path == "Foo" and role in {"Alice", "Dave"},
-    "prefix": lambda op, role, roles, ref, path, *_: op in {"VIEW_REFERENCE", "READ_ENTITY_VALUE"} and role == "Alice" and path.startswith("allowed."),
-    "role prefix": lambda op, role, roles, ref, *_: op == "VIEW_REFERENCE" and role.startswith("Al") and ref.startswith("pr"),
+    "ref and role": lambda op, role, roles, ref, *_: (
+        op == "VIEW_REFERENCE" and ref == "prod" and role in {"Alice", "Bob", "Carol", "Dave"}
+    ),
+    "exact path": lambda op, role, roles, ref, path, *_: (
+        op in {"READ_CONTENT_KEY", "READ_ENTITY_VALUE"}
+        and ref == "prod"
+        and path == "Foo"
+        and role in {"Alice", "Dave"}
+    ),
+    "prefix": lambda op, role, roles, ref, path, *_: (
+        op in {"VIEW_REFERENCE", "READ_ENTITY_VALUE"} and role == "Alice" and path.startswith("allowed.")
+    ),
+    "role prefix": lambda op, role, roles, ref, *_: (
+        op == "VIEW_REFERENCE" and role.startswith("Al") and ref.startswith("pr")
+    ),
     "any role": lambda op, role, roles, ref, path, *_: "analysts" in roles and path.startswith("big."),
     "regex": lambda op, role, roles, ref, *_: op == "VIEW_REFERENCE" and (ref == "prod" or ref.startswith("dev-")),
     "literal regex": lambda op, role, roles, ref, *_: op == "VIEW_REFERENCE" and "pro" in ref,
-    "negation": lambda op, role, roles, ref, path, ct, ty, api, actions, delegated, wh: op == "READ_ENTITY_VALUE" and path not in {"sys.a", "sys.b"} and not delegated,
-    "api": lambda op, role, roles, ref, path, ct, ty, api, actions, *_: api["apiName"] == "Iceberg" and api["apiVersion"] >= 1 and "CATALOG_UPDATE_ENTITY" in actions,
+    "negation": lambda op, role, roles, ref, path, ct, ty, api, actions, delegated, wh: (
+        op == "READ_ENTITY_VALUE" and path not in {"sys.a", "sys.b"} and not delegated
+    ),
+    "api": lambda op, role, roles, ref, path, ct, ty, api, actions, *_: (
+        api["apiName"] == "Iceberg" and api["apiVersion"] >= 1 and "CATALOG_UPDATE_ENTITY" in actions
+    ),
     "macro": lambda op, role, roles, ref, path, *_: any(r.startswith("ana") for r in roles) and len(path) < 40,
 }
+
+
+def thousand(function: Callable[..., bool], arguments: tuple[Any, ...]) -> None:
+    for _ in range(1000):
+        function(*arguments)
 
 
 def against_lambdas() -> None:
     print("one evaluation, ratio to a Python lambda written by hand (1,000 evaluations a sample)")
     ratios = []
-    for name, text in rules.TYPICAL.items():
+    for name, text in policies.TYPICAL.items():
         arguments = ("VIEW_REFERENCE", *ARGUMENTS[1:]) if "VIEW_REFERENCE" in text else ARGUMENTS
         ours, by_hand = compile_program(text).evaluate, BY_HAND[name]
         if ours(*arguments) != by_hand(*arguments):
             raise SystemExit(f"{name}: the two disagree")
-        mine, _ = timed(lambda ours=ours, arguments=arguments: [ours(*arguments) for _ in range(1000)], 0.3)
-        base, _ = timed(lambda by_hand=by_hand, arguments=arguments: [by_hand(*arguments) for _ in range(1000)], 0.3)
+        mine, _ = timed(partial(thousand, ours, arguments), 0.3)
+        base, _ = timed(partial(thousand, by_hand, arguments), 0.3)
         ratios.append(mine / base)
         print(f"  {name:<20} {mine / 1000:.3f} us   lambda {base / 1000:.3f} us   {mine / base:.2f}x")
     print(f"  median {sorted(ratios)[len(ratios) // 2]:.2f}x\n")
@@ -95,20 +128,23 @@ def service(texts: dict[str, str]) -> Pdp:
 def batch() -> None:
     print("SHOW TABLES over 1,000 tables under 20 rules, a real Trino's body")
     loop = asyncio.new_event_loop()
-    surface = TrinoSurface(service(rules.twenty()), 100_000)
-    answer = json.loads(loop.run_until_complete(surface.batch(rules.BODY, EMBEDDED_CALLER)))["result"]
-    if answer != rules.allowed_indices():
+    surface = TrinoSurface(service(policies.twenty()), 100_000)
+    answer = json.loads(loop.run_until_complete(surface.batch(policies.BODY, EMBEDDED_CALLER)))["result"]
+    if answer != policies.allowed_indices():
         raise SystemExit("the batch is decided wrongly")
     gc.freeze()
-    row("in process: decode, decide, audit row, encode", *timed(lambda: loop.run_until_complete(surface.batch(rules.BODY, EMBEDDED_CALLER)), 3))
-    row("  json.loads of the body alone", *timed(lambda: json.loads(rules.BODY)))
+    row(
+        "in process: decode, decide, audit row, encode",
+        *timed(lambda: loop.run_until_complete(surface.batch(policies.BODY, EMBEDDED_CALLER)), 3),
+    )
+    row("  json.loads of the body alone", *timed(lambda: json.loads(policies.BODY)))
     ours = over_loopback()
-    found = opa.binary()
+    found = opa_peer.binary()
     if found is None:
         print("  OPA is not installed and Go is not there to build it: NO COMPARISON WAS MADE\n")
         return
-    for style in opa.STYLES:
-        with opa.serving(found, style) as url:
+    for style in opa_peer.STYLES:
+        with opa_peer.serving(found, style) as url:
             theirs, fastest = post_batches(url)
         row(f"OPA, {style}, over loopback", theirs, fastest, f"{theirs / ours:.1f}x ours")
     print()
@@ -118,10 +154,18 @@ def over_loopback() -> float:
     """`pdp serve` in a process of its own, one connection."""
     with tempfile.TemporaryDirectory() as folder:
         base = Path(folder)
-        (base / "rules.yaml").write_text(json.dumps({"rules": rules.twenty()}))
+        (base / "rules.yaml").write_text(json.dumps({"rules": policies.twenty()}))
         (base / "pdp.yaml").write_text(json.dumps(CONFIG | {"policies": {"rules": ["rules.yaml"]}}))
         addresses = [f"server.{name}=127.0.0.1:0" for name in ("http", "grpc", "diagnostics")]
-        command = [sys.executable, "-m", "pdp", "serve", "-c", str(base / "pdp.yaml"), *(part for item in addresses for part in ("--set", item))]
+        command = [
+            sys.executable,
+            "-m",
+            "pdp",
+            "serve",
+            "-c",
+            str(base / "pdp.yaml"),
+            *(part for item in addresses for part in ("--set", item)),
+        ]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=base)
         try:
             assert process.stdout is not None
@@ -140,10 +184,10 @@ def post_batches(url: str) -> tuple[float, float]:
     connection = http.client.HTTPConnection(parts.netloc, timeout=30)
 
     def post() -> Any:
-        connection.request("POST", parts.path, rules.BODY, {"Content-Type": "application/json"})
+        connection.request("POST", parts.path, policies.BODY, {"Content-Type": "application/json"})
         return connection.getresponse().read()
 
-    if sorted(json.loads(post())["result"]) != rules.allowed_indices():
+    if sorted(json.loads(post())["result"]) != policies.allowed_indices():
         raise SystemExit(f"{url} decides the batch wrongly")
     return timed(post, 4)
 
@@ -154,7 +198,7 @@ def scale() -> None:
     for count in (10, 100, 1_000, 10_000):
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         start = time.perf_counter()
-        pdp = service(rules.many(count))
+        pdp = service(policies.many(count))
         load = time.perf_counter() - start
         grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
         engine, facts = pdp.bundle.default.engines[0], Facts.empty()
@@ -164,7 +208,10 @@ def scale() -> None:
         other = Siblings(names.like, names.names[::-1])
         turn = iter(range(1 << 60))
         column, _ = timed(lambda: engine.decide(group, other if next(turn) % 2 else names, facts))
-        groups = [Group(Principal("user", f"oidc~user{number}"), "read_data", "table", "lake", "main", False, env) for number in range(1000)]
+        groups = [
+            Group(Principal("user", f"oidc~user{number}"), "read_data", "table", "lake", "main", False, env)
+            for number in range(1000)
+        ]
         single = [names[1]]
         singles, _ = timed(lambda: [engine.decide(each, single, facts) for each in groups])
         first = first or {"column": column, "singles": singles}

@@ -1,4 +1,4 @@
-"""Writes the reference pages that follow from the code: configuration.md from the settings, vocabulary.md from the table."""
+"""Writes the pages that follow from the code: configuration.md from the settings, vocabulary.md from the table."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def configuration() -> str:
         _HEADER,
         "# Configuration\n",
         "`pdp.yaml`, over which the environment goes (`PDP__SECTION__KEY`, values parse as YAML, a map key is in upper",
-        "case with `-` as `_`), over which `--set section.key=value` goes. An unknown key stops the start. Relative paths",
-        "start at the folder of pdp.yaml.\n",
+        "case with `-` as `_`), over which `--set section.key=value` goes. An unknown key stops the start. Relative",
+        "paths start at the folder of pdp.yaml.\n",
         "| key | default | what |",
         "|---|---|---|",
         *(f"| `{key}` | {default} | {text} |" for key, default, text in _keys(Settings, "")),
@@ -79,8 +79,8 @@ def _cell(text: str) -> str:
 
 def _catalog() -> Iterator[str]:
     yield "## Catalog actions\n"
-    yield "What a CEL rule set is asked for an action: it must permit every check. Where no check stands, CEL does not apply;"
-    yield "grants apply to every action below.\n"
+    yield "What a CEL rule set is asked for an action: it must permit every check. Where no check stands, CEL does not"
+    yield "apply; grants apply to every action below.\n"
     yield "| type | action | CEL checks |"
     yield "|---|---|---|"
     for type, actions in CATALOG_ACTIONS.items():

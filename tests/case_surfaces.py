@@ -78,7 +78,9 @@ class Surfaces:
         if "consistency" in case.data:
             return None
         try:
-            response = await wire_grpc.DecisionServiceStub(channel).Check(wire.CheckRequest(checks=checks))
+            response = await wire_grpc.DecisionServiceStub(channel).Check(  # type: ignore[no-untyped-call]
+                wire.CheckRequest(checks=checks)
+            )
         except grpc.aio.AioRpcError as error:
             return _error((error.details() or "").partition(":")[0])
         return [_decision(decision) for decision in response.decisions]
@@ -158,7 +160,7 @@ def _trino_body(check: Any, catalogs: Mapping[str, Any]) -> dict[str, Any] | Non
     if "procedure" in arguments:
         named["function"] = {"functionName": arguments["procedure"]}
     action = {"operation": check["action"].removeprefix("trino:")}
-    action |= ({"resource": named} if named else {}) | ({"targetResource": target} if target else {})  # type: ignore[dict-item]
+    action |= ({"resource": named} if named else {}) | ({"targetResource": target} if target else {})
     return {"input": {"context": {"identity": {"user": user, "groups": []}}, "action": action}}
 
 

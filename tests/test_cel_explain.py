@@ -49,7 +49,7 @@ def only(text: str) -> Any:
 def test_text_reads_back_to_the_same_rule(text: str) -> None:
     written = text_of(parse(text))
     assert text_of(parse(written)) == written
-    outcomes = []
+    outcomes: list[Any] = []
     for program in (compile_program(text), compile_program(written)):
         try:
             outcomes.append(program.evaluate(*VALUES.values()))

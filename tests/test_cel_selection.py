@@ -72,8 +72,10 @@ paths = st.lists(st.sampled_from(["a", "ab", "n", "t", "n.t", ""]).filter(bool),
 @st.composite
 def groups(draw: Any) -> tuple[Group, list[Resource]]:
     type, action = draw(st.sampled_from(sorted(CEL_CHECKS)))
+    kind, name = draw(st.sampled_from([("user", "oidc~a"), ("user", "idp~a"), ("role", "a"), ("anonymous", "")]))
     principal = Principal(
-        *draw(st.sampled_from([("user", "oidc~a"), ("user", "idp~a"), ("role", "a"), ("anonymous", "")])),
+        kind,
+        name,
         draw(st.lists(quoted.map(lambda text: text[1:-1]), max_size=2).map(tuple)),
     )
     env = Env(draw(st.sampled_from(["", "a"])), 1, draw(st.sampled_from([(), ("a",), ("n", "ab")])))

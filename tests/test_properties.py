@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from pdp.app import build_pdp
 from pdp.cases import Case, Recorder, batch_of, prepare
+from pdp.config import make_settings
 from pdp.engines.engine import PERMIT, Verdicts
 from pdp.model import Answer
 from pdp.service import Pdp
@@ -32,8 +33,6 @@ def service(
 
 
 def decide(pdp: Pdp, checks: Sequence[Any]) -> Answer:
-    from pdp.config import make_settings
-
     batch = batch_of(Case("generated", HERE, {"checks": checks}), make_settings({}, HERE))
     return asyncio.run(pdp.check(batch))
 
@@ -89,8 +88,6 @@ def test_the_order_of_engines_changes_no_verdict(config: Any, rules: Any, grants
 
 @given(worlds.configs, worlds.rules, worlds.grants, worlds.checks)
 def test_explaining_changes_nothing_and_agrees(config: Any, rules: Any, grants: Any, checks: Any) -> None:
-    from pdp.config import make_settings
-
     pdp = service(config, rules, grants)
     batch = batch_of(Case("generated", HERE, {"checks": checks}), make_settings({}, HERE))
     explained = asyncio.run(pdp.check(msgspec.structs.replace(batch, explain=True)))

@@ -97,7 +97,17 @@ def serving(opa: str, style: str) -> Iterator[str]:
         free.close()
         policy = Path(folder) / "trino.rego"
         policy.write_text(STYLES[style])
-        command = [opa, "run", "--server", "--disable-telemetry", "--log-level", "error", "--addr", address, str(policy)]
+        command = [
+            opa,
+            "run",
+            "--server",
+            "--disable-telemetry",
+            "--log-level",
+            "error",
+            "--addr",
+            address,
+            str(policy),
+        ]
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
             _wait(f"http://{address}/health", process)

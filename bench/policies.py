@@ -26,7 +26,10 @@ TYPICAL = {
 
 def twenty() -> dict[str, str]:
     """Twenty rules, of which alice meets some: the main ref, two prefixes, a few tables by name."""
-    others = {f"team{number:02d}": f"{READS} && role=='user{number}' && path.startsWith('big.table_0{number}')" for number in range(12)}
+    others = {
+        f"team{number:02d}": f"{READS} && role=='user{number}' && path.startsWith('big.table_0{number}')"
+        for number in range(12)
+    }
     return others | {
         "main": "op=='VIEW_REFERENCE' && ref=='main'",
         "alice": f"{READS} && role=='alice' && path.startsWith('big.table_00')",
