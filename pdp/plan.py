@@ -226,11 +226,11 @@ def _fold_rows(columns: Sequence[Verdicts], combine: Callable[[Sequence[_Row]], 
 
 def _any_of_silent(columns: Sequence[Verdicts]) -> Verdicts | None:
     """The fold of two columns in which parts only permit or are silent without a word, the usual thing; else None."""
+    if all(column is columns[0] for column in columns):
+        return columns[0]
     if len(columns) != 2 or any(column.errors or max(column.effects) > PERMIT for column in columns):
         return None
     first, second = columns
-    if first.by is second.by or first.by == second.by:
-        return first
     if any(
         reason is not None and effect != PERMIT for c in columns for effect, reason in zip(c.effects, c.by, strict=True)
     ):

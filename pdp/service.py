@@ -131,9 +131,7 @@ class Pdp:
 
     def _count(self, answer: Answer, surface: str, elapsed: float) -> None:
         permits = answer.allowed.count(1)
-        self.telemetry.decisions.labels(surface, "allow").inc(permits)
-        self.telemetry.decisions.labels(surface, "deny").inc(len(answer.allowed) - permits)
-        self.telemetry.seconds.labels(surface).observe(elapsed)
+        self.telemetry.decided(surface, permits, len(answer.allowed) - permits, elapsed)
 
 
 class _Fold:

@@ -21,15 +21,30 @@ def decode(body: bytes, decoder: msgspec.json.Decoder[T], *, typed: bool = False
 
     `typed` says that the type holds no raw JSON: then a body that equals its re-encoding holds nothing twice.
     """
+    value = parse(body, decoder)
+    if not typed or msgspec.json.encode(value) != body:
+        refuse_duplicates(body)
+    return value
+
+
+def parse(body: bytes, decoder: msgspec.json.Decoder[T]) -> T:
+    """The typed value of a body that is still to be shown to hold no key twice."""
     try:
-        value = decoder.decode(body)
-        if not typed or msgspec.json.encode(value) != body:
-            json.loads(body, object_pairs_hook=_unique)
+        return decoder.decode(body)
     except RecursionError:
         raise InvalidArgument("the body is nested too deeply") from None
     except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
         raise InvalidArgument(sentence(str(error))) from None
-    return value
+
+
+def refuse_duplicates(body: bytes) -> None:
+    """Raise InvalidArgument where an object of a body holds a key twice."""
+    try:
+        json.loads(body, object_pairs_hook=_unique)
+    except RecursionError:
+        raise InvalidArgument("the body is nested too deeply") from None
+    except ValueError as error:
+        raise InvalidArgument(sentence(str(error))) from None
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> None:

@@ -27,7 +27,26 @@ class Telemetry:
         )  # fmt: skip
         self.audit_written = Counter("pdp_audit_records_total", "Audit records written", registry=self.registry)
         self.audit_waiting = Gauge("pdp_audit_waiting", "Audit records not yet written", registry=self.registry)
+        self._answered: dict[tuple[str, str], Counter] = {}
+        self._decided: dict[str, tuple[Counter, Counter, Histogram]] = {}
         self.ready = Gauge("pdp_ready", "1 while the service is ready", registry=self.registry)
+
+    def answered(self, surface: str, code: str) -> None:
+        """Count a request; the labels come from closed sets, so their counters are kept."""
+        counter = self._answered.get((surface, code))
+        if counter is None:
+            counter = self._answered[surface, code] = self.requests.labels(surface, code)
+        counter.inc()
+
+    def decided(self, surface: str, permits: int, denials: int, seconds: float) -> None:
+        """Count the decisions of a batch and the time they took."""
+        kept = self._decided.get(surface)
+        if kept is None:
+            allow, deny = self.decisions.labels(surface, "allow"), self.decisions.labels(surface, "deny")
+            kept = self._decided[surface] = (allow, deny, self.seconds.labels(surface))
+        kept[0].inc(permits)
+        kept[1].inc(denials)
+        kept[2].observe(seconds)
 
     def text(self) -> bytes:
         """The exposition text."""

@@ -14,7 +14,7 @@ from pdp.engines.cel.program import compile_program
 from pdp.engines.cel.rules import inline_rules
 from pdp.engines.engine import ABSTAIN, FORBID, PERMIT, Group
 from pdp.facts import Facts
-from pdp.model import Arguments, Env, Principal, Resource
+from pdp.model import Arguments, Env, Principal, Resource, Siblings
 from pdp.vocabulary import CEL_CHECKS
 
 OPS = sorted({check.op for checks in CEL_CHECKS.values() for check in checks})
@@ -114,13 +114,20 @@ def plainly(engine: Any, group: Group, resource: Resource) -> tuple[int, str | N
 
 
 @settings(max_examples=1500)
-@given(rule_sets, st.lists(groups(), min_size=1, max_size=4), st.sampled_from([CelEngine, CelForbid]))
-def test_both_ways_agree(rules: dict[str, str], asked: list[tuple[Group, list[Resource]]], kind: Any) -> None:
+@given(rule_sets, st.lists(groups(), min_size=1, max_size=4), st.sampled_from([CelEngine, CelForbid]), st.booleans())
+def test_both_ways_agree(
+    rules: dict[str, str], asked: list[tuple[Group, list[Resource]]], kind: Any, dotted: bool
+) -> None:
     engine = kind(inline_rules(rules), "oidc")
     for group, resources in asked:
         verdicts = engine.decide(group, resources, Facts.empty())
         found = [(verdicts.effects[at], verdicts.by[at], verdicts.errors.get(at, ())) for at in range(len(resources))]
         assert found == [plainly(engine, group, resource) for resource in resources], group
+        names = ["t", "", "a", "ab", "x.y", "t"] if dotted else ["t", "n", "a", "ab", "t"]
+        column = Siblings(Resource(group.type, group.warehouse, resources[0].path), names)
+        verdicts = engine.decide(group, column, Facts.empty())
+        found = [(verdicts.effects[at], verdicts.by[at], verdicts.errors.get(at, ())) for at in range(len(names))]
+        assert found == [plainly(engine, group, resource) for resource in column], group
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ beyond the bound requests are refused rather than answered unrecorded.
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections import deque
@@ -23,6 +24,8 @@ from pdp.telemetry import Telemetry
 WAITING = 10_000
 WAITING_DECISIONS = 2_000_000
 """Records, and decisions in them, that may wait for the disk."""
+LARGE = 5000
+"""Decisions in one record from which the event loop does not encode it."""
 RETRY_SECONDS = 1.0
 
 log = structlog.get_logger()
@@ -38,8 +41,23 @@ class NoAudit:
         """Nothing is kept."""
 
 
+class _Waiting:
+    """A record on its way to the disk: a batch, its place in the sequence and, once encoded, its line."""
+
+    __slots__ = ("decided", "line", "seq")
+
+    def __init__(self, decided: Decided, seq: int) -> None:
+        self.decided = decided
+        self.seq = seq
+        self.line: bytes | None = None
+
+
 class FileAudit:
-    """JSON lines in `<folder>/decisions-<instance>.jsonl`, bundles in `<folder>/bundles/<digest>`."""
+    """JSON lines in `<folder>/decisions-<instance>.jsonl`, bundles in `<folder>/bundles/<digest>`.
+
+    Small records are encoded on the event loop once the answer is out: two threads that want the interpreter at the
+    same time cost each other more than the encoding takes. Large ones are encoded by the thread that writes.
+    """
 
     def __init__(self, folder: Path, telemetry: Telemetry) -> None:
         self.instance = uuid7().hex
@@ -47,7 +65,7 @@ class FileAudit:
         self._folder = folder
         self._path = folder / f"decisions-{self.instance}.jsonl"
         self._telemetry = telemetry
-        self._waiting: deque[Decided] = deque()
+        self._waiting: deque[_Waiting] = deque()
         self._wake = threading.Event()
         self._closing = False
         self._seq = 0
@@ -67,10 +85,15 @@ class FileAudit:
             raise Unavailable("the audit cannot be written, so nothing is decided")
 
     def append(self, decided: Decided) -> None:
-        """Take a decided batch; returns at once."""
+        """Take a decided batch; returns at once. Called on an event loop."""
         self._taken += decided.batch.size
-        self._waiting.append(decided)
-        self._wake.set()
+        waiting = _Waiting(decided, self._seq)
+        self._seq += 1
+        self._waiting.append(waiting)
+        if decided.batch.size <= LARGE:
+            asyncio.get_running_loop().call_soon(self._encode_soon, waiting)
+        else:
+            self._wake.set()
 
     def close(self, timeout: float) -> bool:
         """Write what waits; False if some records could not be written in `timeout` seconds."""
@@ -79,30 +102,37 @@ class FileAudit:
         self._thread.join(timeout)
         return not self._waiting
 
+    def _encode_soon(self, waiting: _Waiting) -> None:
+        waiting.line = self._encoded(waiting)
+        self._wake.set()
+
+    def _encoded(self, waiting: _Waiting) -> bytes:
+        """The line; whoever needs it first makes it, and it is the same whoever does."""
+        return waiting.line or msgspec.json.encode(make_record(waiting.decided, self.instance, waiting.seq)) + b"\n"
+
     def _run(self) -> None:
         with self._file:
             while not (self._closing and not self._waiting):
                 self._wake.wait()
                 self._wake.clear()
-                self._write_waiting(self._file)
+                while self._waiting:
+                    if not self._write_first(self._waiting[0]):
+                        time.sleep(RETRY_SECONDS)
 
-    def _write_waiting(self, file: BinaryIO) -> None:
-        while self._waiting:
-            decided = self._waiting[0]
-            line = msgspec.json.encode(make_record(decided, self.instance, self._seq)) + b"\n"
-            try:
-                self._keep_bundle(decided)
-                _write_whole(file, line)
-            except OSError as error:
-                self._report(error)
-                time.sleep(RETRY_SECONDS)
-                continue
-            self.failing = False
-            self._seq += 1
-            self._waiting.popleft()
-            self._written += decided.batch.size
-            self._telemetry.audit_written.inc()
-            self._telemetry.audit_waiting.set(len(self._waiting))
+    def _write_first(self, waiting: _Waiting) -> bool:
+        """Write the record that has waited longest; False where it has to wait on."""
+        try:
+            self._keep_bundle(waiting.decided)
+            _write_whole(self._file, self._encoded(waiting))
+        except Exception as error:  # noqa: BLE001  nothing is dropped: the record waits, and readiness says so
+            self._report(error)
+            return False
+        self.failing = False
+        self._waiting.popleft()
+        self._written += waiting.decided.batch.size
+        self._telemetry.audit_written.inc()
+        self._telemetry.audit_waiting.set(len(self._waiting))
+        return True
 
     def _keep_bundle(self, decided: Decided) -> None:
         digest = decided.bundle_digest
@@ -115,9 +145,10 @@ class FileAudit:
             draft.rename(path)
         self._kept.add(digest)
 
-    def _report(self, error: OSError) -> None:
+    def _report(self, error: Exception) -> None:
         if not self.failing:
-            log.error("audit cannot be written", folder=str(self._folder), cause=error.strerror)
+            cause = getattr(error, "strerror", None) or repr(error)
+            log.error("audit cannot be written", folder=str(self._folder), cause=cause)
         self.failing = True
 
 

@@ -184,15 +184,14 @@ def _entries(shared: dict[str, Any], number: int, at: Sequence[int], outcome: _O
     shared = shared | ({"inputs": number} if number else {})
     if len(outcome.resources) < COLUMNS_FROM:
         return [shared | _row(at[row], row, outcome) for row in range(len(outcome.resources))]
-    by = [reason or DEFAULT_DENY for reason in outcome.by]
-    numbers = {reason: place for place, reason in enumerate(dict.fromkeys(by))}
+    numbers = {reason: place for place, reason in enumerate(dict.fromkeys(outcome.by))}
     denied = (row for row in outcome.errors if not outcome.allowed[row])
     columns = {
         "at": at.start if isinstance(at, range) else list(at),
         "resources": _resources(outcome),
         "allowed": outcome.allowed.translate(_DIGITS).decode(),
-        "reasons": list(numbers),
-        "by": list(map(numbers.__getitem__, by)),
+        "reasons": [reason or DEFAULT_DENY for reason in numbers],
+        "by": list(map(numbers.__getitem__, outcome.by)),
         "errors": {str(row): outcome.errors[row] for row in denied},
     }
     return [shared | columns]

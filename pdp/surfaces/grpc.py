@@ -80,7 +80,7 @@ class DecisionService:
         except Exception:
             log.exception("request failed", surface="grpc")
             return await self._abort(context, grpc.StatusCode.INTERNAL, "internal: see the service's log")
-        self._pdp.telemetry.requests.labels("grpc", "OK").inc()
+        self._pdp.telemetry.answered("grpc", "OK")
         decisions = [_decision(answer.decision(at)) for at in range(len(answer.allowed))]
         return wire.CheckResponse(decisions=decisions, revision=answer.revision, decision_id=answer.id)
 
@@ -96,7 +96,7 @@ class DecisionService:
         return draft.batch("grpc", _consistency(request.consistency), request.explain)
 
     async def _abort(self, context: Any, code: grpc.StatusCode, details: str) -> wire.CheckResponse:
-        self._pdp.telemetry.requests.labels("grpc", code.name).inc()
+        self._pdp.telemetry.answered("grpc", code.name)
         await context.abort(code, details)
         raise AssertionError("abort raises")
 

@@ -74,7 +74,7 @@ class Endpoints:
             except Exception:
                 log.exception("request failed", surface=surface)
                 response = error_response(500, "internal", "internal error, see the service's log")
-            self.pdp.telemetry.requests.labels(surface, str(response.status)).inc()
+            self.pdp.telemetry.answered(surface, str(response.status))
             return response
 
         return handle

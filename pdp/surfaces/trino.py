@@ -7,18 +7,20 @@ an internal failure it denies. Unknown fields are ignored: newer Trinos send mor
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import compress
 from operator import attrgetter
 from typing import Any, Final
 
 import msgspec
 import structlog
 from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
 
 from pdp.codec import Draft, bound_checks
 from pdp.errors import InvalidArgument, PdpError
 from pdp.model import NO_ARGUMENTS, Answer, Arguments, Caller, Check, Rejected, Resource, Siblings
 from pdp.service import Pdp
-from pdp.strict_json import decode
+from pdp.strict_json import decode, parse, refuse_duplicates
 from pdp.surfaces.http import Endpoints, Routes
 from pdp.trino import Names
 from pdp.vocabulary import TRINO_OPERATIONS, TRINO_PREFIX
@@ -159,9 +161,9 @@ class OpaRequest(_Body):
 _REQUEST: Final = msgspec.json.Decoder(OpaRequest)
 _ALLOW: Final = {True: b'{"result":true}', False: b'{"result":false}'}
 _NOTHING: Final = b'{"result":[]}'
-_CATALOG_NAME: Final = attrgetter("catalog_name")
-_SCHEMA_NAME: Final = attrgetter("schema_name")
-_TABLE_NAME: Final = attrgetter("table_name")
+_TABLE_NAME: Final = attrgetter("table.table_name")
+_END: Final = '"}}'
+_BETWEEN: Final = _END + ","
 _NO_MASK: Final = b"{}"
 
 
@@ -198,15 +200,19 @@ class TrinoSurface:
 
     async def batch(self, body: bytes, caller: Caller) -> bytes:
         """The indices of what is allowed."""
-        request = decode(body, _REQUEST, typed=True).input
+        whole = parse(body, _REQUEST)
+        tables = names_of_one_schema(whole, body)
+        if tables is None and msgspec.json.encode(whole) != body:
+            refuse_duplicates(body)
+        request = whole.input
         named = request.action.filter_resources or []
         bound_checks(len(named), self._max_resources)
         if request.action.operation == "FilterColumns":
             return await self._columns(request, named, caller)
-        answer = await self._decide(request, named, caller, _is_plain(body))
+        answer = await self._decide(request, named, caller, tables)
         if answer is None:
             return _NOTHING
-        return msgspec.json.encode({"result": [at for at, allowed in enumerate(answer.allowed) if allowed]})
+        return msgspec.json.encode({"result": list(compress(range(len(named)), answer.allowed))})
 
     async def row_filters(self, body: bytes, caller: Caller) -> bytes:
         """No filter: no row access policy can be configured."""
@@ -233,12 +239,14 @@ class TrinoSurface:
             return _NOTHING
         return msgspec.json.encode({"result": list(range(len(columns)))})
 
-    async def _decide(self, request: Input, named: list[Named], caller: Caller, plain: bool = False) -> Answer | None:
+    async def _decide(
+        self, request: Input, named: list[Named], caller: Caller, tables: list[str] | None = None
+    ) -> Answer | None:
         """The decisions on the named resources; None where none could be made, which denies."""
         self._note_operation(request.action.operation)
         try:
             made = Draft(caller)
-            self._draft(made, request, named, plain)
+            self._draft(made, request, named, tables)
             return await self._pdp.check(made.batch("trino"))
         except PdpError:
             raise
@@ -246,7 +254,7 @@ class TrinoSurface:
             log.exception("trino request failed, denied", operation=request.action.operation)
             return None
 
-    def _draft(self, made: Draft, request: Input, named: list[Named], plain: bool) -> None:
+    def _draft(self, made: Draft, request: Input, named: list[Named], tables: list[str] | None) -> None:
         identity = request.context.identity
         names = self._current_names()
         try:
@@ -257,7 +265,7 @@ class TrinoSurface:
             return
         query = request.context.query_id or ""
         check = Check(principal, TRINO_PREFIX + request.action.operation, (), (), query_id=query)
-        siblings = _siblings(names, named) if plain and request.action.operation == "FilterTables" else None
+        siblings = _siblings(names, named[0], tables) if tables else None
         if siblings:
             made.siblings(check, siblings)
         else:
@@ -287,21 +295,38 @@ def _expect(body: bytes, operation: str) -> None:
         raise InvalidArgument(f"this endpoint answers {operation}, not `{found}`")
 
 
-def _is_plain(body: bytes) -> bool:
-    """Whether no string in a body can hold anything but printable ASCII."""
-    return body.isascii() and b"\\" not in body and b"\x7f" not in body
+def names_of_one_schema(request: OpaRequest, body: bytes) -> list[str] | None:
+    """The table names of a body that is, byte for byte, what Trino writes for tables of one schema; None otherwise.
 
-
-def _siblings(names: Names, named: list[Named]) -> Siblings | None:
-    """The tables of a filter as one column, where they are of one schema."""
-    tables = [item.table for item in named]
-    if not all(tables):
+    Such a body is printable ASCII without escapes, and holds nothing that is not read.
+    """
+    items = request.input.action.filter_resources
+    if not items or request.input.action.operation != "FilterTables" or not items[0].table:
         return None
-    catalogs, schemas = set(map(_CATALOG_NAME, tables)), set(map(_SCHEMA_NAME, tables))
-    if len(catalogs) != 1 or len(schemas) != 1:
+    if not body.isascii() or b"\\" in body or b"\x7f" in body:
         return None
     try:
-        return names.tables(catalogs.pop(), schemas.pop(), list(map(_TABLE_NAME, tables)))
+        names = list(map(_TABLE_NAME, items))
+    except AttributeError:  # something among them is no table
+        return None
+    lone = replace(request, input=replace(request.input, action=_with_first_alone(request.input.action)))
+    item = msgspec.json.encode(items[0]).decode()
+    start = item.removesuffix(names[0] + _END)
+    head, _, tail = msgspec.json.encode(lone).decode().partition(item)
+    rebuilt = f"{head}{start}{(_BETWEEN + start).join(names)}{_END}{tail}"
+    return names if rebuilt.encode() == body else None
+
+
+def _with_first_alone(action: Action) -> Action:
+    return replace(action, filter_resources=(action.filter_resources or [])[:1])
+
+
+def _siblings(names: Names, first: Named, tables: list[str]) -> Siblings | None:
+    """The tables of a filter as one column, where they are in a warehouse."""
+    if not first.table:
+        return None
+    try:
+        return names.tables(first.table.catalog_name, first.table.schema_name, tables)
     except InvalidArgument:
         return None
 
@@ -351,4 +376,4 @@ def _with_arguments(resource: Resource, names: Names, action: Action, named: Nam
     if not given and destination is None:
         return resource
     arguments = Arguments(destination=destination, given=given) if given or destination else NO_ARGUMENTS
-    return msgspec.structs.replace(resource, arguments=arguments)
+    return replace(resource, arguments=arguments)

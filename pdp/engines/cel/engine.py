@@ -15,14 +15,14 @@ from typing import Final, NamedTuple
 import msgspec
 
 from pdp.engines.cel.plain import Plain
-from pdp.engines.cel.questions import Questions, paths_of
-from pdp.engines.cel.residue import NEVER
+from pdp.engines.cel.questions import Questions, folder_of, paths_of
 from pdp.engines.cel.rules import Rule, RuleSet, inline_rules
 from pdp.engines.cel.select import Judge, Selector
+from pdp.engines.cel.tables import NEVER
 from pdp.engines.engine import FORBID, Group, Verdicts
 from pdp.facts import Facts
 from pdp.model import Reason, Resource, Siblings, Trace
-from pdp.vocabulary import CEL_CHECKS, VIEW_ONLY
+from pdp.vocabulary import CEL_CHECKS, VIEW_ONLY, CelCheck
 
 IMPLICIT_RULE = "__ALLOW_VIEWING_REF_ID"
 """Nessie's rule that references are viewable, added unless some rule's text contains VIEW_REFERENCE."""
@@ -92,12 +92,21 @@ class _RuleEngine:
         judge = self._selector.judge(questions.known(check, resources[0]))
         if judge is self._last.judge and resources is self._last.resources and check.path == self._last.path:
             return self._last.answers
-        paths = paths_of(check, resources)
-        ranks = judge.ranks([""]) * len(paths) if judge.fixed else judge.ranks(paths)
-        answers = Answers(ranks, self._raised([judge] * len(paths) if judge.may_raise else (), ranks, paths))
+        ranks = self._ranks(judge, check, resources)
+        raised = {}
+        if judge.may_raise:
+            raised = self._raised([judge] * len(ranks), ranks, paths_of(check, resources))
+        answers = Answers(ranks, raised)
         if len(resources) > 1:
             self._last = _Last(judge, resources, check.path, answers)
         return answers
+
+    def _ranks(self, judge: Judge, check: CelCheck, resources: Sequence[Resource]) -> list[int]:
+        if judge.fixed:
+            return judge.ranks([""]) * len(resources)
+        if isinstance(resources, Siblings) and check.path == "self" and (folder := folder_of(resources)) is not None:
+            return judge.ranks_in(folder, resources.names)
+        return judge.ranks(paths_of(check, resources))
 
     def _ask_each(self, questions: Questions, number: int, resources: Sequence[Resource]) -> Answers:
         """Where resources differ in more than their paths."""

@@ -63,17 +63,19 @@ def paths_of(check: CelCheck, resources: Sequence[Resource]) -> list[str]:
     """The same for many resources, a dotted name among them being rare."""
     if check.path != "self":
         return [path_of(check, resource) for resource in resources]
-    if isinstance(resources, Siblings):
-        above = path_string(resources.like.path)
-        if "." not in "".join(resources.names):
-            above += "." if above else ""
-            return [above + name for name in resources.names]
     joined = [".".join(resource.path) for resource in resources]
     text = "\n".join(joined)
     dots = sum([len(resource.path) for resource in resources]) - len(resources)
     if text.count(".") == dots and "\0" not in text:
         return joined
     return [path_string(resource.path) for resource in resources]
+
+
+def folder_of(siblings: Siblings) -> str | None:
+    """What the paths of siblings begin with; None where a name of theirs would have to be rewritten."""
+    if "." in "".join(siblings.names) or not siblings.like.path:
+        return None
+    return path_string(siblings.like.path) + "."
 
 
 def _parts(check: CelCheck, resource: Resource) -> tuple[str, ...]:

@@ -6,16 +6,13 @@ Rules are known by rank, their place in the order of ids; the smallest rank that
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from itertools import repeat
 from typing import Any, Final
 
 from pdp.engines.cel.conditions import Condition, Needs
+from pdp.engines.cel.tables import NEVER, Tables
 from pdp.engines.cel.values import RuleError
 
 Evaluate = Callable[..., bool]
-NEVER: Final = 1 << 60
-"""The rank of no rule."""
-_FEW_PREFIXES: Final = 16
 
 
 class Candidate:
@@ -34,38 +31,38 @@ class Residue:
     """Answers for paths. `known` are the arguments of a rule with the path left out at index `PATH`."""
 
     PATH: Final = 4
-    __slots__ = ("_after", "_before", "_exact", "_few", "_lengths", "_others", "_raising", "always")
+    __slots__ = ("_after", "_before", "_others", "_raising", "_tables")
 
     def __init__(self, candidates: Iterable[Candidate], values: dict[str, Any], known: Sequence[Any]) -> None:
-        self.always = NEVER
         self._before = tuple(known[: self.PATH])
         self._after = tuple(known[self.PATH + 1 :])
-        self._exact: dict[str, int] = {}
         self._others: list[tuple[int, Evaluate]] = []
         self._raising: list[int] = []
-        starts: dict[str, int] = {}
+        always, exact, starts = NEVER, dict[str, int](), dict[str, int]()
         for candidate in candidates:
             paths = _left(candidate.needs, values)
             if paths is None:
                 continue
-            self._take(candidate, paths, starts)
-            if self.always != NEVER:
+            if candidate.needs.whole and len(paths) == 1:
+                table = exact if paths[0].kind == "equals" else starts
+                for text in paths[0].texts:
+                    table.setdefault(text, candidate.rank)
+            elif candidate.looks_at_path:
+                self._others.append((candidate.rank, candidate.evaluate))
+            elif self._is_true(candidate):
+                always = candidate.rank
                 break
-        lengths: dict[int, dict[str, int]] = {}
-        for prefix, rank in starts.items():
-            lengths.setdefault(len(prefix), {})[prefix] = rank
-        self._lengths = tuple((length, table.get) for length, table in lengths.items())
-        self._few = tuple(starts) if len(starts) <= _FEW_PREFIXES else None
+        self._tables = Tables(always, exact, starts)
 
     @property
     def empty(self) -> bool:
         """Whether no path is permitted and none raises."""
-        return self.fixed and self.always == NEVER and not self._raising
+        return self.fixed and self._tables.always == NEVER and not self._raising
 
     @property
     def fixed(self) -> bool:
         """Whether the answer is the same for every path."""
-        return not (self._exact or self._lengths or self._others)
+        return self._tables.fixed and not self._others
 
     @property
     def may_raise(self) -> bool:
@@ -74,21 +71,14 @@ class Residue:
 
     def ranks(self, paths: Sequence[str]) -> list[int]:
         """For each path the smallest rank of a rule that is true, or NEVER."""
-        always = self.always
-        found = list(map(self._exact.get, paths, repeat(always))) if self._exact else [always] * len(paths)
-        if self._lengths:
-            few, lengths = self._few, self._lengths
-            hits = [at for at, path in enumerate(paths) if path.startswith(few)] if few else range(len(paths))
-            for at in hits:
-                path, rank = paths[at], found[at]
-                for length, get in lengths:
-                    starts = get(path[:length])
-                    if starts is not None and starts < rank:
-                        rank = starts
-                found[at] = rank
+        found = self._tables.ranks(paths)
         if self._others:
             found = [self._other(path, rank) for path, rank in zip(paths, found, strict=True)]
         return found
+
+    def tables_in(self, folder: str) -> Tables | None:
+        """All there is to know of the paths that begin with `folder`, where no rule needs more than tables."""
+        return None if self._others else self._tables.within(folder)
 
     def raised(self, path: str) -> list[int]:
         """The ranks of the rules that raise for a path that no rule is true for."""
@@ -112,29 +102,13 @@ class Residue:
                 continue
         return found
 
-    def _take(self, candidate: Candidate, paths: list[Condition], starts: dict[str, int]) -> None:
-        if candidate.needs.whole and len(paths) <= 1:
-            self._tabulate(candidate.rank, paths, starts)
-        elif candidate.looks_at_path:
-            self._others.append((candidate.rank, candidate.evaluate))
-        else:
-            self._decide_now(candidate)
-
-    def _tabulate(self, rank: int, paths: list[Condition], starts: dict[str, int]) -> None:
-        if not paths:
-            self.always = rank
-        for condition in paths:
-            table = self._exact if condition.kind == "equals" else starts
-            for text in condition.texts:
-                table.setdefault(text, rank)
-
-    def _decide_now(self, candidate: Candidate) -> None:
+    def _is_true(self, candidate: Candidate) -> bool:
         """A rule that does not look at the path: true, false or raising for all of them."""
         try:
-            if candidate.evaluate(*self._before, "", *self._after):
-                self.always = candidate.rank
+            return candidate.evaluate(*self._before, "", *self._after)
         except RuleError:
             self._raising.append(candidate.rank)
+            return False
 
 
 def _left(needs: Needs, values: dict[str, Any]) -> list[Condition] | None:
