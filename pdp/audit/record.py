@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -56,12 +56,13 @@ def make_record(decided: Decided, instance: str, seq: int) -> dict[str, Any]:
     numbers: dict[tuple[Any, ...], int] = {}
     for asked in decided.asked:
         numbers.setdefault(_inputs_key(asked.check), len(numbers))
+    indexed = _Indexed()
     given = [_inputs(check) for check in _first_of_each(batch.checks)]
     folded = [
         request
         for asked in decided.asked
         if not asked.plain
-        for request in _requests(asked.check, answer, numbers[_inputs_key(asked.check)])
+        for request in _requests(asked.check, answer, _Scope(numbers[_inputs_key(asked.check)], indexed))
     ]
     record: dict[str, Any] = {
         "event": "decision",
@@ -75,7 +76,7 @@ def make_record(decided: Decided, instance: str, seq: int) -> dict[str, Any]:
         "inputs": given[0] if given else None,
         "revision": answer.revision,
         "latencyUs": decided.latency_us,
-        "checks": _checks(decided, numbers),
+        "checks": _checks(decided, numbers, indexed),
     }
     if len(given) > 1:
         record["otherInputs"] = given[1:]
@@ -127,24 +128,24 @@ def _listed(resources: Any) -> Sequence[Any]:
     return [format_resource(Resource(path=(*path, name), **like)) for name in resources["names"]]
 
 
-def _checks(decided: Decided, numbers: Mapping[tuple[Any, ...], int]) -> list[dict[str, Any]]:
+def _checks(decided: Decided, numbers: Mapping[tuple[Any, ...], int], indexed: _Indexed) -> list[dict[str, Any]]:
     """The rows in the order of the request and, within one of its checks, of the plan."""
     entries: list[dict[str, Any]] = []
     for asked in decided.asked:
-        number = numbers[_inputs_key(asked.check)]
+        scope = _Scope(numbers[_inputs_key(asked.check)], indexed)
         for asking in asked.concrete:
             group = asking.group
             shared = {"action": group.action, "as": group.principal.id, "delegated": group.delegated}
-            entries += _entries(shared, number, asking.at, _Outcome.of_check(asking))
+            entries += _entries(shared, scope, asking.at, _Outcome.of_check(asking))
     entries += (_rejected_row(at, rejected) for at, rejected in decided.batch.rejected.items())
     return (
         entries if any("resources" in entry for entry in entries) else sorted(entries, key=lambda row: int(row["at"]))
     )
 
 
-def _requests(check: Check, answer: Answer, number: int) -> list[dict[str, Any]]:
+def _requests(check: Check, answer: Answer, scope: _Scope) -> list[dict[str, Any]]:
     shared = {"action": check.action, "as": check.principal.id, "delegated": check.delegated}
-    return _entries(shared, number, check.at, _Outcome.of_request(check, answer))
+    return _entries(shared, scope, check.at, _Outcome.of_request(check, answer))
 
 
 class _Outcome(msgspec.Struct, frozen=True):
@@ -179,22 +180,44 @@ _ALLOWED = bytes(effect == PERMIT for effect in range(256))
 _DIGITS = b"01".ljust(256)
 
 
-def _entries(shared: dict[str, Any], number: int, at: Sequence[int], outcome: _Outcome) -> list[dict[str, Any]]:
+def _entries(shared: dict[str, Any], scope: _Scope, at: Sequence[int], outcome: _Outcome) -> list[dict[str, Any]]:
     """Rows, or from COLUMNS_FROM on one entry of columns."""
-    shared = shared | ({"inputs": number} if number else {})
+    shared = shared | ({"inputs": scope.inputs} if scope.inputs else {})
     if len(outcome.resources) < COLUMNS_FROM:
         return [shared | _row(at[row], row, outcome) for row in range(len(outcome.resources))]
-    numbers = {reason: place for place, reason in enumerate(dict.fromkeys(outcome.by))}
+    reasons, by = scope.indexed.of(outcome.by)
     denied = (row for row in outcome.errors if not outcome.allowed[row])
     columns = {
         "at": at.start if isinstance(at, range) else list(at),
         "resources": _resources(outcome),
         "allowed": outcome.allowed.translate(_DIGITS).decode(),
-        "reasons": [reason or DEFAULT_DENY for reason in numbers],
-        "by": list(map(numbers.__getitem__, outcome.by)),
+        "reasons": reasons,
+        "by": by,
         "errors": {str(row): outcome.errors[row] for row in denied},
     }
     return [shared | columns]
+
+
+class _Indexed(dict[int, tuple[list[str], list[int]]]):
+    """Distinct reasons, and each row's place among them, by the column they stand in: parts of a check share columns.
+
+    Made for one record, in which the columns live on.
+    """
+
+    def of(self, by: Sequence[str | None]) -> tuple[list[str], list[int]]:
+        known = self.get(id(by))
+        if known is None:
+            numbers = {reason: place for place, reason in enumerate(dict.fromkeys(by))}
+            known = [reason or DEFAULT_DENY for reason in numbers], list(map(numbers.__getitem__, by))
+            self[id(by)] = known
+        return known
+
+
+class _Scope(NamedTuple):
+    """What rows share within a record: whose inputs they have, and the columns of reasons."""
+
+    inputs: int
+    indexed: _Indexed
 
 
 def _row(at: int, row: int, outcome: _Outcome) -> dict[str, Any]:
