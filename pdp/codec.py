@@ -31,7 +31,7 @@ from pdp.model import (
     Resource,
     Siblings,
 )
-from pdp.references import check_part, check_path, encode_part, parse_principal, parse_resource
+from pdp.references import check_part, check_path, encode_part, is_id, parse_principal, parse_resource
 from pdp.strict_json import decode, sentence
 
 
@@ -248,10 +248,14 @@ def make_resource(body: str | ResourceBody) -> Resource:
         return _referenced(body)
     if body.type not in RESOURCE_TYPES:
         raise InvalidReference(f"unknown resource type `{body.type}`")
-    if body.type == "server":
-        return Resource("server")
     if body.type in NAMED_TYPES:
         return _named(body)
+    if body.name:
+        raise InvalidReference(f"a {body.type} has no `name`: its last part stands in `path`")
+    if body.type == "server":
+        if body.warehouse or body.path or body.ref:
+            raise InvalidReference("`server` has no parts")
+        return Resource("server")
     if body.ref and body.type not in VERSIONED_TYPES:
         raise InvalidReference(f"a {body.type} has no ref")
     return Resource(
@@ -300,6 +304,8 @@ def _check(body: CheckBody) -> Check:
     if arguments is not NO_ARGUMENTS:
         resource = msgspec.structs.replace(resource, arguments=arguments)
     api = body.context.api
+    if not is_id(body.context.query_id):
+        raise InvalidArgument("`context.queryId` is not 1 to 128 of A-Z a-z 0-9 . _ : -")
     return Check(
         make_principal(body.principal),
         body.action,

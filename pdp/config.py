@@ -102,7 +102,7 @@ class Warehouse(Section):
     """What is known of a warehouse beyond its name."""
 
     project: str | None = Field(None, description="the project it belongs to")
-    default_ref: str | None = Field(None, description="the ref of resources that name none")
+    default_ref: str | None = Field(None, min_length=1, description="the ref of resources that name none")
     kind: Literal["iceberg", "nessie", "hive"] = Field("iceberg", description="the catalog behind it")
 
 
@@ -166,7 +166,7 @@ class TrinoCatalog(Section):
     """The warehouse behind a Trino catalog."""
 
     warehouse: str
-    ref: str | None = Field(None, description="the ref it reads; the warehouse's default otherwise")
+    ref: str | None = Field(None, min_length=1, description="the ref it reads; the warehouse's default otherwise")
 
 
 class TrinoFunctions(Section):

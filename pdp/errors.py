@@ -3,6 +3,7 @@
 PdpError
 ├── InvalidArgument        the caller sent something that cannot be a request
 │   ├── InvalidReference   an object reference or principal that does not parse
+│   │   └── AmbiguousName  a name that an engine and a catalog would read differently
 │   └── TooManyChecks      a batch above its limit
 ├── Unauthenticated        nobody knows the caller
 ├── PayloadTooLarge        a body above its limit
@@ -35,6 +36,12 @@ class InvalidArgument(PdpError):
 
 class InvalidReference(InvalidArgument):
     """An object reference or principal that does not parse."""
+
+
+class AmbiguousName(InvalidReference):
+    """A name that an engine and a catalog would read differently."""
+
+    code = "ambiguous_name"
 
 
 class TooManyChecks(InvalidArgument):

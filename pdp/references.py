@@ -34,6 +34,7 @@ _PATH_LENGTH = {
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _ENCODE = re.compile(r"[%/@\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _USER = re.compile(r"[a-z0-9-]+~.+", re.DOTALL)
 
 
@@ -91,6 +92,11 @@ def parse_principal(text: str) -> Principal:
     if kind == "role":
         return Principal(kind, _verbatim(rest))
     raise InvalidReference(f"principal `{text}` is none of `user:<idp>~<subject>`, `role:<id>`, `anonymous`")
+
+
+def is_id(text: str) -> bool:
+    """Whether a client's id is short and plain enough to be recorded and shown; an absent one is."""
+    return not text or bool(_ID.fullmatch(text))
 
 
 def check_path(kind: str, path: tuple[str, ...]) -> tuple[str, ...]:

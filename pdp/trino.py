@@ -7,11 +7,13 @@ surface hands over names and receives an answer.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from typing import Final
 
 import msgspec
 
-from pdp.config import Trino
+from pdp.config import Trino, Warehouse
+from pdp.errors import AmbiguousName, InvalidReference
 from pdp.model import Check, Principal, Resource, Siblings
 from pdp.plan import AllOf, Asker, Node, split
 from pdp.references import check_part
@@ -30,6 +32,9 @@ from pdp.vocabulary import (
 KEPT: Final = 4096
 LONGEST_KEPT: Final = 256
 """Schemas whose names are remembered once read, and how long those names may be."""
+_REFERRING: Final = frozenset("@#`")
+"""Signs that Nessie's catalogs read as a reference in a table name."""
+_TELLING: Final = _REFERRING | {"$"}
 ADMIN: Final = "config:trino.admin_users"
 _SELECTS = frozenset({"SelectFromColumns", "CreateViewWithSelectFromColumns"})
 
@@ -37,8 +42,9 @@ _SELECTS = frozenset({"SelectFromColumns", "CreateViewWithSelectFromColumns"})
 class Names:
     """Names as Trino spells them to resources; raises InvalidReference on an empty or unprintable part."""
 
-    def __init__(self, trino: Trino) -> None:
+    def __init__(self, trino: Trino, warehouses: Mapping[str, Warehouse]) -> None:
         self.trino = trino
+        self._nessie = frozenset(name for name, warehouse in warehouses.items() if warehouse.kind == "nessie")
         self._schemas: dict[tuple[str, str], Resource] = {}
 
     def principal(self, user: str, groups: Sequence[str]) -> Principal:
@@ -69,6 +75,8 @@ class Names:
     def table(self, catalog: str, schema: str, table: str) -> Resource:
         """The table or view of a name; `t$files` and its kin are tables about t."""
         within = self.schema(catalog, schema)
+        if within.warehouse in self._nessie and within.type == "namespace" and not _REFERRING.isdisjoint(table):
+            raise AmbiguousName(f"`{table}` may be a table reference of Nessie's")
         type = "table_or_view"
         if within.type != "namespace":
             type = within.type
@@ -79,7 +87,8 @@ class Names:
     def tables(self, catalog: str, schema: str, names: Sequence[str]) -> Siblings | None:
         """Many tables of one schema, the names of which are printable; None where they are not plain tables."""
         within = self.schema(catalog, schema)
-        if within.type != "namespace" or "$" in "\n".join(names) or not all(names):
+        joined = "\n".join(names)
+        if within.type != "namespace" or not all(names) or not _TELLING.isdisjoint(joined):
             return None
         return Siblings(Resource("table_or_view", within.warehouse, within.path, within.ref), names)
 
@@ -106,15 +115,18 @@ def plan_operation(asker: Asker, check: Check) -> Node | None:
     operation = TRINO_OPERATIONS.get(check.action.removeprefix(TRINO_PREFIX))
     if operation is None:
         return asker.fixed(False, "unknown_action", check.action, check.resources)
-    type = check.resources[0].type
-    if type not in _types(operation) or not _whole(check.resources):
-        return asker.fixed(False, "unknown_action", check.action, check.resources)
     if operation.delegated:
         asker = msgspec.structs.replace(asker, delegated=True)
     asked = _Operation(asker, check, operation)
-    if operation.rule:
-        return _RULES[operation.rule](asked)
-    return _PLACES.get(type, _Operation.steps)(asked)
+    if check.resources[0].type not in _types(operation):
+        return asked.unknown()
+    if isinstance(check.resources, Siblings) or check.resources[0].type not in _PARTS:
+        return asked.planned()
+    return split(
+        check.resources,
+        _is_whole,
+        lambda whole, some: asked.about(some).planned() if whole else asked.unknown(some),
+    )
 
 
 def _types(operation: TrinoOperation) -> frozenset[str]:
@@ -122,12 +134,10 @@ def _types(operation: TrinoOperation) -> frozenset[str]:
     return _RULE_TYPES.get(operation.rule) or _STEP_TYPES[operation.steps[0].on] | _PLACES.keys()
 
 
-def _whole(resources: Sequence[Resource]) -> bool:
-    """Whether resources have the parts that Trino's names have; a native request could leave some out."""
-    type = resources[0].type
-    if isinstance(resources, Siblings) or type not in _PARTS:
-        return True
-    return all(_PARTS[type][0] <= len(resource.path) <= _PARTS[type][1] for resource in resources)
+def _is_whole(resource: Resource) -> bool:
+    """Whether a resource has the parts that Trino's names have; a native request could leave some out."""
+    least, most = _PARTS[resource.type]
+    return least <= len(resource.path) <= most
 
 
 class _Operation:
@@ -142,6 +152,20 @@ class _Operation:
         self.operation = operation
         self.user = self._bare(asker.principal.name)
         self.admin = asker.principal.type == "user" and self.user in self.trino.admin_users
+
+    def about(self, resources: Sequence[Resource]) -> _Operation:
+        """The same operation on some of its resources."""
+        part = copy(self)
+        part.resources = resources
+        return part
+
+    def planned(self) -> Node:
+        """The tree, by the operation's rule or by where the resources are."""
+        return _RULES[self.operation.rule](self) if self.operation.rule else self.placed()
+
+    def placed(self) -> Node:
+        """The tree of an operation that needs checks, by where the resources are."""
+        return _PLACES.get(self.resources[0].type, _Operation.steps)(self)
 
     def fixed(self, allowed: bool, by: str, resources: Sequence[Resource] | None = None) -> Node:
         return self.asker.fixed(allowed, by, self.action, resources or self.resources)
@@ -177,19 +201,22 @@ class _Operation:
 
     def table_procedure(self) -> Node:
         """ALTER TABLE ... EXECUTE: the known procedures write."""
-        procedure = str(self.resources[0].arguments.given.get("procedure", "")).upper()
-        if procedure not in TABLE_PROCEDURES:
-            return self.fixed(False, "rule:unknown_procedure")
-        return _PLACES.get(self.resources[0].type, _Operation.steps)(self)
+        return split(
+            self.resources,
+            lambda table: str(table.arguments.given.get("procedure", "")).upper() in TABLE_PROCEDURES,
+            lambda known, some: (
+                self.about(some).placed() if known else self.fixed(False, "rule:unknown_procedure", some)
+            ),
+        )
 
     def rename(self) -> Node:
-        """A rename whose other end is not in a warehouse goes nowhere."""
-        targets = [resource.arguments.destination for resource in self.resources]
-        if any(
-            target is None or target.type not in ("namespace", "table", "view", "table_or_view") for target in targets
-        ):
-            return self.fixed(False, "rule:rename_target")
-        return _PLACES.get(self.resources[0].type, _Operation.steps)(self)
+        """A rename stays where it is: within warehouses, or outside of them."""
+        within = self.resources[0].type
+        return split(
+            self.resources,
+            lambda resource: _ends_alike(within, resource.arguments.destination),
+            lambda alike, some: self.about(some).placed() if alike else self.fixed(False, "rule:rename_target", some),
+        )
 
     def procedure(self) -> Node:
         """CALL: administrators, and what the configuration lists."""
@@ -245,12 +272,14 @@ class _Operation:
             lambda may, some: self.fixed(may, "config:trino.session_properties", some),
         )
 
-    def unknown(self) -> Node:
-        """Row filters and masks are answers of their own, never a verdict."""
-        return self.fixed(False, "unknown_action")
+    def unknown(self, resources: Sequence[Resource] | None = None) -> Node:
+        """What no engine and no rule judges; row filters and masks are answers of their own, never a verdict."""
+        return self.fixed(False, "unknown_action", resources)
 
     def _bare(self, name: str) -> str:
-        return name.removeprefix(self.trino.user_prefix)
+        """A user as Trino names it; empty for a user of another provider."""
+        prefix = self.trino.user_prefix
+        return name.removeprefix(prefix) if name.startswith(prefix) else ""
 
     def _step(self, step: Step, resources: Sequence[Resource]) -> Node:
         asker = self.asker.with_actions(step.also) if step.also else self.asker
@@ -282,7 +311,10 @@ class _Operation:
             return self.fixed(True, "config:trino.functions.builtin_catalogs", resources)
         if not changes and ".".join(name) in self.trino.functions.allow:
             return self.fixed(True, "config:trino.functions.allow", resources)
-        within = Names(self.trino).schema(catalog, schema)
+        try:
+            within = Names(self.trino, self.asker.bundle.warehouses).schema(catalog, schema)
+        except InvalidReference:
+            return self.unknown(resources)
         if within.type == "namespace":
             step = self.operation.steps[0]
             return self._step(step._replace(on="given"), [within] * len(resources))
@@ -350,7 +382,7 @@ def _is_open(resource: Resource) -> bool:
 
 def _is_listed(resource: Resource) -> bool:
     schema, *table = resource.path
-    return not table or table[0] in SYSTEM_TABLES[schema]
+    return schema in SYSTEM_TABLES and (not table or table[0] in SYSTEM_TABLES[schema])
 
 
 def _full_name(function: Resource) -> str:
@@ -358,8 +390,17 @@ def _full_name(function: Resource) -> str:
 
 
 def _suffix(table: str) -> str:
-    """What stands behind the last `$`."""
-    return table.rpartition("$")[2] if "$" in table else ""
+    """What stands behind the last `$`, where something stands before it."""
+    base, _, suffix = table.rpartition("$")
+    return suffix if base else ""
+
+
+def _ends_alike(source: str, destination: Resource | None) -> bool:
+    """Whether a rename ends in the kind of place where it began."""
+    if destination is None:
+        return False
+    in_warehouse = _TABLES | {"namespace", "metadata_table"}
+    return (source in in_warehouse) == (destination.type in in_warehouse - {"metadata_table"})
 
 
 def _base_table(resource: Resource) -> Resource:

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 import worlds
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pdp.app import build_pdp
@@ -49,6 +49,59 @@ def test_a_batch_is_its_singles_in_any_order(config: Any, rules: Any, grants: An
     order = list(range(len(checks)))
     random.shuffle(order)
     assert decisions(decide(pdp, [checks[at] for at in order])) == [together[at] for at in order]
+
+
+OPERATIONS = {
+    "ExecuteTableProcedure": st.sampled_from([{"procedure": "OPTIMIZE"}, {"procedure": "EVIL"}, {}]),
+    "RenameTable": st.sampled_from(
+        [{"destination": "table_or_view:w/n/x"}, {"destination": "catalog:c/n/x"}, {"destination": "server"}, {}]
+    ),
+    "RenameSchema": st.sampled_from([{"destination": "namespace:w/x"}, {"destination": "table:w/n/x"}, {}]),
+    **dict.fromkeys(
+        [
+            "SelectFromColumns",
+            "CreateTable",
+            "DropTable",
+            "ExecuteFunction",
+            "ShowTables",
+            "FilterTables",
+            "ExecuteQuery",
+            "ImpersonateUser",
+            "SetCatalogSessionProperty",
+        ],
+        st.just({}),
+    ),
+}
+PLACES = [
+    "table_or_view:w/n/t", "table:w/n/t", "view:w/n/v", "namespace:w/n", "warehouse:w", "server", "user:oidc~a", "catalog:c/n/t", "catalog:c",
+    "system_catalog:system/runtime/queries", "system_catalog:system/runtime/nodes", "system_schema:w/information_schema/tables",
+    "system_schema:w/information_schema/x", "system_schema:w/foo/bar", "metadata_table:w/n/t$files", "metadata_table:w/n/t$refs",
+    "metadata_table:w/n/$files", "function:k/n/f", "function:k/n", "function:k/a..b/f", "function:k/system/f", "session_property:k/x",
+]  # fmt: skip
+operations = st.lists(
+    st.sampled_from(sorted(OPERATIONS)).flatmap(
+        lambda name: st.builds(
+            lambda place, arguments: {
+                "principal": "user:oidc~a",
+                "action": f"trino:{name}",
+                "resource": place,
+                "context": {"arguments": arguments},
+            },
+            st.sampled_from(PLACES),
+            OPERATIONS[name],
+        )
+    ),
+    min_size=2,
+    max_size=12,
+)
+
+
+@settings(max_examples=300)
+@given(worlds.rules, worlds.grants, operations, st.sampled_from(["allow", "deny"]))
+def test_operations_of_a_batch_are_its_singles(rules: Any, grants: Any, checks: Any, unmanaged: str) -> None:
+    trino = {"catalogs": {"k": {"warehouse": "w", "ref": "main"}}, "unmanaged_catalogs": unmanaged}
+    pdp = service({"trino": trino, "warehouses": {"w": {"default_ref": "main"}}}, rules, grants)
+    assert decisions(decide(pdp, checks)) == [decisions(decide(pdp, [check]))[0] for check in checks]
 
 
 @given(worlds.configs, worlds.rules, worlds.grants, worlds.grants, worlds.checks)

@@ -103,8 +103,10 @@ class FileAudit:
         return not self._waiting
 
     def _encode_soon(self, waiting: _Waiting) -> None:
-        waiting.line = self._encoded(waiting)
-        self._wake.set()
+        try:
+            waiting.line = self._encoded(waiting)
+        finally:
+            self._wake.set()
 
     def _encoded(self, waiting: _Waiting) -> bytes:
         """The line; whoever needs it first makes it, and it is the same whoever does."""

@@ -204,7 +204,7 @@ def _lines(file: str, reading: Reading) -> Iterator[Recorded]:
 def _parsed(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Recorded]:
     numbered = ((number, line) for number, line in enumerate(stream, 1) if line.strip())
     while some := list(itertools.islice(numbered, AT_ONCE)):
-        batch = draft((line for _, line in some), EMBEDDED_CALLER).batch("cli")
+        batch = draft((line for _, line in some), EMBEDDED_CALLER, strictly=True).batch("cli")
         for at, rejected in sorted(batch.rejected.items()):
             raise InvalidArgument(f"{name}:{some[at][0]}: {rejected.message}")
         reading.checks += len(some)

@@ -18,7 +18,8 @@ from msgspec.structs import replace
 
 from pdp.codec import Draft, bound_checks
 from pdp.errors import InvalidArgument, PdpError
-from pdp.model import NO_ARGUMENTS, Answer, Arguments, Caller, Check, Rejected, Resource, Siblings
+from pdp.model import Answer, Arguments, Caller, Check, Rejected, Resource, Siblings
+from pdp.references import is_id
 from pdp.service import Pdp
 from pdp.strict_json import decode, parse, refuse_duplicates
 from pdp.surfaces.http import Endpoints, Routes
@@ -174,7 +175,7 @@ class TrinoSurface:
         self._pdp = pdp
         self._max_resources = max_resources
         self._unknown: set[str] = set()
-        self._names = Names(pdp.bundle.trino)
+        self._names = Names(pdp.bundle.trino, pdp.bundle.warehouses)
 
     def routes(self, endpoints: Endpoints, max_body: int) -> Routes:
         """The five paths of Trino's configuration."""
@@ -264,6 +265,7 @@ class TrinoSurface:
                 made.reject(Rejected(error.code, str(error)))
             return
         query = request.context.query_id or ""
+        query = query if is_id(query) else ""
         check = Check(principal, TRINO_PREFIX + request.action.operation, (), (), query_id=query)
         siblings = _siblings(names, named[0], tables) if tables else None
         if siblings:
@@ -273,9 +275,9 @@ class TrinoSurface:
 
     def _current_names(self) -> Names:
         """The names of the current bundle, with what they remember of schemas."""
-        trino = self._pdp.bundle.trino
-        if self._names.trino is not trino:
-            self._names = Names(trino)
+        bundle = self._pdp.bundle
+        if self._names.trino is not bundle.trino:
+            self._names = Names(bundle.trino, bundle.warehouses)
         return self._names
 
     def _note_operation(self, operation: str) -> None:
@@ -375,5 +377,5 @@ def _with_arguments(resource: Resource, names: Names, action: Action, named: Nam
     destination = _resource(names, action.target_resource) if action.target_resource else None
     if not given and destination is None:
         return resource
-    arguments = Arguments(destination=destination, given=given) if given or destination else NO_ARGUMENTS
+    arguments = Arguments(destination=destination, given=given)
     return replace(resource, arguments=arguments)

@@ -90,8 +90,9 @@ class _RuleEngine:
         if questions.about_path(check) and (check.path == "none" or not _of_one_type(resources)):
             return self._ask_each(questions, number, resources)
         judge = self._selector.judge(questions.known(check, resources[0]))
-        if judge is self._last.judge and resources is self._last.resources and check.path == self._last.path:
-            return self._last.answers
+        last = self._last
+        if judge is last.judge and resources is last.resources and check.path == last.path:
+            return last.answers
         ranks = self._ranks(judge, check, resources)
         raised = {}
         if judge.may_raise:
@@ -156,9 +157,11 @@ class CelEngine(_RuleEngine):
         if questions.lacks_ref:
             return Verdicts(bytes(count), [None] * count, dict.fromkeys(range(count), ("missing_reference",)))
         columns = self.ask(questions, resources)
-        if (columns, count) != self._decided[0]:
-            self._decided = ((columns, count), self._permit(columns, count))
-        return self._decided[1]
+        asked, verdicts = self._decided
+        if (columns, count) != asked:
+            verdicts = self._permit(columns, count)
+            self._decided = ((columns, count), verdicts)
+        return verdicts
 
     def _permit(self, columns: tuple[Answers, ...], count: int) -> Verdicts:
         """Permitted is what every check permits, by the rule that permits the last."""

@@ -49,7 +49,7 @@ def _distance(seen: Seen) -> tuple[int, bool]:
 
 def look_at(rule: Rule, values: dict[str, Any]) -> Seen:
     """One rule under these values."""
-    root = parts_of(rule.program.text, rule.program.extensions)
+    root = parts_of(rule.program.text, rule.program.extensions, "ref" not in values)
     trace = _trace(root, values)
     conjuncts = root.parts if root.conjunction else (root,)
     lacks = tuple(_lack(part, values) for part in conjuncts if _outcome(part, values)[0] != "true")

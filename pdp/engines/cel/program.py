@@ -6,7 +6,7 @@ the rule bound through the function's globals.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
@@ -133,13 +133,13 @@ class Part(msgspec.Struct, frozen=True, eq=False):
 
 
 @lru_cache(maxsize=256)
-def parts_of(text: str, extensions: frozenset[str] = frozenset()) -> Part:
-    """A rule taken apart at its logic, for explaining."""
+def parts_of(text: str, extensions: frozenset[str] = frozenset(), lacks_ref: bool = False) -> Part:
+    """A rule taken apart at its logic, for explaining; with `lacks_ref`, using `ref` raises."""
     checked = check(parse(text), RULE_VARIABLES, _functions(extensions))
-    return _part(checked.root, checked)
+    return _part(checked.root, checked, {"ref": MISSING_REFERENCE} if lacks_ref else {})
 
 
-def _part(node: Node, checked: Checked) -> Part:
+def _part(node: Node, checked: Checked, missing: Mapping[str, str]) -> Part:
     below: tuple[Node, ...] = ()
     if isinstance(node, Logic):
         below = node.parts
@@ -148,18 +148,18 @@ def _part(node: Node, checked: Checked) -> Part:
     elif isinstance(node, Call) and node.function == "!_":
         below = node.args
     mine = msgspec.structs.replace(checked, root=node)
-    emitter = Emitter(mine, _RULE_ARGUMENTS, RULE_FIELDS)
+    emitter = Emitter(mine, _RULE_ARGUMENTS, RULE_FIELDS, missing)
     run = _load(emitter.function("part", RULE_VARIABLES, wants_bool=False), "part", emitter)
     variables = tuple(sorted(_mentioned(mine, node)))
-    parts = tuple(_part(part, checked) for part in below)
+    parts = tuple(_part(part, checked, missing) for part in below)
     conjunction = isinstance(node, Logic) and node.conjunction
-    return Part(text_of(node), variables, parts, conjunction, lambda values: run(*_bound(values, variables)))
-
-
-def _bound(values: Mapping[str, Any], variables: Iterable[str]) -> list[Any]:
-    if any(name not in values for name in variables):
-        raise RuleError(MISSING_REFERENCE)
-    return [values.get(name, "") for name in RULE_VARIABLES]
+    return Part(
+        text_of(node),
+        variables,
+        parts,
+        conjunction,
+        lambda values: run(*[values.get(name, "") for name in RULE_VARIABLES]),
+    )
 
 
 @lru_cache(maxsize=16_384)

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from pdp.engines.cel.conditions import Condition
 from pdp.engines.cel.residue import Candidate, Residue
 from pdp.engines.cel.rules import Rule
-from pdp.engines.cel.tables import NEVER, Tables, merged, remember
+from pdp.engines.cel.tables import NEVER, merged
 
 KEPT: Final = 4096
 """Residues of groups that are kept, least recently used first out."""
@@ -73,11 +73,10 @@ class Known(NamedTuple):
 class Judge:
     """The residues for one `Known`: the smallest rank that is true for a path, and what raises where none is."""
 
-    __slots__ = ("_folders", "_residues", "fixed", "may_raise")
+    __slots__ = ("_residues", "fixed", "may_raise")
 
     def __init__(self, residues: Sequence[Residue]) -> None:
         self._residues = tuple(residue for residue in residues if not residue.empty)
-        self._folders: dict[str, Tables] = {}
         self.fixed = all(residue.fixed for residue in self._residues)
         self.may_raise = any(residue.may_raise for residue in self._residues)
 
@@ -90,14 +89,11 @@ class Judge:
 
     def ranks_in(self, folder: str, names: Sequence[str]) -> list[int]:
         """The same for the paths that begin with `folder` and end in names."""
-        known = self._folders.get(folder)
-        if known is None:
-            tables = [residue.tables_in(folder) for residue in self._residues]
-            if None in tables:
-                return self.ranks([folder + name for name in names])
-            known = merged([table for table in tables if table is not None])
-            remember(self._folders, folder, known)
-        return known.ranks(names)
+        tables = [residue.tables_in(folder) for residue in self._residues]
+        known = [table for table in tables if table is not None]
+        if len(known) < len(tables):
+            return self.ranks([folder + name for name in names])
+        return merged(known).ranks(names)
 
     def raised(self, path: str) -> list[int]:
         """The ranks of the rules that raise for a path that none is true for."""

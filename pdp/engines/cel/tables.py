@@ -13,17 +13,9 @@ from typing import Final
 NEVER: Final = 1 << 60
 """The rank of no rule."""
 _FEW: Final = 16
+_QUICK: Final = 64
 _FOLDERS_KEPT: Final = 8
 _LONGEST_KEPT: Final = 256
-
-
-def remember(folders: dict[str, Tables], folder: str, tables: Tables) -> None:
-    """Keep the tables of a folder, bounded in number and in the length of its name."""
-    if len(folder) > _LONGEST_KEPT:
-        return
-    if len(folders) >= _FOLDERS_KEPT:
-        folders.clear()
-    folders[folder] = tables
 
 
 class Tables:
@@ -59,11 +51,16 @@ class Tables:
         return found
 
     def within(self, folder: str) -> Tables:
-        """The tables for what follows `folder` in a text that begins with it."""
+        """The tables for what follows `folder` in a text that begins with it; kept where finding them is work."""
+        if len(self._exact) + len(self._starts) <= _QUICK:
+            return self._within(folder)
         known = self._folders.get(folder)
         if known is None:
             known = self._within(folder)
-            remember(self._folders, folder, known)
+            if len(folder) <= _LONGEST_KEPT:
+                if len(self._folders) >= _FOLDERS_KEPT:
+                    self._folders.clear()
+                self._folders[folder] = known
         return known
 
     def add_to(self, exact: dict[str, int], starts: dict[str, int]) -> None:
