@@ -6,6 +6,7 @@ PdpError
 │   │   └── AmbiguousName  a name that an engine and a catalog would read differently
 │   └── TooManyChecks      a batch above its limit
 ├── Unauthenticated        nobody knows the caller
+├── Forbidden              a request that no program of this machine would send
 ├── PayloadTooLarge        a body above its limit
 ├── UnsupportedMedia       a body in an encoding or type that is not accepted
 ├── Overloaded             too many checks or bytes in flight
@@ -54,6 +55,12 @@ class Unauthenticated(PdpError):
     """No configured caller matches the peer."""
 
     code = "unauthenticated"
+
+
+class Forbidden(PdpError):
+    """A request that a browser or a proxy passed on: being on this machine says nothing of who sent it."""
+
+    code = "forbidden"
 
 
 class PayloadTooLarge(PdpError):

@@ -786,3 +786,23 @@ def test_liveness_answers_while_ten_thousand_checks_are_decided(process: Process
             time.sleep(0.01)
     assert decided.result()[0] == 200
     assert alive
+
+
+@pytest.mark.parametrize("header", ["Origin", "Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"])
+async def test_what_a_browser_or_a_proxy_passes_on_is_403(client: Client, header: str) -> None:
+    status, reply = await client.post(GOOD, **{header.replace("-", "_"): "http://evil.example"})
+    assert (status, error_of(reply)) == (403, "forbidden")
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["evil.example", "evil.example:8181", "127.0.0.1.evil.example", "10.0.0.1", "", "[", "localhost.evil.example"],
+)
+async def test_a_rebound_name_is_403(client: Client, host: str) -> None:
+    status, reply = await client.post(GOOD, Host=host)
+    assert (status, error_of(reply)) == (403, "forbidden")
+
+
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:8181", "127.0.0.1", "127.0.0.1:9", "[::1]:8181"])
+async def test_names_of_this_machine_are_taken(client: Client, host: str) -> None:
+    assert (await client.post(GOOD, Host=host))[0] == 200

@@ -82,7 +82,8 @@ def test_users_are_verbatim(name: str) -> None:
 
 @pytest.mark.parametrize("body", [{"type": "nope"}, {"type": "table"}, {"type": "table", "warehouse": "lake"}, {"type": "table", "warehouse": "lake", "path": [""]},
     {"type": "role", "name": ""}, {"type": "user", "name": "alice"}, {"type": "warehouse", "warehouse": "lake", "path": ["a"]}, {"type": "project", "name": "p", "warehouse": "w"},
-    {"reference": "table:lake/a", "path": ["b"]}, {"type": "table", "warehouse": "la\nke", "path": ["a"]}])  # fmt: skip
+    {"reference": "table:lake/a", "path": ["b"]}, {"type": "table", "warehouse": "lake", "path": ["sales"], "name": "orders"}, {"type": "server", "path": ["a"]},
+    {"type": "server", "warehouse": "lake"}, {"type": "warehouse", "warehouse": "lake", "ref": "main"}, {"type": "table", "warehouse": "la\nke", "path": ["a"]}])  # fmt: skip
 def test_parts_that_do_not_fit_their_type_are_refused(body: dict[str, object]) -> None:
     with pytest.raises(InvalidReference):
         make_resource(msgspec.convert(body, ResourceBody))

@@ -13,9 +13,11 @@ from typing import Final
 import msgspec
 import structlog
 from aiohttp import web
+from yarl import URL
 
 from pdp import errors
 from pdp.codec import ErrorBody, decode_batch, encode_answer
+from pdp.config import is_loopback
 from pdp.identity import Callers
 from pdp.model import Caller
 from pdp.service import Pdp
@@ -27,6 +29,7 @@ log = structlog.get_logger()
 STATUS: Final[tuple[tuple[type[errors.PdpError], int], ...]] = (
     (errors.InvalidArgument, 400),
     (errors.Unauthenticated, 401),
+    (errors.Forbidden, 403),
     (errors.PayloadTooLarge, 413),
     (errors.UnsupportedMedia, 415),
     (errors.Overloaded, 429),
@@ -34,6 +37,7 @@ STATUS: Final[tuple[tuple[type[errors.PdpError], int], ...]] = (
 )
 """The error table: exception to status."""
 
+_PASSED_ON: Final = ("Origin", "Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto")
 Endpoint = Callable[[bytes, Caller], Awaitable[bytes]]
 """The body and the caller to the body of a 200 answer."""
 
@@ -113,12 +117,27 @@ def error_response(status: int, code: str, message: str) -> web.Response:
 
 
 def _check_head(request: web.BaseRequest, max_body: int) -> None:
-    """What a request's head alone disqualifies it for."""
+    """What a request's head alone disqualifies it for.
+
+    Callers are known by loopback, so a page in a browser of this machine, or a proxy on it, must not pass for one.
+    """
+    if any(name in request.headers for name in _PASSED_ON):
+        raise errors.Forbidden("requests of browsers and proxies are not taken from loopback")
+    if not is_loopback(_host_of(request.host)):
+        raise errors.Forbidden("the Host header names no loopback address")
     encodings = request.headers.getall("Content-Encoding", ())
     if any(encoding.lower() != "identity" for encoding in encodings):
         raise errors.UnsupportedMedia("compressed bodies are not accepted")
     if (request.content_length or 0) > max_body:
         raise errors.PayloadTooLarge(f"the body is larger than {max_body} bytes")
+
+
+def _host_of(authority: str) -> str:
+    """The host of a Host header; empty where it is none."""
+    try:
+        return URL.build(scheme="http", authority=authority).host or ""
+    except ValueError:
+        return ""
 
 
 async def _read(request: web.BaseRequest, max_body: int, grow: Callable[[int], None]) -> bytes:
