@@ -17,7 +17,9 @@ from pdp.engines.cel.program import RULE_VARIABLES, compile_program
 from pdp.engines.cel.rules import inline_rules
 from pdp.engines.cel.text import text_of
 from pdp.engines.cel.values import RuleError
+from pdp.engines.engine import Group
 from pdp.facts import Facts
+from pdp.model import Env, Principal, Resource
 
 RECORDED = Path(__file__).parent / "recorded" / "nessie"
 VALUES: dict[str, Any] = dict(
@@ -131,3 +133,14 @@ def test_of_many_rules_the_telling_ones_are_shown() -> None:
     assert {"rule z", "rule near"} <= set(shown)
     assert shown[-1] == "451 more rules"
     assert miss.startswith("nearest miss: rule near lacks")
+
+
+def test_without_a_reference_a_rule_is_explained_as_it_decides() -> None:
+    """A false operand absorbs the missing reference, in the explanation as in the decision."""
+    engine = CelForbid(
+        inline_rules({"drop": "op=='DELETE_ENTITY' && ref=='main'", "any": "ref=='x' && role=='Eve'"}), "oidc"
+    )
+    group = Group(Principal("user", "oidc~Bob"), "read_data", "table", "lake", None, False, Env())
+    resource = Resource("table", "lake", ("a", "b"))
+    assert engine.decide(group, [resource], Facts.empty()).effects == b"\0"
+    assert engine.explain(group, resource, Facts.empty()).outcome == "silent"

@@ -1,0 +1,93 @@
+"""How Trino's names are read, and the limits of its path."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from serving import serving, settings_of
+
+from pdp.config import Trino, TrinoCatalog, Warehouse
+from pdp.errors import AmbiguousName, InvalidReference
+from pdp.model import Resource
+from pdp.trino import Names
+
+NAMES = Names(
+    Trino(catalogs={"k": TrinoCatalog(warehouse="lake", ref="main"), "n": TrinoCatalog(warehouse="ness", ref=None)}),
+    {"ness": Warehouse(kind="nessie", project=None, default_ref="main")},
+)
+
+
+@pytest.mark.parametrize(
+    ("catalog", "schema", "table", "read"),
+    [
+        ("k", "a", "t", Resource("table_or_view", "lake", ("a", "t"), "main")),
+        ("k", "a.b", "t", Resource("table_or_view", "lake", ("a", "b", "t"), "main")),
+        ("k", "a", "t.x", Resource("table_or_view", "lake", ("a", "t.x"), "main")),
+        ("k", "a", "t@x", Resource("table_or_view", "lake", ("a", "t@x"), "main")),
+        ("k", "a", "t$files", Resource("metadata_table", "lake", ("a", "t$files"), "main")),
+        ("k", "a", "t$x$refs", Resource("metadata_table", "lake", ("a", "t$x$refs"), "main")),
+        ("k", "a", "t$other", Resource("table_or_view", "lake", ("a", "t$other"), "main")),
+        ("k", "a", "$files", Resource("table_or_view", "lake", ("a", "$files"), "main")),
+        (
+            "k",
+            "information_schema",
+            "tables",
+            Resource("system_schema", "lake", ("information_schema", "tables"), "main"),
+        ),
+        ("system", "runtime", "queries", Resource("system_catalog", "system", ("runtime", "queries"))),
+        ("tpch", "tiny", "nation", Resource("catalog", "tpch", ("tiny", "nation"))),
+        ("n", "a", "t", Resource("table_or_view", "ness", ("a", "t"))),
+    ],
+)
+def test_a_table_is_read_as(catalog: str, schema: str, table: str, read: Resource) -> None:
+    assert NAMES.table(catalog, schema, table) == read
+    column = NAMES.tables(catalog, schema, [table, table])
+    assert column is None or list(column) == [read, read]
+
+
+@pytest.mark.parametrize("table", ["t@dev", "t#x", "`t`", "t@dev$files"])
+def test_a_name_that_nessie_reads_as_a_reference_is_ambiguous(table: str) -> None:
+    with pytest.raises(AmbiguousName):
+        NAMES.table("n", "a", table)
+    assert NAMES.tables("n", "a", ["t", table]) is None
+
+
+@pytest.mark.parametrize(
+    ("catalog", "schema", "table"),
+    [("k", "", "t"), ("k", "a", ""), ("k", "a..b", "t"), ("", "a", "t"), ("k", "a", "t\n")],
+)
+def test_names_that_are_none(catalog: str, schema: str, table: str) -> None:
+    with pytest.raises(InvalidReference):
+        NAMES.table(catalog, schema, table)
+
+
+def body_of(count: int) -> bytes:
+    tables = [{"table": {"catalogName": "k", "schemaName": "s", "tableName": f"t{number}"}} for number in range(count)]
+    action = {"operation": "FilterTables", "filterResources": tables}
+    return json.dumps(
+        {"input": {"context": {"identity": {"user": "a", "groups": []}}, "action": action}}, separators=(",", ":")
+    ).encode()
+
+
+@pytest.mark.parametrize("spaced", [False, True])
+async def test_a_hundred_thousand_tables_are_one_batch_and_no_more(tmp_path: Path, spaced: bool) -> None:
+    (tmp_path / "rules.yaml").write_text(
+        "rules: {v: \"op=='VIEW_REFERENCE'\", k: \"op=='READ_CONTENT_KEY' && path=='s.t99999'\"}"
+    )
+    config: dict[str, Any] = {
+        "policies": {"rules": ["rules.yaml"]},
+        "trino": {"catalogs": {"k": {"warehouse": "lake", "ref": "main"}}},
+    }
+    async with serving(settings_of(config, tmp_path)) as service, aiohttp.ClientSession() as session:
+        url = f"http://{service.addresses['http']}/v1/data/trino/batch"
+        text = body_of(100_000).replace(b",", b", ") if spaced else body_of(100_000)
+        async with session.post(url, data=io.BytesIO(text)) as response:
+            assert (response.status, await response.json()) == (200, {"result": [99_999]})
+        async with session.post(url, data=io.BytesIO(body_of(100_001))) as response:
+            assert response.status == 400
+            assert (await response.json())["error"]["code"] == "too_many_checks"
