@@ -34,7 +34,7 @@ LONGEST_KEPT: Final = 256
 """Schemas whose names are remembered once read, and how long those names may be."""
 _REFERRING: Final = frozenset("@#`")
 """Signs that Nessie's catalogs read as a reference in a table name."""
-_TELLING: Final = _REFERRING | {"$"}
+_TELLING: Final = "@#`$"
 ADMIN: Final = "config:trino.admin_users"
 _SELECTS = frozenset({"SelectFromColumns", "CreateViewWithSelectFromColumns"})
 
@@ -88,7 +88,7 @@ class Names:
         """Many tables of one schema, the names of which are printable; None where they are not plain tables."""
         within = self.schema(catalog, schema)
         joined = "\n".join(names)
-        if within.type != "namespace" or not all(names) or not _TELLING.isdisjoint(joined):
+        if within.type != "namespace" or not all(names) or any(sign in joined for sign in _TELLING):
             return None
         return Siblings(Resource("table_or_view", within.warehouse, within.path, within.ref), names)
 

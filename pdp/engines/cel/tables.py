@@ -7,7 +7,7 @@ folder is known, and is small then, however many rules there are.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import repeat
+from itertools import compress, repeat
 from typing import Final
 
 NEVER: Final = 1 << 60
@@ -77,12 +77,13 @@ class Tables:
         return Tables(min(always, self.always), exact, starts)
 
     def _mark_few(self, texts: Sequence[str], found: list[int]) -> None:
-        few, prefixes = self._few, self._prefixes
-        for at in [at for at, text in enumerate(texts) if text.startswith(prefixes)]:
+        few = self._few
+        for at in compress(range(len(texts)), map(str.startswith, texts, repeat(self._prefixes))):
             text = texts[at]
             for prefix, rank in few:
                 if text.startswith(prefix):
-                    found[at] = min(found[at], rank)
+                    if rank < found[at]:  # noqa: PLR1730  a call of min() would cost more than all the rest
+                        found[at] = rank
                     break
 
     def _mark_many(self, texts: Sequence[str], found: list[int]) -> None:
