@@ -7,6 +7,7 @@ beyond the bound requests are refused rather than answered unrecorded.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import threading
 import time
 from collections import deque
@@ -26,6 +27,9 @@ WAITING_DECISIONS = 2_000_000
 """Records, and decisions in them, that may wait for the disk."""
 LARGE = 5000
 """Decisions in one record from which the event loop does not encode it."""
+AT_ONCE = 100
+GATHER_SECONDS = 0.005
+"""Records in one write, and how long a write waits for more of them: each wake-up of a thread costs the others."""
 RETRY_SECONDS = 1.0
 
 log = structlog.get_logger()
@@ -67,7 +71,7 @@ class FileAudit:
         self._telemetry = telemetry
         self._waiting: deque[_Waiting] = deque()
         self._wake = threading.Event()
-        self._closing = False
+        self._closing = threading.Event()
         self._seq = 0
         self._taken = self._written = 0
         self._kept: set[str] = set()
@@ -97,7 +101,7 @@ class FileAudit:
 
     def close(self, timeout: float) -> bool:
         """Write what waits; False if some records could not be written in `timeout` seconds."""
-        self._closing = True
+        self._closing.set()
         self._wake.set()
         self._thread.join(timeout)
         return not self._waiting
@@ -114,25 +118,29 @@ class FileAudit:
 
     def _run(self) -> None:
         with self._file:
-            while not (self._closing and not self._waiting):
+            while not (self._closing.is_set() and not self._waiting):
                 self._wake.wait()
                 self._wake.clear()
+                self._closing.wait(GATHER_SECONDS)
                 while self._waiting:
-                    if not self._write_first(self._waiting[0]):
+                    if not self._write_first():
                         time.sleep(RETRY_SECONDS)
 
-    def _write_first(self, waiting: _Waiting) -> bool:
-        """Write the record that has waited longest; False where it has to wait on."""
+    def _write_first(self) -> bool:
+        """Write the records that have waited longest, in one piece; False where they have to wait on."""
+        some = list(itertools.islice(self._waiting, AT_ONCE))
         try:
-            self._keep_bundle(waiting.decided)
-            _write_whole(self._file, self._encoded(waiting))
-        except Exception as error:  # noqa: BLE001  nothing is dropped: the record waits, and readiness says so
+            for waiting in some:
+                self._keep_bundle(waiting.decided)
+            _write_whole(self._file, b"".join([self._encoded(waiting) for waiting in some]))
+        except Exception as error:  # noqa: BLE001  nothing is dropped: the records wait, and readiness says so
             self._report(error)
             return False
         self.failing = False
-        self._waiting.popleft()
-        self._written += waiting.decided.batch.size
-        self._telemetry.audit_written.inc()
+        for waiting in some:
+            self._waiting.popleft()
+            self._written += waiting.decided.batch.size
+        self._telemetry.audit_written.inc(len(some))
         self._telemetry.audit_waiting.set(len(self._waiting))
         return True
 
@@ -154,13 +162,13 @@ class FileAudit:
         self.failing = True
 
 
-def _write_whole(file: BinaryIO, line: bytes) -> None:
-    """One line or nothing: a part that was written before a failure is cut off again."""
+def _write_whole(file: BinaryIO, text: bytes) -> None:
+    """All of it or nothing: a part that was written before a failure is cut off again."""
     start = file.seek(0, 2)
     written = 0
     try:
-        while written < len(line):
-            written += file.write(line[written:])
+        while written < len(text):
+            written += file.write(text[written:])
     except OSError:
         file.truncate(start)
         raise
