@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from pdp.engines.cel.program import CompileError, Program, RuleError, compile_program
 
-PAIRS = int(os.environ.get("PDP_CEL_PAIRS", "2000"))
+PAIRS = int(os.environ.get("PDP_CEL_PAIRS", "20000"))
 """(rule, input) pairs of one run."""
 INPUTS = 5
 
