@@ -14,6 +14,7 @@ from serving import serving, settings_of
 from pdp.config import Trino, TrinoCatalog, Warehouse
 from pdp.errors import AmbiguousName, InvalidReference
 from pdp.model import Resource
+from pdp.surfaces.trino_bodies import read_tables
 from pdp.trino import Names
 
 NAMES = Names(
@@ -91,3 +92,51 @@ async def test_a_hundred_thousand_tables_are_one_batch_and_no_more(tmp_path: Pat
         async with session.post(url, data=io.BytesIO(body_of(100_001))) as response:
             assert response.status == 400
             assert (await response.json())["error"]["code"] == "too_many_checks"
+
+
+def test_a_plain_filter_is_read_as_a_column() -> None:
+    tables = read_tables(body_of(3))
+    assert tables is not None
+    assert (tables.catalog, tables.schema, tables.names, tables.context.identity.user) == (
+        "k",
+        "s",
+        ["t0", "t1", "t2"],
+        "a",
+    )
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (b'"tableName":"t1"', b'"tableName":"x","tableName":"t1"'),
+        (b'"tableName":"t1"', b'"tableName":"t1","tableName":"t1"'),
+        (b'"tableName":"t1"', b'"tableName":"t1","columns":["a"]'),
+        (b'"tableName":"t1"', b'"tableName":"t1","more":1'),
+        (b'"tableName":"t1"', b'"tableName": "t1"'),
+        (b'"tableName":"t1"', b'"tableName":"t\\u0031"'),
+        (b'"tableName":"t1"', b'"tableName":"t\\"1"'),
+        (b'"tableName":"t1"', b'"tableName":"\xc3\xa9"'),
+        (b'"tableName":"t1"', b'"tableName":"t\x7f"'),
+        (b'"schemaName":"s","tableName":"t1"', b'"schemaName":"z","tableName":"t1"'),
+        (
+            b'"catalogName":"k","schemaName":"s","tableName":"t1"',
+            b'"catalogName":"z","schemaName":"s","tableName":"t1"',
+        ),
+        (b'"user":"a"', b'"user":"a","user":"b"'),
+        (b'"groups":[]', b'"groups":[],"more":{}'),
+        (b'"FilterTables"', b'"FilterTables","grantee":{"type":"USER","name":"FilterTables"}'),
+        (b'"FilterTables"', b'"FilterSchemas"'),
+        (
+            b'{"table":{"catalogName":"k","schemaName":"s","tableName":"t1"}}',
+            b'{"schema":{"catalogName":"k","schemaName":"s"}}',
+        ),
+        (
+            b'{"table":{"catalogName":"k","schemaName":"s","tableName":"t1"}}',
+            b'{"table":{"catalogName":"k","schemaName":"s","tableName":"t1"},"user":{"user":"x"}}',
+        ),
+    ],
+)
+def test_whatever_says_more_is_no_plain_filter(old: bytes, new: bytes) -> None:
+    body = body_of(3)
+    assert old in body
+    assert read_tables(body.replace(old, new)) is None

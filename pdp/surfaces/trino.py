@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import compress
-from operator import attrgetter
 from typing import Any, Final
 
 import msgspec
 import structlog
-from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from pdp.codec import Draft, bound_checks
@@ -21,150 +19,16 @@ from pdp.errors import InvalidArgument, PdpError
 from pdp.model import Answer, Arguments, Caller, Check, Rejected, Resource, Siblings
 from pdp.references import is_id
 from pdp.service import Pdp
-from pdp.strict_json import decode, parse, refuse_duplicates
+from pdp.strict_json import decode
 from pdp.surfaces.http import Endpoints, Routes
+from pdp.surfaces.trino_bodies import REQUEST, Action, Input, Named, Tables, read_tables
 from pdp.trino import Names
 from pdp.vocabulary import TRINO_OPERATIONS, TRINO_PREFIX
 
 log = structlog.get_logger()
 
-
-class _Body(msgspec.Struct, omit_defaults=True, rename="camel", gc=False):
-    pass
-
-
-class TableName(_Body):
-    """A table or view."""
-
-    catalog_name: str
-    schema_name: str
-    table_name: str
-    columns: list[str] | UnsetType | None = UNSET
-    properties: dict[str, Any] | UnsetType | None = UNSET
-
-
-class SchemaName(_Body):
-    """A schema."""
-
-    catalog_name: str
-    schema_name: str
-    properties: dict[str, Any] | UnsetType | None = UNSET
-
-
-class CatalogName(_Body):
-    """A catalog."""
-
-    name: str
-
-
-class ColumnName(_Body):
-    """A column, for masks."""
-
-    catalog_name: str
-    schema_name: str
-    table_name: str
-    column_name: str
-    column_type: str
-
-
-class UserName(_Body):
-    """A user, as the object of an operation."""
-
-    user: str
-    groups: list[str] | UnsetType = UNSET
-
-
-class FunctionName(_Body):
-    """A function or procedure; a table procedure has a name alone."""
-
-    catalog_name: str | UnsetType = UNSET
-    schema_name: str | UnsetType = UNSET
-    function_name: str = ""
-
-
-class SystemProperty(_Body):
-    """A session property of Trino itself."""
-
-    name: str
-
-
-class CatalogProperty(_Body):
-    """A session property of a catalog."""
-
-    catalog_name: str
-    property_name: str
-
-
-class Named(_Body):
-    """A resource: one of these, or a table and a procedure side by side."""
-
-    function: FunctionName | UnsetType = UNSET
-    table: TableName | UnsetType = UNSET
-    schema: SchemaName | UnsetType = UNSET
-    catalog: CatalogName | UnsetType = UNSET
-    column: ColumnName | UnsetType = UNSET
-    user: UserName | UnsetType = UNSET
-    system_session_property: SystemProperty | UnsetType = UNSET
-    catalog_session_property: CatalogProperty | UnsetType = UNSET
-
-
-class Grantee(_Body):
-    """To whom an object is handed over."""
-
-    type: str
-    name: str
-
-
-class Action(_Body):
-    """What is asked."""
-
-    operation: str
-    resource: Named | UnsetType = UNSET
-    filter_resources: list[Named] | UnsetType = UNSET
-    target_resource: Named | UnsetType = UNSET
-    grantee: Grantee | UnsetType = UNSET
-
-
-class TrinoIdentity(_Body):
-    """Who asked Trino."""
-
-    user: str
-    groups: tuple[str, ...] | UnsetType = UNSET
-
-
-class SoftwareStack(_Body):
-    """Which Trino asks."""
-
-    trino_version: str | UnsetType = UNSET
-
-
-class Context(_Body):
-    """The circumstances."""
-
-    identity: TrinoIdentity
-    software_stack: SoftwareStack | UnsetType = UNSET
-    query_id: str | UnsetType = UNSET
-
-
-class Input(_Body):
-    """OPA's input document."""
-
-    context: Context
-    action: Action
-
-
-class OpaRequest(_Body):
-    """The body of every request."""
-
-    input: Input
-
-
-_REQUEST: Final = msgspec.json.Decoder(OpaRequest)
 _ALLOW: Final = {True: b'{"result":true}', False: b'{"result":false}'}
 _NOTHING: Final = b'{"result":[]}'
-_TABLE_NAME: Final = attrgetter("table.table_name")
-_END: Final = '"}}'
-_BETWEEN: Final = _END + ","
 _NO_MASK: Final = b"{}"
 
 
@@ -193,7 +57,7 @@ class TrinoSurface:
 
     async def allow(self, body: bytes, caller: Caller) -> bytes:
         """One decision."""
-        request = decode(body, _REQUEST, typed=True).input
+        request = decode(body, REQUEST, typed=True).input
         action = request.action
         resource = action.resource or Named()
         answer = await self._decide(request, [resource], caller)
@@ -201,19 +65,15 @@ class TrinoSurface:
 
     async def batch(self, body: bytes, caller: Caller) -> bytes:
         """The indices of what is allowed."""
-        whole = parse(body, _REQUEST)
-        tables = names_of_one_schema(whole, body)
-        if tables is None and msgspec.json.encode(whole) != body:
-            refuse_duplicates(body)
-        request = whole.input
+        tables = read_tables(body)
+        siblings = self._siblings(tables) if tables else None
+        if tables and siblings:
+            return await self._filter(Input(tables.context, Action("FilterTables")), siblings, caller)
+        request = decode(body, REQUEST, typed=True).input
         named = request.action.filter_resources or []
-        bound_checks(len(named), self._max_resources)
         if request.action.operation == "FilterColumns":
             return await self._columns(request, named, caller)
-        answer = await self._decide(request, named, caller, tables)
-        if answer is None:
-            return _NOTHING
-        return msgspec.json.encode({"result": list(compress(range(len(named)), answer.allowed))})
+        return await self._filter(request, named, caller)
 
     async def row_filters(self, body: bytes, caller: Caller) -> bytes:
         """No filter: no row access policy can be configured."""
@@ -230,6 +90,13 @@ class TrinoSurface:
         _expect(body, "GetColumnMask")
         return _NOTHING
 
+    async def _filter(self, request: Input, named: list[Named] | Siblings, caller: Caller) -> bytes:
+        bound_checks(len(named), self._max_resources)
+        answer = await self._decide(request, named, caller)
+        if answer is None:
+            return _NOTHING
+        return msgspec.json.encode({"result": list(compress(range(len(named)), answer.allowed))})
+
     async def _columns(self, request: Input, named: list[Named], caller: Caller) -> bytes:
         """FilterColumns asks about one table; the answer points into its columns, which share its decision."""
         if len(named) != 1 or not named[0].table:
@@ -240,14 +107,12 @@ class TrinoSurface:
             return _NOTHING
         return msgspec.json.encode({"result": list(range(len(columns)))})
 
-    async def _decide(
-        self, request: Input, named: list[Named], caller: Caller, tables: list[str] | None = None
-    ) -> Answer | None:
+    async def _decide(self, request: Input, named: list[Named] | Siblings, caller: Caller) -> Answer | None:
         """The decisions on the named resources; None where none could be made, which denies."""
         self._note_operation(request.action.operation)
         try:
             made = Draft(caller)
-            self._draft(made, request, named, tables)
+            self._draft(made, request, named)
             return await self._pdp.check(made.batch("trino"))
         except PdpError:
             raise
@@ -255,7 +120,7 @@ class TrinoSurface:
             log.exception("trino request failed, denied", operation=request.action.operation)
             return None
 
-    def _draft(self, made: Draft, request: Input, named: list[Named], tables: list[str] | None) -> None:
+    def _draft(self, made: Draft, request: Input, named: list[Named] | Siblings) -> None:
         identity = request.context.identity
         names = self._current_names()
         try:
@@ -267,11 +132,17 @@ class TrinoSurface:
         query = request.context.query_id or ""
         query = query if is_id(query) else ""
         check = Check(principal, TRINO_PREFIX + request.action.operation, (), (), query_id=query)
-        siblings = _siblings(names, named[0], tables) if tables else None
-        if siblings:
-            made.siblings(check, siblings)
+        if isinstance(named, Siblings):
+            made.siblings(check, named)
         else:
             made.spread(check, _resources(names, request.action, named))
+
+    def _siblings(self, tables: Tables) -> Siblings | None:
+        """The tables as one column, where they are plain tables in a warehouse."""
+        try:
+            return self._current_names().tables(tables.catalog, tables.schema, tables.names)
+        except InvalidArgument:
+            return None
 
     def _current_names(self) -> Names:
         """The names of the current bundle, with what they remember of schemas."""
@@ -292,45 +163,9 @@ class TrinoSurface:
 
 
 def _expect(body: bytes, operation: str) -> None:
-    found = decode(body, _REQUEST, typed=True).input.action.operation
+    found = decode(body, REQUEST, typed=True).input.action.operation
     if found != operation:
         raise InvalidArgument(f"this endpoint answers {operation}, not `{found}`")
-
-
-def names_of_one_schema(request: OpaRequest, body: bytes) -> list[str] | None:
-    """The table names of a body that is, byte for byte, what Trino writes for tables of one schema; None otherwise.
-
-    Such a body is printable ASCII without escapes, and holds nothing that is not read.
-    """
-    items = request.input.action.filter_resources
-    if not items or request.input.action.operation != "FilterTables" or not items[0].table:
-        return None
-    if not body.isascii() or b"\\" in body or b"\x7f" in body:
-        return None
-    try:
-        names = list(map(_TABLE_NAME, items))
-    except AttributeError:  # something among them is no table
-        return None
-    lone = replace(request, input=replace(request.input, action=_with_first_alone(request.input.action)))
-    item = msgspec.json.encode(items[0]).decode()
-    start = item.removesuffix(names[0] + _END)
-    head, _, tail = msgspec.json.encode(lone).decode().partition(item)
-    rebuilt = f"{head}{start}{(_BETWEEN + start).join(names)}{_END}{tail}"
-    return names if rebuilt.encode() == body else None
-
-
-def _with_first_alone(action: Action) -> Action:
-    return replace(action, filter_resources=(action.filter_resources or [])[:1])
-
-
-def _siblings(names: Names, first: Named, tables: list[str]) -> Siblings | None:
-    """The tables of a filter as one column, where they are in a warehouse."""
-    if not first.table:
-        return None
-    try:
-        return names.tables(first.table.catalog_name, first.table.schema_name, tables)
-    except InvalidArgument:
-        return None
 
 
 def _resources(names: Names, action: Action, named: list[Named]) -> Iterator[Resource | Rejected]:
