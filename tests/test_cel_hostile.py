@@ -30,8 +30,8 @@ def _soon() -> Iterator[None]:
     "text",
     [
         "[" * 5000 + "]" * 5000,
-        "!" * 5000 + "true",
-        "-" * 5000 + "1 == 1",
+        "!(" * 3000 + "true" + ")" * 3000,
+        "-(" * 3000 + "1" + ")" * 3000 + " == 1",
         "api" + ".a" * 5000 + " == 1",
         "true ? true : " * 2000 + "true",
         "ref" + " + ref" * 5000 + " == ''",
@@ -53,7 +53,13 @@ def test_refused_at_load(text: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["(" * 5000 + "true" + ")" * 5000, " && ".join(["op != 'x'"] * 4000), " || ".join(["op == 'x'"] * 4000 + ["true"])],
+    [
+        "!" * 5000 + "true",
+        "-" * 5000 + "1 == 1",
+        "(" * 5000 + "true" + ")" * 5000,
+        " && ".join(["op != 'x'"] * 4000),
+        " || ".join(["op == 'x'"] * 4000 + ["true"]),
+    ],
     ids=lambda text: text[:20],
 )
 def test_long_but_harmless(text: str) -> None:

@@ -251,3 +251,26 @@ def test_expressions_over_other_variables() -> None:
     assert run({"x": {"y": 2}}) == 3
     with pytest.raises(RuleError):
         run({})
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        ("!!delegated", False),
+        ("!!!delegated", True),
+        ("!(!delegated)", False),
+        ("!!(!delegated)", True),
+        ("!!ref == 'x'", False),
+        ("--1 == 1", True),
+        ("-(-1) == 1", True),
+    ],
+)
+def test_signs_without_parentheses_cancel_in_pairs(text: str, want: bool) -> None:
+    """As the reference parser has it; with parentheses each sign is an operation of its own."""
+    assert compile_program(text).evaluate(*arguments(delegated=False)) is want
+
+
+@pytest.mark.parametrize("text", ["!(!ref) == 'x'", "!!!ref == 'x'", "-(-ref) == 'x'"])
+def test_signs_with_parentheses_have_types(text: str) -> None:
+    with pytest.raises(CompileError):
+        compile_program(text)

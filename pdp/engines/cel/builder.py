@@ -58,6 +58,7 @@ _MACROS: Final[dict[str, tuple[Macro, tuple[int, ...]]]] = {
     "filter": ("filter", (2,)),
 }
 
+_SIGNS: Final = frozenset({"!_", "-_"})
 _HAS: Final = "has"
 _Left: TypeAlias = tuple[str, Node]
 
@@ -69,6 +70,14 @@ def single(children: Any) -> Node:
 
 def _call(function: str, *args: Node) -> Call:
     return Call(args[0].pos, height(args[0].pos, *args), function, None, args)
+
+
+def _is_bare(sign: str, operand: Node) -> bool:
+    """Whether `operand` is the same sign without parentheses: `!!x` and `--x` are x, as the reference parser has it.
+
+    Parentheses add a level to the depth of what they hold, which tells `!(!x)` apart.
+    """
+    return isinstance(operand, Call) and operand.function == sign and operand.depth == operand.args[0].depth + 1
 
 
 def _name(token: Token) -> str:
@@ -165,7 +174,10 @@ class Build(Transformer[Token, Any]):
         return "-_"
 
     def unary(self, children: list[Any]) -> Node:
-        return single(children) if len(children) == 1 else _call(children[0], children[1])
+        if len(children) == 1:
+            return single(children)
+        sign, operand = children
+        return operand.args[0] if _is_bare(sign, operand) else _call(sign, operand)
 
     def member(self, children: list[Node]) -> Node:
         return children[0]
@@ -174,7 +186,10 @@ class Build(Transformer[Token, Any]):
         return children[0]
 
     def paren_expr(self, children: list[Node]) -> Node:
-        return children[0]
+        inner = children[0]
+        if isinstance(inner, Call) and inner.function in _SIGNS:
+            return Call(inner.pos, height(inner.pos, inner), inner.function, None, inner.args)
+        return inner
 
     def member_dot(self, children: list[Any]) -> Node:
         operand, token = children

@@ -89,8 +89,9 @@ def _call(node: Call) -> tuple[str, int]:
         left, right = node.args
         return f"{text_of(left, precedence)} {sign} {text_of(right, precedence + 1)}", precedence
     if node.function in _PREFIX:
-        negated_number = node.function == "-_" and isinstance(node.args[0], Constant)
-        return _PREFIX[node.function] + text_of(node.args[0], _NEVER_BARE if negated_number else _UNARY), _UNARY
+        operand = node.args[0]
+        apart = isinstance(operand, Constant) or (isinstance(operand, Call) and operand.function == node.function)
+        return _PREFIX[node.function] + text_of(operand, _NEVER_BARE if apart else _UNARY), _UNARY
     if node.function == "_[_]":
         return f"{text_of(node.args[0], _MEMBER)}[{text_of(node.args[1])}]", _MEMBER
     arguments = ", ".join(text_of(argument) for argument in node.args)
