@@ -26,6 +26,7 @@ from pdp.model import (
     Check,
     Decision,
     Env,
+    Gathering,
     Principal,
     Rejected,
     Resource,
@@ -127,7 +128,8 @@ class Draft:
 
     def __init__(self, caller: Caller) -> None:
         self._caller = caller
-        self._checks: dict[tuple[Any, ...], Check] = {}
+        self._gathered = Gathering()
+        self._columns: list[Check] = []
         self._rejected: dict[int, Rejected] = {}
         self._size = 0
 
@@ -144,16 +146,7 @@ class Draft:
         if rejected:
             self.reject(rejected)
             return
-        resource = check.resources[0]
-        key = (
-            check.principal, check.action, check.delegated, check.acting_role, check.env, check.query_id,
-            resource.type, resource.warehouse, resource.ref,
-        )  # fmt: skip
-        group = self._checks.get(key)
-        if group is None:
-            group = self._checks[key] = msgspec.structs.replace(check, resources=[], at=[])
-        group.resources.append(resource)  # type: ignore[attr-defined]
-        group.at.append(self._size)  # type: ignore[attr-defined]
+        self._gathered.put(check, self._size)
         self._size += 1
 
     def spread(self, check: Check, resources: Iterable[Resource | Rejected]) -> None:
@@ -172,8 +165,7 @@ class Draft:
                 bucket[0].append(resource)
                 bucket[1].append(self._size)
             self._size += 1
-        for key, (some, at) in buckets.items():
-            self._checks["spread", len(self._checks), *key] = msgspec.structs.replace(check, resources=some, at=at)
+        self._columns += (msgspec.structs.replace(check, resources=some, at=at) for some, at in buckets.values())
 
     def siblings(self, check: Check, resources: Siblings) -> None:
         """The same about siblings, as one column."""
@@ -183,7 +175,7 @@ class Draft:
         if refused:
             self._rejected.update(dict.fromkeys(at, refused))
         else:
-            self._checks["spread", len(self._checks)] = msgspec.structs.replace(check, resources=resources, at=at)
+            self._columns.append(msgspec.structs.replace(check, resources=resources, at=at))
 
     def reject(self, rejected: Rejected) -> None:
         """Give the next position to a check that cannot be asked."""
@@ -192,7 +184,7 @@ class Draft:
 
     def batch(self, surface: str, consistency: str | AtLeast = "minimize_latency", explain: bool = False) -> Batch:
         """The finished batch."""
-        checks = tuple(self._checks.values())
+        checks = (*self._gathered.checks(), *self._columns)
         return Batch(surface, self._caller, self._size, checks, self._rejected, consistency, explain)
 
 

@@ -6,7 +6,7 @@ thousand tables is one object with a list, and an engine can prepare once and lo
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, TypeAlias, overload
 
 import msgspec
@@ -136,6 +136,34 @@ class Check(msgspec.Struct, frozen=True):
     acting_role: str | None = None
     env: Env = Env()
     query_id: str = ""
+
+
+class Gathering:
+    """Checks of one resource each, gathered into checks of many: those that share everything but the resource."""
+
+    __slots__ = ("_groups",)
+
+    def __init__(self) -> None:
+        self._groups: dict[Hashable, tuple[Check, list[Resource], list[int]]] = {}
+
+    def put(self, check: Check, at: int) -> None:
+        """Add the one resource of a check, answered at position `at`."""
+        resource = check.resources[0]
+        key = (
+            check.principal, check.action, check.delegated, check.acting_role, check.env, check.query_id,
+            resource.type, resource.warehouse, resource.ref,
+        )  # fmt: skip
+        known = self._groups.get(key)
+        if known is None:
+            known = self._groups[key] = (check, [], [])
+        known[1].append(resource)
+        known[2].append(at)
+
+    def checks(self) -> tuple[Check, ...]:
+        """What was gathered, in the order of first appearance."""
+        return tuple(
+            msgspec.structs.replace(check, resources=resources, at=at) for check, resources, at in self._groups.values()
+        )
 
 
 class Rejected(msgspec.Struct, frozen=True):

@@ -7,14 +7,24 @@ objects by name are kept, with exact totals for all others. The result does not 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Generic, Literal, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
 from pdp.audit.reader import Outcome, Recorded
 from pdp.identity import EMBEDDED_CALLER
-from pdp.model import CONTENT_TYPES, DEFAULT_DENY, ENGINE_TYPES, VERSIONED_TYPES, Answer, Batch, Check, Resource
+from pdp.model import (
+    CONTENT_TYPES,
+    DEFAULT_DENY,
+    ENGINE_TYPES,
+    VERSIONED_TYPES,
+    Answer,
+    Batch,
+    Check,
+    Gathering,
+    Resource,
+)
 from pdp.references import format_resource
 from pdp.service import Pdp
 
@@ -230,22 +240,12 @@ async def _changes(window: _Window, baseline: Pdp | None, candidate: Pdp) -> Asy
             yield Change(kind, same.recorded, before, after, same.count)
 
 
-def _batch(checks: Iterable[Check]) -> Batch:
-    """Checks of one resource each as one batch, in which those that share all else are one."""
-    together: dict[Hashable, Check] = {}
-    size = 0
-    for size, check in enumerate(checks, 1):
-        resource = check.resources[0]
-        key = (
-            check.principal, check.action, check.delegated, check.acting_role, check.env,
-            resource.type, resource.warehouse, resource.ref,
-        )  # fmt: skip
-        group = together.get(key)
-        if group is None:
-            group = together[key] = msgspec.structs.replace(check, resources=[], at=[])
-        group.resources.append(resource)  # type: ignore[attr-defined]
-        group.at.append(size - 1)  # type: ignore[attr-defined]
-    return Batch("replay", EMBEDDED_CALLER, size, tuple(together.values()))
+def _batch(checks: Sequence[Check]) -> Batch:
+    """Checks of one resource each as one batch."""
+    gathered = Gathering()
+    for at, check in enumerate(checks):
+        gathered.put(check, at)
+    return Batch("replay", EMBEDDED_CALLER, len(checks), gathered.checks())
 
 
 def _outcome(answer: Answer, at: int) -> Outcome:

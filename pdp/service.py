@@ -68,30 +68,28 @@ class Pdp:
         bundle, facts = self.bundle, self.facts
         _check_consistency(batch, facts)
         trees = [plan(check, bundle, facts, plan_operation) for check in batch.checks]
-        decided = await self._decide_leaves(batch.checks, trees, bundle, facts)
+        concrete = [list(leaves(tree, check.at)) for check, tree in zip(batch.checks, trees, strict=True)]
+        decided = await self._decide_leaves([leaf for found in concrete for leaf, _ in found], bundle, facts)
         answer = await _Fold(bundle, facts, decided).answer(batch, trees)
         elapsed = time.perf_counter() - started
         asked = tuple(
             Asked(
                 check,
                 _is_plain(check, tree),
-                tuple(Asking(leaf.group, leaf.resources, at, decided(leaf)) for leaf, at in leaves(tree, check.at)),
+                tuple(Asking(leaf.group, leaf.resources, at, decided(leaf)) for leaf, at in found),
             )
-            for check, tree in zip(batch.checks, trees, strict=True)
+            for check, tree, found in zip(batch.checks, trees, concrete, strict=True)
         )
         self.audit.append(Decided(batch, answer, asked, bundle.digest, bundle.text, time.time(), int(elapsed * 1e6)))
         self._count(answer, batch.surface, elapsed)
         return answer
 
-    async def _decide_leaves(
-        self, checks: Sequence[Check], trees: Sequence[Node], bundle: Bundle, facts: Facts
-    ) -> Decisions:
+    async def _decide_leaves(self, asked: Sequence[Leaf | Fixed], bundle: Bundle, facts: Facts) -> Decisions:
         """Every leaf's verdicts: each engine is asked once per group, whatever tree a leaf stands in."""
         groups: dict[Group, list[Leaf]] = {}
-        for check, tree in zip(checks, trees, strict=True):
-            for leaf, _ in leaves(tree, check.at):
-                if isinstance(leaf, Leaf):
-                    groups.setdefault(leaf.group, []).append(leaf)
+        for leaf in asked:
+            if isinstance(leaf, Leaf):
+                groups.setdefault(leaf.group, []).append(leaf)
         found: dict[int, Verdicts] = {}
         turn = 0
         for group, members in groups.items():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -123,7 +124,7 @@ def _check_head(request: web.BaseRequest, max_body: int) -> None:
     """
     if any(name in request.headers for name in _PASSED_ON):
         raise errors.Forbidden("requests of browsers and proxies are not taken from loopback")
-    if not is_loopback(_host_of(request.host)):
+    if not _is_this_machine(request.host):
         raise errors.Forbidden("the Host header names no loopback address")
     encodings = request.headers.getall("Content-Encoding", ())
     if any(encoding.lower() != "identity" for encoding in encodings):
@@ -132,12 +133,13 @@ def _check_head(request: web.BaseRequest, max_body: int) -> None:
         raise errors.PayloadTooLarge(f"the body is larger than {max_body} bytes")
 
 
-def _host_of(authority: str) -> str:
-    """The host of a Host header; empty where it is none."""
+@lru_cache(maxsize=64)
+def _is_this_machine(authority: str) -> bool:
+    """Whether a Host header names a loopback address; clients repeat theirs with every request."""
     try:
-        return URL.build(scheme="http", authority=authority).host or ""
+        return is_loopback(URL.build(scheme="http", authority=authority).host or "")
     except ValueError:
-        return ""
+        return False
 
 
 async def _read(request: web.BaseRequest, max_body: int, grow: Callable[[int], None]) -> bytes:
