@@ -32,9 +32,10 @@ from pdp.vocabulary import (
 KEPT: Final = 4096
 LONGEST_KEPT: Final = 256
 """Schemas whose names are remembered once read, and how long those names may be."""
-_REFERRING: Final = frozenset("@#`")
+_REFERRING: Final = "@#`"
 """Signs that Nessie's catalogs read as a reference in a table name."""
-_TELLING: Final = "@#`$"
+_TELLING: Final = f"{_REFERRING}$"
+"""Signs of names that may not be plain tables."""
 ADMIN: Final = "config:trino.admin_users"
 _SELECTS = frozenset({"SelectFromColumns", "CreateViewWithSelectFromColumns"})
 
@@ -75,7 +76,11 @@ class Names:
     def table(self, catalog: str, schema: str, table: str) -> Resource:
         """The table or view of a name; `t$files` and its kin are tables about t."""
         within = self.schema(catalog, schema)
-        if within.warehouse in self._nessie and within.type == "namespace" and not _REFERRING.isdisjoint(table):
+        if (
+            within.warehouse in self._nessie
+            and within.type == "namespace"
+            and any(sign in table for sign in _REFERRING)
+        ):
             raise AmbiguousName(f"`{table}` may be a table reference of Nessie's")
         type = "table_or_view"
         if within.type != "namespace":
