@@ -17,15 +17,16 @@ import yaml
 from pdp import strict_yaml
 from pdp.engines.grants.model import STORED
 from pdp.errors import InvalidArgument, InvalidReference, Place, PolicyError
-from pdp.facts import SERVER, Facts, Grant, Key, Object, key_of, key_text
+from pdp.facts import Facts
 from pdp.model import CONTENT_TYPES, Resource
+from pdp.objects import SERVER, Grant, Key, Object, key_of, key_text
 from pdp.references import parse_principal, parse_resource
 
 Where: TypeAlias = tuple[str | int, ...]
 """The way to a value in the file: `("grants", 3, "privilege")`."""
 
 _WORLD: Final = frozenset({"objects", "grants", "seen"})
-_OBJECT: Final = frozenset({"object", "parent", "managedAccess"})
+_OBJECT: Final = frozenset({"object", "parent", "managedAccess", "id"})
 _GRANT: Final = frozenset({"principal", "privilege", "object", "id"})
 _PARENT: Final[Mapping[str, str]] = {
     "project": "server",
@@ -75,7 +76,7 @@ def parse_world(data: Any) -> Facts:
             raise WorldFault(where, f"`{key_text(registered.key)}` is registered twice")
         objects[registered.key] = registered
     grants = {_grant(entry, where) for where, entry in _entries(world, "grants")}
-    content = (sorted((o.key, o.project, o.managed) for o in objects.values()), sorted(grants))
+    content = (sorted((o.key, o.project, o.managed, o.id) for o in objects.values()), sorted(grants))
     return Facts.build(sha256(repr(content).encode()).hexdigest()[:12], 0, objects.values(), grants)
 
 
@@ -92,7 +93,7 @@ def _object(entry: Any, where: Where) -> Object:
     project = ""
     if "parent" in fields:
         project = _project(key, _field(fields, "parent", where), (*where, "parent"))
-    return Object(key, project, managed)
+    return Object(key, project, managed, _field(fields, "id", where) if "id" in fields else "")
 
 
 def _project(key: Key, parent: str, where: Where) -> str:
