@@ -38,7 +38,7 @@ class Surfaces:
         except PdpError as error:
             return compare_error(case, error)
         service, channel = await self._service(case)
-        service.pdp.bundle, service.pdp.facts, service.pdp.audit = pdp.bundle, pdp.facts, recorder
+        service.pdp.bundle, service.pdp.source, service.pdp.audit = pdp.bundle, pdp.source, recorder
         decisions = await getattr(self, f"_{surface}")(case, service, channel)
         if isinstance(decisions, PdpError):
             return compare_error(case, decisions)

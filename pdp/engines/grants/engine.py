@@ -47,6 +47,11 @@ class GrantsEngine:
         """Identifies the model and the configured administrators."""
         return self._digest
 
+    @property
+    def reads_facts(self) -> bool:
+        """It reads nothing else."""
+        return True
+
     def applies(self, action: str, type: str) -> bool:
         """Canonical actions of the type, and Nessie's content checks on anything with a path."""
         return action in ACTIONS.get(type, ()) or (action in NESSIE and type in _CONCRETE_CONTENT)
@@ -88,12 +93,13 @@ class GrantsEngine:
 
         Bounded, and the many to whom nothing was granted share one, so that strangers cannot fill the memory.
         """
-        index = facts.index
-        known = principal.id in index.holdings or principal.id in index.memberships
-        if principal.type == "anonymous" or of in ("user", "role") or principal.id in self._bootstrap_admins:
+        if of in ("user", "role"):
             return self._made(principal, facts)
-        whose = principal if known else _NOBODY
+        whose = principal
         standing = self._standings.get(whose.id)
+        if standing is None and self._is_nobody(whose, facts):
+            whose = _NOBODY
+            standing = self._standings.get(whose.id)
         if standing is not None and standing.serves(facts):
             return standing
         if len(self._standings) >= _MOST_STANDINGS or self._opened.count > _MOST_COLUMNS:
@@ -101,6 +107,11 @@ class GrantsEngine:
             self._opened.count = 0
         standing = self._standings[whose.id] = self._made(whose, facts)
         return standing
+
+    def _is_nobody(self, principal: Principal, facts: Facts) -> bool:
+        id, index = principal.id, facts.index
+        unknown = id not in index.holdings and id not in index.memberships and id not in self._bootstrap_admins
+        return unknown and principal.type != "anonymous"
 
     def _made(self, principal: Principal, facts: Facts) -> Standing:
         bootstrap = self._bootstrap_admins and not self._bootstrap_admins.isdisjoint(grantees_of(facts, principal))
