@@ -30,6 +30,7 @@ from pdp.engines.grants.engine import GrantsEngine
 from pdp.errors import ConfigError
 from pdp.facts import Facts
 from pdp.identity import Callers
+from pdp.management import Management
 from pdp.objects import GrantAdded, ObjectPut
 from pdp.service import AuditLog, Pdp
 from pdp.store.replica import FixedFacts, Replica
@@ -39,6 +40,7 @@ from pdp.surfaces.admission import BODIES_IN_FLIGHT, Admission
 from pdp.surfaces.diagnostics import diagnostics_routes
 from pdp.surfaces.grpc import DecisionService, GrpcServer
 from pdp.surfaces.http import Endpoints, Routes, native_routes, router
+from pdp.surfaces.management import management_routes
 from pdp.surfaces.trino import TrinoSurface
 from pdp.telemetry import Telemetry
 
@@ -203,9 +205,12 @@ class Service:
             callers.count,
         )
         endpoints = Endpoints(self.pdp, callers, self._admission, limits.request_timeout_seconds)
+        ledger = self.source if isinstance(self.source, Replica) else None
+        management = Management(self.pdp, ledger, frozenset(settings.store.bootstrap_admins))
         trino = TrinoSurface(self.pdp, limits.trino_max_resources)
         self._http = _runner(
             native_routes(endpoints, limits.max_checks, limits.max_body_bytes)
+            | management_routes(endpoints, management, limits.max_body_bytes)
             | trino.routes(endpoints, limits.trino_max_body_bytes),
             settings,
         )

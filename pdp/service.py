@@ -20,7 +20,7 @@ from pdp.bundle import Authority, Bundle
 from pdp.engines.engine import ABSTAIN, EFFECT_NAMES, FAILED, FORBID, PERMIT, Engine, Group, Verdicts
 from pdp.errors import InvalidArgument
 from pdp.facts import Facts
-from pdp.model import DEFAULT_DENY, Answer, AtLeast, Batch, Check, Reason, Resource, Trace
+from pdp.model import DEFAULT_DENY, Answer, AtLeast, Batch, Check, Consistency, Reason, Resource, Trace
 from pdp.plan import AllOf, AnyOf, Asker, Fixed, Leaf, Node, Split, fold, leaves, plan
 from pdp.references import format_resource
 from pdp.telemetry import Telemetry
@@ -89,7 +89,7 @@ class Pdp:
         """Decide a batch; raises Unavailable where its consistency or its audit cannot be served."""
         started = time.perf_counter()
         self.audit.admit()
-        await self._consistent(batch)
+        await self.consistent(batch.consistency)
         bundle, facts = self.bundle, self.source.facts
         stale = self.source.is_stale()
         trees = [_plan(check, bundle, facts, stale) for check in batch.checks]
@@ -110,9 +110,8 @@ class Pdp:
         self._count(answer, batch.surface, elapsed)
         return answer
 
-    async def _consistent(self, batch: Batch) -> None:
-        """Wait for what the batch demands of the facts."""
-        wanted = batch.consistency
+    async def consistent(self, wanted: Consistency) -> None:
+        """Wait until the facts are as new as demanded; raises InvalidArgument, Unavailable."""
         if isinstance(wanted, AtLeast):
             await self.source.at_least(*_store_part(wanted.at_least))
         elif wanted == "full":

@@ -73,6 +73,10 @@ class GrantsEngine:
                 by[i] = standing.reason(key, id, witness)
         return Verdicts(bytes(effects), by)
 
+    def may(self, principal: Principal, action: str, key: Key, facts: Facts) -> bool:
+        """Whether grants alone permit an action of the model on an object."""
+        return action in self._standing(principal, key[0], facts).held(key).relations
+
     def explain(self, group: Group, resource: Resource, facts: Facts) -> Trace:
         """What the principal holds on the object and on all above it; on a denial, the smallest missing grant."""
         if not self.applies(group.action, group.type):
