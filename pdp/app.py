@@ -29,6 +29,7 @@ from pdp.engines.grants.engine import GrantsEngine
 from pdp.errors import ConfigError
 from pdp.facts import Facts
 from pdp.identity import Callers
+from pdp.loads import ViewSecurity
 from pdp.service import AuditLog, Pdp
 from pdp.store.world import load_world
 from pdp.surfaces.admission import BODIES_IN_FLIGHT, Admission
@@ -36,6 +37,7 @@ from pdp.surfaces.diagnostics import diagnostics_routes
 from pdp.surfaces.grpc import DecisionService, GrpcServer
 from pdp.surfaces.http import Endpoints, Routes, native_routes, router
 from pdp.surfaces.trino import TrinoSurface
+from pdp.surfaces.views import view_routes
 from pdp.telemetry import Telemetry
 
 log = structlog.get_logger()
@@ -170,13 +172,15 @@ class Service:
         )
         endpoints = Endpoints(self.pdp, callers, self._admission, limits.request_timeout_seconds)
         trino = TrinoSurface(self.pdp, limits.trino_max_resources)
+        views = ViewSecurity(self.pdp, settings)
         self._http = _runner(
             native_routes(endpoints, limits.max_checks, limits.max_body_bytes)
+            | view_routes(endpoints, views, limits.max_body_bytes)
             | trino.routes(endpoints, limits.trino_max_body_bytes),
             settings,
         )
         self._diagnostics = _runner(diagnostics_routes(telemetry, self.unready), settings)
-        self._grpc = GrpcServer(DecisionService(self.pdp, callers, self._admission, limits), limits)
+        self._grpc = GrpcServer(DecisionService(self.pdp, views, callers, self._admission, limits), limits)
         self._out_of_files_until = 0.0
 
     def unready(self) -> list[str]:

@@ -10,10 +10,10 @@ import ipaddress
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, Self
 
 import yaml
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
 
 from pdp import strict_yaml
 from pdp.errors import ConfigError
@@ -86,6 +86,8 @@ class Limits(Section):
     idle_timeout_seconds: float = Field(
         65, gt=0, le=3600, description="a connection that sends no whole request head for so long is closed"
     )
+    referenced_by_depth: int = Field(10, ge=1, description="views that one load may go through")
+    namespace_depth: int = Field(10, ge=1, description="parts in the namespace of what is loaded, and of its views")
     trino_max_resources: int = Field(100_000, ge=1, description="resources in one Trino batch")
     trino_max_body_bytes: int = Field(67_108_864, ge=1024, le=2**31 - 1, description="bytes of one Trino request body")
 
@@ -162,6 +164,30 @@ class Identity(Section):
     )
 
 
+class EngineTokens(Section):
+    """Tokens of one provider that make an engine: any of the audiences or any of the subjects."""
+
+    audiences: tuple[str, ...] = Field((), description="a token for one of these audiences is the engine's")
+    subjects: tuple[str, ...] = Field((), description="a token of one of these subjects is the engine's")
+
+    @model_validator(mode="after")
+    def _names_some(self) -> Self:
+        if not self.audiences and not self.subjects:
+            raise ValueError("neither `audiences` nor `subjects` names a token")
+        return self
+
+
+class TrustedEngineRule(Section):
+    """A query engine whose word on view chains counts."""
+
+    type: Literal["trino"] = Field(description="the kind of engine")
+    owner_property: str = Field(min_length=1, description="the view property that names the owner it runs as")
+    identities: Mapping[Annotated[str, Field(pattern=r"^[a-z0-9-]+$")], EngineTokens] = Field(
+        min_length=1, description="the engine's tokens, by the provider that issues them"
+    )
+    enforces_row_access: bool = Field(False, description="whether it applies row filters and column masks itself")
+
+
 class TrinoCatalog(Section):
     """The warehouse behind a Trino catalog."""
 
@@ -223,6 +249,7 @@ class Settings(Section):
     store: Store = Store()
     audit: Audit = Audit()
     identity: Identity = Identity()
+    trusted_engines: Mapping[str, TrustedEngineRule] = Field({}, description="engines trusted with view chains")
     trino: Trino = Trino()
     _base: Path = PrivateAttr(default_factory=Path.cwd)
 
@@ -283,8 +310,6 @@ LATER: Final[Mapping[str, Any]] = {
     "server.unix": None,
     "server.workers": 1,
     "server.tls": {"cert": None, "key": None, "client_ca": None},
-    "limits.referenced_by_depth": 10,
-    "limits.namespace_depth": 10,
     "policies.cedar": {"policies": [], "entities": [], "schema": None},
     "policies.scopes": {"permissions": [], "strict": False},
     "policies.row_access": [],
@@ -303,7 +328,6 @@ LATER: Final[Mapping[str, Any]] = {
     "identity.providers": {},
     "identity.instance_admins": [],
     "identity.inspect": "read_assignments",
-    "trusted_engines": {},
     "trino.on_internal_failure": "deny",
 }  # fmt: skip
 """Keys of the public contract that this version knows by their default alone; another value is refused, because a

@@ -50,6 +50,13 @@ class AnyOf(msgspec.Struct, frozen=True):
     parts: tuple[Node, ...]
 
 
+class EachOf(msgspec.Struct, frozen=True):
+    """Parts that stand for themselves: one permit suffices, whatever binds the others; `optional`: not even one."""
+
+    parts: tuple[Node, ...]
+    optional: bool = False
+
+
 class Split(msgspec.Struct, frozen=True):
     """Resources that need different trees: `parts[k]` answers for the positions `at[k]`."""
 
@@ -57,7 +64,7 @@ class Split(msgspec.Struct, frozen=True):
     parts: tuple[Node, ...]
 
 
-Node: TypeAlias = Leaf | Fixed | AllOf | AnyOf | Split
+Node: TypeAlias = Leaf | Fixed | AllOf | AnyOf | EachOf | Split
 
 
 class Asker(msgspec.Struct, frozen=True):
@@ -179,6 +186,8 @@ def fold(node: Node, decided: Callable[[Leaf], Verdicts]) -> Verdicts:
         return _scatter(node.at, columns)
     if isinstance(node, AnyOf):
         return _any_of_silent(columns) or _fold_rows(columns, _any_row)
+    if isinstance(node, EachOf):
+        return _fold_rows(columns, _optional_row if node.optional else _each_row)
     names = [_names(part) for part in node.parts]
     return _fold_rows(columns, lambda rows: _all_row(rows, names))
 
@@ -245,6 +254,15 @@ def _any_row(rows: Sequence[_Row]) -> _Row:
             if row[1] == wanted:
                 return row
     return (rows[0][0], ABSTAIN, _common_reason(rows), tuple(sorted({rule for row in rows for rule in row[3]})))
+
+
+def _each_row(rows: Sequence[_Row]) -> _Row:
+    return next((row for row in rows if row[1] == PERMIT), None) or _any_row(rows)
+
+
+def _optional_row(rows: Sequence[_Row]) -> _Row:
+    at, _, reason, errors = _each_row(rows)
+    return (at, PERMIT, reason, errors)
 
 
 def _common_reason(rows: Sequence[_Row]) -> Reason | None:

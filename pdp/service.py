@@ -20,10 +20,11 @@ from pdp.engines.engine import EFFECT_NAMES, FAILED, FORBID, PERMIT, Engine, Gro
 from pdp.errors import InvalidArgument, Unavailable
 from pdp.facts import Facts
 from pdp.model import DEFAULT_DENY, Answer, AtLeast, Batch, Check, Reason, Resource, Trace
-from pdp.plan import AllOf, AnyOf, Fixed, Leaf, Node, Split, fold, leaves, plan
+from pdp.plan import AllOf, AnyOf, Asker, EachOf, Fixed, Leaf, Node, Split, fold, leaves, plan
 from pdp.references import format_resource
 from pdp.telemetry import Telemetry
 from pdp.trino import plan_operation
+from pdp.views import plan_views
 
 CHUNK = 2000
 """Resources judged before the event loop gets a turn."""
@@ -62,12 +63,16 @@ class Pdp:
         return _revision(self.bundle, self.facts)
 
     async def check(self, batch: Batch) -> Answer:
-        """Decide a batch; raises Unavailable where its consistency or its audit cannot be served."""
+        """The answer to a batch; raises Unavailable where its consistency or its audit cannot be served."""
+        return (await self.decide(batch)).answer
+
+    async def decide(self, batch: Batch) -> Decided:
+        """The answer to a batch with all that led to it, as it is recorded; raises as `check` does."""
         started = time.perf_counter()
         self.audit.admit()
         bundle, facts = self.bundle, self.facts
         _check_consistency(batch, facts)
-        trees = [plan(check, bundle, facts, plan_operation) for check in batch.checks]
+        trees = [plan(check, bundle, facts, _operation) for check in batch.checks]
         concrete = [list(leaves(tree, check.at)) for check, tree in zip(batch.checks, trees, strict=True)]
         decided = await self._decide_leaves([leaf for found in concrete for leaf, _ in found], bundle, facts)
         answer = await _Fold(bundle, facts, decided).answer(batch, trees)
@@ -80,9 +85,10 @@ class Pdp:
             )
             for check, tree, found in zip(batch.checks, trees, concrete, strict=True)
         )
-        self.audit.append(Decided(batch, answer, asked, bundle.digest, bundle.text, time.time(), int(elapsed * 1e6)))
+        recorded = Decided(batch, answer, asked, bundle.digest, bundle.text, time.time(), int(elapsed * 1e6))
+        self.audit.append(recorded)
         self._count(answer, batch.surface, elapsed)
-        return answer
+        return recorded
 
     async def _decide_leaves(self, asked: Sequence[Leaf | Fixed], bundle: Bundle, facts: Facts) -> Decisions:
         """Every leaf's verdicts: each engine is asked once per group, whatever tree a leaf stands in."""
@@ -183,8 +189,8 @@ class _Fold:
             return self._trace(node.parts[part], node.at[part].index(row))
         verdicts = fold(node, self._decided)
         outcome, why = EFFECT_NAMES[verdicts.effects[row]], verdicts.by[row] or DEFAULT_DENY
-        if isinstance(node, AllOf | AnyOf):
-            what = "all of" if isinstance(node, AllOf) else "any of"
+        if isinstance(node, AllOf | AnyOf | EachOf):
+            what = "all of" if isinstance(node, AllOf) else "each of" if isinstance(node, EachOf) else "any of"
             return Trace(what, outcome, why, tuple(self._trace(part, row) for part in node.parts))
         group, resource = node.group, node.resources[row]
         what = f"{group.action} on {format_resource(resource, group.ref, group.type)} as {group.principal.id}"
@@ -251,8 +257,14 @@ def _no_leaf(leaf: Leaf) -> Verdicts:
     raise AssertionError("a fixed answer has no leaves")
 
 
+def _operation(asker: Asker, check: Check) -> Node | None:
+    return plan_views(asker, check) or plan_operation(asker, check)
+
+
 def _is_plain(check: Check, tree: Node) -> bool:
     """Whether the concrete checks of a tree are the request itself."""
+    if check.view_security:
+        return False
     return isinstance(tree, Leaf | Fixed) and tree.group.action == check.action and tree.resources is check.resources
 
 
