@@ -8,7 +8,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from pdp.codec import ErrorBody, PrincipalBody, ResourceBody
-from pdp.model import Decision
+from pdp.model import Decision, Load
 from pdp.strict_json import decode
 
 
@@ -67,7 +67,7 @@ class Step(msgspec.Struct, frozen=True, rename={"as_principal": "as"}):
 
 
 class Loaded(msgspec.Struct, frozen=True):
-    """What came of a load or of a change of a view; a change hands out no storage and has no chain.
+    """What came of a load, through its chain, or of a change of a view, which hands out no storage and has no chain.
 
     `storage_access` is none, read or read_write.
     """
@@ -77,7 +77,12 @@ class Loaded(msgspec.Struct, frozen=True):
     revision: str
     id: str
     storage_access: str = "none"
-    referenced_by_used: bool = False
+    load: Load = Load()
+
+    @property
+    def referenced_by_used(self) -> bool:
+        """Whether there was a chain, and it counted."""
+        return bool(self.load.views)
 
 
 _LOAD = msgspec.json.Decoder(LoadBody)

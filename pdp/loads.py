@@ -40,6 +40,7 @@ from pdp.vocabulary import LOADS, VIEW_CHANGES
 
 NO_ENGINE: Final = "no trusted engine"
 _IDP: Final = re.compile(r"[a-z0-9-]+")
+_NO_LOAD: Final = Load()
 Properties = Mapping[str, Any]
 log = structlog.get_logger()
 
@@ -72,7 +73,7 @@ class ViewSecurity:
         bound_namespaces([check.resources[0].path], self._limits.namespace_depth)
         given = self._given(body.views, check.resources[0])
         refused = _refused(caller, check, body.caller, properties=bool(body.views))
-        load = Load() if refused or not entries else await self._chain(body, caller, check.resources[0], given)
+        load = _NO_LOAD if refused or not entries else await self._chain(body, caller, check.resources[0], given)
         check = msgspec.structs.replace(check, view_security=load)
         decided = await self._pdp.decide(_batch(surface, caller, refused or check, explain=explain))
         return _loaded(decided, load)
@@ -189,7 +190,7 @@ def _batch(surface: str, caller: Caller, asked: Check | Rejected, *, explain: bo
     return Batch(surface, caller, 1, (asked,), explain=explain)
 
 
-def _loaded(decided: Decided, load: Load | None = None) -> Loaded:
+def _loaded(decided: Decided, load: Load = _NO_LOAD) -> Loaded:
     steps = tuple(_steps(decided))
     decision = decided.answer.decision(0)
     missing = next((step.resource for step in steps if step.by == (NO_SUCH_VIEW,)), None)
@@ -197,7 +198,7 @@ def _loaded(decided: Decided, load: Load | None = None) -> Loaded:
         rejected = Rejected("NoSuchView", f"`{missing}` in `referencedBy` is not there")
         decision = msgspec.structs.replace(decision, error=rejected)
     storage = _storage(steps) if decision.allowed else "none"
-    return Loaded(decision, steps, decided.answer.revision, decided.answer.id, storage, bool(load and load.views))
+    return Loaded(decision, steps, decided.answer.revision, decided.answer.id, storage, load)
 
 
 def _steps(decided: Decided) -> list[Step]:

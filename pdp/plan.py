@@ -261,8 +261,8 @@ def _each_row(rows: Sequence[_Row]) -> _Row:
 
 
 def _optional_row(rows: Sequence[_Row]) -> _Row:
-    at, _, reason, errors = _each_row(rows)
-    return (at, PERMIT, reason, errors)
+    row = _each_row(rows)
+    return row if row[1] == PERMIT else (row[0], PERMIT, "not_needed", row[3])
 
 
 def _common_reason(rows: Sequence[_Row]) -> Reason | None:
