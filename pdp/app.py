@@ -20,6 +20,7 @@ from aiohttp import web
 
 from pdp.audit.log import FileAudit, NoAudit
 from pdp.bundle import Authority, Bundle, source_text
+from pdp.catalog import IcebergCatalog
 from pdp.cli.context import Composition
 from pdp.config import Settings, load_settings, split_address
 from pdp.engines.cel.engine import CelEngine, CelForbid
@@ -131,7 +132,9 @@ def _sources(settings: Settings, rules: RuleSet, forbid: RuleSet) -> dict[str, o
         "celExtensions": settings.policies.cel_extensions,
         "celProvider": settings.identity.cel_provider,
         "authorities": {name: authority.model_dump() for name, authority in settings.authorities.items()},
-        "warehouses": {name: warehouse.model_dump() for name, warehouse in settings.warehouses.items()},
+        "warehouses": {
+            name: warehouse.model_dump(exclude={"catalog"}) for name, warehouse in settings.warehouses.items()
+        },
         "trino": settings.trino.model_dump(),
         "bootstrapAdmins": sorted(settings.store.bootstrap_admins),
     }
@@ -142,6 +145,15 @@ def _warnings(rules: RuleSet, forbid: RuleSet) -> tuple[str, ...]:
     if not rules.rules:
         found.append("no rules are loaded: CEL permits nothing but VIEW_REFERENCE")
     return tuple(found)
+
+
+def build_catalogs(settings: Settings) -> dict[str, IcebergCatalog]:
+    """The catalogs to read views from, by warehouse; raises ConfigError where a token cannot be read."""
+    return {
+        name: IcebergCatalog(name, rule, settings.path(rule.token_file) if rule.token_file else None)
+        for name, warehouse in settings.warehouses.items()
+        if (rule := warehouse.catalog)
+    }
 
 
 def build_pdp(settings: Settings, facts: Facts, rules: tuple[RuleSet, RuleSet], audit: AuditLog | None = None) -> Pdp:
@@ -172,7 +184,8 @@ class Service:
         )
         endpoints = Endpoints(self.pdp, callers, self._admission, limits.request_timeout_seconds)
         trino = TrinoSurface(self.pdp, limits.trino_max_resources)
-        views = ViewSecurity(self.pdp, settings)
+        self._catalogs = build_catalogs(settings)
+        views = ViewSecurity(self.pdp, settings, self._catalogs)
         self._http = _runner(
             native_routes(endpoints, limits.max_checks, limits.max_body_bytes)
             | view_routes(endpoints, views, limits.max_body_bytes)
@@ -217,6 +230,8 @@ class Service:
         await self._http.cleanup()
         await grpc_stop
         await self._diagnostics.cleanup()
+        for catalog in self._catalogs.values():
+            await catalog.close()
         return self.audit is None or await asyncio.to_thread(self.audit.close, max(1.0, seconds))
 
     def _lacks_files(self) -> bool:
@@ -291,4 +306,4 @@ def main() -> None:
     """The `pdp` command."""
     from pdp.cli.main import cli  # noqa: PLC0415  the command line is a surface; services do without it
 
-    cli(obj=Composition(embedded_settings, read_rules, read_facts, build_pdp, serve))
+    cli(obj=Composition(embedded_settings, read_rules, read_facts, build_pdp, serve, build_catalogs))

@@ -100,12 +100,23 @@ class Authority(Section):
     warehouses: tuple[str, ...] = Field((), description="the warehouses it decides; `default` has the rest")
 
 
+class CatalogRule(Section):
+    """An Iceberg REST catalog that is asked for the views of a chain that a request does not bring."""
+
+    uri: str = Field(pattern=r"^https?://[^\s?#]+$", description="the REST catalog's address, without `/v1`")
+    warehouse: str | None = Field(None, min_length=1, description="the catalog's own name of the warehouse")
+    token_file: str | None = Field(None, description="a file with the bearer token; read again when it is refused")
+    timeout_seconds: float = Field(5, gt=0, le=60, description="for one answer of the catalog")
+    ttl_seconds: float = Field(5, ge=0, le=3600, description="how long a view's properties are taken as read")
+
+
 class Warehouse(Section):
     """What is known of a warehouse beyond its name."""
 
     project: str | None = Field(None, description="the project it belongs to")
     default_ref: str | None = Field(None, min_length=1, description="the ref of resources that name none")
     kind: Literal["iceberg", "nessie", "hive"] = Field("iceberg", description="the catalog behind it")
+    catalog: CatalogRule | None = Field(None, description="where views are read that a request does not bring")
 
 
 class Policies(Section):

@@ -114,9 +114,10 @@ class ViewSecurity:
     async def _properties(
         self, paths: Sequence[Path], target: Resource, given: Mapping[Path, Properties]
     ) -> dict[Path, Properties | None]:
-        """The properties of views: as supplied, or as the catalog has them."""
+        """The properties of views: as supplied, or as the catalog has them on the ref that it serves."""
         known: dict[Path, Properties | None] = {path: given.get(path) for path in paths}
-        catalog = self._catalogs.get(target.warehouse)
+        served = Resource("warehouse", target.warehouse)
+        catalog = self._catalogs.get(target.warehouse) if self._place(target) == self._place(served) else None
         missing = [path for path, properties in known.items() if properties is None]
         if catalog and missing:
             views = [Resource("view", target.warehouse, path, target.ref) for path in missing]

@@ -14,7 +14,7 @@ from rich.tree import Tree
 from pdp.cli.context import Composition, fail, visible
 from pdp.config import Settings
 from pdp.identity import EMBEDDED_CALLER
-from pdp.load_codec import Loaded, Step, decode_load, encode_load
+from pdp.load_codec import LoadBody, Loaded, Step, decode_load, encode_load
 from pdp.loads import ViewSecurity
 from pdp.model import DEFAULT_DENY, Trace
 from pdp.references import parse_principal
@@ -25,12 +25,21 @@ _STYLES = {"permit": "green", "true": "green", "forbid": "red", "failed": "red",
 def explain_load(composition: Composition, settings: Settings, file: str, form: str) -> None:
     """Decide the load in a file, `-` for stdin, and print why; raises InvalidArgument where it is none."""
     body = decode_load(_read(file))
-    views = ViewSecurity(composition.pdp(settings), settings)
-    loaded = asyncio.run(views.load(body, EMBEDDED_CALLER, "cli", explain=True))
+    loaded = asyncio.run(_decide(body, composition, settings))
     if form == "json":
         sys.stdout.buffer.write(encode_load(loaded) + b"\n")
     else:
         _print_text(loaded)
+
+
+async def _decide(body: LoadBody, composition: Composition, settings: Settings) -> Loaded:
+    catalogs = composition.build_catalogs(settings)
+    try:
+        views = ViewSecurity(composition.pdp(settings), settings, catalogs)
+        return await views.load(body, EMBEDDED_CALLER, "cli", explain=True)
+    finally:
+        for catalog in catalogs.values():
+            await catalog.close()
 
 
 def summary(loaded: Loaded) -> str:
