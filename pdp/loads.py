@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -202,20 +202,18 @@ def _loaded(decided: Decided, load: Load = _NO_LOAD) -> Loaded:
     return Loaded(decision, steps, decided.answer.revision, decided.answer.id, storage, load)
 
 
-def _steps(decided: Decided) -> list[Step]:
+def _steps(decided: Decided) -> Iterator[Step]:
     """One row per concrete check, in the order of the plan."""
-    return [
-        Step(
-            format_resource(asking.resources[0], asking.group.ref, asking.group.type),
-            asking.group.principal.id,
-            asking.group.delegated,
-            asking.group.action,
-            asking.verdicts.effects[0] == PERMIT,
-            (asking.verdicts.by[0] or DEFAULT_DENY,),
-        )
-        for asked in decided.asked
-        for asking in asked.concrete
-    ]
+    last, name = None, ""
+    for asked in decided.asked:
+        for asking in asked.concrete:
+            group, verdicts = asking.group, asking.verdicts
+            if asking.resources[0] is not last:
+                last = asking.resources[0]
+                name = format_resource(last, group.ref, group.type)
+            by = (verdicts.by[0] or DEFAULT_DENY,)
+            allowed = verdicts.effects[0] == PERMIT
+            yield Step(name, group.principal.id, group.delegated, group.action, allowed, by)
 
 
 def _storage(steps: Sequence[Step]) -> str:

@@ -188,8 +188,7 @@ def fold(node: Node, decided: Callable[[Leaf], Verdicts]) -> Verdicts:
         return _any_of_silent(columns) or _fold_rows(columns, _any_row)
     if isinstance(node, EachOf):
         return _fold_rows(columns, _optional_row if node.optional else _each_row)
-    names = [_names(part) for part in node.parts]
-    return _fold_rows(columns, lambda rows: _all_row(rows, names))
+    return _fold_rows(columns, lambda rows: _all_row(rows, node.parts))
 
 
 def split(
@@ -271,13 +270,13 @@ def _common_reason(rows: Sequence[_Row]) -> Reason | None:
     return reasons.pop() if len(reasons) == 1 else None
 
 
-def _all_row(rows: Sequence[_Row], names: Sequence[Callable[[int], str]]) -> _Row:
+def _all_row(rows: Sequence[_Row], parts: Sequence[Node]) -> _Row:
     failing = [part for part, row in enumerate(rows) if row[1] != PERMIT]
     if not failing:
         return rows[0]
     part = next((part for part in failing if rows[part][1] == FORBID), failing[0])
     at, effect, reason, errors = rows[part]
-    return (at, effect, f"{names[part](at)}: {reason or DEFAULT_DENY}", errors)
+    return (at, effect, f"{_names(parts[part])(at)}: {reason or DEFAULT_DENY}", errors)
 
 
 def _names(node: Node) -> Callable[[int], str]:

@@ -247,7 +247,9 @@ def _shared_out(verdicts: Verdicts, members: Sequence[Leaf]) -> dict[int, Verdic
     start = 0
     for leaf in members:
         stop = start + len(leaf.resources)
-        errors = {row - start: raised for row, raised in verdicts.errors.items() if start <= row < stop}
+        errors = verdicts.errors
+        if errors:
+            errors = {row - start: raised for row, raised in errors.items() if start <= row < stop}
         shares[id(leaf)] = Verdicts(verdicts.effects[start:stop], verdicts.by[start:stop], errors)
         start = stop
     return shares

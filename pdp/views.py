@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final
 from urllib.parse import unquote_to_bytes
 
@@ -34,6 +35,8 @@ PROTECTED: Final = "protected_property"
 """The reasons of a chain with a view that is not there, and of a change of a view's owner."""
 READS: Final = "read_data"
 WRITES: Final = "write_data"
+_LONGEST_KEPT: Final = 256
+"""Characters of an entry that is remembered once parsed."""
 _SEPARATOR: Final = "\x1f"
 _BAD_ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
@@ -62,8 +65,18 @@ def parse_chain(referenced_by: ReferencedBy) -> tuple[Path, ...]:
     An entry is split off at a raw comma, then decoded once as a query value, then split at U+001F.
     """
     if isinstance(referenced_by, str):
-        return tuple(map(_parse_entry, referenced_by.split(","))) if referenced_by else ()
+        if not referenced_by:
+            return ()
+        return tuple(
+            _remembered(entry) if len(entry) <= _LONGEST_KEPT else _parse_entry(entry)
+            for entry in referenced_by.split(",")
+        )
     return tuple(map(_path, referenced_by))
+
+
+@lru_cache(maxsize=4096)
+def _remembered(entry: str) -> Path:
+    return _parse_entry(entry)
 
 
 def _parse_entry(entry: str) -> Path:
