@@ -3,36 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final
 
 import grpc
-import msgspec
 import structlog
-from google.protobuf.json_format import MessageToDict, SerializeToJsonError
-from google.protobuf.message import DecodeError
-from google.protobuf.struct_pb2 import Struct
+from google.protobuf.message import Message
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from pdp import errors
-from pdp.codec import (
-    MAX_EXPLAINED,
-    ApiBody,
-    CheckBody,
-    ContextBody,
-    Draft,
-    PrincipalBody,
-    ResourceBody,
-    bound_checks,
-)
+from pdp.codec import MAX_EXPLAINED, Draft, bound_checks
 from pdp.config import Limits
 from pdp.identity import Callers
+from pdp.loads import ViewSecurity
 from pdp.model import AtLeast, Batch, Caller, Decision, Rejected, Trace
 from pdp.service import Pdp
 from pdp.surfaces.admission import Admission
+from pdp.surfaces.messages import change_response, load_response, parse, read_change, read_check, read_load
 from pdp.wire import decision_pb2 as wire
 
 # what cannot be listened on is said once, by us
@@ -43,6 +32,7 @@ log = structlog.get_logger()
 STATUS: Final[tuple[tuple[type[errors.PdpError], grpc.StatusCode], ...]] = (
     (errors.InvalidArgument, grpc.StatusCode.INVALID_ARGUMENT),
     (errors.Unauthenticated, grpc.StatusCode.UNAUTHENTICATED),
+    (errors.Forbidden, grpc.StatusCode.PERMISSION_DENIED),
     (errors.PayloadTooLarge, grpc.StatusCode.RESOURCE_EXHAUSTED),
     (errors.Overloaded, grpc.StatusCode.RESOURCE_EXHAUSTED),
     (errors.Unavailable, grpc.StatusCode.UNAVAILABLE),
@@ -53,36 +43,58 @@ STATUS: Final[tuple[tuple[type[errors.PdpError], grpc.StatusCode], ...]] = (
 class DecisionService:
     """The service on the wire."""
 
-    def __init__(self, pdp: Pdp, callers: Callers, admission: Admission, limits: Limits) -> None:
+    def __init__(self, pdp: Pdp, views: ViewSecurity, callers: Callers, admission: Admission, limits: Limits) -> None:
         self._pdp = pdp
+        self._views = views
         self._callers = callers
         self._admission = admission
         self._limits = limits
 
     def handlers(self) -> grpc.GenericRpcHandler:
         """The methods. They take bytes, so that bytes that are no message are an error of ours, too."""
-        check: Any = grpc.unary_unary_rpc_method_handler(
-            self.check, response_serializer=wire.CheckResponse.SerializeToString
-        )
-        return grpc.method_handlers_generic_handler(SERVICE, {"Check": check})
+        methods: dict[str, Any] = {
+            "Check": self._method(self.check),
+            "CheckLoad": self._method(self.check_load),
+            "CheckViewCommit": self._method(self.check_view_commit),
+        }
+        return grpc.method_handlers_generic_handler(SERVICE, methods)
 
-    async def check(self, body: bytes, context: Any) -> wire.CheckResponse:
+    async def check(self, body: bytes, caller: Caller) -> wire.CheckResponse:
         """Decide a batch."""
-        try:
-            caller = self._callers.of_peer(_host(context.peer()))
-            with self._admission.enter(caller, len(body)):
-                async with asyncio.timeout(self._limits.request_timeout_seconds):
-                    answer = await self._pdp.check(self._batch(_parse(body), caller))
-        except errors.PdpError as error:
-            return await self._abort(context, _status(error), f"{error.code}: {error}")
-        except TimeoutError:
-            return await self._abort(context, grpc.StatusCode.UNAVAILABLE, "unavailable: not answered in time")
-        except Exception:
-            log.exception("request failed", surface="grpc")
-            return await self._abort(context, grpc.StatusCode.INTERNAL, "internal: see the service's log")
-        self._pdp.telemetry.answered("grpc", "OK")
+        answer = await self._pdp.check(self._batch(parse(body, wire.CheckRequest), caller))
         decisions = [_decision(answer.decision(at)) for at in range(len(answer.allowed))]
         return wire.CheckResponse(decisions=decisions, revision=answer.revision, decision_id=answer.id)
+
+    async def check_load(self, body: bytes, caller: Caller) -> wire.CheckLoadResponse:
+        """Decide a load through a chain of views."""
+        request = read_load(parse(body, wire.CheckLoadRequest))
+        return load_response(await self._views.load(request, caller, "grpc"))
+
+    async def check_view_commit(self, body: bytes, caller: Caller) -> wire.CheckViewCommitResponse:
+        """Decide a change of a view."""
+        request = read_change(parse(body, wire.CheckViewCommitRequest))
+        return change_response(await self._views.change(request, caller, "grpc"))
+
+    def _method(self, answer: Callable[[bytes, Caller], Awaitable[Message]]) -> Any:
+        """A method with limits, caller, deadline and the error table around it."""
+
+        async def run(body: bytes, context: Any) -> Message:
+            try:
+                caller = self._callers.of_peer(_host(context.peer()))
+                with self._admission.enter(caller, len(body)):
+                    async with asyncio.timeout(self._limits.request_timeout_seconds):
+                        response = await answer(body, caller)
+            except errors.PdpError as error:
+                return await self._abort(context, _status(error), f"{error.code}: {error}")
+            except TimeoutError:
+                return await self._abort(context, grpc.StatusCode.UNAVAILABLE, "unavailable: not answered in time")
+            except Exception:
+                log.exception("request failed", surface="grpc")
+                return await self._abort(context, grpc.StatusCode.INTERNAL, "internal: see the service's log")
+            self._pdp.telemetry.answered("grpc", "OK")
+            return response
+
+        return grpc.unary_unary_rpc_method_handler(run, response_serializer=_serialize)
 
     def _batch(self, request: wire.CheckRequest, caller: Caller) -> Batch:
         limit = self._limits.max_checks
@@ -90,12 +102,12 @@ class DecisionService:
         draft = Draft(caller)
         for check in request.checks:
             try:
-                draft.put(_check(check))
+                draft.put(read_check(check))
             except errors.InvalidArgument as error:
                 draft.reject(Rejected(error.code, str(error)))
         return draft.batch("grpc", _consistency(request.consistency), request.explain)
 
-    async def _abort(self, context: Any, code: grpc.StatusCode, details: str) -> wire.CheckResponse:
+    async def _abort(self, context: Any, code: grpc.StatusCode, details: str) -> Message:
         self._pdp.telemetry.answered("grpc", code.name)
         await context.abort(code, details)
         raise AssertionError("abort raises")
@@ -153,61 +165,6 @@ def _host(peer: str) -> str:
     return rest.rpartition(":")[0].replace("%5B", "").replace("%5D", "").strip("[]")
 
 
-def _check(check: wire.Check) -> CheckBody:
-    context = check.context
-    return CheckBody(
-        PrincipalBody(
-            check.principal.id,
-            tuple(check.principal.roles),
-            tuple(check.principal.groups),
-            _struct(check.principal.attributes),
-        ),
-        check.action,
-        _resource(check.resource),
-        check.delegated,
-        check.acting_role if check.HasField("acting_role") else msgspec.UNSET,
-        ContextBody(
-            ApiBody(context.api.name, context.api.version),
-            tuple(context.actions),
-            _struct(context.arguments),
-            context.query_id,
-        ),
-    )
-
-
-def _resource(resource: wire.Resource) -> ResourceBody:
-    return ResourceBody(
-        resource.type,
-        resource.warehouse,
-        tuple(resource.path),
-        resource.name,
-        resource.ref or None,
-        resource.ref_type,
-        resource.content_type,
-        _struct(resource.properties) or None,
-        resource.id,
-        resource.reference,
-    )
-
-
-def _parse(body: bytes) -> wire.CheckRequest:
-    try:
-        return wire.CheckRequest.FromString(body)
-    except DecodeError:
-        raise errors.InvalidArgument("the bytes are no CheckRequest") from None
-
-
-def _struct(struct: Struct) -> dict[str, Any]:
-    if not struct.fields:
-        return {}
-    try:
-        found = MessageToDict(struct)
-        json.dumps(found, allow_nan=False)
-    except (ValueError, SerializeToJsonError):
-        raise errors.InvalidArgument("a number is not finite") from None
-    return found
-
-
 def _consistency(consistency: wire.Consistency) -> str | AtLeast:
     chosen = consistency.WhichOneof("requirement")
     if chosen == "at_least":
@@ -227,6 +184,10 @@ def _decision(decision: Decision) -> wire.Decision:
 def _trace(trace: Trace) -> wire.Trace:
     parts: Iterable[wire.Trace] = map(_trace, trace.parts)
     return wire.Trace(what=trace.what, outcome=trace.outcome, why=trace.why, parts=parts)
+
+
+def _serialize(message: Message) -> bytes:
+    return message.SerializeToString()
 
 
 def _status(error: errors.PdpError) -> grpc.StatusCode:

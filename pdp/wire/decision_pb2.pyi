@@ -144,3 +144,127 @@ class Error(_message.Message):
     code: str
     message: str
     def __init__(self, code: _Optional[str] = ..., message: _Optional[str] = ...) -> None: ...
+
+class CheckLoadRequest(_message.Message):
+    __slots__ = ("principal", "acting_role", "target", "action", "referenced_by", "view_names", "views", "caller")
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+    ACTING_ROLE_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    ACTION_FIELD_NUMBER: _ClassVar[int]
+    REFERENCED_BY_FIELD_NUMBER: _ClassVar[int]
+    VIEW_NAMES_FIELD_NUMBER: _ClassVar[int]
+    VIEWS_FIELD_NUMBER: _ClassVar[int]
+    CALLER_FIELD_NUMBER: _ClassVar[int]
+    principal: Principal
+    acting_role: str
+    target: Resource
+    action: str
+    referenced_by: str
+    view_names: ViewNames
+    views: _containers.RepeatedCompositeFieldContainer[View]
+    caller: TokenIdentity
+    def __init__(self, principal: _Optional[_Union[Principal, _Mapping]] = ..., acting_role: _Optional[str] = ..., target: _Optional[_Union[Resource, _Mapping]] = ..., action: _Optional[str] = ..., referenced_by: _Optional[str] = ..., view_names: _Optional[_Union[ViewNames, _Mapping]] = ..., views: _Optional[_Iterable[_Union[View, _Mapping]]] = ..., caller: _Optional[_Union[TokenIdentity, _Mapping]] = ...) -> None: ...
+
+class ViewNames(_message.Message):
+    __slots__ = ("views",)
+    VIEWS_FIELD_NUMBER: _ClassVar[int]
+    views: _containers.RepeatedCompositeFieldContainer[ViewName]
+    def __init__(self, views: _Optional[_Iterable[_Union[ViewName, _Mapping]]] = ...) -> None: ...
+
+class ViewName(_message.Message):
+    __slots__ = ("parts",)
+    PARTS_FIELD_NUMBER: _ClassVar[int]
+    parts: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, parts: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class View(_message.Message):
+    __slots__ = ("resource", "properties")
+    RESOURCE_FIELD_NUMBER: _ClassVar[int]
+    PROPERTIES_FIELD_NUMBER: _ClassVar[int]
+    resource: Resource
+    properties: _struct_pb2.Struct
+    def __init__(self, resource: _Optional[_Union[Resource, _Mapping]] = ..., properties: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ...) -> None: ...
+
+class TokenIdentity(_message.Message):
+    __slots__ = ("idp", "subject", "audiences")
+    IDP_FIELD_NUMBER: _ClassVar[int]
+    SUBJECT_FIELD_NUMBER: _ClassVar[int]
+    AUDIENCES_FIELD_NUMBER: _ClassVar[int]
+    idp: str
+    subject: str
+    audiences: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, idp: _Optional[str] = ..., subject: _Optional[str] = ..., audiences: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class CheckLoadResponse(_message.Message):
+    __slots__ = ("allowed", "by", "errors", "storage_access", "referenced_by_used", "steps", "revision", "decision_id", "error")
+    ALLOWED_FIELD_NUMBER: _ClassVar[int]
+    BY_FIELD_NUMBER: _ClassVar[int]
+    ERRORS_FIELD_NUMBER: _ClassVar[int]
+    STORAGE_ACCESS_FIELD_NUMBER: _ClassVar[int]
+    REFERENCED_BY_USED_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    DECISION_ID_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    allowed: bool
+    by: _containers.RepeatedScalarFieldContainer[str]
+    errors: _containers.RepeatedScalarFieldContainer[str]
+    storage_access: str
+    referenced_by_used: bool
+    steps: _containers.RepeatedCompositeFieldContainer[Step]
+    revision: str
+    decision_id: str
+    error: Error
+    def __init__(self, allowed: _Optional[bool] = ..., by: _Optional[_Iterable[str]] = ..., errors: _Optional[_Iterable[str]] = ..., storage_access: _Optional[str] = ..., referenced_by_used: _Optional[bool] = ..., steps: _Optional[_Iterable[_Union[Step, _Mapping]]] = ..., revision: _Optional[str] = ..., decision_id: _Optional[str] = ..., error: _Optional[_Union[Error, _Mapping]] = ...) -> None: ...
+
+class Step(_message.Message):
+    __slots__ = ("resource", "as_principal", "delegated", "action", "allowed", "by")
+    RESOURCE_FIELD_NUMBER: _ClassVar[int]
+    AS_PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+    DELEGATED_FIELD_NUMBER: _ClassVar[int]
+    ACTION_FIELD_NUMBER: _ClassVar[int]
+    ALLOWED_FIELD_NUMBER: _ClassVar[int]
+    BY_FIELD_NUMBER: _ClassVar[int]
+    resource: str
+    as_principal: str
+    delegated: bool
+    action: str
+    allowed: bool
+    by: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, resource: _Optional[str] = ..., as_principal: _Optional[str] = ..., delegated: _Optional[bool] = ..., action: _Optional[str] = ..., allowed: _Optional[bool] = ..., by: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class CheckViewCommitRequest(_message.Message):
+    __slots__ = ("principal", "acting_role", "view", "operation", "set", "remove", "caller")
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+    ACTING_ROLE_FIELD_NUMBER: _ClassVar[int]
+    VIEW_FIELD_NUMBER: _ClassVar[int]
+    OPERATION_FIELD_NUMBER: _ClassVar[int]
+    SET_FIELD_NUMBER: _ClassVar[int]
+    REMOVE_FIELD_NUMBER: _ClassVar[int]
+    CALLER_FIELD_NUMBER: _ClassVar[int]
+    principal: Principal
+    acting_role: str
+    view: Resource
+    operation: str
+    set: _struct_pb2.Struct
+    remove: _containers.RepeatedScalarFieldContainer[str]
+    caller: TokenIdentity
+    def __init__(self, principal: _Optional[_Union[Principal, _Mapping]] = ..., acting_role: _Optional[str] = ..., view: _Optional[_Union[Resource, _Mapping]] = ..., operation: _Optional[str] = ..., set: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., remove: _Optional[_Iterable[str]] = ..., caller: _Optional[_Union[TokenIdentity, _Mapping]] = ...) -> None: ...
+
+class CheckViewCommitResponse(_message.Message):
+    __slots__ = ("allowed", "by", "errors", "steps", "revision", "decision_id", "error")
+    ALLOWED_FIELD_NUMBER: _ClassVar[int]
+    BY_FIELD_NUMBER: _ClassVar[int]
+    ERRORS_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    DECISION_ID_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    allowed: bool
+    by: _containers.RepeatedScalarFieldContainer[str]
+    errors: _containers.RepeatedScalarFieldContainer[str]
+    steps: _containers.RepeatedCompositeFieldContainer[Step]
+    revision: str
+    decision_id: str
+    error: Error
+    def __init__(self, allowed: _Optional[bool] = ..., by: _Optional[_Iterable[str]] = ..., errors: _Optional[_Iterable[str]] = ..., steps: _Optional[_Iterable[_Union[Step, _Mapping]]] = ..., revision: _Optional[str] = ..., decision_id: _Optional[str] = ..., error: _Optional[_Union[Error, _Mapping]] = ...) -> None: ...

@@ -39,6 +39,16 @@ class DecisionServiceStub:
                 request_serializer=pdp_dot_wire_dot_decision__pb2.CheckRequest.SerializeToString,
                 response_deserializer=pdp_dot_wire_dot_decision__pb2.CheckResponse.FromString,
                 _registered_method=True)
+        self.CheckLoad = channel.unary_unary(
+                '/pdp.v1.DecisionService/CheckLoad',
+                request_serializer=pdp_dot_wire_dot_decision__pb2.CheckLoadRequest.SerializeToString,
+                response_deserializer=pdp_dot_wire_dot_decision__pb2.CheckLoadResponse.FromString,
+                _registered_method=True)
+        self.CheckViewCommit = channel.unary_unary(
+                '/pdp.v1.DecisionService/CheckViewCommit',
+                request_serializer=pdp_dot_wire_dot_decision__pb2.CheckViewCommitRequest.SerializeToString,
+                response_deserializer=pdp_dot_wire_dot_decision__pb2.CheckViewCommitResponse.FromString,
+                _registered_method=True)
 
 
 class DecisionServiceServicer:
@@ -51,6 +61,20 @@ class DecisionServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CheckLoad(self, request, context):
+        """View security: decides a load through a chain of views, every hop as the user it runs as.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CheckViewCommit(self, request, context):
+        """View security: decides the creation or change of a view; PERMISSION_DENIED for a protected owner property.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_DecisionServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -58,6 +82,16 @@ def add_DecisionServiceServicer_to_server(servicer, server):
                     servicer.Check,
                     request_deserializer=pdp_dot_wire_dot_decision__pb2.CheckRequest.FromString,
                     response_serializer=pdp_dot_wire_dot_decision__pb2.CheckResponse.SerializeToString,
+            ),
+            'CheckLoad': grpc.unary_unary_rpc_method_handler(
+                    servicer.CheckLoad,
+                    request_deserializer=pdp_dot_wire_dot_decision__pb2.CheckLoadRequest.FromString,
+                    response_serializer=pdp_dot_wire_dot_decision__pb2.CheckLoadResponse.SerializeToString,
+            ),
+            'CheckViewCommit': grpc.unary_unary_rpc_method_handler(
+                    servicer.CheckViewCommit,
+                    request_deserializer=pdp_dot_wire_dot_decision__pb2.CheckViewCommitRequest.FromString,
+                    response_serializer=pdp_dot_wire_dot_decision__pb2.CheckViewCommitResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -87,6 +121,60 @@ class DecisionService:
             '/pdp.v1.DecisionService/Check',
             pdp_dot_wire_dot_decision__pb2.CheckRequest.SerializeToString,
             pdp_dot_wire_dot_decision__pb2.CheckResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CheckLoad(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pdp.v1.DecisionService/CheckLoad',
+            pdp_dot_wire_dot_decision__pb2.CheckLoadRequest.SerializeToString,
+            pdp_dot_wire_dot_decision__pb2.CheckLoadResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CheckViewCommit(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pdp.v1.DecisionService/CheckViewCommit',
+            pdp_dot_wire_dot_decision__pb2.CheckViewCommitRequest.SerializeToString,
+            pdp_dot_wire_dot_decision__pb2.CheckViewCommitResponse.FromString,
             options,
             channel_credentials,
             insecure,
