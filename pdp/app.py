@@ -8,6 +8,7 @@ import errno
 import gc
 import os
 import signal
+import ssl
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -21,7 +22,7 @@ from aiohttp import web
 from pdp.audit.log import FileAudit, NoAudit
 from pdp.bundle import Authority, Bundle, source_text
 from pdp.cli.context import Composition
-from pdp.config import Settings, load_settings, split_address
+from pdp.config import Settings, load_settings
 from pdp.engines.cel.engine import CelEngine, CelForbid
 from pdp.engines.cel.rules import RuleSet, load_rules
 from pdp.engines.engine import Engine
@@ -29,6 +30,7 @@ from pdp.engines.grants.engine import GrantsEngine
 from pdp.errors import ConfigError
 from pdp.facts import Facts
 from pdp.identity import Callers
+from pdp.section import split_address
 from pdp.service import AuditLog, Pdp
 from pdp.store.world import load_world
 from pdp.surfaces.admission import BODIES_IN_FLIGHT, Admission
@@ -36,7 +38,10 @@ from pdp.surfaces.diagnostics import diagnostics_routes
 from pdp.surfaces.grpc import DecisionService, GrpcServer
 from pdp.surfaces.http import Endpoints, Routes, native_routes, router
 from pdp.surfaces.trino import TrinoSurface
+from pdp.surfaces.unix import listen_on_socket
 from pdp.telemetry import Telemetry
+from pdp.tls import read_certificates, server_context
+from pdp.tokens import MAX_TOKEN, Tokens
 
 log = structlog.get_logger()
 
@@ -103,6 +108,8 @@ def build_bundle(settings: Settings, rules: RuleSet, forbid: RuleSet) -> Bundle:
         text,
         digest,
         _warnings(rules, forbid),
+        _role_maps(settings),
+        frozenset(settings.identity.instance_admins),
     )
 
 
@@ -132,7 +139,13 @@ def _sources(settings: Settings, rules: RuleSet, forbid: RuleSet) -> dict[str, o
         "warehouses": {name: warehouse.model_dump() for name, warehouse in settings.warehouses.items()},
         "trino": settings.trino.model_dump(),
         "bootstrapAdmins": sorted(settings.store.bootstrap_admins),
+        "roleMaps": _role_maps(settings),
+        "instanceAdmins": sorted(settings.identity.instance_admins),
     }
+
+
+def _role_maps(settings: Settings) -> dict[str, dict[str, str]]:
+    return {idp: dict(known.role_map) for idp, known in settings.identity.providers.items() if known.role_map}
 
 
 def _warnings(rules: RuleSet, forbid: RuleSet) -> tuple[str, ...]:
@@ -161,7 +174,10 @@ class Service:
         self.pdp = Pdp(bundle, facts, self.audit or NoAudit(), telemetry)
         self.draining = False
         self.addresses: dict[str, str] = {}
-        callers = Callers(settings.identity)
+        self._tokens = Tokens(settings, telemetry)
+        self._tls = server_context(settings)
+        self.scheme = "https" if self._tls else "http"
+        callers = Callers(settings, self._tokens)
         limits = settings.limits
         self._admission = Admission(
             limits.max_in_flight,
@@ -176,7 +192,9 @@ class Service:
             settings,
         )
         self._diagnostics = _runner(diagnostics_routes(telemetry, self.unready), settings)
-        self._grpc = GrpcServer(DecisionService(self.pdp, callers, self._admission, limits), limits)
+        self._grpc = GrpcServer(
+            DecisionService(self.pdp, callers, self._admission, limits), limits, read_certificates(settings)
+        )
         self._out_of_files_until = 0.0
 
     def unready(self) -> list[str]:
@@ -197,7 +215,10 @@ class Service:
             log.warning("policies", warning=warning)
         if (self.settings.store.url or "").startswith("sqlite:"):
             log.warning("store", warning="no grants are kept yet: grants permit nothing")
-        self.addresses["http"] = await _listen(self._http, server.http, "server.http")
+        await self._tokens.start()
+        self.addresses["http"] = await _listen(self._http, server.http, "server.http", self._tls)
+        if server.unix:
+            self.addresses["unix"] = await listen_on_socket(self._http, self.settings.path(server.unix))
         self.addresses["grpc"] = f"{split_address(server.grpc)[0]}:{await self._grpc.start(server.grpc)}"
         self.addresses["diagnostics"] = await _listen(self._diagnostics, server.diagnostics, "server.diagnostics")
         await self._grpc.set_ready(True)
@@ -213,6 +234,7 @@ class Service:
         await self._http.cleanup()
         await grpc_stop
         await self._diagnostics.cleanup()
+        await self._tokens.stop()
         return self.audit is None or await asyncio.to_thread(self.audit.close, max(1.0, seconds))
 
     def _lacks_files(self) -> bool:
@@ -239,15 +261,17 @@ def _runner(routes: Routes, settings: Settings) -> web.ServerRunner:
         keepalive_timeout=settings.limits.idle_timeout_seconds,
         timeout_ceil_threshold=3600,
         access_log=None,
+        max_field_size=2 * MAX_TOKEN,
+        max_headers=4 * MAX_TOKEN,
     )
     return web.ServerRunner(server, shutdown_timeout=1)
 
 
-async def _listen(runner: web.ServerRunner, address: str, key: str) -> str:
+async def _listen(runner: web.ServerRunner, address: str, key: str, tls: ssl.SSLContext | None = None) -> str:
     host, port = split_address(address)
     await runner.setup()
     try:
-        await web.TCPSite(runner, host, port, reuse_port=False, backlog=1024).start()
+        await web.TCPSite(runner, host, port, ssl_context=tls, reuse_port=False, backlog=1024).start()
     except OSError as error:
         raise ConfigError(f"cannot listen on `{address}` ({key}): {os.strerror(error.errno or 0).lower()}") from None
     bound: int = runner.addresses[0][1]

@@ -21,9 +21,9 @@ from pdp.audit.record import Decided, make_record, rows
 from pdp.codec import ResourceBody, decode_batch, encode_answer, make_resource
 from pdp.config import Settings, make_settings
 from pdp.engines.cel.rules import RuleSet, inline_rules, load_rules
-from pdp.errors import InvalidArgument, PdpError
+from pdp.errors import InvalidArgument, PdpError, Unauthenticated
 from pdp.facts import Facts
-from pdp.identity import Callers
+from pdp.identity import local_caller
 from pdp.model import Batch
 from pdp.references import format_resource
 from pdp.service import Pdp
@@ -130,7 +130,9 @@ def batch_of(case: Case, settings: Settings) -> Batch:
     """The batch of a case, from the caller that its configuration makes of a loopback peer."""
     if "checks" not in case.data:
         raise InvalidArgument("the case has no `checks`")
-    caller = Callers(settings.identity).of_peer("127.0.0.1")
+    caller = local_caller(settings)
+    if caller is None:
+        raise Unauthenticated("the configuration of the case makes no caller of a loopback peer")
     return decode_batch(request_body(case), caller, settings.limits.max_checks, "case")
 
 

@@ -7,6 +7,7 @@ PdpError
 │   └── TooManyChecks      a batch above its limit
 ├── Unauthenticated        nobody knows the caller
 ├── Forbidden              a request that no program of this machine would send
+├── AssertionNotAllowed    a request that rests on what its caller may not assert
 ├── PayloadTooLarge        a body above its limit
 ├── UnsupportedMedia       a body in an encoding or type that is not accepted
 ├── Overloaded             too many checks or bytes in flight
@@ -52,7 +53,7 @@ class TooManyChecks(InvalidArgument):
 
 
 class Unauthenticated(PdpError):
-    """No configured caller matches the peer."""
+    """No configured caller matches the peer, or its token does not count; the text holds nothing of a token."""
 
     code = "unauthenticated"
 
@@ -61,6 +62,12 @@ class Forbidden(PdpError):
     """A request that a browser or a proxy passed on: being on this machine says nothing of who sent it."""
 
     code = "forbidden"
+
+
+class AssertionNotAllowed(PdpError):
+    """A request as a whole that rests on the word of a caller whose word on it does not count."""
+
+    code = "assertion_not_allowed"
 
 
 class PayloadTooLarge(PdpError):

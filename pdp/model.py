@@ -99,7 +99,7 @@ class Principal(msgspec.Struct, frozen=True, gc=False):
     """About whom a check is: `type` user, role or anonymous; `name` is `<idp>~<subject>`, a role id or empty.
 
     `roles` and `groups` are those the token carried; `attributes` is a JSON object in sorted, compact text, so that
-    a principal hashes.
+    a principal hashes. `member_of` are ids of roles that what it carried stands for: memberships beside those stored.
     """
 
     type: str
@@ -107,6 +107,7 @@ class Principal(msgspec.Struct, frozen=True, gc=False):
     roles: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
     attributes: str = "{}"
+    member_of: tuple[str, ...] = ()
 
     @property
     def id(self) -> str:
@@ -125,7 +126,8 @@ class Env(msgspec.Struct, frozen=True, gc=False):
 class Check(msgspec.Struct, frozen=True):
     """One question about resources that share type, warehouse and ref.
 
-    `at[i]` is the position of `resources[i]` in the answer.
+    `at[i]` is the position of `resources[i]` in the answer. `inspected`: somebody else than the principal asks, who
+    has no right to speak for others, and may look only at objects whose grants it may read.
     """
 
     principal: Principal
@@ -136,6 +138,7 @@ class Check(msgspec.Struct, frozen=True):
     acting_role: str | None = None
     env: Env = Env()
     query_id: str = ""
+    inspected: bool = False
 
 
 class Gathering:
@@ -151,7 +154,7 @@ class Gathering:
         resource = check.resources[0]
         key = (
             check.principal, check.action, check.delegated, check.acting_role, check.env, check.query_id,
-            resource.type, resource.warehouse, resource.ref,
+            check.inspected, resource.type, resource.warehouse, resource.ref,
         )  # fmt: skip
         known = self._groups.get(key)
         if known is None:
@@ -174,12 +177,38 @@ class Rejected(msgspec.Struct, frozen=True):
     by: Reason = "invalid_check"
 
 
+class TokenIdentity(msgspec.Struct, frozen=True):
+    """Whose token it is, and for whom it was issued."""
+
+    idp: str
+    subject: str
+    audiences: tuple[str, ...] = ()
+
+
+class TrustedEngine(msgspec.Struct, frozen=True):
+    """A query engine that a request comes from; owners of its views are users of `idp`."""
+
+    name: str
+    type: str
+    owner_property: str
+    idp: str
+    enforces_row_access: bool = False
+
+
 class Caller(msgspec.Struct, frozen=True):
-    """Who sent the request, and which kinds of evidence it may assert."""
+    """Who sent the request, and which kinds of evidence it may assert.
+
+    `own` is the principal that its token names; None where it has none. `may_inspect`: it may ask about others where
+    `own` may read an object's grants. `engines` are the trusted engines that its token marks.
+    """
 
     name: str
     may_assert: frozenset[str]
     may_write: bool = False
+    own: Principal | None = None
+    may_inspect: bool = False
+    token: TokenIdentity | None = None
+    engines: tuple[TrustedEngine, ...] = ()
 
 
 class Batch(msgspec.Struct, frozen=True):

@@ -214,7 +214,8 @@ def _windows(recorded: Iterable[Recorded]) -> Iterator[_Window]:
     window: dict[Hashable, _Same] = {}
     for one in recorded:
         check = one.check
-        key = (check.principal, check.action, check.delegated, check.acting_role, check.env, one.key, one.then)
+        how = (check.delegated, check.acting_role, check.env, check.inspected)
+        key = (check.principal, check.action, how, one.key, one.then)
         same = window.get(key)
         if same is None:
             if len(window) >= WINDOW:

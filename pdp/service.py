@@ -19,6 +19,7 @@ from pdp.bundle import Authority, Bundle
 from pdp.engines.engine import EFFECT_NAMES, FAILED, FORBID, PERMIT, Engine, Group, Verdicts
 from pdp.errors import InvalidArgument, Unavailable
 from pdp.facts import Facts
+from pdp.inspection import guards, is_seen_through, permitted, reduced
 from pdp.model import DEFAULT_DENY, Answer, AtLeast, Batch, Check, Reason, Resource, Trace
 from pdp.plan import AllOf, AnyOf, Fixed, Leaf, Node, Split, fold, leaves, plan
 from pdp.references import format_resource
@@ -67,6 +68,8 @@ class Pdp:
         self.audit.admit()
         bundle, facts = self.bundle, self.facts
         _check_consistency(batch, facts)
+        visible = None if is_seen_through(batch) else await self._visible(batch, bundle, facts)
+        batch = batch if visible is None else permitted(batch, visible)
         trees = [plan(check, bundle, facts, plan_operation) for check in batch.checks]
         concrete = [list(leaves(tree, check.at)) for check, tree in zip(batch.checks, trees, strict=True)]
         decided = await self._decide_leaves([leaf for found in concrete for leaf, _ in found], bundle, facts)
@@ -82,7 +85,20 @@ class Pdp:
         )
         self.audit.append(Decided(batch, answer, asked, bundle.digest, bundle.text, time.time(), int(elapsed * 1e6)))
         self._count(answer, batch.surface, elapsed)
-        return answer
+        return answer if visible is None else reduced(answer, visible)
+
+    async def _visible(self, batch: Batch, bundle: Bundle, facts: Facts) -> bytes:
+        """1 for each position whose object's grants the caller's own principal may read."""
+        checks = guards(batch)
+        trees = [plan(check, bundle, facts, plan_operation) for check in checks]
+        concrete = [leaf for check, tree in zip(checks, trees, strict=True) for leaf, _ in leaves(tree, check.at)]
+        decided = await self._decide_leaves(concrete, bundle, facts)
+        asked, refused = set[int](), set[int]()
+        for check, tree in zip(checks, trees, strict=True):
+            asked.update(check.at)
+            effects = fold(tree, decided).effects
+            refused.update(at for at, effect in zip(check.at, effects, strict=True) if effect != PERMIT)
+        return bytes(at in asked and at not in refused for at in range(batch.size))
 
     async def _decide_leaves(self, asked: Sequence[Leaf | Fixed], bundle: Bundle, facts: Facts) -> Decisions:
         """Every leaf's verdicts: each engine is asked once per group, whatever tree a leaf stands in."""

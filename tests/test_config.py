@@ -148,6 +148,8 @@ def test_the_defaults_are_those_of_the_contract() -> None:
         "http": "127.0.0.1:8181",
         "grpc": "127.0.0.1:8081",
         "diagnostics": "127.0.0.1:8282",
+        "unix": None,
+        "tls": {"cert": None, "key": None, "client_ca": None},
         "drain_seconds": 5,
     }
     limits = settings.limits
@@ -173,6 +175,8 @@ def test_the_defaults_are_those_of_the_contract() -> None:
     for empty in (
         settings.warehouses,
         settings.identity.callers,
+        settings.identity.providers,
+        settings.trusted_engines,
         settings.trino.catalogs,
         settings.trino.groups,
         settings.trino.impersonation,

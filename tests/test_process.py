@@ -56,7 +56,7 @@ def get(process: Process, path: str, listener: str = "diagnostics") -> tuple[int
 
 
 def post(process: Process, body: bytes = GOOD, path: str = "/v1/check") -> tuple[int, dict[str, Any]]:
-    request = urllib.request.Request(process.url(path), body)
+    request = urllib.request.Request(process.url(path), body, {"Content-Type": "application/json"})
     try:
         with urllib.request.urlopen(request, timeout=30) as response:
             return response.status, json.loads(response.read())

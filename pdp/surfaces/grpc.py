@@ -33,6 +33,9 @@ from pdp.identity import Callers
 from pdp.model import AtLeast, Batch, Caller, Decision, Rejected, Trace
 from pdp.service import Pdp
 from pdp.surfaces.admission import Admission
+from pdp.surfaces.peers import grpc_peer
+from pdp.tls import Certificates
+from pdp.tokens import MAX_TOKEN
 from pdp.wire import decision_pb2 as wire
 
 # what cannot be listened on is said once, by us
@@ -43,6 +46,8 @@ log = structlog.get_logger()
 STATUS: Final[tuple[tuple[type[errors.PdpError], grpc.StatusCode], ...]] = (
     (errors.InvalidArgument, grpc.StatusCode.INVALID_ARGUMENT),
     (errors.Unauthenticated, grpc.StatusCode.UNAUTHENTICATED),
+    (errors.Forbidden, grpc.StatusCode.PERMISSION_DENIED),
+    (errors.AssertionNotAllowed, grpc.StatusCode.PERMISSION_DENIED),
     (errors.PayloadTooLarge, grpc.StatusCode.RESOURCE_EXHAUSTED),
     (errors.Overloaded, grpc.StatusCode.RESOURCE_EXHAUSTED),
     (errors.Unavailable, grpc.StatusCode.UNAVAILABLE),
@@ -69,7 +74,7 @@ class DecisionService:
     async def check(self, body: bytes, context: Any) -> wire.CheckResponse:
         """Decide a batch."""
         try:
-            caller = self._callers.of_peer(_host(context.peer()))
+            caller = await self._callers.of(grpc_peer(context))
             with self._admission.enter(caller, len(body)):
                 async with asyncio.timeout(self._limits.request_timeout_seconds):
                     answer = await self._pdp.check(self._batch(_parse(body), caller))
@@ -104,7 +109,8 @@ class DecisionService:
 class GrpcServer:
     """The listening server. `start` returns the port; a port in use is a ConfigError."""
 
-    def __init__(self, service: DecisionService, limits: Limits) -> None:
+    def __init__(self, service: DecisionService, limits: Limits, certificates: Certificates | None = None) -> None:
+        self._certificates = certificates
         self._health = health.aio.HealthServicer()
         self._server = grpc.aio.server(
             options=(
@@ -115,7 +121,7 @@ class GrpcServer:
                 ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
                 ("grpc.http2.max_ping_strikes", 2),
                 ("grpc.keepalive_permit_without_calls", 1),
-                ("grpc.max_metadata_size", 16_384),
+                ("grpc.max_metadata_size", 2 * MAX_TOKEN),
             ),
         )
         self._server.add_generic_rpc_handlers((service.handlers(),))
@@ -125,13 +131,21 @@ class GrpcServer:
     async def start(self, address: str) -> int:
         """Listen; raises ConfigError where the address cannot be had."""
         try:
-            port = self._server.add_insecure_port(address)
+            port = self._listen(address)
         except RuntimeError:
             port = 0
         if not port:
             raise errors.ConfigError(f"cannot listen on `{address}` (server.grpc): is it in use?")
         await self._server.start()
         return port
+
+    def _listen(self, address: str) -> int:
+        found = self._certificates
+        if found is None:
+            return self._server.add_insecure_port(address)
+        demanded = found.client_ca is not None  # gRPC knows no certificate that a client may leave out
+        credentials = grpc.ssl_server_credentials([(found.key, found.cert)], found.client_ca, demanded)
+        return self._server.add_secure_port(address, credentials)
 
     async def set_ready(self, ready: bool) -> None:
         """What grpc.health.v1 answers."""
@@ -145,25 +159,12 @@ class GrpcServer:
         await self._server.stop(grace)
 
 
-def _host(peer: str) -> str:
-    """The host of gRPC's peer string, such as `ipv4:127.0.0.1:4711` or `ipv6:%5B::1%5D:4711`."""
-    family, _, rest = peer.partition(":")
-    if family not in ("ipv4", "ipv6"):
-        return peer
-    return rest.rpartition(":")[0].replace("%5B", "").replace("%5D", "").strip("[]")
-
-
 def _check(check: wire.Check) -> CheckBody:
     context = check.context
     return CheckBody(
-        PrincipalBody(
-            check.principal.id,
-            tuple(check.principal.roles),
-            tuple(check.principal.groups),
-            _struct(check.principal.attributes),
-        ),
         check.action,
         _resource(check.resource),
+        _principal(check.principal) if check.HasField("principal") else msgspec.UNSET,
         check.delegated,
         check.acting_role if check.HasField("acting_role") else msgspec.UNSET,
         ContextBody(
@@ -173,6 +174,10 @@ def _check(check: wire.Check) -> CheckBody:
             context.query_id,
         ),
     )
+
+
+def _principal(principal: wire.Principal) -> PrincipalBody:
+    return PrincipalBody(principal.id, tuple(principal.roles), tuple(principal.groups), _struct(principal.attributes))
 
 
 def _resource(resource: wire.Resource) -> ResourceBody:

@@ -104,7 +104,7 @@ class Standing:
 
 
 def grantees_of(facts: Facts, principal: Principal) -> frozenset[str]:
-    """The ids whose grants count for a principal; token roles are not among them."""
+    """The ids whose grants count for a principal; of token roles, only what they are mapped to (`member_of`)."""
     if principal.type == "anonymous":
         return NOTHING
     return frozenset((principal.id, *(f"role:{role}" for role in facts.roles_of(principal))))

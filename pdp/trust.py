@@ -1,0 +1,30 @@
+"""Which trusted engines a token's identity is. Pure: what it takes comes from a verified token or a believed caller."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pdp import identity_config
+from pdp.errors import AssertionNotAllowed
+from pdp.model import Caller, TokenIdentity, TrustedEngine
+
+
+def trusted_engines_of(
+    identity: TokenIdentity, configured: Mapping[str, identity_config.TrustedEngine]
+) -> tuple[TrustedEngine, ...]:
+    """The engines whose block for the token's own provider names one of its audiences, or its subject."""
+    return tuple(
+        TrustedEngine(name, engine.type, engine.owner_property, identity.idp, engine.enforces_row_access)
+        for name, engine in configured.items()
+        if (known := engine.identities.get(identity.idp))
+        and (identity.subject in known.subjects or not set(identity.audiences).isdisjoint(known.audiences))
+    )
+
+
+def asserted_engines(
+    caller: Caller, asserted: TokenIdentity, configured: Mapping[str, identity_config.TrustedEngine]
+) -> tuple[TrustedEngine, ...]:
+    """The engines that a catalog's own caller is, on the catalog's word; AssertionNotAllowed unless it counts."""
+    if "callers" not in caller.may_assert:
+        raise AssertionNotAllowed(f"caller `{caller.name}` may not assert callers")
+    return trusted_engines_of(asserted, configured)
