@@ -7,7 +7,6 @@ key comes from. What was verified is remembered by digest until it expires or th
 from __future__ import annotations
 
 import asyncio
-import math
 import re
 import time
 from collections.abc import Mapping, Sequence
@@ -33,6 +32,8 @@ MAX_TOKEN: Final = 16_384
 KEPT: Final = 10_000
 """Verified tokens that are remembered."""
 MAX_SUBJECT: Final = 1024
+_END_OF_TIME: Final = 1e15
+"""Seconds since the epoch beyond which a number is no time; the comparison holds for any number there is."""
 
 _COMPACT: Final = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
 _OBJECT: Final = msgspec.json.Decoder(dict[str, Any])
@@ -158,7 +159,7 @@ def _read(idp: str, provider: Provider, claims: Mapping[str, Any]) -> Token:
         bare = parse_principal(f"user:{idp}~{subject}")
     except InvalidReference:
         raise Unauthenticated("the token's subject cannot be a principal's name") from None
-    if not isinstance(expires, int | float) or not math.isfinite(expires):
+    if not isinstance(expires, int | float) or not expires < _END_OF_TIME:
         raise Unauthenticated("the token's `exp` is no time")
     attributes = {name: value for name, path in names.attributes.items() if (value := _claim(claims, path)) is not None}
     principal = Principal(
