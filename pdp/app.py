@@ -38,7 +38,7 @@ from pdp.surfaces.diagnostics import diagnostics_routes
 from pdp.surfaces.grpc import DecisionService, GrpcServer
 from pdp.surfaces.http import Endpoints, Routes, native_routes, router
 from pdp.surfaces.trino import TrinoSurface
-from pdp.surfaces.unix import listen_on_socket
+from pdp.surfaces.unix import listen_on_socket, remove_socket
 from pdp.telemetry import Telemetry
 from pdp.tls import read_certificates, server_context
 from pdp.tokens import MAX_TOKEN, Tokens
@@ -235,6 +235,8 @@ class Service:
         await grpc_stop
         await self._diagnostics.cleanup()
         await self._tokens.stop()
+        if "unix" in self.addresses:
+            remove_socket(Path(self.addresses["unix"]))
         return self.audit is None or await asyncio.to_thread(self.audit.close, max(1.0, seconds))
 
     def _lacks_files(self) -> bool:

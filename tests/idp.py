@@ -8,7 +8,7 @@ import datetime as dt
 import ipaddress
 import json
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import cache
 from pathlib import Path
@@ -50,7 +50,7 @@ def claims(**more: Any) -> dict[str, Any]:
     return {key: value for key, value in said.items() if value is not None}
 
 
-def token(key: Any = None, algorithm: str = "RS256", headers: Mapping[str, Any] | None = None, **more: Any) -> str:
+def token(key: Any = None, algorithm: Any = "RS256", headers: Any = None, **more: Any) -> str:
     return jwt.encode(claims(**more), key or rsa_key(), algorithm, {"kid": "one", **(headers or {})})
 
 

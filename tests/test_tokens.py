@@ -435,8 +435,9 @@ async def test_keys_are_refreshed_and_what_they_verified_is_forgotten(idp: Provi
         good = token()
         assert await tokens.verify(good)
         idp.keys = [jwk("two", rsa_key("two"))]
-        deadline = time.monotonic() + 5
-        while idp.asked < 4 and time.monotonic() < deadline:
+        for _ in range(250):
+            if idp.asked >= 4:
+                break
             await asyncio.sleep(0.02)
         with pytest.raises(Unauthenticated):
             await tokens.verify(good)

@@ -27,6 +27,11 @@ async def listen_on_socket(runner: web.ServerRunner, path: Path) -> str:
     return str(path)
 
 
+def remove_socket(path: Path) -> None:
+    """What a service leaves behind that stops."""
+    path.unlink(missing_ok=True)
+
+
 def _bound(path: Path) -> socket.socket:
     made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     before = os.umask(0o777)  # nobody connects before the permissions are those that are meant
