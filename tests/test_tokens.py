@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import jwt
 import pytest
 from idp import ISSUER, Provider, b64, claims, ec_key, jwk, provider, public_pem, raw_token, rsa_key, token
 
@@ -380,8 +381,19 @@ async def test_a_file_without_keys_stops_the_start(tmp_path: Path, text: str | N
         jwk("one", rsa_key("weak", 1024)),
         jwk() | {"n": "!"},
         jwk() | {"kty": "EC"},
+        json.loads(jwt.algorithms.RSAAlgorithm.to_jwk(rsa_key())) | {"kid": "one", "key_ops": ["verify"]},
     ],
-    ids=["secret", "encrypts", "other_algorithm", "hmac", "other_operation", "weak", "broken", "mislabelled"],
+    ids=[
+        "secret",
+        "encrypts",
+        "other_algorithm",
+        "hmac",
+        "other_operation",
+        "weak",
+        "broken",
+        "mislabelled",
+        "private",
+    ],
 )
 async def test_keys_of_another_kind_verify_nothing(idp: Provider, tmp_path: Path, key: dict[str, Any]) -> None:
     idp.keys = [key, jwk("two", rsa_key("two"))]
