@@ -30,7 +30,7 @@ from pdp.engines.grants.engine import GrantsEngine
 from pdp.errors import ConfigError
 from pdp.facts import Facts
 from pdp.identity import Callers
-from pdp.section import split_address
+from pdp.section import is_loopback, split_address
 from pdp.service import AuditLog, Pdp
 from pdp.store.world import load_world
 from pdp.surfaces.admission import BODIES_IN_FLIGHT, Admission
@@ -215,6 +215,8 @@ class Service:
             log.warning("policies", warning=warning)
         if (self.settings.store.url or "").startswith("sqlite:"):
             log.warning("store", warning="no grants are kept yet: grants permit nothing")
+        if self._tls is None and not all(is_loopback(split_address(at)[0]) for at in (server.http, server.grpc)):
+            log.warning("server", warning="tokens and answers leave this machine unencrypted: server.tls is not set")
         await self._tokens.start()
         self.addresses["http"] = await _listen(self._http, server.http, "server.http", self._tls)
         if server.unix:

@@ -163,7 +163,9 @@ async def test_a_token_where_no_provider_is_configured_is_nobody(tmp_path: Path)
 AUDIENCE = {"bearer": {"idp": "oidc", "audiences": ["pdp"]}, "may_assert": []}
 
 
-async def test_where_only_tokens_count_being_near_is_nothing(idp: Provider, tmp_path: Path) -> None:
+async def test_where_only_tokens_count_being_near_is_nothing(
+    idp: Provider, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     identity = {"callers": {"users": AUDIENCE}}
     server = {"http": "0.0.0.0:0", "grpc": "0.0.0.0:0"}
     async with service_of(
@@ -178,6 +180,7 @@ async def test_where_only_tokens_count_being_near_is_nothing(idp: Provider, tmp_
             assert (await post(service, TRINO, f"/v1/data/trino/{path}"))[0] == 401
         assert (await refused_by_grpc(service))[0] == "UNAUTHENTICATED"
         metrics = await diagnostics(service, "/metrics")
+    assert "unencrypted" in capsys.readouterr().out
     assert 'pdp_requests_total{code="401",surface="http"} 3.0' in metrics
     assert 'pdp_requests_total{code="401",surface="trino"} 5.0' in metrics
     assert 'pdp_requests_total{code="UNAUTHENTICATED",surface="grpc"} 1.0' in metrics
