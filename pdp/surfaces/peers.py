@@ -79,7 +79,7 @@ def _suspicion(request: web.BaseRequest, by_socket: bool) -> errors.PdpError | N
         return errors.Forbidden("requests of browsers and proxies are not taken from loopback")
     if not by_socket and not _is_this_machine(request.host):
         return errors.Forbidden("the Host header names no loopback address")
-    if request.content_type != "application/json":
+    if request.method != "GET" and request.content_type != "application/json":
         return errors.UnsupportedMedia("the content type must be application/json")
     return None
 
