@@ -34,6 +34,7 @@ WORLD = {
         {"principal": "user:oidc~bob", "privilege": "select", "object": "namespace:lake/sales"},
         {"principal": "user:oidc~carol", "privilege": "manage_grants", "object": "namespace:lake/sales"},
         {"principal": "user:oidc~carol", "privilege": "describe", "object": "namespace:lake/sales"},
+        {"principal": "user:oidc~sam", "privilege": "admin", "object": "server"},
         {"principal": "role:analyst", "privilege": "select", "object": "namespace:lake/hr"},
         {"principal": "user:oidc~alice", "privilege": "assignee", "object": "role:auditor"},
         {"principal": "role:auditor", "privilege": "describe", "object": "namespace:lake/hr"},

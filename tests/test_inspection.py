@@ -54,6 +54,13 @@ async def test_who_may_read_an_objects_grants_may_ask_about_others_on_it(tmp_pat
     assert mallory[0]["by"] == ["invalid_check"]
 
 
+async def test_who_may_list_users_may_ask_what_others_may_do_to_them(tmp_path: Path) -> None:
+    about = {**AS_BOB, "action": "update", "resource": "user:oidc~alice"}
+    async with users(tmp_path) as service:
+        assert codes(await ask(service, token(sub="sam"), about)) == [""]
+        assert codes(await ask(service, token(**CAROL), about)) == ["assertion_not_allowed"]
+
+
 async def test_nobody_asks_about_others_where_that_is_denied(tmp_path: Path) -> None:
     async with users(tmp_path, identity={"inspect": "deny"}) as service:
         assert codes(await ask(service, token(**CAROL), AS_BOB)) == ["assertion_not_allowed"]
