@@ -211,6 +211,21 @@ async def test_nobody_is_an_instance_admin_by_another_name_or_for_others(
     assert not (await decide(tmp_path, ROOT, check))[0][0]
 
 
+async def test_under_a_role_that_it_may_assume_an_instance_admin_has_that_roles_rights_alone(tmp_path: Path) -> None:
+    drop = {"principal": "user:oidc~alice", "action": "drop", "resource": PEOPLE}
+    async with service_of(tmp_path, identity={"instance_admins": ["user:oidc~alice"]}) as service:
+        itself, as_role, sees = await ask(
+            service,
+            None,
+            drop,
+            {**drop, "actingRole": "role:auditor"},
+            {**drop, "actingRole": "role:auditor", "action": "get_metadata"},
+        )
+    assert itself["by"] == [ADMIN]
+    assert (as_role["allowed"], as_role["by"]) == (False, ["default_deny"])
+    assert sees["by"] == ["grants:describe on namespace:lake/hr via role:auditor"]
+
+
 async def test_without_the_setting_nobody_is_one(tmp_path: Path) -> None:
     check = {"principal": "user:oidc~root", **CONTROL[0]}
     assert not (await decide(tmp_path, {}, check))[0][0]
