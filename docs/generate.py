@@ -29,6 +29,7 @@ _MAP_KEYS = {
     "warehouses": "<warehouse>",
     "callers": "<name>",
     "catalogs": "<catalog>",
+    "providers": "<idp>",
     "trusted_engines": "<engine>",
     "identities": "<idp>",
 }

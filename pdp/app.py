@@ -8,6 +8,7 @@ import errno
 import gc
 import os
 import signal
+import ssl
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -23,7 +24,7 @@ from pdp.audit.log import FileAudit, NoAudit
 from pdp.bundle import Authority, Bundle, source_text
 from pdp.catalog import IcebergCatalog
 from pdp.cli.context import Composition
-from pdp.config import Settings, load_settings, split_address
+from pdp.config import Settings, load_settings
 from pdp.engines.cel.engine import CelEngine, CelForbid
 from pdp.engines.cel.rules import RuleSet, load_rules
 from pdp.engines.engine import Engine
@@ -34,6 +35,7 @@ from pdp.identity import Callers
 from pdp.loads import ViewSecurity
 from pdp.management import Management
 from pdp.objects import GrantAdded, ObjectPut
+from pdp.section import is_loopback, split_address
 from pdp.service import AuditLog, Pdp
 from pdp.store.replica import FixedFacts, Replica
 from pdp.store.sql import open_store
@@ -46,8 +48,11 @@ from pdp.surfaces.grpc_grants import GrantsService
 from pdp.surfaces.http import Endpoints, Routes, native_routes, router
 from pdp.surfaces.management import management_routes
 from pdp.surfaces.trino import TrinoSurface
+from pdp.surfaces.unix import listen_on_socket, remove_socket
 from pdp.surfaces.views import view_routes
 from pdp.telemetry import Telemetry
+from pdp.tls import read_certificates, server_context
+from pdp.tokens import MAX_TOKEN, Tokens
 
 log = structlog.get_logger()
 
@@ -143,6 +148,8 @@ def build_bundle(settings: Settings, rules: RuleSet, forbid: RuleSet) -> Bundle:
         text,
         digest,
         _warnings(rules, forbid),
+        _role_maps(settings),
+        frozenset(settings.identity.instance_admins),
     )
 
 
@@ -174,7 +181,13 @@ def _sources(settings: Settings, rules: RuleSet, forbid: RuleSet) -> dict[str, o
         },
         "trino": settings.trino.model_dump(),
         "bootstrapAdmins": sorted(settings.store.bootstrap_admins),
+        "roleMaps": _role_maps(settings),
+        "instanceAdmins": sorted(settings.identity.instance_admins),
     }
+
+
+def _role_maps(settings: Settings) -> dict[str, dict[str, str]]:
+    return {idp: dict(known.role_map) for idp, known in settings.identity.providers.items() if known.role_map}
 
 
 def _warnings(rules: RuleSet, forbid: RuleSet) -> tuple[str, ...]:
@@ -213,7 +226,10 @@ class Service:
         self.pdp = Pdp(bundle, self.source, self.audit or NoAudit(), telemetry)
         self.draining = False
         self.addresses: dict[str, str] = {}
-        callers = Callers(settings.identity)
+        self._tokens = Tokens(settings, telemetry)
+        self._tls = server_context(settings)
+        self.scheme = "https" if self._tls else "http"
+        callers = Callers(settings, self._tokens)
         limits = settings.limits
         self._admission = Admission(
             limits.max_in_flight,
@@ -236,7 +252,8 @@ class Service:
         self._diagnostics = _runner(diagnostics_routes(telemetry, self.unready), settings)
         calls = Calls(callers, self._admission, telemetry, limits.request_timeout_seconds)
         services = (DecisionService(self.pdp, views, management, limits), GrantsService(management))
-        self._grpc = GrpcServer([service.handlers(calls) for service in services], limits)
+        handlers = [service.handlers(calls) for service in services]
+        self._grpc = GrpcServer(handlers, limits, read_certificates(settings))
         self._out_of_files_until = 0.0
         self._following: asyncio.Task[None] | None = None
 
@@ -258,10 +275,15 @@ class Service:
         server = self.settings.server
         for warning in self.pdp.bundle.warnings:
             log.warning("policies", warning=warning)
+        if self._tls is None and not all(is_loopback(split_address(at)[0]) for at in (server.http, server.grpc)):
+            log.warning("server", warning="tokens and answers leave this machine unencrypted: server.tls is not set")
         if isinstance(self.source, Replica):
             self._following = asyncio.create_task(self.source.follow())
             self._following.add_done_callback(_log_end)
-        self.addresses["http"] = await _listen(self._http, server.http, "server.http")
+        await self._tokens.start()
+        self.addresses["http"] = await _listen(self._http, server.http, "server.http", self._tls)
+        if server.unix:
+            self.addresses["unix"] = await listen_on_socket(self._http, self.settings.path(server.unix))
         self.addresses["grpc"] = f"{split_address(server.grpc)[0]}:{await self._grpc.start(server.grpc)}"
         self.addresses["diagnostics"] = await _listen(self._diagnostics, server.diagnostics, "server.diagnostics")
         await self._grpc.set_ready(True)
@@ -277,6 +299,9 @@ class Service:
         await self._http.cleanup()
         await grpc_stop
         await self._diagnostics.cleanup()
+        await self._tokens.stop()
+        if "unix" in self.addresses:
+            remove_socket(Path(self.addresses["unix"]))
         if self._following:
             self._following.cancel()
         if isinstance(self.source, Replica):
@@ -314,15 +339,17 @@ def _runner(routes: Routes, settings: Settings) -> web.ServerRunner:
         keepalive_timeout=settings.limits.idle_timeout_seconds,
         timeout_ceil_threshold=3600,
         access_log=None,
+        max_field_size=2 * MAX_TOKEN,
+        max_headers=4 * MAX_TOKEN,
     )
     return web.ServerRunner(server, shutdown_timeout=1)
 
 
-async def _listen(runner: web.ServerRunner, address: str, key: str) -> str:
+async def _listen(runner: web.ServerRunner, address: str, key: str, tls: ssl.SSLContext | None = None) -> str:
     host, port = split_address(address)
     await runner.setup()
     try:
-        await web.TCPSite(runner, host, port, reuse_port=False, backlog=1024).start()
+        await web.TCPSite(runner, host, port, ssl_context=tls, reuse_port=False, backlog=1024).start()
     except OSError as error:
         raise ConfigError(f"cannot listen on `{address}` ({key}): {os.strerror(error.errno or 0).lower()}") from None
     bound: int = runner.addresses[0][1]

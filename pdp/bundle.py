@@ -13,6 +13,7 @@ import msgspec
 
 from pdp.config import Trino, Warehouse
 from pdp.engines.engine import Engine
+from pdp.model import Principal
 
 
 class Authority(msgspec.Struct, frozen=True):
@@ -34,10 +35,22 @@ class Bundle(msgspec.Struct, frozen=True):
     text: bytes
     digest: str
     warnings: tuple[str, ...] = ()
+    role_maps: Mapping[str, Mapping[str, str]] = {}
+    """Idp -> token role -> the id of the role that it stands for."""
+    instance_admins: frozenset[str] = frozenset()
+    """Ids of users who pass every control-plane action."""
 
     def authority(self, warehouse: str) -> Authority:
         """Who decides for a warehouse; what belongs to none is the default authority's."""
         return self.authorities.get(warehouse, self.default)
+
+    def with_memberships(self, principal: Principal) -> Principal:
+        """A principal with the roles that those of its token stand for, by its provider's map."""
+        mapped = self.role_maps.get(principal.name.partition("~")[0]) if principal.roles else None
+        if not mapped or principal.type != "user":
+            return principal
+        roles = (mapped[role] for role in principal.roles if role in mapped)
+        return msgspec.structs.replace(principal, member_of=tuple(sorted({*principal.member_of, *roles})))
 
     def default_ref(self, warehouse: str) -> str | None:
         """The ref of resources in a warehouse that name none, if it is known."""

@@ -21,12 +21,12 @@ from pdp.audit.record import Decided, make_record, rows
 from pdp.codec import ResourceBody, decode_batch, encode_answer, make_resource
 from pdp.config import Settings, make_settings
 from pdp.engines.cel.rules import RuleSet, inline_rules, load_rules
-from pdp.errors import InvalidArgument, PdpError
+from pdp.errors import InvalidArgument, PdpError, Unauthenticated
 from pdp.facts import Facts
-from pdp.identity import Callers
+from pdp.identity import local_caller
 from pdp.load_codec import decode_change, decode_load, encode_change, encode_load
 from pdp.loads import ViewSecurity
-from pdp.model import Batch
+from pdp.model import Batch, Caller
 from pdp.references import format_resource
 from pdp.service import Pdp
 from pdp.store.world import load_world, parse_world
@@ -150,7 +150,7 @@ def request_body(case: Case) -> bytes:
 
 async def _view_answer(kind: str, body: bytes, pdp: Pdp, settings: Settings) -> bytes:
     views = ViewSecurity(pdp, settings)
-    caller = Callers(settings.identity).of_peer("127.0.0.1")
+    caller = _caller(settings)
     if kind == "load":
         return encode_load(await views.load(decode_load(body), caller, "case"))
     return encode_change(await views.change(decode_change(body), caller, "case"))
@@ -160,8 +160,15 @@ def batch_of(case: Case, settings: Settings) -> Batch:
     """The batch of a case, from the caller that its configuration makes of a loopback peer."""
     if "checks" not in case.data:
         raise InvalidArgument("the case has no `checks`")
-    caller = Callers(settings.identity).of_peer("127.0.0.1")
+    caller = _caller(settings)
     return decode_batch(request_body(case), caller, settings.limits.max_checks, "case")
+
+
+def _caller(settings: Settings) -> Caller:
+    caller = local_caller(settings)
+    if caller is None:
+        raise Unauthenticated("the configuration of the case makes no caller of a loopback peer")
+    return caller
 
 
 def compare_error(case: Case, error: PdpError, records: Sequence[Mapping[str, Any]] = ()) -> Outcome:

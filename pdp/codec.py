@@ -12,7 +12,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from pdp.errors import InvalidArgument, InvalidReference, TooManyChecks
-from pdp.identity import evidence_of, refusal
+from pdp.identity import own_principal, weigh
 from pdp.model import (
     NAMED_TYPES,
     NO_ARGUMENTS,
@@ -83,9 +83,9 @@ class ContextBody(_Body):
 class CheckBody(_Body):
     """One check as written."""
 
-    principal: str | PrincipalBody
     action: str
     resource: str | ResourceBody
+    principal: str | PrincipalBody | UnsetType = UNSET
     delegated: bool = False
     acting_role: str | UnsetType = UNSET
     context: ContextBody = msgspec.field(default_factory=ContextBody)
@@ -136,22 +136,23 @@ class Draft:
     def put(self, body: CheckBody) -> None:
         """Add a check at the next position."""
         try:
-            self.add(_check(body))
+            self.add(_check(body, self._caller))
         except InvalidArgument as error:
             self.reject(Rejected(error.code, str(error)))
 
     def add(self, check: Check) -> None:
         """Add a check of one resource at the next position; its caller's evidence is weighed here."""
-        rejected = refusal(self._caller, evidence_of(check))
-        if rejected:
-            self.reject(rejected)
+        weighed = weigh(self._caller, check)
+        if isinstance(weighed, Rejected):
+            self.reject(weighed)
             return
-        self._gathered.put(check, self._size)
+        self._gathered.put(weighed, self._size)
         self._size += 1
 
     def spread(self, check: Check, resources: Iterable[Resource | Rejected]) -> None:
         """Add one question about many resources, each at the next position."""
-        refused = refusal(self._caller, evidence_of(check))
+        weighed = weigh(self._caller, check)
+        refused = weighed if isinstance(weighed, Rejected) else None
         buckets: dict[tuple[str, str, str | None], tuple[list[Resource], list[int]]] = {}
         for resource in resources:
             rejected = refused or (resource if isinstance(resource, Rejected) else None)
@@ -165,17 +166,18 @@ class Draft:
                 bucket[0].append(resource)
                 bucket[1].append(self._size)
             self._size += 1
-        self._columns += (msgspec.structs.replace(check, resources=some, at=at) for some, at in buckets.values())
+        if isinstance(weighed, Check):
+            self._columns += (msgspec.structs.replace(weighed, resources=some, at=at) for some, at in buckets.values())
 
     def siblings(self, check: Check, resources: Siblings) -> None:
         """The same about siblings, as one column."""
-        refused = refusal(self._caller, evidence_of(check))
+        weighed = weigh(self._caller, check)
         at = range(self._size, self._size + len(resources))
         self._size += len(resources)
-        if refused:
-            self._rejected.update(dict.fromkeys(at, refused))
+        if isinstance(weighed, Rejected):
+            self._rejected.update(dict.fromkeys(at, weighed))
         else:
-            self._columns.append(msgspec.structs.replace(check, resources=resources, at=at))
+            self._columns.append(msgspec.structs.replace(weighed, resources=resources, at=at))
 
     def reject(self, rejected: Rejected) -> None:
         """Give the next position to a check that cannot be asked."""
@@ -290,7 +292,7 @@ def make_principal(body: str | PrincipalBody) -> Principal:
     return Principal(bare.type, bare.name, body.roles, body.groups, attributes)
 
 
-def _check(body: CheckBody) -> Check:
+def _check(body: CheckBody, caller: Caller) -> Check:
     resource = make_resource(body.resource)
     arguments = make_arguments(body.context.arguments)
     if arguments is not NO_ARGUMENTS:
@@ -299,7 +301,7 @@ def _check(body: CheckBody) -> Check:
     if not is_id(body.context.query_id):
         raise InvalidArgument("`context.queryId` is not 1 to 128 of A-Z a-z 0-9 . _ : -")
     return Check(
-        make_principal(body.principal),
+        own_principal(caller) if body.principal is UNSET else make_principal(body.principal),
         body.action,
         (resource,),
         (0,),

@@ -6,45 +6,20 @@ a misspelt key must not open anything.
 
 from __future__ import annotations
 
-import ipaddress
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
 import yaml
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
+from pydantic import AfterValidator, AliasChoices, Field, PrivateAttr, ValidationError, model_validator
 
 from pdp import strict_yaml
 from pdp.errors import ConfigError
+from pdp.identity_config import Identity, TrustedEngine
+from pdp.section import Section, is_loopback, split_address
 
 ENV_PREFIX = "PDP__"
-EVIDENCE = ("principals", "roles", "groups", "attributes", "delegated", "properties", "callers")
-Evidence = Literal["principals", "roles", "groups", "attributes", "delegated", "properties", "callers"]
-
-
-class Section(BaseModel):
-    """A group of keys."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-def split_address(address: str) -> tuple[str, int]:
-    """`host:port` -> its parts; ValueError says what is missing."""
-    host, colon, port = address.rpartition(":")
-    if not colon or not host or not port.isdigit() or int(port) > 65535:
-        raise ValueError(f"`{address}` is not `host:port`")
-    return host.strip("[]"), int(port)
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a host to listen on, or a peer, is this machine alone."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _address(address: str) -> str:
@@ -52,25 +27,36 @@ def _address(address: str) -> str:
     return address
 
 
-def _loopback_address(address: str) -> str:
-    host, _ = split_address(address)
-    if not is_loopback(host):
-        raise ValueError(
-            f"`{address}` is not a loopback address: callers are known by loopback alone, so only they may connect"
-        )
-    return address
+class Tls(Section):
+    """Certificates of HTTP and gRPC; PEM files, so that no key stands in a configuration."""
+
+    cert: str | None = Field(None, description="the file of the service's certificate and its chain")
+    key: str | None = Field(
+        None, validation_alias=AliasChoices("key", "key_file"), description="the file of its private key, unencrypted"
+    )
+    client_ca: str | None = Field(
+        None, description="the file of the authorities that sign clients; gRPC then demands a certificate, HTTP asks"
+    )
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        if (self.cert is None) != (self.key is None) or (self.client_ca and not self.cert):
+            raise ValueError("`cert` and `key` belong together, and `client_ca` needs both")
+        return self
 
 
 class Server(Section):
     """Where the service listens and how it stops."""
 
-    http: Annotated[str, AfterValidator(_loopback_address)] = Field(
+    http: Annotated[str, AfterValidator(_address)] = Field(
         "127.0.0.1:8181", description="HTTP address for checks and Trino; port 0 takes a free one"
     )
-    grpc: Annotated[str, AfterValidator(_loopback_address)] = Field("127.0.0.1:8081", description="gRPC address")
+    grpc: Annotated[str, AfterValidator(_address)] = Field("127.0.0.1:8081", description="gRPC address")
     diagnostics: Annotated[str, AfterValidator(_address)] = Field(
         "127.0.0.1:8282", description="health and metrics; no decisions are served here, so it may leave loopback"
     )
+    unix: str | None = Field(None, min_length=1, description="the path of a socket that serves HTTP, too")
+    tls: Tls = Tls()
     drain_seconds: float = Field(5, ge=0, le=600, description="how long a stop waits for requests in flight")
 
 
@@ -164,51 +150,6 @@ class Audit(Section):
     )
 
 
-class CallerRule(Section):
-    """How one caller is recognised and what it may say about others."""
-
-    loopback: Literal[True] = Field(description="peers on this machine")
-    may_assert: tuple[Evidence, ...] = Field((), description="kinds of evidence taken from its requests")
-    may_write: bool = Field(False, description="whether it may change grants and policies")
-
-
-class Identity(Section):
-    """Who may ask, and how principals are shown to rules."""
-
-    cel_provider: str = Field(
-        "oidc", pattern=r"^[a-z0-9-]+$", description="the provider whose subjects CEL's `role` shows without prefix"
-    )
-    callers: Mapping[str, CallerRule] = Field(
-        default_factory=dict,
-        max_length=1,
-        description="without any, loopback callers may assert everything; only one rule can mean loopback",
-    )
-
-
-class EngineTokens(Section):
-    """Tokens of one provider that make an engine: any of the audiences or any of the subjects."""
-
-    audiences: tuple[str, ...] = Field((), description="a token for one of these audiences is the engine's")
-    subjects: tuple[str, ...] = Field((), description="a token of one of these subjects is the engine's")
-
-    @model_validator(mode="after")
-    def _names_some(self) -> Self:
-        if not self.audiences and not self.subjects:
-            raise ValueError("neither `audiences` nor `subjects` names a token")
-        return self
-
-
-class TrustedEngineRule(Section):
-    """A query engine whose word on view chains counts."""
-
-    type: Literal["trino"] = Field(description="the kind of engine")
-    owner_property: str = Field(min_length=1, description="the view property that names the owner it runs as")
-    identities: Mapping[Annotated[str, Field(pattern=r"^[a-z0-9-]+$")], EngineTokens] = Field(
-        min_length=1, description="the engine's tokens, by the provider that issues them"
-    )
-    enforces_row_access: bool = Field(False, description="whether it applies row filters and column masks itself")
-
-
 class TrinoCatalog(Section):
     """The warehouse behind a Trino catalog."""
 
@@ -270,7 +211,9 @@ class Settings(Section):
     store: Store = Store()
     audit: Audit = Audit()
     identity: Identity = Identity()
-    trusted_engines: Mapping[str, TrustedEngineRule] = Field({}, description="engines trusted with view chains")
+    trusted_engines: Mapping[str, TrustedEngine] = Field(
+        default_factory=dict, description="query engines whose word on views counts, by name"
+    )
     trino: Trino = Trino()
     _base: Path = PrivateAttr(default_factory=Path.cwd)
 
@@ -338,9 +281,7 @@ def load_settings(
 
 
 LATER: Final[Mapping[str, Any]] = {
-    "server.unix": None,
     "server.workers": 1,
-    "server.tls": {"cert": None, "key": None, "client_ca": None},
     "policies.cedar": {"policies": [], "entities": [], "schema": None},
     "policies.scopes": {"permissions": [], "strict": False},
     "policies.row_access": [],
@@ -355,9 +296,6 @@ LATER: Final[Mapping[str, Any]] = {
     "audit.mask": [],
     "audit.sample_allows": {},
     "audit.hmac_key": None,
-    "identity.providers": {},
-    "identity.instance_admins": [],
-    "identity.inspect": "read_assignments",
     "trino.on_internal_failure": "deny",
 }  # fmt: skip
 """Keys of the public contract that this version knows by their default alone; another value is refused, because a
@@ -370,8 +308,23 @@ def make_settings(data: Mapping[str, Any], base: Path) -> Settings:
         settings = Settings.model_validate(_without_defaults_of_later(data))
     except ValidationError as error:
         raise ConfigError("; ".join(_explain(problem) for problem in error.errors())) from None
+    _refuse_strangers(settings)
     settings._base = base  # noqa: SLF001  pydantic keeps private attributes out of its constructor
     return settings
+
+
+def _refuse_strangers(settings: Settings) -> None:
+    """Nobody from elsewhere may connect while being on this machine is what makes a caller."""
+    server, callers = settings.server, settings.identity.callers
+    by_place = [name for name, rule in callers.items() if rule.loopback]
+    for key, address in (("http", server.http), ("grpc", server.grpc)):
+        if is_loopback(split_address(address)[0]) or (callers and not by_place):
+            continue
+        why = f"`identity.callers.{by_place[0]}` is" if by_place else "without `identity.callers` callers are"
+        raise ConfigError(f"`server.{key}`: `{address}` is not a loopback address, and {why} known by loopback alone")
+    for name, rule in callers.items():
+        if rule.mtls and not server.tls.client_ca:
+            raise ConfigError(f"`identity.callers.{name}.mtls` needs `server.tls.client_ca`: nobody signs the clients")
 
 
 def _without_defaults_of_later(data: Mapping[str, Any]) -> dict[str, Any]:

@@ -82,7 +82,7 @@ class UnresolvableViewOwner(InvalidArgument):
 
 
 class Unauthenticated(PdpError):
-    """No configured caller matches the peer."""
+    """No configured caller matches the peer, or its token does not count; the text holds nothing of a token."""
 
     code = "unauthenticated"
 
@@ -94,7 +94,7 @@ class Forbidden(PdpError):
 
 
 class AssertionNotAllowed(Forbidden):
-    """A caller names a principal, and its configuration does not let it assert any."""
+    """A request as a whole that rests on the word of a caller whose word on it does not count."""
 
     code = "assertion_not_allowed"
 

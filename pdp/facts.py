@@ -135,17 +135,28 @@ class Facts:
         return known
 
     def can_assume(self, principal: Principal, role: str) -> bool:
-        """Whether the principal is, or is a member of, the role with this bare id; token roles do not count."""
+        """Whether the principal is, or is a member of, the role with this bare id; see `roles_of`."""
         return principal.id == f"role:{role}" or role in self.roles_of(principal)
 
     def roles_of(self, principal: Principal) -> frozenset[str]:
-        """The bare ids of all roles that the principal is a member of, through other roles too."""
-        if principal.id not in self.index.memberships or principal.type == "anonymous":
+        """The bare ids of all roles that the principal is a member of, through other roles too.
+
+        Stored memberships, and those that what it carries stands for (`member_of`).
+        """
+        if principal.type == "anonymous":
             return _NO_ROLES
-        known: frozenset[str] | None = self.derived.get(("roles", principal.id))
+        found = self._stored_roles_of(principal.id)
+        for role in principal.member_of:
+            found = found | {role} | self._stored_roles_of(f"role:{role}")
+        return found
+
+    def _stored_roles_of(self, grantee: str) -> frozenset[str]:
+        if grantee not in self.index.memberships:
+            return _NO_ROLES
+        known: frozenset[str] | None = self.derived.get(("roles", grantee))
         if known is None:
-            known = self._roles_of(principal.id)
-            self.remember("roles", principal.id, known)
+            known = self._roles_of(grantee)
+            self.remember("roles", grantee, known)
         return known
 
     def remember(self, kind: str, about: str, value: Any) -> None:

@@ -34,9 +34,9 @@ class ViewBody(_Body):
 class LoadBody(_Body):
     """The body of POST /v1/load."""
 
-    principal: str | PrincipalBody
     target: str | ResourceBody
     action: str
+    principal: str | PrincipalBody | UnsetType = UNSET
     acting_role: str | UnsetType = UNSET
     referenced_by: str | list[list[str]] = ""
     views: list[ViewBody] = []
@@ -46,9 +46,9 @@ class LoadBody(_Body):
 class ChangeBody(_Body):
     """The body of POST /v1/commit-view."""
 
-    principal: str | PrincipalBody
     view: str | ResourceBody
     operation: str
+    principal: str | PrincipalBody | UnsetType = UNSET
     acting_role: str | UnsetType = UNSET
     set: dict[str, Any] = {}
     remove: list[str] = []

@@ -13,18 +13,32 @@ from typing import Any, Final, Protocol
 
 import msgspec
 import structlog
-from msgspec import UnsetType
+from msgspec import UNSET
 
 from pdp.audit.record import Decided
-from pdp.codec import PrincipalBody, make_acting_role, make_principal, make_resource
+from pdp.codec import make_acting_role, make_principal, make_resource
 from pdp.config import Settings
 from pdp.engines.engine import PERMIT
 from pdp.errors import InvalidArgument, InvalidReference, ProtectedPropertyModification
-from pdp.identity import engines_of, evidence_of, refusal
+from pdp.identity import own_principal, weigh
+from pdp.inspection import plain_reason
 from pdp.load_codec import ChangeBody, LoadBody, Loaded, Step, TokenBody, ViewBody
-from pdp.model import DEFAULT_DENY, Batch, Caller, ChainView, Check, Load, Rejected, Resource, TrustedEngine, ViewCommit
+from pdp.model import (
+    DEFAULT_DENY,
+    Batch,
+    Caller,
+    ChainView,
+    Check,
+    Load,
+    Rejected,
+    Resource,
+    TokenIdentity,
+    TrustedEngine,
+    ViewCommit,
+)
 from pdp.references import format_resource
-from pdp.service import Pdp
+from pdp.service import Pdp, Shown
+from pdp.trust import trusted_engines_of
 from pdp.views import (
     NO_SUCH_VIEW,
     READS,
@@ -69,36 +83,43 @@ class ViewSecurity:
         Unavailable where a catalog, the audit or the service cannot answer.
         """
         entries = bound_entries(body.referenced_by, self._limits.referenced_by_depth)
-        check = _load_check(body)
+        check = _load_check(body, caller)
         bound_namespaces([check.resources[0].path], self._limits.namespace_depth)
         given = self._given(body.views, check.resources[0])
-        refused = _refused(caller, check, body.caller, properties=bool(body.views))
-        load = _NO_LOAD if refused or not entries else await self._chain(body, caller, check.resources[0], given)
-        check = msgspec.structs.replace(check, view_security=load)
-        decided = await self._pdp.decide(_batch(surface, caller, refused or check, explain=explain))
-        return _loaded(decided, load)
+        weighed = _weighed(caller, check, body.caller, properties=bool(body.views))
+        if isinstance(weighed, Rejected):
+            return await self._refused(surface, caller, weighed)
+        load = await self._chain(body, caller, check.resources[0], given) if entries else _NO_LOAD
+        check = msgspec.structs.replace(weighed, view_security=load)
+        return _loaded(await self._pdp.decide(Batch(surface, caller, 1, (check,), explain=explain)), load)
 
     async def change(self, body: ChangeBody, caller: Caller, surface: str) -> Loaded:
         """Decide a change of a view; raises as `load` does, and ProtectedPropertyModification once that is recorded."""
-        check = _change_check(body)
+        check = _change_check(body, caller)
         bound_namespaces([check.resources[0].path], self._limits.namespace_depth)
-        refused = _refused(caller, check, body.caller)
-        engines, _ = self._engines(body.caller, caller)
+        weighed = _weighed(caller, check, body.caller)
+        if isinstance(weighed, Rejected):
+            return await self._refused(surface, caller, weighed)
+        engines = self._engines(body.caller, caller)
         owners = [rule.owner_property for rule in self._rules.values()]
         touched = protected_keys([*body.set, *body.remove], owners, engines)
-        check = msgspec.structs.replace(check, view_security=ViewCommit(touched))
-        decided = await self._pdp.decide(_batch(surface, caller, refused or check))
-        if touched and not refused:
+        check = msgspec.structs.replace(weighed, view_security=ViewCommit(touched))
+        shown = await self._pdp.decide(Batch(surface, caller, 1, (check,)))
+        if touched and not shown.answer.rejected:
             keys = ", ".join(f"`{key}`" for key in touched)
             raise ProtectedPropertyModification(
                 f"{keys}: only the trusted engine that a view's owner belongs to sets it"
             )
-        return _loaded(decided)
+        return _loaded(shown)
+
+    async def _refused(self, surface: str, caller: Caller, rejected: Rejected) -> Loaded:
+        """What rests on evidence that does not count: recorded like everything, and decided by nothing else."""
+        return _loaded(await self._pdp.decide(Batch(surface, caller, 1, (), {0: rejected})))
 
     async def _chain(self, body: LoadBody, caller: Caller, target: Resource, given: Mapping[Path, Properties]) -> Load:
         """The chain of a load: from a trusted engine, and parsing, or none at all."""
         entries = bound_entries(body.referenced_by, self._limits.referenced_by_depth)
-        engines, idp = self._engines(body.caller, caller)
+        engines = self._engines(body.caller, caller)
         if not engines:
             return _ignored(NO_ENGINE, entries)
         try:
@@ -109,7 +130,7 @@ class ViewSecurity:
         known = await self._properties(paths, target, given)
         if any(known[path] is None for path in paths):
             return Load(tuple(ChainView(path, found=known[path] is not None) for path in paths), entries)
-        return Load(tuple(owned(path, known[path] or {}, engines, idp) for path in paths), entries)
+        return Load(tuple(owned(path, known[path] or {}, engines) for path in paths), entries)
 
     async def _properties(
         self, paths: Sequence[Path], target: Resource, given: Mapping[Path, Properties]
@@ -142,13 +163,13 @@ class ViewSecurity:
     def _place(self, resource: Resource) -> tuple[str, str | None]:
         return resource.warehouse, resource.ref or self._pdp.bundle.default_ref(resource.warehouse)
 
-    def _engines(self, token: TokenBody | None, caller: Caller) -> tuple[tuple[TrustedEngine, ...], str]:
+    def _engines(self, token: TokenBody | None, caller: Caller) -> tuple[TrustedEngine, ...]:
         """The engines that the request comes from, by the token that the body tells of or by the caller's own."""
         if token is None:
-            return caller.engines, caller.idp
+            return caller.engines
         if not _IDP.fullmatch(token.idp):
             raise InvalidArgument(f"`caller.idp` is no provider's id: `{token.idp}`")
-        return engines_of(self._rules, token.idp, token.subject, token.audiences), token.idp
+        return trusted_engines_of(TokenIdentity(token.idp, token.subject, token.audiences), self._rules)
 
 
 def _ignored(why: str, entries: int) -> Load:
@@ -156,50 +177,54 @@ def _ignored(why: str, entries: int) -> Load:
     return Load(entries=entries, ignored=why)
 
 
-def _load_check(body: LoadBody) -> Check:
+def _load_check(body: LoadBody, caller: Caller) -> Check:
     target = make_resource(body.target)
     types = LOADS.get(body.action)
     if types is None:
         raise InvalidArgument(f"`action` is none of {', '.join(LOADS)}: `{body.action}`")
     if target.type not in types:
         raise InvalidArgument(f"{body.action} takes a {' or '.join(sorted(types))}, not a {target.type}")
-    return _check(body.action, body.principal, body.acting_role, target)
+    return _check(body.action, body, caller, target)
 
 
-def _change_check(body: ChangeBody) -> Check:
+def _change_check(body: ChangeBody, caller: Caller) -> Check:
     view = make_resource(body.view)
     if body.operation not in VIEW_CHANGES:
         raise InvalidArgument(f"`operation` is none of {', '.join(VIEW_CHANGES)}: `{body.operation}`")
     if view.type != "view":
         raise InvalidArgument(f"`view` is a {view.type}")
-    return _check(VIEW_CHANGES[body.operation][0], body.principal, body.acting_role, view)
+    return _check(VIEW_CHANGES[body.operation][0], body, caller, view)
 
 
-def _check(action: str, principal: str | PrincipalBody, role: str | UnsetType, resource: Resource) -> Check:
-    return Check(make_principal(principal), action, (resource,), (0,), acting_role=make_acting_role(role))
+def _check(action: str, body: LoadBody | ChangeBody, caller: Caller, resource: Resource) -> Check:
+    principal = own_principal(caller) if body.principal is UNSET else make_principal(body.principal)
+    return Check(principal, action, (resource,), (0,), acting_role=make_acting_role(body.acting_role))
 
 
-def _refused(caller: Caller, check: Check, token: TokenBody | None, *, properties: bool = False) -> Rejected | None:
-    """Why the evidence that a request rests on is not taken, if it is not."""
+def _weighed(caller: Caller, check: Check, token: TokenBody | None, *, properties: bool = False) -> Check | Rejected:
+    """The check as the caller's word allows to ask it, or why it is not asked."""
     more = {"callers": token is not None, "properties": properties}
-    return refusal(caller, evidence_of(check) | {kind for kind, given in more.items() if given})
+    return weigh(caller, check, frozenset(kind for kind, given in more.items() if given))
 
 
-def _batch(surface: str, caller: Caller, asked: Check | Rejected, *, explain: bool = False) -> Batch:
-    if isinstance(asked, Rejected):
-        return Batch(surface, caller, 1, (), {0: asked})
-    return Batch(surface, caller, 1, (asked,), explain=explain)
-
-
-def _loaded(decided: Decided, load: Load = _NO_LOAD) -> Loaded:
-    steps = tuple(_steps(decided))
-    decision = decided.answer.decision(0)
+def _loaded(shown: Shown, load: Load = _NO_LOAD) -> Loaded:
+    answer = shown.answer
+    steps = tuple(_steps(shown.decided))
+    decision = answer.decision(0)
     missing = next((step.resource for step in steps if step.by == (NO_SUCH_VIEW,)), None)
     if missing:
         rejected = Rejected("NoSuchView", f"`{missing}` in `referencedBy` is not there")
         decision = msgspec.structs.replace(decision, error=rejected)
     storage = _storage(steps) if decision.allowed else "none"
-    return Loaded(decision, steps, decided.answer.revision, decided.answer.id, storage, load)
+    seen = steps if shown.visible is None or shown.visible[0] else tuple(_own_steps(steps))
+    return Loaded(decision, seen, answer.revision, answer.id, storage, load)
+
+
+def _own_steps(steps: Sequence[Step]) -> Iterator[Step]:
+    """What a caller may see who may not read the grants: its own part, which it could ask for by itself, no reasons."""
+    for step in steps:
+        if not step.delegated:
+            yield msgspec.structs.replace(step, by=(plain_reason(step.by[0], step.allowed),))
 
 
 def _steps(decided: Decided) -> Iterator[Step]:

@@ -15,11 +15,12 @@ import msgspec
 from pdp.engines.grants.access import flags_of, grantees_near
 from pdp.engines.grants.administration import Actor, Administration, GrantWishes, ObjectWishes
 from pdp.engines.grants.engine import GrantsEngine
-from pdp.errors import Forbidden, InvalidArgument
+from pdp.errors import AssertionNotAllowed, Forbidden, InvalidArgument
 from pdp.facts import Facts
+from pdp.inspection import sees_all
 from pdp.model import Batch, Caller, Check, Consistency, Principal, Resource
 from pdp.objects import Change, Grant, Key, key_text
-from pdp.references import parse_principal
+from pdp.references import format_resource, parse_principal
 from pdp.service import Pdp
 
 T = TypeVar("T")
@@ -38,7 +39,10 @@ class Ledger(Protocol):
 
 
 class Asking(msgspec.Struct, frozen=True):
-    """Who manages: the caller, and the actor on whose behalf; without one, the caller acts as an operator."""
+    """Who manages: the caller, and the actor on whose behalf; without one, the caller acts as an operator.
+
+    A caller with a principal of its own is that actor: it never acts as an operator.
+    """
 
     caller: Caller
     principal: Principal | None = None
@@ -104,7 +108,7 @@ class Management:
         for one object whose assignments it may not read.
         """
         facts = await self._facts(asking)
-        actor = _actor(facts, asking)
+        actor = self._actor(facts, asking)
         if wanted.object is not None and actor.principal is not None and wanted.principal != actor.name:
             self._rules.demand(facts, actor, "read_assignments", wanted.object)
         found = await asyncio.to_thread(self._matching, facts, actor, wanted)
@@ -119,26 +123,28 @@ class Management:
         Raises Forbidden for an actor that may not read the object's assignments.
         """
         facts = await self._facts(asking)
-        self._rules.demand(facts, _actor(facts, asking), "read_assignments", key)
-        candidates = sorted(await asyncio.to_thread(self._candidates, facts, action, key))
+        self._rules.demand(facts, self._actor(facts, asking), "read_assignments", key)
         resource = _resource(key)
+        await self._demand_inspection(asking, resource)
+        candidates = sorted(await asyncio.to_thread(self._candidates, facts, action, key))
 
-        def check(principal: str, at: int) -> Check:
-            return Check(parse_principal(principal), action, (resource,), (at,))
+        def checks(some: Sequence[str]) -> list[Check]:
+            return [Check(parse_principal(name), action, (resource,), (at,)) for at, name in enumerate(some)]
 
-        return await self._permitted(asking, candidates, page, lambda some: [check(p, i) for i, p in enumerate(some)])
+        return await self._permitted(_judged(asking.caller), candidates, page, checks)
 
     async def list_objects(self, asking: Asking, question: tuple[str, str, Key], page: Page) -> Found:
         """The known objects of a type below a container on which the asking's principal may do something.
 
         `question` is action, type and container. Known is what is registered, or granted on, or above something that
-        is.
+        is. Of somebody else, a caller that may not speak for others is told where it may read the object's grants.
         """
         action, type, container = question
         facts = await self._facts(asking)
-        principal = asking.principal
+        principal, caller = asking.principal, asking.caller
         if principal is None:
             raise InvalidArgument("`principal` is missing")
+        inspected = not sees_all(caller) and principal.id != (caller.own and caller.own.id)
         keys = await asyncio.to_thread(_below, facts, type, container)
 
         def checks(some: Sequence[str]) -> list[Check]:
@@ -147,14 +153,21 @@ class Management:
                 places.setdefault(keys[name][1][0] if keys[name][1] else "", []).append(at)
             role = asking.acting_role
             return [
-                Check(principal, action, [_resource(keys[some[i]]) for i in at], at, acting_role=role)
+                Check(
+                    principal,
+                    action,
+                    [_resource(keys[some[i]]) for i in at],
+                    at,
+                    acting_role=role,
+                    inspected=inspected,
+                )
                 for at in places.values()
             ]
 
-        return await self._permitted(asking, sorted(keys), page, checks)
+        return await self._permitted(caller if inspected else _judged(caller), sorted(keys), page, checks)
 
     async def _permitted(
-        self, asking: Asking, names: Sequence[str], page: Page, checks: Callable[[Sequence[str]], list[Check]]
+        self, caller: Caller, names: Sequence[str], page: Page, checks: Callable[[Sequence[str]], list[Check]]
     ) -> Found:
         """The names whose check is permitted, from where the page begins until it is full; nothing is left out."""
         found: dict[str, str] = {}
@@ -162,7 +175,7 @@ class Management:
         revision = self._pdp.revision()
         for start in range(0, len(rest), LOOKED_AT_ONCE):
             some = rest[start : start + LOOKED_AT_ONCE]
-            answer = await self._pdp.check(Batch("list", asking.caller, len(some), checks(some)))
+            answer = await self._pdp.check(Batch("list", caller, len(some), checks(some)))
             revision = answer.revision
             for at, name in enumerate(some):
                 if answer.allowed[at]:
@@ -178,7 +191,7 @@ class Management:
             raise InvalidArgument("the store is a world file, which takes no writes")
         name = asking.principal.id if asking.principal else f"caller:{asking.caller.name}"
         written_by = f"{name} as role:{asking.acting_role}" if asking.acting_role else name
-        return await self._ledger.write(written_by, lambda facts: decide(facts, _actor(facts, asking)))
+        return await self._ledger.write(written_by, lambda facts: decide(facts, self._actor(facts, asking)))
 
     async def _facts(self, asking: Asking) -> Facts:
         caller = asking.caller
@@ -210,21 +223,38 @@ class Management:
         authority = self._pdp.bundle.authority(warehouse)
         others = [e for e in authority.engines if e.applies(action, key[0]) and not isinstance(e, GrantsEngine)]
         if not others and key[0] not in _SHARED_BY_ALL:
-            return grantees_near(facts, key) | self._admins
+            return grantees_near(facts, key) | self._admins | self._pdp.bundle.instance_admins
         registered = {key_text(o.key) for o in facts.objects() if o.key[0] in _SHARED_BY_ALL}
-        return {*facts.grantees(), *registered, *self._admins}
+        return {*facts.grantees(), *registered, *self._admins, *self._pdp.bundle.instance_admins}
+
+    async def _demand_inspection(self, asking: Asking, resource: Resource) -> None:
+        """Who may not speak for others may ask about them only where that is on, and where no policy is against it."""
+        caller, actor = asking.caller, asking.principal
+        if sees_all(caller) or actor is None:
+            return
+        if not caller.may_inspect:
+            raise AssertionNotAllowed(f"caller `{caller.name}` may not assert principals")
+        right = Check(actor, "read_assignments", (resource,), (0,), acting_role=asking.acting_role)
+        answer = await self._pdp.check(Batch("list", caller, 1, (right,)))
+        if not answer.allowed[0]:
+            raise Forbidden(f"`{actor.id}` lacks read_assignments on {format_resource(resource)}")
+
+    def _actor(self, facts: Facts, asking: Asking) -> Actor:
+        """Whose rights count; Forbidden where a role is assumed that may not be."""
+        if asking.principal is None:
+            return Actor(asking.caller.name)
+        bundle, role = self._pdp.bundle, asking.acting_role
+        principal = bundle.with_memberships(asking.principal)
+        if role is None:
+            return Actor(principal.id, principal, principal.id in bundle.instance_admins)
+        if not facts.can_assume(principal, role):
+            raise Forbidden(f"`{principal.id}` cannot assume role:{role}")
+        return Actor(f"role:{role}", Principal("role", role))
 
 
-def _actor(facts: Facts, asking: Asking) -> Actor:
-    """Whose rights count; Forbidden where a role is assumed that may not be."""
-    principal, role = asking.principal, asking.acting_role
-    if principal is None:
-        return Actor(asking.caller.name)
-    if role is None:
-        return Actor(principal.id, principal)
-    if not facts.can_assume(principal, role):
-        raise Forbidden(f"`{principal.id}` cannot assume role:{role}")
-    return Actor(f"role:{role}", Principal("role", role))
+def _judged(caller: Caller) -> Caller:
+    """A caller whose right to ask has been judged as a whole: its own principal guards no single check."""
+    return msgspec.structs.replace(caller, own=None)
 
 
 def _grants(facts: Facts, wanted: Wanted) -> Iterable[Grant]:

@@ -13,8 +13,8 @@ from msgspec import UNSET, UnsetType
 from pdp.codec import PrincipalBody, ResourceBody, make_acting_role, make_principal, make_resource
 from pdp.engines.grants.administration import GrantWishes, ObjectWishes
 from pdp.engines.grants.model import ACTIONS
-from pdp.errors import AssertionNotAllowed, InvalidArgument
-from pdp.identity import refusal
+from pdp.errors import InvalidArgument
+from pdp.identity import own_principal, speaking_for
 from pdp.management import Asking, Found, Listed, Page, Wanted
 from pdp.model import AtLeast, Caller, Resource
 from pdp.objects import Key, key_of
@@ -66,12 +66,12 @@ class AccessBody(_PagedBody, kw_only=True):
 
 
 class ListBody(_PagedBody, kw_only=True):
-    """POST /v1/list; `principal` is the one asked about."""
+    """POST /v1/list; `principal` is the one asked about, the caller's own without it."""
 
-    principal: str | PrincipalBody
     action: str
     type: str
     container: str
+    principal: str | PrincipalBody | UnsetType = UNSET
 
 
 _GRANTS: Final = msgspec.json.Decoder(GrantsBody)
@@ -128,7 +128,7 @@ def decode_list(body: bytes, caller: Caller) -> tuple[Asking, tuple[str, str, Ke
     given = decode(body, _LIST)
     if given.actor is not UNSET:
         raise InvalidArgument("`actor` is not taken here: a list is about its `principal`")
-    asking = asking_of(caller, given.principal, given.acting_role, given.consistency)
+    asking = asking_about(caller, given.principal, given.acting_role, given.consistency)
     page = page_of(given.page_size, given.page_token)
     return asking, list_question(given.action, given.type, given.container), page
 
@@ -172,15 +172,33 @@ def asking_of(
     role: str | UnsetType,
     consistency: str | AtLeast = "minimize_latency",
 ) -> Asking:
-    """Who manages; AssertionNotAllowed where the caller may not speak for the principal it names."""
-    if principal is UNSET:
-        if role is not UNSET:
-            raise InvalidArgument("`actingRole` needs an `actor` who assumes it")
+    """Who manages: the actor that is named, else the caller's own principal, else nobody: an operator.
+
+    AssertionNotAllowed where the caller may not speak for whom it names.
+    """
+    if principal is not UNSET:
+        actor = speaking_for(caller, make_principal(principal))
+    elif caller.own is not None:
+        actor = caller.own
+    elif role is not UNSET:
+        raise InvalidArgument("`actingRole` needs an `actor` who assumes it")
+    else:
         return Asking(caller, consistency=consistency)
-    refused = refusal(caller, {"principals"})
-    if refused:
-        raise AssertionNotAllowed(refused.message)
-    return Asking(caller, make_principal(principal), make_acting_role(role), consistency)
+    return Asking(caller, actor, make_acting_role(role), consistency)
+
+
+def asking_about(
+    caller: Caller,
+    principal: str | PrincipalBody | UnsetType,
+    role: str | UnsetType,
+    consistency: str | AtLeast = "minimize_latency",
+) -> Asking:
+    """About whom it is asked: the principal that is named, else the caller's own.
+
+    About somebody else a caller may ask that speaks for others, or that inspects: then each object is guarded.
+    """
+    about = own_principal(caller) if principal is UNSET else make_principal(principal)
+    return Asking(caller, speaking_for(caller, about, inspects=True), make_acting_role(role), consistency)
 
 
 def action_of(type: str, action: str) -> str:

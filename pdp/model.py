@@ -99,7 +99,7 @@ class Principal(msgspec.Struct, frozen=True, gc=False):
     """About whom a check is: `type` user, role or anonymous; `name` is `<idp>~<subject>`, a role id or empty.
 
     `roles` and `groups` are those the token carried; `attributes` is a JSON object in sorted, compact text, so that
-    a principal hashes.
+    a principal hashes. `member_of` are ids of roles that what it carried stands for: memberships beside those stored.
     """
 
     type: str
@@ -107,6 +107,7 @@ class Principal(msgspec.Struct, frozen=True, gc=False):
     roles: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
     attributes: str = "{}"
+    member_of: tuple[str, ...] = ()
 
     @property
     def id(self) -> str:
@@ -154,6 +155,8 @@ class Check(msgspec.Struct, frozen=True):
     """One question about resources that share type, warehouse and ref.
 
     `at[i]` is the position of `resources[i]` in the answer. `view_security` is there for loads and changes of views.
+    `inspected`: somebody else than the principal asks, who has no right to speak for others, and may look only at
+    objects whose grants it may read.
     """
 
     principal: Principal
@@ -165,6 +168,7 @@ class Check(msgspec.Struct, frozen=True):
     env: Env = Env()
     query_id: str = ""
     view_security: Load | ViewCommit | None = None
+    inspected: bool = False
 
 
 class Gathering:
@@ -180,7 +184,7 @@ class Gathering:
         resource = check.resources[0]
         key = (
             check.principal, check.action, check.delegated, check.acting_role, check.env, check.query_id,
-            check.view_security, resource.type, resource.warehouse, resource.ref,
+            check.inspected, check.view_security, resource.type, resource.warehouse, resource.ref,
         )  # fmt: skip
         known = self._groups.get(key)
         if known is None:
@@ -203,25 +207,38 @@ class Rejected(msgspec.Struct, frozen=True):
     by: Reason = "invalid_check"
 
 
+class TokenIdentity(msgspec.Struct, frozen=True):
+    """Whose token it is, and for whom it was issued."""
+
+    idp: str
+    subject: str
+    audiences: tuple[str, ...] = ()
+
+
 class TrustedEngine(msgspec.Struct, frozen=True):
-    """A query engine whose word on view chains counts; `owner_property` names the owner that a view runs as."""
+    """A query engine that a request comes from; owners of its views are users of `idp`."""
 
     name: str
+    type: str
     owner_property: str
+    idp: str
     enforces_row_access: bool = False
 
 
 class Caller(msgspec.Struct, frozen=True):
     """Who sent the request, and which kinds of evidence it may assert.
 
-    `engines` are the trusted engines that its token, issued by the provider `idp`, was matched with.
+    `own` is the principal that its token names; None where it has none. `may_inspect`: it may ask about others where
+    `own` may read an object's grants. `engines` are the trusted engines that its token marks.
     """
 
     name: str
     may_assert: frozenset[str]
     may_write: bool = False
+    own: Principal | None = None
+    may_inspect: bool = False
+    token: TokenIdentity | None = None
     engines: tuple[TrustedEngine, ...] = ()
-    idp: str = ""
 
 
 class Batch(msgspec.Struct, frozen=True):

@@ -16,7 +16,17 @@ from pdp.engines.engine import ABSTAIN, FAILED, FORBID, PERMIT, Group, Verdicts
 from pdp.facts import Facts
 from pdp.model import DEFAULT_DENY, VERSIONED_TYPES, Arguments, Check, Env, Principal, Reason, Resource
 from pdp.references import format_resource
-from pdp.vocabulary import ALIASES, CONFIG_CHECKS, CREATE_ACTION, NESSIE_CHECKS, NESSIE_TARGETS, RENAMES, TABLE_OR_VIEW
+from pdp.vocabulary import (
+    ALIASES,
+    CATALOG_ACTIONS,
+    CONFIG_CHECKS,
+    CREATE_ACTION,
+    DATA_ACTIONS,
+    NESSIE_CHECKS,
+    NESSIE_TARGETS,
+    RENAMES,
+    TABLE_OR_VIEW,
+)
 
 K = TypeVar("K")
 
@@ -68,12 +78,16 @@ Node: TypeAlias = Leaf | Fixed | AllOf | AnyOf | EachOf | Split
 
 
 class Asker(msgspec.Struct, frozen=True):
-    """As whom, and in which circumstances, the parts of a check are asked."""
+    """As whom, and in which circumstances, the parts of a check are asked.
+
+    `admin`: the principal is an instance admin who asks for itself, under no other role.
+    """
 
     principal: Principal
     delegated: bool
     env: Env
     bundle: Bundle
+    admin: bool = False
 
     def group(self, type: str, action: str, resource: Resource) -> Group:
         """The group of concrete checks that `resource` belongs to; its ref is resolved here, before any engine."""
@@ -87,7 +101,15 @@ class Asker(msgspec.Struct, frozen=True):
         group = self.group(type, ALIASES.get(type, {}).get(action, action), resources[0])
         if group.ref is None and action in NESSIE_CHECKS - CONFIG_CHECKS and type in NESSIE_TARGETS[action]:
             return Fixed(False, "missing_reference", group, resources, ("missing_reference",))
-        return Leaf(group, resources)
+        leaf = Leaf(group, resources)
+        return self._passed(leaf) if self.admin and not self.delegated and _is_control(group) else leaf
+
+    def _passed(self, leaf: Leaf) -> Node:
+        """What an instance admin passes; a forbid binds there, too."""
+        group = leaf.group
+        passed = Fixed(True, "config:identity.instance_admins", group, leaf.resources)
+        forbidden = any(forbid.applies(group.action, group.type) for forbid in self.bundle.forbids)
+        return AnyOf((passed, leaf)) if forbidden else passed
 
     def fixed(self, allowed: bool, by: Reason, action: str, resources: Sequence[Resource]) -> Fixed:
         """An answer that no engine makes."""
@@ -130,6 +152,11 @@ class Asker(msgspec.Struct, frozen=True):
         )
 
 
+def _is_control(group: Group) -> bool:
+    """Whether a concrete check is about a catalog's control plane: what reads or writes data is not."""
+    return group.action in CATALOG_ACTIONS.get(group.type, ()) and group.action not in DATA_ACTIONS
+
+
 def parent_of(resource: Resource) -> Resource:
     """The container of a new object; the object's name goes along as an argument."""
     *path, name = resource.path
@@ -149,11 +176,13 @@ def _destinations(resources: Sequence[Resource]) -> list[Resource]:
 
 def plan(check: Check, bundle: Bundle, facts: Facts, operation: Callable[[Asker, Check], Node | None]) -> Node:
     """The tree of one check. `operation` plans the actions of engines that speak their own words."""
-    asker = Asker(check.principal, check.delegated, check.env, bundle)
+    principal = bundle.with_memberships(check.principal)
+    admin = principal.id in bundle.instance_admins and not check.inspected
+    asker = Asker(principal, check.delegated, check.env, bundle, admin)
     if check.acting_role is not None:
-        if not facts.can_assume(check.principal, check.acting_role):
+        if not facts.can_assume(principal, check.acting_role):
             return asker.fixed(False, "cannot_assume", check.action, check.resources)
-        asker = msgspec.structs.replace(asker, principal=Principal("role", check.acting_role))
+        asker = msgspec.structs.replace(asker, principal=Principal("role", check.acting_role), admin=False)
     return operation(asker, check) or asker.concrete(check.action, check.resources)
 
 

@@ -215,8 +215,8 @@ def _windows(recorded: Iterable[Recorded]) -> Iterator[_Window]:
     for one in recorded:
         check = one.check
         key = (
-            check.principal, check.action, check.delegated, check.acting_role, check.env, check.view_security,
-            one.key, one.then,
+            check.principal, check.action, check.delegated, check.acting_role, check.env, check.inspected,
+            check.view_security, one.key, one.then,
         )  # fmt: skip
         same = window.get(key)
         if same is None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final, Protocol
 
+import msgspec
 import structlog
 from uuid6 import uuid7
 
@@ -20,6 +21,7 @@ from pdp.bundle import Authority, Bundle
 from pdp.engines.engine import ABSTAIN, EFFECT_NAMES, FAILED, FORBID, PERMIT, Engine, Group, Verdicts
 from pdp.errors import InvalidArgument
 from pdp.facts import Facts
+from pdp.inspection import guards, permitted, reduced, sees_all
 from pdp.model import DEFAULT_DENY, Answer, AtLeast, Batch, Check, Consistency, Reason, Resource, Trace
 from pdp.plan import AllOf, AnyOf, Asker, EachOf, Fixed, Leaf, Node, Split, fold, leaves, plan
 from pdp.references import format_resource
@@ -73,6 +75,19 @@ class FactsSource(Protocol):
         ...
 
 
+class Shown(msgspec.Struct, frozen=True):
+    """A decided batch and what its caller may see of it: reasons at the positions in `visible`, everything for None."""
+
+    decided: Decided
+    visible: bytes | None = None
+
+    @property
+    def answer(self) -> Answer:
+        """The answer as the caller gets it."""
+        answer = self.decided.answer
+        return answer if self.visible is None else reduced(answer, self.visible)
+
+
 class Pdp:
     """The decision service."""
 
@@ -90,16 +105,21 @@ class Pdp:
         """The answer to a batch; raises Unavailable where its consistency or its audit cannot be served."""
         return (await self.decide(batch)).answer
 
-    async def decide(self, batch: Batch) -> Decided:
-        """The answer to a batch with all that led to it, as it is recorded; raises as `check` does."""
+    async def decide(self, batch: Batch) -> Shown:
+        """The answer to a batch with all that led to it, which is recorded in full; raises as `check` does."""
         started = time.perf_counter()
         self.audit.admit()
         await self.consistent(batch.consistency)
         bundle, facts = self.bundle, self.source.facts
         stale = self.source.is_stale()
+        judge = partial(self._judge, facts=facts, stale=stale)
+        visible = None
+        if not sees_all(batch.caller):
+            guarded = [(check, _plan(check, bundle, facts, stale)) for check in guards(batch)]
+            visible = await self._visible(batch.size, guarded, bundle, judge)
+            batch = permitted(batch, visible)
         trees = [_plan(check, bundle, facts, stale) for check in batch.checks]
         concrete = [list(leaves(tree, check.at)) for check, tree in zip(batch.checks, trees, strict=True)]
-        judge = partial(self._judge, facts=facts, stale=stale)
         decided = await self._decide_leaves([leaf for found in concrete for leaf, _ in found], bundle, judge)
         answer = await _Fold(bundle, facts, decided).answer(batch, trees)
         elapsed = time.perf_counter() - started
@@ -114,7 +134,18 @@ class Pdp:
         recorded = Decided(batch, answer, asked, bundle.digest, bundle.text, time.time(), int(elapsed * 1e6))
         self.audit.append(recorded)
         self._count(answer, batch.surface, elapsed)
-        return recorded
+        return Shown(recorded, visible)
+
+    async def _visible(self, size: int, guarded: Sequence[tuple[Check, Node]], bundle: Bundle, judge: Judge) -> bytes:
+        """1 for each position all of whose guards, which are checks with their trees, are permitted."""
+        concrete = [leaf for check, tree in guarded for leaf, _ in leaves(tree, check.at)]
+        decided = await self._decide_leaves(concrete, bundle, judge)
+        asked, refused = set[int](), set[int]()
+        for check, tree in guarded:
+            asked.update(check.at)
+            effects = fold(tree, decided).effects
+            refused.update(at for at, effect in zip(check.at, effects, strict=True) if effect != PERMIT)
+        return bytes(at in asked and at not in refused for at in range(size))
 
     async def consistent(self, wanted: Consistency) -> None:
         """Wait until the facts are as new as demanded; raises InvalidArgument, Unavailable."""

@@ -25,6 +25,10 @@ class Telemetry:
             "pdp_trino_unknown_operations_total", "Trino operations that no table knows; all denied",
             registry=self.registry,
         )  # fmt: skip
+        self.key_fetches = Counter(
+            "pdp_identity_key_fetches_total", "Fetches of the keys of identity providers", ["provider", "outcome"],
+            registry=self.registry,
+        )  # fmt: skip
         self.audit_written = Counter("pdp_audit_records_total", "Audit records written", registry=self.registry)
         self.audit_waiting = Gauge("pdp_audit_waiting", "Audit records not yet written", registry=self.registry)
         self._answered: dict[tuple[str, str], Counter] = {}

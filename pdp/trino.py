@@ -49,9 +49,9 @@ class Names:
         self._schemas: dict[tuple[str, str], Resource] = {}
 
     def principal(self, user: str, groups: Sequence[str]) -> Principal:
-        """The principal behind Trino's user and groups; mapped groups are its roles."""
+        """The principal behind Trino's user and groups; mapped groups are roles, as rules see them and for grants."""
         roles = tuple(role for group in groups if (role := self.trino.groups.get(group)))
-        return Principal("user", self.trino.user_prefix + check_part(user), roles, tuple(groups))
+        return Principal("user", self.trino.user_prefix + check_part(user), roles, tuple(groups), member_of=roles)
 
     def user(self, name: str) -> Resource:
         """A user as the object of an operation."""

@@ -95,8 +95,8 @@ def _path(parts: Sequence[str]) -> Path:
     return tuple(map(check_part, parts))
 
 
-def owned(path: Path, properties: Mapping[str, Any], engines: Sequence[TrustedEngine], idp: str) -> ChainView:
-    """A view with the owner that its properties name to the matched engines, a user of their provider `idp`.
+def owned(path: Path, properties: Mapping[str, Any], engines: Sequence[TrustedEngine]) -> ChainView:
+    """A view with the owner that its properties name to the matched engines, a user of their provider.
 
     Raises AmbiguousViewOwner where engines read different owners, UnresolvableViewOwner where one is no user.
     """
@@ -106,8 +106,10 @@ def owned(path: Path, properties: Mapping[str, Any], engines: Sequence[TrustedEn
     if any(properties[engine.owner_property] != properties[named[0].owner_property] for engine in named):
         names = " and ".join(f"`{engine.name}`" for engine in named)
         raise AmbiguousViewOwner(f"the engines {names} read different owners of view `{'.'.join(path)}`")
-    key = named[0].owner_property
-    return ChainView(path, owner=_user(path, key, properties[key], idp), engine=named[0].name, property=key)
+    engine = named[0]
+    key = engine.owner_property
+    owner = _user(path, key, properties[key], engine.idp)
+    return ChainView(path, owner=owner, engine=engine.name, property=key)
 
 
 def _user(path: Path, key: str, owner: Any, idp: str) -> str:

@@ -86,6 +86,9 @@ CATALOG_ACTIONS: Final[Mapping[str, frozenset[str]]] = {
 }
 """Object type -> its catalog actions: the relations of Lakekeeper's model v4.14 without `can_`."""
 
+DATA_ACTIONS: Final = frozenset({"read_data", "write_data", "select"})
+"""Catalog actions of the data plane: they read or write rows; all others are the control plane's."""
+
 _READ_GRANTS = {"read_grants": "read_assignments"}
 ALIASES: Final[Mapping[str, Mapping[str, str]]] = {
     **{type: _READ_GRANTS for type in CATALOG_ACTIONS if type != "user"},

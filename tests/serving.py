@@ -40,8 +40,8 @@ def example_settings(folder: Path, *overrides: str) -> Settings:
 async def serving(settings: Settings) -> AsyncIterator[Service]:
     """A service in this process."""
     service = Service(settings)
-    await service.start()
     try:
+        await service.start()
         yield service
     finally:
         await service.stop()

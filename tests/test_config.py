@@ -148,6 +148,8 @@ def test_the_defaults_are_those_of_the_contract() -> None:
         "http": "127.0.0.1:8181",
         "grpc": "127.0.0.1:8081",
         "diagnostics": "127.0.0.1:8282",
+        "unix": None,
+        "tls": {"cert": None, "key": None, "client_ca": None},
         "drain_seconds": 5,
     }
     limits = settings.limits
@@ -173,6 +175,8 @@ def test_the_defaults_are_those_of_the_contract() -> None:
     for empty in (
         settings.warehouses,
         settings.identity.callers,
+        settings.identity.providers,
+        settings.trusted_engines,
         settings.trino.catalogs,
         settings.trino.groups,
         settings.trino.impersonation,
@@ -268,7 +272,8 @@ def test_the_last_override_wins(tmp_path: Path) -> None:
 
 def test_an_override_leaves_its_neighbours_alone(tmp_path: Path) -> None:
     settings = load("warehouses: {a: {project: p}, b: {project: q}}", tmp_path, "warehouses.a.kind=hive")
-    assert settings.warehouses["a"].model_dump() == {"project": "p", "default_ref": None, "kind": "hive"}
+    changed = {"project": "p", "default_ref": None, "kind": "hive", "catalog": None}
+    assert settings.warehouses["a"].model_dump() == changed
     assert settings.warehouses["b"].project == "q"
 
 

@@ -381,7 +381,9 @@ async def _serve(folder: Path) -> None:
         for endpoint, body in trino_bodies():
             # as Trino writes it, which is what a column of siblings is read from
             text = json.dumps(body, separators=(",", ":"))
-            async with session.post(f"{base}/data/trino/{endpoint}", data=text) as response:
+            async with session.post(
+                f"{base}/data/trino/{endpoint}", data=text, headers={"content-type": "application/json"}
+            ) as response:
                 assert response.status == 200
 
 

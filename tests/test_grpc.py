@@ -220,7 +220,9 @@ async def test_places_are_shared_with_http(tmp_path: Path) -> None:
     async with serving(example_settings(tmp_path, "limits.max_in_flight=1")) as service:
         host, _, port = service.addresses["http"].partition(":")
         with socket.create_connection((host, int(port))) as held:
-            held.sendall(b"POST /v1/check HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n")
+            held.sendall(
+                b"POST /v1/check HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n"
+            )
             async with grpc.aio.insecure_channel(service.addresses["grpc"]) as channel:
                 code, details = await eventually_refused(Client(channel))
     assert code == grpc.StatusCode.RESOURCE_EXHAUSTED

@@ -43,7 +43,9 @@ class Client:
         self._session = session
 
     async def post(self, body: bytes | str, path: str = "/v1/check", **headers: str) -> tuple[int, dict[str, Any]]:
-        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        named = {"Content-Type": "application/json"} | {
+            name.replace("_", "-"): value for name, value in headers.items()
+        }
         data = io.BytesIO(body.encode() if isinstance(body, str) else body)
         async with self._session.post(self.url(path), data=data, headers=named) as response:
             text = await response.text()
@@ -211,7 +213,9 @@ BAD_CHECKS: dict[str, tuple[Any, str]] = {
     "number": (5, "object"),
     "null": (None, "object"),
     "list": ([], "object"),
-    "empty": ({}, "principal"),
+    "empty": ({}, "action"),
+    "no_principal": ({"action": "read_data", "resource": "server"}, "principal"),
+    "null_principal": ({**ALICE, "principal": None}, "$.principal"),
     "no_action": ({"principal": "anonymous", "resource": "server"}, "action"),
     "unknown_field": ({**ALICE, "acton": "x"}, "acton"),
     "snake_case": ({**ALICE, "acting_role": "role:etl"}, "acting_role"),
@@ -668,7 +672,7 @@ def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
 
 
 def post(process: Process, body: bytes, path: str = "/v1/check", **headers: str) -> tuple[int, bytes]:
-    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    named = {"Content-Type": "application/json"} | {name.replace("_", "-"): value for name, value in headers.items()}
     request = urllib.request.Request(process.url(path), body, named)
     try:
         with urllib.request.urlopen(request, timeout=60) as response:

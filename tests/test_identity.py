@@ -13,12 +13,15 @@ import pytest
 from serving import example_settings, run_pdp, serving
 
 from pdp.app import Service
-from pdp.config import EVIDENCE, Identity, load_settings
+from pdp.config import Settings, load_settings
 from pdp.errors import ConfigError, Unauthenticated
-from pdp.identity import EMBEDDED_CALLER, Callers
+from pdp.identity import EMBEDDED_CALLER, Callers, Peer, local_caller
+from pdp.identity_config import EVIDENCE
 from pdp.surfaces.calls import STATUS as GRPC_STATUS
-from pdp.surfaces.calls import _host as host_of_peer
 from pdp.surfaces.http import STATUS as HTTP_STATUS
+from pdp.surfaces.peers import grpc_host as host_of_peer
+from pdp.telemetry import Telemetry
+from pdp.tokens import Tokens
 from pdp.wire import decision_pb2 as wire
 from pdp.wire import decision_pb2_grpc as wire_grpc
 
@@ -261,10 +264,16 @@ def test_diagnostics_may_leave_loopback() -> None:
     assert load_settings(None, ["server.diagnostics=0.0.0.0:8282"], {}).server.diagnostics == "0.0.0.0:8282"
 
 
-CONFIGURED = Identity.model_validate({"callers": {"bridge": {"loopback": True, "may_assert": ["principals"]}}})
+CONFIGURED = Settings.model_validate(
+    {"identity": {"callers": {"bridge": {"loopback": True, "may_assert": ["principals"]}}}}
+)
 
 
-@pytest.mark.parametrize("identity", [Identity(), CONFIGURED], ids=["embedded", "configured"])
+def callers_of(settings: Settings) -> Callers:
+    return Callers(settings, Tokens(settings, Telemetry()))
+
+
+@pytest.mark.parametrize("settings", [Settings(), CONFIGURED], ids=["embedded", "configured"])
 @pytest.mark.parametrize(
     "host",
     [
@@ -272,15 +281,15 @@ CONFIGURED = Identity.model_validate({"callers": {"bridge": {"loopback": True, "
         "127.0.0.1.example.com", "localhost.example.com", "127.0.0.1, 192.0.2.1", "0x7f.0.0.1", "2130706433", "127.0.0.1:80",
     ],
 )  # fmt: skip
-def test_a_peer_that_is_not_on_this_machine_is_nobody(identity: Identity, host: str) -> None:
+async def test_a_peer_that_is_not_on_this_machine_is_nobody(settings: Settings, host: str) -> None:
     with pytest.raises(Unauthenticated):
-        Callers(identity).of_peer(host)
+        await callers_of(settings).of(Peer(host))
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.255.255.254", "::1"])
-def test_a_peer_on_this_machine_is_the_configured_caller(host: str) -> None:
-    assert Callers(Identity()).of_peer(host) is EMBEDDED_CALLER
-    caller = Callers(CONFIGURED).of_peer(host)
+async def test_a_peer_on_this_machine_is_the_configured_caller(host: str) -> None:
+    assert (await callers_of(Settings()).of(Peer(host))).name == EMBEDDED_CALLER.name
+    caller = await callers_of(CONFIGURED).of(Peer(host))
     assert (caller.name, caller.may_assert, caller.may_write) == ("bridge", frozenset({"principals"}), False)
 
 
@@ -300,6 +309,36 @@ def test_a_peer_on_this_machine_is_the_configured_caller(host: str) -> None:
 )
 def test_the_peer_of_a_call_is_an_internet_address_or_nobody(peer: str, host: str) -> None:
     assert host_of_peer(peer) == host
+
+
+@pytest.mark.parametrize(
+    ("data", "may_write"),
+    [
+        ({}, True),
+        ({"store": {"url": "sqlite:///pdp.db"}}, True),
+        ({"store": {"url": "file:world.yaml"}}, False),
+        ({"store": {"url": "postgresql://db/pdp"}}, False),
+        ({"store": {"url": "sqlite:///pdp.db"}, "identity": {"callers": {"a": {"loopback": True}}}}, False),
+        ({"identity": {"callers": {"a": {"loopback": True, "may_write": True}}}}, True),
+    ],
+)
+def test_the_embedded_caller_writes_to_its_own_file_alone(data: Any, may_write: bool) -> None:
+    caller = local_caller(Settings.model_validate(data))
+    assert caller
+    assert caller.may_write is may_write
+
+
+@pytest.mark.parametrize(
+    ("listener", "url"), [("http", "sqlite:///x"), ("grpc", "sqlite:///x"), ("", "postgresql://x")]
+)
+def test_the_embedded_caller_writes_nowhere_else(listener: str, url: str) -> None:
+    """Settings that no file can hold: what they would open must be closed all the same."""
+    settings = Settings()
+    server = settings.server.model_copy(update={listener: "0.0.0.0:1"} if listener else {})
+    store = settings.store.model_copy(update={"url": url})
+    caller = local_caller(settings.model_copy(update={"server": server, "store": store}))
+    assert caller
+    assert not caller.may_write
 
 
 def test_nobody_is_401_and_unauthenticated() -> None:

@@ -56,7 +56,7 @@ def get(process: Process, path: str, listener: str = "diagnostics") -> tuple[int
 
 
 def post(process: Process, body: bytes = GOOD, path: str = "/v1/check") -> tuple[int, dict[str, Any]]:
-    request = urllib.request.Request(process.url(path), body)
+    request = urllib.request.Request(process.url(path), body, {"Content-Type": "application/json"})
     try:
         with urllib.request.urlopen(request, timeout=30) as response:
             return response.status, json.loads(response.read())
@@ -233,7 +233,11 @@ def test_without_rules_only_references_are_viewable(tmp_path: Path) -> None:
 
 
 def half_a_request() -> tuple[bytes, bytes]:
-    sent = b"POST /v1/check HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(GOOD) + GOOD
+    sent = (
+        b"POST /v1/check HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+        % len(GOOD)
+        + GOOD
+    )
     return sent[:-20], sent[-20:]
 
 
@@ -327,7 +331,11 @@ def fill(process: Process) -> list[str]:
 
 def pipeline(process: Process, count: int) -> list[tuple[int, dict[str, Any]]]:
     """Many requests over one connection, as fast as they are answered."""
-    sent = b"POST /v1/check HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(GOOD) + GOOD
+    sent = (
+        b"POST /v1/check HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+        % len(GOOD)
+        + GOOD
+    )
     answers = []
     with connection(process) as wire_socket, wire_socket.makefile("rb") as received:
         for _ in range(count // 100):

@@ -17,6 +17,7 @@ from pdp.model import Resource
 from pdp.surfaces.trino_bodies import read_tables
 from pdp.trino import Names
 
+JSON = {"content-type": "application/json"}
 NAMES = Names(
     Trino(catalogs={"k": TrinoCatalog(warehouse="lake", ref="main"), "n": TrinoCatalog(warehouse="ness", ref=None)}),
     {"ness": Warehouse(kind="nessie", project=None, default_ref="main")},
@@ -87,9 +88,9 @@ async def test_a_hundred_thousand_tables_are_one_batch_and_no_more(tmp_path: Pat
     async with serving(settings_of(config, tmp_path)) as service, aiohttp.ClientSession() as session:
         url = f"http://{service.addresses['http']}/v1/data/trino/batch"
         text = body_of(100_000).replace(b",", b", ") if spaced else body_of(100_000)
-        async with session.post(url, data=io.BytesIO(text)) as response:
+        async with session.post(url, data=io.BytesIO(text), headers=JSON) as response:
             assert (response.status, await response.json()) == (200, {"result": [99_999]})
-        async with session.post(url, data=io.BytesIO(body_of(100_001))) as response:
+        async with session.post(url, data=io.BytesIO(body_of(100_001)), headers=JSON) as response:
             assert response.status == 400
             assert (await response.json())["error"]["code"] == "too_many_checks"
 

@@ -196,7 +196,7 @@ async def test_over_grpc_a_protected_property_is_permission_denied(tmp_path: Pat
 )
 def test_a_hundred_kilobytes_of_chain_are_judged_at_once(referenced_by: str, code: str, audience: str) -> None:
     token = TokenBody("oidc", audiences=(audience,))
-    body = LoadBody("user:oidc~alice", "table:lake/ns/t", "loadTable", referenced_by=referenced_by, caller=token)
+    body = LoadBody("table:lake/ns/t", "loadTable", "user:oidc~alice", referenced_by=referenced_by, caller=token)
     if audience == "other" and code == "NamespaceDepthExceeded":
         code = ""
     started = time.perf_counter()
@@ -225,7 +225,7 @@ def test_a_cycle_is_as_long_as_it_is_written() -> None:
     views = [ViewBody("view:lake/ns/v", {OWNER: "bob"}), ViewBody("view:lake/ns/w", {OWNER: "alice"})]
     token = TokenBody("oidc", audiences=("trino",))
     chain = [["ns", "v"], ["ns", "w"]] * 5
-    body = LoadBody("user:oidc~alice", "table:lake/ns/t", "loadTable", referenced_by=chain, views=views, caller=token)
+    body = LoadBody("table:lake/ns/t", "loadTable", "user:oidc~alice", referenced_by=chain, views=views, caller=token)
     loaded = asyncio.run(views_of().load(body, EMBEDDED_CALLER, "test"))
     assert len(loaded.steps) == 23
     assert {step.as_principal for step in loaded.steps} == {"user:oidc~alice", "user:oidc~bob"}
@@ -251,9 +251,9 @@ def test_engines_are_asked_once_per_group() -> None:
     views._pdp.bundle = type(bundle)({}, default, (), bundle.warehouses, bundle.trino, bundle.text, bundle.digest)
     names = [f"v{number}" for number in range(10)]
     body = LoadBody(
-        "user:oidc~alice",
         "table:lake/ns/t",
         "loadTable",
+        "user:oidc~alice",
         referenced_by=",".join(names),
         views=[ViewBody(f"view:lake/{name}", {}) for name in names],
         caller=TokenBody("oidc", audiences=("trino",)),

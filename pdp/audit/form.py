@@ -36,11 +36,12 @@ class Names(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ref: str | None = None
 
 
-class _Principal(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _Principal(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     id: str
     roles: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
     attributes: msgspec.Raw = msgspec.Raw(b"{}")
+    member_of: tuple[str, ...] = ()
 
 
 class _Api(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -60,6 +61,7 @@ class Inputs(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     principal: _Principal
     acting_role: str | None = None
     context: _Context = _Context()
+    inspected: bool = False
 
 
 class Entry(msgspec.Struct, frozen=True, rename="camel"):

@@ -266,10 +266,11 @@ def _shared(inputs: Inputs) -> Check:
     given = inputs.principal
     bare = parse_principal(given.id)
     attributes = bytes(given.attributes).decode()
-    principal = Principal(bare.type, bare.name, given.roles, given.groups, attributes)
+    principal = Principal(bare.type, bare.name, given.roles, given.groups, attributes, given.member_of)
     role = parse_principal(inputs.acting_role).name if inputs.acting_role is not None else None
     api = inputs.context.api
-    return Check(principal, "", (), (), acting_role=role, env=Env(api.name, api.version, inputs.context.actions))
+    env = Env(api.name, api.version, inputs.context.actions)
+    return Check(principal, "", (), (), acting_role=role, env=env, inspected=inputs.inspected)
 
 
 def _items(entry: Entry) -> Iterator[_Asked]:

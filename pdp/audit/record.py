@@ -280,7 +280,7 @@ def _rejected_row(at: int, rejected: Rejected) -> dict[str, Any]:
 
 
 def _inputs_key(check: Check) -> tuple[Any, ...]:
-    return (check.principal, check.acting_role, check.env, check.query_id)
+    return (check.principal, check.acting_role, check.env, check.query_id, check.inspected)
 
 
 def _first_of_each(checks: Sequence[Check]) -> list[Check]:
@@ -297,17 +297,19 @@ def _inputs(check: Check) -> dict[str, Any]:
         context["api"] = {"name": env.api_name, "version": env.api_version}
     if check.query_id:
         context["queryId"] = check.query_id
-    return {
+    inputs = {
         "principal": _principal(check.principal),
         "actingRole": f"role:{check.acting_role}" if check.acting_role is not None else None,
         "context": context,
     }
+    return inputs | {"inspected": True} if check.inspected else inputs
 
 
 def _principal(principal: Principal) -> dict[str, Any]:
-    return {
+    described = {
         "id": principal.id,
         "roles": principal.roles,
         "groups": principal.groups,
         "attributes": msgspec.Raw(principal.attributes.encode()),
     }
+    return described | {"memberOf": principal.member_of} if principal.member_of else described

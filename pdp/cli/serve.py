@@ -27,15 +27,16 @@ def serve(composition: Composition, config: Path | None, overrides: tuple[str, .
 
 
 def _announce(service: Any) -> None:
-    http, trino = service.addresses["http"], f"http://{service.addresses['http']}/v1/data/trino"
+    http = f"{service.scheme}://{service.addresses['http']}"
+    trino = f"{http}/v1/data/trino"
     click.echo(f"""\
 pdp serves
-  HTTP         http://{http}
+  HTTP         {http}
   gRPC         {service.addresses["grpc"]}
   diagnostics  http://{service.addresses["diagnostics"]}/health/ready
 
 Try
-  curl -s http://{http}/v1/check -H 'content-type: application/json' -d \\
+  curl -s {http}/v1/check -H 'content-type: application/json' -d \\
     '{{"checks":[{{"principal":"user:oidc~Alice","action":"read_data","resource":"table:lake/Foo@prod"}}]}}'
 
 Trino's access-control.properties

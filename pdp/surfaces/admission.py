@@ -59,6 +59,8 @@ class Admission:
             yield admitted
         finally:
             self._requests[caller.name] -= 1
+            if not self._requests[caller.name]:
+                del self._requests[caller.name]  # callers are as many as there are tokens
             self._bytes -= admitted.size
             if self._quiet and not self._requests.total():
                 self._quiet.set()

@@ -14,6 +14,7 @@ from pdp import errors
 from pdp.identity import Callers
 from pdp.model import Caller
 from pdp.surfaces.admission import Admission
+from pdp.surfaces.peers import grpc_peer
 from pdp.telemetry import Telemetry
 
 STATUS: Final[tuple[tuple[type[errors.PdpError], grpc.StatusCode], ...]] = (
@@ -47,7 +48,7 @@ class Calls:
     def _method(self, answer: Answer) -> Any:
         async def run(body: bytes, context: Any) -> Message:
             try:
-                caller = self._callers.of_peer(_host(context.peer()))
+                caller = await self._callers.of(grpc_peer(context))
                 with self._admission.enter(caller, len(body)):
                     async with asyncio.timeout(self._timeout):
                         response = await answer(body, caller)
@@ -67,14 +68,6 @@ class Calls:
         self._telemetry.answered("grpc", code.name)
         await context.abort(code, details)
         raise AssertionError("abort raises")
-
-
-def _host(peer: str) -> str:
-    """The host of gRPC's peer string, such as `ipv4:127.0.0.1:4711` or `ipv6:%5B::1%5D:4711`."""
-    family, _, rest = peer.partition(":")
-    if family not in ("ipv4", "ipv6"):
-        return peer
-    return rest.rpartition(":")[0].replace("%5B", "").replace("%5D", "").strip("[]")
 
 
 def _serialize(message: Message) -> bytes:

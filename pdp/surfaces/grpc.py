@@ -30,6 +30,8 @@ from pdp.surfaces.messages import (
     read_consistency,
     read_load,
 )
+from pdp.tls import Certificates
+from pdp.tokens import MAX_TOKEN
 from pdp.wire import decision_pb2 as wire
 
 # what cannot be listened on is said once, by us
@@ -90,7 +92,10 @@ class DecisionService:
 class GrpcServer:
     """The listening server. `start` returns the port; a port in use is a ConfigError."""
 
-    def __init__(self, services: Sequence[grpc.GenericRpcHandler], limits: Limits) -> None:
+    def __init__(
+        self, services: Sequence[grpc.GenericRpcHandler], limits: Limits, certificates: Certificates | None = None
+    ) -> None:
+        self._certificates = certificates
         self._health = health.aio.HealthServicer()
         self._server = grpc.aio.server(
             options=(
@@ -101,7 +106,7 @@ class GrpcServer:
                 ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
                 ("grpc.http2.max_ping_strikes", 2),
                 ("grpc.keepalive_permit_without_calls", 1),
-                ("grpc.max_metadata_size", 16_384),
+                ("grpc.max_metadata_size", 2 * MAX_TOKEN),
             ),
         )
         self._server.add_generic_rpc_handlers(services)
@@ -111,13 +116,21 @@ class GrpcServer:
     async def start(self, address: str) -> int:
         """Listen; raises ConfigError where the address cannot be had."""
         try:
-            port = self._server.add_insecure_port(address)
+            port = self._listen(address)
         except RuntimeError:
             port = 0
         if not port:
             raise errors.ConfigError(f"cannot listen on `{address}` (server.grpc): is it in use?")
         await self._server.start()
         return port
+
+    def _listen(self, address: str) -> int:
+        found = self._certificates
+        if found is None:
+            return self._server.add_insecure_port(address)
+        demanded = found.client_ca is not None  # gRPC knows no certificate that a client may leave out
+        credentials = grpc.ssl_server_credentials([(found.key, found.cert)], found.client_ca, demanded)
+        return self._server.add_secure_port(address, credentials)
 
     async def set_ready(self, ready: bool) -> None:
         """What grpc.health.v1 answers."""

@@ -12,6 +12,7 @@ from pdp.management import Asking, Found, Listed, Management, Page
 from pdp.management_codec import (
     PAGE_SIZE,
     action_of,
+    asking_about,
     asking_of,
     grant_body,
     grant_wishes,
@@ -24,7 +25,7 @@ from pdp.management_codec import (
 )
 from pdp.model import Caller
 from pdp.surfaces.calls import Calls
-from pdp.surfaces.messages import parse, read_consistency, read_principal, read_resource
+from pdp.surfaces.messages import parse, read_asked, read_consistency, read_resource
 from pdp.wire import decision_pb2 as wire
 
 SERVICE: Final = "pdp.v1.GrantsService"
@@ -92,7 +93,7 @@ async def list_objects(management: Management, body: bytes, caller: Caller) -> w
     """`DecisionService.List`."""
     request = parse(body, wire.ListRequest)
     role = request.acting_role if request.HasField("acting_role") else UNSET
-    asking = asking_of(caller, read_principal(request.principal), role, read_consistency(request.consistency))
+    asking = asking_about(caller, read_asked(request), role, read_consistency(request.consistency))
     question = list_question(request.action, request.type, request.container)
     found: Found = await management.list_objects(asking, question, read_page(request))
     return wire.ListResponse(objects=list(found.entries), next_page_token=token_of(found.next), revision=found.revision)
@@ -106,10 +107,8 @@ def read_page(request: Any) -> Page:
 def _asking(request: Any, caller: Caller) -> Asking:
     actor = request.actor
     consistency = read_consistency(request.consistency) if hasattr(request, "consistency") else "minimize_latency"
-    if not request.HasField("actor"):
-        return asking_of(caller, UNSET, UNSET, consistency)
     role: str | UnsetType = actor.acting_role if actor.HasField("acting_role") else UNSET
-    return asking_of(caller, read_principal(actor.principal), role, consistency)
+    return asking_of(caller, read_asked(actor), role, consistency)
 
 
 def _grant_entry(grant: wire.Grant) -> dict[str, str]:

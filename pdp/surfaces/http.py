@@ -8,21 +8,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from functools import lru_cache
 from typing import Final
 
 import msgspec
 import structlog
 from aiohttp import web
-from yarl import URL
 
 from pdp import errors
 from pdp.codec import ErrorBody, decode_batch, encode_answer
-from pdp.config import is_loopback
 from pdp.identity import Callers
 from pdp.model import Caller
 from pdp.service import Pdp
 from pdp.surfaces.admission import Admission, Admitted
+from pdp.surfaces.peers import http_peer
 
 JSON: Final = "application/json"
 log = structlog.get_logger()
@@ -31,6 +29,7 @@ STATUS: Final[tuple[tuple[type[errors.PdpError], int], ...]] = (
     (errors.InvalidArgument, 400),
     (errors.Unauthenticated, 401),
     (errors.Forbidden, 403),
+    (errors.AssertionNotAllowed, 403),
     (errors.PayloadTooLarge, 413),
     (errors.UnsupportedMedia, 415),
     (errors.Overloaded, 429),
@@ -38,7 +37,6 @@ STATUS: Final[tuple[tuple[type[errors.PdpError], int], ...]] = (
 )
 """The error table: exception to status."""
 
-_PASSED_ON: Final = ("Origin", "Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto")
 Endpoint = Callable[[bytes, Caller], Awaitable[bytes]]
 """The body and the caller to the body of a 200 answer."""
 
@@ -79,7 +77,7 @@ class Endpoints:
         async def handle(request: web.BaseRequest) -> web.Response:
             try:
                 _check_head(request, max_body)
-                caller = self._callers.of_peer(request.remote or "")
+                caller = await self._callers.of(http_peer(request))
                 with self._admission.enter(caller, request.content_length or 0) as admitted:
                     async with asyncio.timeout(self._timeout):
                         response = _response(200, await answer(request, caller, admitted))
@@ -131,32 +129,19 @@ def router(routes: Routes) -> Handler:
 
 def error_response(status: int, code: str, message: str) -> web.Response:
     """An error as every HTTP surface shows it."""
-    return _response(status, msgspec.json.encode({"error": ErrorBody(code, message)}))
+    response = _response(status, msgspec.json.encode({"error": ErrorBody(code, message)}))
+    if status == 401:
+        response.headers["WWW-Authenticate"] = "Bearer"
+    return response
 
 
 def _check_head(request: web.BaseRequest, max_body: int) -> None:
-    """What a request's head alone disqualifies it for.
-
-    Callers are known by loopback, so a page in a browser of this machine, or a proxy on it, must not pass for one.
-    """
-    if any(name in request.headers for name in _PASSED_ON):
-        raise errors.Forbidden("requests of browsers and proxies are not taken from loopback")
-    if not _is_this_machine(request.host):
-        raise errors.Forbidden("the Host header names no loopback address")
+    """What a request's head alone disqualifies it for, whoever sent it."""
     encodings = request.headers.getall("Content-Encoding", ())
     if any(encoding.lower() != "identity" for encoding in encodings):
         raise errors.UnsupportedMedia("compressed bodies are not accepted")
     if (request.content_length or 0) > max_body:
         raise errors.PayloadTooLarge(f"the body is larger than {max_body} bytes")
-
-
-@lru_cache(maxsize=64)
-def _is_this_machine(authority: str) -> bool:
-    """Whether a Host header names a loopback address; clients repeat theirs with every request."""
-    try:
-        return is_loopback(URL.build(scheme="http", authority=authority).host or "")
-    except ValueError:
-        return False
 
 
 async def _read(request: web.BaseRequest, max_body: int, grow: Callable[[int], None]) -> bytes:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from google.protobuf.json_format import MessageToDict, SerializeToJsonError
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.struct_pb2 import Struct
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from pdp.codec import ApiBody, CheckBody, ContextBody, PrincipalBody, ResourceBody
 from pdp.errors import InvalidArgument
@@ -39,9 +39,9 @@ def read_check(check: wire.Check) -> CheckBody:
     """One check."""
     context = check.context
     return CheckBody(
-        read_principal(check.principal),
         check.action,
         read_resource(check.resource),
+        read_asked(check),
         check.delegated,
         check.acting_role if check.HasField("acting_role") else UNSET,
         ContextBody(
@@ -57,9 +57,9 @@ def read_load(request: wire.CheckLoadRequest) -> LoadBody:
     """A load; raises InvalidArgument for a view without properties."""
     names = request.view_names.views
     return LoadBody(
-        read_principal(request.principal),
         read_resource(request.target),
         request.action,
+        read_asked(request),
         request.acting_role if request.HasField("acting_role") else UNSET,
         [list(name.parts) for name in names] if names else request.referenced_by,
         [_view(view) for view in request.views],
@@ -70,9 +70,9 @@ def read_load(request: wire.CheckLoadRequest) -> LoadBody:
 def read_change(request: wire.CheckViewCommitRequest) -> ChangeBody:
     """A change of a view."""
     return ChangeBody(
-        read_principal(request.principal),
         read_resource(request.view),
         request.operation,
+        read_asked(request),
         request.acting_role if request.HasField("acting_role") else UNSET,
         _struct(request.set),
         list(request.remove),
@@ -131,6 +131,11 @@ def _view(view: wire.View) -> ViewBody:
 
 def _token(token: wire.TokenIdentity) -> TokenBody:
     return TokenBody(token.idp, token.subject, tuple(token.audiences))
+
+
+def read_asked(message: Any) -> PrincipalBody | UnsetType:
+    """The principal that a message is about, if it names one."""
+    return read_principal(message.principal) if message.HasField("principal") else UNSET
 
 
 def read_principal(principal: wire.Principal) -> PrincipalBody:

@@ -24,8 +24,6 @@ _BOOTSTRAP: Final[Extra] = {SERVER: mask_of("operator")}
 _NO_EXTRA: Final[Extra] = {}
 _MOST_STANDINGS: Final = 4096
 _MOST_COLUMNS: Final = 65_536
-_NOBODY: Final = Principal("user", "")
-"""Stands for everybody to whom nothing was granted."""
 
 
 class GrantsEngine:
@@ -33,7 +31,7 @@ class GrantsEngine:
 
     def __init__(self, bootstrap_admins: frozenset[str] = frozenset()) -> None:
         self._bootstrap_admins = bootstrap_admins
-        self._standings: dict[str, Standing] = {}
+        self._standings: dict[tuple[str, tuple[str, ...]], Standing] = {}
         self._opened = Opened()
         self._digest = sha256(repr((MODEL, NESSIE, CONTENT, sorted(bootstrap_admins))).encode()).hexdigest()
 
@@ -95,27 +93,33 @@ class GrantsEngine:
     def _standing(self, principal: Principal, of: str, facts: Facts) -> Standing:
         """Where a principal stands: kept from call to call, as long as nothing that it rests on changes.
 
-        Bounded, and the many to whom nothing was granted share one, so that strangers cannot fill the memory.
+        Bounded, and the many to whom nothing was granted share one for the roles that they carry, so that strangers
+        cannot fill the memory.
         """
         if of in ("user", "role"):
             return self._made(principal, facts)
-        whose = principal
-        standing = self._standings.get(whose.id)
-        if standing is None and self._is_nobody(whose, facts):
-            whose = _NOBODY
-            standing = self._standings.get(whose.id)
+        key = principal.id, principal.member_of
+        standing = self._standings.get(key)
+        if standing is None and principal.type != "anonymous" and not self._is_known(principal.id, facts):
+            principal = self._stranger(principal.member_of, facts)
+            key = principal.id, principal.member_of
+            standing = self._standings.get(key)
         if standing is not None and standing.serves(facts):
             return standing
         if len(self._standings) >= _MOST_STANDINGS or self._opened.count > _MOST_COLUMNS:
             self._standings.clear()
             self._opened.count = 0
-        standing = self._standings[whose.id] = self._made(whose, facts)
+        standing = self._standings[key] = self._made(principal, facts)
         return standing
 
-    def _is_nobody(self, principal: Principal, facts: Facts) -> bool:
-        id, index = principal.id, facts.index
-        unknown = id not in index.holdings and id not in index.memberships and id not in self._bootstrap_admins
-        return unknown and principal.type != "anonymous"
+    def _stranger(self, member_of: tuple[str, ...], facts: Facts) -> Principal:
+        """Who stands for everybody to whom nothing was granted, and who carries the same roles."""
+        return Principal("user", "", member_of=tuple(r for r in member_of if self._is_known(f"role:{r}", facts)))
+
+    def _is_known(self, id: str, facts: Facts) -> bool:
+        """Whether anything was granted to a user or role."""
+        index = facts.index
+        return id in index.holdings or id in index.memberships or id in self._bootstrap_admins
 
     def _made(self, principal: Principal, facts: Facts) -> Standing:
         bootstrap = self._bootstrap_admins and not self._bootstrap_admins.isdisjoint(grantees_of(facts, principal))

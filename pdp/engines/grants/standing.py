@@ -288,7 +288,7 @@ def _keep(memory: dict[K, V], key: K, value: V, length: int) -> None:
 
 
 def grantees_of(facts: Facts, principal: Principal) -> tuple[str, ...]:
-    """The ids whose grants count for a principal, its own first; token roles are not among them."""
+    """The ids whose grants count for a principal, its own first; of token roles, what they are mapped to."""
     if principal.type == "anonymous":
         return ()
     return (principal.id, *sorted({f"role:{role}" for role in facts.roles_of(principal)} - {principal.id}))

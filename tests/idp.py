@@ -1,0 +1,157 @@
+"""Identity for tests: real keys, a real provider of them on loopback, real certificates."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import datetime as dt
+import ipaddress
+import json
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jwt
+from aiohttp import web
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.x509.oid import NameOID
+
+ISSUER = "https://idp.example/realms/lake"
+
+
+@cache
+def rsa_key(name: str = "one", bits: int = 2048) -> rsa.RSAPrivateKey:
+    return rsa.generate_private_key(public_exponent=65537, key_size=bits)
+
+
+@cache
+def ec_key(name: str = "one") -> ec.EllipticCurvePrivateKey:
+    return ec.generate_private_key(ec.SECP256R1())
+
+
+def jwk(kid: str | None = "one", key: Any = None, **more: Any) -> dict[str, Any]:
+    """The public half of a key."""
+    key = key or rsa_key()
+    kind: Any = jwt.algorithms.RSAAlgorithm if isinstance(key, rsa.RSAPrivateKey) else jwt.algorithms.ECAlgorithm
+    made: dict[str, Any] = kind.to_jwk(key.public_key(), as_dict=True) | {"use": "sig"} | more
+    made.pop("key_ops", None)
+    return made | ({"kid": kid} if kid is not None else {})
+
+
+def claims(**more: Any) -> dict[str, Any]:
+    """What a good token of `alice` says; None leaves a claim out."""
+    now = int(time.time())
+    said = {"iss": ISSUER, "sub": "alice", "aud": "pdp", "iat": now, "nbf": now, "exp": now + 300, **more}
+    return {key: value for key, value in said.items() if value is not None}
+
+
+def token(key: Any = None, algorithm: Any = "RS256", headers: Any = None, **more: Any) -> str:
+    return jwt.encode(claims(**more), key or rsa_key(), algorithm, {"kid": "one", **(headers or {})})
+
+
+def b64(text: bytes | str) -> str:
+    return base64.urlsafe_b64encode(text.encode() if isinstance(text, str) else text).rstrip(b"=").decode()
+
+
+def raw_token(header: str, said: str, key: Any = None) -> str:
+    """A token of exactly these texts, signed with RS256."""
+    signing = f"{b64(header)}.{b64(said)}"
+    signature = jwt.algorithms.RSAAlgorithm(jwt.algorithms.RSAAlgorithm.SHA256).sign(signing.encode(), key or rsa_key())
+    return f"{signing}.{b64(signature)}"
+
+
+def public_pem(key: rsa.RSAPrivateKey) -> bytes:
+    form = serialization.PublicFormat.SubjectPublicKeyInfo
+    return key.public_key().public_bytes(serialization.Encoding.PEM, form)
+
+
+class Provider:
+    """A server of keys; counts what it is asked, and misbehaves as it is told."""
+
+    def __init__(self) -> None:
+        self.keys: list[dict[str, Any]] = [jwk()]
+        self.asked = 0
+        self.body: bytes | None = None
+        self.status = 200
+        self.headers: dict[str, str] = {}
+        self.delay = 0.0
+        self.paths: list[str] = []
+        self.url = ""
+
+    async def answer(self, request: web.Request) -> web.Response:
+        self.asked += 1
+        self.paths.append(request.path)
+        await asyncio.sleep(self.delay)
+        body = self.body if self.body is not None else json.dumps({"keys": self.keys}).encode()
+        return web.Response(status=self.status, body=body, headers=self.headers, content_type="application/json")
+
+    async def elsewhere(self, request: web.Request) -> web.Response:
+        """Where a redirect would lead: keys that nobody configured."""
+        self.paths.append(request.path)
+        return web.json_response({"keys": [jwk("evil", rsa_key("evil"))]})
+
+
+@asynccontextmanager
+async def provider() -> AsyncIterator[Provider]:
+    made = Provider()
+    app = web.Application()
+    app.router.add_get("/keys", made.answer)
+    app.router.add_get("/elsewhere", made.elsewhere)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    made.url = f"http://127.0.0.1:{runner.addresses[0][1]}/keys"
+    try:
+        yield made
+    finally:
+        await runner.cleanup()
+
+
+class Authority:
+    """A certificate authority in a folder."""
+
+    def __init__(self, folder: Path, name: str = "ca") -> None:
+        self.folder = folder
+        self._key = ec_key(f"ca {name}")
+        self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        self.path = folder / f"{name}.pem"
+        self.path.write_bytes(self._signed(self._name, self._key, None, ca=True))
+
+    def issue(self, name: str, *others: x509.GeneralName, organization: str = "") -> tuple[Path, Path]:
+        """A certificate and its key, for this machine's addresses too."""
+        parts = [x509.NameAttribute(NameOID.COMMON_NAME, name)]
+        if organization:
+            parts.insert(0, x509.NameAttribute(NameOID.ORGANIZATION_NAME, organization))
+        key = ec.generate_private_key(ec.SECP256R1())
+        here = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
+        stem = "".join(sign if sign.isalnum() else "_" for sign in f"{self.path.stem}-{name}")
+        cert_path, key_path = self.folder / f"{stem}.crt", self.folder / f"{stem}.key"
+        cert_path.write_bytes(self._signed(x509.Name(parts), key, [*here, *others]))
+        key_path.write_bytes(
+            key.private_bytes(
+                serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+            )
+        )
+        return cert_path, key_path
+
+    def _signed(self, name: x509.Name, key: Any, others: list[x509.GeneralName] | None, ca: bool = False) -> bytes:
+        now = dt.datetime.now(dt.UTC)
+        builder = (
+            x509.CertificateBuilder()
+            .subject_name(name)
+            .issuer_name(self._name)
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - dt.timedelta(hours=1))
+            .not_valid_after(now + dt.timedelta(hours=1))
+            .add_extension(x509.BasicConstraints(ca=ca, path_length=None), critical=True)
+        )
+        if others:
+            builder = builder.add_extension(x509.SubjectAlternativeName(others), critical=False)
+        return builder.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
