@@ -71,8 +71,12 @@ class SqlStore:
         self._closed = False
         self._seen: dict[str, tuple[int, str]] = {}
         """Epoch -> the newest revision that this store has seen of it, and its token."""
-        with self._errors():
-            schema.prepare(database)
+        try:
+            with self._errors():
+                schema.prepare(database)
+        except BaseException:
+            database.close()
+            raise
 
     def load(self) -> Facts:
         """The newest snapshot, at one revision; Unavailable, or ConfigError where the rows make no sense."""

@@ -154,7 +154,7 @@ class SqliteDatabase:
 
     def _failure(self, error: Any) -> PdpError:
         code = _code(error)
-        if code in _PASSING:
+        if code in _PASSING or getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_READONLY_DBMOVED:
             return Unavailable(f"{self.name} cannot be used now: {error}")
         if code == sqlite3.SQLITE_CANTOPEN:
             return Unavailable(f"{self.name} cannot be opened: {error}")
