@@ -246,6 +246,23 @@ def test_close_ends_a_wait_in_another_thread(another: Open) -> None:
         store.load()
 
 
+def test_followers_that_look_do_not_wake_each_other(store: Store, another: Open) -> None:
+    facts, other = store.load(), another()
+    until_quiet(store)
+    until_quiet(other)
+
+    def looks(follower: Store) -> int:
+        count, deadline = 0, time.monotonic() + 1.0
+        while time.monotonic() < deadline:
+            follower.wait(1.0)
+            follower.since(facts)
+            count += 1
+        return count
+
+    with ThreadPoolExecutor(2) as pool:
+        assert max(pool.map(looks, (store, other))) <= 2
+
+
 def until_quiet(store: Store) -> None:
     """Wait until nothing of the past wakes a wait any more."""
     for _ in range(100):
