@@ -26,7 +26,7 @@ from pdp.store.schema import CHANGES, GRANTS, META, OBJECTS
 from pdp.store.sqlite import SqliteDatabase
 from pdp.store.store import EpochChanged, Prepare, Revision, Store
 
-_TURN_SECONDS: Final = 5.0
+_TURN_SECONDS: Final = 8.0
 """How long a write waits for another of this process."""
 _FETCHED: Final = 10_000
 _SELECT_OBJECTS: Final = select(OBJECTS.c.key, OBJECTS.c.project, OBJECTS.c.managed, OBJECTS.c.id)
