@@ -114,6 +114,17 @@ def test_a_change_that_is_none_is_an_error_and_leaves_nothing(store: Store, chan
     assert (facts.sequence, list(facts.grants())) == (1, [grant(1)])
 
 
+@pytest.mark.parametrize("text", ["a\x00b", "\ud800"], ids=["nul", "surrogate"])
+def test_text_that_a_database_cannot_hold_is_an_error_or_comes_back(store: Store, text: str) -> None:
+    odd = GrantAdded(grant(1, id=text))
+    try:
+        write(store, [odd])
+    except ValueError:
+        assert content(store.load()) == set()
+    else:
+        assert content(store.load()) == {odd.grant}
+
+
 def test_one_revision_may_change_a_row_more_than_once(store: Store) -> None:
     write(store, added(1))
     lake = ("warehouse", ("lake",))
