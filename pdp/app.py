@@ -11,6 +11,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Final
 
@@ -31,12 +32,17 @@ from pdp.errors import ConfigError
 from pdp.facts import Facts
 from pdp.identity import Callers
 from pdp.loads import ViewSecurity
+from pdp.management import Management
+from pdp.objects import GrantAdded, ObjectPut
 from pdp.service import AuditLog, Pdp
+from pdp.store.replica import FixedFacts, Replica
+from pdp.store.sql import open_store
 from pdp.store.world import load_world
 from pdp.surfaces.admission import BODIES_IN_FLIGHT, Admission
 from pdp.surfaces.diagnostics import diagnostics_routes
 from pdp.surfaces.grpc import DecisionService, GrpcServer
 from pdp.surfaces.http import Endpoints, Routes, native_routes, router
+from pdp.surfaces.management import management_routes
 from pdp.surfaces.trino import TrinoSurface
 from pdp.surfaces.views import view_routes
 from pdp.telemetry import Telemetry
@@ -47,26 +53,55 @@ EXAMPLE: Final = next(
     path for path in (Path(__file__).parent / "example", Path(__file__).parent.parent / "rules") if path.is_dir()
 )
 """The example configuration: what a service without a file serves."""
+SILENT_SECONDS: Final = 10.0
+"""How long the store may be silent, which is asked every second, before readiness goes red."""
 
 
 def embedded_settings(overrides: tuple[str, ...] = ()) -> Settings:
-    """The example's settings, with the audit below the working folder."""
+    """The example's settings, with the audit and the database in the working folder."""
     audit = f"audit.sinks=[{{file: {str(Path.cwd() / 'audit')!r}}}]"
-    return load_settings(EXAMPLE / "pdp.yaml", (audit, *overrides))
+    store = f"store.url={f'sqlite:///{Path.cwd()}/pdp.db'!r}"
+    return load_settings(EXAMPLE / "pdp.yaml", (audit, store, *overrides))
 
 
 def read_facts(settings: Settings) -> Facts:
-    """The facts that the store's URL names, with the projects that the configuration gives to warehouses."""
-    url = settings.store.url
-    file = url.removeprefix("file:") if url and url.startswith("file:") else None
-    return with_projects(settings, load_world(settings.path(file)) if file else Facts.empty())
+    """The facts that the store's URL names, with the projects that the configuration gives to warehouses.
+
+    A database that is not there yet is not made for a look: what it would be seeded with is read.
+    """
+    file = settings.store.world_file()
+    missing = settings.sqlite_file()
+    if file is None and missing is not None and not missing.exists():
+        file = settings.store.seed
+        if file is None:
+            return with_projects(settings, Facts.empty())
+    if file is not None:
+        return with_projects(settings, load_world(settings.path(file)))
+    with closing(open_store(settings.store_url())) as store:
+        return with_projects(settings, store.load())
+
+
+def read_source(settings: Settings) -> FixedFacts | Replica:
+    """The facts of a running service; a database is made, with the seed in it, where there is none yet."""
+    limits = settings.store
+    if limits.world_file() is not None:
+        return FixedFacts(read_facts(settings))
+    store = open_store(settings.store_url())
+    replica = Replica(store, _projects(settings), limits.max_staleness_seconds, limits.wait_seconds)
+    if limits.seed is not None:
+        world = load_world(settings.path(limits.seed))
+        replica.seed("seed", (*map(ObjectPut, world.objects()), *map(GrantAdded, world.grants())))
+    return replica
+
+
+def _projects(settings: Settings) -> dict[str, str]:
+    return {name: warehouse.project for name, warehouse in settings.warehouses.items() if warehouse.project}
 
 
 def with_projects(settings: Settings, facts: Facts) -> Facts:
     """Facts and configuration agree on the project of a warehouse, or the start stops."""
-    projects = {name: warehouse.project for name, warehouse in settings.warehouses.items() if warehouse.project}
     try:
-        return facts.with_projects(projects) if projects else facts
+        return facts.with_projects(_projects(settings))
     except ValueError as error:
         raise ConfigError(f"`warehouses` contradicts the store: {error}") from None
 
@@ -158,7 +193,8 @@ def build_catalogs(settings: Settings) -> dict[str, IcebergCatalog]:
 
 def build_pdp(settings: Settings, facts: Facts, rules: tuple[RuleSet, RuleSet], audit: AuditLog | None = None) -> Pdp:
     """A decision service in this process; without an audit it records nothing."""
-    return Pdp(build_bundle(settings, *rules), with_projects(settings, facts), audit or NoAudit(), Telemetry())
+    source = FixedFacts(with_projects(settings, facts))
+    return Pdp(build_bundle(settings, *rules), source, audit or NoAudit(), Telemetry())
 
 
 class Service:
@@ -168,11 +204,11 @@ class Service:
         self.settings = settings
         telemetry = Telemetry()
         rules = read_rules(settings)
-        facts = read_facts(settings)
         bundle = build_bundle(settings, *rules)
+        self.source = read_source(settings)
         sinks = settings.audit.sinks
         self.audit = FileAudit(settings.path(sinks[0].file), telemetry) if sinks else None
-        self.pdp = Pdp(bundle, facts, self.audit or NoAudit(), telemetry)
+        self.pdp = Pdp(bundle, self.source, self.audit or NoAudit(), telemetry)
         self.draining = False
         self.addresses: dict[str, str] = {}
         callers = Callers(settings.identity)
@@ -183,18 +219,22 @@ class Service:
             callers.count,
         )
         endpoints = Endpoints(self.pdp, callers, self._admission, limits.request_timeout_seconds)
+        ledger = self.source if isinstance(self.source, Replica) else None
+        management = Management(self.pdp, ledger, frozenset(settings.store.bootstrap_admins))
         trino = TrinoSurface(self.pdp, limits.trino_max_resources)
         self._catalogs = build_catalogs(settings)
         views = ViewSecurity(self.pdp, settings, self._catalogs)
         self._http = _runner(
             native_routes(endpoints, limits.max_checks, limits.max_body_bytes)
             | view_routes(endpoints, views, limits.max_body_bytes)
+            | management_routes(endpoints, management, limits.max_body_bytes)
             | trino.routes(endpoints, limits.trino_max_body_bytes),
             settings,
         )
         self._diagnostics = _runner(diagnostics_routes(telemetry, self.unready), settings)
         self._grpc = GrpcServer(DecisionService(self.pdp, views, callers, self._admission, limits), limits)
         self._out_of_files_until = 0.0
+        self._following: asyncio.Task[None] | None = None
 
     def unready(self) -> list[str]:
         """What keeps the service from being ready."""
@@ -203,6 +243,8 @@ class Service:
             reasons.append("stopping")
         if self.audit and self.audit.failing:
             reasons.append("the audit cannot be written")
+        if self.source.age() > SILENT_SECONDS:
+            reasons.append(f"the store has not answered for {self.source.age():.0f} seconds")
         if self._lacks_files():
             reasons.append("out of file descriptors")
         return reasons
@@ -212,8 +254,9 @@ class Service:
         server = self.settings.server
         for warning in self.pdp.bundle.warnings:
             log.warning("policies", warning=warning)
-        if (self.settings.store.url or "").startswith("sqlite:"):
-            log.warning("store", warning="no grants are kept yet: grants permit nothing")
+        if isinstance(self.source, Replica):
+            self._following = asyncio.create_task(self.source.follow())
+            self._following.add_done_callback(_log_end)
         self.addresses["http"] = await _listen(self._http, server.http, "server.http")
         self.addresses["grpc"] = f"{split_address(server.grpc)[0]}:{await self._grpc.start(server.grpc)}"
         self.addresses["diagnostics"] = await _listen(self._diagnostics, server.diagnostics, "server.diagnostics")
@@ -232,6 +275,10 @@ class Service:
         await self._diagnostics.cleanup()
         for catalog in self._catalogs.values():
             await catalog.close()
+        if self._following:
+            self._following.cancel()
+        if isinstance(self.source, Replica):
+            await asyncio.to_thread(self.source.close)
         return self.audit is None or await asyncio.to_thread(self.audit.close, max(1.0, seconds))
 
     def _lacks_files(self) -> bool:
@@ -249,6 +296,11 @@ class Service:
         while True:
             self._lacks_files()
             await asyncio.sleep(0.25)
+
+
+def _log_end(task: asyncio.Task[None]) -> None:
+    if not task.cancelled():  # a defect: facts grow old from here on, and readiness tells
+        log.error("store is no longer followed", exc_info=task.exception())
 
 
 def _runner(routes: Routes, settings: Settings) -> web.ServerRunner:

@@ -128,16 +128,26 @@ class Policies(Section):
 
 
 class Store(Section):
-    """Where grants, memberships and registered objects come from."""
+    """Where grants, memberships and registered objects are kept."""
 
-    url: str | None = Field(
-        None,
-        pattern=r"^(file:|sqlite:///).+",
-        description="`file:` and the path of a world file, read once at start; `sqlite:///` keeps no grants yet",
+    url: str = Field(
+        "sqlite:///pdp.db",
+        pattern=r"^(file:|sqlite:///|postgresql://|postgres://).+",
+        description="`sqlite:///` and a path, `postgresql://...`, or `file:` and the path of a world file, which is "
+        "read once at start and takes no writes",
     )
+    seed: str | None = Field(None, description="a world file that goes into a database when it is made")
+    max_staleness_seconds: float = Field(
+        300, gt=0, description="grants permit nothing once the database has been silent for so long"
+    )
+    wait_seconds: float = Field(2, gt=0, le=60, description="how long a check that demands a revision waits for it")
     bootstrap_admins: tuple[str, ...] = Field(
         (), description="principals that hold server `operator` without a stored grant"
     )
+
+    def world_file(self) -> str | None:
+        """The path of the world file, if it is one that keeps the facts."""
+        return self.url.removeprefix("file:") if self.url.startswith("file:") else None
 
 
 class FileSink(Section):
@@ -268,6 +278,16 @@ class Settings(Section):
         """A path of the configuration, from the folder of pdp.yaml."""
         return self._base / relative
 
+    def store_url(self) -> str:
+        """The database's URL, with the path of an SQLite file made absolute."""
+        scheme, _, path = self.store.url.partition("///")
+        return f"{scheme}///{self.path(path)}" if scheme == "sqlite:" else self.store.url
+
+    def sqlite_file(self) -> Path | None:
+        """The SQLite file that keeps the facts, if one does."""
+        scheme, _, path = self.store_url().partition("///")
+        return Path(path) if scheme == "sqlite:" else None
+
     def with_policies(self, rules: Sequence[str] | None, world: str | None) -> Settings:
         """The same settings on other rule files or another world file; None keeps what is configured."""
         update: dict[str, Any] = {}
@@ -326,7 +346,6 @@ LATER: Final[Mapping[str, Any]] = {
     "policies.row_access": [],
     "policies.refresh_seconds": 5,
     "row_access": {"protected": [], "member": {"template": "user:{subject}"}, "strict_dialects": True},
-    "store.max_staleness_seconds": 300,
     "cache": {
         "redis": None, "redis_for": "auto", "mac_key": None,
         "ttl_seconds": 60, "timeout_ms": 5, "local_entries": 100000,

@@ -10,7 +10,8 @@ PdpError
 │   ├── AmbiguousViewOwner          two trusted engines name different owners of a view
 │   └── UnresolvableViewOwner       an owner of a view that names no user
 ├── Unauthenticated        nobody knows the caller
-├── Forbidden              a request that no program of this machine would send
+├── Forbidden              a request that its sender, or its actor, may not make
+│   ├── AssertionNotAllowed a caller that speaks for others without being allowed to
 │   └── ProtectedPropertyModification   a change of a view's owner by other than its engine
 ├── PayloadTooLarge        a body above its limit
 ├── UnsupportedMedia       a body in an encoding or type that is not accepted
@@ -87,9 +88,15 @@ class Unauthenticated(PdpError):
 
 
 class Forbidden(PdpError):
-    """A request that a browser or a proxy passed on: being on this machine says nothing of who sent it."""
+    """A request that its sender, or the actor it names, may not make."""
 
     code = "forbidden"
+
+
+class AssertionNotAllowed(Forbidden):
+    """A caller names a principal, and its configuration does not let it assert any."""
+
+    code = "assertion_not_allowed"
 
 
 class ProtectedPropertyModification(Forbidden):

@@ -1,110 +1,138 @@
 """Facts: one revision's snapshot of objects, grants and memberships; immutable.
 
-Owns the data and its indexes, not what a privilege means: that is the grants engine's table. The one exception is
-membership, which decides whose grants are looked up at all: an assignee or owner of a role is its member.
-
-Objects are known by keys without a ref, because a grant holds on every ref. What lies below a warehouse is not
-registered: the parent follows from the path.
+Owns what can be asked of a snapshot, not what a privilege means: that is the grants engine's table. The next snapshot
+is this one with some changes applied; it shares all that they do not touch.
 """
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
-import msgspec
-
-from pdp.model import CONTENT_TYPES, NAMED_TYPES, Principal, Resource
-from pdp.references import format_resource
-
-Key: TypeAlias = tuple[str, tuple[str, ...]]
-"""An object: its type and decoded parts, warehouse first (`("table", ("lake", "sales", "orders"))`)."""
-
-SERVER: Final[Key] = ("server", ())
-MEMBERSHIP: Final = frozenset({"assignee", "ownership"})
-"""Stored privileges on a role that make the grantee its member."""
+from pdp.index import UNKNOWN, Entry, Index, Stored
+from pdp.model import CONTENT_TYPES, Principal
+from pdp.objects import (
+    BIT,
+    SERVER,
+    Change,
+    Grant,
+    GrantAdded,
+    Key,
+    Object,
+    ObjectPut,
+    Place,
+    key_at,
+)
 
 _PARENT_IS_PROJECT: Final = frozenset({"warehouse", "role", "tag"})
+_CONTAINERS: Final = frozenset({"warehouse", "namespace"})
 _MEMO_LIMIT: Final = 10_000
-
-
-class Object(msgspec.Struct, frozen=True):
-    """What is registered about an object: the `project` of a warehouse, role or tag, and the managed-access flag."""
-
-    key: Key
-    project: str = ""
-    managed: bool = False
-
-
-class Grant(msgspec.Struct, frozen=True, order=True):
-    """A stored privilege. `principal` is a canonical id; a grant with an `id` is for the object with that id alone."""
-
-    object: Key
-    privilege: str
-    principal: str
-    id: str = ""
-
-
-Grants: TypeAlias = Mapping[str, tuple[Grant, ...]]
-"""The grants on one object, by grantee."""
-NO_GRANTS: Final[Grants] = {}
 _NO_ROLES: Final[frozenset[str]] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Facts:
-    """One snapshot. Every index is a mapping by object or principal, so that a successor can share what is unchanged.
+    """One snapshot. `projects` are the projects that configuration gives to warehouses; they hold over registered ones.
 
-    `derived` is room for what engines compute from this snapshot and may compute again at any time; see `remember`.
+    `derived` is room for what is computed from this snapshot and may be computed again at any time; see `remember`.
     """
 
     epoch: str
     sequence: int
-    objects: Mapping[Key, Object]
-    grants: Mapping[Key, Grants]
-    objects_of: Mapping[str, frozenset[Key]]
-    """Grantee -> the objects on which it has grants."""
-    memberships: Mapping[str, frozenset[str]]
-    """Grantee -> the roles (bare ids) that it is a direct member of."""
+    index: Index = Index()  # noqa: RUF009  immutable
+    projects: Mapping[str, str] = field(default_factory=dict)
     derived: dict[tuple[str, str], Any] = field(default_factory=dict, repr=False)
 
     @classmethod
     def empty(cls) -> Facts:
         """Nobody was granted anything."""
-        return cls.build("none", 0, (), ())
+        return cls("none", 0)
 
     @classmethod
     def build(cls, epoch: str, sequence: int, objects: Iterable[Object], grants: Iterable[Grant]) -> Facts:
         """A snapshot from scratch; costs the size of the world. A grant given twice counts once."""
-        on: dict[Key, dict[str, tuple[Grant, ...]]] = {}
-        objects_of: dict[str, set[Key]] = {}
-        memberships: dict[str, set[str]] = {}
-        for grant in sorted(set(grants)):
-            grantees = on.setdefault(grant.object, {})
-            grantees[grant.principal] = (*grantees.get(grant.principal, ()), grant)
-            objects_of.setdefault(grant.principal, set()).add(grant.object)
-            if grant.object[0] == "role" and grant.privilege in MEMBERSHIP:
-                memberships.setdefault(grant.principal, set()).add(grant.object[1][0])
-        return cls(
-            epoch,
-            sequence,
-            {registered.key: registered for registered in objects},
-            on,
-            {principal: frozenset(keys) for principal, keys in objects_of.items()},
-            {principal: frozenset(roles) for principal, roles in memberships.items()},
-        )
+
+        def changes() -> Iterator[Change]:
+            yield from map(ObjectPut, objects)
+            yield from map(GrantAdded, grants)
+
+        with _uncollected():
+            return cls(epoch, sequence, Index().after(changes()))
+
+    def apply(self, sequence: int, changes: Iterable[Change]) -> Facts:
+        """The snapshot of revision `sequence`, which made these changes; costs their size, not the world's."""
+        return replace(self, sequence=sequence, index=self.index.after(changes), derived={})
 
     def with_projects(self, projects: Mapping[str, str]) -> Facts:
         """The same facts with the projects of some warehouses; ValueError where one is registered elsewhere."""
-        objects = dict(self.objects)
         for warehouse, project in projects.items():
-            key = ("warehouse", (warehouse,))
-            known = objects.get(key, Object(key))
+            known = self.object(("warehouse", (warehouse,)))
             if known.project not in ("", project):
                 raise ValueError(f"warehouse `{warehouse}` belongs to `{known.project}`, not to `{project}`")
-            objects[key] = msgspec.structs.replace(known, project=project)
-        return replace(self, objects=objects, derived={})
+        return replace(self, projects=dict(projects), derived={})
+
+    def entry(self, key: Key) -> Entry:
+        """What is known of an object, and what was granted on it."""
+        return self.index.entry(key)
+
+    def object(self, key: Key) -> Object:
+        """What is registered about an object; a blank one where nothing is."""
+        return self.index.entry(key).registered or Object(key)
+
+    def is_registered(self, key: Key) -> bool:
+        """Whether somebody registered this very object."""
+        return self.index.entry(key).registered is not None
+
+    def objects(self) -> Iterator[Object]:
+        """Everything registered, in no order."""
+        for here in self.index.known.values():
+            for entry in here.values():
+                if entry.registered is not None:
+                    yield entry.registered
+
+    def grants(self) -> Iterator[Grant]:
+        """Every grant, in no order."""
+        for place, here in self.index.known.items():
+            for leaf, entry in here.items():
+                yield from _grants(key_at(place, leaf), entry)
+
+    def grants_on(self, key: Key) -> Iterator[Grant]:
+        """The grants on one object."""
+        return _grants(key, self.entry(key))
+
+    def grants_to(self, principal: str) -> Iterator[Grant]:
+        """What one grantee was granted, anywhere."""
+        for place, here in self.index.holdings.get(principal, {}).items():
+            for leaf, holding in here.items():
+                yield from _unfold(key_at(place, leaf), principal, holding.stored)
+
+    def grantees(self) -> Iterator[str]:
+        """Everybody to whom something was granted."""
+        return iter(self.index.holdings)
+
+    def subtree(self, key: Key) -> Iterator[tuple[Key, Entry]]:
+        """An object, if it is known, and all known objects below it, each before those inside it."""
+        entry = self.entry(key)
+        if entry is not UNKNOWN:
+            yield key, entry
+        if key[0] in _CONTAINERS:
+            yield from self._inside(key[1])
+        for other in self._top() if key[0] in ("project", "server") else ():
+            if other != key and (key == SERVER or self.parent(other) == key):
+                yield other, self.entry(other)
+                yield from self._inside(other[1]) if other[0] == "warehouse" else ()
+
+    def warehouses(self, project: str) -> tuple[str, ...]:
+        """The known warehouses of a project."""
+        known: tuple[str, ...] | None = self.derived.get(("warehouses", project))
+        if known is None:
+            above = ("project", (project,))
+            known = tuple(key[1][0] for key in self._top() if key[0] == "warehouse" and self.parent(key) == above)
+            self.remember("warehouses", project, known)
+        return known
 
     def can_assume(self, principal: Principal, role: str) -> bool:
         """Whether the principal is, or is a member of, the role with this bare id; token roles do not count."""
@@ -112,20 +140,19 @@ class Facts:
 
     def roles_of(self, principal: Principal) -> frozenset[str]:
         """The bare ids of all roles that the principal is a member of, through other roles too."""
-        if principal.id not in self.memberships or principal.type == "anonymous":
+        if principal.id not in self.index.memberships or principal.type == "anonymous":
             return _NO_ROLES
-        known = self.derived.get(("roles", principal.id))
+        known: frozenset[str] | None = self.derived.get(("roles", principal.id))
         if known is None:
-            known = self.remember("roles", principal.id, self._roles_of(principal.id))
-        found: frozenset[str] = known
-        return found
+            known = self._roles_of(principal.id)
+            self.remember("roles", principal.id, known)
+        return known
 
-    def remember(self, kind: str, principal: str, value: Any) -> Any:
-        """Keep a value derived for a grantee, and return it. Bounded: when full, all is forgotten."""
+    def remember(self, kind: str, about: str, value: Any) -> None:
+        """Keep what was derived. Bounded: when full, all is forgotten."""
         if len(self.derived) >= _MEMO_LIMIT:
             self.derived.clear()
-        self.derived[kind, principal] = value
-        return value
+        self.derived[kind, about] = value
 
     def parent(self, key: Key) -> Key | None:
         """The object above: by path below a warehouse, by registration for warehouse, role and tag."""
@@ -133,8 +160,8 @@ class Facts:
         if type in CONTENT_TYPES:
             return ("namespace", parts[:-1]) if parts[2:] else ("warehouse", parts[:1])
         if type in _PARENT_IS_PROJECT:
-            registered = self.objects.get(key)
-            return ("project", (registered.project,)) if registered and registered.project else None
+            project = (type == "warehouse" and self.projects.get(parts[0])) or self.object(key).project
+            return ("project", (project,)) if project else None
         return None if type == "server" else SERVER
 
     def ancestors(self, key: Key) -> Iterator[Key]:
@@ -144,26 +171,48 @@ class Facts:
             yield above
             above = self.parent(above)
 
+    def _top(self) -> Iterable[Key]:
+        """What stands below no warehouse: known, or named by something known or by configuration."""
+        known = {key_at((), leaf) for leaf in self.index.known.get((), ())}
+        known |= {("warehouse", (name,)) for name in self.projects}
+        return known | {above for key in known if (above := self.parent(key)) is not None}
+
+    def _inside(self, place: Place) -> Iterator[tuple[Key, Entry]]:
+        for leaf, entry in self.index.known.get(place, {}).items():
+            key = key_at(place, leaf)
+            yield key, entry
+            if leaf[0] == "namespace":
+                yield from self._inside(key[1])
+
     def _roles_of(self, principal: str) -> frozenset[str]:
         found: set[str] = set()
         fringe = [principal]
         while fringe:
-            new = self.memberships.get(fringe.pop(), _NO_ROLES) - found
+            new = self.index.memberships.get(fringe.pop(), _NO_ROLES) - found
             found |= new
             fringe += [f"role:{role}" for role in new]
         return frozenset(found)
 
 
-def key_of(resource: Resource, type: str = "") -> Key:
-    """The key of a resource, as the concrete `type` that is asked about; its ref does not matter."""
-    if resource.warehouse:
-        return type or resource.type, (resource.warehouse, *resource.path)
-    return type or resource.type, (resource.name,) if resource.name else ()
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Without garbage collection: while a world is built, all is kept, and looking through it doubles the time."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
-def key_text(key: Key) -> str:
-    """The canonical reference string of a key."""
-    type, parts = key
-    if type in NAMED_TYPES:
-        return format_resource(Resource(type, name=parts[0]))
-    return format_resource(Resource(type, "".join(parts[:1]), parts[1:]))
+def _grants(key: Key, entry: Entry) -> Iterator[Grant]:
+    for principal, stored in entry.grants.items():
+        yield from _unfold(key, principal, stored)
+
+
+def _unfold(key: Key, principal: str, stored: Stored) -> Iterator[Grant]:
+    for id, mask in (("", stored.mask), *stored.ids):
+        for privilege, bit in BIT.items():
+            if mask & bit:
+                yield Grant(key, privilege, principal, id)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Final, Protocol
 
 import structlog
@@ -16,10 +17,10 @@ from uuid6 import uuid7
 
 from pdp.audit.record import Asked, Asking, Decided
 from pdp.bundle import Authority, Bundle
-from pdp.engines.engine import EFFECT_NAMES, FAILED, FORBID, PERMIT, Engine, Group, Verdicts
-from pdp.errors import InvalidArgument, Unavailable
+from pdp.engines.engine import ABSTAIN, EFFECT_NAMES, FAILED, FORBID, PERMIT, Engine, Group, Verdicts
+from pdp.errors import InvalidArgument
 from pdp.facts import Facts
-from pdp.model import DEFAULT_DENY, Answer, AtLeast, Batch, Check, Reason, Resource, Trace
+from pdp.model import DEFAULT_DENY, Answer, AtLeast, Batch, Check, Consistency, Reason, Resource, Trace
 from pdp.plan import AllOf, AnyOf, Asker, EachOf, Fixed, Leaf, Node, Split, fold, leaves, plan
 from pdp.references import format_resource
 from pdp.telemetry import Telemetry
@@ -34,7 +35,9 @@ _ALLOWED: Final = bytes(effect == PERMIT for effect in range(256))
 log = structlog.get_logger()
 
 
+STORE_STALE: Final = "store_stale"
 Decisions = Callable[[Leaf | Fixed], Verdicts]
+Judge = Callable[[Engine, Group, Sequence[Resource]], Verdicts]
 
 
 class AuditLog(Protocol):
@@ -49,18 +52,39 @@ class AuditLog(Protocol):
         ...
 
 
+class FactsSource(Protocol):
+    """Where the facts of a decision come from; reading them never waits."""
+
+    @property
+    def facts(self) -> Facts:
+        """The newest snapshot that is here."""
+        ...
+
+    def is_stale(self) -> bool:
+        """Whether the snapshot is too old to permit anything."""
+        ...
+
+    async def catch_up(self) -> None:
+        """See all that was committed before the call; raises Unavailable where that cannot be known."""
+        ...
+
+    async def at_least(self, epoch: str, sequence: int) -> None:
+        """Wait for a revision, within a bound; raises Unavailable."""
+        ...
+
+
 class Pdp:
     """The decision service."""
 
-    def __init__(self, bundle: Bundle, facts: Facts, audit: AuditLog, telemetry: Telemetry) -> None:
+    def __init__(self, bundle: Bundle, source: FactsSource, audit: AuditLog, telemetry: Telemetry) -> None:
         self.bundle = bundle
-        self.facts = facts
+        self.source = source
         self.audit = audit
         self.telemetry = telemetry
 
     def revision(self) -> str:
         """`<store epoch>.<sequence>.<bundle digest>` of what decides now."""
-        return _revision(self.bundle, self.facts)
+        return _revision(self.bundle, self.source.facts)
 
     async def check(self, batch: Batch) -> Answer:
         """The answer to a batch; raises Unavailable where its consistency or its audit cannot be served."""
@@ -70,11 +94,13 @@ class Pdp:
         """The answer to a batch with all that led to it, as it is recorded; raises as `check` does."""
         started = time.perf_counter()
         self.audit.admit()
-        bundle, facts = self.bundle, self.facts
-        _check_consistency(batch, facts)
-        trees = [plan(check, bundle, facts, _operation) for check in batch.checks]
+        await self.consistent(batch.consistency)
+        bundle, facts = self.bundle, self.source.facts
+        stale = self.source.is_stale()
+        trees = [_plan(check, bundle, facts, stale) for check in batch.checks]
         concrete = [list(leaves(tree, check.at)) for check, tree in zip(batch.checks, trees, strict=True)]
-        decided = await self._decide_leaves([leaf for found in concrete for leaf, _ in found], bundle, facts)
+        judge = partial(self._judge, facts=facts, stale=stale)
+        decided = await self._decide_leaves([leaf for found in concrete for leaf, _ in found], bundle, judge)
         answer = await _Fold(bundle, facts, decided).answer(batch, trees)
         elapsed = time.perf_counter() - started
         asked = tuple(
@@ -90,7 +116,16 @@ class Pdp:
         self._count(answer, batch.surface, elapsed)
         return recorded
 
-    async def _decide_leaves(self, asked: Sequence[Leaf | Fixed], bundle: Bundle, facts: Facts) -> Decisions:
+    async def consistent(self, wanted: Consistency) -> None:
+        """Wait until the facts are as new as demanded; raises InvalidArgument, Unavailable."""
+        if isinstance(wanted, AtLeast):
+            await self.source.at_least(*_store_part(wanted.at_least))
+        elif wanted == "full":
+            await self.source.catch_up()
+        elif wanted != "minimize_latency":
+            raise InvalidArgument(f"consistency `{wanted}` is none of `minimize_latency`, `full`, `atLeast`")
+
+    async def _decide_leaves(self, asked: Sequence[Leaf | Fixed], bundle: Bundle, judge: Judge) -> Decisions:
         """Every leaf's verdicts: each engine is asked once per group, whatever tree a leaf stands in."""
         groups: dict[Group, list[Leaf]] = {}
         for leaf in asked:
@@ -103,7 +138,7 @@ class Pdp:
             parts = []
             for start in range(0, len(resources), CHUNK):
                 some = resources[start : start + CHUNK] if len(resources) > CHUNK else resources
-                parts.append(self._decide(group, some, bundle, facts))
+                parts.append(_decide(group, some, bundle, judge))
                 turn += len(some)
                 if turn >= CHUNK:
                     turn = 0
@@ -111,17 +146,9 @@ class Pdp:
             found.update(_shared_out(_joined(parts), members))
         return lambda leaf: found[id(leaf)] if isinstance(leaf, Leaf) else fold(leaf, _no_leaf)
 
-    def _decide(self, group: Group, resources: Sequence[Resource], bundle: Bundle, facts: Facts) -> Verdicts:
-        authority = bundle.authority(group.warehouse)
-        engines = [engine for engine in authority.engines if engine.applies(group.action, group.type)]
-        forbids = [engine for engine in bundle.forbids if engine.applies(group.action, group.type)]
-        verdicts = [self._judge(engine, group, resources, facts) for engine in (*forbids, *engines)]
-        if len(verdicts) == 1 and engines:
-            return verdicts[0]
-        silence: Reason | None = None if engines else "unknown_action"
-        return _combine(authority, verdicts, len(forbids), [silence] * len(resources))
-
-    def _judge(self, engine: Engine, group: Group, resources: Sequence[Resource], facts: Facts) -> Verdicts:
+    def _judge(
+        self, engine: Engine, group: Group, resources: Sequence[Resource], facts: Facts, stale: bool
+    ) -> Verdicts:
         try:
             verdicts = engine.decide(group, resources, facts)
             if len(verdicts.effects) != len(resources) or len(verdicts.by) != len(resources):
@@ -131,7 +158,7 @@ class Pdp:
             self.telemetry.engine_failures.labels(engine.name).inc()
             count = len(resources)
             return Verdicts(bytes([FAILED]) * count, [f"{engine.name}:failed"] * count)
-        return verdicts
+        return _without_permits(verdicts) if stale and engine.reads_facts else verdicts
 
     def _count(self, answer: Answer, surface: str, elapsed: float) -> None:
         permits = answer.allowed.count(1)
@@ -206,6 +233,18 @@ class _Fold:
         return engine.explain(group, resource, self._facts)
 
 
+def _decide(group: Group, resources: Sequence[Resource], bundle: Bundle, judge: Judge) -> Verdicts:
+    """What the engines of a group's authority, and the forbids, say together."""
+    authority = bundle.authority(group.warehouse)
+    engines = [engine for engine in authority.engines if engine.applies(group.action, group.type)]
+    forbids = [engine for engine in bundle.forbids if engine.applies(group.action, group.type)]
+    verdicts = [judge(engine, group, resources) for engine in (*forbids, *engines)]
+    if len(verdicts) == 1 and engines:
+        return verdicts[0]
+    silence: Reason | None = None if engines else "unknown_action"
+    return _combine(authority, verdicts, len(forbids), [silence] * len(resources))
+
+
 def _combine(
     authority: Authority, verdicts: Sequence[Verdicts], forbids: int, silence: list[Reason | None]
 ) -> Verdicts:
@@ -223,6 +262,8 @@ def _combine(
                 effects[at] = effect
                 by[at] = verdicts[found.index(effect)].by[at]
                 break
+        else:
+            by[at] = next((v.by[at] for v in verdicts if v.effects[at] == ABSTAIN and v.by[at]), by[at])
         if raised and effects[at] != PERMIT:
             errors[at] = tuple(sorted(raised))
     return Verdicts(bytes(effects), by, errors)
@@ -274,17 +315,27 @@ def _revision(bundle: Bundle, facts: Facts) -> str:
     return f"{facts.epoch}.{facts.sequence}.{bundle.digest}"
 
 
-def _check_consistency(batch: Batch, facts: Facts) -> None:
-    wanted = batch.consistency
-    if not isinstance(wanted, AtLeast):
-        if wanted not in ("minimize_latency", "full"):
-            raise InvalidArgument(f"consistency `{wanted}` is none of `minimize_latency`, `full`, `atLeast`")
-        return
-    epoch, _, rest = wanted.at_least.partition(".")
+def _plan(check: Check, bundle: Bundle, facts: Facts, stale: bool) -> Node:
+    """A check's tree. Who may act as a role is a fact, too: old facts let nobody."""
+    if stale and check.acting_role is not None:
+        asker = Asker(check.principal, check.delegated, check.env, bundle)
+        return asker.fixed(False, STORE_STALE, check.action, check.resources)
+    return plan(check, bundle, facts, _operation)
+
+
+def _without_permits(verdicts: Verdicts) -> Verdicts:
+    """The verdicts of an engine whose facts are too old: silence, and why, in place of every permit."""
+    by = [
+        STORE_STALE if effect == PERMIT else reason
+        for effect, reason in zip(verdicts.effects, verdicts.by, strict=True)
+    ]
+    return Verdicts(verdicts.effects.replace(bytes([PERMIT]), bytes([ABSTAIN])), by, verdicts.errors)
+
+
+def _store_part(revision: str) -> tuple[str, int]:
+    """The epoch and sequence of `<epoch>.<sequence>.<digest>`; InvalidArgument on anything else."""
+    epoch, _, rest = revision.partition(".")
     sequence = rest.partition(".")[0]
-    if not (sequence.isascii() and sequence.isdecimal() and len(sequence) < 20):
-        raise InvalidArgument(f"revision `{wanted.at_least}` is not `<epoch>.<sequence>.<digest>`")
-    if epoch != facts.epoch or int(sequence) > facts.sequence:
-        raise Unavailable(
-            f"revision `{wanted.at_least}` is not served here: the store is at {facts.epoch}.{facts.sequence}"
-        )
+    if not (epoch and sequence.isascii() and sequence.isdecimal() and len(sequence) < 20):
+        raise InvalidArgument(f"revision `{revision}` is not `<epoch>.<sequence>.<digest>`")
+    return epoch, int(sequence)

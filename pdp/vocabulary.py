@@ -11,6 +11,12 @@ from typing import Final, NamedTuple
 
 TABULAR_TYPES: Final = ("table", "view", "generic_table", "dataset")
 TRINO_PREFIX: Final = "trino:"
+_STRONGEST_FIRST = (
+    "operator admin project_admin security_admin data_admin ownership manage_grants modify create select describe "
+    "manage_tags manage_refs pass_grants role_creator tag_creator apply assignee"
+)
+PRIVILEGES: Final = tuple(_STRONGEST_FIRST.split())
+"""Every privilege that can be granted on something, strongest first: which of several on one object `by` names."""
 
 # --- Nessie check types -------------------------------------------------------------------------------------------
 

@@ -38,7 +38,7 @@ class Surfaces:
         except PdpError as error:
             return compare_error(case, error)
         service, channel = await self._service(case)
-        service.pdp.bundle, service.pdp.facts, service.pdp.audit = pdp.bundle, pdp.facts, recorder
+        service.pdp.bundle, service.pdp.source, service.pdp.audit = pdp.bundle, pdp.source, recorder
         kind = view_request(case)
         if kind:
             return None if surface == "trino" else await self._view(case, surface, recorder, kind)

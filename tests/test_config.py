@@ -78,7 +78,7 @@ def test_an_unknown_key_is_named_at_every_level(tmp_path: Path, data: Any, key: 
         ({"policies": {"cel_extensions": ["all"]}}, "policies.cel_extensions.0"),
         ({"store": {"url": "world.yaml"}}, "store.url"),
         ({"store": {"url": "file:"}}, "store.url"),
-        ({"store": {"url": "postgresql://db"}}, "store.url"),
+        ({"store": {"url": "mysql://db"}}, "store.url"),
         ({"audit": {"sinks": [{}]}}, "audit.sinks.0.file"),
         ({"audit": {"sinks": [{"file": "a"}, {"file": "b"}]}}, "audit.sinks"),
         ({"identity": {"cel_provider": "OIDC"}}, "identity.cel_provider"),
@@ -198,7 +198,7 @@ def test_settings_are_frozen() -> None:
         ("PDP__POLICIES__RULES", "[a, b]", lambda settings: settings.policies.rules == ("a", "b")),
         ("PDP__POLICIES__RULES", "[]", lambda settings: settings.policies.rules == ()),
         ("PDP__TRINO__ADMIN_USERS", "[trino]", lambda settings: settings.trino.admin_users == ("trino",)),
-        ("PDP__STORE__URL", "null", lambda settings: settings.store.url is None),
+        ("PDP__STORE__SEED", "null", lambda settings: settings.store.seed is None),
         ("PDP__LIMITS", "{max_checks: 7}", lambda settings: settings.limits.max_checks == 7),
         ("PDP__WAREHOUSES__LAKE__KIND", "nessie", lambda settings: settings.warehouses["lake"].kind == "nessie"),
         (

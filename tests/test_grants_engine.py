@@ -6,11 +6,12 @@ from spec.grant_worlds import ask, group, resource_of
 from pdp import vocabulary
 from pdp.engines.engine import ABSTAIN, PERMIT
 from pdp.engines.grants.engine import GrantsEngine
-from pdp.engines.grants.model import ACTIONS, MODEL, NESSIE, STORED, STRENGTH
+from pdp.engines.grants.model import ACTIONS, MODEL, NESSIE, STORED
 from pdp.engines.grants.rules import RULES, Rule, hold
 from pdp.facts import Facts
 from pdp.model import Principal, Resource, Trace
 from pdp.store.world import parse_world
+from pdp.vocabulary import PRIVILEGES
 
 ENGINE = GrantsEngine()
 ALICE = "user:oidc~alice"
@@ -51,7 +52,7 @@ def test_the_table_has_the_actions_of_the_vocabulary() -> None:
 def test_every_name_in_a_rule_exists() -> None:
     everywhere = {relation for rules in RULES.values() for relation in rules}
     for type, rules in RULES.items():
-        hold(type, frozenset(), None, False)
+        hold(type, 0, None, False)
         for rule in rules.values():
             for leaf in leaves(rule):
                 assert leaf.name in everywhere if leaf.kind in ("up", "down") else leaf.kind in ("stored", "own")
@@ -60,7 +61,7 @@ def test_every_name_in_a_rule_exists() -> None:
 def test_every_stored_privilege_has_a_relation_and_a_strength() -> None:
     for type, stored in STORED.items():
         assert {p for p in stored if Rule("stored", p) in leaves(RULES[type][p])} == stored
-        assert stored <= set(STRENGTH)
+        assert stored <= set(PRIVILEGES)
     assert len(MODEL) == 11
 
 

@@ -14,7 +14,7 @@ from spec.grants import TABULAR, Spec, roles
 from pdp.engines.engine import PERMIT
 from pdp.engines.grants.engine import GrantsEngine
 from pdp.engines.grants.model import ACTIONS, STORED
-from pdp.facts import key_of
+from pdp.objects import key_of
 from pdp.references import parse_principal
 from pdp.store.world import parse_world
 

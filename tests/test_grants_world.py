@@ -9,8 +9,9 @@ import pytest
 import yaml
 
 from pdp.errors import InvalidArgument, PolicyError
-from pdp.facts import Facts, Grant, key_of, key_text
+from pdp.facts import Facts
 from pdp.model import Principal
+from pdp.objects import Grant, key_of, key_text
 from pdp.references import parse_resource
 from pdp.store.world import load_world, parse_world
 
@@ -75,8 +76,8 @@ WRONG: list[tuple[Any, str]] = [
     (grant(principal="role:r", privilege="assignee", object="role:r"), "grants[0].principal: `role:r` cannot contain"),
     (grant(id=""), "grants[0].id: must be a text that is not empty"),
     (grant(id=None), "grants[0].id: must be a text that is not empty, not null"),
-    ({"objects": [7]}, "objects[0]: must be a mapping with managedAccess, object, parent, not a number"),
-    ({"objects": [None]}, "objects[0]: must be a mapping with managedAccess, object, parent, not null"),
+    ({"objects": [7]}, "objects[0]: must be a mapping with id, managedAccess, object, parent, not a number"),
+    ({"objects": [None]}, "objects[0]: must be a mapping with id, managedAccess, object, parent, not null"),
     ({"objects": ["cube:x"]}, "objects[0]: "),
     ({"objects": ["role:r", {"object": "role:r"}]}, "objects[1]: `role:r` is registered twice"),
     (entry(parent="project:p"), "objects[1].object: is missing"),
@@ -104,10 +105,10 @@ def check_facts(facts: Facts) -> None:
     lake, sales = ("warehouse", ("lake",)), ("namespace", ("lake", "sales"))
     assert facts.parent(lake) == ("project", ("p1",))
     assert facts.parent(("warehouse", ("other",))) is None
-    assert [key for key, registered in facts.objects.items() if registered.managed] == [lake, sales]
-    assert facts.grants[sales] == {ALICE.id: (Grant(sales, "select", ALICE.id, "7"),)}
+    assert {registered.key for registered in facts.objects() if registered.managed} == {lake, sales}
+    assert list(facts.grants_on(sales)) == [Grant(sales, "select", ALICE.id, "7")]
     assert facts.roles_of(ALICE) == {"analyst"}
-    assert facts.objects_of[ALICE.id] == {sales, ("role", ("analyst",))}
+    assert {grant.object for grant in facts.grants_to(ALICE.id)} == {sales, ("role", ("analyst",))}
 
 
 @pytest.mark.parametrize(("name", "write"), [("w.json", json.dumps), ("w.yaml", yaml.safe_dump), ("w.yml", json.dumps)])
@@ -130,7 +131,7 @@ def test_the_epoch_is_of_the_content_and_not_of_its_order() -> None:
 def test_a_grant_given_twice_counts_once() -> None:
     twice = parse_world({"grants": grant()["grants"] * 2})
     assert twice.epoch == parse_world(grant()).epoch
-    assert len(twice.grants["table", ("w", "n", "t")]["user:oidc~a"]) == 1
+    assert len(list(twice.grants_on(("table", ("w", "n", "t"))))) == 1
 
 
 INDENTED = (
@@ -209,7 +210,7 @@ def test_memberships_go_through_roles_and_cycles_end() -> None:
 
 def test_empty_facts_know_nobody() -> None:
     facts = Facts.empty()
-    assert (facts.epoch, facts.sequence, dict(facts.grants)) == ("none", 0, {})
+    assert (facts.epoch, facts.sequence, list(facts.grants())) == ("none", 0, [])
     assert facts.roles_of(ALICE) == frozenset()
 
 

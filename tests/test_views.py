@@ -248,7 +248,8 @@ def test_engines_are_asked_once_per_group() -> None:
             asked.append((group, len(resources)))
             return engine.decide(group, resources, facts)
 
-    default: Any = type(bundle.default)("default", (Counting(),), "any")
+    counting: Any = Counting()
+    default = type(bundle.default)("default", (counting,), "any")
     views._pdp.bundle = type(bundle)({}, default, (), bundle.warehouses, bundle.trino, bundle.text, bundle.digest)
     names = [f"v{number}" for number in range(10)]
     body = LoadBody(

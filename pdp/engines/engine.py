@@ -64,6 +64,11 @@ class Engine(Protocol):
     @property
     def digest(self) -> str: ...
 
+    @property
+    def reads_facts(self) -> bool:
+        """Whether its verdicts rest on the facts, so that old facts make them void."""
+        ...
+
     def applies(self, action: str, type: str) -> bool:
         """Whether this engine can judge the action on the concrete type: static for one set of policies."""
         ...

@@ -1,7 +1,7 @@
-"""World files: objects and grants as JSON or YAML, read strictly into facts.
+"""World files: objects and grants as JSON or YAML, read strictly into facts, and written.
 
-Owns the format and what may stand in it. Which privilege can be stored on which type is the model's to say; a key
-`seen` (objects that merely exist) is allowed and ignored.
+Owns the format of entries, which requests share, and what may stand in it. Which privilege can be stored on which type
+is the model's to say; a key `seen` (objects that merely exist) is allowed and ignored.
 """
 
 from __future__ import annotations
@@ -15,17 +15,19 @@ from typing import Any, Final, TypeAlias
 import yaml
 
 from pdp import strict_yaml
+from pdp.engines.grants.administration import ObjectWish
 from pdp.engines.grants.model import STORED
 from pdp.errors import InvalidArgument, InvalidReference, Place, PolicyError
-from pdp.facts import SERVER, Facts, Grant, Key, Object, key_of, key_text
+from pdp.facts import Facts
 from pdp.model import CONTENT_TYPES, Resource
-from pdp.references import parse_principal, parse_resource
+from pdp.objects import SERVER, Grant, Key, Object, key_of, key_text
+from pdp.references import is_id, parse_principal, parse_resource
 
 Where: TypeAlias = tuple[str | int, ...]
 """The way to a value in the file: `("grants", 3, "privilege")`."""
 
 _WORLD: Final = frozenset({"objects", "grants", "seen"})
-_OBJECT: Final = frozenset({"object", "parent", "managedAccess"})
+_OBJECT: Final = frozenset({"object", "parent", "managedAccess", "id"})
 _GRANT: Final = frozenset({"principal", "privilege", "object", "id"})
 _PARENT: Final[Mapping[str, str]] = {
     "project": "server",
@@ -70,34 +72,44 @@ def parse_world(data: Any) -> Facts:
     world = _mapping(data, (), _WORLD)
     objects: dict[Key, Object] = {}
     for where, entry in _entries(world, "objects"):
-        registered = _object(entry, where)
-        if registered.key in objects:
-            raise WorldFault(where, f"`{key_text(registered.key)}` is registered twice")
-        objects[registered.key] = registered
-    grants = {_grant(entry, where) for where, entry in _entries(world, "grants")}
-    content = (sorted((o.key, o.project, o.managed) for o in objects.values()), sorted(grants))
+        wish = read_object(entry, where)
+        if wish.key in objects:
+            raise WorldFault(where, f"`{key_text(wish.key)}` is registered twice")
+        objects[wish.key] = wish.over(Object(wish.key))
+    grants = {read_grant(entry, where) for where, entry in _entries(world, "grants")}
+    content = (sorted((o.key, o.project, o.managed, o.id) for o in objects.values()), sorted(grants))
     return Facts.build(sha256(repr(content).encode()).hexdigest()[:12], 0, objects.values(), grants)
 
 
-def _object(entry: Any, where: Where) -> Object:
+def format_world(facts: Facts) -> dict[str, list[Any]]:
+    """A world that reads back as the same objects and grants, in order."""
+    objects = sorted(facts.objects(), key=lambda known: key_text(known.key))
+    return {
+        "objects": [format_object(known) for known in objects],
+        "grants": [*map(format_grant, sorted(facts.grants()))],
+    }
+
+
+def read_object(entry: Any, where: Where) -> ObjectWish:
+    """An entry of `objects`: a reference, or a mapping with what is registered; WorldFault otherwise."""
     if isinstance(entry, str):
-        return Object(_key(entry, where))
+        return ObjectWish(read_key(entry, where))
     fields = _mapping(entry, where, _OBJECT)
-    key = _key(_field(fields, "object", where), (*where, "object"))
-    managed = fields.get("managedAccess", False)
-    if not isinstance(managed, bool):
+    key = read_key(_field(fields, "object", where), (*where, "object"))
+    managed = fields.get("managedAccess")
+    if "managedAccess" in fields and not isinstance(managed, bool):
         raise WorldFault((*where, "managedAccess"), "must be true or false")
     if managed and key[0] not in _MANAGED:
         raise WorldFault((*where, "managedAccess"), f"a {key[0]} has no managed access")
-    project = ""
+    project = None
     if "parent" in fields:
         project = _project(key, _field(fields, "parent", where), (*where, "parent"))
-    return Object(key, project, managed)
+    return ObjectWish(key, project, managed, _id(fields, where) if "id" in fields else None)
 
 
 def _project(key: Key, parent: str, where: Where) -> str:
     """The project to register; every other parent says only what the path says, or is wrong."""
-    above = _key(parent, where)
+    above = read_key(parent, where)
     if key[0] in CONTENT_TYPES:
         wanted = Facts.empty().parent(key)
         if above != wanted:
@@ -108,9 +120,20 @@ def _project(key: Key, parent: str, where: Where) -> str:
     return "" if above == SERVER else above[1][0]
 
 
-def _grant(entry: Any, where: Where) -> Grant:
+def format_object(known: Object) -> dict[str, Any]:
+    """A registered object as an entry of `objects`."""
+    entry: dict[str, Any] = {"object": key_text(known.key)}
+    if known.project:
+        entry["parent"] = key_text(("project", (known.project,)))
+    if known.managed:
+        entry["managedAccess"] = True
+    return entry | ({"id": known.id} if known.id else {})
+
+
+def read_grant(entry: Any, where: Where) -> Grant:
+    """An entry of `grants`; WorldFault where it is none."""
     fields = _mapping(entry, where, _GRANT)
-    key = _key(_field(fields, "object", where), (*where, "object"))
+    key = read_key(_field(fields, "object", where), (*where, "object"))
     privilege = _field(fields, "privilege", where)
     if privilege not in STORED[key[0]]:
         raise WorldFault((*where, "privilege"), f"`{privilege}` cannot be granted on a {key[0]}")
@@ -119,16 +142,30 @@ def _grant(entry: Any, where: Where) -> Grant:
         raise WorldFault((*where, "principal"), "nothing can be granted to `anonymous`")
     if privilege == "assignee" and principal.id == key_text(key):
         raise WorldFault((*where, "principal"), f"`{principal.id}` cannot contain itself")
-    return Grant(key, privilege, principal.id, _field(fields, "id", where) if "id" in fields else "")
+    return Grant(key, privilege, principal.id, _id(fields, where) if "id" in fields else "")
 
 
-def _key(text: str, where: Where) -> Key:
+def format_grant(grant: Grant) -> dict[str, str]:
+    """A grant as an entry of `grants`."""
+    entry = {"principal": grant.principal, "privilege": grant.privilege, "object": key_text(grant.object)}
+    return entry | ({"id": grant.id} if grant.id else {})
+
+
+def read_key(text: str, where: Where) -> Key:
+    """The key of an object that grants can stand on; WorldFault otherwise."""
     resource: Resource = _reference(parse_resource, text, where)
     if resource.type not in STORED:
         raise WorldFault(where, f"a {resource.type} is not an object of grants")
     if resource.ref is not None:
         raise WorldFault(where, f"`{text}` names a ref: grants hold on every ref")
     return key_of(resource)
+
+
+def _id(fields: Mapping[str, Any], where: Where) -> str:
+    id = _field(fields, "id", where)
+    if not is_id(id):
+        raise WorldFault((*where, "id"), f"`{id}` is no id: 1 to 128 of letters, digits and `._:-`")
+    return id
 
 
 def _reference(parse: Callable[[str], Any], text: str, where: Where) -> Any:

@@ -28,7 +28,7 @@ def diagnostics_routes(telemetry: Telemetry, unready: Callable[[], list[str]]) -
         telemetry.ready.set(0 if unready() else 1)
         return web.Response(body=telemetry.text(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
 
-    return {"/health/live": ("GET", live), "/health/ready": ("GET", ready), "/metrics": ("GET", metrics)}
+    return {("GET", "/health/live"): live, ("GET", "/health/ready"): ready, ("GET", "/metrics"): metrics}
 
 
 def _json(status: int, body: object) -> web.Response:

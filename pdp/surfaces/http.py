@@ -7,7 +7,7 @@ policy.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import lru_cache
 from typing import Final
 
@@ -22,7 +22,7 @@ from pdp.config import is_loopback
 from pdp.identity import Callers
 from pdp.model import Caller
 from pdp.service import Pdp
-from pdp.surfaces.admission import Admission
+from pdp.surfaces.admission import Admission, Admitted
 
 JSON: Final = "application/json"
 log = structlog.get_logger()
@@ -43,9 +43,11 @@ Endpoint = Callable[[bytes, Caller], Awaitable[bytes]]
 """The body and the caller to the body of a 200 answer."""
 
 
+Query = Iterable[tuple[str, str]]
 Handler = Callable[[web.BaseRequest], Awaitable[web.Response]]
-Routes = dict[str, tuple[str, Handler]]
-"""Path -> method and handler."""
+Routes = dict[tuple[str, str], Handler]
+"""Method and path -> handler."""
+_Answer = Callable[[web.BaseRequest, Caller, Admitted], Awaitable[bytes]]
 
 
 class Endpoints:
@@ -57,19 +59,30 @@ class Endpoints:
         self._admission = admission
         self._timeout = timeout
 
-    def route(
-        self, surface: str, endpoint: Endpoint, max_body: int
-    ) -> Callable[[web.BaseRequest], Awaitable[web.Response]]:
-        """An aiohttp handler for one endpoint. `max_body` is in bytes."""
+    def route(self, surface: str, endpoint: Endpoint, max_body: int) -> Handler:
+        """An aiohttp handler for one endpoint that takes a body. `max_body` is in bytes."""
 
+        async def answer(request: web.BaseRequest, caller: Caller, admitted: Admitted) -> bytes:
+            return await endpoint(await _read(request, max_body, admitted.grow), caller)
+
+        return self._handler(surface, answer, max_body)
+
+    def query_route(self, surface: str, endpoint: Callable[[Query, Caller], Awaitable[bytes]]) -> Handler:
+        """The same for one that takes query parameters and no body."""
+
+        async def answer(request: web.BaseRequest, caller: Caller, admitted: Admitted) -> bytes:
+            return await endpoint(request.query.items(), caller)
+
+        return self._handler(surface, answer, 0)
+
+    def _handler(self, surface: str, answer: _Answer, max_body: int) -> Handler:
         async def handle(request: web.BaseRequest) -> web.Response:
             try:
                 _check_head(request, max_body)
                 caller = self._callers.of_peer(request.remote or "")
                 with self._admission.enter(caller, request.content_length or 0) as admitted:
                     async with asyncio.timeout(self._timeout):
-                        body = await _read(request, max_body, admitted.grow)
-                        response = _response(200, await endpoint(body, caller))
+                        response = _response(200, await answer(request, caller, admitted))
             except errors.PdpError as error:
                 response = error_response(_status(error), error.code, str(error))
             except TimeoutError:
@@ -92,20 +105,24 @@ def native_routes(endpoints: Endpoints, max_checks: int, max_body: int) -> Route
     async def check(body: bytes, caller: Caller) -> bytes:
         return encode_answer(await pdp.check(decode_batch(body, caller, max_checks)))
 
-    return {"/v1/check": ("POST", endpoints.route("http", check, max_body))}
+    return {("POST", "/v1/check"): endpoints.route("http", check, max_body)}
 
 
 def router(routes: Routes) -> Handler:
     """A handler for routes; what none of them takes is an error in the same form."""
+    paths: dict[str, dict[str, Handler]] = {}
+    for (method, path), handler in routes.items():
+        paths.setdefault(path, {})[method] = handler
 
     async def handle(request: web.BaseRequest) -> web.Response:
-        route = routes.get(request.path)
-        if route is None:
+        methods = paths.get(request.path)
+        if methods is None:
             return error_response(404, "not_found", "no such endpoint")
-        method, handler = route
-        if request.method != method:
-            response = error_response(405, "method_not_allowed", f"this endpoint takes {method}")
-            response.headers["Allow"] = method
+        handler = methods.get(request.method)
+        if handler is None:
+            allowed = " and ".join(sorted(methods))
+            response = error_response(405, "method_not_allowed", f"this endpoint takes {allowed}")
+            response.headers["Allow"] = ", ".join(sorted(methods))
             return response
         return await handler(request)
 

@@ -51,7 +51,7 @@ class TrinoSurface:
             "batchColumnMasks": self.batch_column_masks,
         }
         return {
-            f"/v1/data/trino/{path}": ("POST", endpoints.route("trino", endpoint, max_body))
+            ("POST", f"/v1/data/trino/{path}"): endpoints.route("trino", endpoint, max_body)
             for path, endpoint in paths.items()
         }
 

@@ -18,6 +18,6 @@ def view_routes(endpoints: Endpoints, views: ViewSecurity, max_body: int) -> Rou
         return encode_change(await views.change(decode_change(body), caller, "http"))
 
     return {
-        "/v1/load": ("POST", endpoints.route("http", load, max_body)),
-        "/v1/commit-view": ("POST", endpoints.route("http", change, max_body)),
+        ("POST", "/v1/load"): endpoints.route("http", load, max_body),
+        ("POST", "/v1/commit-view"): endpoints.route("http", change, max_body),
     }

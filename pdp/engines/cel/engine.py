@@ -65,6 +65,7 @@ class _RuleEngine:
     def __init__(self, rules: Sequence[Rule], digest: str, provider: str) -> None:
         self.rules = rules
         self.digest = digest
+        self.reads_facts = False
         self._provider = provider
         self._selector = Selector(rules)
         self._last = _Last(None, (), "", Answers((), {}))

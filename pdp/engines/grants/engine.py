@@ -13,13 +13,19 @@ from typing import Final
 from pdp.engines.engine import ABSTAIN, PERMIT, Group, Verdicts
 from pdp.engines.grants.explain import explain_denial, trace_objects
 from pdp.engines.grants.model import ACTIONS, CONTENT, MODEL, NESSIE
-from pdp.engines.grants.standing import Extra, Standing, grantees_of
-from pdp.facts import SERVER, Facts, Key, key_of, key_text
-from pdp.model import CONTENT_TYPES, Reason, Resource, Trace
+from pdp.engines.grants.standing import Extra, Opened, Standing, grantees_of
+from pdp.facts import Facts
+from pdp.model import CONTENT_TYPES, Principal, Reason, Resource, Siblings, Trace
+from pdp.objects import SERVER, Key, key_at, key_of, key_text, mask_of
+from pdp.vocabulary import TABULAR_TYPES
 
 _CONCRETE_CONTENT: Final = CONTENT_TYPES - {"table_or_view"}
-_BOOTSTRAP: Final[Extra] = {SERVER: frozenset({"operator"})}
+_BOOTSTRAP: Final[Extra] = {SERVER: mask_of("operator")}
 _NO_EXTRA: Final[Extra] = {}
+_MOST_STANDINGS: Final = 4096
+_MOST_COLUMNS: Final = 65_536
+_NOBODY: Final = Principal("user", "")
+"""Stands for everybody to whom nothing was granted."""
 
 
 class GrantsEngine:
@@ -27,6 +33,8 @@ class GrantsEngine:
 
     def __init__(self, bootstrap_admins: frozenset[str] = frozenset()) -> None:
         self._bootstrap_admins = bootstrap_admins
+        self._standings: dict[str, Standing] = {}
+        self._opened = Opened()
         self._digest = sha256(repr((MODEL, NESSIE, CONTENT, sorted(bootstrap_admins))).encode()).hexdigest()
 
     @property
@@ -39,29 +47,41 @@ class GrantsEngine:
         """Identifies the model and the configured administrators."""
         return self._digest
 
+    @property
+    def reads_facts(self) -> bool:
+        """It reads nothing else."""
+        return True
+
     def applies(self, action: str, type: str) -> bool:
         """Canonical actions of the type, and Nessie's content checks on anything with a path."""
         return action in ACTIONS.get(type, ()) or (action in NESSIE and type in _CONCRETE_CONTENT)
 
     def decide(self, group: Group, resources: Sequence[Resource], facts: Facts) -> Verdicts:
         """Judge every resource; what depends on the principal or on a container is worked out once."""
+        if not self.applies(group.action, group.type):
+            return Verdicts(bytes(len(resources)), [None] * len(resources))
+        standing = self._standing(group.principal, group.type, facts)
+        if isinstance(resources, Siblings) and group.type in TABULAR_TYPES and group.action not in NESSIE:
+            return _decide_siblings(standing, group, resources)
         effects = bytearray(len(resources))
         by: list[Reason | None] = [None] * len(resources)
-        if self.applies(group.action, group.type):
-            standing = self._standing(group, facts)
-            for i, resource in enumerate(resources):
-                relation, key, id = _question(group.action, group.type, resource)
-                witness = standing.held(key, id).relations.get(relation)
-                if witness is not None:
-                    effects[i] = PERMIT
-                    by[i] = standing.reason(key, id, witness)
+        for i, resource in enumerate(resources):
+            relation, key, id = _question(group.action, group.type, resource)
+            witness = standing.held(key, id).relations.get(relation)
+            if witness is not None:
+                effects[i] = PERMIT
+                by[i] = standing.reason(key, id, witness)
         return Verdicts(bytes(effects), by)
+
+    def may(self, principal: Principal, action: str, key: Key, facts: Facts) -> bool:
+        """Whether grants alone permit an action of the model on an object."""
+        return action in self._standing(principal, key[0], facts).held(key).relations
 
     def explain(self, group: Group, resource: Resource, facts: Facts) -> Trace:
         """What the principal holds on the object and on all above it; on a denial, the smallest missing grant."""
         if not self.applies(group.action, group.type):
             return Trace("grants", "silent", f"does not apply to {group.action} on {group.type}")
-        standing = self._standing(group, facts)
+        standing = self._made(group.principal, facts)
         relation, key, id = _question(group.action, group.type, resource)
         verdicts = self.decide(group, (resource,), facts)
         permitted = verdicts.effects[0] != ABSTAIN
@@ -72,9 +92,58 @@ class GrantsEngine:
             trace_objects(standing, key, id),
         )
 
-    def _standing(self, group: Group, facts: Facts) -> Standing:
-        bootstrap = self._bootstrap_admins & grantees_of(facts, group.principal) if self._bootstrap_admins else ()
-        return Standing(facts, group.principal, _BOOTSTRAP if bootstrap else _NO_EXTRA)
+    def _standing(self, principal: Principal, of: str, facts: Facts) -> Standing:
+        """Where a principal stands: kept from call to call, as long as nothing that it rests on changes.
+
+        Bounded, and the many to whom nothing was granted share one, so that strangers cannot fill the memory.
+        """
+        if of in ("user", "role"):
+            return self._made(principal, facts)
+        whose = principal
+        standing = self._standings.get(whose.id)
+        if standing is None and self._is_nobody(whose, facts):
+            whose = _NOBODY
+            standing = self._standings.get(whose.id)
+        if standing is not None and standing.serves(facts):
+            return standing
+        if len(self._standings) >= _MOST_STANDINGS or self._opened.count > _MOST_COLUMNS:
+            self._standings.clear()
+            self._opened.count = 0
+        standing = self._standings[whose.id] = self._made(whose, facts)
+        return standing
+
+    def _is_nobody(self, principal: Principal, facts: Facts) -> bool:
+        id, index = principal.id, facts.index
+        unknown = id not in index.holdings and id not in index.memberships and id not in self._bootstrap_admins
+        return unknown and principal.type != "anonymous"
+
+    def _made(self, principal: Principal, facts: Facts) -> Standing:
+        bootstrap = self._bootstrap_admins and not self._bootstrap_admins.isdisjoint(grantees_of(facts, principal))
+        return Standing(facts, principal, _BOOTSTRAP if bootstrap else _NO_EXTRA, self._opened)
+
+
+def _decide_siblings(standing: Standing, group: Group, resources: Siblings) -> Verdicts:
+    """The tabular objects of one container: one answer for all, but for those on which more was granted."""
+    type, relation, like = group.type, group.action, resources.like
+    place = (like.warehouse, *like.path)
+    column = standing.inside(place)
+    witness = column.plain(type).relations.get(relation)
+    size = len(resources)
+    if witness is None or not size:
+        effects, reason = bytearray(size), None
+    else:
+        effects = bytearray([PERMIT]) * size
+        reason = standing.reason_inside(column, key_at(place, (type, resources.names[0])), witness)
+    by: list[Reason | None] = [reason] * size
+    if not column.granted:
+        return Verdicts(bytes(effects), by)
+    for i, name in enumerate(resources.names):
+        leaf = (type, name)
+        if any(leaf in here for here in column.granted):
+            own = standing.held_inside(column, place, leaf, "").relations.get(relation)
+            effects[i] = ABSTAIN if own is None else PERMIT
+            by[i] = None if own is None else standing.reason(key_at(place, leaf), "", own)
+    return Verdicts(bytes(effects), by)
 
 
 def _question(action: str, of: str, resource: Resource) -> tuple[str, Key, str]:

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from pdp.engines.grants.model import CIRCUMSTANCES, MODEL, STORED, STRENGTH
+from pdp.engines.grants.model import MODEL, STORED
+from pdp.engines.grants.rules import CIRCUMSTANCE
 from pdp.engines.grants.standing import Standing
-from pdp.facts import Key, key_text
 from pdp.model import Trace
+from pdp.objects import BIT, Key, key_text
+from pdp.vocabulary import PRIVILEGES
 
-_WEAKEST_FIRST: Final = tuple(reversed(STRENGTH))
+_WEAKEST_FIRST: Final = tuple(reversed(PRIVILEGES))
+_NAMES: Final = tuple((BIT | CIRCUMSTANCE).items())
 
 
 def trace_objects(standing: Standing, key: Key, id: str) -> tuple[Trace, ...]:
@@ -36,14 +39,15 @@ def explain_denial(standing: Standing, relation: str, key: Key, id: str) -> str:
 def _trace_object(standing: Standing, key: Key, id: str) -> Trace:
     held = standing.held(key, id).relations
     effective = [name for name in MODEL[key[0]].relations if name in held]
-    stored = sorted(standing.stored(key, id) - {"authenticated"})
+    mask = standing.stored(key, id)
+    stored = sorted(name for name, bit in _NAMES if mask & bit and name != "authenticated")
     return Trace(
         key_text(key), ", ".join(effective) or "nothing", ", ".join(_stored(standing, key, p, id) for p in stored)
     )
 
 
 def _stored(standing: Standing, key: Key, privilege: str, id: str) -> str:
-    if privilege in CIRCUMSTANCES:
+    if privilege in CIRCUMSTANCE:
         return privilege
     grantee = standing.grantee(key, privilege, id)
     return f"{privilege} via {grantee}" if grantee else f"{privilege} by configuration"
@@ -53,7 +57,7 @@ def _smallest_grant(standing: Standing, relation: str, key: Key, id: str) -> tup
     for at in (key, *standing.facts.ancestors(key)):
         for privilege in _WEAKEST_FIRST:
             if privilege in STORED[at[0]]:
-                extra = {**standing.extra, at: standing.extra.get(at, frozenset()) | {privilege}}
+                extra = {**standing.extra, at: standing.extra.get(at, 0) | BIT[privilege]}
                 if relation in Standing(standing.facts, standing.principal, extra).held(key, id).relations:
                     return at, privilege
     return None

@@ -17,13 +17,6 @@ from typing import Final, NamedTuple
 
 CIRCUMSTANCES: Final = ("self", "authenticated", "managed_access")
 
-_STRONGEST_FIRST = (
-    "operator admin project_admin security_admin data_admin ownership manage_grants modify create select describe "
-    "manage_tags manage_refs pass_grants role_creator tag_creator apply assignee"
-)
-STRENGTH: Final = tuple(_STRONGEST_FIRST.split())
-"""Stored privileges, strongest first: which of several on one object is named in `by`."""
-
 
 class ObjectType(NamedTuple):
     """The rules of one type. `stored` are the privileges that can be granted on it; `actions` groups names by rule."""

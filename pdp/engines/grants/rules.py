@@ -10,9 +10,14 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Final, NamedTuple, TypeAlias
 
-from pdp.engines.grants.model import CIRCUMSTANCES, MODEL, STORED, STRENGTH
+from pdp.engines.grants.model import CIRCUMSTANCES, MODEL, STORED
+from pdp.objects import BIT, SHOWING
+from pdp.vocabulary import PRIVILEGES
 
-PRECEDENCE: Final = (*CIRCUMSTANCES, *STRENGTH)
+PRECEDENCE: Final = (*CIRCUMSTANCES, *PRIVILEGES)
+CIRCUMSTANCE: Final = {name: 1 << (len(BIT) + i) for i, name in enumerate(CIRCUMSTANCES)}
+"""Circumstance -> its bit, in the masks that `hold` takes beside those of privileges."""
+_BITS: Final = BIT | CIRCUMSTANCE
 
 
 class Witness(NamedTuple):
@@ -109,11 +114,12 @@ RULES: Final[Mapping[str, Rules]] = {type: _compile(type) for type in MODEL}
 
 
 @lru_cache(maxsize=65536)
-def hold(type: str, stored: frozenset[str], above: Held | None, below: bool) -> Held:
+def hold(type: str, stored: int, above: Held | None, below: bool) -> Held:
     """What holds on an object of a type.
 
-    `stored` are the privileges stored on it for the principal and the circumstances that apply; `above` is what
-    holds on the parent, None without one; `below` says that something below shows upward.
+    `stored` is the mask of the privileges stored on it for the principal and of the circumstances that apply; `above`
+    is what holds on the parent, None without one; `below` says that something below shows upward. Worked out once for
+    each combination: between any two grants there are few.
     """
     return _Evaluation(type, stored, above, below).result()
 
@@ -121,7 +127,7 @@ def hold(type: str, stored: frozenset[str], above: Held | None, below: bool) -> 
 class _Evaluation:
     """One run over the rules of a type: each relation once, in whatever order they refer to one another."""
 
-    def __init__(self, type: str, stored: frozenset[str], above: Held | None, below: bool) -> None:
+    def __init__(self, type: str, stored: int, above: Held | None, below: bool) -> None:
         self._rules = RULES[type]
         self._stored = stored
         self._above: Mapping[str, Witness] = above.relations if above else {}
@@ -140,7 +146,7 @@ class _Evaluation:
     def _rule(self, rule: Rule) -> Witness | None:
         match rule.kind:
             case "stored":
-                return Witness(False, 0, PRECEDENCE.index(rule.name)) if rule.name in self._stored else None
+                return Witness(False, 0, PRECEDENCE.index(rule.name)) if self._stored & _BITS[rule.name] else None
             case "own":
                 return self._relation(rule.name)
             case "up":
@@ -161,13 +167,10 @@ class _Evaluation:
 
 
 def _shows(type: str, privilege: str) -> bool:
-    return "get_metadata" in hold(type, frozenset({privilege}), None, False).relations
+    return "get_metadata" in hold(type, BIT[privilege], None, False).relations
 
 
-SHOWS: Final[Mapping[str, frozenset[str]]] = {
-    type: frozenset(privilege for privilege in stored if _shows(type, privilege)) for type, stored in STORED.items()
-}
-"""Object type -> the stored privileges that make an object, and so everything above it, visible.
-
-Only these can make `down.get_metadata` hold by themselves: a `describe` that an object inherits is held above already.
-"""
+_BELOW_PROJECT: Final = frozenset(STORED) - {"server", "project", "role", "tag", "user"}
+assert all(_shows(type, p) == bool(BIT[p] & SHOWING) for type in _BELOW_PROJECT for p in STORED[type]), (
+    "what facts index as showing is not what the model shows"
+)

@@ -1,101 +1,242 @@
-"""Where one principal stands in one snapshot: what it holds on an object, and which grant says so.
+"""Where one principal stands: what it holds on an object, and which grant says so.
 
 Owns the walk from an object up to the server and the look-up of what shows from below; knows no action and no rule.
+What is worked out about a container is kept as long as no change touches the principal's grants.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final, TypeVar
 
-from pdp.engines.grants.model import CIRCUMSTANCES
-from pdp.engines.grants.rules import PRECEDENCE, SHOWS, Held, Witness, hold
-from pdp.facts import NO_GRANTS, Facts, Grant, Key, key_text
+from immutables import Map
+
+from pdp.engines.grants.rules import CIRCUMSTANCE, PRECEDENCE, Held, Witness, hold
+from pdp.facts import Facts
+from pdp.index import NO_HOLDINGS, Holding, Holdings, Stored
 from pdp.model import Principal
+from pdp.objects import BIT, SHOWING, Key, Leaf, Place, key_at, key_text, place_of
+from pdp.vocabulary import PRIVILEGES
 
-NOTHING: Final[frozenset[str]] = frozenset()
-_NOTHING_BELOW: Final[Mapping[Key, Key]] = {}
+K = TypeVar("K")
+V = TypeVar("V")
+Extra = Mapping[Key, int]
+"""Masks of privileges held without a stored grant, by object."""
 
-Extra = Mapping[Key, frozenset[str]]
-"""Privileges held without a stored grant, by object."""
+_AUTHENTICATED: Final = CIRCUMSTANCE["authenticated"]
+_MANAGED: Final = CIRCUMSTANCE["managed_access"]
+_SELF: Final = CIRCUMSTANCE["self"]
+_LONGEST_KEPT: Final = 256
+"""Characters of a path that is remembered."""
+_MOST_KEPT: Final = 4096
+
+
+class Column:
+    """The inside of one container: what is held on the container, and where in it the principal was granted more.
+
+    `granted` are the leaves at which one of the grantees holds something, or something below shows; mostly none.
+    """
+
+    __slots__ = ("_always", "_plain", "above", "granted", "reasons")
+
+    def __init__(self, above: Held, granted: tuple[Map[Leaf, Holding], ...], always: int) -> None:
+        self.above = above
+        self.granted = granted
+        self.reasons: dict[Witness, str] = {}
+        self._always = always
+        self._plain: dict[str, Held] = {}
+
+    def plain(self, type: str) -> Held:
+        """What is held on anything of a type in here on which nothing was granted."""
+        known = self._plain.get(type)
+        if known is None:
+            known = self._plain[type] = hold(type, self._always, self.above, False)
+        return known
+
+
+class Opened:
+    """How many containers have been opened, for all standings that are kept."""
+
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        self.count = 0
 
 
 class Standing:
-    """One principal in one snapshot, made for one call: containers are worked out once and remembered.
+    """One principal in one snapshot, or in successors of it that changed nothing about the principal.
 
-    `grantees` are the ids whose grants count: the principal and the roles it belongs to, none for anonymous.
+    `grantees` are the ids whose grants count, the principal's own first; none for anonymous.
     """
 
-    def __init__(self, facts: Facts, principal: Principal, extra: Extra) -> None:
+    def __init__(self, facts: Facts, principal: Principal, extra: Extra, opened: Opened | None = None) -> None:
         self.facts = facts
         self.principal = principal
         self.extra = extra
         self.grantees = grantees_of(facts, principal)
+        self._columns: dict[Place, Column] = {}
+        self._opened = opened or Opened()
         self._own: Key = (principal.type, (principal.name,))
-        self._always = frozenset({"authenticated"}) if self.grantees else NOTHING
-        self._containers: dict[Key, Held] = {}
-        self._reasons: dict[tuple[Key | None, Witness], str] = {}
-        self._below = [index for grantee in self.grantees if (index := _visible(facts, grantee))]
+        self._always = _AUTHENTICATED if self.grantees else 0
+        self._sources = self._read(facts)
+        self._holdings = [holdings for holdings, _ in self._sources if holdings]
+        self._top: dict[Key, Held] = {}
+        self._top_reasons: dict[tuple[Key, Witness], str] = {}
+
+    def serves(self, facts: Facts) -> bool:
+        """Whether all that this standing rests on is the same in another snapshot; from then on it is about that."""
+        if facts is self.facts:
+            return True
+        known = self.facts
+        if facts.index.layout is not known.index.layout or facts.projects is not known.projects:
+            return False
+        pairs = zip(self._sources, self._read(facts), strict=True)
+        if any(held is not now_held or joined is not now_joined for (held, joined), (now_held, now_joined) in pairs):
+            return False
+        self.facts = facts
+        return True
 
     def held(self, key: Key, id: str = "") -> Held:
         """What the principal holds on an object; `id` is the one that the asked resource carries."""
-        parent = self.facts.parent(key)
-        above = None if parent is None else self._container(parent)
-        return hold(key[0], self.stored(key, id), above, any(key in index for index in self._below))
+        place, leaf = place_of(key)
+        if place:
+            return self.held_inside(self.inside(place), place, leaf, id)
+        known = self._top.get(key)
+        if known is None or id:
+            parent = self.facts.parent(key)
+            above = None if parent is None else self.held(parent)
+            known = hold(key[0], self.stored(key, id), above, self._shows_below(key))
+            if not id:
+                _keep(self._top, key, known, sum(map(len, key[1])))
+        return known
 
-    def stored(self, key: Key, id: str = "") -> frozenset[str]:
-        """The privileges stored for the principal on this very object, and the circumstances that apply to it."""
+    def held_inside(self, column: Column, place: Place, leaf: Leaf, id: str) -> Held:
+        """What the principal holds on something in a container."""
+        type = leaf[0]
+        below = False
+        for here in column.granted:
+            holding = here.get(leaf)
+            if holding is not None and holding.below:
+                below = True
+        if not column.granted and not self.extra and type != "namespace":
+            return column.plain(type)
+        return hold(type, self.stored(key_at(place, leaf), id), column.above, below)
+
+    def inside(self, place: Place) -> Column:
+        """The inside of a warehouse or namespace."""
+        column = self._columns.get(place)
+        depth = len(place)
+        while column is None and depth > 1:  # upward, then down again: paths of any depth need no recursion
+            depth -= 1
+            column = self._columns.get(place[:depth])
+        if column is None:
+            depth, column = 1, self._open(place[:1], self.held(("warehouse", place[:1])))
+        for length in range(depth + 1, len(place) + 1):
+            above, leaf = place[: length - 1], ("namespace", place[length - 1])
+            column = self._open(place[:length], self.held_inside(column, above, leaf, ""))
+        return column
+
+    def stored(self, key: Key, id: str = "") -> int:
+        """The mask of privileges stored for the principal on this very object, and of the circumstances there."""
         found = self._always
-        on = self.facts.grants.get(key)
-        if on:
-            found = found.union(g.privilege for to in self.grantees & on.keys() for g in on[to] if counts(g, id))
-        registered = self.facts.objects.get(key)
-        if registered and registered.managed:
-            found |= {"managed_access"}
+        for holding in self._at(key):
+            found |= self._counting(key, holding.stored, id)
+        if key[0] in ("namespace", "warehouse") and self.facts.object(key).managed:
+            found |= _MANAGED
         if key == self._own:
-            found |= {"self"}
-        return found | self.extra[key] if key in self.extra else found
+            found |= _SELF
+        return found | self.extra.get(key, 0) if self.extra else found
 
     def reason(self, key: Key, id: str, witness: Witness) -> str:
         """The determining grant in the words of `by`."""
         if witness.distance == 0 and not witness.below:
             return self._name(key, PRECEDENCE[witness.rank], id)
-        asked = (self.facts.parent(key) if witness.distance else key), witness
-        known = self._reasons.get(asked)
+        place, _ = place_of(key)
+        if place and witness.distance:
+            return self.reason_inside(self.inside(place), key, witness)
+        known = self._top_reasons.get((key, witness))
         if known is None:
-            known = self._reasons[asked] = self._distant(key, witness)
+            known = self._distant(key, witness)
+            _keep(self._top_reasons, (key, witness), known, sum(map(len, key[1])))
+        return known
+
+    def reason_inside(self, column: Column, key: Key, witness: Witness) -> str:
+        """The same for a witness above, which is one for all in a container."""
+        known = column.reasons.get(witness)
+        if known is None:
+            known = column.reasons[witness] = self._distant(key, witness)
         return known
 
     def grantee(self, key: Key, privilege: str, id: str = "") -> str | None:
         """For whom the privilege is stored on the object: the principal itself before the smallest role."""
-        on = self.facts.grants.get(key, NO_GRANTS)
-        holders = (
-            to for to in self.grantees & on.keys() if any(g.privilege == privilege and counts(g, id) for g in on[to])
-        )
-        return min(holders, key=lambda to: (to != self.principal.id, to), default=None)
+        grants = self.facts.entry(key).grants
+        bit = BIT[privilege]
+        for grantee in self.grantees:
+            stored = grants.get(grantee)
+            if stored is not None and self._counting(key, stored, id) & bit:
+                return grantee
+        return None
 
-    def _container(self, key: Key) -> Held:
-        known = self._containers.get(key)
-        if known is not None:
-            return known
-        missing = [key]
-        for above in self.facts.ancestors(key):
-            if above in self._containers:
-                break
-            missing.append(above)
-        for container in reversed(missing):  # from the top, so that paths of any depth need no recursion
-            self._containers[container] = self.held(container)
-        return self._containers[key]
+    def _read(self, facts: Facts) -> list[tuple[Holdings, frozenset[str] | None]]:
+        index = facts.index
+        return [(index.holdings.get(g, NO_HOLDINGS), index.memberships.get(g)) for g in self.grantees]
+
+    def _counting(self, key: Key, stored: Stored, id: str) -> int:
+        return stored.counting(self.facts.entry(key).id, id) if stored.ids else stored.mask
+
+    def _open(self, place: Place, above: Held) -> Column:
+        granted = tuple(here for holdings in self._holdings if (here := holdings.get(place)) is not None)
+        column = Column(above, granted, self._always)
+        if sum(map(len, place)) <= _LONGEST_KEPT:
+            self._opened.count += 1
+            self._columns[place] = column
+        return column
+
+    def _shows_below(self, key: Key) -> bool:
+        """Whether something shows below a warehouse or a project."""
+        if key[0] == "project":
+            return any(self._shows(("warehouse", (name,))) for name in self.facts.warehouses(key[1][0]))
+        return any(holding.below for holding in self._at(key))
+
+    def _shows(self, key: Key) -> bool:
+        return any(h.below or self._counting(key, h.stored, "") & SHOWING for h in self._at(key))
+
+    def _at(self, key: Key) -> Iterator[Holding]:
+        """What each of the grantees has at an object."""
+        place, leaf = place_of(key)
+        for holdings in self._holdings:
+            here = holdings.get(place)
+            holding = None if here is None else here.get(leaf)
+            if holding is not None:
+                yield holding
 
     def _distant(self, key: Key, witness: Witness) -> str:
-        target, privilege = [key, *self.facts.ancestors(key)][witness.distance], PRECEDENCE[witness.rank]
-        if witness.below:
-            target = min((index[target] for index in self._below if target in index), key=key_text)
-            privilege = min(self.stored(target) & SHOWS[target[0]], key=PRECEDENCE.index)
-        return self._name(target, privilege, "")
+        target = [key, *self.facts.ancestors(key)][witness.distance]
+        if not witness.below:
+            return self._name(target, PRECEDENCE[witness.rank], "")
+        nearest = self._nearest_below(target)
+        mask = self.stored(nearest) & SHOWING
+        return self._name(nearest, next(p for p in PRIVILEGES if mask & BIT[p]), "")
+
+    def _nearest_below(self, target: Key) -> Key:
+        """The nearest object inside that shows by a grant of its own; of several, the smallest by name."""
+        inside: Iterable[Key]
+        if target[0] == "project":
+            inside = [("warehouse", (name,)) for name in self.facts.warehouses(target[1][0])]
+        else:
+            inside = self._granted_inside(target[1])
+        while True:
+            showing = [key for key in inside if self.stored(key) & SHOWING]
+            if showing:
+                return min(showing, key=key_text)
+            inside = {deeper for key in inside if self._shows(key) for deeper in self._granted_inside(key[1])}
+            assert inside, f"nothing shows below {key_text(target)}"
+
+    def _granted_inside(self, place: Place) -> set[Key]:
+        return {key_at(place, leaf) for holdings in self._holdings for leaf in holdings.get(place, ())}
 
     def _name(self, key: Key, privilege: str, id: str) -> str:
-        if privilege in CIRCUMSTANCES:
+        if privilege in CIRCUMSTANCE:
             return f"grants:{privilege}"
         grantee = self.grantee(key, privilege, id)
         if grantee is None:
@@ -103,32 +244,16 @@ class Standing:
         return f"grants:{privilege} on {key_text(key)} via {grantee}"
 
 
-def grantees_of(facts: Facts, principal: Principal) -> frozenset[str]:
-    """The ids whose grants count for a principal; token roles are not among them."""
+def _keep(memory: dict[K, V], key: K, value: V, length: int) -> None:
+    """Remember what a name of so many characters stands for. Bounded: when full, all is forgotten."""
+    if length <= _LONGEST_KEPT:
+        if len(memory) >= _MOST_KEPT:
+            memory.clear()
+        memory[key] = value
+
+
+def grantees_of(facts: Facts, principal: Principal) -> tuple[str, ...]:
+    """The ids whose grants count for a principal, its own first; token roles are not among them."""
     if principal.type == "anonymous":
-        return NOTHING
-    return frozenset((principal.id, *(f"role:{role}" for role in facts.roles_of(principal))))
-
-
-def counts(grant: Grant, id: str) -> bool:
-    """Whether a grant holds for a resource that carries this id: a grant for one id never serves another."""
-    return not grant.id or not id or grant.id == id
-
-
-def _visible(facts: Facts, grantee: str) -> Mapping[Key, Key]:
-    """Everything above what was granted to a grantee -> the smallest granted object that makes it visible.
-
-    Costs the number of the grantee's grants once per snapshot, so that no check ever walks a tree downward.
-    """
-    granted = facts.objects_of.get(grantee)
-    if granted is None:
-        return _NOTHING_BELOW
-    known: Mapping[Key, Key] | None = facts.derived.get(("visible", grantee))
-    if known is not None:
-        return known
-    index: dict[Key, Key] = {}
-    showing = [key for key in granted if any(g.privilege in SHOWS[key[0]] for g in facts.grants[key][grantee])]
-    for key in sorted(showing, key=key_text, reverse=True):
-        index.update(dict.fromkeys(facts.ancestors(key), key))
-    facts.remember("visible", grantee, index)
-    return index
+        return ()
+    return (principal.id, *sorted({f"role:{role}" for role in facts.roles_of(principal)} - {principal.id}))

@@ -1,0 +1,43 @@
+"""Who can have to do with an object, and what is odd about a grant: for those who look after grants.
+
+Owns no decision: who may do what is decided like every check.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pdp.facts import Facts
+from pdp.objects import Grant, Key
+
+
+def flags_of(facts: Facts, grant: Grant) -> tuple[str, ...]:
+    """What is odd about a grant: `unknown_principal` nobody registered, `orphaned` for an id that the object lost."""
+    known = facts.object(grant.object).id
+    type, _, name = grant.principal.partition(":")
+    flags = {
+        "unknown_principal": not facts.is_registered((type, (name,))),
+        "orphaned": bool(grant.id and known and grant.id != known),
+    }
+    return tuple(flag for flag, holds in flags.items() if holds)
+
+
+def grantees_near(facts: Facts, key: Key) -> set[str]:
+    """Everybody whose grants can matter to an object: those on it, above it and below it, also through roles."""
+    found: set[str] = set()
+    for above in (key, *facts.ancestors(key)):
+        found |= set(facts.entry(above).grants)
+    for _, entry in facts.subtree(key):
+        found |= set(entry.grants)
+    return _with_members(facts, found)
+
+
+def _with_members(facts: Facts, principals: Iterable[str]) -> set[str]:
+    found = set(principals)
+    fringe = list(found)
+    while fringe:
+        type, _, name = fringe.pop().partition(":")
+        new = set(facts.entry((type, (name,))).grants) - found if type == "role" else set()
+        found |= new
+        fringe += new
+    return found

@@ -1,0 +1,277 @@
+"""The indexes of facts, and how they follow changes: persistent maps, so that a successor shares what is unchanged.
+
+Owns two indexes: every known object by the place where it stands (`Entry`), and for every grantee the places where it
+holds something or where something below shows (`Holding`). Building from nothing and following one change are the same
+code; each change costs its own size and the depth of its object, whatever the size of the world.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+from functools import lru_cache
+from typing import Final, Generic, TypeAlias, TypeVar
+
+import msgspec
+from immutables import Map
+
+from pdp.model import CONTENT_TYPES
+from pdp.objects import (
+    BIT,
+    MEMBERSHIP,
+    SHOWING,
+    Change,
+    Grant,
+    GrantAdded,
+    Key,
+    Leaf,
+    Object,
+    ObjectDeleted,
+    ObjectPut,
+    Place,
+    container_at,
+    place_of,
+)
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+class Stored(msgspec.Struct, frozen=True, gc=False):
+    """What one grantee was granted on one object: `mask` for whatever id the object has, `ids` for one id each."""
+
+    mask: int
+    ids: tuple[tuple[str, int], ...] = ()
+
+    def counting(self, registered: str, asked: str = "") -> int:
+        """The mask of what counts for an object registered with one id and asked about with another, both may be ""."""
+        if not self.ids:
+            return self.mask
+        found = self.mask
+        for id, mask in self.ids:
+            if registered in ("", id) and asked in ("", id):
+                found |= mask
+        return found
+
+    def toggled(self, privilege: str, id: str) -> Stored | None:
+        """The same with a privilege given or taken; None where nothing is left."""
+        bit = BIT[privilege]
+        if not id:
+            return _stored(self.mask ^ bit) if not self.ids else _kept(Stored(self.mask ^ bit, self.ids))
+        ids = dict(self.ids)
+        ids[id] = ids.get(id, 0) ^ bit
+        return _kept(Stored(self.mask, tuple(sorted((id, mask) for id, mask in ids.items() if mask))))
+
+    def has(self, privilege: str, id: str) -> bool:
+        """Whether this very grant is there."""
+        return bool((dict(self.ids).get(id, 0) if id else self.mask) & BIT[privilege])
+
+
+class Entry(msgspec.Struct, frozen=True, gc=False):
+    """A known object: registered, or granted on, or above one that is. `children` counts the known ones inside."""
+
+    registered: Object | None = None
+    grants: Map[str, Stored] = Map()
+    children: int = 0
+
+    @property
+    def id(self) -> str:
+        """The id it is registered with."""
+        return self.registered.id if self.registered else ""
+
+
+class Holding(msgspec.Struct, frozen=True, gc=False):
+    """What one grantee has at one object; `below` counts what shows directly inside it."""
+
+    stored: Stored
+    below: int = 0
+
+
+NOTHING: Final = Stored(0)
+UNKNOWN: Final = Entry()
+_NOWHERE: Final = Holding(NOTHING)
+Holdings: TypeAlias = Map[Place, Map[Leaf, Holding]]
+"""Everywhere that one grantee holds something, or something below shows."""
+NO_HOLDINGS: Final[Holdings] = Map()
+
+
+class Index(msgspec.Struct, frozen=True):
+    """One state. `layout` is another object after whatever may change the rights of one whose grants did not change."""
+
+    known: Map[Place, Map[Leaf, Entry]] = Map()
+    holdings: Map[str, Holdings] = Map()
+    memberships: Map[str, frozenset[str]] = Map()
+    layout: object = None
+
+    def entry(self, key: Key) -> Entry:
+        """What is known of an object."""
+        place, leaf = place_of(key)
+        here = self.known.get(place)
+        return here.get(leaf, UNKNOWN) if here is not None else UNKNOWN
+
+    def after(self, changes: Iterable[Change]) -> Index:
+        """The state after some changes, in order. A change that is no change (a grant that is there) is none."""
+        following = _Following(self)
+        for change in changes:
+            following.follow(change)
+        return following.index()
+
+
+class _Overlay(Generic[V]):
+    """A tree being changed: what is new lies over what was."""
+
+    __slots__ = ("_base", "_new")
+
+    def __init__(self, base: Map[Place, Map[Leaf, V]]) -> None:
+        self._base = base
+        self._new: dict[Place, dict[Leaf, V | None]] = {}
+
+    def get(self, place: Place, leaf: Leaf) -> V | None:
+        here = self._new.get(place)
+        if here is not None and leaf in here:
+            return here[leaf]
+        before = self._base.get(place)
+        return None if before is None else before.get(leaf)
+
+    def set(self, place: Place, leaf: Leaf, value: V | None) -> None:
+        here = self._new.get(place)
+        if here is None:
+            here = self._new[place] = {}
+        here[leaf] = value
+
+    def tree(self) -> Map[Place, Map[Leaf, V]]:
+        found = {place: _merged(self._base.get(place), leaves) for place, leaves in self._new.items()}
+        return _merged(self._base, {place: here or None for place, here in found.items()})
+
+
+class _Following:
+    """An index following changes."""
+
+    def __init__(self, index: Index) -> None:
+        self._index = index
+        self._known = _Overlay(index.known)
+        self._holdings: dict[str, _Overlay[Holding]] = {}
+        self._memberships: dict[str, frozenset[str]] = {}
+        self._layout = index.layout
+
+    def follow(self, change: Change) -> None:
+        if isinstance(change, ObjectPut):
+            self._register(change.object.key, change.object)
+        elif isinstance(change, ObjectDeleted):
+            self._register(change.key, None)
+        else:
+            self._toggle(change.grant, isinstance(change, GrantAdded))
+
+    def index(self) -> Index:
+        holdings = {grantee: overlay.tree() or None for grantee, overlay in self._holdings.items()}
+        memberships = {grantee: roles or None for grantee, roles in self._memberships.items()}
+        return Index(
+            self._known.tree(),
+            _merged(self._index.holdings, holdings),
+            _merged(self._index.memberships, memberships),
+            self._layout,
+        )
+
+    def _toggle(self, grant: Grant, wanted: bool) -> None:
+        place, leaf = place_of(grant.object)
+        entry = self._known.get(place, leaf) or UNKNOWN
+        before = entry.grants.get(grant.principal, NOTHING)
+        if before.has(grant.privilege, grant.id) == wanted:
+            return
+        after = before.toggled(grant.privilege, grant.id)
+        grants = entry.grants.delete(grant.principal) if after is None else entry.grants.set(grant.principal, after)
+        self._keep(place, leaf, Entry(entry.registered, grants, entry.children))
+        self._hold(grant.principal, place, leaf, after or NOTHING, (entry.id, entry.id))
+        if leaf[0] == "role":
+            self._join(grant.principal, leaf[1], bool(after and after.counting(entry.id) & MEMBERSHIP))
+
+    def _register(self, key: Key, registered: Object | None) -> None:
+        place, leaf = place_of(key)
+        entry = self._known.get(place, leaf) or UNKNOWN
+        was = entry.registered or Object(key)
+        now = registered or Object(key)
+        self._keep(place, leaf, Entry(registered, entry.grants, entry.children))
+        bound = [grantee for grantee, stored in entry.grants.items() if stored.ids] if was.id != now.id else []
+        if bound or (was.project, was.managed) != (now.project, now.managed):
+            self._layout = object()
+        for grantee in bound:
+            stored = entry.grants[grantee]
+            self._hold(grantee, place, leaf, stored, (was.id, now.id))
+            if leaf[0] == "role":
+                self._join(grantee, leaf[1], bool(stored.counting(now.id) & MEMBERSHIP))
+
+    def _keep(self, place: Place, leaf: Leaf, entry: Entry) -> None:
+        """An object's entry, and its container's count of those inside."""
+        was_known = self._known.get(place, leaf) is not None
+        is_known = entry.registered is not None or bool(entry.grants) or entry.children > 0
+        self._known.set(place, leaf, entry if is_known else None)
+        if was_known == is_known or not place:
+            return
+        up, container = place_of(container_at(place))
+        above = self._known.get(up, container) or UNKNOWN
+        children = above.children + (1 if is_known else -1)
+        self._keep(up, container, Entry(above.registered, above.grants, children))
+
+    def _hold(self, grantee: str, place: Place, leaf: Leaf, stored: Stored, ids: tuple[str, str]) -> None:
+        """What a grantee holds at an object, whose registered id was the first and is the second of `ids`."""
+        overlay = self._overlay(grantee)
+        before = overlay.get(place, leaf) or _NOWHERE
+        after = _holding(stored.mask, before.below) if not stored.ids else Holding(stored, before.below)
+        overlay.set(place, leaf, after if after != _NOWHERE else None)
+        self._shift(overlay, place, leaf, (_shows(before, ids[0]), _shows(after, ids[1])))
+
+    def _shift(self, overlay: _Overlay[Holding], place: Place, leaf: Leaf, shows: tuple[bool, bool]) -> None:
+        """Tell the containers above of an object that did show, or does: as far up as it makes a difference."""
+        if leaf[0] not in CONTENT_TYPES:
+            return
+        was, now = shows
+        while was != now and place:
+            step = 1 if now else -1
+            place, leaf = place_of(container_at(place))
+            before = overlay.get(place, leaf) or _NOWHERE
+            stored, below = before.stored, before.below + step
+            after = _holding(stored.mask, below) if not stored.ids else Holding(stored, below)
+            overlay.set(place, leaf, after if after != _NOWHERE else None)
+            id = (self._known.get(place, leaf) or UNKNOWN).id if stored.ids else ""
+            was, now = _shows(before, id), _shows(after, id)
+
+    def _overlay(self, grantee: str) -> _Overlay[Holding]:
+        overlay = self._holdings.get(grantee)
+        if overlay is None:
+            overlay = self._holdings[grantee] = _Overlay(self._index.holdings.get(grantee, NO_HOLDINGS))
+        return overlay
+
+    def _join(self, grantee: str, role: str, member: bool) -> None:
+        roles = self._memberships.get(grantee)
+        if roles is None:
+            roles = self._index.memberships.get(grantee, frozenset())
+        self._memberships[grantee] = roles | {role} if member else roles - {role}
+
+
+def _shows(holding: Holding, registered: str) -> bool:
+    return holding.below > 0 or bool(holding.stored.counting(registered) & SHOWING)
+
+
+def _merged(before: Map[K, V] | None, news: Mapping[K, V | None]) -> Map[K, V]:
+    """A map with new values; None takes a key out."""
+    changing = (before if before is not None else Map[K, V]()).mutate()
+    for key, value in news.items():
+        if value is not None:
+            changing[key] = value
+        else:
+            changing.pop(key, None)
+    return changing.finish()
+
+
+def _kept(stored: Stored) -> Stored | None:
+    return stored if stored.mask or stored.ids else None
+
+
+@lru_cache(maxsize=4096)
+def _stored(mask: int) -> Stored | None:
+    """Millions of grants share few masks."""
+    return Stored(mask) if mask else None
+
+
+@lru_cache(maxsize=4096)
+def _holding(mask: int, below: int) -> Holding:
+    return Holding(_stored(mask) or NOTHING, below)

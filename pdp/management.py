@@ -1,0 +1,256 @@
+"""Management: changes of objects and grants, and questions about them, on behalf of an actor.
+
+Owns who may ask and in which order a change is judged, written and seen; the rights are the grants model's
+(`engines.grants.administration`), the storage is the store's. Knows no wire format.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, Protocol, TypeVar
+
+import msgspec
+
+from pdp.engines.grants.access import flags_of, grantees_near
+from pdp.engines.grants.administration import Actor, Administration, GrantWishes, ObjectWishes
+from pdp.engines.grants.engine import GrantsEngine
+from pdp.errors import Forbidden, InvalidArgument
+from pdp.facts import Facts
+from pdp.model import Batch, Caller, Check, Consistency, Principal, Resource
+from pdp.objects import Change, Grant, Key, key_text
+from pdp.references import parse_principal
+from pdp.service import Pdp
+
+T = TypeVar("T")
+LOOKED_AT_ONCE: Final = 1000
+"""Objects or principals checked between two looks at the clock and at the size of the page."""
+_SHARED_BY_ALL: Final = frozenset({"user", "role"})
+"""Object types with actions that no grant is needed for."""
+
+
+class Ledger(Protocol):
+    """Facts that can be written."""
+
+    async def write(self, actor: str, decide: Callable[[Facts], Sequence[Change]]) -> Facts:
+        """Write what `decide` makes of the newest facts; the facts after it. Raises what that raises, Unavailable."""
+        ...
+
+
+class Asking(msgspec.Struct, frozen=True):
+    """Who manages: the caller, and the actor on whose behalf; without one, the caller acts as an operator."""
+
+    caller: Caller
+    principal: Principal | None = None
+    acting_role: str | None = None
+    consistency: Consistency = "minimize_latency"
+
+
+class Page(msgspec.Struct, frozen=True):
+    """Which part of a long answer: at most `size` entries, those that sort after `after`."""
+
+    size: int
+    after: str = ""
+
+
+class Listed(msgspec.Struct, frozen=True):
+    """A grant, what is odd about it, and the name by which it sorts."""
+
+    grant: Grant
+    flags: tuple[str, ...]
+    name: str
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """Which grants: each field narrows. `below` takes in everything below `object`."""
+
+    object: Key | None = None
+    below: bool = False
+    principal: str = ""
+    privilege: str = ""
+
+
+class Found(msgspec.Struct, frozen=True):
+    """A part of a long answer: name -> reason, in order; `next` continues it, "" where it is complete."""
+
+    entries: Mapping[str, str]
+    next: str
+    revision: str
+
+
+class Management:
+    """The verbs. `ledger` is None where the store takes no writes."""
+
+    def __init__(self, pdp: Pdp, ledger: Ledger | None, bootstrap_admins: frozenset[str]) -> None:
+        self._pdp = pdp
+        self._ledger = ledger
+        self._rules = Administration(bootstrap_admins)
+        self._admins = bootstrap_admins
+
+    async def write_grants(self, asking: Asking, wishes: GrantWishes) -> tuple[str, tuple[Listed, ...]]:
+        """Grant and revoke, all or nothing; the revision, and what is odd about the grants that are there now."""
+        facts = await self._write(asking, lambda facts, actor: self._rules.grants(facts, actor, wishes))
+        odd = (_listed(facts, grant) for grant in dict.fromkeys(wishes.add))
+        return self._revision(facts), tuple(listed for listed in odd if listed.flags)
+
+    async def write_objects(self, asking: Asking, wishes: ObjectWishes) -> str:
+        """Register, move and delete objects, all or nothing; the revision."""
+        return self._revision(await self._write(asking, lambda facts, actor: self._rules.objects(facts, actor, wishes)))
+
+    async def grants(self, asking: Asking, wanted: Wanted, page: Page) -> tuple[Sequence[Listed], str, str]:
+        """Grants in order, where the next page begins, and the revision.
+
+        An actor sees the grants on objects whose assignments it may read, and its own. Raises Forbidden where it asks
+        for one object whose assignments it may not read.
+        """
+        facts = await self._facts(asking)
+        actor = _actor(facts, asking)
+        if wanted.object is not None and actor.principal is not None and wanted.principal != actor.name:
+            self._rules.demand(facts, actor, "read_assignments", wanted.object)
+        found = await asyncio.to_thread(self._matching, facts, actor, wanted)
+        rest = [listed for listed in found if listed.name > page.after]
+        shown = rest[: page.size]
+        return shown, shown[-1].name if len(rest) > page.size else "", self._revision(facts)
+
+    async def access(self, asking: Asking, action: str, key: Key, page: Page) -> Found:
+        """Who may do something to an object: principal -> the determining reason of its permit.
+
+        Everybody who was granted anything is looked at, where rules decide as well; whom a rule alone knows is not.
+        Raises Forbidden for an actor that may not read the object's assignments.
+        """
+        facts = await self._facts(asking)
+        self._rules.demand(facts, _actor(facts, asking), "read_assignments", key)
+        candidates = sorted(await asyncio.to_thread(self._candidates, facts, action, key))
+        resource = _resource(key)
+
+        def check(principal: str, at: int) -> Check:
+            return Check(parse_principal(principal), action, (resource,), (at,))
+
+        return await self._permitted(asking, candidates, page, lambda some: [check(p, i) for i, p in enumerate(some)])
+
+    async def list_objects(self, asking: Asking, question: tuple[str, str, Key], page: Page) -> Found:
+        """The known objects of a type below a container on which the asking's principal may do something.
+
+        `question` is action, type and container. Known is what is registered, or granted on, or above something that
+        is.
+        """
+        action, type, container = question
+        facts = await self._facts(asking)
+        principal = asking.principal
+        if principal is None:
+            raise InvalidArgument("`principal` is missing")
+        keys = await asyncio.to_thread(_below, facts, type, container)
+
+        def checks(some: Sequence[str]) -> list[Check]:
+            places: dict[str, list[int]] = {}
+            for at, name in enumerate(some):
+                places.setdefault(keys[name][1][0] if keys[name][1] else "", []).append(at)
+            role = asking.acting_role
+            return [
+                Check(principal, action, [_resource(keys[some[i]]) for i in at], at, acting_role=role)
+                for at in places.values()
+            ]
+
+        return await self._permitted(asking, sorted(keys), page, checks)
+
+    async def _permitted(
+        self, asking: Asking, names: Sequence[str], page: Page, checks: Callable[[Sequence[str]], list[Check]]
+    ) -> Found:
+        """The names whose check is permitted, from where the page begins until it is full; nothing is left out."""
+        found: dict[str, str] = {}
+        rest = [name for name in names if name > page.after]
+        revision = self._pdp.revision()
+        for start in range(0, len(rest), LOOKED_AT_ONCE):
+            some = rest[start : start + LOOKED_AT_ONCE]
+            answer = await self._pdp.check(Batch("list", asking.caller, len(some), checks(some)))
+            revision = answer.revision
+            for at, name in enumerate(some):
+                if answer.allowed[at]:
+                    found[name] = answer.by[at] or ""
+                    if len(found) == page.size:
+                        return Found(found, name if start + at + 1 < len(rest) else "", revision)
+        return Found(found, "", revision)
+
+    async def _write(self, asking: Asking, decide: Callable[[Facts, Actor], Sequence[Change]]) -> Facts:
+        if not asking.caller.may_write:
+            raise Forbidden(f"caller `{asking.caller.name}` may not write: `may_write` is not set for it")
+        if self._ledger is None:
+            raise InvalidArgument("the store is a world file, which takes no writes")
+        name = asking.principal.id if asking.principal else f"caller:{asking.caller.name}"
+        written_by = f"{name} as role:{asking.acting_role}" if asking.acting_role else name
+        return await self._ledger.write(written_by, lambda facts: decide(facts, _actor(facts, asking)))
+
+    async def _facts(self, asking: Asking) -> Facts:
+        caller = asking.caller
+        if asking.principal is None and not caller.may_write and "principals" not in caller.may_assert:
+            raise Forbidden(f"caller `{caller.name}` may not look at grants without an actor")
+        await self._pdp.consistent(asking.consistency)
+        return self._pdp.source.facts
+
+    def _revision(self, facts: Facts) -> str:
+        return f"{facts.epoch}.{facts.sequence}.{self._pdp.bundle.digest}"
+
+    def _matching(self, facts: Facts, actor: Actor, wanted: Wanted) -> list[Listed]:
+        readable: dict[Key, bool] = {}
+
+        def is_seen(grant: Grant) -> bool:
+            if actor.principal is None or grant.principal == actor.name:
+                return True
+            known = readable.get(grant.object)
+            if known is None:
+                known = readable[grant.object] = self._rules.may(facts, actor, "read_assignments", grant.object)
+            return known
+
+        grants = (g for g in _grants(facts, wanted) if not wanted.privilege or g.privilege == wanted.privilege)
+        return sorted((_listed(facts, grant) for grant in grants if is_seen(grant)), key=lambda listed: listed.name)
+
+    def _candidates(self, facts: Facts, action: str, key: Key) -> set[str]:
+        """Who has to be looked at: all whom grants know, or fewer where grants alone decide."""
+        warehouse = key[1][0] if key[0] not in ("project", "role", "tag", "user") and key[1] else ""
+        authority = self._pdp.bundle.authority(warehouse)
+        others = [e for e in authority.engines if e.applies(action, key[0]) and not isinstance(e, GrantsEngine)]
+        if not others and key[0] not in _SHARED_BY_ALL:
+            return grantees_near(facts, key) | self._admins
+        registered = {key_text(o.key) for o in facts.objects() if o.key[0] in _SHARED_BY_ALL}
+        return {*facts.grantees(), *registered, *self._admins}
+
+
+def _actor(facts: Facts, asking: Asking) -> Actor:
+    """Whose rights count; Forbidden where a role is assumed that may not be."""
+    principal, role = asking.principal, asking.acting_role
+    if principal is None:
+        return Actor(asking.caller.name)
+    if role is None:
+        return Actor(principal.id, principal)
+    if not facts.can_assume(principal, role):
+        raise Forbidden(f"`{principal.id}` cannot assume role:{role}")
+    return Actor(f"role:{role}", Principal("role", role))
+
+
+def _grants(facts: Facts, wanted: Wanted) -> Iterable[Grant]:
+    if wanted.object is not None and not wanted.below:
+        found: Iterable[Grant] = facts.grants_on(wanted.object)
+    elif wanted.object is not None and not wanted.principal:
+        found = (grant for key, _ in facts.subtree(wanted.object) for grant in facts.grants_on(key))
+    else:
+        found = facts.grants_to(wanted.principal) if wanted.principal else facts.grants()
+        top = wanted.object
+        if top is not None:
+            found = (grant for grant in found if grant.object == top or top in facts.ancestors(grant.object))
+    return (grant for grant in found if not wanted.principal or grant.principal == wanted.principal)
+
+
+def _listed(facts: Facts, grant: Grant) -> Listed:
+    name = "\x00".join((key_text(grant.object), grant.privilege, grant.principal, grant.id))
+    return Listed(grant, flags_of(facts, grant), name)
+
+
+def _below(facts: Facts, type: str, container: Key) -> dict[str, Key]:
+    return {key_text(key): key for key, _ in facts.subtree(container) if key[0] == type and key != container}
+
+
+def _resource(key: Key) -> Resource:
+    type, parts = key
+    if type in ("project", "role", "tag", "user"):
+        return Resource(type, name=parts[0])
+    return Resource(type, "".join(parts[:1]), parts[1:])

@@ -1,0 +1,255 @@
+"""The native JSON form of management requests and answers. Only maps; entries are those of world files."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from pdp.codec import PrincipalBody, ResourceBody, make_acting_role, make_principal, make_resource
+from pdp.engines.grants.administration import GrantWishes, ObjectWishes
+from pdp.engines.grants.model import ACTIONS
+from pdp.errors import AssertionNotAllowed, InvalidArgument
+from pdp.identity import refusal
+from pdp.management import Asking, Found, Listed, Page, Wanted
+from pdp.model import AtLeast, Caller
+from pdp.objects import Key, key_of
+from pdp.store.world import format_grant, read_grant, read_key, read_object
+from pdp.strict_json import decode
+from pdp.vocabulary import ALIASES
+
+PAGE_SIZE: Final = 1000
+MAX_PAGE_SIZE: Final = 10_000
+MAX_WISHES: Final = 10_000
+"""Grants or objects in one write."""
+
+
+class _Body(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
+    actor: str | PrincipalBody | UnsetType = UNSET
+    acting_role: str | UnsetType = UNSET
+    consistency: str | AtLeast = "minimize_latency"
+
+    def asking(self, caller: Caller) -> Asking:
+        """Who manages; AssertionNotAllowed where the caller may not speak for others."""
+        return asking_of(caller, self.actor, self.acting_role, self.consistency)
+
+
+class GrantsBody(_Body):
+    """POST /v1/grants."""
+
+    add: list[Any] = []
+    remove: list[Any] = []
+
+
+class ObjectsBody(_Body):
+    """POST /v1/objects."""
+
+    put: list[Any] = []
+    delete: list[str] = []
+    move: list[dict[str, str]] = []
+
+
+class _PagedBody(_Body):
+    page_size: int = PAGE_SIZE
+    page_token: str = ""
+
+
+class AccessBody(_PagedBody, kw_only=True):
+    """POST /v1/access."""
+
+    resource: str | ResourceBody
+    action: str
+
+
+class ListBody(_PagedBody, kw_only=True):
+    """POST /v1/list; `principal` is the one asked about."""
+
+    principal: str | PrincipalBody
+    action: str
+    type: str
+    container: str
+
+
+_GRANTS: Final = msgspec.json.Decoder(GrantsBody)
+_OBJECTS: Final = msgspec.json.Decoder(ObjectsBody)
+_ACCESS: Final = msgspec.json.Decoder(AccessBody)
+_LIST: Final = msgspec.json.Decoder(ListBody)
+_QUERY: Final = frozenset({"object", "principal", "privilege", "below", "actor", "actingRole", "pageSize", "pageToken"})
+
+
+def decode_grants(body: bytes, caller: Caller) -> tuple[Asking, GrantWishes]:
+    """What a POST /v1/grants asks for."""
+    given = decode(body, _GRANTS)
+    return given.asking(caller), grant_wishes(given.add, given.remove)
+
+
+def grant_wishes(add: Sequence[Any], remove: Sequence[Any]) -> GrantWishes:
+    """Grants to add and to remove, as entries of world files."""
+    _bound(len(add) + len(remove))
+    return GrantWishes(
+        [read_grant(entry, ("add", i)) for i, entry in enumerate(add)],
+        [read_grant(entry, ("remove", i)) for i, entry in enumerate(remove)],
+    )
+
+
+def decode_objects(body: bytes, caller: Caller) -> tuple[Asking, ObjectWishes]:
+    """What a POST /v1/objects asks for."""
+    given = decode(body, _OBJECTS)
+    moves = [_move(entry, i) for i, entry in enumerate(given.move)]
+    return given.asking(caller), object_wishes(given.put, given.delete, moves)
+
+
+def object_wishes(put: Sequence[Any], delete: Sequence[str], move: Sequence[tuple[str, str]]) -> ObjectWishes:
+    """Objects to put, as entries of world files, to delete and to move, as references."""
+    _bound(len(put) + len(delete) + len(move))
+    return ObjectWishes(
+        [read_object(entry, ("put", i)) for i, entry in enumerate(put)],
+        [read_key(text, ("delete", i)) for i, text in enumerate(delete)],
+        [
+            (read_key(source, ("move", i, "from")), read_key(target, ("move", i, "to")))
+            for i, (source, target) in enumerate(move)
+        ],
+    )
+
+
+def decode_access(body: bytes, caller: Caller) -> tuple[Asking, str, Key, Page]:
+    """What a POST /v1/access asks: as whom, about which action on which object, and which page."""
+    given = decode(body, _ACCESS)
+    key = _granted_on(make_resource(given.resource))
+    return given.asking(caller), action_of(key[0], given.action), key, page_of(given.page_size, given.page_token)
+
+
+def decode_list(body: bytes, caller: Caller) -> tuple[Asking, tuple[str, str, Key], Page]:
+    """What a POST /v1/list asks: about whom; action, type and container; which page."""
+    given = decode(body, _LIST)
+    if given.actor is not UNSET:
+        raise InvalidArgument("`actor` is not taken here: a list is about its `principal`")
+    asking = asking_of(caller, given.principal, given.acting_role, given.consistency)
+    page = page_of(given.page_size, given.page_token)
+    return asking, list_question(given.action, given.type, given.container), page
+
+
+def list_question(action: str, type: str, container: str) -> tuple[str, str, Key]:
+    """Action, type and container of a list; InvalidArgument where there can be no such objects."""
+    if type not in ACTIONS:
+        raise InvalidArgument(f"`type` must be one of {', '.join(sorted(ACTIONS))}, not `{type}`")
+    return action_of(type, action), type, read_key(container, ("container",))
+
+
+def decode_query(query: Iterable[tuple[str, str]], caller: Caller) -> tuple[Asking, Wanted, Page]:
+    """What a GET /v1/grants asks for, by its query parameters."""
+    given: dict[str, str] = {}
+    for name, value in query:
+        if name not in _QUERY:
+            raise InvalidArgument(f"unknown parameter `{name}`: known are {', '.join(sorted(_QUERY))}")
+        if name in given:
+            raise InvalidArgument(f"parameter `{name}` is given twice")
+        given[name] = value
+    size = given.get("pageSize", str(PAGE_SIZE))
+    if not (size.isascii() and size.isdecimal() and len(size) < 10):
+        raise InvalidArgument(f"`pageSize` must be a number, not `{size}`")
+    asking = asking_of(caller, given.get("actor", UNSET), given.get("actingRole", UNSET))
+    return asking, wanted_of(given), page_of(int(size), given.get("pageToken", ""))
+
+
+def wanted_of(given: Mapping[str, str]) -> Wanted:
+    """Which grants: `object`, `below` (true or false), `principal` and `privilege`, each may be missing."""
+    below = given.get("below") or "false"
+    if below not in ("true", "false"):
+        raise InvalidArgument(f"`below` must be true or false, not `{below}`")
+    key = read_key(given["object"], ("object",)) if given.get("object") else None
+    principal = make_principal(given["principal"]).id if given.get("principal") else ""
+    return Wanted(key, below == "true", principal, given.get("privilege", ""))
+
+
+def asking_of(
+    caller: Caller,
+    principal: str | PrincipalBody | UnsetType,
+    role: str | UnsetType,
+    consistency: str | AtLeast = "minimize_latency",
+) -> Asking:
+    """Who manages; AssertionNotAllowed where the caller may not speak for the principal it names."""
+    if principal is UNSET:
+        if role is not UNSET:
+            raise InvalidArgument("`actingRole` needs an `actor` who assumes it")
+        return Asking(caller, consistency=consistency)
+    refused = refusal(caller, {"principals"})
+    if refused:
+        raise AssertionNotAllowed(refused.message)
+    return Asking(caller, make_principal(principal), make_acting_role(role), consistency)
+
+
+def action_of(type: str, action: str) -> str:
+    """The canonical action of a type; InvalidArgument where the model has none of this name."""
+    found = ALIASES.get(type, {}).get(action, action)
+    if found not in ACTIONS[type]:
+        raise InvalidArgument(f"a {type} has no action `{action}`")
+    return found
+
+
+def page_of(size: int, token: str) -> Page:
+    """A page; a token is a continuation that an answer gave."""
+    if not 1 <= size <= MAX_PAGE_SIZE:
+        raise InvalidArgument(f"`pageSize` must be 1 to {MAX_PAGE_SIZE}, not {size}")
+    try:
+        return Page(size, base64.urlsafe_b64decode(token.encode()).decode())
+    except (binascii.Error, UnicodeError):
+        raise InvalidArgument("`pageToken` is none that an answer gave") from None
+
+
+def token_of(name: str) -> str:
+    """The continuation after an entry, "" for the end."""
+    return base64.urlsafe_b64encode(name.encode()).decode()
+
+
+def grant_body(listed: Listed) -> dict[str, Any]:
+    """A grant as answers show it: an entry of world files, and what is odd about it."""
+    return format_grant(listed.grant) | ({"flags": listed.flags} if listed.flags else {})
+
+
+def encode_written(revision: str, odd: Sequence[Listed] = ()) -> bytes:
+    """The answer of a write."""
+    flagged = {"flagged": [grant_body(listed) for listed in odd]} if odd else {}
+    return msgspec.json.encode({"revision": revision} | flagged)
+
+
+def encode_grants(shown: Sequence[Listed], next: str, revision: str) -> bytes:
+    """The answer of GET /v1/grants."""
+    grants = [grant_body(listed) for listed in shown]
+    return msgspec.json.encode({"grants": grants, "nextPageToken": token_of(next), "revision": revision})
+
+
+def encode_access(found: Found) -> bytes:
+    """The answer of POST /v1/access."""
+    principals = [{"principal": name, "by": [reason]} for name, reason in found.entries.items()]
+    return msgspec.json.encode(
+        {"principals": principals, "nextPageToken": token_of(found.next), "revision": found.revision}
+    )
+
+
+def encode_list(found: Found) -> bytes:
+    """The answer of POST /v1/list."""
+    return msgspec.json.encode(
+        {"objects": list(found.entries), "nextPageToken": token_of(found.next), "revision": found.revision}
+    )
+
+
+def _bound(count: int) -> None:
+    if count > MAX_WISHES:
+        raise InvalidArgument(f"{count} changes in one request, the limit is {MAX_WISHES}")
+
+
+def _move(entry: Mapping[str, str], at: int) -> tuple[str, str]:
+    if set(entry) != {"from", "to"}:
+        raise InvalidArgument(f"move[{at}]: must be a mapping with from, to")
+    return entry["from"], entry["to"]
+
+
+def _granted_on(resource: Any) -> Key:
+    if resource.type not in ACTIONS:
+        raise InvalidArgument(f"nothing is granted on a {resource.type}")
+    return key_of(resource)

@@ -1,0 +1,59 @@
+"""Listening for the notifications of a PostgreSQL server.
+
+Owns one connection and the thread that reads it. It only makes followers quicker: whoever waits looks every second
+anyway, so a listener that lost its server tries again in its own time.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, Final
+
+import psycopg
+
+from pdp.store.database import Signal
+
+CHANNEL: Final = "pdp_store"
+_RETRY_SECONDS: Final = 1.0
+_LISTEN_SECONDS: Final = 1.0
+_QUIET_ROUNDS: Final = 10
+"""After so many quiet rounds the server is asked whether it is there."""
+
+
+class Listener:
+    """Gives the signal for each notification, and whenever some may have been missed."""
+
+    def __init__(self, connect: Callable[[], psycopg.Connection[Any]], signal: Signal) -> None:
+        self._connect = connect
+        self._signal = signal
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="pdp-store-listener", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop; the thread ends within a second or so, and nobody waits for it."""
+        self._closed.set()
+
+    def _run(self) -> None:
+        while not self._closed.is_set():
+            try:
+                with self._connect() as link:
+                    self._listen(link)
+            except psycopg.Error:
+                self._closed.wait(_RETRY_SECONDS)
+
+    def _listen(self, link: psycopg.Connection[Any]) -> None:
+        link.autocommit = True
+        link.execute(f"LISTEN {CHANNEL}")
+        self._signal.give()
+        quiet = 0
+        while not self._closed.is_set():
+            if any(True for _ in link.notifies(timeout=_LISTEN_SECONDS, stop_after=1)):
+                self._signal.give()
+                quiet = 0
+            else:
+                quiet += 1
+            if quiet == _QUIET_ROUNDS:
+                link.execute("SELECT 1")
+                quiet = 0

@@ -1,0 +1,45 @@
+"""HTTP for management: grants, objects, who has access, what somebody may see. Only maps; holds no policy."""
+
+from __future__ import annotations
+
+from pdp.management import Management
+from pdp.management_codec import (
+    decode_access,
+    decode_grants,
+    decode_list,
+    decode_objects,
+    decode_query,
+    encode_access,
+    encode_grants,
+    encode_list,
+    encode_written,
+)
+from pdp.model import Caller
+from pdp.surfaces.http import Endpoints, Query, Routes
+
+
+def management_routes(endpoints: Endpoints, management: Management, max_body: int) -> Routes:
+    """The management API."""
+
+    async def write_grants(body: bytes, caller: Caller) -> bytes:
+        return encode_written(*await management.write_grants(*decode_grants(body, caller)))
+
+    async def grants(query: Query, caller: Caller) -> bytes:
+        return encode_grants(*await management.grants(*decode_query(query, caller)))
+
+    async def write_objects(body: bytes, caller: Caller) -> bytes:
+        return encode_written(await management.write_objects(*decode_objects(body, caller)))
+
+    async def access(body: bytes, caller: Caller) -> bytes:
+        return encode_access(await management.access(*decode_access(body, caller)))
+
+    async def list_objects(body: bytes, caller: Caller) -> bytes:
+        return encode_list(await management.list_objects(*decode_list(body, caller)))
+
+    return {
+        ("POST", "/v1/grants"): endpoints.route("http", write_grants, max_body),
+        ("GET", "/v1/grants"): endpoints.query_route("http", grants),
+        ("POST", "/v1/objects"): endpoints.route("http", write_objects, max_body),
+        ("POST", "/v1/access"): endpoints.route("http", access, max_body),
+        ("POST", "/v1/list"): endpoints.route("http", list_objects, max_body),
+    }
