@@ -226,8 +226,8 @@ class Service:
         views = ViewSecurity(self.pdp, settings, self._catalogs)
         self._http = _runner(
             native_routes(endpoints, limits.max_checks, limits.max_body_bytes)
-            | view_routes(endpoints, views, limits.max_body_bytes)
             | management_routes(endpoints, management, limits.max_body_bytes)
+            | view_routes(endpoints, views, limits.max_body_bytes)
             | trino.routes(endpoints, limits.trino_max_body_bytes),
             settings,
         )
@@ -273,12 +273,12 @@ class Service:
         await self._http.cleanup()
         await grpc_stop
         await self._diagnostics.cleanup()
-        for catalog in self._catalogs.values():
-            await catalog.close()
         if self._following:
             self._following.cancel()
         if isinstance(self.source, Replica):
             await asyncio.to_thread(self.source.close)
+        for catalog in self._catalogs.values():
+            await catalog.close()
         return self.audit is None or await asyncio.to_thread(self.audit.close, max(1.0, seconds))
 
     def _lacks_files(self) -> bool:

@@ -242,7 +242,8 @@ def test_engines_are_asked_once_per_group() -> None:
     engine: Any = bundle.default.engines[0]
 
     class Counting:
-        name, digest, applies, explain = engine.name, engine.digest, engine.applies, engine.explain
+        name, digest, reads_facts = engine.name, engine.digest, engine.reads_facts
+        applies, explain = engine.applies, engine.explain
 
         def decide(self, group: Group, resources: Any, facts: Any) -> Any:
             asked.append((group, len(resources)))
