@@ -16,7 +16,7 @@ import pytest
 from serving import ROOT, run_pdp, serving, settings_of
 
 from pdp.app import Service, build_pdp
-from pdp.audit.reader import Reading, read_audit
+from pdp.audit.reader import Outcome, Reading, Recorded, read_audit
 from pdp.audit.record import requests
 from pdp.cases import Case, Recorder, prepare
 from pdp.config import load_settings, make_settings
@@ -25,7 +25,7 @@ from pdp.errors import ConfigError, InvalidArgument, TooManyChecks
 from pdp.identity import EMBEDDED_CALLER, engines_of
 from pdp.load_codec import LoadBody, TokenBody, ViewBody, decode_load
 from pdp.loads import ViewSecurity
-from pdp.model import Caller, TrustedEngine
+from pdp.model import Caller, ChainView, Check, Load, Principal, Resource, TrustedEngine
 from pdp.replay import replay
 from pdp.wire import decision_pb2 as wire
 from pdp.wire import decision_pb2_grpc as wire_grpc
@@ -428,6 +428,7 @@ async def test_records_of_loads_decide_again(tmp_path: Path) -> None:
     reading = Reading()
     recorded = list(read_audit(tmp_path / "audit", reading))
     assert (len(recorded), reading.skipped, reading.rejected) == (len(MORE) + len(changes), {}, 0)
+    assert not any(one.check.delegated for one in recorded), "the hops are, the load is not"
     assert not await replay(recorded, None, pdp)
     everything = {
         "grants": [{"principal": "user:oidc~bob", "privilege": "modify", "object": "warehouse:lake"}],
@@ -437,6 +438,22 @@ async def test_records_of_loads_decide_again(tmp_path: Path) -> None:
     found = await replay(recorded, None, other)
     assert found.totals["gained"] == 0
     assert found.totals["lost"] > 0
+
+
+async def test_loads_through_different_chains_are_different_loads() -> None:
+    """They are alike in all but their chains, and came out alike; who lost the table is the owner of one of them."""
+    alice, table = Principal("user", "oidc~alice"), Resource("table", "lake", ("ns", "t"))
+    then = Outcome(True, "grants:select on view:lake/ns/v via user:oidc~alice")
+    recorded = [
+        Recorded(
+            Check(alice, "loadTable", (table,), (0,), view_security=Load((ChainView(("ns", "v"), owner=owner),))),
+            "t",
+            then,
+        )
+        for owner in ("oidc~bob", "oidc~carol")
+    ]
+    found = await replay(recorded, None, views_of()._pdp)
+    assert (found.checks, dict(found.totals)) == (2, {"lost": 1})
 
 
 @pytest.mark.parametrize(
