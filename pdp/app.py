@@ -39,8 +39,10 @@ from pdp.store.replica import FixedFacts, Replica
 from pdp.store.sql import open_store
 from pdp.store.world import load_world
 from pdp.surfaces.admission import BODIES_IN_FLIGHT, Admission
+from pdp.surfaces.calls import Calls
 from pdp.surfaces.diagnostics import diagnostics_routes
 from pdp.surfaces.grpc import DecisionService, GrpcServer
+from pdp.surfaces.grpc_grants import GrantsService
 from pdp.surfaces.http import Endpoints, Routes, native_routes, router
 from pdp.surfaces.management import management_routes
 from pdp.surfaces.trino import TrinoSurface
@@ -232,7 +234,9 @@ class Service:
             settings,
         )
         self._diagnostics = _runner(diagnostics_routes(telemetry, self.unready), settings)
-        self._grpc = GrpcServer(DecisionService(self.pdp, views, callers, self._admission, limits), limits)
+        calls = Calls(callers, self._admission, telemetry, limits.request_timeout_seconds)
+        services = (DecisionService(self.pdp, views, management, limits), GrantsService(management))
+        self._grpc = GrpcServer([service.handlers(calls) for service in services], limits)
         self._out_of_files_until = 0.0
         self._following: asyncio.Task[None] | None = None
 

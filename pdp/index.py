@@ -100,6 +100,7 @@ class Index(msgspec.Struct, frozen=True):
     known: Map[Place, Map[Leaf, Entry]] = Map()
     holdings: Map[str, Holdings] = Map()
     memberships: Map[str, frozenset[str]] = Map()
+    managed: Map[Key, bool] = Map()
     layout: object = None
 
     def entry(self, key: Key) -> Entry:
@@ -151,6 +152,7 @@ class _Following:
         self._known = _Overlay(index.known)
         self._holdings: dict[str, _Overlay[Holding]] = {}
         self._memberships: dict[str, frozenset[str]] = {}
+        self._managed: dict[Key, bool | None] = {}
         self._layout = index.layout
 
     def follow(self, change: Change) -> None:
@@ -168,6 +170,7 @@ class _Following:
             self._known.tree(),
             _merged(self._index.holdings, holdings),
             _merged(self._index.memberships, memberships),
+            _merged(self._index.managed, self._managed),
             self._layout,
         )
 
@@ -193,6 +196,7 @@ class _Following:
         bound = [grantee for grantee, stored in entry.grants.items() if stored.ids] if was.id != now.id else []
         if bound or (was.project, was.managed) != (now.project, now.managed):
             self._layout = object()
+            self._managed[key] = now.managed or None
         for grantee in bound:
             stored = entry.grants[grantee]
             self._hold(grantee, place, leaf, stored, (was.id, now.id))

@@ -2,62 +2,62 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
-from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, Final
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Final
 
 import grpc
-import structlog
-from google.protobuf.message import Message
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from pdp import errors
 from pdp.codec import MAX_EXPLAINED, Draft, bound_checks
 from pdp.config import Limits
-from pdp.identity import Callers
 from pdp.loads import ViewSecurity
-from pdp.model import AtLeast, Batch, Caller, Decision, Rejected, Trace
+from pdp.management import Management
+from pdp.model import Batch, Caller, Decision, Rejected, Trace
 from pdp.service import Pdp
-from pdp.surfaces.admission import Admission
-from pdp.surfaces.messages import change_response, load_response, parse, read_change, read_check, read_load
+from pdp.surfaces.calls import Calls
+from pdp.surfaces.grpc_grants import SERVICE as GRANTS
+from pdp.surfaces.grpc_grants import list_objects
+from pdp.surfaces.messages import (
+    change_response,
+    load_response,
+    parse,
+    read_change,
+    read_check,
+    read_consistency,
+    read_load,
+)
 from pdp.wire import decision_pb2 as wire
 
 # what cannot be listened on is said once, by us
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 SERVICE: Final = "pdp.v1.DecisionService"
-log = structlog.get_logger()
-
-STATUS: Final[tuple[tuple[type[errors.PdpError], grpc.StatusCode], ...]] = (
-    (errors.InvalidArgument, grpc.StatusCode.INVALID_ARGUMENT),
-    (errors.Unauthenticated, grpc.StatusCode.UNAUTHENTICATED),
-    (errors.Forbidden, grpc.StatusCode.PERMISSION_DENIED),
-    (errors.PayloadTooLarge, grpc.StatusCode.RESOURCE_EXHAUSTED),
-    (errors.Overloaded, grpc.StatusCode.RESOURCE_EXHAUSTED),
-    (errors.Unavailable, grpc.StatusCode.UNAVAILABLE),
-)
-"""The error table: exception to status; the details start with the stable code."""
+SERVICES: Final = (SERVICE, GRANTS)
 
 
 class DecisionService:
     """The service on the wire."""
 
-    def __init__(self, pdp: Pdp, views: ViewSecurity, callers: Callers, admission: Admission, limits: Limits) -> None:
+    def __init__(self, pdp: Pdp, views: ViewSecurity, management: Management, limits: Limits) -> None:
         self._pdp = pdp
         self._views = views
-        self._callers = callers
-        self._admission = admission
+        self._management = management
         self._limits = limits
 
-    def handlers(self) -> grpc.GenericRpcHandler:
-        """The methods. They take bytes, so that bytes that are no message are an error of ours, too."""
-        methods: dict[str, Any] = {
-            "Check": self._method(self.check),
-            "CheckLoad": self._method(self.check_load),
-            "CheckViewCommit": self._method(self.check_view_commit),
-        }
-        return grpc.method_handlers_generic_handler(SERVICE, methods)
+    def handlers(self, calls: Calls) -> grpc.GenericRpcHandler:
+        """The methods."""
+        return calls.service(
+            SERVICE,
+            {
+                "Check": self.check,
+                "CheckLoad": self.check_load,
+                "CheckViewCommit": self.check_view_commit,
+                "List": partial(list_objects, self._management),
+            },
+        )
 
     async def check(self, body: bytes, caller: Caller) -> wire.CheckResponse:
         """Decide a batch."""
@@ -75,27 +75,6 @@ class DecisionService:
         request = read_change(parse(body, wire.CheckViewCommitRequest))
         return change_response(await self._views.change(request, caller, "grpc"))
 
-    def _method(self, answer: Callable[[bytes, Caller], Awaitable[Message]]) -> Any:
-        """A method with limits, caller, deadline and the error table around it."""
-
-        async def run(body: bytes, context: Any) -> Message:
-            try:
-                caller = self._callers.of_peer(_host(context.peer()))
-                with self._admission.enter(caller, len(body)):
-                    async with asyncio.timeout(self._limits.request_timeout_seconds):
-                        response = await answer(body, caller)
-            except errors.PdpError as error:
-                return await self._abort(context, _status(error), f"{error.code}: {error}")
-            except TimeoutError:
-                return await self._abort(context, grpc.StatusCode.UNAVAILABLE, "unavailable: not answered in time")
-            except Exception:
-                log.exception("request failed", surface="grpc")
-                return await self._abort(context, grpc.StatusCode.INTERNAL, "internal: see the service's log")
-            self._pdp.telemetry.answered("grpc", "OK")
-            return response
-
-        return grpc.unary_unary_rpc_method_handler(run, response_serializer=_serialize)
-
     def _batch(self, request: wire.CheckRequest, caller: Caller) -> Batch:
         limit = self._limits.max_checks
         bound_checks(len(request.checks), min(limit, MAX_EXPLAINED) if request.explain else limit)
@@ -105,18 +84,13 @@ class DecisionService:
                 draft.put(read_check(check))
             except errors.InvalidArgument as error:
                 draft.reject(Rejected(error.code, str(error)))
-        return draft.batch("grpc", _consistency(request.consistency), request.explain)
-
-    async def _abort(self, context: Any, code: grpc.StatusCode, details: str) -> Message:
-        self._pdp.telemetry.answered("grpc", code.name)
-        await context.abort(code, details)
-        raise AssertionError("abort raises")
+        return draft.batch("grpc", read_consistency(request.consistency), request.explain)
 
 
 class GrpcServer:
     """The listening server. `start` returns the port; a port in use is a ConfigError."""
 
-    def __init__(self, service: DecisionService, limits: Limits) -> None:
+    def __init__(self, services: Sequence[grpc.GenericRpcHandler], limits: Limits) -> None:
         self._health = health.aio.HealthServicer()
         self._server = grpc.aio.server(
             options=(
@@ -130,9 +104,9 @@ class GrpcServer:
                 ("grpc.max_metadata_size", 16_384),
             ),
         )
-        self._server.add_generic_rpc_handlers((service.handlers(),))
+        self._server.add_generic_rpc_handlers(services)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        reflection.enable_server_reflection((SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), self._server)
+        reflection.enable_server_reflection((*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME), self._server)
 
     async def start(self, address: str) -> int:
         """Listen; raises ConfigError where the address cannot be had."""
@@ -149,27 +123,12 @@ class GrpcServer:
         """What grpc.health.v1 answers."""
         serving = health_pb2.HealthCheckResponse.SERVING
         status = serving if ready else health_pb2.HealthCheckResponse.NOT_SERVING
-        for service in ("", SERVICE):
+        for service in ("", *SERVICES):
             await self._health.set(service, status)
 
     async def stop(self, grace: float) -> None:
         """Refuse new calls, wait for those in flight."""
         await self._server.stop(grace)
-
-
-def _host(peer: str) -> str:
-    """The host of gRPC's peer string, such as `ipv4:127.0.0.1:4711` or `ipv6:%5B::1%5D:4711`."""
-    family, _, rest = peer.partition(":")
-    if family not in ("ipv4", "ipv6"):
-        return peer
-    return rest.rpartition(":")[0].replace("%5B", "").replace("%5D", "").strip("[]")
-
-
-def _consistency(consistency: wire.Consistency) -> str | AtLeast:
-    chosen = consistency.WhichOneof("requirement")
-    if chosen == "at_least":
-        return AtLeast(consistency.at_least)
-    return chosen or "minimize_latency"
 
 
 def _decision(decision: Decision) -> wire.Decision:
@@ -184,11 +143,3 @@ def _decision(decision: Decision) -> wire.Decision:
 def _trace(trace: Trace) -> wire.Trace:
     parts: Iterable[wire.Trace] = map(_trace, trace.parts)
     return wire.Trace(what=trace.what, outcome=trace.outcome, why=trace.why, parts=parts)
-
-
-def _serialize(message: Message) -> bytes:
-    return message.SerializeToString()
-
-
-def _status(error: errors.PdpError) -> grpc.StatusCode:
-    return next((status for kind, status in STATUS if isinstance(error, kind)), grpc.StatusCode.INTERNAL)

@@ -13,7 +13,7 @@ from msgspec import UNSET
 from pdp.codec import ApiBody, CheckBody, ContextBody, PrincipalBody, ResourceBody
 from pdp.errors import InvalidArgument
 from pdp.load_codec import ChangeBody, LoadBody, Loaded, Step, TokenBody, ViewBody
-from pdp.model import Rejected
+from pdp.model import AtLeast, Rejected
 from pdp.wire import decision_pb2 as wire
 
 M = TypeVar("M", bound=Message)
@@ -27,13 +27,21 @@ def parse(body: bytes, kind: type[M]) -> M:
         raise InvalidArgument(f"the bytes are no {kind.__name__}") from None
 
 
+def read_consistency(consistency: wire.Consistency) -> str | AtLeast:
+    """What is demanded of the facts."""
+    chosen = consistency.WhichOneof("requirement")
+    if chosen == "at_least":
+        return AtLeast(consistency.at_least)
+    return chosen or "minimize_latency"
+
+
 def read_check(check: wire.Check) -> CheckBody:
     """One check."""
     context = check.context
     return CheckBody(
-        _principal(check.principal),
+        read_principal(check.principal),
         check.action,
-        _resource(check.resource),
+        read_resource(check.resource),
         check.delegated,
         check.acting_role if check.HasField("acting_role") else UNSET,
         ContextBody(
@@ -49,8 +57,8 @@ def read_load(request: wire.CheckLoadRequest) -> LoadBody:
     """A load; raises InvalidArgument for a view without properties."""
     names = request.view_names.views
     return LoadBody(
-        _principal(request.principal),
-        _resource(request.target),
+        read_principal(request.principal),
+        read_resource(request.target),
         request.action,
         request.acting_role if request.HasField("acting_role") else UNSET,
         [list(name.parts) for name in names] if names else request.referenced_by,
@@ -62,8 +70,8 @@ def read_load(request: wire.CheckLoadRequest) -> LoadBody:
 def read_change(request: wire.CheckViewCommitRequest) -> ChangeBody:
     """A change of a view."""
     return ChangeBody(
-        _principal(request.principal),
-        _resource(request.view),
+        read_principal(request.principal),
+        read_resource(request.view),
         request.operation,
         request.acting_role if request.HasField("acting_role") else UNSET,
         _struct(request.set),
@@ -118,18 +126,20 @@ def _error(error: Rejected | None) -> wire.Error | None:
 def _view(view: wire.View) -> ViewBody:
     if not view.HasField("properties"):
         raise InvalidArgument("a view in `views` is without its `properties`")
-    return ViewBody(_resource(view.resource), _struct(view.properties))
+    return ViewBody(read_resource(view.resource), _struct(view.properties))
 
 
 def _token(token: wire.TokenIdentity) -> TokenBody:
     return TokenBody(token.idp, token.subject, tuple(token.audiences))
 
 
-def _principal(principal: wire.Principal) -> PrincipalBody:
+def read_principal(principal: wire.Principal) -> PrincipalBody:
+    """A principal."""
     return PrincipalBody(principal.id, tuple(principal.roles), tuple(principal.groups), _struct(principal.attributes))
 
 
-def _resource(resource: wire.Resource) -> ResourceBody:
+def read_resource(resource: wire.Resource) -> ResourceBody:
+    """A resource."""
     return ResourceBody(
         resource.type,
         resource.warehouse,

@@ -268,3 +268,173 @@ class CheckViewCommitResponse(_message.Message):
     decision_id: str
     error: Error
     def __init__(self, allowed: _Optional[bool] = ..., by: _Optional[_Iterable[str]] = ..., errors: _Optional[_Iterable[str]] = ..., steps: _Optional[_Iterable[_Union[Step, _Mapping]]] = ..., revision: _Optional[str] = ..., decision_id: _Optional[str] = ..., error: _Optional[_Union[Error, _Mapping]] = ...) -> None: ...
+
+class ListRequest(_message.Message):
+    __slots__ = ("principal", "action", "type", "container", "acting_role", "page_size", "page_token", "consistency")
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+    ACTION_FIELD_NUMBER: _ClassVar[int]
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    CONTAINER_FIELD_NUMBER: _ClassVar[int]
+    ACTING_ROLE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    CONSISTENCY_FIELD_NUMBER: _ClassVar[int]
+    principal: Principal
+    action: str
+    type: str
+    container: str
+    acting_role: str
+    page_size: int
+    page_token: str
+    consistency: Consistency
+    def __init__(self, principal: _Optional[_Union[Principal, _Mapping]] = ..., action: _Optional[str] = ..., type: _Optional[str] = ..., container: _Optional[str] = ..., acting_role: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ..., consistency: _Optional[_Union[Consistency, _Mapping]] = ...) -> None: ...
+
+class ListResponse(_message.Message):
+    __slots__ = ("objects", "next_page_token", "revision")
+    OBJECTS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    objects: _containers.RepeatedScalarFieldContainer[str]
+    next_page_token: str
+    revision: str
+    def __init__(self, objects: _Optional[_Iterable[str]] = ..., next_page_token: _Optional[str] = ..., revision: _Optional[str] = ...) -> None: ...
+
+class Grant(_message.Message):
+    __slots__ = ("principal", "privilege", "object", "id", "flags")
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+    PRIVILEGE_FIELD_NUMBER: _ClassVar[int]
+    OBJECT_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    FLAGS_FIELD_NUMBER: _ClassVar[int]
+    principal: str
+    privilege: str
+    object: str
+    id: str
+    flags: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, principal: _Optional[str] = ..., privilege: _Optional[str] = ..., object: _Optional[str] = ..., id: _Optional[str] = ..., flags: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class Object(_message.Message):
+    __slots__ = ("object", "parent", "managed_access", "id")
+    OBJECT_FIELD_NUMBER: _ClassVar[int]
+    PARENT_FIELD_NUMBER: _ClassVar[int]
+    MANAGED_ACCESS_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    object: str
+    parent: str
+    managed_access: bool
+    id: str
+    def __init__(self, object: _Optional[str] = ..., parent: _Optional[str] = ..., managed_access: _Optional[bool] = ..., id: _Optional[str] = ...) -> None: ...
+
+class Move(_message.Message):
+    __slots__ = ("to",)
+    FROM_FIELD_NUMBER: _ClassVar[int]
+    TO_FIELD_NUMBER: _ClassVar[int]
+    to: str
+    def __init__(self, to: _Optional[str] = ..., **kwargs) -> None: ...
+
+class Actor(_message.Message):
+    __slots__ = ("principal", "acting_role")
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+    ACTING_ROLE_FIELD_NUMBER: _ClassVar[int]
+    principal: Principal
+    acting_role: str
+    def __init__(self, principal: _Optional[_Union[Principal, _Mapping]] = ..., acting_role: _Optional[str] = ...) -> None: ...
+
+class WriteGrantsRequest(_message.Message):
+    __slots__ = ("add", "remove", "actor")
+    ADD_FIELD_NUMBER: _ClassVar[int]
+    REMOVE_FIELD_NUMBER: _ClassVar[int]
+    ACTOR_FIELD_NUMBER: _ClassVar[int]
+    add: _containers.RepeatedCompositeFieldContainer[Grant]
+    remove: _containers.RepeatedCompositeFieldContainer[Grant]
+    actor: Actor
+    def __init__(self, add: _Optional[_Iterable[_Union[Grant, _Mapping]]] = ..., remove: _Optional[_Iterable[_Union[Grant, _Mapping]]] = ..., actor: _Optional[_Union[Actor, _Mapping]] = ...) -> None: ...
+
+class WriteGrantsResponse(_message.Message):
+    __slots__ = ("revision", "flagged")
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    FLAGGED_FIELD_NUMBER: _ClassVar[int]
+    revision: str
+    flagged: _containers.RepeatedCompositeFieldContainer[Grant]
+    def __init__(self, revision: _Optional[str] = ..., flagged: _Optional[_Iterable[_Union[Grant, _Mapping]]] = ...) -> None: ...
+
+class ListGrantsRequest(_message.Message):
+    __slots__ = ("object", "below", "principal", "privilege", "actor", "page_size", "page_token", "consistency")
+    OBJECT_FIELD_NUMBER: _ClassVar[int]
+    BELOW_FIELD_NUMBER: _ClassVar[int]
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+    PRIVILEGE_FIELD_NUMBER: _ClassVar[int]
+    ACTOR_FIELD_NUMBER: _ClassVar[int]
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    CONSISTENCY_FIELD_NUMBER: _ClassVar[int]
+    object: str
+    below: bool
+    principal: str
+    privilege: str
+    actor: Actor
+    page_size: int
+    page_token: str
+    consistency: Consistency
+    def __init__(self, object: _Optional[str] = ..., below: _Optional[bool] = ..., principal: _Optional[str] = ..., privilege: _Optional[str] = ..., actor: _Optional[_Union[Actor, _Mapping]] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ..., consistency: _Optional[_Union[Consistency, _Mapping]] = ...) -> None: ...
+
+class ListGrantsResponse(_message.Message):
+    __slots__ = ("grants", "next_page_token", "revision")
+    GRANTS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    grants: _containers.RepeatedCompositeFieldContainer[Grant]
+    next_page_token: str
+    revision: str
+    def __init__(self, grants: _Optional[_Iterable[_Union[Grant, _Mapping]]] = ..., next_page_token: _Optional[str] = ..., revision: _Optional[str] = ...) -> None: ...
+
+class WriteObjectsRequest(_message.Message):
+    __slots__ = ("put", "delete", "move", "actor")
+    PUT_FIELD_NUMBER: _ClassVar[int]
+    DELETE_FIELD_NUMBER: _ClassVar[int]
+    MOVE_FIELD_NUMBER: _ClassVar[int]
+    ACTOR_FIELD_NUMBER: _ClassVar[int]
+    put: _containers.RepeatedCompositeFieldContainer[Object]
+    delete: _containers.RepeatedScalarFieldContainer[str]
+    move: _containers.RepeatedCompositeFieldContainer[Move]
+    actor: Actor
+    def __init__(self, put: _Optional[_Iterable[_Union[Object, _Mapping]]] = ..., delete: _Optional[_Iterable[str]] = ..., move: _Optional[_Iterable[_Union[Move, _Mapping]]] = ..., actor: _Optional[_Union[Actor, _Mapping]] = ...) -> None: ...
+
+class WriteObjectsResponse(_message.Message):
+    __slots__ = ("revision",)
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    revision: str
+    def __init__(self, revision: _Optional[str] = ...) -> None: ...
+
+class AccessRequest(_message.Message):
+    __slots__ = ("resource", "action", "actor", "page_size", "page_token", "consistency")
+    RESOURCE_FIELD_NUMBER: _ClassVar[int]
+    ACTION_FIELD_NUMBER: _ClassVar[int]
+    ACTOR_FIELD_NUMBER: _ClassVar[int]
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    CONSISTENCY_FIELD_NUMBER: _ClassVar[int]
+    resource: Resource
+    action: str
+    actor: Actor
+    page_size: int
+    page_token: str
+    consistency: Consistency
+    def __init__(self, resource: _Optional[_Union[Resource, _Mapping]] = ..., action: _Optional[str] = ..., actor: _Optional[_Union[Actor, _Mapping]] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ..., consistency: _Optional[_Union[Consistency, _Mapping]] = ...) -> None: ...
+
+class AccessResponse(_message.Message):
+    __slots__ = ("principals", "next_page_token", "revision")
+    class Access(_message.Message):
+        __slots__ = ("principal", "by")
+        PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+        BY_FIELD_NUMBER: _ClassVar[int]
+        principal: str
+        by: _containers.RepeatedScalarFieldContainer[str]
+        def __init__(self, principal: _Optional[str] = ..., by: _Optional[_Iterable[str]] = ...) -> None: ...
+    PRINCIPALS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    principals: _containers.RepeatedCompositeFieldContainer[AccessResponse.Access]
+    next_page_token: str
+    revision: str
+    def __init__(self, principals: _Optional[_Iterable[_Union[AccessResponse.Access, _Mapping]]] = ..., next_page_token: _Optional[str] = ..., revision: _Optional[str] = ...) -> None: ...
