@@ -16,7 +16,7 @@ import structlog
 from msgspec import UNSET
 
 from pdp.audit.record import Decided
-from pdp.codec import make_acting_role, make_principal, make_resource
+from pdp.codec import bound_checks, make_acting_role, make_principal, make_resource
 from pdp.config import Settings
 from pdp.engines.engine import PERMIT
 from pdp.errors import InvalidArgument, InvalidReference, ProtectedPropertyModification
@@ -147,7 +147,8 @@ class ViewSecurity:
         return known
 
     def _given(self, views: Collection[ViewBody], target: Resource) -> dict[Path, Properties]:
-        """The supplied properties of views that live where the target does."""
+        """The supplied properties of views that live where the target does; TooManyChecks for a flood of them."""
+        bound_checks(len(views), self._limits.max_checks)
         place = self._place(target)
         found: dict[Path, Properties] = {}
         for body in views:

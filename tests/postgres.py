@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -41,15 +42,117 @@ def postgres(folder: Path) -> Iterator[str]:
     `folder` receives the server's log, `postgres.log`. Stopped and its data removed at the end, whatever happens;
     PostgresMissing where it is not installed, RuntimeError with the end of the log where it does not start.
     """
+    with cluster(folder) as server:
+        yield server.url
+
+
+@contextmanager
+def cluster(folder: Path) -> Iterator[Cluster]:
+    """As `postgres`, for whom stops and starts the server, or copies it."""
     programs, account = find_programs(), _account()
     with tempfile.TemporaryDirectory(prefix="pdp-postgres-", ignore_cleanup_errors=True) as home:
-        password, log = secrets.token_urlsafe(12), folder / "postgres.log"
-        data = _initialise(programs, Path(home), password, account)
-        server, port = _start(programs, data, log, account)
+        if account:
+            os.chown(home, account["user"], account["group"])
+        server = Cluster(programs, Path(home) / "data", folder / "postgres.log", account, secrets.token_urlsafe(12))
+        server.initialise()
         try:
-            yield f"postgresql://postgres:{password}@127.0.0.1:{port}/postgres"
+            server.start()
+            yield server
         finally:
-            _stop(server)
+            server.kill()
+
+
+@dataclass
+class Cluster:
+    """A server and its data; it keeps its port from one start to the next."""
+
+    programs: Path
+    data: Path
+    log: Path
+    account: dict[str, Any]
+    password: str
+    port: int = 0
+    process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
+
+    @property
+    def url(self) -> str:
+        return f"postgresql://postgres:{self.password}@127.0.0.1:{self.port}/postgres"
+
+    def initialise(self) -> None:
+        secret = self.data.parent / "password"
+        secret.write_text(self.password)
+        secret.chmod(0o600)
+        if self.account:
+            os.chown(secret, self.account["user"], self.account["group"])
+        # what is written at first need not survive a power cut; the server itself syncs as it always does
+        self.run("initdb", "-D", str(self.data), "-U", "postgres", "-A", "scram-sha-256", f"--pwfile={secret}",
+                 "--no-sync", "--encoding=UTF8", "--no-locale")  # fmt: skip
+
+    def run(self, program: str, *arguments: str) -> None:
+        """Run one of PostgreSQL's programs as the server's account; RuntimeError says how it failed."""
+        command, account = [str(self.programs / program), *arguments], self.account
+        environment = os.environ | {"PGPASSWORD": self.password}
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=120, cwd="/", env=environment, **account
+        )
+        if done.returncode:
+            raise RuntimeError(f"{program} failed: {done.stderr.strip()}")
+
+    def start(self) -> None:
+        """Start and wait until it takes connections; on a free port the first time."""
+        for _ in range(STARTS):
+            port = self.port or free_port()
+            settings = ("listen_addresses=127.0.0.1", "unix_socket_directories=", f"port={port}")
+            options = [part for setting in settings for part in ("-c", setting)]
+            command = [str(self.programs / "postgres"), "-D", str(self.data), *options]
+            with self.log.open("ab") as out:
+                self.process = subprocess.Popen(command, stdout=out, stderr=out, cwd=self.data, **self.account)
+            if self._is_ready():
+                self.port = port
+                return
+            self.kill()
+        raise RuntimeError(f"PostgreSQL did not start: {self.log.read_text(errors='replace')[-2000:]}")
+
+    def stop(self) -> None:
+        """End the server as its operator does: connections are cut, the data written out."""
+        self._end(signal.SIGINT, signal.SIGQUIT, signal.SIGKILL)
+
+    def kill(self) -> None:
+        """End the server at once; started again, it recovers as after a crash."""
+        self._end(signal.SIGQUIT, signal.SIGKILL)
+
+    def replica(self) -> Cluster:
+        """A running standby that streams from this server; its data lie beside this one's."""
+        copy = Cluster(self.programs, self.data.with_name("replica"), self.log, self.account, self.password)
+        self.run("pg_basebackup", "-D", str(copy.data), "-d", self.url, "-R", "-X", "stream", "-c", "fast", "--no-sync")
+        copy.start()
+        return copy
+
+    def _is_ready(self) -> bool:
+        """Wait until the server says so in `postmaster.pid`; False where it ended or takes too long."""
+        assert self.process is not None
+        deadline = time.monotonic() + SECONDS
+        while time.monotonic() < deadline and self.process.poll() is None:
+            try:
+                state = (self.data / "postmaster.pid").read_text().split()
+            except FileNotFoundError:
+                state = []
+            if state and state[0] == str(self.process.pid) and state[-1] in ("ready", "standby"):
+                return True
+            time.sleep(0.02)
+        return False
+
+    def _end(self, *endings: signal.Signals) -> None:
+        if self.process is None:
+            return
+        for ending in endings:
+            if self.process.poll() is None:
+                self.process.send_signal(ending)
+                try:
+                    self.process.wait(SECONDS)
+                except subprocess.TimeoutExpired:
+                    continue
+        self.process.wait(SECONDS)
 
 
 def find_programs() -> Path:
@@ -71,67 +174,6 @@ def _account() -> dict[str, Any]:
     if found is None:
         raise RuntimeError(f"PostgreSQL does not run as root, and there is no account named {' or '.join(ACCOUNTS)}")
     return {"user": found.pw_uid, "group": found.pw_gid, "extra_groups": []}
-
-
-def _initialise(programs: Path, home: Path, password: str, account: dict[str, Any]) -> Path:
-    data, secret = home / "data", home / "password"
-    secret.write_text(password)
-    secret.chmod(0o600)
-    if account:
-        for path in (home, secret):
-            os.chown(path, account["user"], account["group"])
-    command = [str(programs / "initdb"), "-D", str(data), "-U", "postgres", "-A", "scram-sha-256", f"--pwfile={secret}"]
-    # what is written at first need not survive a power cut; the server itself syncs as it always does
-    command += ["--no-sync", "--encoding=UTF8", "--no-locale"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, cwd=home, **account)
-    if done.returncode:
-        raise RuntimeError(f"initdb failed: {done.stderr.strip()}")
-    return data
-
-
-def _start(programs: Path, data: Path, log: Path, account: dict[str, Any]) -> tuple[subprocess.Popen[bytes], int]:
-    """A server that takes connections, and its port."""
-    for _ in range(STARTS):
-        port = free_port()
-        settings = ("listen_addresses=127.0.0.1", "unix_socket_directories=", f"port={port}")
-        command = [
-            str(programs / "postgres"),
-            "-D",
-            str(data),
-            *(part for setting in settings for part in ("-c", setting)),
-        ]
-        with log.open("ab") as out:
-            server = subprocess.Popen(command, stdout=out, stderr=out, cwd=data, **account)
-        if _is_ready(server, data):
-            return server, port
-        _stop(server)
-    raise RuntimeError(f"PostgreSQL did not start: {log.read_text(errors='replace')[-2000:]}")
-
-
-def _is_ready(server: subprocess.Popen[bytes], data: Path) -> bool:
-    """Wait until the server says so in `postmaster.pid`; False where it ended or takes too long."""
-    deadline = time.monotonic() + SECONDS
-    while time.monotonic() < deadline and server.poll() is None:
-        try:
-            state = (data / "postmaster.pid").read_text().split()
-        except FileNotFoundError:
-            state = []
-        if state and state[0] == str(server.pid) and state[-1] == "ready":
-            return True
-        time.sleep(0.02)
-    return False
-
-
-def _stop(server: subprocess.Popen[bytes]) -> None:
-    """End the server at once: nobody will start on its data again, so nothing need be written out first."""
-    for ending in (signal.SIGQUIT, signal.SIGKILL):
-        if server.poll() is None:
-            server.send_signal(ending)
-            try:
-                server.wait(SECONDS)
-            except subprocess.TimeoutExpired:
-                continue
-    server.wait(SECONDS)
 
 
 def free_port() -> int:

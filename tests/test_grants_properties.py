@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from itertools import combinations
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,9 +15,9 @@ from spec.grants import TABULAR, Spec, roles
 from pdp.engines.engine import PERMIT
 from pdp.engines.grants.engine import GrantsEngine
 from pdp.engines.grants.model import ACTIONS, STORED
-from pdp.objects import key_of
+from pdp.objects import GrantAdded, key_of
 from pdp.references import parse_principal
-from pdp.store.world import parse_world
+from pdp.store.world import parse_world, read_grant
 
 ENGINE = GrantsEngine()
 BY = re.compile(r"grants:(?P<privilege>\w+) on (?P<object>\S+) via (?P<principal>\S+)")
@@ -83,6 +84,28 @@ def test_all_small_sets_of_grants_near_an_object_agree_with_the_oracle(target: s
         spec = Spec(world, "user:i~x", target)
         for action in ACTIONS[target.partition(":")[0]]:
             assert ask(ENGINE, facts, "user:i~x", action, target)[0] == spec.may(action, target), (action, world)
+
+
+@settings(max_examples=300)
+@given(st.data())
+def test_carried_roles_are_memberships_of_that_request_alone(data: st.DataObject) -> None:
+    """One engine, one user, other roles at each request, and writes in between: nobody sees another request's rights."""
+    world = data.draw(worlds())
+    engine, facts = GrantsEngine(), parse_world(world)
+    for sequence in range(1, data.draw(st.integers(2, 4))):
+        for carried in data.draw(st.permutations([(), ("r",), ("s",), ("r", "t")])):
+            _, _, target, id = data.draw(questions(world))
+            members = [{"principal": "user:i~x", "privilege": "assignee", "object": f"role:{role}"} for role in carried]
+            spec = Spec({**world, "grants": [*world["grants"], *members]}, "user:i~x", target, id)
+            who = msgspec.structs.replace(parse_principal("user:i~x"), member_of=carried)
+            resource = resource_of(target, id)
+            for action in sorted(ACTIONS[target.partition(":")[0]]):
+                asked = msgspec.structs.replace(group("user:i~x", action, resource), principal=who)
+                allowed = engine.decide(asked, (resource,), facts).effects[0] == PERMIT
+                assert allowed == spec.may(action, target), (action, carried)
+        new = data.draw(grants())
+        world = {**world, "grants": [*world["grants"], new]}
+        facts = facts.apply(sequence, [GrantAdded(read_grant(new, ("grants", 0)))])
 
 
 @given(worlds())

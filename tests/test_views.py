@@ -16,21 +16,24 @@ import pytest
 from serving import ROOT, run_pdp, serving, settings_of
 
 from pdp.app import Service, build_pdp
-from pdp.audit.reader import Reading, read_audit
+from pdp.audit.reader import Outcome, Reading, Recorded, read_audit
 from pdp.audit.record import requests
 from pdp.cases import Case, Recorder, prepare
+from pdp.config import load_settings, make_settings
 from pdp.engines.engine import Group
-from pdp.errors import InvalidArgument
+from pdp.errors import ConfigError, InvalidArgument, TooManyChecks
 from pdp.identity import EMBEDDED_CALLER
 from pdp.load_codec import LoadBody, TokenBody, ViewBody, decode_load
 from pdp.loads import ViewSecurity
+from pdp.model import Caller, ChainView, Check, Load, Principal, Resource, TokenIdentity, TrustedEngine
 from pdp.replay import replay
+from pdp.trust import trusted_engines_of
 from pdp.wire import decision_pb2 as wire
 from pdp.wire import decision_pb2_grpc as wire_grpc
 
 OWNER = "trino.run-as-owner"
 ENGINES = {"trino": {"type": "trino", "owner_property": OWNER, "identities": {"oidc": {"audiences": ["trino"]}}}}
-WORLD = {
+WORLD: dict[str, Any] = {
     "objects": [],
     "grants": [
         {"principal": "user:oidc~alice", "privilege": "select", "object": "view:lake/ns/v"},
@@ -247,7 +250,8 @@ def test_engines_are_asked_once_per_group() -> None:
             asked.append((group, len(resources)))
             return engine.decide(group, resources, facts)
 
-    default: Any = type(bundle.default)("default", (Counting(),), "any")
+    counting: Any = Counting()
+    default = type(bundle.default)("default", (counting,), "any")
     views._pdp.bundle = type(bundle)({}, default, (), bundle.warehouses, bundle.trino, bundle.text, bundle.digest)
     names = [f"v{number}" for number in range(10)]
     body = LoadBody(
@@ -260,6 +264,112 @@ def test_engines_are_asked_once_per_group() -> None:
     )
     asyncio.run(views.load(body, EMBEDDED_CALLER, "test"))
     assert sorted(count for _, count in asked) == [1, 1, 1, 10, 10]
+
+
+def test_a_flood_of_views_is_refused() -> None:
+    body = LoadBody("table:lake/ns/t", "loadTable", "user:oidc~alice", views=[ViewBody("nonsense", {})] * 10_001)
+    with pytest.raises(TooManyChecks):
+        asyncio.run(views_of().load(body, EMBEDDED_CALLER, "test"))
+
+
+@pytest.mark.parametrize("place", ["engine", "forbid"])
+@pytest.mark.parametrize("action", ["loadTable", "loadCredentials"])
+def test_a_failing_engine_loads_nothing(place: str, action: str) -> None:
+    views = views_of()
+    bundle = views._pdp.bundle
+
+    class Broken:
+        name = "broken"
+        digest = ""
+
+        def applies(self, action: str, type: str) -> bool:
+            return True
+
+        def decide(self, group: Group, resources: Any, facts: Any) -> Any:
+            raise ValueError("injected")
+
+    broken: Any = Broken()
+    engines = (broken, *bundle.default.engines) if place == "engine" else bundle.default.engines
+    default = type(bundle.default)("default", engines, "any")
+    forbids = (broken,) if place == "forbid" else ()
+    views._pdp.bundle = type(bundle)({}, default, forbids, bundle.warehouses, bundle.trino, bundle.text, bundle.digest)
+    loaded = asyncio.run(
+        views.load(decode_load(json.dumps(LOAD | {"action": action}).encode()), EMBEDDED_CALLER, "test")
+    )
+    assert (loaded.decision.allowed, loaded.storage_access) == (False, "none")
+    assert loaded.decision.by == ("view:lake/ns/v: broken:failed",)
+
+
+def test_a_peer_s_own_token_makes_it_an_engine_unless_the_body_tells_of_another() -> None:
+    engine = TrustedEngine("trino", "trino", OWNER, "corp")
+    peer = Caller("catalog", EMBEDDED_CALLER.may_assert, engines=(engine,))
+    own = {key: value for key, value in LOAD.items() if key != "caller"}
+    for body, who in (
+        (own, "user:corp~bob"),
+        (LOAD, "user:oidc~bob"),
+        (LOAD | {"caller": {"idp": "x"}}, "user:oidc~alice"),
+    ):
+        loaded = asyncio.run(views_of().load(decode_load(json.dumps(body).encode()), peer, "test"))
+        assert loaded.steps[-1].as_principal == who
+
+
+RULES: dict[str, Any] = {
+    "a": {"type": "trino", "owner_property": "p", "identities": {"oidc": {"audiences": ["x"], "subjects": ["s"]}}},
+    "b": {
+        "type": "trino",
+        "owner_property": "q",
+        "identities": {"corp": {"subjects": ["s"]}},
+        "enforces_row_access": True,
+    },
+    "c": {"type": "trino", "owner_property": "p", "identities": {"oidc": {"audiences": ["x", "y"]}}},
+}
+
+
+@pytest.mark.parametrize(
+    ("idp", "subject", "audiences", "names"),
+    [
+        ("oidc", "", ["x"], "ac"),
+        ("oidc", "s", [], "a"),
+        ("oidc", "s", ["y", "z"], "ac"),
+        ("corp", "s", ["x"], "b"),
+        ("corp", "x", ["s"], ""),
+        ("oidc", "x", ["s"], ""),
+        ("other", "s", ["x", "y"], ""),
+        ("oidc", "", [], ""),
+        ("oidc", "", [""], ""),
+    ],
+)
+def test_engines_are_matched_by_provider_and_audience_or_subject(
+    idp: str, subject: str, audiences: list[str], names: str
+) -> None:
+    rules = make_settings({"trusted_engines": RULES}, ROOT).trusted_engines
+    found = trusted_engines_of(TokenIdentity(idp, subject, tuple(audiences)), rules)
+    assert "".join(engine.name for engine in found) == names
+    assert all(engine.enforces_row_access == (engine.name == "b") for engine in found)
+
+
+@pytest.mark.parametrize(
+    ("rule", "named"),
+    [
+        ({"identities": {}}, "identities"),
+        ({"identities": {"oidc": {}}}, "must name somebody"),
+        ({"identities": {"OIDC": {"subjects": ["s"]}}}, "OIDC"),
+        ({"owner_property": ""}, "owner_property"),
+        ({"type": "spark"}, "type"),
+        ({"owner": "x"}, "owner"),
+    ],
+)
+def test_an_engine_that_nobody_or_anybody_could_be_stops_the_start(rule: dict[str, Any], named: str) -> None:
+    with pytest.raises(ConfigError, match=named):
+        make_settings({"trusted_engines": {"trino": {**RULES["a"], **rule}}}, ROOT)
+
+
+def test_an_engine_can_come_from_the_environment() -> None:
+    start = "PDP__TRUSTED_ENGINES__TRINO__"
+    given = {"TYPE": "trino", "OWNER_PROPERTY": OWNER, "IDENTITIES__OIDC__AUDIENCES": "[trino]"}
+    settings = load_settings(environ={start + key: value for key, value in given.items()})
+    found = trusted_engines_of(TokenIdentity("oidc", "", ("trino",)), settings.trusted_engines)
+    assert [engine.owner_property for engine in found] == [OWNER]
 
 
 # --- audit --------------------------------------------------------------------------------------------------------
@@ -293,6 +403,7 @@ MORE: list[dict[str, Any]] = [
     {"caller": {"idp": "oidc"}},
     {"target": "view:lake/ns/w", "action": "loadView"},
     {"target": "generic_table:lake/ns/t"},
+    {"target": "table:lake/ns/u"},
     {
         "target": "table:lake/ns/t@dev",
         "views": [{"resource": "view:lake/ns/v@dev", "properties": {OWNER: "role:x@y/z"}}],
@@ -319,6 +430,7 @@ async def test_records_of_loads_decide_again(tmp_path: Path) -> None:
     reading = Reading()
     recorded = list(read_audit(tmp_path / "audit", reading))
     assert (len(recorded), reading.skipped, reading.rejected) == (len(MORE) + len(changes), {}, 0)
+    assert not any(one.check.delegated for one in recorded), "the hops are, the load is not"
     assert not await replay(recorded, None, pdp)
     everything = {
         "grants": [{"principal": "user:oidc~bob", "privilege": "modify", "object": "warehouse:lake"}],
@@ -328,6 +440,22 @@ async def test_records_of_loads_decide_again(tmp_path: Path) -> None:
     found = await replay(recorded, None, other)
     assert found.totals["gained"] == 0
     assert found.totals["lost"] > 0
+
+
+async def test_loads_through_different_chains_are_different_loads() -> None:
+    """They are alike in all but their chains, and came out alike; who lost the table is the owner of one of them."""
+    alice, table = Principal("user", "oidc~alice"), Resource("table", "lake", ("ns", "t"))
+    then = Outcome(True, "grants:select on view:lake/ns/v via user:oidc~alice")
+    recorded = [
+        Recorded(
+            Check(alice, "loadTable", (table,), (0,), view_security=Load((ChainView(("ns", "v"), owner=owner),))),
+            "t",
+            then,
+        )
+        for owner in ("oidc~bob", "oidc~carol")
+    ]
+    found = await replay(recorded, None, views_of()._pdp)
+    assert (found.checks, dict(found.totals)) == (2, {"lost": 1})
 
 
 @pytest.mark.parametrize(
@@ -392,6 +520,19 @@ def test_an_explanation_names_the_hop_and_whom_it_runs_as(tmp_path: Path, more: 
     assert (done.returncode, done.stdout.splitlines()[0]) == (0, line), done.stderr
     if "caller" in more:
         assert "referencedBy is ignored: no trusted engine" in done.stdout
+
+
+async def test_a_dry_run_reads_loads_from_the_audit(tmp_path: Path) -> None:
+    async with client(tmp_path) as asked:
+        await asked.post(LOAD)
+    for name, grants in (("same", WORLD["grants"]), ("none", WORLD["grants"][:1])):
+        (tmp_path / f"{name}.json").write_text(json.dumps({"objects": [], "grants": grants}))
+    for world, code in (("same", 0), ("none", 3)):
+        arguments = ("--baseline", "same.json", "--candidate", f"{world}.json", "--audit", "audit")
+        done = await asyncio.to_thread(run_pdp, "dry-run", *arguments, cwd=tmp_path)
+        assert done.returncode == code, done.stdout + done.stderr
+    assert "loadTable" in done.stdout
+    assert "table:lake/ns/t: default_deny" in done.stdout
 
 
 def test_an_explanation_as_json_is_the_answer_with_its_trace(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ connection cut off in silence needs.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final, TypeVar
@@ -42,15 +43,18 @@ _PATIENT_SECONDS: Final = 300
 """For the whole world and for migrations."""
 _SCHEMA_LOCK: Final = 0x706470
 """Our number among the database's advisory locks, for one who makes or changes tables."""
-_PASSING_STATES: Final = ("08", "25006", "40", "53", "55", "57", "58")
-"""Prefixes of SQLSTATE for what may pass: connection, read only, conflict, resources, locks, operator, system."""
+_PASSING_STATES: Final = ("08", "25006", "25P03", "40", "53", "55", "57", "58")
+"""Prefixes of SQLSTATE for what may pass: connection, standby, idle too long, conflict, resources, locks,
+operator, system."""
 
 _LIMITS: Final = text(
     "SELECT set_config('statement_timeout', :statement, true), set_config('lock_timeout', :lock, true),"
     " set_config('idle_in_transaction_session_timeout', :idle, true)"
 )
-_HISTORY: Final = text(
-    "SELECT d.oid, c.oid, c.relfilenode, (SELECT system_identifier FROM pg_control_system()),"
+_MAY_IDENTIFY: Final = text("SELECT has_function_privilege('pg_control_system()', 'execute')")
+_SYSTEM: Final = "(SELECT system_identifier FROM pg_control_system())"
+_HISTORY: Final = (
+    "SELECT {system}, d.oid, c.oid, c.relfilenode,"
     " CASE WHEN pg_is_in_recovery() THEN '' ELSE substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8) END"
     " FROM pg_database d, pg_class c WHERE d.datname = current_database() AND c.oid = to_regclass('meta')"
 )
@@ -91,25 +95,28 @@ class PostgresDatabase:
         self._engine = create_engine(
             "postgresql+psycopg://", creator=self._connect, pool_size=5, max_overflow=10, hide_parameters=True
         )
+        self._history = ""
+        self._first_wait = threading.Lock()
         self._listener: Listener | None = None
 
     @contextmanager
     def reading(self, *, patient: bool = False) -> Iterator[Connection]:
         """A transaction on one snapshot."""
         limit = _PATIENT_SECONDS if patient else _STATEMENT_SECONDS
-        with self._transaction("REPEATABLE READ", limit) as connection:
+        with self._begun("REPEATABLE READ", limit) as connection:
             yield connection
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:
         """A transaction whose statements see what was committed before each of them."""
-        with self._transaction("READ COMMITTED", _STATEMENT_SECONDS) as connection:
+        with self._begun("READ COMMITTED", _STATEMENT_SECONDS) as connection:
             yield connection
 
     @contextmanager
     def creating(self) -> Iterator[Connection]:
-        """A transaction with this program's advisory lock on the database."""
-        with self._transaction("READ COMMITTED", _PATIENT_SECONDS) as connection:
+        """A transaction with this program's advisory lock on the database; whoever is second waits for the first."""
+        with self._begun("READ COMMITTED", _PATIENT_SECONDS) as connection:
+            connection.execute(text("SELECT set_config('lock_timeout', '0', true)"))
             connection.execute(text("SELECT pg_advisory_xact_lock(:number)"), {"number": _SCHEMA_LOCK})
             yield connection
             connection.commit()
@@ -121,9 +128,12 @@ class PostgresDatabase:
     def history(self, connection: Connection) -> str:
         """The cluster, its timeline (the WAL's: the control file learns of a promotion later), database and table.
 
-        A table has another oid or file after a restore, be it into new tables or into emptied ones.
+        A table has another oid or file after a restore, be it into new tables or into emptied ones. Everybody may ask
+        for the cluster's identifier unless an administrator took that right away; then the rest has to do.
         """
-        found = connection.execute(_HISTORY).one_or_none()
+        if not self._history:
+            self._history = _HISTORY.format(system=_SYSTEM if connection.scalar(_MAY_IDENTIFY) else "0")
+        found = connection.execute(text(self._history)).one_or_none()
         if found is None:
             raise ConfigError(f"{self.name} holds no store: there is no table `meta`")
         if not found[-1]:
@@ -144,8 +154,9 @@ class PostgresDatabase:
 
     def wait(self, seconds: float, signal: Signal) -> None:
         """Be told by the server, or by nobody for a second: who waits then asks anyway."""
-        if self._listener is None:
-            self._listener = Listener(self._connect, signal)
+        with self._first_wait:
+            if self._listener is None:
+                self._listener = Listener(self._connect, signal)
         signal.wait(min(seconds, 1.0))
 
     def close(self) -> None:
@@ -153,11 +164,6 @@ class PostgresDatabase:
         if self._listener is not None:
             self._listener.close()
         self._engine.dispose()
-
-    @contextmanager
-    def _transaction(self, isolation: str, seconds: float) -> Iterator[Connection]:
-        with self._begun(isolation, seconds) as connection:
-            yield connection
 
     def _begun(self, isolation: str, seconds: float) -> Connection:
         """A connection in a transaction: another one where the pool's was closed since it was last used."""

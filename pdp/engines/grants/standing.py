@@ -77,7 +77,7 @@ class Standing:
         self.grantees = grantees_of(facts, principal)
         self._columns: dict[Place, Column] = {}
         self._opened = opened or Opened()
-        self._own: Key = (principal.type, (principal.name,))
+        self._own = {(principal.type, (principal.name,)), *(("role", (role,)) for role in principal.member_of)}
         self._always = _AUTHENTICATED if self.grantees else 0
         self._sources = self._read(facts)
         self._holdings = [holdings for holdings, _ in self._sources if holdings]
@@ -193,7 +193,7 @@ class Standing:
     def _circumstances(self, key: Key) -> int:
         """The mask of what holds on an object beside grants."""
         found = _MANAGED if key in self.facts.index.managed else 0
-        if key == self._own:
+        if key in self._own:
             found |= _SELF
         return found | self.extra.get(key, 0) if self.extra else found
 

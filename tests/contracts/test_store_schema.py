@@ -1,0 +1,78 @@
+"""The tables of a store: made and brought up to date when it is opened, by what the package brings along."""
+
+from __future__ import annotations
+
+from importlib import resources
+
+import pytest
+import sqlalchemy as sa
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+
+from pdp.errors import ConfigError
+from pdp.store import schema
+from pdp.store.sql import open_store
+
+
+def engine(url: str) -> sa.Engine:
+    return sa.create_engine(url.replace("postgresql://", "postgresql+psycopg://"), poolclass=sa.NullPool)
+
+
+def execute(url: str, *statements: str) -> None:
+    with engine(url).begin() as connection:
+        for statement in statements:
+            connection.execute(sa.text(statement))
+
+
+def test_the_migrations_are_part_of_the_package() -> None:
+    folder = resources.files("pdp.store") / "migrations"
+    assert (folder / "env.py").is_file()
+    names = {entry.name for entry in (folder / "versions").iterdir()}
+    assert {f"v{version}.py" for version in schema.VERSIONS} <= names
+
+
+def test_the_known_versions_are_those_of_the_migrations() -> None:
+    with resources.as_file(resources.files("pdp.store") / "migrations") as folder:
+        scripts = ScriptDirectory(str(folder))
+        assert [script.revision for script in scripts.walk_revisions()][::-1] == list(schema.VERSIONS)
+
+
+def test_the_migrations_make_the_tables_that_the_store_uses(url: str) -> None:
+    open_store(url).close()
+    with engine(url).connect() as connection:
+        context = MigrationContext.configure(connection, opts={"version_table": schema.VERSION_TABLE})
+        assert compare_metadata(context, schema.META.metadata) == []
+
+
+def test_a_newer_schema_is_refused(url: str) -> None:
+    open_store(url).close()
+    execute(url, "UPDATE pdp_version SET version_num = '9999'")
+    with pytest.raises(ConfigError, match=r"newer version.*`9999`"):
+        open_store(url)
+
+
+def test_tables_of_another_program_are_refused_and_left_alone(url: str) -> None:
+    execute(url, "CREATE TABLE grants (id integer)")
+    with pytest.raises(ConfigError, match=r"another program.*`grants`"):
+        open_store(url)
+    with engine(url).connect() as connection:
+        assert sa.inspect(connection).get_table_names() == ["grants"]
+
+
+def test_a_migration_that_fails_leaves_nothing(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("secrets.token_hex", lambda size: None)  # the last of what the migration writes is refused
+    with pytest.raises((ConfigError, ValueError)):
+        open_store(url)
+    with engine(url).connect() as connection:
+        assert sa.inspect(connection).get_table_names() == []
+    monkeypatch.undo()
+    open_store(url).close()
+
+
+@pytest.mark.parametrize(
+    "url", ["", "sqlite://", "sqlite:///", "sqlite:///:memory:", "mysql://h/d", "pdp.db", "file:x"]
+)
+def test_other_addresses_are_refused(url: str) -> None:
+    with pytest.raises(ConfigError, match=r"`store\.url` must be"):
+        open_store(url)
