@@ -151,6 +151,18 @@ async def test_a_deployment_without_a_principal_is_an_operator(tmp_path: Path) -
         assert (await both(service, "GET", {"actor": "user:oidc~carol"}, None))[0] == 403
 
 
+async def test_a_bad_token_or_a_page_in_a_browser_is_no_operator(idp: Provider, tmp_path: Path) -> None:
+    async with managed(tmp_path, idp) as service:
+        assert (await both(service, "/v1/grants", {"add": [OPERATOR]}, token(exp=1)))[0] == 401
+        url = f"http://{service.addresses['http']}/v1/grants"
+        async with aiohttp.ClientSession(headers={"Content-Type": "text/plain"}) as session:
+            async with session.post(url, data=json.dumps({"add": [OPERATOR]})) as response:
+                assert response.status == 415
+            async with session.get(url, headers={"Origin": "http://evil.example"}) as response:
+                assert response.status == 403
+        assert (await both(service, "/v1/grants", {"add": [OPERATOR]}, None))[0] == 200
+
+
 async def test_an_instance_admin_manages_for_itself_alone(idp: Provider, tmp_path: Path) -> None:
     identity = {"instance_admins": ["user:oidc~alice"]}
     async with managed(tmp_path, idp, {"may_write": True}, identity=identity) as service:
