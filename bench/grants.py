@@ -9,6 +9,7 @@ import gc
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
 import tempfile
@@ -392,6 +393,8 @@ def filtered_by_batches(
                     found |= set(compress(part, openfga_peer.allowed(answer)))
             if found != wanted:
                 raise SystemExit(f"BatchCheck shows other tables to {user}")
+            if times[0][-1] > 30_000:
+                break
     return median(times[0]), median(times[1])
 
 
@@ -500,6 +503,7 @@ if __name__ == "__main__":
     if sys.argv[1:2] and sys.argv[1] in ALONE:
         print(json.dumps(ALONE[sys.argv[1]](sys.argv[2])))
     else:
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))  # the servers are stopped on the way out
         print(f"{os.cpu_count()} processors, load average {os.getloadavg()[0]:.1f} before\n")
         for name in sys.argv[1:] or PARTS:
             PARTS[name]()

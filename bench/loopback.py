@@ -67,7 +67,10 @@ class Connection:
             at = line + 4 + size
 
     def _some(self) -> bytes:
-        some = self._socket.recv(1 << 18)
+        try:
+            some = self._socket.recv(1 << 18)
+        except TimeoutError:
+            raise SystemExit(f"{self._authority} did not answer in time: too busy to measure anything") from None
         if not some:
             raise SystemExit(f"{self._authority} closed the connection")
         return some
