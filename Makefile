@@ -37,9 +37,10 @@ fmt: $(STAMP) ## format
 type: $(STAMP) ## mypy strict
 	$(VENV)/bin/mypy
 
-bench: $(STAMP) ## how fast, as ratios to a plain baseline of the same run
+bench: $(STAMP) ## how fast, as ratios to a peer or a plain baseline of the same run
 	$(PY) bench/decide.py
 	$(PY) bench/views.py
+	$(PY) bench/grants.py
 
 protos: $(STAMP) ## generate pdp/wire from protos/
 	$(PY) -m grpc_tools.protoc -Ipdp/wire=protos/pdp/v1 --python_out=. --pyi_out=. --grpc_python_out=. \
