@@ -201,15 +201,15 @@ class _Following:
 
     def _keep(self, place: Place, leaf: Leaf, entry: Entry) -> None:
         """An object's entry, and its container's count of those inside."""
-        was_known = self._known.get(place, leaf) is not None
-        is_known = entry.registered is not None or bool(entry.grants) or entry.children > 0
-        self._known.set(place, leaf, entry if is_known else None)
-        if was_known == is_known or not place:
-            return
-        up, container = place_of(container_at(place))
-        above = self._known.get(up, container) or UNKNOWN
-        children = above.children + (1 if is_known else -1)
-        self._keep(up, container, Entry(above.registered, above.grants, children))
+        while True:  # no recursion: namespaces nest as deep as anybody likes
+            was_known = self._known.get(place, leaf) is not None
+            is_known = entry.registered is not None or bool(entry.grants) or entry.children > 0
+            self._known.set(place, leaf, entry if is_known else None)
+            if was_known == is_known or not place:
+                return
+            place, leaf = place_of(container_at(place))
+            above = self._known.get(place, leaf) or UNKNOWN
+            entry = Entry(above.registered, above.grants, above.children + (1 if is_known else -1))
 
     def _hold(self, grantee: str, place: Place, leaf: Leaf, stored: Stored, ids: tuple[str, str]) -> None:
         """What a grantee holds at an object, whose registered id was the first and is the second of `ids`."""

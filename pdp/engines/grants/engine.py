@@ -13,7 +13,7 @@ from typing import Final
 from pdp.engines.engine import ABSTAIN, PERMIT, Group, Verdicts
 from pdp.engines.grants.explain import explain_denial, trace_objects
 from pdp.engines.grants.model import ACTIONS, CONTENT, MODEL, NESSIE
-from pdp.engines.grants.standing import Extra, Opened, Standing, grantees_of
+from pdp.engines.grants.standing import Extra, Room, Standing, grantees_of
 from pdp.facts import Facts
 from pdp.model import CONTENT_TYPES, Principal, Reason, Resource, Siblings, Trace
 from pdp.objects import SERVER, Key, key_at, key_of, key_text, mask_of
@@ -23,7 +23,8 @@ _CONCRETE_CONTENT: Final = CONTENT_TYPES - {"table_or_view"}
 _BOOTSTRAP: Final[Extra] = {SERVER: mask_of("operator")}
 _NO_EXTRA: Final[Extra] = {}
 _MOST_STANDINGS: Final = 4096
-_MOST_COLUMNS: Final = 65_536
+_MOST_KEPT: Final = 16_384
+"""Containers and objects outside containers that are remembered, for all principals together: about 10 MB."""
 _NOBODY: Final = Principal("user", "")
 """Stands for everybody to whom nothing was granted."""
 
@@ -34,7 +35,7 @@ class GrantsEngine:
     def __init__(self, bootstrap_admins: frozenset[str] = frozenset()) -> None:
         self._bootstrap_admins = bootstrap_admins
         self._standings: dict[str, Standing] = {}
-        self._opened = Opened()
+        self._room = Room(_MOST_KEPT)
         self._digest = sha256(repr((MODEL, NESSIE, CONTENT, sorted(bootstrap_admins))).encode()).hexdigest()
 
     @property
@@ -99,6 +100,9 @@ class GrantsEngine:
         """
         if of in ("user", "role"):
             return self._made(principal, facts)
+        if self._room.left <= 0 or len(self._standings) >= _MOST_STANDINGS:
+            self._standings.clear()
+            self._room = Room(_MOST_KEPT)
         whose = principal
         standing = self._standings.get(whose.id)
         if standing is None and self._is_nobody(whose, facts):
@@ -106,9 +110,6 @@ class GrantsEngine:
             standing = self._standings.get(whose.id)
         if standing is not None and standing.serves(facts):
             return standing
-        if len(self._standings) >= _MOST_STANDINGS or self._opened.count > _MOST_COLUMNS:
-            self._standings.clear()
-            self._opened.count = 0
         standing = self._standings[whose.id] = self._made(whose, facts)
         return standing
 
@@ -119,7 +120,7 @@ class GrantsEngine:
 
     def _made(self, principal: Principal, facts: Facts) -> Standing:
         bootstrap = self._bootstrap_admins and not self._bootstrap_admins.isdisjoint(grantees_of(facts, principal))
-        return Standing(facts, principal, _BOOTSTRAP if bootstrap else _NO_EXTRA, self._opened)
+        return Standing(facts, principal, _BOOTSTRAP if bootstrap else _NO_EXTRA, self._room)
 
 
 def _decide_siblings(standing: Standing, group: Group, resources: Siblings) -> Verdicts:

@@ -29,6 +29,7 @@ _SELF: Final = CIRCUMSTANCE["self"]
 _LONGEST_KEPT: Final = 256
 """Characters of a path that is remembered."""
 _MOST_KEPT: Final = 4096
+"""What a standing remembers that shares its room with no other."""
 
 
 class Column:
@@ -54,13 +55,20 @@ class Column:
         return known
 
 
-class Opened:
-    """How many containers have been opened, for all standings that are kept."""
+class Room:
+    """How much more may be remembered, by all standings that share it."""
 
-    __slots__ = ("count",)
+    __slots__ = ("left",)
 
-    def __init__(self) -> None:
-        self.count = 0
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+    def take(self, length: int) -> bool:
+        """Whether there is room for one more, whose name has so many characters."""
+        if length > _LONGEST_KEPT or self.left <= 0:
+            return False
+        self.left -= 1
+        return True
 
 
 class Standing:
@@ -69,13 +77,13 @@ class Standing:
     `grantees` are the ids whose grants count, the principal's own first; none for anonymous.
     """
 
-    def __init__(self, facts: Facts, principal: Principal, extra: Extra, opened: Opened | None = None) -> None:
+    def __init__(self, facts: Facts, principal: Principal, extra: Extra, room: Room | None = None) -> None:
         self.facts = facts
         self.principal = principal
         self.extra = extra
         self.grantees = grantees_of(facts, principal)
         self._columns: dict[Place, Column] = {}
-        self._opened = opened or Opened()
+        self._room = room or Room(_MOST_KEPT)
         self._own: Key = (principal.type, (principal.name,))
         self._always = _AUTHENTICATED if self.grantees else 0
         self._sources = self._read(facts)
@@ -107,7 +115,7 @@ class Standing:
             above = None if parent is None else self.held(parent)
             known = hold(key[0], self.stored(key, id), above, self._shows_below(key))
             if not id:
-                _keep(self._top, key, known, sum(map(len, key[1])))
+                self._keep(self._top, key, known, key)
         return known
 
     def held_inside(self, column: Column, place: Place, leaf: Leaf, id: str) -> Held:
@@ -157,7 +165,7 @@ class Standing:
         known = self._top_reasons.get((key, witness))
         if known is None:
             known = self._distant(key, witness)
-            _keep(self._top_reasons, (key, witness), known, sum(map(len, key[1])))
+            self._keep(self._top_reasons, (key, witness), known, key)
         return known
 
     def reason_inside(self, column: Column, key: Key, witness: Witness) -> str:
@@ -187,10 +195,13 @@ class Standing:
     def _open(self, place: Place, above: Held) -> Column:
         granted = tuple(here for holdings in self._holdings if (here := holdings.get(place)) is not None)
         column = Column(above, granted, self._always)
-        if sum(map(len, place)) <= _LONGEST_KEPT:
-            self._opened.count += 1
+        if self._room.take(sum(map(len, place))):
             self._columns[place] = column
         return column
+
+    def _keep(self, memory: dict[K, V], name: K, value: V, about: Key) -> None:
+        if self._room.take(sum(map(len, about[1]))):
+            memory[name] = value
 
     def _shows_below(self, key: Key) -> bool:
         """Whether something shows below a warehouse or a project."""
@@ -242,14 +253,6 @@ class Standing:
         if grantee is None:
             return "config:store.bootstrap_admins"
         return f"grants:{privilege} on {key_text(key)} via {grantee}"
-
-
-def _keep(memory: dict[K, V], key: K, value: V, length: int) -> None:
-    """Remember what a name of so many characters stands for. Bounded: when full, all is forgotten."""
-    if length <= _LONGEST_KEPT:
-        if len(memory) >= _MOST_KEPT:
-            memory.clear()
-        memory[key] = value
 
 
 def grantees_of(facts: Facts, principal: Principal) -> tuple[str, ...]:
