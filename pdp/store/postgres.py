@@ -92,6 +92,7 @@ class PostgresDatabase:
             "postgresql+psycopg://", creator=self._connect, pool_size=5, max_overflow=10, hide_parameters=True
         )
         self._listener: Listener | None = None
+        self._closed = False
 
     @contextmanager
     def reading(self, *, patient: bool = False) -> Iterator[Connection]:
@@ -152,12 +153,17 @@ class PostgresDatabase:
         """Close what is idle; what is in use closes when it is given back."""
         if self._listener is not None:
             self._listener.close()
+        self._closed = True
         self._engine.dispose()
 
     @contextmanager
     def _transaction(self, isolation: str, seconds: float) -> Iterator[Connection]:
         with self._begun(isolation, seconds) as connection:
-            yield connection
+            try:
+                yield connection
+            finally:
+                if self._closed:  # the pool that would take it back is gone
+                    connection.invalidate()
 
     def _begun(self, isolation: str, seconds: float) -> Connection:
         """A connection in a transaction: another one where the pool's was closed since it was last used."""
