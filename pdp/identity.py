@@ -12,7 +12,7 @@ from typing import Final
 
 from pdp.config import EVIDENCE, Identity, TrustedEngineRule, is_loopback
 from pdp.errors import Unauthenticated
-from pdp.model import Caller, Check, Rejected, TrustedEngine
+from pdp.model import Caller, Check, Principal, Rejected, TrustedEngine
 from pdp.vocabulary import TRINO_OPERATIONS, TRINO_PREFIX
 
 EMBEDDED_CALLER: Final = Caller("loopback", frozenset(EVIDENCE), may_write=True)
@@ -46,18 +46,24 @@ def engines_of(
     )
 
 
-def evidence_of(check: Check) -> frozenset[str]:
-    """The kinds of evidence that a check rests on."""
-    principal = check.principal
+def evidence_about(principal: Principal) -> frozenset[str]:
+    """The kinds of evidence in what is said of a principal."""
     kinds = {
         "principals": True,
         "roles": bool(principal.roles),
         "groups": bool(principal.groups),
         "attributes": principal.attributes != "{}",
+    }
+    return frozenset(kind for kind, given in kinds.items() if given)
+
+
+def evidence_of(check: Check) -> frozenset[str]:
+    """The kinds of evidence that a check rests on."""
+    kinds = {
         "delegated": check.delegated or _is_delegated(check.action),
         "properties": any(resource.properties for resource in check.resources),
     }
-    return frozenset(kind for kind, given in kinds.items() if given)
+    return evidence_about(check.principal) | {kind for kind, given in kinds.items() if given}
 
 
 def _is_delegated(action: str) -> bool:

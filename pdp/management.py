@@ -12,13 +12,13 @@ from typing import Final, Protocol, TypeVar
 
 import msgspec
 
-from pdp.engines.grants.access import flags_of, grantees_near
+from pdp.engines.grants.access import flags_of, grantees_near, with_members
 from pdp.engines.grants.administration import Actor, Administration, GrantWishes, ObjectWishes
 from pdp.engines.grants.engine import GrantsEngine
 from pdp.errors import Forbidden, InvalidArgument
 from pdp.facts import Facts
 from pdp.model import Batch, Caller, Check, Consistency, Principal, Resource
-from pdp.objects import Change, Grant, Key, key_text
+from pdp.objects import Change, Grant, Key, key_of, key_text
 from pdp.references import parse_principal
 from pdp.service import Pdp
 
@@ -112,16 +112,15 @@ class Management:
         shown = rest[: page.size]
         return shown, shown[-1].name if len(rest) > page.size else "", self._revision(facts)
 
-    async def access(self, asking: Asking, action: str, key: Key, page: Page) -> Found:
+    async def access(self, asking: Asking, action: str, resource: Resource, page: Page) -> Found:
         """Who may do something to an object: principal -> the determining reason of its permit.
 
         Everybody who was granted anything is looked at, where rules decide as well; whom a rule alone knows is not.
         Raises Forbidden for an actor that may not read the object's assignments.
         """
-        facts = await self._facts(asking)
+        facts, key = await self._facts(asking), key_of(resource)
         self._rules.demand(facts, _actor(facts, asking), "read_assignments", key)
         candidates = sorted(await asyncio.to_thread(self._candidates, facts, action, key))
-        resource = _resource(key)
 
         def check(principal: str, at: int) -> Check:
             return Check(parse_principal(principal), action, (resource,), (at,))
@@ -210,7 +209,7 @@ class Management:
         authority = self._pdp.bundle.authority(warehouse)
         others = [e for e in authority.engines if e.applies(action, key[0]) and not isinstance(e, GrantsEngine)]
         if not others and key[0] not in _SHARED_BY_ALL:
-            return grantees_near(facts, key) | self._admins
+            return with_members(facts, grantees_near(facts, key) | self._admins)
         registered = {key_text(o.key) for o in facts.objects() if o.key[0] in _SHARED_BY_ALL}
         return {*facts.grantees(), *registered, *self._admins}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any, Final
 
 import msgspec
@@ -14,10 +15,10 @@ from pdp.codec import PrincipalBody, ResourceBody, make_acting_role, make_princi
 from pdp.engines.grants.administration import GrantWishes, ObjectWishes
 from pdp.engines.grants.model import ACTIONS
 from pdp.errors import AssertionNotAllowed, InvalidArgument
-from pdp.identity import refusal
+from pdp.identity import evidence_about, refusal
 from pdp.management import Asking, Found, Listed, Page, Wanted
 from pdp.model import AtLeast, Caller, Resource
-from pdp.objects import Key, key_of
+from pdp.objects import BIT, Key
 from pdp.store.world import format_grant, read_grant, read_key, read_object
 from pdp.strict_json import decode
 from pdp.vocabulary import ALIASES
@@ -116,11 +117,12 @@ def object_wishes(put: Sequence[Any], delete: Sequence[str], move: Sequence[tupl
     )
 
 
-def decode_access(body: bytes, caller: Caller) -> tuple[Asking, str, Key, Page]:
+def decode_access(body: bytes, caller: Caller) -> tuple[Asking, str, Resource, Page]:
     """What a POST /v1/access asks: as whom, about which action on which object, and which page."""
     given = decode(body, _ACCESS)
-    key = granted_on(make_resource(given.resource))
-    return given.asking(caller), action_of(key[0], given.action), key, page_of(given.page_size, given.page_token)
+    resource = granted_on(make_resource(given.resource), caller)
+    page = page_of(given.page_size, given.page_token)
+    return given.asking(caller), action_of(resource.type, given.action), resource, page
 
 
 def decode_list(body: bytes, caller: Caller) -> tuple[Asking, tuple[str, str, Key], Page]:
@@ -161,9 +163,12 @@ def wanted_of(given: Mapping[str, str]) -> Wanted:
     below = given.get("below") or "false"
     if below not in ("true", "false"):
         raise InvalidArgument(f"`below` must be true or false, not `{below}`")
+    privilege = given.get("privilege", "")
+    if privilege and privilege not in BIT:
+        raise InvalidArgument(f"there is no privilege `{privilege}`: there are {', '.join(BIT)}")
     key = read_key(given["object"], ("object",)) if given.get("object") else None
     principal = make_principal(given["principal"]).id if given.get("principal") else ""
-    return Wanted(key, below == "true", principal, given.get("privilege", ""))
+    return Wanted(key, below == "true", principal, privilege)
 
 
 def asking_of(
@@ -177,10 +182,9 @@ def asking_of(
         if role is not UNSET:
             raise InvalidArgument("`actingRole` needs an `actor` who assumes it")
         return Asking(caller, consistency=consistency)
-    refused = refusal(caller, {"principals"})
-    if refused:
-        raise AssertionNotAllowed(refused.message)
-    return Asking(caller, make_principal(principal), make_acting_role(role), consistency)
+    made = make_principal(principal)
+    _weigh(caller, evidence_about(made))
+    return Asking(caller, made, make_acting_role(role), consistency)
 
 
 def action_of(type: str, action: str) -> str:
@@ -196,9 +200,12 @@ def page_of(size: int, token: str) -> Page:
     if not 1 <= size <= MAX_PAGE_SIZE:
         raise InvalidArgument(f"`pageSize` must be 1 to {MAX_PAGE_SIZE}, not {size}")
     try:
-        return Page(size, base64.urlsafe_b64decode(token.encode()).decode())
+        after = base64.b64decode(token.encode(), b"-_", validate=True).decode()
     except (binascii.Error, UnicodeError):
         raise InvalidArgument("`pageToken` is none that an answer gave") from None
+    if token_of(after) != token:
+        raise InvalidArgument("`pageToken` is none that an answer gave")
+    return Page(size, after)
 
 
 def token_of(name: str) -> str:
@@ -238,6 +245,12 @@ def encode_list(found: Found) -> bytes:
     )
 
 
+def _weigh(caller: Caller, evidence: AbstractSet[str]) -> None:
+    refused = refusal(caller, evidence)
+    if refused:
+        raise AssertionNotAllowed(refused.message)
+
+
 def _bound(count: int) -> None:
     if count > MAX_WISHES:
         raise InvalidArgument(f"{count} changes in one request, the limit is {MAX_WISHES}")
@@ -249,8 +262,9 @@ def _move(entry: Mapping[str, str], at: int) -> tuple[str, str]:
     return entry["from"], entry["to"]
 
 
-def granted_on(resource: Resource) -> Key:
-    """The key of a resource that grants can stand on; InvalidArgument otherwise."""
+def granted_on(resource: Resource, caller: Caller) -> Resource:
+    """A resource that grants can stand on; InvalidArgument otherwise, AssertionNotAllowed for its evidence."""
     if resource.type not in ACTIONS:
         raise InvalidArgument(f"nothing is granted on a {resource.type}")
-    return key_of(resource)
+    _weigh(caller, {"properties"} if resource.properties else set())
+    return resource

@@ -120,6 +120,7 @@ class Replica:
         self._store.close()
         for threads in (self._threads, self._follower):
             threads.shutdown(wait=True, cancel_futures=True)
+        self._store.close()  # once more, for what a thread still had in use
 
     def seed(self, actor: str, changes: Sequence[Change]) -> None:
         """Write the first revision of a store that has none, before anybody else does."""

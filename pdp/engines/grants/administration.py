@@ -88,6 +88,7 @@ class Administration:
 
     def __init__(self, bootstrap_admins: frozenset[str] = frozenset()) -> None:
         self._engine = GrantsEngine(bootstrap_admins)
+        self._bootstrap_admins = bootstrap_admins
 
     def grants(self, facts: Facts, actor: Actor, wishes: GrantWishes) -> tuple[Change, ...]:
         """The changes that fulfil all wishes at once; what is so already is no change.
@@ -133,6 +134,14 @@ class Administration:
         """Whether the actor may do something to an object."""
         return actor.principal is None or self._engine.may(actor.principal, action, key, facts)
 
+    def is_in_use(self, facts: Facts, key: Key) -> bool:
+        """Whether an object is more than a name: registered or configured, with grants on, below or to it."""
+        if key[0] == "warehouse" and key[1][0] in facts.projects:
+            return True
+        name = key_text(key)
+        granted = name in self._bootstrap_admins or next(facts.grants_to(name), None) is not None
+        return granted or next(facts.subtree(key), None) is not None
+
 
 def right_to_add(grant: Grant) -> str:
     """The action on the object that lets somebody grant this."""
@@ -173,8 +182,6 @@ class _Draft:
     def move(self, source: Key, target: Key) -> None:
         """With all below it; grants follow."""
         _refuse_move(source, target)
-        if next(iter(self.facts.subtree(target)), None) is not None:
-            raise InvalidArgument(f"{key_text(target)} is there already")
         old, new = self.facts.parent(source), self.facts.parent(target)
         if source[0] == "warehouse" or old == new:
             self._demand(RENAME[source[0]], source)
@@ -183,6 +190,7 @@ class _Draft:
             self._demand("move", source)
             self._demand(CREATE[target[0]], new)
             self._demand(ACCEPT[target[0]], new)
+        self._refuse_target(source, target)
         made: list[Change] = []
         for below, entry in self.facts.subtree(source):
             moved: Key = (below[0], (*target[1], *below[1][len(source[1]) :]))
@@ -191,6 +199,15 @@ class _Draft:
             if entry.registered:
                 made += [ObjectDeleted(below), ObjectPut(msgspec.structs.replace(entry.registered, key=moved))]
         self._make(made)
+
+    def _refuse_target(self, source: Key, target: Key) -> None:
+        """InvalidArgument where the new name is taken, or configured for something else."""
+        if next(self.facts.subtree(target), None) is not None:
+            raise InvalidArgument(f"{key_text(target)} is there already")
+        for key in (source, target) if source[0] == "warehouse" else ():
+            configured = self.facts.projects.get(key[1][0])
+            if configured not in (None, self.facts.object(source).project):
+                raise InvalidArgument(f"{key_text(key)} belongs to `{configured}` by configuration")
 
     def put(self, wish: ObjectWish) -> None:
         """Register an object that is new, or change what is known of one."""
@@ -213,21 +230,22 @@ class _Draft:
             self._make([ObjectPut(after)])
 
     def _create(self, known: Object, after: Object) -> None:
-        """The right to, and the owner. What grants stand on already belongs to whoever they say."""
+        """The right to, and the owner. What is in use already belongs to whoever its grants say."""
         key = after.key
-        was_known = self.facts.entry(key).grants or self.facts.entry(key).children
+        in_use = self.rules.is_in_use(self.facts, key)
         named = msgspec.structs.replace(after, managed=known.managed)
-        placed = self.facts.apply(self.facts.sequence, [ObjectPut(named)])
-        parent = placed.parent(key)
+        parent = self.facts.apply(self.facts.sequence, [ObjectPut(named)]).parent(key)
         if self.actor.principal is not None:
             if parent is None:
                 raise InvalidArgument(f"{key_text(key)} needs a parent: `project:<id>`")
             self._demand(CREATE[key[0]], parent)
+        if in_use and parent != self.facts.parent(key):
+            self._demand_handing_over(key)
         replaced = known.id not in ("", after.id)
         if replaced:
             self._demand(DELETE[key[0]], key)
         self._make([ObjectPut(named)])
-        if self.actor.principal is not None and key[0] in OWNER and (replaced or not was_known):
+        if self.actor.principal is not None and key[0] in OWNER and (replaced or not in_use):
             owned = Grant(key, OWNER[key[0]], self.actor.principal.id, after.id)
             self._make([] if _is_there(self.facts, owned) else [GrantAdded(owned)])
 
@@ -237,8 +255,17 @@ class _Draft:
             if known.project:
                 self._demand(DELETE[known.key[0]], known.key)
             self._demand(CREATE[known.key[0]], ("project", (after.project,)))
+            self._demand_handing_over(known.key)
         if after.id != known.id:
             self._demand("change_ownership", known.key)
+
+    def _demand_handing_over(self, key: Key) -> None:
+        """The right to put what is in use into a project, whose administrators may then do everything with it.
+
+        Whoever could become operator of the server may.
+        """
+        if not self.rules.may(self.facts, self.actor, "grant_operator", SERVER):
+            self._demand("change_ownership", key)
 
     def _demand(self, action: str, key: Key) -> None:
         self.rules.demand(self.facts, self.actor, action, key)
@@ -264,7 +291,7 @@ def _refuse_move(source: Key, target: Key) -> None:
         raise InvalidArgument(f"{said}: a {source[0]} keeps its name")
     if source[0] != target[0]:
         raise InvalidArgument(f"{said}: that is a {target[0]}")
-    if target[1][: len(source[1])] == source[1]:
+    if source[0] in ("warehouse", "namespace") and target[1][: len(source[1])] == source[1]:
         raise InvalidArgument(f"{said}: that is below itself")
     if source[0] != "warehouse" and source[1][0] != target[1][0]:
         raise InvalidArgument(f"{said}: that is another warehouse")
