@@ -20,6 +20,10 @@ from pdp.objects import SERVER, Key, Place, key_of, key_text, mask_of
 from pdp.vocabulary import TABULAR_TYPES
 
 _CONCRETE_CONTENT: Final = CONTENT_TYPES - {"table_or_view"}
+_APPLIES: Final = frozenset(
+    [(action, type) for type, actions in ACTIONS.items() for action in actions]
+    + [(action, type) for action in NESSIE for type in _CONCRETE_CONTENT]
+)
 _BOOTSTRAP: Final[Extra] = {SERVER: mask_of("operator")}
 _NO_EXTRA: Final[Extra] = {}
 _MOST_STANDINGS: Final = 4096
@@ -55,7 +59,7 @@ class GrantsEngine:
 
     def applies(self, action: str, type: str) -> bool:
         """Canonical actions of the type, and Nessie's content checks on anything with a path."""
-        return action in ACTIONS.get(type, ()) or (action in NESSIE and type in _CONCRETE_CONTENT)
+        return (action, type) in _APPLIES
 
     def decide(self, group: Group, resources: Sequence[Resource], facts: Facts) -> Verdicts:
         """Judge every resource; what depends on the principal or on a container is worked out once."""
@@ -104,20 +108,20 @@ class GrantsEngine:
         if self._room.left <= 0 or len(self._standings) >= _MOST_STANDINGS:
             self._standings.clear()
             self._room = Room(_MOST_KEPT)
-        whose = principal
-        standing = self._standings.get(whose.id)
-        if standing is None and self._is_nobody(whose, facts):
-            whose = _NOBODY
-            standing = self._standings.get(whose.id)
+        id = principal.id
+        standing = self._standings.get(id)
+        if standing is None and self._is_nobody(id, facts):
+            principal, id = _NOBODY, ""
+            standing = self._standings.get(id)
         if standing is not None and standing.serves(facts):
             return standing
-        standing = self._standings[whose.id] = self._made(whose, facts)
+        standing = self._standings[id] = self._made(principal, facts)
         return standing
 
-    def _is_nobody(self, principal: Principal, facts: Facts) -> bool:
-        id, index = principal.id, facts.index
+    def _is_nobody(self, id: str, facts: Facts) -> bool:
+        index = facts.index
         unknown = id not in index.holdings and id not in index.memberships and id not in self._bootstrap_admins
-        return unknown and principal.type != "anonymous"
+        return unknown and id != "anonymous"
 
     def _made(self, principal: Principal, facts: Facts) -> Standing:
         bootstrap = self._bootstrap_admins and not self._bootstrap_admins.isdisjoint(grantees_of(facts, principal))

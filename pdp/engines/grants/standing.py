@@ -94,6 +94,7 @@ class Standing:
         self._room = room or Room(_MOST_KEPT)
         self._own: Key = (principal.type, (principal.name,))
         self._always = _AUTHENTICATED if self.grantees else 0
+        self._managed = facts.index.managed
         self._sources = self._read(facts)
         self._holdings = [holdings for holdings, _ in self._sources if holdings]
         self._tops = self._inside_of(())
@@ -143,6 +144,8 @@ class Standing:
     def inside(self, place: Place) -> Column:
         """The inside of a warehouse or namespace."""
         column = self._columns.get(place)
+        if column is not None:
+            return column
         depth = len(place)
         while column is None and depth > 1:  # upward, then down again: paths of any depth need no recursion
             depth -= 1
@@ -200,7 +203,7 @@ class Standing:
 
     def _circumstances(self, key: Key) -> int:
         """The mask of what holds on an object beside grants."""
-        found = _MANAGED if key in self.facts.index.managed else 0
+        found = _MANAGED if self._managed and key in self._managed else 0
         if key == self._own:
             found |= _SELF
         return found | self.extra.get(key, 0) if self.extra else found
