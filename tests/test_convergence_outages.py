@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -152,6 +153,43 @@ def test_a_database_that_is_gone_and_comes_back(primary: Cluster, tmp_path: Path
         for each in (service, patient):
             assert stop(each) < 10
             assert "store answers again" in each.process.stderr()
+
+
+def test_a_database_that_dies_under_writers_loses_nothing_acknowledged_and_keeps_no_half(
+    primary: Cluster, tmp_path: Path
+) -> None:
+    with services(tmp_path, primary.url) as running:
+        both = running.start(), running.start()
+        stop_writing = threading.Event()
+
+        def write(writer: int) -> dict[int, int]:
+            """First grant of each ten -> status."""
+            found = {}
+            with both[writer % 2].again() as service:
+                for first in range(writer * 2000, (writer + 1) * 2000, 10):
+                    if stop_writing.is_set():
+                        break
+                    wishes = {"add": [grant(n) for n in range(first, first + 10)]}
+                    found[first] = service.post("/v1/grants", wishes)[0]
+            return found
+
+        with ThreadPoolExecutor(4) as pool:
+            writers = [pool.submit(write, writer) for writer in range(4)]
+            for _ in range(2):
+                time.sleep(1)
+                primary.kill()
+                primary.start()
+            until(lambda: both[0].ready()[0] == both[1].ready()[0] == 200)
+            time.sleep(1)
+            stop_writing.set()
+            answered = {first: status for future in writers for first, status in future.result(60).items()}
+        assert set(answered.values()) <= {200, 503}
+        for first, status in answered.items():
+            tens = [service.allowed(range(first, first + 10)) for service in both]
+            assert tens[0] == tens[1]
+            assert len(tens[0]) in ((10,) if status == 200 else (0, 10))
+        assert list(answered.values()).count(200) > 0
+        assert_log_is_the_state(running.url)
 
 
 def test_a_connection_that_falls_silent_counts_as_gone(primary: Cluster, tmp_path: Path) -> None:

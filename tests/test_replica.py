@@ -32,6 +32,7 @@ class Observed:
     def __init__(self, store: Store) -> None:
         self._store = store
         self.looks = 0
+        self.longest_wait = 0.0
         self.before_look = self.after_look = self.after_write = Nothing
 
     def load(self) -> Facts:
@@ -45,6 +46,7 @@ class Observed:
         return found
 
     def wait(self, seconds: float) -> None:
+        self.longest_wait = max(self.longest_wait, seconds)
         self._store.wait(seconds)
 
     def write(self, actor: str, facts: Facts, prepare: Prepare) -> Sequence[Revision]:
@@ -287,6 +289,18 @@ async def test_services_that_start_at_once_seed_once(store: Observed, other: Sto
         assert set(one.facts.grants()) == set(two.facts.grants()) == {grant(1), grant(2)}
 
 
+async def test_facts_are_as_old_as_the_question_not_as_the_answer(store: Observed) -> None:
+    held = Held()
+    async with closed(store) as replica:
+        store.after_look = held  # type: ignore[assignment]
+        look = asyncio.create_task(replica.catch_up())
+        await held.reached()
+        await asyncio.sleep(0.2)
+        held.release()
+        await look
+        assert replica.age() > 0.19
+
+
 # --- what is survived ---------------------------------------------------------------------------------------------
 
 
@@ -303,6 +317,15 @@ async def test_a_follower_survives_a_defect_and_the_facts_age_meanwhile(
         store.before_look = Nothing
         await until(lambda: replica.facts.sequence == 1 and not replica.is_stale())
     assert "too many open files" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("staleness", "longest"), [(300.0, 1.0), (0.4, 0.1)])
+async def test_a_store_that_is_only_quiet_is_asked_before_the_facts_are_stale(
+    store: Observed, staleness: float, longest: float
+) -> None:
+    async with closed(store, staleness=staleness) as replica, following(replica):
+        await until(lambda: store.looks >= 2)
+    assert store.longest_wait == pytest.approx(longest)
 
 
 async def test_a_database_that_became_unusable_is_unavailable_and_may_come_back(

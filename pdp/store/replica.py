@@ -87,9 +87,10 @@ class Replica:
     async def follow(self) -> None:
         """Keep up with the store until cancelled; while it does not answer, the facts age."""
         failing: type[Exception] | None = None
+        patience = min(POLL_SECONDS, self._max_staleness / 4)  # a store that is only quiet must not make facts stale
         while True:
             try:
-                await self._waiting.run(partial(self._store.wait, POLL_SECONDS))
+                await self._waiting.run(partial(self._store.wait, patience))
                 await self._look()
                 if failing:
                     log.info("store answers again", revision=_at(self.facts))
