@@ -43,6 +43,7 @@ type: $(STAMP) ## mypy strict
 bench: $(STAMP) ## how fast, as ratios to a plain baseline of the same run
 	$(PY) bench/decide.py
 	$(PY) bench/convergence.py
+	$(PY) bench/views.py
 
 protos: $(STAMP) ## generate pdp/wire from protos/
 	$(PY) -m grpc_tools.protoc -Ipdp/wire=protos/pdp/v1 --python_out=. --pyi_out=. --grpc_python_out=. \

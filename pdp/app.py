@@ -21,6 +21,7 @@ from aiohttp import web
 
 from pdp.audit.log import FileAudit, NoAudit
 from pdp.bundle import Authority, Bundle, source_text
+from pdp.catalog import IcebergCatalog
 from pdp.cli.context import Composition
 from pdp.config import Settings, load_settings, split_address
 from pdp.engines.cel.engine import CelEngine, CelForbid
@@ -30,6 +31,7 @@ from pdp.engines.grants.engine import GrantsEngine
 from pdp.errors import ConfigError
 from pdp.facts import Facts
 from pdp.identity import Callers
+from pdp.loads import ViewSecurity
 from pdp.management import Management
 from pdp.objects import GrantAdded, ObjectPut
 from pdp.service import AuditLog, Pdp
@@ -37,11 +39,14 @@ from pdp.store.replica import FixedFacts, Replica
 from pdp.store.sql import open_store
 from pdp.store.world import load_world
 from pdp.surfaces.admission import BODIES_IN_FLIGHT, Admission
+from pdp.surfaces.calls import Calls
 from pdp.surfaces.diagnostics import diagnostics_routes
 from pdp.surfaces.grpc import DecisionService, GrpcServer
+from pdp.surfaces.grpc_grants import GrantsService
 from pdp.surfaces.http import Endpoints, Routes, native_routes, router
 from pdp.surfaces.management import management_routes
 from pdp.surfaces.trino import TrinoSurface
+from pdp.surfaces.views import view_routes
 from pdp.telemetry import Telemetry
 
 log = structlog.get_logger()
@@ -164,7 +169,9 @@ def _sources(settings: Settings, rules: RuleSet, forbid: RuleSet) -> dict[str, o
         "celExtensions": settings.policies.cel_extensions,
         "celProvider": settings.identity.cel_provider,
         "authorities": {name: authority.model_dump() for name, authority in settings.authorities.items()},
-        "warehouses": {name: warehouse.model_dump() for name, warehouse in settings.warehouses.items()},
+        "warehouses": {
+            name: warehouse.model_dump(exclude={"catalog"}) for name, warehouse in settings.warehouses.items()
+        },
         "trino": settings.trino.model_dump(),
         "bootstrapAdmins": sorted(settings.store.bootstrap_admins),
     }
@@ -175,6 +182,15 @@ def _warnings(rules: RuleSet, forbid: RuleSet) -> tuple[str, ...]:
     if not rules.rules:
         found.append("no rules are loaded: CEL permits nothing but VIEW_REFERENCE")
     return tuple(found)
+
+
+def build_catalogs(settings: Settings) -> dict[str, IcebergCatalog]:
+    """The catalogs to read views from, by warehouse; raises ConfigError where a token cannot be read."""
+    return {
+        name: IcebergCatalog(name, rule, settings.path(rule.token_file) if rule.token_file else None)
+        for name, warehouse in settings.warehouses.items()
+        if (rule := warehouse.catalog)
+    }
 
 
 def build_pdp(settings: Settings, facts: Facts, rules: tuple[RuleSet, RuleSet], audit: AuditLog | None = None) -> Pdp:
@@ -208,14 +224,19 @@ class Service:
         ledger = self.source if isinstance(self.source, Replica) else None
         management = Management(self.pdp, ledger, frozenset(settings.store.bootstrap_admins))
         trino = TrinoSurface(self.pdp, limits.trino_max_resources)
+        self._catalogs = build_catalogs(settings)
+        views = ViewSecurity(self.pdp, settings, self._catalogs)
         self._http = _runner(
             native_routes(endpoints, limits.max_checks, limits.max_body_bytes)
             | management_routes(endpoints, management, limits.max_body_bytes)
+            | view_routes(endpoints, views, limits.max_body_bytes)
             | trino.routes(endpoints, limits.trino_max_body_bytes),
             settings,
         )
         self._diagnostics = _runner(diagnostics_routes(telemetry, self.unready), settings)
-        self._grpc = GrpcServer(DecisionService(self.pdp, callers, self._admission, limits), limits)
+        calls = Calls(callers, self._admission, telemetry, limits.request_timeout_seconds)
+        services = (DecisionService(self.pdp, views, management, limits), GrantsService(management))
+        self._grpc = GrpcServer([service.handlers(calls) for service in services], limits)
         self._out_of_files_until = 0.0
         self._following: asyncio.Task[None] | None = None
 
@@ -256,6 +277,8 @@ class Service:
         # what is still in flight has had its time: nobody waits for a store that may be why
         await asyncio.gather(self._http.cleanup(), grpc_stop, self._leave_store())
         await self._diagnostics.cleanup()
+        for catalog in self._catalogs.values():
+            await catalog.close()
         return self.audit is None or await asyncio.to_thread(self.audit.close, max(1.0, seconds))
 
     async def _leave_store(self) -> None:
@@ -341,4 +364,4 @@ def main() -> None:
     """The `pdp` command."""
     from pdp.cli.main import cli  # noqa: PLC0415  the command line is a surface; services do without it
 
-    cli(obj=Composition(embedded_settings, read_rules, read_facts, build_pdp, serve))
+    cli(obj=Composition(embedded_settings, read_rules, read_facts, build_pdp, serve, build_catalogs))

@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import yaml
@@ -24,6 +24,8 @@ from pdp.engines.cel.rules import RuleSet, inline_rules, load_rules
 from pdp.errors import InvalidArgument, PdpError
 from pdp.facts import Facts
 from pdp.identity import Callers
+from pdp.load_codec import decode_change, decode_load, encode_change, encode_load
+from pdp.loads import ViewSecurity
 from pdp.model import Batch
 from pdp.references import format_resource
 from pdp.service import Pdp
@@ -37,20 +39,27 @@ class CaseBody(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
     """The keys of a case and their forms."""
 
     checks: list[Any] | None = None
+    load: dict[str, Any] | None = None
+    commit_view: dict[str, Any] | None = None
     note: Any = None
     engines: list[str] = []
     rules: str | list[str] | dict[str, str] = ""
     forbid: str | list[str] | dict[str, str] = ""
     world: str | dict[str, Any] | None = None
     config: dict[str, Any] = {}
+    caller: dict[str, Any] | None = None
     consistency: str | dict[str, str] = ""
     want: list[bool | dict[str, Any]] = []
+    want_load: bool | dict[str, Any] = {}
+    want_commit: bool | dict[str, Any] = {}
     want_audit: list[dict[str, Any]] = []
     want_error: str | dict[str, str] = ""
 
 
 Build = Callable[..., Pdp]
 """(settings, facts, (rules, forbid), audit) to a service."""
+VIEW_REQUESTS: Final = {"load": "wantLoad", "commitView": "wantCommit"}
+"""Keys of a case about view security: the body that is asked, what is wanted of its answer."""
 
 
 class Case(msgspec.Struct, frozen=True):
@@ -98,9 +107,13 @@ def run_case(case: Case, build: Build, runner: asyncio.Runner) -> Outcome:
     recorder = Recorder()
     try:
         pdp, settings = prepare(case, build, recorder)
+        kind = view_request(case)
+        if kind:
+            answered = runner.run(_view_answer(kind, request_body(case), pdp, settings))
+            return compare_view(case, json.loads(answered), recorder.records)
         answer = runner.run(pdp.check(batch_of(case, settings)))
     except PdpError as error:
-        return compare_error(case, error)
+        return compare_error(case, error, recorder.records)
     return compare(case, msgspec.json.decode(encode_answer(answer))["decisions"], recorder.records)
 
 
@@ -120,10 +133,27 @@ def prepare(case: Case, build: Build, recorder: Recorder) -> tuple[Pdp, Settings
     return build(settings, _facts(case, data.get("world")), rules, recorder), settings
 
 
+def view_request(case: Case) -> str | None:
+    """Which of VIEW_REQUESTS a case asks; None where it asks checks."""
+    return next((kind for kind in VIEW_REQUESTS if kind in case.data), None)
+
+
 def request_body(case: Case) -> bytes:
-    """The POST /v1/check body of a case."""
+    """The body of a case: POST /v1/load, /v1/commit-view or /v1/check; its `caller` stands for that of a load."""
+    kind = view_request(case)
+    if kind:
+        caller = {"caller": case.data["caller"]} if "caller" in case.data else {}
+        return msgspec.json.encode({**caller, **case.data[kind]})
     request = {"checks": case.data["checks"], "consistency": case.data.get("consistency", "minimize_latency")}
     return msgspec.json.encode(request)
+
+
+async def _view_answer(kind: str, body: bytes, pdp: Pdp, settings: Settings) -> bytes:
+    views = ViewSecurity(pdp, settings)
+    caller = Callers(settings.identity).of_peer("127.0.0.1")
+    if kind == "load":
+        return encode_load(await views.load(decode_load(body), caller, "case"))
+    return encode_change(await views.change(decode_change(body), caller, "case"))
 
 
 def batch_of(case: Case, settings: Settings) -> Batch:
@@ -134,14 +164,40 @@ def batch_of(case: Case, settings: Settings) -> Batch:
     return decode_batch(request_body(case), caller, settings.limits.max_checks, "case")
 
 
-def compare_error(case: Case, error: PdpError) -> Outcome:
-    """The outcome of a case that ended in an error."""
+def compare_error(case: Case, error: PdpError, records: Sequence[Mapping[str, Any]] = ()) -> Outcome:
+    """The outcome of a case that ended in an error; a case about view security may want it as an answer's error."""
     wanted = case.data.get("wantError")
+    kind = view_request(case)
+    if kind and "error" in _as_object(case.data.get(VIEW_REQUESTS[kind], {})):
+        return compare_view(case, {"allowed": False, "error": {"code": error.code, "message": str(error)}}, records)
     if isinstance(wanted, str):
         wanted = {"code": wanted}
     got = {"code": error.code, "rule": getattr(error, "rule", None)}
     passed = isinstance(wanted, dict) and all(got.get(key) == value for key, value in wanted.items())
     return Outcome(case.note, passed, {"error": {key: value for key, value in got.items() if value}}, str(error))
+
+
+def compare_view(case: Case, got: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -> Outcome:
+    """The outcome of an answer about view security, and of its audit record, against what the case wants."""
+    data = case.data
+    wanted = next(name for kind, name in VIEW_REQUESTS.items() if kind in data)
+    problems = []
+    if "wantError" in data:
+        problems.append(f"wanted the error {data['wantError']}, nothing raised")
+    elif wanted not in data and "wantAudit" not in data:
+        problems.append("the case wants nothing")
+    want = dict(_as_object(data.get(wanted, {})))
+    if "steps" in want:
+        problems += _row_differences("step", want.pop("steps"), got.get("steps", ()))
+    problems += _differences(want, got)
+    if "wantAudit" in data:
+        audited = [row for record in records for row in rows(record)]
+        problems += _row_differences("audit row", data["wantAudit"], audited)
+    return Outcome(case.note, not problems, got, "; ".join(problems) or None)
+
+
+def _as_object(want: bool | Mapping[str, Any]) -> Mapping[str, Any]:
+    return {"allowed": want} if isinstance(want, bool) else want
 
 
 def compare(case: Case, decisions: Sequence[Mapping[str, Any]], records: Sequence[Mapping[str, Any]]) -> Outcome:
@@ -158,10 +214,11 @@ def compare(case: Case, decisions: Sequence[Mapping[str, Any]], records: Sequenc
     problems += [
         f"check {at}: {problem}"
         for at, (wanted, got) in enumerate(zip(want, decisions, strict=False))
-        for problem in _differences(wanted if isinstance(wanted, dict) else {"allowed": wanted}, got)
+        for problem in _differences(_as_object(wanted), got)
     ]
     if "wantAudit" in data and records:
-        problems += _audit_differences(data["wantAudit"], [row for record in records for row in rows(record)])
+        audited = [row for record in records for row in rows(record)]
+        problems += _row_differences("audit row", data["wantAudit"], audited)
     return Outcome(case.note, not problems, decisions, "; ".join(problems) or None)
 
 
@@ -174,14 +231,14 @@ def _differences(wanted: Mapping[str, Any], got: Mapping[str, Any]) -> Iterator[
             yield f"`{key}` is {json.dumps(found)}, wanted {json.dumps(value)}"
 
 
-def _audit_differences(wanted: Sequence[Mapping[str, Any]], got: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _row_differences(what: str, wanted: Sequence[Mapping[str, Any]], got: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     if len(wanted) != len(got):
-        yield f"{len(got)} audit rows, wanted {len(wanted)}: {json.dumps([_brief(row) for row in got])}"
+        yield f"{len(got)} {what}s, wanted {len(wanted)}: {json.dumps([_brief(row) for row in got])}"
     for at, (row, found) in enumerate(zip(wanted, got, strict=False)):
         for key, value in row.items():
-            same = _same_resource(value, found.get(key)) if key == "resource" else value == found.get(key)
-            if not same:
-                yield f"audit row {at}: `{key}` is {json.dumps(found.get(key))}, wanted {json.dumps(value)}"
+            there = found.get(key)
+            if not (_same_resource(value, there) if key == "resource" else there in (value, [value])):
+                yield f"{what} {at}: `{key}` is {json.dumps(found.get(key))}, wanted {json.dumps(value)}"
 
 
 def _brief(row: Mapping[str, Any]) -> dict[str, Any]:

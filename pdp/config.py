@@ -10,10 +10,10 @@ import ipaddress
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, Self
 
 import yaml
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
 
 from pdp import strict_yaml
 from pdp.errors import ConfigError
@@ -86,6 +86,8 @@ class Limits(Section):
     idle_timeout_seconds: float = Field(
         65, gt=0, le=3600, description="a connection that sends no whole request head for so long is closed"
     )
+    referenced_by_depth: int = Field(10, ge=1, description="views that one load may go through")
+    namespace_depth: int = Field(10, ge=1, description="parts in the namespace of what is loaded, and of its views")
     trino_max_resources: int = Field(100_000, ge=1, description="resources in one Trino batch")
     trino_max_body_bytes: int = Field(67_108_864, ge=1024, le=2**31 - 1, description="bytes of one Trino request body")
 
@@ -98,12 +100,23 @@ class Authority(Section):
     warehouses: tuple[str, ...] = Field((), description="the warehouses it decides; `default` has the rest")
 
 
+class CatalogRule(Section):
+    """An Iceberg REST catalog that is asked for the views of a chain that a request does not bring."""
+
+    uri: str = Field(pattern=r"^https?://[^\s?#]+$", description="the REST catalog's address, without `/v1`")
+    warehouse: str | None = Field(None, min_length=1, description="the catalog's own name of the warehouse")
+    token_file: str | None = Field(None, description="a file with the bearer token; read again when it is refused")
+    timeout_seconds: float = Field(5, gt=0, le=60, description="for one answer of the catalog")
+    ttl_seconds: float = Field(5, ge=0, le=3600, description="how long a view's properties are taken as read")
+
+
 class Warehouse(Section):
     """What is known of a warehouse beyond its name."""
 
     project: str | None = Field(None, description="the project it belongs to")
     default_ref: str | None = Field(None, min_length=1, description="the ref of resources that name none")
     kind: Literal["iceberg", "nessie", "hive"] = Field("iceberg", description="the catalog behind it")
+    catalog: CatalogRule | None = Field(None, description="where views are read that a request does not bring")
 
 
 class Policies(Section):
@@ -172,6 +185,30 @@ class Identity(Section):
     )
 
 
+class EngineTokens(Section):
+    """Tokens of one provider that make an engine: any of the audiences or any of the subjects."""
+
+    audiences: tuple[str, ...] = Field((), description="a token for one of these audiences is the engine's")
+    subjects: tuple[str, ...] = Field((), description="a token of one of these subjects is the engine's")
+
+    @model_validator(mode="after")
+    def _names_some(self) -> Self:
+        if not self.audiences and not self.subjects:
+            raise ValueError("neither `audiences` nor `subjects` names a token")
+        return self
+
+
+class TrustedEngineRule(Section):
+    """A query engine whose word on view chains counts."""
+
+    type: Literal["trino"] = Field(description="the kind of engine")
+    owner_property: str = Field(min_length=1, description="the view property that names the owner it runs as")
+    identities: Mapping[Annotated[str, Field(pattern=r"^[a-z0-9-]+$")], EngineTokens] = Field(
+        min_length=1, description="the engine's tokens, by the provider that issues them"
+    )
+    enforces_row_access: bool = Field(False, description="whether it applies row filters and column masks itself")
+
+
 class TrinoCatalog(Section):
     """The warehouse behind a Trino catalog."""
 
@@ -233,6 +270,7 @@ class Settings(Section):
     store: Store = Store()
     audit: Audit = Audit()
     identity: Identity = Identity()
+    trusted_engines: Mapping[str, TrustedEngineRule] = Field({}, description="engines trusted with view chains")
     trino: Trino = Trino()
     _base: Path = PrivateAttr(default_factory=Path.cwd)
 
@@ -303,8 +341,6 @@ LATER: Final[Mapping[str, Any]] = {
     "server.unix": None,
     "server.workers": 1,
     "server.tls": {"cert": None, "key": None, "client_ca": None},
-    "limits.referenced_by_depth": 10,
-    "limits.namespace_depth": 10,
     "policies.cedar": {"policies": [], "entities": [], "schema": None},
     "policies.scopes": {"permissions": [], "strict": False},
     "policies.row_access": [],
@@ -322,7 +358,6 @@ LATER: Final[Mapping[str, Any]] = {
     "identity.providers": {},
     "identity.instance_admins": [],
     "identity.inspect": "read_assignments",
-    "trusted_engines": {},
     "trino.on_internal_failure": "deny",
 }  # fmt: skip
 """Keys of the public contract that this version knows by their default alone; another value is refused, because a

@@ -4,10 +4,15 @@ PdpError
 ├── InvalidArgument        the caller sent something that cannot be a request
 │   ├── InvalidReference   an object reference or principal that does not parse
 │   │   └── AmbiguousName  a name that an engine and a catalog would read differently
-│   └── TooManyChecks      a batch above its limit
+│   ├── TooManyChecks      a batch above its limit
+│   ├── ReferencedByDepthExceeded   more views in a chain than the limit
+│   ├── NamespaceDepthExceeded      a namespace of more parts than the limit
+│   ├── AmbiguousViewOwner          two trusted engines name different owners of a view
+│   └── UnresolvableViewOwner       an owner of a view that names no user
 ├── Unauthenticated        nobody knows the caller
 ├── Forbidden              a request that its sender, or its actor, may not make
-│   └── AssertionNotAllowed a caller that speaks for others without being allowed to
+│   ├── AssertionNotAllowed a caller that speaks for others without being allowed to
+│   └── ProtectedPropertyModification   a change of a view's owner by other than its engine
 ├── PayloadTooLarge        a body above its limit
 ├── UnsupportedMedia       a body in an encoding or type that is not accepted
 ├── Overloaded             too many checks or bytes in flight
@@ -52,6 +57,30 @@ class TooManyChecks(InvalidArgument):
     code = "too_many_checks"
 
 
+class ReferencedByDepthExceeded(InvalidArgument):
+    """More views in `referencedBy` than `limits.referenced_by_depth`."""
+
+    code = "ReferencedByDepthExceeded"
+
+
+class NamespaceDepthExceeded(InvalidArgument):
+    """More parts in a namespace than `limits.namespace_depth`."""
+
+    code = "NamespaceDepthExceeded"
+
+
+class AmbiguousViewOwner(InvalidArgument):
+    """Two trusted engines match the caller and name different owners of one view."""
+
+    code = "AmbiguousViewOwner"
+
+
+class UnresolvableViewOwner(InvalidArgument):
+    """The owner property of a view names no user."""
+
+    code = "UnresolvableViewOwner"
+
+
 class Unauthenticated(PdpError):
     """No configured caller matches the peer."""
 
@@ -68,6 +97,12 @@ class AssertionNotAllowed(Forbidden):
     """A caller names a principal, and its configuration does not let it assert any."""
 
     code = "assertion_not_allowed"
+
+
+class ProtectedPropertyModification(Forbidden):
+    """A view's owner property, in any casing, set or removed by other than the trusted engine that it belongs to."""
+
+    code = "ProtectedPropertyModification"
 
 
 class PayloadTooLarge(PdpError):

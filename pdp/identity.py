@@ -6,12 +6,13 @@ what a request says of others is evidence, taken only from a caller whose config
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Final
 
-from pdp.config import EVIDENCE, Identity, is_loopback
+from pdp.config import EVIDENCE, Identity, TrustedEngineRule, is_loopback
 from pdp.errors import Unauthenticated
-from pdp.model import Caller, Check, Rejected
+from pdp.model import Caller, Check, Rejected, TrustedEngine
 from pdp.vocabulary import TRINO_OPERATIONS, TRINO_PREFIX
 
 EMBEDDED_CALLER: Final = Caller("loopback", frozenset(EVIDENCE), may_write=True)
@@ -31,6 +32,18 @@ class Callers:
         if not is_loopback(host):
             raise Unauthenticated(f"no caller is configured for the peer `{host}`")
         return self._loopback
+
+
+def engines_of(
+    rules: Mapping[str, TrustedEngineRule], idp: str, subject: str, audiences: Collection[str]
+) -> tuple[TrustedEngine, ...]:
+    """The configured engines that a token is matched with: any audience or the subject, among those of its provider."""
+    return tuple(
+        TrustedEngine(name, rule.owner_property, rule.enforces_row_access)
+        for name, rule in rules.items()
+        if (tokens := rule.identities.get(idp))
+        and (subject in tokens.subjects or any(audience in tokens.audiences for audience in audiences))
+    )
 
 
 def evidence_of(check: Check) -> frozenset[str]:

@@ -18,14 +18,15 @@ from pdp.model import CONTENT_TYPES
 from pdp.objects import (
     BIT,
     MEMBERSHIP,
+    SERVER,
     SHOWING,
     Change,
     Grant,
     GrantAdded,
+    GrantRemoved,
     Key,
     Leaf,
     Object,
-    ObjectDeleted,
     ObjectPut,
     Place,
     container_at,
@@ -100,6 +101,7 @@ class Index(msgspec.Struct, frozen=True):
     known: Map[Place, Map[Leaf, Entry]] = Map()
     holdings: Map[str, Holdings] = Map()
     memberships: Map[str, frozenset[str]] = Map()
+    managed: Map[Key, bool] = Map()
     layout: object = None
 
     def entry(self, key: Key) -> Entry:
@@ -151,15 +153,21 @@ class _Following:
         self._known = _Overlay(index.known)
         self._holdings: dict[str, _Overlay[Holding]] = {}
         self._memberships: dict[str, frozenset[str]] = {}
+        self._managed: dict[Key, bool | None] = {}
         self._layout = index.layout
+        # worlds are built in the order of objects: what is derived from a key is derived once, and kept once
+        self._last: tuple[Key, tuple[Place, Leaf]] = (SERVER, place_of(SERVER))
+        self._containers: dict[Place, tuple[Place, Leaf]] = {}
 
     def follow(self, change: Change) -> None:
-        if isinstance(change, ObjectPut):
+        if isinstance(change, GrantAdded):
+            self._toggle(change.grant, wanted=True)
+        elif isinstance(change, GrantRemoved):
+            self._toggle(change.grant, wanted=False)
+        elif isinstance(change, ObjectPut):
             self._register(change.object.key, change.object)
-        elif isinstance(change, ObjectDeleted):
-            self._register(change.key, None)
         else:
-            self._toggle(change.grant, isinstance(change, GrantAdded))
+            self._register(change.key, None)
 
     def index(self) -> Index:
         holdings = {grantee: overlay.tree() or None for grantee, overlay in self._holdings.items()}
@@ -168,71 +176,87 @@ class _Following:
             self._known.tree(),
             _merged(self._index.holdings, holdings),
             _merged(self._index.memberships, memberships),
+            _merged(self._index.managed, self._managed),
             self._layout,
         )
 
-    def _toggle(self, grant: Grant, wanted: bool) -> None:
-        place, leaf = place_of(grant.object)
+    def _toggle(self, grant: Grant, *, wanted: bool) -> None:
+        key, found = self._last
+        if grant.object is not key:
+            found = place_of(grant.object)
+            self._last = grant.object, found
+        place, leaf = found
         entry = self._known.get(place, leaf) or UNKNOWN
         before = entry.grants.get(grant.principal, NOTHING)
         if before.has(grant.privilege, grant.id) == wanted:
             return
         after = before.toggled(grant.privilege, grant.id)
         grants = entry.grants.delete(grant.principal) if after is None else entry.grants.set(grant.principal, after)
-        self._keep(place, leaf, Entry(entry.registered, grants, entry.children))
-        self._hold(grant.principal, place, leaf, after or NOTHING, (entry.id, entry.id))
+        self._keep(found, entry, Entry(entry.registered, grants, entry.children))
+        self._hold(grant.principal, found, after or NOTHING, (entry.id, entry.id))
         if leaf[0] == "role":
             self._join(grant.principal, leaf[1], bool(after and after.counting(entry.id) & MEMBERSHIP))
 
     def _register(self, key: Key, registered: Object | None) -> None:
-        place, leaf = place_of(key)
-        entry = self._known.get(place, leaf) or UNKNOWN
+        found = place_of(key)
+        leaf = found[1]
+        entry = self._known.get(*found) or UNKNOWN
         was = entry.registered or Object(key)
         now = registered or Object(key)
-        self._keep(place, leaf, Entry(registered, entry.grants, entry.children))
+        self._keep(found, entry, Entry(registered, entry.grants, entry.children))
         bound = [grantee for grantee, stored in entry.grants.items() if stored.ids] if was.id != now.id else []
         if bound or (was.project, was.managed) != (now.project, now.managed):
             self._layout = object()
+            self._managed[key] = now.managed or None
         for grantee in bound:
             stored = entry.grants[grantee]
-            self._hold(grantee, place, leaf, stored, (was.id, now.id))
+            self._hold(grantee, found, stored, (was.id, now.id))
             if leaf[0] == "role":
                 self._join(grantee, leaf[1], bool(stored.counting(now.id) & MEMBERSHIP))
 
-    def _keep(self, place: Place, leaf: Leaf, entry: Entry) -> None:
+    def _keep(self, at: tuple[Place, Leaf], before: Entry, after: Entry) -> None:
         """An object's entry, and its container's count of those inside."""
-        was_known = self._known.get(place, leaf) is not None
-        is_known = entry.registered is not None or bool(entry.grants) or entry.children > 0
-        self._known.set(place, leaf, entry if is_known else None)
-        if was_known == is_known or not place:
+        place, leaf = at
+        is_known = after.registered is not None or after.children > 0 or bool(after.grants)
+        self._known.set(place, leaf, after if is_known else None)
+        if (before is not UNKNOWN) == is_known or not place:
             return
-        up, container = place_of(container_at(place))
-        above = self._known.get(up, container) or UNKNOWN
+        container = self._container(place)
+        above = self._known.get(*container) or UNKNOWN
         children = above.children + (1 if is_known else -1)
-        self._keep(up, container, Entry(above.registered, above.grants, children))
+        self._keep(container, above, Entry(above.registered, above.grants, children))
 
-    def _hold(self, grantee: str, place: Place, leaf: Leaf, stored: Stored, ids: tuple[str, str]) -> None:
+    def _hold(self, grantee: str, at: tuple[Place, Leaf], stored: Stored, ids: tuple[str, str]) -> None:
         """What a grantee holds at an object, whose registered id was the first and is the second of `ids`."""
+        place, leaf = at
         overlay = self._overlay(grantee)
         before = overlay.get(place, leaf) or _NOWHERE
         after = _holding(stored.mask, before.below) if not stored.ids else Holding(stored, before.below)
-        overlay.set(place, leaf, after if after != _NOWHERE else None)
-        self._shift(overlay, place, leaf, (_shows(before, ids[0]), _shows(after, ids[1])))
+        overlay.set(place, leaf, after if after.below or after.stored != NOTHING else None)
+        was, now = _shows(before, ids[0]), _shows(after, ids[1])
+        if was != now and place and leaf[0] in CONTENT_TYPES:
+            self._shift(overlay, place, 1 if now else -1)
 
-    def _shift(self, overlay: _Overlay[Holding], place: Place, leaf: Leaf, shows: tuple[bool, bool]) -> None:
-        """Tell the containers above of an object that did show, or does: as far up as it makes a difference."""
-        if leaf[0] not in CONTENT_TYPES:
-            return
-        was, now = shows
-        while was != now and place:
-            step = 1 if now else -1
-            place, leaf = place_of(container_at(place))
+    def _shift(self, overlay: _Overlay[Holding], place: Place, step: int) -> None:
+        """Tell the containers above that one more inside shows, or one less: as far up as it makes a difference."""
+        while place:
+            place, leaf = self._container(place)
             before = overlay.get(place, leaf) or _NOWHERE
             stored, below = before.stored, before.below + step
             after = _holding(stored.mask, below) if not stored.ids else Holding(stored, below)
-            overlay.set(place, leaf, after if after != _NOWHERE else None)
+            overlay.set(place, leaf, after if below or stored != NOTHING else None)
+            # what was granted on the container itself did not change: only a count from or to zero can matter
+            if before.below and below:
+                return
             id = (self._known.get(place, leaf) or UNKNOWN).id if stored.ids else ""
-            was, now = _shows(before, id), _shows(after, id)
+            if stored.counting(id) & SHOWING:
+                return
+
+    def _container(self, place: Place) -> tuple[Place, Leaf]:
+        found = self._containers.get(place)
+        if found is None:
+            found = self._containers[place] = place_of(container_at(place))
+        return found
 
     def _overlay(self, grantee: str) -> _Overlay[Holding]:
         overlay = self._holdings.get(grantee)

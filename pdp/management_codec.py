@@ -16,7 +16,7 @@ from pdp.engines.grants.model import ACTIONS
 from pdp.errors import AssertionNotAllowed, InvalidArgument
 from pdp.identity import refusal
 from pdp.management import Asking, Found, Listed, Page, Wanted
-from pdp.model import AtLeast, Caller
+from pdp.model import AtLeast, Caller, Resource
 from pdp.objects import Key, key_of
 from pdp.store.world import format_grant, read_grant, read_key, read_object
 from pdp.strict_json import decode
@@ -119,7 +119,7 @@ def object_wishes(put: Sequence[Any], delete: Sequence[str], move: Sequence[tupl
 def decode_access(body: bytes, caller: Caller) -> tuple[Asking, str, Key, Page]:
     """What a POST /v1/access asks: as whom, about which action on which object, and which page."""
     given = decode(body, _ACCESS)
-    key = _granted_on(make_resource(given.resource))
+    key = granted_on(make_resource(given.resource))
     return given.asking(caller), action_of(key[0], given.action), key, page_of(given.page_size, given.page_token)
 
 
@@ -249,7 +249,8 @@ def _move(entry: Mapping[str, str], at: int) -> tuple[str, str]:
     return entry["from"], entry["to"]
 
 
-def _granted_on(resource: Any) -> Key:
+def granted_on(resource: Resource) -> Key:
+    """The key of a resource that grants can stand on; InvalidArgument otherwise."""
     if resource.type not in ACTIONS:
         raise InvalidArgument(f"nothing is granted on a {resource.type}")
     return key_of(resource)

@@ -122,10 +122,38 @@ class Env(msgspec.Struct, frozen=True, gc=False):
     actions: tuple[str, ...] = ()
 
 
+class ChainView(msgspec.Struct, frozen=True):
+    """A view through which something is loaded, in the warehouse and on the ref of what is loaded.
+
+    `owner` is `<idp>~<subject>` where the view runs as its owner, by `property` of the trusted engine `engine`; it is
+    empty where the view runs as whoever came to it. `found` is False for a view that is not there.
+    """
+
+    path: tuple[str, ...]
+    found: bool = True
+    owner: str = ""
+    engine: str = ""
+    property: str = ""
+
+
+class Load(msgspec.Struct, frozen=True):
+    """That a check is a load through `views`, outermost first; `entries` were named, and `ignored` says why in vain."""
+
+    views: tuple[ChainView, ...] = ()
+    entries: int = 0
+    ignored: str = ""
+
+
+class ViewCommit(msgspec.Struct, frozen=True):
+    """That a check is a change of a view; `touched` are the protected properties that its caller may not change."""
+
+    touched: tuple[str, ...] = ()
+
+
 class Check(msgspec.Struct, frozen=True):
     """One question about resources that share type, warehouse and ref.
 
-    `at[i]` is the position of `resources[i]` in the answer.
+    `at[i]` is the position of `resources[i]` in the answer. `view_security` is there for loads and changes of views.
     """
 
     principal: Principal
@@ -136,6 +164,7 @@ class Check(msgspec.Struct, frozen=True):
     acting_role: str | None = None
     env: Env = Env()
     query_id: str = ""
+    view_security: Load | ViewCommit | None = None
 
 
 class Gathering:
@@ -151,7 +180,7 @@ class Gathering:
         resource = check.resources[0]
         key = (
             check.principal, check.action, check.delegated, check.acting_role, check.env, check.query_id,
-            resource.type, resource.warehouse, resource.ref,
+            check.view_security, resource.type, resource.warehouse, resource.ref,
         )  # fmt: skip
         known = self._groups.get(key)
         if known is None:
@@ -174,12 +203,25 @@ class Rejected(msgspec.Struct, frozen=True):
     by: Reason = "invalid_check"
 
 
+class TrustedEngine(msgspec.Struct, frozen=True):
+    """A query engine whose word on view chains counts; `owner_property` names the owner that a view runs as."""
+
+    name: str
+    owner_property: str
+    enforces_row_access: bool = False
+
+
 class Caller(msgspec.Struct, frozen=True):
-    """Who sent the request, and which kinds of evidence it may assert."""
+    """Who sent the request, and which kinds of evidence it may assert.
+
+    `engines` are the trusted engines that its token, issued by the provider `idp`, was matched with.
+    """
 
     name: str
     may_assert: frozenset[str]
     may_write: bool = False
+    engines: tuple[TrustedEngine, ...] = ()
+    idp: str = ""
 
 
 class Batch(msgspec.Struct, frozen=True):

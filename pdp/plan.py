@@ -50,6 +50,13 @@ class AnyOf(msgspec.Struct, frozen=True):
     parts: tuple[Node, ...]
 
 
+class EachOf(msgspec.Struct, frozen=True):
+    """Parts that stand for themselves: one permit suffices, whatever binds the others; `optional`: not even one."""
+
+    parts: tuple[Node, ...]
+    optional: bool = False
+
+
 class Split(msgspec.Struct, frozen=True):
     """Resources that need different trees: `parts[k]` answers for the positions `at[k]`."""
 
@@ -57,7 +64,7 @@ class Split(msgspec.Struct, frozen=True):
     parts: tuple[Node, ...]
 
 
-Node: TypeAlias = Leaf | Fixed | AllOf | AnyOf | Split
+Node: TypeAlias = Leaf | Fixed | AllOf | AnyOf | EachOf | Split
 
 
 class Asker(msgspec.Struct, frozen=True):
@@ -179,8 +186,9 @@ def fold(node: Node, decided: Callable[[Leaf], Verdicts]) -> Verdicts:
         return _scatter(node.at, columns)
     if isinstance(node, AnyOf):
         return _any_of_silent(columns) or _fold_rows(columns, _any_row)
-    names = [_names(part) for part in node.parts]
-    return _fold_rows(columns, lambda rows: _all_row(rows, names))
+    if isinstance(node, EachOf):
+        return _fold_rows(columns, _optional_row if node.optional else _each_row)
+    return _fold_rows(columns, lambda rows: _all_row(rows, node.parts))
 
 
 def split(
@@ -247,19 +255,28 @@ def _any_row(rows: Sequence[_Row]) -> _Row:
     return (rows[0][0], ABSTAIN, _common_reason(rows), tuple(sorted({rule for row in rows for rule in row[3]})))
 
 
+def _each_row(rows: Sequence[_Row]) -> _Row:
+    return next((row for row in rows if row[1] == PERMIT), None) or _any_row(rows)
+
+
+def _optional_row(rows: Sequence[_Row]) -> _Row:
+    row = _each_row(rows)
+    return row if row[1] == PERMIT else (row[0], PERMIT, "not_needed", row[3])
+
+
 def _common_reason(rows: Sequence[_Row]) -> Reason | None:
     """A reason that all denied parts share, such as `unknown_action`."""
     reasons = {row[2] for row in rows}
     return reasons.pop() if len(reasons) == 1 else None
 
 
-def _all_row(rows: Sequence[_Row], names: Sequence[Callable[[int], str]]) -> _Row:
+def _all_row(rows: Sequence[_Row], parts: Sequence[Node]) -> _Row:
     failing = [part for part, row in enumerate(rows) if row[1] != PERMIT]
     if not failing:
         return rows[0]
     part = next((part for part in failing if rows[part][1] == FORBID), failing[0])
     at, effect, reason, errors = rows[part]
-    return (at, effect, f"{names[part](at)}: {reason or DEFAULT_DENY}", errors)
+    return (at, effect, f"{_names(parts[part])(at)}: {reason or DEFAULT_DENY}", errors)
 
 
 def _names(node: Node) -> Callable[[int], str]:

@@ -214,7 +214,10 @@ def _windows(recorded: Iterable[Recorded]) -> Iterator[_Window]:
     window: dict[Hashable, _Same] = {}
     for one in recorded:
         check = one.check
-        key = (check.principal, check.action, check.delegated, check.acting_role, check.env, one.key, one.then)
+        key = (
+            check.principal, check.action, check.delegated, check.acting_role, check.env, check.view_security,
+            one.key, one.then,
+        )  # fmt: skip
         same = window.get(key)
         if same is None:
             if len(window) >= WINDOW:

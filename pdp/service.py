@@ -21,10 +21,11 @@ from pdp.engines.engine import ABSTAIN, EFFECT_NAMES, FAILED, FORBID, PERMIT, En
 from pdp.errors import InvalidArgument
 from pdp.facts import Facts
 from pdp.model import DEFAULT_DENY, Answer, AtLeast, Batch, Check, Consistency, Reason, Resource, Trace
-from pdp.plan import AllOf, AnyOf, Asker, Fixed, Leaf, Node, Split, fold, leaves, plan
+from pdp.plan import AllOf, AnyOf, Asker, EachOf, Fixed, Leaf, Node, Split, fold, leaves, plan
 from pdp.references import format_resource
 from pdp.telemetry import Telemetry
 from pdp.trino import plan_operation
+from pdp.views import plan_views
 
 CHUNK = 2000
 """Resources judged before the event loop gets a turn."""
@@ -86,7 +87,11 @@ class Pdp:
         return _revision(self.bundle, self.source.facts)
 
     async def check(self, batch: Batch) -> Answer:
-        """Decide a batch; raises Unavailable where its consistency or its audit cannot be served."""
+        """The answer to a batch; raises Unavailable where its consistency or its audit cannot be served."""
+        return (await self.decide(batch)).answer
+
+    async def decide(self, batch: Batch) -> Decided:
+        """The answer to a batch with all that led to it, as it is recorded; raises as `check` does."""
         started = time.perf_counter()
         self.audit.admit()
         await self.consistent(batch.consistency)
@@ -106,9 +111,10 @@ class Pdp:
             )
             for check, tree, found in zip(batch.checks, trees, concrete, strict=True)
         )
-        self.audit.append(Decided(batch, answer, asked, bundle.digest, bundle.text, time.time(), int(elapsed * 1e6)))
+        recorded = Decided(batch, answer, asked, bundle.digest, bundle.text, time.time(), int(elapsed * 1e6))
+        self.audit.append(recorded)
         self._count(answer, batch.surface, elapsed)
-        return answer
+        return recorded
 
     async def consistent(self, wanted: Consistency) -> None:
         """Wait until the facts are as new as demanded; raises InvalidArgument, Unavailable."""
@@ -210,8 +216,8 @@ class _Fold:
             return self._trace(node.parts[part], node.at[part].index(row))
         verdicts = fold(node, self._decided)
         outcome, why = EFFECT_NAMES[verdicts.effects[row]], verdicts.by[row] or DEFAULT_DENY
-        if isinstance(node, AllOf | AnyOf):
-            what = "all of" if isinstance(node, AllOf) else "any of"
+        if isinstance(node, AllOf | AnyOf | EachOf):
+            what = "all of" if isinstance(node, AllOf) else "each of" if isinstance(node, EachOf) else "any of"
             return Trace(what, outcome, why, tuple(self._trace(part, row) for part in node.parts))
         group, resource = node.group, node.resources[row]
         what = f"{group.action} on {format_resource(resource, group.ref, group.type)} as {group.principal.id}"
@@ -282,7 +288,9 @@ def _shared_out(verdicts: Verdicts, members: Sequence[Leaf]) -> dict[int, Verdic
     start = 0
     for leaf in members:
         stop = start + len(leaf.resources)
-        errors = {row - start: raised for row, raised in verdicts.errors.items() if start <= row < stop}
+        errors = verdicts.errors
+        if errors:
+            errors = {row - start: raised for row, raised in errors.items() if start <= row < stop}
         shares[id(leaf)] = Verdicts(verdicts.effects[start:stop], verdicts.by[start:stop], errors)
         start = stop
     return shares
@@ -292,8 +300,14 @@ def _no_leaf(leaf: Leaf) -> Verdicts:
     raise AssertionError("a fixed answer has no leaves")
 
 
+def _operation(asker: Asker, check: Check) -> Node | None:
+    return plan_views(asker, check) or plan_operation(asker, check)
+
+
 def _is_plain(check: Check, tree: Node) -> bool:
     """Whether the concrete checks of a tree are the request itself."""
+    if check.view_security:
+        return False
     return isinstance(tree, Leaf | Fixed) and tree.group.action == check.action and tree.resources is check.resources
 
 
@@ -306,7 +320,7 @@ def _plan(check: Check, bundle: Bundle, facts: Facts, stale: bool) -> Node:
     if stale and check.acting_role is not None:
         asker = Asker(check.principal, check.delegated, check.env, bundle)
         return asker.fixed(False, STORE_STALE, check.action, check.resources)
-    return plan(check, bundle, facts, plan_operation)
+    return plan(check, bundle, facts, _operation)
 
 
 def _without_permits(verdicts: Verdicts) -> Verdicts:

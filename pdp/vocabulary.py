@@ -281,6 +281,22 @@ TRINO_OPERATIONS: Final[Mapping[str, TrinoOperation]] = {
 }
 """All operations of Trino's OPA plugin."""
 
+# --- view security --------------------------------------------------------------------------------------------------
+
+LOADS: Final[Mapping[str, frozenset[str]]] = {
+    "loadTable": frozenset({"table", "generic_table"}),
+    "loadView": frozenset({"view"}),
+    "loadCredentials": frozenset({"table", "generic_table"}),
+}
+"""Load of a catalog -> the types of what it loads."""
+
+VIEW_CHANGES: Final[Mapping[str, tuple[str, Step]]] = {
+    "create": ("createView", Step("parent", "create_view", _CREATE)),
+    "commit": ("commitView", Step("view", "commit", _UPDATED)),
+    "replace": ("replaceView", Step("view", "commit", _UPDATED)),
+}
+"""Operation of a change of a view -> its name as an action, and the right that it needs."""
+
 TABLE_PROCEDURES: Final = frozenset(
     {
         "OPTIMIZE",

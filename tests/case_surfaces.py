@@ -15,7 +15,7 @@ from serving import serving, settings_of
 
 from pdp.app import Service, build_pdp
 from pdp.audit.record import requests, rows
-from pdp.cases import Case, Outcome, Recorder, compare, compare_error, prepare, request_body
+from pdp.cases import Case, Outcome, Recorder, compare, compare_error, compare_view, prepare, request_body, view_request
 from pdp.errors import InvalidReference, PdpError
 from pdp.references import parse_resource
 from pdp.wire import decision_pb2 as wire
@@ -39,6 +39,9 @@ class Surfaces:
             return compare_error(case, error)
         service, channel = await self._service(case)
         service.pdp.bundle, service.pdp.source, service.pdp.audit = pdp.bundle, pdp.source, recorder
+        kind = view_request(case)
+        if kind:
+            return None if surface == "trino" else await self._view(case, surface, recorder, kind)
         decisions = await getattr(self, f"_{surface}")(case, service, channel)
         if isinstance(decisions, PdpError):
             return compare_error(case, decisions)
@@ -52,7 +55,7 @@ class Surfaces:
     async def _service(self, case: Case) -> tuple[Service, grpc.aio.Channel]:
         config = {
             key: case.data.get("config", {})[key]
-            for key in ("identity", "limits")
+            for key in ("identity", "limits", "trusted_engines")
             if key in case.data.get("config", {})
         }
         key = json.dumps(config, sort_keys=True)
@@ -69,6 +72,20 @@ class Surfaces:
         async with self._session.post(url, data=request_body(case), headers=headers) as response:
             body = await response.json()
         return body["decisions"] if response.status == 200 else _error(body["error"]["code"])
+
+    async def _view(self, case: Case, surface: str, recorder: Recorder, kind: str) -> Outcome | None:
+        service, channel = await self._service(case)
+        if surface == "grpc":
+            answer = await _view_over_grpc(case, kind, channel)
+        else:
+            url = f"http://{service.addresses['http']}{VIEW_PATHS[kind]}"
+            headers = {"content-type": "application/json"}
+            async with self._session.post(url, data=request_body(case), headers=headers) as response:
+                answer = await response.json()
+                assert (response.status == 200) == ("decisionId" in answer)
+        if answer is not None and "decisionId" not in answer:
+            return compare_error(case, _error(answer["error"]["code"]), recorder.records)
+        return None if answer is None else compare_view(case, answer, recorder.records)
 
     async def _grpc(self, case: Case, service: Service, channel: grpc.aio.Channel) -> Any:
         try:
@@ -104,6 +121,43 @@ class Surfaces:
             decision | {"by": row["by"], "errors": want.get("errors", [])}
             for decision, row, want in zip(decisions, audited, _wants(case), strict=True)
         ]
+
+
+VIEW_PATHS = {"load": "/v1/load", "commitView": "/v1/commit-view"}
+
+
+async def _view_over_grpc(case: Case, kind: str, channel: grpc.aio.Channel) -> Any:
+    """The answer in its JSON form; None where gRPC has no form for the case."""
+    body = json.loads(request_body(case))
+    stub = wire_grpc.DecisionServiceStub(channel)  # type: ignore[no-untyped-call]
+    method, message = (
+        (stub.CheckLoad, wire.CheckLoadRequest)
+        if kind == "load"
+        else (stub.CheckViewCommit, wire.CheckViewCommitRequest)
+    )
+    try:
+        body |= {"principal": _named_as(body["principal"], "id")}
+        if kind == "load":
+            body |= {"target": _named_as(body["target"], "reference")}
+            body["views"] = [
+                view | {"resource": _named_as(view["resource"], "reference")} for view in body.get("views", [])
+            ]
+            if isinstance(body.get("referencedBy"), list):
+                body["viewNames"] = {"views": [{"parts": parts} for parts in body.pop("referencedBy")]}
+        else:
+            body |= {"view": _named_as(body["view"], "reference")}
+        request = ParseDict(body, message())
+    except (ParseError, KeyError, TypeError, AttributeError):
+        return None
+    try:
+        response = await method(request)
+    except grpc.aio.AioRpcError as error:
+        return {"error": {"code": (error.details() or "").partition(":")[0]}}
+    return MessageToDict(response, always_print_fields_with_no_presence=True)
+
+
+def _named_as(value: Any, key: str) -> Any:
+    return {key: value} if isinstance(value, str) else value
 
 
 def _wants(case: Case) -> list[Any]:

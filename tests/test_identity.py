@@ -16,8 +16,8 @@ from pdp.app import Service
 from pdp.config import EVIDENCE, Identity, load_settings
 from pdp.errors import ConfigError, Unauthenticated
 from pdp.identity import EMBEDDED_CALLER, Callers
-from pdp.surfaces.grpc import STATUS as GRPC_STATUS
-from pdp.surfaces.grpc import _host as host_of_peer
+from pdp.surfaces.calls import STATUS as GRPC_STATUS
+from pdp.surfaces.calls import _host as host_of_peer
 from pdp.surfaces.http import STATUS as HTTP_STATUS
 from pdp.wire import decision_pb2 as wire
 from pdp.wire import decision_pb2_grpc as wire_grpc

@@ -11,6 +11,8 @@ from typing import Any, Final
 
 import msgspec
 
+from pdp.audit.chains import KeptChange, KeptLoad
+
 
 class Full(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """A resource that is more than its reference."""
@@ -74,6 +76,8 @@ class Entry(msgspec.Struct, frozen=True, rename="camel"):
     reasons: list[str] = []
     errors: list[str] | dict[str, list[str]] | None = None
     error: dict[str, Any] | None = None
+    load: KeptLoad | None = None
+    change: KeptChange | None = None
 
     @property
     def positions(self) -> Sequence[int]:

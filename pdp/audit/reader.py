@@ -14,6 +14,7 @@ from typing import Any, BinaryIO, Final, NamedTuple
 
 import msgspec
 
+from pdp.audit.chains import check_target, read_back
 from pdp.audit.form import BUNDLE, HEADER, RECORD, Entry, Full, Header, Inputs, KeptBundle, Names, Record
 from pdp.audit.record import SCHEMA
 from pdp.errors import InvalidArgument, InvalidReference
@@ -227,7 +228,9 @@ class _Reader:
             self._reading.filtered += len(asked)
             return
         for item in asked:
-            recorded = self._recorded(shared, item, shared.delegated or item.at in delegated)
+            # the parts of a load are delegated by its chain, each as it falls: the load itself is not
+            within = not shared.view_security and item.at in delegated
+            recorded = self._recorded(shared, item, shared.delegated or within)
             if recorded:
                 self._reading.checks += 1
                 yield recorded
@@ -235,10 +238,11 @@ class _Reader:
     def _recorded(self, shared: Check, item: _Asked, delegated: bool) -> Recorded | None:
         try:
             resource, key = _resource(item.resource)
+            check_target(shared, resource)
         except (_Unusable, InvalidReference) as error:
             self._reading.skip("check that cannot be asked now", f"{self._place}: {error}")
             return None
-        check = Check(shared.principal, shared.action, (resource,), (0,), delegated, shared.acting_role, shared.env)
+        check = msgspec.structs.replace(shared, resources=(resource,), at=(0,), delegated=delegated)
         return Recorded(check, key, item.then, self._record.id, item.at, self._record.time)
 
     def _check(self, entry: Entry) -> Check:
@@ -248,7 +252,8 @@ class _Reader:
             if not 0 <= entry.inputs < len(self._inputs):
                 raise _Unusable(f"there are no inputs {entry.inputs}")
             found = self._shared[entry.inputs] = _shared(self._inputs[entry.inputs])
-        return msgspec.structs.replace(found, action=entry.action, delegated=bool(entry.delegated))
+        about = read_back(entry.action, entry.load, entry.change)
+        return msgspec.structs.replace(found, action=entry.action, delegated=bool(entry.delegated), view_security=about)
 
     def _is_wanted(self, check: Check) -> bool:
         wanted, time = self._wanted, self._record.time

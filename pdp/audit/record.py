@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from pdp.audit.chains import kept
 from pdp.engines.engine import PERMIT, Group, Verdicts
 from pdp.model import DEFAULT_DENY, NO_ARGUMENTS, Answer, Batch, Check, Principal, Rejected, Resource, Siblings
 from pdp.references import format_resource
@@ -106,7 +107,7 @@ def _read(entries: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
 
 
 def _expand(entry: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    shared = {key: entry[key] for key in ("action", "as", "delegated", "inputs") if key in entry}
+    shared = {key: entry[key] for key in ("action", "as", "delegated", "inputs", "load", "change") if key in entry}
     at = entry["at"]
     for row, resource in enumerate(_listed(entry["resources"])):
         yield {
@@ -144,7 +145,7 @@ def _checks(decided: Decided, numbers: Mapping[tuple[Any, ...], int], indexed: _
 
 
 def _requests(check: Check, answer: Answer, scope: _Scope) -> list[dict[str, Any]]:
-    shared = {"action": check.action, "as": check.principal.id, "delegated": check.delegated}
+    shared = {"action": check.action, "as": check.principal.id, "delegated": check.delegated, **kept(check)}
     return _entries(shared, scope, check.at, _Outcome.of_request(check, answer))
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 import click
 
+from pdp.catalog import IcebergCatalog
 from pdp.config import Settings, load_settings
 from pdp.engines.cel.rules import RuleSet
 from pdp.errors import PdpError
@@ -18,6 +19,10 @@ from pdp.service import Pdp
 
 F = TypeVar("F", bound=Callable[..., Any])
 BAD_INPUT = 2
+
+
+def _no_catalogs(_: Settings) -> Mapping[str, IcebergCatalog]:
+    return {}
 
 
 @dataclass(frozen=True)
@@ -29,6 +34,7 @@ class Composition:
     read_facts: Callable[[Settings], Facts]
     build_pdp: Callable[..., Pdp]
     serve: Callable[..., int]
+    build_catalogs: Callable[[Settings], Mapping[str, IcebergCatalog]] = _no_catalogs
 
     def settings(self, config: Path | None, overrides: Sequence[str] = ()) -> Settings:
         """The given file, or ./pdp.yaml, or the embedded example."""

@@ -11,16 +11,14 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
-from rich.tree import Tree
 
 from pdp.cli.context import Composition, chosen_settings, fail, one_line_errors, policy_options, visible
+from pdp.cli.explain_load import explain_load, tree_of
 from pdp.codec import decision_body, draft
 from pdp.engines.cel.rules import RuleSet
 from pdp.identity import EMBEDDED_CALLER
-from pdp.model import Answer, Trace
+from pdp.model import Answer
 from pdp.vocabulary import CATALOG_ACTIONS, CEL_CHECKS, TRINO_OPERATIONS
-
-_STYLES = {"permit": "green", "true": "green", "forbid": "red", "failed": "red", "error": "red"}
 
 
 @click.command()
@@ -30,6 +28,7 @@ _STYLES = {"permit": "green", "true": "green", "forbid": "red", "failed": "red",
 @click.option("--acting-role", help="role:<id> that the principal assumes.")
 @click.option("--action", help="A catalog action, a Nessie check type or trino:<Operation>.")
 @click.option("--resource", help="Such as table:lake/sales/orders@main.")
+@click.option("--load", metavar="FILE", help="A /v1/load body, or - for stdin, in place of a check: which hop denies.")
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option("--code", metavar="RULE", help="Print the Python that a rule is compiled to.")
 @click.option("--vocabulary", is_flag=True, help="Print the table of actions and what each comes to.")
@@ -38,7 +37,7 @@ _STYLES = {"permit": "green", "true": "green", "forbid": "red", "failed": "red",
 def explain(
     composition: Composition, config: Path | None, overrides: tuple[str, ...], rules: tuple[str, ...],
     world: str | None, principal: str | None, roles: tuple[str, ...], acting_role: str | None, action: str | None,
-    resource: str | None, form: str, code: str | None, vocabulary: bool,
+    resource: str | None, load: str | None, form: str, code: str | None, vocabulary: bool,
 ) -> None:  # fmt: skip
     """Say why a check is allowed or denied: every engine asked, every rule and grant looked at."""
     if vocabulary:
@@ -48,8 +47,11 @@ def explain(
     if code:
         click.echo(_code(composition.read_rules(settings), code))
         return
+    if load:
+        explain_load(composition, settings, load, form)
+        return
     if not (principal and action and resource):
-        raise click.UsageError("give --principal, --action and --resource (or --code, or --vocabulary)")
+        raise click.UsageError("give --principal, --action and --resource (or --load, --code or --vocabulary)")
     check = {"principal": {"id": principal, "roles": roles}, "action": action, "resource": resource}
     if acting_role is not None:
         check["actingRole"] = acting_role
@@ -77,17 +79,7 @@ def _print_text(answer: Answer) -> None:
     if decision.errors:
         console.print(Text(f"rules that raised: {visible(', '.join(decision.errors))}", "red"))
     if decision.trace:
-        console.print(_tree(decision.trace))
-
-
-def _tree(trace: Trace) -> Tree:
-    label = Text.assemble(visible(trace.what), ": ", (visible(trace.outcome), _STYLES.get(trace.outcome, "dim")))
-    if trace.why:
-        label.append(f"  {visible(trace.why)}", "dim")
-    tree = Tree(label)
-    for part in trace.parts:
-        tree.add(_tree(part))
-    return tree
+        console.print(tree_of(decision.trace))
 
 
 def _print_vocabulary() -> None:

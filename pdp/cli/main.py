@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
+from typing import Final
 
 import click
 import structlog
 
 from pdp import __version__
 from pdp.cli.check import check
+from pdp.cli.context import fail
 from pdp.cli.dry_run import dry_run
 from pdp.cli.explain import explain
 from pdp.cli.healthcheck import healthcheck
 from pdp.cli.lint import lint
 from pdp.cli.serve import serve
 from pdp.cli.test import test
+
+_LEVELS: Final = {name: logging.getLevelNamesMapping()[name.upper()] for name in ("debug", "info", "warning", "error")}
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -26,8 +31,13 @@ def cli() -> None:
     Catalogs and query engines ask a running service (`pdp serve`); the other commands work on policy files without
     one. Start with `pdp serve` and the curl it prints, or with `pdp check --rules FILE < checks.jsonl`.
 
+    PDP_LOG_LEVEL in the environment is debug, info, warning or error.
+
     Exit codes: 0 fine, 1 a check or test failed, 2 usage or bad input, 3 dry-run found differences.
     """
+    level = os.environ.get("PDP_LOG_LEVEL", "info")
+    if level not in _LEVELS:
+        fail(f"PDP_LOG_LEVEL is none of {', '.join(_LEVELS)}: `{level}`")
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(levelname)s %(name)s %(message)s")
     # strangers who speak no HTTP are answered, not logged one by one; our own failures are logged where they are caught
     logging.getLogger("aiohttp.server").setLevel(logging.CRITICAL)
@@ -38,6 +48,7 @@ def cli() -> None:
             structlog.processors.format_exc_info,
             structlog.processors.JSONRenderer(),
         ],
+        wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
 

@@ -7,6 +7,7 @@ connection cut off in silence needs.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final, TypeVar
@@ -95,25 +96,27 @@ class PostgresDatabase:
             "postgresql+psycopg://", creator=self._connect, pool_size=5, max_overflow=10, hide_parameters=True
         )
         self._history = ""
+        self._first_wait = threading.Lock()
         self._listener: Listener | None = None
 
     @contextmanager
     def reading(self, *, patient: bool = False) -> Iterator[Connection]:
         """A transaction on one snapshot."""
         limit = _PATIENT_SECONDS if patient else _STATEMENT_SECONDS
-        with self._transaction("REPEATABLE READ", limit) as connection:
+        with self._begun("REPEATABLE READ", limit) as connection:
             yield connection
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:
         """A transaction whose statements see what was committed before each of them."""
-        with self._transaction("READ COMMITTED", _STATEMENT_SECONDS) as connection:
+        with self._begun("READ COMMITTED", _STATEMENT_SECONDS) as connection:
             yield connection
 
     @contextmanager
     def creating(self) -> Iterator[Connection]:
-        """A transaction with this program's advisory lock on the database."""
-        with self._transaction("READ COMMITTED", _PATIENT_SECONDS) as connection:
+        """A transaction with this program's advisory lock on the database; whoever is second waits for the first."""
+        with self._begun("READ COMMITTED", _PATIENT_SECONDS) as connection:
+            connection.execute(text("SELECT set_config('lock_timeout', '0', true)"))
             connection.execute(text("SELECT pg_advisory_xact_lock(:number)"), {"number": _SCHEMA_LOCK})
             yield connection
             connection.commit()
@@ -151,8 +154,9 @@ class PostgresDatabase:
 
     def wait(self, seconds: float, signal: Signal) -> None:
         """Be told by the server, or by nobody for a second: who waits then asks anyway."""
-        if self._listener is None:
-            self._listener = Listener(self._connect, signal)
+        with self._first_wait:
+            if self._listener is None:
+                self._listener = Listener(self._connect, signal)
         signal.wait(min(seconds, 1.0))
 
     def close(self) -> None:
@@ -160,11 +164,6 @@ class PostgresDatabase:
         if self._listener is not None:
             self._listener.close()
         self._engine.dispose()
-
-    @contextmanager
-    def _transaction(self, isolation: str, seconds: float) -> Iterator[Connection]:
-        with self._begun(isolation, seconds) as connection:
-            yield connection
 
     def _begun(self, isolation: str, seconds: float) -> Connection:
         """A connection in a transaction: another one where the pool's was closed since it was last used."""

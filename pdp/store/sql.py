@@ -16,7 +16,7 @@ from hashlib import sha256
 from typing import Final
 
 from sqlalchemy import Connection, insert, select, update
-from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
+from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, SQLAlchemyError
 
 from pdp.errors import ConfigError, Unavailable
 from pdp.facts import Facts
@@ -26,7 +26,7 @@ from pdp.store.schema import CHANGES, GRANTS, META, OBJECTS
 from pdp.store.sqlite import SqliteDatabase
 from pdp.store.store import EpochChanged, Prepare, Revision, Store
 
-_TURN_SECONDS: Final = 5.0
+_TURN_SECONDS: Final = 8.0
 """How long a write waits for another of this process."""
 _FETCHED: Final = 10_000
 _SELECT_OBJECTS: Final = select(OBJECTS.c.key, OBJECTS.c.project, OBJECTS.c.managed, OBJECTS.c.id)
@@ -213,6 +213,8 @@ class SqlStore:
             yield
         except IntegrityError as error:
             raise ValueError("a grant that is to be added is there") from error
+        except DataError as error:
+            raise ValueError(f"{self._database.name} cannot hold what is to be written: {error.orig}") from error
         except DBAPIError as error:
             raise self._database.failure(error) from error
         except SQLAlchemyError as error:  # no connection of the pool came free

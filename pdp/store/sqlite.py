@@ -18,13 +18,15 @@ from typing import Any, Final, TypeAlias
 from urllib.parse import quote
 
 from sqlalchemy import Connection, NullPool, create_engine
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, OperationalError
 
 from pdp.errors import ConfigError, PdpError, Unavailable
 from pdp.store.database import Signal
 
-_BUSY_SECONDS: Final = 5.0
+_BUSY_SECONDS: Final = 8.0
 """How long a transaction waits for another to end."""
+_TURN_SECONDS: Final = 0.005
+"""How soon a writer tries again. SQLite itself waits longer each time, so that whoever came last is served first."""
 _POLL_SECONDS: Final = 0.02
 _SETTLED_SECONDS: Final = 0.1
 """File times are coarse: within so long of a change, another one may leave the same time behind."""
@@ -116,8 +118,24 @@ class SqliteDatabase:
             driver = connection.connection.driver_connection
             assert isinstance(driver, _Opened)
             connection.info["file"] = driver.identity
-            connection.exec_driver_sql(begin)
+            self._begin(connection, begin)
             yield connection
+
+    def _begin(self, connection: Connection, begin: str) -> None:
+        if begin == "BEGIN":
+            connection.exec_driver_sql(begin)
+            return
+        connection.exec_driver_sql("PRAGMA busy_timeout=0")
+        deadline = time.monotonic() + _BUSY_SECONDS
+        while True:
+            try:
+                connection.exec_driver_sql(begin)
+            except OperationalError as error:
+                if _code(error.orig) != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                    raise
+                time.sleep(_TURN_SECONDS)
+            else:
+                return
 
     def _open(self) -> _Opened:
         identity = _identity(self._path)

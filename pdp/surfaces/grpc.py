@@ -2,87 +2,78 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
 import os
-from collections.abc import Iterable
-from typing import Any, Final
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Final
 
 import grpc
-import msgspec
-import structlog
-from google.protobuf.json_format import MessageToDict, SerializeToJsonError
-from google.protobuf.message import DecodeError
-from google.protobuf.struct_pb2 import Struct
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from pdp import errors
-from pdp.codec import (
-    MAX_EXPLAINED,
-    ApiBody,
-    CheckBody,
-    ContextBody,
-    Draft,
-    PrincipalBody,
-    ResourceBody,
-    bound_checks,
-)
+from pdp.codec import MAX_EXPLAINED, Draft, bound_checks
 from pdp.config import Limits
-from pdp.identity import Callers
-from pdp.model import AtLeast, Batch, Caller, Decision, Rejected, Trace
+from pdp.loads import ViewSecurity
+from pdp.management import Management
+from pdp.model import Batch, Caller, Decision, Rejected, Trace
 from pdp.service import Pdp
-from pdp.surfaces.admission import Admission
+from pdp.surfaces.calls import Calls
+from pdp.surfaces.grpc_grants import SERVICE as GRANTS
+from pdp.surfaces.grpc_grants import list_objects
+from pdp.surfaces.messages import (
+    change_response,
+    load_response,
+    parse,
+    read_change,
+    read_check,
+    read_consistency,
+    read_load,
+)
 from pdp.wire import decision_pb2 as wire
 
 # what cannot be listened on is said once, by us
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 SERVICE: Final = "pdp.v1.DecisionService"
-log = structlog.get_logger()
-
-STATUS: Final[tuple[tuple[type[errors.PdpError], grpc.StatusCode], ...]] = (
-    (errors.InvalidArgument, grpc.StatusCode.INVALID_ARGUMENT),
-    (errors.Unauthenticated, grpc.StatusCode.UNAUTHENTICATED),
-    (errors.PayloadTooLarge, grpc.StatusCode.RESOURCE_EXHAUSTED),
-    (errors.Overloaded, grpc.StatusCode.RESOURCE_EXHAUSTED),
-    (errors.Unavailable, grpc.StatusCode.UNAVAILABLE),
-)
-"""The error table: exception to status; the details start with the stable code."""
+SERVICES: Final = (SERVICE, GRANTS)
 
 
 class DecisionService:
     """The service on the wire."""
 
-    def __init__(self, pdp: Pdp, callers: Callers, admission: Admission, limits: Limits) -> None:
+    def __init__(self, pdp: Pdp, views: ViewSecurity, management: Management, limits: Limits) -> None:
         self._pdp = pdp
-        self._callers = callers
-        self._admission = admission
+        self._views = views
+        self._management = management
         self._limits = limits
 
-    def handlers(self) -> grpc.GenericRpcHandler:
-        """The methods. They take bytes, so that bytes that are no message are an error of ours, too."""
-        check: Any = grpc.unary_unary_rpc_method_handler(
-            self.check, response_serializer=wire.CheckResponse.SerializeToString
+    def handlers(self, calls: Calls) -> grpc.GenericRpcHandler:
+        """The methods."""
+        return calls.service(
+            SERVICE,
+            {
+                "Check": self.check,
+                "CheckLoad": self.check_load,
+                "CheckViewCommit": self.check_view_commit,
+                "List": partial(list_objects, self._management),
+            },
         )
-        return grpc.method_handlers_generic_handler(SERVICE, {"Check": check})
 
-    async def check(self, body: bytes, context: Any) -> wire.CheckResponse:
+    async def check(self, body: bytes, caller: Caller) -> wire.CheckResponse:
         """Decide a batch."""
-        try:
-            caller = self._callers.of_peer(_host(context.peer()))
-            with self._admission.enter(caller, len(body)):
-                async with asyncio.timeout(self._limits.request_timeout_seconds):
-                    answer = await self._pdp.check(self._batch(_parse(body), caller))
-        except errors.PdpError as error:
-            return await self._abort(context, _status(error), f"{error.code}: {error}")
-        except TimeoutError:
-            return await self._abort(context, grpc.StatusCode.UNAVAILABLE, "unavailable: not answered in time")
-        except Exception:
-            log.exception("request failed", surface="grpc")
-            return await self._abort(context, grpc.StatusCode.INTERNAL, "internal: see the service's log")
-        self._pdp.telemetry.answered("grpc", "OK")
+        answer = await self._pdp.check(self._batch(parse(body, wire.CheckRequest), caller))
         decisions = [_decision(answer.decision(at)) for at in range(len(answer.allowed))]
         return wire.CheckResponse(decisions=decisions, revision=answer.revision, decision_id=answer.id)
+
+    async def check_load(self, body: bytes, caller: Caller) -> wire.CheckLoadResponse:
+        """Decide a load through a chain of views."""
+        request = read_load(parse(body, wire.CheckLoadRequest))
+        return load_response(await self._views.load(request, caller, "grpc"))
+
+    async def check_view_commit(self, body: bytes, caller: Caller) -> wire.CheckViewCommitResponse:
+        """Decide a change of a view."""
+        request = read_change(parse(body, wire.CheckViewCommitRequest))
+        return change_response(await self._views.change(request, caller, "grpc"))
 
     def _batch(self, request: wire.CheckRequest, caller: Caller) -> Batch:
         limit = self._limits.max_checks
@@ -90,21 +81,16 @@ class DecisionService:
         draft = Draft(caller)
         for check in request.checks:
             try:
-                draft.put(_check(check))
+                draft.put(read_check(check))
             except errors.InvalidArgument as error:
                 draft.reject(Rejected(error.code, str(error)))
-        return draft.batch("grpc", _consistency(request.consistency), request.explain)
-
-    async def _abort(self, context: Any, code: grpc.StatusCode, details: str) -> wire.CheckResponse:
-        self._pdp.telemetry.answered("grpc", code.name)
-        await context.abort(code, details)
-        raise AssertionError("abort raises")
+        return draft.batch("grpc", read_consistency(request.consistency), request.explain)
 
 
 class GrpcServer:
     """The listening server. `start` returns the port; a port in use is a ConfigError."""
 
-    def __init__(self, service: DecisionService, limits: Limits) -> None:
+    def __init__(self, services: Sequence[grpc.GenericRpcHandler], limits: Limits) -> None:
         self._health = health.aio.HealthServicer()
         self._server = grpc.aio.server(
             options=(
@@ -118,9 +104,9 @@ class GrpcServer:
                 ("grpc.max_metadata_size", 16_384),
             ),
         )
-        self._server.add_generic_rpc_handlers((service.handlers(),))
+        self._server.add_generic_rpc_handlers(services)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        reflection.enable_server_reflection((SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), self._server)
+        reflection.enable_server_reflection((*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME), self._server)
 
     async def start(self, address: str) -> int:
         """Listen; raises ConfigError where the address cannot be had."""
@@ -137,82 +123,12 @@ class GrpcServer:
         """What grpc.health.v1 answers."""
         serving = health_pb2.HealthCheckResponse.SERVING
         status = serving if ready else health_pb2.HealthCheckResponse.NOT_SERVING
-        for service in ("", SERVICE):
+        for service in ("", *SERVICES):
             await self._health.set(service, status)
 
     async def stop(self, grace: float) -> None:
         """Refuse new calls, wait for those in flight."""
         await self._server.stop(grace)
-
-
-def _host(peer: str) -> str:
-    """The host of gRPC's peer string, such as `ipv4:127.0.0.1:4711` or `ipv6:%5B::1%5D:4711`."""
-    family, _, rest = peer.partition(":")
-    if family not in ("ipv4", "ipv6"):
-        return peer
-    return rest.rpartition(":")[0].replace("%5B", "").replace("%5D", "").strip("[]")
-
-
-def _check(check: wire.Check) -> CheckBody:
-    context = check.context
-    return CheckBody(
-        PrincipalBody(
-            check.principal.id,
-            tuple(check.principal.roles),
-            tuple(check.principal.groups),
-            _struct(check.principal.attributes),
-        ),
-        check.action,
-        _resource(check.resource),
-        check.delegated,
-        check.acting_role if check.HasField("acting_role") else msgspec.UNSET,
-        ContextBody(
-            ApiBody(context.api.name, context.api.version),
-            tuple(context.actions),
-            _struct(context.arguments),
-            context.query_id,
-        ),
-    )
-
-
-def _resource(resource: wire.Resource) -> ResourceBody:
-    return ResourceBody(
-        resource.type,
-        resource.warehouse,
-        tuple(resource.path),
-        resource.name,
-        resource.ref or None,
-        resource.ref_type,
-        resource.content_type,
-        _struct(resource.properties) or None,
-        resource.id,
-        resource.reference,
-    )
-
-
-def _parse(body: bytes) -> wire.CheckRequest:
-    try:
-        return wire.CheckRequest.FromString(body)
-    except DecodeError:
-        raise errors.InvalidArgument("the bytes are no CheckRequest") from None
-
-
-def _struct(struct: Struct) -> dict[str, Any]:
-    if not struct.fields:
-        return {}
-    try:
-        found = MessageToDict(struct)
-        json.dumps(found, allow_nan=False)
-    except (ValueError, SerializeToJsonError):
-        raise errors.InvalidArgument("a number is not finite") from None
-    return found
-
-
-def _consistency(consistency: wire.Consistency) -> str | AtLeast:
-    chosen = consistency.WhichOneof("requirement")
-    if chosen == "at_least":
-        return AtLeast(consistency.at_least)
-    return chosen or "minimize_latency"
 
 
 def _decision(decision: Decision) -> wire.Decision:
@@ -227,7 +143,3 @@ def _decision(decision: Decision) -> wire.Decision:
 def _trace(trace: Trace) -> wire.Trace:
     parts: Iterable[wire.Trace] = map(_trace, trace.parts)
     return wire.Trace(what=trace.what, outcome=trace.outcome, why=trace.why, parts=parts)
-
-
-def _status(error: errors.PdpError) -> grpc.StatusCode:
-    return next((status for kind, status in STATUS if isinstance(error, kind)), grpc.StatusCode.INTERNAL)

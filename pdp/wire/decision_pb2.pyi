@@ -144,3 +144,297 @@ class Error(_message.Message):
     code: str
     message: str
     def __init__(self, code: _Optional[str] = ..., message: _Optional[str] = ...) -> None: ...
+
+class CheckLoadRequest(_message.Message):
+    __slots__ = ("principal", "acting_role", "target", "action", "referenced_by", "view_names", "views", "caller")
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+    ACTING_ROLE_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    ACTION_FIELD_NUMBER: _ClassVar[int]
+    REFERENCED_BY_FIELD_NUMBER: _ClassVar[int]
+    VIEW_NAMES_FIELD_NUMBER: _ClassVar[int]
+    VIEWS_FIELD_NUMBER: _ClassVar[int]
+    CALLER_FIELD_NUMBER: _ClassVar[int]
+    principal: Principal
+    acting_role: str
+    target: Resource
+    action: str
+    referenced_by: str
+    view_names: ViewNames
+    views: _containers.RepeatedCompositeFieldContainer[View]
+    caller: TokenIdentity
+    def __init__(self, principal: _Optional[_Union[Principal, _Mapping]] = ..., acting_role: _Optional[str] = ..., target: _Optional[_Union[Resource, _Mapping]] = ..., action: _Optional[str] = ..., referenced_by: _Optional[str] = ..., view_names: _Optional[_Union[ViewNames, _Mapping]] = ..., views: _Optional[_Iterable[_Union[View, _Mapping]]] = ..., caller: _Optional[_Union[TokenIdentity, _Mapping]] = ...) -> None: ...
+
+class ViewNames(_message.Message):
+    __slots__ = ("views",)
+    VIEWS_FIELD_NUMBER: _ClassVar[int]
+    views: _containers.RepeatedCompositeFieldContainer[ViewName]
+    def __init__(self, views: _Optional[_Iterable[_Union[ViewName, _Mapping]]] = ...) -> None: ...
+
+class ViewName(_message.Message):
+    __slots__ = ("parts",)
+    PARTS_FIELD_NUMBER: _ClassVar[int]
+    parts: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, parts: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class View(_message.Message):
+    __slots__ = ("resource", "properties")
+    RESOURCE_FIELD_NUMBER: _ClassVar[int]
+    PROPERTIES_FIELD_NUMBER: _ClassVar[int]
+    resource: Resource
+    properties: _struct_pb2.Struct
+    def __init__(self, resource: _Optional[_Union[Resource, _Mapping]] = ..., properties: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ...) -> None: ...
+
+class TokenIdentity(_message.Message):
+    __slots__ = ("idp", "subject", "audiences")
+    IDP_FIELD_NUMBER: _ClassVar[int]
+    SUBJECT_FIELD_NUMBER: _ClassVar[int]
+    AUDIENCES_FIELD_NUMBER: _ClassVar[int]
+    idp: str
+    subject: str
+    audiences: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, idp: _Optional[str] = ..., subject: _Optional[str] = ..., audiences: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class CheckLoadResponse(_message.Message):
+    __slots__ = ("allowed", "by", "errors", "storage_access", "referenced_by_used", "steps", "revision", "decision_id", "error")
+    ALLOWED_FIELD_NUMBER: _ClassVar[int]
+    BY_FIELD_NUMBER: _ClassVar[int]
+    ERRORS_FIELD_NUMBER: _ClassVar[int]
+    STORAGE_ACCESS_FIELD_NUMBER: _ClassVar[int]
+    REFERENCED_BY_USED_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    DECISION_ID_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    allowed: bool
+    by: _containers.RepeatedScalarFieldContainer[str]
+    errors: _containers.RepeatedScalarFieldContainer[str]
+    storage_access: str
+    referenced_by_used: bool
+    steps: _containers.RepeatedCompositeFieldContainer[Step]
+    revision: str
+    decision_id: str
+    error: Error
+    def __init__(self, allowed: _Optional[bool] = ..., by: _Optional[_Iterable[str]] = ..., errors: _Optional[_Iterable[str]] = ..., storage_access: _Optional[str] = ..., referenced_by_used: _Optional[bool] = ..., steps: _Optional[_Iterable[_Union[Step, _Mapping]]] = ..., revision: _Optional[str] = ..., decision_id: _Optional[str] = ..., error: _Optional[_Union[Error, _Mapping]] = ...) -> None: ...
+
+class Step(_message.Message):
+    __slots__ = ("resource", "as_principal", "delegated", "action", "allowed", "by")
+    RESOURCE_FIELD_NUMBER: _ClassVar[int]
+    AS_PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+    DELEGATED_FIELD_NUMBER: _ClassVar[int]
+    ACTION_FIELD_NUMBER: _ClassVar[int]
+    ALLOWED_FIELD_NUMBER: _ClassVar[int]
+    BY_FIELD_NUMBER: _ClassVar[int]
+    resource: str
+    as_principal: str
+    delegated: bool
+    action: str
+    allowed: bool
+    by: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, resource: _Optional[str] = ..., as_principal: _Optional[str] = ..., delegated: _Optional[bool] = ..., action: _Optional[str] = ..., allowed: _Optional[bool] = ..., by: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class CheckViewCommitRequest(_message.Message):
+    __slots__ = ("principal", "acting_role", "view", "operation", "set", "remove", "caller")
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+    ACTING_ROLE_FIELD_NUMBER: _ClassVar[int]
+    VIEW_FIELD_NUMBER: _ClassVar[int]
+    OPERATION_FIELD_NUMBER: _ClassVar[int]
+    SET_FIELD_NUMBER: _ClassVar[int]
+    REMOVE_FIELD_NUMBER: _ClassVar[int]
+    CALLER_FIELD_NUMBER: _ClassVar[int]
+    principal: Principal
+    acting_role: str
+    view: Resource
+    operation: str
+    set: _struct_pb2.Struct
+    remove: _containers.RepeatedScalarFieldContainer[str]
+    caller: TokenIdentity
+    def __init__(self, principal: _Optional[_Union[Principal, _Mapping]] = ..., acting_role: _Optional[str] = ..., view: _Optional[_Union[Resource, _Mapping]] = ..., operation: _Optional[str] = ..., set: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., remove: _Optional[_Iterable[str]] = ..., caller: _Optional[_Union[TokenIdentity, _Mapping]] = ...) -> None: ...
+
+class CheckViewCommitResponse(_message.Message):
+    __slots__ = ("allowed", "by", "errors", "steps", "revision", "decision_id", "error")
+    ALLOWED_FIELD_NUMBER: _ClassVar[int]
+    BY_FIELD_NUMBER: _ClassVar[int]
+    ERRORS_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    DECISION_ID_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    allowed: bool
+    by: _containers.RepeatedScalarFieldContainer[str]
+    errors: _containers.RepeatedScalarFieldContainer[str]
+    steps: _containers.RepeatedCompositeFieldContainer[Step]
+    revision: str
+    decision_id: str
+    error: Error
+    def __init__(self, allowed: _Optional[bool] = ..., by: _Optional[_Iterable[str]] = ..., errors: _Optional[_Iterable[str]] = ..., steps: _Optional[_Iterable[_Union[Step, _Mapping]]] = ..., revision: _Optional[str] = ..., decision_id: _Optional[str] = ..., error: _Optional[_Union[Error, _Mapping]] = ...) -> None: ...
+
+class ListRequest(_message.Message):
+    __slots__ = ("principal", "action", "type", "container", "acting_role", "page_size", "page_token", "consistency")
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+    ACTION_FIELD_NUMBER: _ClassVar[int]
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    CONTAINER_FIELD_NUMBER: _ClassVar[int]
+    ACTING_ROLE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    CONSISTENCY_FIELD_NUMBER: _ClassVar[int]
+    principal: Principal
+    action: str
+    type: str
+    container: str
+    acting_role: str
+    page_size: int
+    page_token: str
+    consistency: Consistency
+    def __init__(self, principal: _Optional[_Union[Principal, _Mapping]] = ..., action: _Optional[str] = ..., type: _Optional[str] = ..., container: _Optional[str] = ..., acting_role: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ..., consistency: _Optional[_Union[Consistency, _Mapping]] = ...) -> None: ...
+
+class ListResponse(_message.Message):
+    __slots__ = ("objects", "next_page_token", "revision")
+    OBJECTS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    objects: _containers.RepeatedScalarFieldContainer[str]
+    next_page_token: str
+    revision: str
+    def __init__(self, objects: _Optional[_Iterable[str]] = ..., next_page_token: _Optional[str] = ..., revision: _Optional[str] = ...) -> None: ...
+
+class Grant(_message.Message):
+    __slots__ = ("principal", "privilege", "object", "id", "flags")
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+    PRIVILEGE_FIELD_NUMBER: _ClassVar[int]
+    OBJECT_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    FLAGS_FIELD_NUMBER: _ClassVar[int]
+    principal: str
+    privilege: str
+    object: str
+    id: str
+    flags: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, principal: _Optional[str] = ..., privilege: _Optional[str] = ..., object: _Optional[str] = ..., id: _Optional[str] = ..., flags: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class Object(_message.Message):
+    __slots__ = ("object", "parent", "managed_access", "id")
+    OBJECT_FIELD_NUMBER: _ClassVar[int]
+    PARENT_FIELD_NUMBER: _ClassVar[int]
+    MANAGED_ACCESS_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    object: str
+    parent: str
+    managed_access: bool
+    id: str
+    def __init__(self, object: _Optional[str] = ..., parent: _Optional[str] = ..., managed_access: _Optional[bool] = ..., id: _Optional[str] = ...) -> None: ...
+
+class Move(_message.Message):
+    __slots__ = ("to",)
+    FROM_FIELD_NUMBER: _ClassVar[int]
+    TO_FIELD_NUMBER: _ClassVar[int]
+    to: str
+    def __init__(self, to: _Optional[str] = ..., **kwargs) -> None: ...
+
+class Actor(_message.Message):
+    __slots__ = ("principal", "acting_role")
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+    ACTING_ROLE_FIELD_NUMBER: _ClassVar[int]
+    principal: Principal
+    acting_role: str
+    def __init__(self, principal: _Optional[_Union[Principal, _Mapping]] = ..., acting_role: _Optional[str] = ...) -> None: ...
+
+class WriteGrantsRequest(_message.Message):
+    __slots__ = ("add", "remove", "actor")
+    ADD_FIELD_NUMBER: _ClassVar[int]
+    REMOVE_FIELD_NUMBER: _ClassVar[int]
+    ACTOR_FIELD_NUMBER: _ClassVar[int]
+    add: _containers.RepeatedCompositeFieldContainer[Grant]
+    remove: _containers.RepeatedCompositeFieldContainer[Grant]
+    actor: Actor
+    def __init__(self, add: _Optional[_Iterable[_Union[Grant, _Mapping]]] = ..., remove: _Optional[_Iterable[_Union[Grant, _Mapping]]] = ..., actor: _Optional[_Union[Actor, _Mapping]] = ...) -> None: ...
+
+class WriteGrantsResponse(_message.Message):
+    __slots__ = ("revision", "flagged")
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    FLAGGED_FIELD_NUMBER: _ClassVar[int]
+    revision: str
+    flagged: _containers.RepeatedCompositeFieldContainer[Grant]
+    def __init__(self, revision: _Optional[str] = ..., flagged: _Optional[_Iterable[_Union[Grant, _Mapping]]] = ...) -> None: ...
+
+class ListGrantsRequest(_message.Message):
+    __slots__ = ("object", "below", "principal", "privilege", "actor", "page_size", "page_token", "consistency")
+    OBJECT_FIELD_NUMBER: _ClassVar[int]
+    BELOW_FIELD_NUMBER: _ClassVar[int]
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+    PRIVILEGE_FIELD_NUMBER: _ClassVar[int]
+    ACTOR_FIELD_NUMBER: _ClassVar[int]
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    CONSISTENCY_FIELD_NUMBER: _ClassVar[int]
+    object: str
+    below: bool
+    principal: str
+    privilege: str
+    actor: Actor
+    page_size: int
+    page_token: str
+    consistency: Consistency
+    def __init__(self, object: _Optional[str] = ..., below: _Optional[bool] = ..., principal: _Optional[str] = ..., privilege: _Optional[str] = ..., actor: _Optional[_Union[Actor, _Mapping]] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ..., consistency: _Optional[_Union[Consistency, _Mapping]] = ...) -> None: ...
+
+class ListGrantsResponse(_message.Message):
+    __slots__ = ("grants", "next_page_token", "revision")
+    GRANTS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    grants: _containers.RepeatedCompositeFieldContainer[Grant]
+    next_page_token: str
+    revision: str
+    def __init__(self, grants: _Optional[_Iterable[_Union[Grant, _Mapping]]] = ..., next_page_token: _Optional[str] = ..., revision: _Optional[str] = ...) -> None: ...
+
+class WriteObjectsRequest(_message.Message):
+    __slots__ = ("put", "delete", "move", "actor")
+    PUT_FIELD_NUMBER: _ClassVar[int]
+    DELETE_FIELD_NUMBER: _ClassVar[int]
+    MOVE_FIELD_NUMBER: _ClassVar[int]
+    ACTOR_FIELD_NUMBER: _ClassVar[int]
+    put: _containers.RepeatedCompositeFieldContainer[Object]
+    delete: _containers.RepeatedScalarFieldContainer[str]
+    move: _containers.RepeatedCompositeFieldContainer[Move]
+    actor: Actor
+    def __init__(self, put: _Optional[_Iterable[_Union[Object, _Mapping]]] = ..., delete: _Optional[_Iterable[str]] = ..., move: _Optional[_Iterable[_Union[Move, _Mapping]]] = ..., actor: _Optional[_Union[Actor, _Mapping]] = ...) -> None: ...
+
+class WriteObjectsResponse(_message.Message):
+    __slots__ = ("revision",)
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    revision: str
+    def __init__(self, revision: _Optional[str] = ...) -> None: ...
+
+class AccessRequest(_message.Message):
+    __slots__ = ("resource", "action", "actor", "page_size", "page_token", "consistency")
+    RESOURCE_FIELD_NUMBER: _ClassVar[int]
+    ACTION_FIELD_NUMBER: _ClassVar[int]
+    ACTOR_FIELD_NUMBER: _ClassVar[int]
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    CONSISTENCY_FIELD_NUMBER: _ClassVar[int]
+    resource: Resource
+    action: str
+    actor: Actor
+    page_size: int
+    page_token: str
+    consistency: Consistency
+    def __init__(self, resource: _Optional[_Union[Resource, _Mapping]] = ..., action: _Optional[str] = ..., actor: _Optional[_Union[Actor, _Mapping]] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ..., consistency: _Optional[_Union[Consistency, _Mapping]] = ...) -> None: ...
+
+class AccessResponse(_message.Message):
+    __slots__ = ("principals", "next_page_token", "revision")
+    class Access(_message.Message):
+        __slots__ = ("principal", "by")
+        PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+        BY_FIELD_NUMBER: _ClassVar[int]
+        principal: str
+        by: _containers.RepeatedScalarFieldContainer[str]
+        def __init__(self, principal: _Optional[str] = ..., by: _Optional[_Iterable[str]] = ...) -> None: ...
+    PRINCIPALS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    principals: _containers.RepeatedCompositeFieldContainer[AccessResponse.Access]
+    next_page_token: str
+    revision: str
+    def __init__(self, principals: _Optional[_Iterable[_Union[AccessResponse.Access, _Mapping]]] = ..., next_page_token: _Optional[str] = ..., revision: _Optional[str] = ...) -> None: ...

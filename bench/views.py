@@ -1,0 +1,153 @@
+"""What a chain of views costs over its target alone, from body to answer in this process; prints a table.
+
+python bench/views.py [views]
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import sys
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from pathlib import Path
+from typing import Any
+
+from pdp.app import build_pdp
+from pdp.audit.record import Decided
+from pdp.cases import Case, Recorder, prepare
+from pdp.codec import decode_batch, encode_answer
+from pdp.engines.engine import Group, Verdicts
+from pdp.identity import EMBEDDED_CALLER
+from pdp.load_codec import decode_load, encode_load
+from pdp.loads import ViewSecurity
+from pdp.service import Pdp
+
+OWNER = "trino.run-as-owner"
+ENGINES = {"trino": {"type": "trino", "owner_property": OWNER, "identities": {"oidc": {"audiences": ["trino"]}}}}
+ROUNDS = 2000
+Run = Callable[[], Coroutine[Any, Any, bytes]]
+
+
+class Forgetful:
+    """Takes records and keeps none: how fast a disk is says nothing of chains."""
+
+    def admit(self) -> None: ...
+
+    def append(self, decided: Decided) -> None: ...
+
+
+class Counting:
+    """An engine that counts how often it is asked."""
+
+    def __init__(self, engine: Any) -> None:
+        self._engine = engine
+        self.calls = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+    def decide(self, group: Group, resources: Sequence[Any], facts: Any) -> Verdicts:
+        self.calls += 1
+        found: Verdicts = self._engine.decide(group, resources, facts)
+        return found
+
+
+def service(views: int) -> tuple[Pdp, ViewSecurity]:
+    """Everybody may read the namespace."""
+    users = [f"user:oidc~u{number}" for number in range(views + 1)]
+    grants = [{"principal": user, "privilege": "select", "object": "namespace:lake/ns"} for user in users]
+    data = {"engines": ["grants"], "world": {"objects": [], "grants": grants}, "config": {"trusted_engines": ENGINES}}
+    pdp, settings = prepare(Case("bench", Path.cwd(), data), build_pdp, Recorder())
+    pdp.audit = Forgetful()
+    return pdp, ViewSecurity(pdp, settings)
+
+
+def load_body(views: int, owner: str = "") -> bytes:
+    """A load through `views` views, each of its own owner where `owner` is a pattern."""
+    known = [
+        {"resource": f"view:lake/ns/v{number}", "properties": {OWNER: owner.format(number + 1)} if owner else {}}
+        for number in range(views)
+    ]
+    body = {
+        "principal": "user:oidc~u0",
+        "action": "loadTable",
+        "target": "table:lake/ns/t",
+        "referencedBy": ",".join(f"ns%1Fv{number}" for number in range(views)),
+        "views": known,
+        "caller": {"idp": "oidc", "subject": "svc", "audiences": ["trino"]},
+    }
+    return json.dumps(body).encode()
+
+
+def check_body(views: int) -> bytes:
+    """What the chain comes to, as a batch of plain checks: the peer, which knows nothing of chains."""
+    asked = [("view", f"v{number}", action) for number in range(views) for action in ("get_metadata", "select")]
+    asked += [("table", "t", action) for action in ("get_metadata", "read_data", "write_data")]
+    checks = [
+        {"principal": "user:oidc~u0", "action": action, "resource": f"{type}:lake/ns/{name}"}
+        for type, name, action in asked
+    ]
+    return json.dumps({"checks": checks}).encode()
+
+
+async def measured(runs: dict[str, Run]) -> dict[str, list[float]]:
+    """Microseconds of each run, in turns, so that what else the machine does falls on all alike."""
+    found: dict[str, list[float]] = {name: [] for name in runs}
+    for _ in range(ROUNDS):
+        for name, run in runs.items():
+            start = time.perf_counter()
+            await run()
+            found[name].append((time.perf_counter() - start) * 1e6)
+    return {name: sorted(times[ROUNDS // 10 :]) for name, times in found.items()}
+
+
+async def main(views: int) -> None:
+    pdp, security = service(views)
+
+    def loading(body: bytes) -> Run:
+        async def run() -> bytes:
+            return encode_load(await security.load(decode_load(body), EMBEDDED_CALLER, "bench"))
+
+        return run
+
+    async def checking() -> bytes:
+        return encode_answer(await pdp.check(decode_batch(plain, EMBEDDED_CALLER, 1000)))
+
+    plain = check_body(views)
+    runs = {
+        "the target alone": loading(load_body(0)),
+        f"through {views} INVOKER views": loading(load_body(views)),
+        f"through {views} DEFINER views of one owner": loading(load_body(views, "u1")),
+        f"through {views} DEFINER views of {views} owners": loading(load_body(views, "u{}")),
+        f"the same {2 * views + 3} checks as a plain batch": checking,
+    }
+    found = await measured(runs)
+    alone = found["the target alone"]
+    base = alone[len(alone) // 2]
+    for name, times in found.items():
+        median = times[len(times) // 2]
+        calls = await asked(pdp, runs[name])
+        print(
+            f"  {name:<42}{median:>8.1f} us p50{times[0]:>8.1f} us min {median / base:>6.2f}x {median - base:>+8.1f} us",
+            end="",
+        )
+        print(f"  {calls} groups")
+
+
+async def asked(pdp: Pdp, run: Run) -> int:
+    """How many groups of checks the one batch came to."""
+    bundle: Any = pdp.bundle
+    counting: Any = Counting(bundle.default.engines[0])
+    pdp.bundle = type(bundle)(
+        {}, type(bundle.default)("default", (counting,), "any"), (), bundle.warehouses, bundle.trino, b"", ""
+    )
+    await run()
+    pdp.bundle = bundle
+    return int(counting.calls)
+
+
+if __name__ == "__main__":
+    gc.freeze()
+    asyncio.run(main(int(sys.argv[1]) if len(sys.argv) > 1 else 10))

@@ -1,0 +1,85 @@
+"""What every gRPC method shares: limits, the caller, the deadline, and one error table around an answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import grpc
+import structlog
+from google.protobuf.message import Message
+
+from pdp import errors
+from pdp.identity import Callers
+from pdp.model import Caller
+from pdp.surfaces.admission import Admission
+from pdp.telemetry import Telemetry
+
+STATUS: Final[tuple[tuple[type[errors.PdpError], grpc.StatusCode], ...]] = (
+    (errors.InvalidArgument, grpc.StatusCode.INVALID_ARGUMENT),
+    (errors.Unauthenticated, grpc.StatusCode.UNAUTHENTICATED),
+    (errors.Forbidden, grpc.StatusCode.PERMISSION_DENIED),
+    (errors.PayloadTooLarge, grpc.StatusCode.RESOURCE_EXHAUSTED),
+    (errors.Overloaded, grpc.StatusCode.RESOURCE_EXHAUSTED),
+    (errors.Unavailable, grpc.StatusCode.UNAVAILABLE),
+)
+"""The error table: exception to status; the details start with the stable code."""
+
+Answer = Callable[[bytes, Caller], Awaitable[Message]]
+"""A message's bytes and the caller to the answer: bytes that are no message are an error of ours, too."""
+log = structlog.get_logger()
+
+
+class Calls:
+    """Makes methods of answers. `timeout` is in seconds, from the first byte to the answer."""
+
+    def __init__(self, callers: Callers, admission: Admission, telemetry: Telemetry, timeout: float) -> None:
+        self._callers = callers
+        self._admission = admission
+        self._telemetry = telemetry
+        self._timeout = timeout
+
+    def service(self, name: str, methods: dict[str, Answer]) -> grpc.GenericRpcHandler:
+        """A service of these methods."""
+        return grpc.method_handlers_generic_handler(name, {method: self._method(a) for method, a in methods.items()})
+
+    def _method(self, answer: Answer) -> Any:
+        async def run(body: bytes, context: Any) -> Message:
+            try:
+                caller = self._callers.of_peer(_host(context.peer()))
+                with self._admission.enter(caller, len(body)):
+                    async with asyncio.timeout(self._timeout):
+                        response = await answer(body, caller)
+            except errors.PdpError as error:
+                return await self._abort(context, _status(error), f"{error.code}: {error}")
+            except TimeoutError:
+                return await self._abort(context, grpc.StatusCode.UNAVAILABLE, "unavailable: not answered in time")
+            except Exception:
+                log.exception("request failed", surface="grpc")
+                return await self._abort(context, grpc.StatusCode.INTERNAL, "internal: see the service's log")
+            self._telemetry.answered("grpc", "OK")
+            return response
+
+        return grpc.unary_unary_rpc_method_handler(run, response_serializer=_serialize)
+
+    async def _abort(self, context: Any, code: grpc.StatusCode, details: str) -> Message:
+        self._telemetry.answered("grpc", code.name)
+        await context.abort(code, details)
+        raise AssertionError("abort raises")
+
+
+def _host(peer: str) -> str:
+    """The host of gRPC's peer string, such as `ipv4:127.0.0.1:4711` or `ipv6:%5B::1%5D:4711`."""
+    family, _, rest = peer.partition(":")
+    if family not in ("ipv4", "ipv6"):
+        return peer
+    return rest.rpartition(":")[0].replace("%5B", "").replace("%5D", "").strip("[]")
+
+
+def _serialize(message: Message) -> bytes:
+    return message.SerializeToString()
+
+
+def _status(error: errors.PdpError) -> grpc.StatusCode:
+    return next((status for kind, status in STATUS if isinstance(error, kind)), grpc.StatusCode.INTERNAL)

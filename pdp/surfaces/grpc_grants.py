@@ -1,0 +1,131 @@
+"""gRPC for management: `pdp.v1.GrantsService`, and the messages of `List`. Only maps; holds no policy."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import grpc
+from msgspec import UNSET, UnsetType
+
+from pdp.codec import make_resource
+from pdp.management import Asking, Found, Listed, Management, Page
+from pdp.management_codec import (
+    PAGE_SIZE,
+    action_of,
+    asking_of,
+    grant_body,
+    grant_wishes,
+    granted_on,
+    list_question,
+    object_wishes,
+    page_of,
+    token_of,
+    wanted_of,
+)
+from pdp.model import Caller
+from pdp.surfaces.calls import Calls
+from pdp.surfaces.messages import parse, read_consistency, read_principal, read_resource
+from pdp.wire import decision_pb2 as wire
+
+SERVICE: Final = "pdp.v1.GrantsService"
+
+
+class GrantsService:
+    """The management API on the wire."""
+
+    def __init__(self, management: Management) -> None:
+        self._management = management
+
+    def handlers(self, calls: Calls) -> grpc.GenericRpcHandler:
+        """The methods."""
+        return calls.service(
+            SERVICE,
+            {
+                "WriteGrants": self.write_grants,
+                "ListGrants": self.list_grants,
+                "WriteObjects": self.write_objects,
+                "Access": self.access,
+            },
+        )
+
+    async def write_grants(self, body: bytes, caller: Caller) -> wire.WriteGrantsResponse:
+        """Grant and revoke."""
+        request = parse(body, wire.WriteGrantsRequest)
+        wishes = grant_wishes([*map(_grant_entry, request.add)], [*map(_grant_entry, request.remove)])
+        revision, odd = await self._management.write_grants(_asking(request, caller), wishes)
+        return wire.WriteGrantsResponse(revision=revision, flagged=map(_grant, odd))
+
+    async def list_grants(self, body: bytes, caller: Caller) -> wire.ListGrantsResponse:
+        """A page of grants."""
+        request = parse(body, wire.ListGrantsRequest)
+        wanted = wanted_of(
+            {
+                "object": request.object,
+                "below": "true" if request.below else "false",
+                "principal": request.principal,
+                "privilege": request.privilege,
+            }
+        )
+        shown, next, revision = await self._management.grants(_asking(request, caller), wanted, read_page(request))
+        return wire.ListGrantsResponse(grants=map(_grant, shown), next_page_token=token_of(next), revision=revision)
+
+    async def write_objects(self, body: bytes, caller: Caller) -> wire.WriteObjectsResponse:
+        """Delete, move and put objects."""
+        request = parse(body, wire.WriteObjectsRequest)
+        moves = [(getattr(move, "from"), move.to) for move in request.move]
+        wishes = object_wishes([*map(_object_entry, request.put)], request.delete, moves)
+        return wire.WriteObjectsResponse(
+            revision=await self._management.write_objects(_asking(request, caller), wishes)
+        )
+
+    async def access(self, body: bytes, caller: Caller) -> wire.AccessResponse:
+        """Who may do something to an object."""
+        request = parse(body, wire.AccessRequest)
+        key = granted_on(make_resource(read_resource(request.resource)))
+        action = action_of(key[0], request.action)
+        found = await self._management.access(_asking(request, caller), action, key, read_page(request))
+        principals = [wire.AccessResponse.Access(principal=name, by=[by]) for name, by in found.entries.items()]
+        return wire.AccessResponse(principals=principals, next_page_token=token_of(found.next), revision=found.revision)
+
+
+async def list_objects(management: Management, body: bytes, caller: Caller) -> wire.ListResponse:
+    """`DecisionService.List`."""
+    request = parse(body, wire.ListRequest)
+    role = request.acting_role if request.HasField("acting_role") else UNSET
+    asking = asking_of(caller, read_principal(request.principal), role, read_consistency(request.consistency))
+    question = list_question(request.action, request.type, request.container)
+    found: Found = await management.list_objects(asking, question, read_page(request))
+    return wire.ListResponse(objects=list(found.entries), next_page_token=token_of(found.next), revision=found.revision)
+
+
+def read_page(request: Any) -> Page:
+    """The page that a request asks for."""
+    return page_of(request.page_size or PAGE_SIZE, request.page_token)
+
+
+def _asking(request: Any, caller: Caller) -> Asking:
+    actor = request.actor
+    consistency = read_consistency(request.consistency) if hasattr(request, "consistency") else "minimize_latency"
+    if not request.HasField("actor"):
+        return asking_of(caller, UNSET, UNSET, consistency)
+    role: str | UnsetType = actor.acting_role if actor.HasField("acting_role") else UNSET
+    return asking_of(caller, read_principal(actor.principal), role, consistency)
+
+
+def _grant_entry(grant: wire.Grant) -> dict[str, str]:
+    """An entry as world files have it."""
+    entry = {"principal": grant.principal, "privilege": grant.privilege, "object": grant.object}
+    return entry | ({"id": grant.id} if grant.id else {})
+
+
+def _object_entry(object: wire.Object) -> dict[str, Any]:
+    entry: dict[str, Any] = {"object": object.object}
+    if object.parent:
+        entry["parent"] = object.parent
+    if object.HasField("managed_access"):
+        entry["managedAccess"] = object.managed_access
+    return entry | ({"id": object.id} if object.id else {})
+
+
+def _grant(listed: Listed) -> wire.Grant:
+    return wire.Grant(**grant_body(listed))

@@ -1,0 +1,165 @@
+"""gRPC's messages to the bodies that JSON is decoded to, and answers to messages. Only maps."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, TypeVar
+
+from google.protobuf.json_format import MessageToDict, SerializeToJsonError
+from google.protobuf.message import DecodeError, Message
+from google.protobuf.struct_pb2 import Struct
+from msgspec import UNSET
+
+from pdp.codec import ApiBody, CheckBody, ContextBody, PrincipalBody, ResourceBody
+from pdp.errors import InvalidArgument
+from pdp.load_codec import ChangeBody, LoadBody, Loaded, Step, TokenBody, ViewBody
+from pdp.model import AtLeast, Rejected
+from pdp.wire import decision_pb2 as wire
+
+M = TypeVar("M", bound=Message)
+
+
+def parse(body: bytes, kind: type[M]) -> M:
+    """The message in some bytes; raises InvalidArgument."""
+    try:
+        return kind.FromString(body)
+    except DecodeError:
+        raise InvalidArgument(f"the bytes are no {kind.__name__}") from None
+
+
+def read_consistency(consistency: wire.Consistency) -> str | AtLeast:
+    """What is demanded of the facts."""
+    chosen = consistency.WhichOneof("requirement")
+    if chosen == "at_least":
+        return AtLeast(consistency.at_least)
+    return chosen or "minimize_latency"
+
+
+def read_check(check: wire.Check) -> CheckBody:
+    """One check."""
+    context = check.context
+    return CheckBody(
+        read_principal(check.principal),
+        check.action,
+        read_resource(check.resource),
+        check.delegated,
+        check.acting_role if check.HasField("acting_role") else UNSET,
+        ContextBody(
+            ApiBody(context.api.name, context.api.version),
+            tuple(context.actions),
+            _struct(context.arguments),
+            context.query_id,
+        ),
+    )
+
+
+def read_load(request: wire.CheckLoadRequest) -> LoadBody:
+    """A load; raises InvalidArgument for a view without properties."""
+    names = request.view_names.views
+    return LoadBody(
+        read_principal(request.principal),
+        read_resource(request.target),
+        request.action,
+        request.acting_role if request.HasField("acting_role") else UNSET,
+        [list(name.parts) for name in names] if names else request.referenced_by,
+        [_view(view) for view in request.views],
+        _token(request.caller) if request.HasField("caller") else None,
+    )
+
+
+def read_change(request: wire.CheckViewCommitRequest) -> ChangeBody:
+    """A change of a view."""
+    return ChangeBody(
+        read_principal(request.principal),
+        read_resource(request.view),
+        request.operation,
+        request.acting_role if request.HasField("acting_role") else UNSET,
+        _struct(request.set),
+        list(request.remove),
+        _token(request.caller) if request.HasField("caller") else None,
+    )
+
+
+def load_response(loaded: Loaded) -> wire.CheckLoadResponse:
+    """What came of a load."""
+    return wire.CheckLoadResponse(
+        allowed=loaded.decision.allowed,
+        by=loaded.decision.by,
+        errors=loaded.decision.errors,
+        storage_access=loaded.storage_access,
+        referenced_by_used=loaded.referenced_by_used,
+        steps=map(_step, loaded.steps),
+        revision=loaded.revision,
+        decision_id=loaded.id,
+        error=_error(loaded.decision.error),
+    )
+
+
+def change_response(changed: Loaded) -> wire.CheckViewCommitResponse:
+    """What came of a change of a view."""
+    return wire.CheckViewCommitResponse(
+        allowed=changed.decision.allowed,
+        by=changed.decision.by,
+        errors=changed.decision.errors,
+        steps=map(_step, changed.steps),
+        revision=changed.revision,
+        decision_id=changed.id,
+        error=_error(changed.decision.error),
+    )
+
+
+def _step(step: Step) -> wire.Step:
+    return wire.Step(
+        resource=step.resource,
+        as_principal=step.as_principal,
+        delegated=step.delegated,
+        action=step.action,
+        allowed=step.allowed,
+        by=step.by,
+    )
+
+
+def _error(error: Rejected | None) -> wire.Error | None:
+    return wire.Error(code=error.code, message=error.message) if error else None
+
+
+def _view(view: wire.View) -> ViewBody:
+    if not view.HasField("properties"):
+        raise InvalidArgument("a view in `views` is without its `properties`")
+    return ViewBody(read_resource(view.resource), _struct(view.properties))
+
+
+def _token(token: wire.TokenIdentity) -> TokenBody:
+    return TokenBody(token.idp, token.subject, tuple(token.audiences))
+
+
+def read_principal(principal: wire.Principal) -> PrincipalBody:
+    """A principal."""
+    return PrincipalBody(principal.id, tuple(principal.roles), tuple(principal.groups), _struct(principal.attributes))
+
+
+def read_resource(resource: wire.Resource) -> ResourceBody:
+    """A resource."""
+    return ResourceBody(
+        resource.type,
+        resource.warehouse,
+        tuple(resource.path),
+        resource.name,
+        resource.ref or None,
+        resource.ref_type,
+        resource.content_type,
+        _struct(resource.properties) or None,
+        resource.id,
+        resource.reference,
+    )
+
+
+def _struct(struct: Struct) -> dict[str, Any]:
+    if not struct.fields:
+        return {}
+    try:
+        found = MessageToDict(struct)
+        json.dumps(found, allow_nan=False)
+    except (ValueError, SerializeToJsonError):
+        raise InvalidArgument("a number is not finite") from None
+    return found
