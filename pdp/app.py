@@ -274,16 +274,18 @@ class Service:
         grpc_stop = asyncio.create_task(self._grpc.stop(seconds))
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._admission.idle(), seconds)
-        await self._http.cleanup()
-        await grpc_stop
+        # what is still in flight has had its time: nobody waits for a store that may be why
+        await asyncio.gather(self._http.cleanup(), grpc_stop, self._leave_store())
         await self._diagnostics.cleanup()
+        for catalog in self._catalogs.values():
+            await catalog.close()
+        return self.audit is None or await asyncio.to_thread(self.audit.close, max(1.0, seconds))
+
+    async def _leave_store(self) -> None:
         if self._following:
             self._following.cancel()
         if isinstance(self.source, Replica):
             await asyncio.to_thread(self.source.close)
-        for catalog in self._catalogs.values():
-            await catalog.close()
-        return self.audit is None or await asyncio.to_thread(self.audit.close, max(1.0, seconds))
 
     def _lacks_files(self) -> bool:
         """Whether new connections could not be accepted; remembered for a while, so that a probe gets to see it."""
