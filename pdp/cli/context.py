@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
@@ -15,6 +16,7 @@ from pdp.engines.cel.rules import RuleSet
 from pdp.errors import PdpError
 from pdp.facts import Facts
 from pdp.service import Pdp
+from pdp.store.writer import Writer
 
 F = TypeVar("F", bound=Callable[..., Any])
 BAD_INPUT = 2
@@ -29,6 +31,7 @@ class Composition:
     read_facts: Callable[[Settings], Facts]
     build_pdp: Callable[..., Pdp]
     serve: Callable[..., int]
+    writing: Callable[..., AbstractContextManager[Writer]]
 
     def settings(self, config: Path | None, overrides: Sequence[str] = ()) -> Settings:
         """The given file, or ./pdp.yaml, or the embedded example."""

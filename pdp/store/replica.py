@@ -17,7 +17,7 @@ import structlog
 from pdp.errors import ConfigError, Unavailable
 from pdp.facts import Facts
 from pdp.objects import Change
-from pdp.store.store import EpochChanged, Revision, Store
+from pdp.store.store import EpochChanged, Store, advanced
 
 T = TypeVar("T")
 POLL_SECONDS: Final = 1.0
@@ -125,7 +125,7 @@ class Replica:
         """Write the first revision of a store that has none, before anybody else does."""
         if self.facts.sequence == 0:
             log = self._store.write(actor, self.facts, lambda log: () if log else changes)
-            self.facts = _after(self.facts, log)
+            self.facts = advanced(self.facts, log)
 
     def _news(self) -> tuple[float, Facts]:
         """Wait until there may be news; the newest facts, and when the store was asked for them."""
@@ -155,7 +155,7 @@ class Replica:
     def _newest(self) -> Facts:
         facts = self.facts
         try:
-            return _after(facts, self._store.since(facts))
+            return advanced(facts, self._store.since(facts))
         except EpochChanged as error:
             log.warning("store has another history, loading it anew", was=_at(facts), reason=str(error))
             return self._load()
@@ -163,19 +163,13 @@ class Replica:
     def _write(self, actor: str, decide: Callable[[Facts], Sequence[Change]]) -> Facts:
         facts = self.facts
         try:
-            return _after(facts, self._store.write(actor, facts, lambda log: decide(_after(facts, log))))
+            return advanced(facts, self._store.write(actor, facts, lambda log: decide(advanced(facts, log))))
         except EpochChanged:
             anew = self._load()
-            return _after(anew, self._store.write(actor, anew, lambda log: decide(_after(anew, log))))
+            return advanced(anew, self._store.write(actor, anew, lambda log: decide(advanced(anew, log))))
 
     async def _in_thread(self, call: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, call)
-
-
-def _after(facts: Facts, log: Sequence[Revision]) -> Facts:
-    for revision in log:
-        facts = facts.apply(revision.sequence, revision.changes)
-    return facts
 
 
 def _check_epoch(facts: Facts, epoch: str) -> bool:
