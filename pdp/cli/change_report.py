@@ -27,17 +27,17 @@ _COUNTED: Final = {
 
 
 class ChangeReport(msgspec.Struct, frozen=True):
-    """What was written, or would be: `before` are the facts without it, `after` those with what was written."""
+    """What was written, or would be, to the facts as they were `before`; `revision` is the store's after that."""
 
     changes: Sequence[Change]
     before: Facts
-    after: Facts
+    revision: str
     dry_run: bool = False
 
-    @property
-    def revision(self) -> str:
-        """The store's part of the revision."""
-        return f"{self.after.epoch}.{self.after.sequence}"
+    @classmethod
+    def of_dry_run(cls, changes: Sequence[Change], facts: Facts) -> ChangeReport:
+        """What would be written to these facts."""
+        return cls(changes, facts, f"{facts.epoch}.{facts.sequence}", dry_run=True)
 
     def counts(self) -> dict[str, int]:
         """Kind of change -> how many, all kinds in order."""

@@ -112,7 +112,7 @@ def add_grant(
         for flag in listed(writer.facts, [grant])[0].flags:
             said = _ODD[flag].format(principal=principal, object=object_)
             click.echo(visible(f"{flag}: {said}"))
-        click.echo(f"revision {writer.facts.epoch}.{writer.facts.sequence}")
+        click.echo(f"revision {writer.revision}")
 
 
 @grants.command("remove")
@@ -135,7 +135,7 @@ def remove_grant(
     with composition.writing(writable(composition, config, overrides), actor().name, seeded=True) as writer:
         was_there = writer.write(lambda facts: Administration().grants(facts, actor(), GrantWishes(remove=[grant])))
         click.echo(visible(f"{'removed' if was_there else 'not there'}: {grant_text(grant)}"))
-        click.echo(f"revision {writer.facts.epoch}.{writer.facts.sequence}")
+        click.echo(f"revision {writer.revision}")
 
 
 def _grant(principal: str, privilege: str, object_: str, id_: str | None) -> Grant:
@@ -165,11 +165,11 @@ def move_object(
 
     if dry_run:
         facts = read_store(composition, settings)
-        report = ChangeReport(decide(facts), facts, facts, dry_run=True)
+        report = ChangeReport.of_dry_run(decide(facts), facts)
     else:
         with composition.writing(settings, actor().name, seeded=True) as writer:
             before = writer.facts
-            report = ChangeReport(writer.write(decide), before, writer.facts)
+            report = ChangeReport(writer.write(decide), before, writer.revision)
     print_lines(text_lines(report, _moved(report, source, target)))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -14,14 +13,13 @@ from pdp.cli.context import Composition, one_line_errors
 from pdp.cli.grants_store import Progress, actor, print_lines, store_options, writable
 from pdp.config import Settings
 from pdp.errors import Unavailable
-from pdp.facts import Facts
 from pdp.objects import Change
-from pdp.store.difference import Step, changes_of, difference, steps
+from pdp.store.difference import Step, difference, steps
 from pdp.store.store import EpochChanged
 from pdp.store.world import load_entries
 from pdp.store.writer import Writer
 
-CHUNK: Final = 10_000
+CHUNK: Final = 5_000
 """Changes in one revision: others who write wait for it, and all who follow read it at once."""
 
 
@@ -51,7 +49,7 @@ def import_world(
         progress.say("reading the store")
         if dry_run:
             facts = composition.read_facts(_without_seed(settings))
-            report = ChangeReport(difference(facts, world, prune=prune), facts, facts, dry_run=True)
+            report = ChangeReport.of_dry_run(difference(facts, world, prune=prune), facts)
         else:
             with composition.writing(settings, actor().name, seeded=False) as writer:
                 report = _written(writer, steps(writer.facts, world, prune=prune), progress)
@@ -71,17 +69,15 @@ def _written(writer: Writer, left: Sequence[Step], progress: Progress) -> Change
     made: list[Change] = []
     for start in range(0, len(left), CHUNK):
         progress.say(f"writing: {start:,} of {len(left):,} changes")
-        some = left[start : start + CHUNK]
         try:
-            made += writer.write(partial(changes_of, some=some))
+            made += writer.carry_out(left[start : start + CHUNK])
         except (Unavailable, EpochChanged) as error:
-            raise _broken_off(error, made, writer.facts) from error
-    return ChangeReport(made, before, writer.facts)
+            raise _broken_off(error, len(made), writer.revision) from error
+    return ChangeReport(made, before, writer.revision)
 
 
-def _broken_off(error: Unavailable | EpochChanged, made: Sequence[Change], facts: Facts) -> Unavailable:
+def _broken_off(error: Unavailable | EpochChanged, made: int, revision: str) -> Unavailable:
     """Where the work stopped; what is written stays, because another import goes on from there."""
     if not made:
         return Unavailable(str(error))
-    at = f"{facts.epoch}.{facts.sequence}"
-    return Unavailable(f"{error}; {len(made):,} changes are written, up to revision {at}: import again for the rest")
+    return Unavailable(f"{error}; {made:,} changes are written, up to revision {revision}: import again for the rest")
