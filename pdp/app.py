@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Final
@@ -33,11 +33,13 @@ from pdp.facts import Facts
 from pdp.identity import Callers
 from pdp.loads import ViewSecurity
 from pdp.management import Management
-from pdp.objects import GrantAdded, ObjectPut
+from pdp.objects import Change, GrantAdded, ObjectPut
 from pdp.service import AuditLog, Pdp
 from pdp.store.replica import FixedFacts, Replica
 from pdp.store.sql import open_store
+from pdp.store.store import advanced
 from pdp.store.world import load_world
+from pdp.store.writer import Writer
 from pdp.surfaces.admission import BODIES_IN_FLIGHT, Admission
 from pdp.surfaces.calls import Calls
 from pdp.surfaces.diagnostics import diagnostics_routes
@@ -55,6 +57,8 @@ EXAMPLE: Final = next(
     path for path in (Path(__file__).parent / "example", Path(__file__).parent.parent / "rules") if path.is_dir()
 )
 """The example configuration: what a service without a file serves."""
+SEED: Final = "seed"
+"""Who writes the seed, in the store's log."""
 SILENT_SECONDS: Final = 10.0
 """How long the store may be silent, which is asked every second, before readiness goes red."""
 
@@ -91,9 +95,28 @@ def read_source(settings: Settings) -> FixedFacts | Replica:
     store = open_store(settings.store_url())
     replica = Replica(store, _projects(settings), limits.max_staleness_seconds, limits.wait_seconds)
     if limits.seed is not None:
-        world = load_world(settings.path(limits.seed))
-        replica.seed("seed", (*map(ObjectPut, world.objects()), *map(GrantAdded, world.grants())))
+        replica.seed(SEED, _seed(settings, limits.seed))
     return replica
+
+
+@contextlib.contextmanager
+def writing(settings: Settings, actor: str, *, seeded: bool) -> Iterator[Writer]:
+    """Work on the store that the settings name, for one command.
+
+    `seeded`: a store that nobody has written gets its seed first, as when it is served, so that it does not matter
+    which of the two comes first.
+    """
+    with closing(open_store(settings.store_url())) as store:
+        facts, seed = store.load(), settings.store.seed
+        if seeded and seed is not None and facts.sequence == 0:
+            changes = _seed(settings, seed)
+            facts = advanced(facts, store.write(SEED, facts, lambda log: () if log else changes))
+        yield Writer(store, with_projects(settings, facts), actor)
+
+
+def _seed(settings: Settings, file: str) -> tuple[Change, ...]:
+    world = load_world(settings.path(file))
+    return (*map(ObjectPut, world.objects()), *map(GrantAdded, world.grants()))
 
 
 def _projects(settings: Settings) -> dict[str, str]:
@@ -364,4 +387,4 @@ def main() -> None:
     """The `pdp` command."""
     from pdp.cli.main import cli  # noqa: PLC0415  the command line is a surface; services do without it
 
-    cli(obj=Composition(embedded_settings, read_rules, read_facts, build_pdp, serve, build_catalogs))
+    cli(obj=Composition(embedded_settings, read_rules, read_facts, build_pdp, serve, writing, build_catalogs))

@@ -88,6 +88,11 @@ class Facts:
         """Whether somebody registered this very object."""
         return self.index.entry(key).registered is not None
 
+    def has(self, grant: Grant) -> bool:
+        """Whether this very grant is there."""
+        stored = self.entry(grant.object).grants.get(grant.principal)
+        return stored is not None and stored.has(grant.privilege, grant.id)
+
     def objects(self) -> Iterator[Object]:
         """Everything registered, in no order."""
         for here in self.index.known.values():

@@ -7,7 +7,7 @@ Owns who may ask and in which order a change is judged, written and seen; the ri
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, Protocol, TypeVar
 
 import msgspec
@@ -200,8 +200,7 @@ class Management:
                 known = readable[grant.object] = self._rules.may(facts, actor, "read_assignments", grant.object)
             return known
 
-        grants = (g for g in _grants(facts, wanted) if not wanted.privilege or g.privilege == wanted.privilege)
-        return sorted((_listed(facts, grant) for grant in grants if is_seen(grant)), key=lambda listed: listed.name)
+        return listed(facts, filter(is_seen, matching(facts, wanted)))
 
     def _candidates(self, facts: Facts, action: str, key: Key) -> set[str]:
         """Who has to be looked at: all whom grants know, or fewer where grants alone decide."""
@@ -226,7 +225,8 @@ def _actor(facts: Facts, asking: Asking) -> Actor:
     return Actor(f"role:{role}", Principal("role", role))
 
 
-def _grants(facts: Facts, wanted: Wanted) -> Iterable[Grant]:
+def matching(facts: Facts, wanted: Wanted) -> Iterator[Grant]:
+    """The wanted grants, in no order."""
     if wanted.object is not None and not wanted.below:
         found: Iterable[Grant] = facts.grants_on(wanted.object)
     elif wanted.object is not None and not wanted.principal:
@@ -236,7 +236,14 @@ def _grants(facts: Facts, wanted: Wanted) -> Iterable[Grant]:
         top = wanted.object
         if top is not None:
             found = (grant for grant in found if grant.object == top or top in facts.ancestors(grant.object))
-    return (grant for grant in found if not wanted.principal or grant.principal == wanted.principal)
+    for grant in found:
+        if wanted.principal in ("", grant.principal) and wanted.privilege in ("", grant.privilege):
+            yield grant
+
+
+def listed(facts: Facts, grants: Iterable[Grant]) -> list[Listed]:
+    """Grants in order, with what is odd about each."""
+    return sorted((_listed(facts, grant) for grant in grants), key=lambda found: found.name)
 
 
 def _listed(facts: Facts, grant: Grant) -> Listed:

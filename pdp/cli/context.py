@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
@@ -16,6 +17,7 @@ from pdp.engines.cel.rules import RuleSet
 from pdp.errors import PdpError
 from pdp.facts import Facts
 from pdp.service import Pdp
+from pdp.store.writer import Writer
 
 F = TypeVar("F", bound=Callable[..., Any])
 BAD_INPUT = 2
@@ -34,6 +36,7 @@ class Composition:
     read_facts: Callable[[Settings], Facts]
     build_pdp: Callable[..., Pdp]
     serve: Callable[..., int]
+    writing: Callable[..., AbstractContextManager[Writer]]
     build_catalogs: Callable[[Settings], Mapping[str, IcebergCatalog]] = _no_catalogs
 
     def settings(self, config: Path | None, overrides: Sequence[str] = ()) -> Settings:

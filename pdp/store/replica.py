@@ -18,7 +18,7 @@ import structlog
 from pdp.errors import ConfigError, Unavailable
 from pdp.facts import Facts
 from pdp.objects import Change
-from pdp.store.store import EpochChanged, Revision, Store
+from pdp.store.store import EpochChanged, Store, advanced
 from pdp.store.threads import Threads
 
 POLL_SECONDS: Final = 1.0
@@ -151,7 +151,7 @@ class Replica:
         """Write the first revision of a store that has none, before anybody else does."""
         if self.facts.sequence == 0:
             log = self._store.write(actor, self.facts, lambda log: () if log else changes)
-            self.facts = _after(self.facts, log)
+            self.facts = advanced(self.facts, log)
 
     async def _look(self) -> None:
         """Have the newest facts published, and the store asked for them after this call."""
@@ -189,7 +189,7 @@ class Replica:
         facts = self.facts
         with _while_running():
             try:
-                return _after(facts, self._store.since(facts))
+                return advanced(facts, self._store.since(facts))
             except EpochChanged as error:
                 log.warning("store has another history, loading it anew", was=_at(facts), reason=str(error))
                 return self._load()
@@ -197,7 +197,7 @@ class Replica:
     def _write(self, actor: str, decide: Callable[[Facts], Sequence[Change]]) -> Facts:
         facts = self.facts
         with _while_running():
-            return _after(facts, self._store.write(actor, facts, lambda log: decide(_after(facts, log))))
+            return advanced(facts, self._store.write(actor, facts, lambda log: decide(advanced(facts, log))))
 
 
 @contextmanager
@@ -207,12 +207,6 @@ def _while_running() -> Iterator[None]:
         yield
     except ConfigError as error:
         raise Unavailable(str(error)) from error
-
-
-def _after(facts: Facts, log: Sequence[Revision]) -> Facts:
-    for revision in log:
-        facts = facts.apply(revision.sequence, revision.changes)
-    return facts
 
 
 def _retrieve(look: asyncio.Task[None]) -> None:

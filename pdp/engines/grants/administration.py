@@ -102,11 +102,11 @@ class Administration:
         changes: list[Change] = []
         for grant in dict.fromkeys(wishes.remove):
             self.demand(facts, actor, right_to_remove(grant), grant.object)
-            if _is_there(facts, grant):
+            if facts.has(grant):
                 changes.append(GrantRemoved(grant))
         for grant in dict.fromkeys(wishes.add):
             self.demand(facts, actor, right_to_add(grant), grant.object)
-            if not _is_there(facts, grant):
+            if not facts.has(grant):
                 changes.append(GrantAdded(grant))
         return tuple(changes)
 
@@ -216,9 +216,7 @@ class _Draft:
             raise InvalidArgument("the server is always there")
         known = self.facts.object(key)
         after = wish.over(known)
-        configured = self.facts.projects.get(key[1][0]) if key[0] == "warehouse" else None
-        if configured and after.project not in ("", configured):
-            raise InvalidArgument(f"{key_text(key)} belongs to `{configured}` by configuration")
+        refuse_other_project(self.facts, after)
         is_new = not self.facts.is_registered(key) or (known.id not in ("", after.id))
         if is_new:
             self._create(known, after)
@@ -247,7 +245,7 @@ class _Draft:
         self._make([ObjectPut(named)])
         if self.actor.principal is not None and key[0] in OWNER and (replaced or not in_use):
             owned = Grant(key, OWNER[key[0]], self.actor.principal.id, after.id)
-            self._make([] if _is_there(self.facts, owned) else [GrantAdded(owned)])
+            self._make([] if self.facts.has(owned) else [GrantAdded(owned)])
 
     def _rebind(self, known: Object, after: Object) -> None:
         """The rights to give an object another project or its first id, on which grants may depend."""
@@ -275,6 +273,13 @@ class _Draft:
         self.facts = self.facts.apply(self.facts.sequence, changes)
 
 
+def refuse_other_project(facts: Facts, after: Object) -> None:
+    """InvalidArgument where a warehouse would be registered in another project than it is configured in."""
+    configured = facts.projects.get(after.key[1][0]) if after.key[0] == "warehouse" else None
+    if configured and after.project not in ("", configured):
+        raise InvalidArgument(f"{key_text(after.key)} belongs to `{configured}` by configuration")
+
+
 def _refuse_doubles(wishes: ObjectWishes) -> None:
     named = [*(wish.key for wish in wishes.put), *wishes.delete, *(key for pair in wishes.move for key in pair)]
     seen: set[Key] = set()
@@ -295,11 +300,6 @@ def _refuse_move(source: Key, target: Key) -> None:
         raise InvalidArgument(f"{said}: that is below itself")
     if source[0] != "warehouse" and source[1][0] != target[1][0]:
         raise InvalidArgument(f"{said}: that is another warehouse")
-
-
-def _is_there(facts: Facts, grant: Grant) -> bool:
-    stored = facts.entry(grant.object).grants.get(grant.principal)
-    return stored is not None and stored.has(grant.privilege, grant.id)
 
 
 def _grant_text(grant: Grant) -> str:
