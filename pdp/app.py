@@ -73,18 +73,18 @@ def embedded_settings(overrides: tuple[str, ...] = ()) -> Settings:
 def read_facts(settings: Settings) -> Facts:
     """The facts that the store's URL names, with the projects that the configuration gives to warehouses.
 
-    A database that is not there yet is not made for a look: what it would be seeded with is read.
+    A database that is not there yet is not made for a look; what an empty one would be seeded with is read.
     """
-    file = settings.store.world_file()
-    missing = settings.sqlite_file()
-    if file is None and missing is not None and not missing.exists():
-        file = settings.store.seed
-        if file is None:
-            return with_projects(settings, Facts.empty())
+    file, missing = settings.store.world_file(), settings.sqlite_file()
     if file is not None:
         return with_projects(settings, load_world(settings.path(file)))
-    with closing(open_store(settings.store_url())) as store:
-        return with_projects(settings, store.load())
+    facts = Facts.empty()
+    if missing is None or missing.exists():
+        with closing(open_store(settings.store_url())) as store:
+            facts = store.load()
+    if facts.sequence == 0 and settings.store.seed is not None:
+        facts = load_world(settings.path(settings.store.seed))
+    return with_projects(settings, facts)
 
 
 def read_source(settings: Settings) -> FixedFacts | Replica:
@@ -320,10 +320,14 @@ class Service:
             self._out_of_files_until = time.monotonic() + 10
         return time.monotonic() < self._out_of_files_until
 
-    async def watch_files(self) -> None:
-        """Notice exhausted file descriptors also while no probe can connect."""
+    async def watch(self) -> None:
+        """Notice what keeps the service from being ready while nobody probes; gRPC's health says the same."""
+        ready = True
         while True:
-            self._lacks_files()
+            now = not self.unready()
+            if now != ready:
+                await self._grpc.set_ready(now)
+            ready = now
             await asyncio.sleep(0.25)
 
 
@@ -366,7 +370,7 @@ async def _serve(settings: Settings, announce: Callable[[Service], None]) -> int
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
     announce(service)
-    watch = asyncio.create_task(service.watch_files())
+    watch = asyncio.create_task(service.watch())
     gc.freeze()  # what is loaded stays loaded: no collection needs to look at it again
     await stopping.wait()
     watch.cancel()

@@ -18,7 +18,7 @@ from pdp.engines.grants.engine import GrantsEngine
 from pdp.errors import Forbidden, InvalidArgument
 from pdp.facts import Facts
 from pdp.model import Batch, Caller, Check, Consistency, Principal, Resource
-from pdp.objects import Change, Grant, Key, key_of, key_text
+from pdp.objects import SERVER, Change, Grant, Key, key_of, key_text
 from pdp.references import parse_principal
 from pdp.service import Pdp
 
@@ -235,7 +235,7 @@ def matching(facts: Facts, wanted: Wanted) -> Iterator[Grant]:
         found = facts.grants_to(wanted.principal) if wanted.principal else facts.grants()
         top = wanted.object
         if top is not None:
-            found = (grant for grant in found if grant.object == top or top in facts.ancestors(grant.object))
+            found = (grant for grant in found if top in (SERVER, grant.object) or top in facts.ancestors(grant.object))
     for grant in found:
         if wanted.principal in ("", grant.principal) and wanted.privilege in ("", grant.privilege):
             yield grant

@@ -53,7 +53,12 @@ class Composition:
 
 def visible(text: str) -> str:
     """Text for a terminal: nothing that could move the cursor or turn the reading direction."""
-    return "".join(sign if sign.isprintable() else f"\\u{ord(sign):04x}" for sign in text)
+    return "".join(sign if sign.isprintable() else _escape(sign) for sign in text)
+
+
+def _escape(sign: str) -> str:
+    code = ord(sign)
+    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
 
 
 def fail(message: str) -> NoReturn:

@@ -37,6 +37,7 @@ _PARENT: Final[Mapping[str, str]] = {
     "tag": "project",
     "user": "server",
 }
+_LONGEST_NAME: Final = 1024
 _MANAGED: Final = frozenset({"warehouse", "namespace"})
 
 
@@ -160,6 +161,7 @@ def read_grant(entry: Any, where: Where) -> Grant:
     if privilege not in STORED[key[0]]:
         raise WorldFault((*where, "privilege"), f"`{privilege}` cannot be granted on a {key[0]}")
     principal = _reference(parse_principal, _field(fields, "principal", where), (*where, "principal"))
+    _bound(principal.id, (*where, "principal"))
     if principal.type == "anonymous":
         raise WorldFault((*where, "principal"), "nothing can be granted to `anonymous`")
     if privilege == "assignee" and principal.id == key_text(key):
@@ -180,7 +182,14 @@ def read_key(text: str, where: Where) -> Key:
         raise WorldFault(where, f"a {resource.type} is not an object of grants")
     if resource.ref is not None:
         raise WorldFault(where, f"`{text}` names a ref: grants hold on every ref")
+    _bound(text, where)
     return key_of(resource)
+
+
+def _bound(text: str, where: Where) -> None:
+    """A grant's object and principal stand in one index entry of a database, which has room for so much."""
+    if len(text.encode()) > _LONGEST_NAME:
+        raise WorldFault(where, f"is longer than {_LONGEST_NAME} bytes")
 
 
 def _id(fields: Mapping[str, Any], where: Where) -> str:
