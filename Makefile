@@ -3,7 +3,7 @@ VENV ?= .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 
-.PHONY: help run test lint fmt type cases bench protos docs check
+.PHONY: help run test chaos lint fmt type cases bench protos docs check
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -18,6 +18,9 @@ run: $(STAMP) ## install, and serve the example policies on loopback
 
 test: $(STAMP) ## everything that CI runs but the linters
 	$(PY) -m pytest -q -n 2
+
+chaos: $(STAMP) ## services on one database, written to and killed for SECONDS (60)
+	PDP_CHAOS_SECONDS=$(or $(SECONDS),60) $(PY) -m pytest -q -s --timeout 3600 tests/test_convergence.py -k whoever_writes_and_dies
 
 cases: $(STAMP) ## the case files alone, through the command line
 	$(VENV)/bin/pdp test tests/cases
@@ -37,9 +40,11 @@ fmt: $(STAMP) ## format
 type: $(STAMP) ## mypy strict
 	$(VENV)/bin/mypy
 
-bench: $(STAMP) ## how fast, as ratios to a plain baseline of the same run
+bench: $(STAMP) ## how fast, as ratios to a peer or a plain baseline of the same run
 	$(PY) bench/decide.py
+	$(PY) bench/convergence.py
 	$(PY) bench/views.py
+	$(PY) bench/grants.py
 
 protos: $(STAMP) ## generate pdp/wire from protos/
 	$(PY) -m grpc_tools.protoc -Ipdp/wire=protos/pdp/v1 --python_out=. --pyi_out=. --grpc_python_out=. \

@@ -11,7 +11,7 @@ import signal
 import ssl
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Final
@@ -34,12 +34,14 @@ from pdp.facts import Facts
 from pdp.identity import Callers
 from pdp.loads import ViewSecurity
 from pdp.management import Management
-from pdp.objects import GrantAdded, ObjectPut
+from pdp.objects import Change, GrantAdded, ObjectPut
 from pdp.section import is_loopback, split_address
 from pdp.service import AuditLog, Pdp
 from pdp.store.replica import FixedFacts, Replica
 from pdp.store.sql import open_store
+from pdp.store.store import advanced
 from pdp.store.world import load_world
+from pdp.store.writer import Writer
 from pdp.surfaces.admission import BODIES_IN_FLIGHT, Admission
 from pdp.surfaces.calls import Calls
 from pdp.surfaces.diagnostics import diagnostics_routes
@@ -60,6 +62,8 @@ EXAMPLE: Final = next(
     path for path in (Path(__file__).parent / "example", Path(__file__).parent.parent / "rules") if path.is_dir()
 )
 """The example configuration: what a service without a file serves."""
+SEED: Final = "seed"
+"""Who writes the seed, in the store's log."""
 SILENT_SECONDS: Final = 10.0
 """How long the store may be silent, which is asked every second, before readiness goes red."""
 
@@ -74,18 +78,18 @@ def embedded_settings(overrides: tuple[str, ...] = ()) -> Settings:
 def read_facts(settings: Settings) -> Facts:
     """The facts that the store's URL names, with the projects that the configuration gives to warehouses.
 
-    A database that is not there yet is not made for a look: what it would be seeded with is read.
+    A database that is not there yet is not made for a look; what an empty one would be seeded with is read.
     """
-    file = settings.store.world_file()
-    missing = settings.sqlite_file()
-    if file is None and missing is not None and not missing.exists():
-        file = settings.store.seed
-        if file is None:
-            return with_projects(settings, Facts.empty())
+    file, missing = settings.store.world_file(), settings.sqlite_file()
     if file is not None:
         return with_projects(settings, load_world(settings.path(file)))
-    with closing(open_store(settings.store_url())) as store:
-        return with_projects(settings, store.load())
+    facts = Facts.empty()
+    if missing is None or missing.exists():
+        with closing(open_store(settings.store_url())) as store:
+            facts = store.load()
+    if facts.sequence == 0 and settings.store.seed is not None:
+        facts = load_world(settings.path(settings.store.seed))
+    return with_projects(settings, facts)
 
 
 def read_source(settings: Settings) -> FixedFacts | Replica:
@@ -96,9 +100,28 @@ def read_source(settings: Settings) -> FixedFacts | Replica:
     store = open_store(settings.store_url())
     replica = Replica(store, _projects(settings), limits.max_staleness_seconds, limits.wait_seconds)
     if limits.seed is not None:
-        world = load_world(settings.path(limits.seed))
-        replica.seed("seed", (*map(ObjectPut, world.objects()), *map(GrantAdded, world.grants())))
+        replica.seed(SEED, _seed(settings, limits.seed))
     return replica
+
+
+@contextlib.contextmanager
+def writing(settings: Settings, actor: str, *, seeded: bool) -> Iterator[Writer]:
+    """Work on the store that the settings name, for one command.
+
+    `seeded`: a store that nobody has written gets its seed first, as when it is served, so that it does not matter
+    which of the two comes first.
+    """
+    with closing(open_store(settings.store_url())) as store:
+        facts, seed = store.load(), settings.store.seed
+        if seeded and seed is not None and facts.sequence == 0:
+            changes = _seed(settings, seed)
+            facts = advanced(facts, store.write(SEED, facts, lambda log: () if log else changes))
+        yield Writer(store, with_projects(settings, facts), actor)
+
+
+def _seed(settings: Settings, file: str) -> tuple[Change, ...]:
+    world = load_world(settings.path(file))
+    return (*map(ObjectPut, world.objects()), *map(GrantAdded, world.grants()))
 
 
 def _projects(settings: Settings) -> dict[str, str]:
@@ -296,19 +319,21 @@ class Service:
         grpc_stop = asyncio.create_task(self._grpc.stop(seconds))
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._admission.idle(), seconds)
-        await self._http.cleanup()
-        await grpc_stop
+        # what is still in flight has had its time: nobody waits for a store that may be why
+        await asyncio.gather(self._http.cleanup(), grpc_stop, self._leave_store())
         await self._diagnostics.cleanup()
         await self._tokens.stop()
         if "unix" in self.addresses:
             remove_socket(Path(self.addresses["unix"]))
+        for catalog in self._catalogs.values():
+            await catalog.close()
+        return self.audit is None or await asyncio.to_thread(self.audit.close, max(1.0, seconds))
+
+    async def _leave_store(self) -> None:
         if self._following:
             self._following.cancel()
         if isinstance(self.source, Replica):
             await asyncio.to_thread(self.source.close)
-        for catalog in self._catalogs.values():
-            await catalog.close()
-        return self.audit is None or await asyncio.to_thread(self.audit.close, max(1.0, seconds))
 
     def _lacks_files(self) -> bool:
         """Whether new connections could not be accepted; remembered for a while, so that a probe gets to see it."""
@@ -320,10 +345,14 @@ class Service:
             self._out_of_files_until = time.monotonic() + 10
         return time.monotonic() < self._out_of_files_until
 
-    async def watch_files(self) -> None:
-        """Notice exhausted file descriptors also while no probe can connect."""
+    async def watch(self) -> None:
+        """Notice what keeps the service from being ready while nobody probes; gRPC's health says the same."""
+        ready = True
         while True:
-            self._lacks_files()
+            now = not self.unready()
+            if now != ready:
+                await self._grpc.set_ready(now)
+            ready = now
             await asyncio.sleep(0.25)
 
 
@@ -368,7 +397,7 @@ async def _serve(settings: Settings, announce: Callable[[Service], None]) -> int
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
     announce(service)
-    watch = asyncio.create_task(service.watch_files())
+    watch = asyncio.create_task(service.watch())
     gc.freeze()  # what is loaded stays loaded: no collection needs to look at it again
     await stopping.wait()
     watch.cancel()
@@ -389,4 +418,4 @@ def main() -> None:
     """The `pdp` command."""
     from pdp.cli.main import cli  # noqa: PLC0415  the command line is a surface; services do without it
 
-    cli(obj=Composition(embedded_settings, read_rules, read_facts, build_pdp, serve, build_catalogs))
+    cli(obj=Composition(embedded_settings, read_rules, read_facts, build_pdp, serve, writing, build_catalogs))

@@ -5,7 +5,7 @@ Only maps: a check that does not parse becomes a rejection at its own position a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -169,10 +169,9 @@ class Draft:
         if isinstance(weighed, Check):
             self._columns += (msgspec.structs.replace(weighed, resources=some, at=at) for some, at in buckets.values())
 
-    def siblings(self, check: Check, resources: Siblings) -> None:
-        """The same about siblings, as one column."""
+    def siblings(self, check: Check, resources: Siblings, at: Sequence[int]) -> None:
+        """The same about siblings, as one column at positions of their own; whoever asks so leaves none out."""
         weighed = weigh(self._caller, check)
-        at = range(self._size, self._size + len(resources))
         self._size += len(resources)
         if isinstance(weighed, Rejected):
             self._rejected.update(dict.fromkeys(at, weighed))

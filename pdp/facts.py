@@ -30,6 +30,8 @@ from pdp.objects import (
 _PARENT_IS_PROJECT: Final = frozenset({"warehouse", "role", "tag"})
 _CONTAINERS: Final = frozenset({"warehouse", "namespace"})
 _MEMO_LIMIT: Final = 10_000
+_LONGEST_KEPT: Final = 256
+"""Characters of a name that anybody may ask about and that is remembered."""
 _NO_ROLES: Final[frozenset[str]] = frozenset()
 
 
@@ -86,6 +88,11 @@ class Facts:
         """Whether somebody registered this very object."""
         return self.index.entry(key).registered is not None
 
+    def has(self, grant: Grant) -> bool:
+        """Whether this very grant is there."""
+        stored = self.entry(grant.object).grants.get(grant.principal)
+        return stored is not None and stored.has(grant.privilege, grant.id)
+
     def objects(self) -> Iterator[Object]:
         """Everything registered, in no order."""
         for here in self.index.known.values():
@@ -131,7 +138,8 @@ class Facts:
         if known is None:
             above = ("project", (project,))
             known = tuple(key[1][0] for key in self._top() if key[0] == "warehouse" and self.parent(key) == above)
-            self.remember("warehouses", project, known)
+            if len(project) <= _LONGEST_KEPT:
+                self.remember("warehouses", project, known)
         return known
 
     def can_assume(self, principal: Principal, role: str) -> bool:
@@ -189,11 +197,13 @@ class Facts:
         return known | {above for key in known if (above := self.parent(key)) is not None}
 
     def _inside(self, place: Place) -> Iterator[tuple[Key, Entry]]:
-        for leaf, entry in self.index.known.get(place, {}).items():
-            key = key_at(place, leaf)
-            yield key, entry
-            if leaf[0] == "namespace":
-                yield from self._inside(key[1])
+        places = [place]
+        while places:  # no recursion: namespaces nest as deep as anybody likes
+            place = places.pop()
+            for leaf, entry in self.index.known.get(place, {}).items():
+                yield key_at(place, leaf), entry
+                if leaf[0] == "namespace":
+                    places.append((*place, leaf[1]))
 
     def _roles_of(self, principal: str) -> frozenset[str]:
         found: set[str] = set()

@@ -216,15 +216,15 @@ class _Following:
 
     def _keep(self, at: tuple[Place, Leaf], before: Entry, after: Entry) -> None:
         """An object's entry, and its container's count of those inside."""
-        place, leaf = at
-        is_known = after.registered is not None or after.children > 0 or bool(after.grants)
-        self._known.set(place, leaf, after if is_known else None)
-        if (before is not UNKNOWN) == is_known or not place:
-            return
-        container = self._container(place)
-        above = self._known.get(*container) or UNKNOWN
-        children = above.children + (1 if is_known else -1)
-        self._keep(container, above, Entry(above.registered, above.grants, children))
+        while True:  # no recursion: namespaces nest as deep as anybody likes
+            place, leaf = at
+            is_known = after.registered is not None or after.children > 0 or bool(after.grants)
+            self._known.set(place, leaf, after if is_known else None)
+            if (before is not UNKNOWN) == is_known or not place:
+                return
+            at = self._container(place)
+            before = self._known.get(*at) or UNKNOWN
+            after = Entry(before.registered, before.grants, before.children + (1 if is_known else -1))
 
     def _hold(self, grantee: str, at: tuple[Place, Leaf], stored: Stored, ids: tuple[str, str]) -> None:
         """What a grantee holds at an object, whose registered id was the first and is the second of `ids`."""

@@ -7,19 +7,19 @@ Owns who may ask and in which order a change is judged, written and seen; the ri
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, Protocol, TypeVar
 
 import msgspec
 
-from pdp.engines.grants.access import flags_of, grantees_near
+from pdp.engines.grants.access import flags_of, grantees_near, with_members
 from pdp.engines.grants.administration import Actor, Administration, GrantWishes, ObjectWishes
 from pdp.engines.grants.engine import GrantsEngine
 from pdp.errors import AssertionNotAllowed, Forbidden, InvalidArgument
 from pdp.facts import Facts
 from pdp.inspection import sees_all
 from pdp.model import Batch, Caller, Check, Consistency, Principal, Resource
-from pdp.objects import Change, Grant, Key, key_text
+from pdp.objects import SERVER, Change, Grant, Key, key_of, key_text
 from pdp.references import format_resource, parse_principal
 from pdp.service import Pdp
 
@@ -116,15 +116,14 @@ class Management:
         shown = rest[: page.size]
         return shown, shown[-1].name if len(rest) > page.size else "", self._revision(facts)
 
-    async def access(self, asking: Asking, action: str, key: Key, page: Page) -> Found:
+    async def access(self, asking: Asking, action: str, resource: Resource, page: Page) -> Found:
         """Who may do something to an object: principal -> the determining reason of its permit.
 
         Everybody who was granted anything is looked at, where rules decide as well; whom a rule alone knows is not.
         Raises Forbidden for an actor that may not read the object's assignments.
         """
-        facts = await self._facts(asking)
+        facts, key = await self._facts(asking), key_of(resource)
         self._rules.demand(facts, self._actor(facts, asking), "read_assignments", key)
-        resource = _resource(key)
         await self._demand_inspection(asking, resource)
         candidates = sorted(await asyncio.to_thread(self._candidates, facts, action, key))
 
@@ -214,8 +213,7 @@ class Management:
                 known = readable[grant.object] = self._rules.may(facts, actor, "read_assignments", grant.object)
             return known
 
-        grants = (g for g in _grants(facts, wanted) if not wanted.privilege or g.privilege == wanted.privilege)
-        return sorted((_listed(facts, grant) for grant in grants if is_seen(grant)), key=lambda listed: listed.name)
+        return listed(facts, filter(is_seen, matching(facts, wanted)))
 
     def _candidates(self, facts: Facts, action: str, key: Key) -> set[str]:
         """Who has to be looked at: all whom grants know, or fewer where grants alone decide."""
@@ -223,7 +221,8 @@ class Management:
         authority = self._pdp.bundle.authority(warehouse)
         others = [e for e in authority.engines if e.applies(action, key[0]) and not isinstance(e, GrantsEngine)]
         if not others and key[0] not in _SHARED_BY_ALL:
-            return grantees_near(facts, key) | self._admins | self._pdp.bundle.instance_admins
+            near = grantees_near(facts, key) | self._admins | self._pdp.bundle.instance_admins
+            return with_members(facts, near)
         registered = {key_text(o.key) for o in facts.objects() if o.key[0] in _SHARED_BY_ALL}
         return {*facts.grantees(), *registered, *self._admins, *self._pdp.bundle.instance_admins}
 
@@ -257,7 +256,8 @@ def _judged(caller: Caller) -> Caller:
     return msgspec.structs.replace(caller, own=None)
 
 
-def _grants(facts: Facts, wanted: Wanted) -> Iterable[Grant]:
+def matching(facts: Facts, wanted: Wanted) -> Iterator[Grant]:
+    """The wanted grants, in no order."""
     if wanted.object is not None and not wanted.below:
         found: Iterable[Grant] = facts.grants_on(wanted.object)
     elif wanted.object is not None and not wanted.principal:
@@ -266,8 +266,15 @@ def _grants(facts: Facts, wanted: Wanted) -> Iterable[Grant]:
         found = facts.grants_to(wanted.principal) if wanted.principal else facts.grants()
         top = wanted.object
         if top is not None:
-            found = (grant for grant in found if grant.object == top or top in facts.ancestors(grant.object))
-    return (grant for grant in found if not wanted.principal or grant.principal == wanted.principal)
+            found = (grant for grant in found if top in (SERVER, grant.object) or top in facts.ancestors(grant.object))
+    for grant in found:
+        if wanted.principal in ("", grant.principal) and wanted.privilege in ("", grant.privilege):
+            yield grant
+
+
+def listed(facts: Facts, grants: Iterable[Grant]) -> list[Listed]:
+    """Grants in order, with what is odd about each."""
+    return sorted((_listed(facts, grant) for grant in grants), key=lambda found: found.name)
 
 
 def _listed(facts: Facts, grant: Grant) -> Listed:

@@ -13,11 +13,11 @@ from msgspec import UNSET, UnsetType
 from pdp.codec import PrincipalBody, ResourceBody, make_acting_role, make_principal, make_resource
 from pdp.engines.grants.administration import GrantWishes, ObjectWishes
 from pdp.engines.grants.model import ACTIONS
-from pdp.errors import InvalidArgument
+from pdp.errors import AssertionNotAllowed, InvalidArgument
 from pdp.identity import own_principal, speaking_for
 from pdp.management import Asking, Found, Listed, Page, Wanted
 from pdp.model import AtLeast, Caller, Resource
-from pdp.objects import Key, key_of
+from pdp.objects import BIT, Key
 from pdp.store.world import format_grant, read_grant, read_key, read_object
 from pdp.strict_json import decode
 from pdp.vocabulary import ALIASES
@@ -31,11 +31,10 @@ MAX_WISHES: Final = 10_000
 class _Body(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
     actor: str | PrincipalBody | UnsetType = UNSET
     acting_role: str | UnsetType = UNSET
-    consistency: str | AtLeast = "minimize_latency"
 
     def asking(self, caller: Caller) -> Asking:
         """Who manages; AssertionNotAllowed where the caller may not speak for others."""
-        return asking_of(caller, self.actor, self.acting_role, self.consistency)
+        return asking_of(caller, self.actor, self.acting_role)
 
 
 class GrantsBody(_Body):
@@ -54,8 +53,13 @@ class ObjectsBody(_Body):
 
 
 class _PagedBody(_Body):
+    consistency: str | AtLeast = "minimize_latency"
     page_size: int = PAGE_SIZE
     page_token: str = ""
+
+    def asking(self, caller: Caller) -> Asking:
+        """The same, on facts as new as demanded."""
+        return asking_of(caller, self.actor, self.acting_role, self.consistency)
 
 
 class AccessBody(_PagedBody, kw_only=True):
@@ -116,11 +120,12 @@ def object_wishes(put: Sequence[Any], delete: Sequence[str], move: Sequence[tupl
     )
 
 
-def decode_access(body: bytes, caller: Caller) -> tuple[Asking, str, Key, Page]:
+def decode_access(body: bytes, caller: Caller) -> tuple[Asking, str, Resource, Page]:
     """What a POST /v1/access asks: as whom, about which action on which object, and which page."""
     given = decode(body, _ACCESS)
-    key = granted_on(make_resource(given.resource))
-    return given.asking(caller), action_of(key[0], given.action), key, page_of(given.page_size, given.page_token)
+    resource = granted_on(make_resource(given.resource), caller)
+    page = page_of(given.page_size, given.page_token)
+    return given.asking(caller), action_of(resource.type, given.action), resource, page
 
 
 def decode_list(body: bytes, caller: Caller) -> tuple[Asking, tuple[str, str, Key], Page]:
@@ -161,9 +166,14 @@ def wanted_of(given: Mapping[str, str]) -> Wanted:
     below = given.get("below") or "false"
     if below not in ("true", "false"):
         raise InvalidArgument(f"`below` must be true or false, not `{below}`")
+    privilege = given.get("privilege", "")
+    if privilege and privilege not in BIT:
+        raise InvalidArgument(f"there is no privilege `{privilege}`: there are {', '.join(BIT)}")
     key = read_key(given["object"], ("object",)) if given.get("object") else None
+    if below == "true" and key is None:
+        raise InvalidArgument("`below` needs an `object`")
     principal = make_principal(given["principal"]).id if given.get("principal") else ""
-    return Wanted(key, below == "true", principal, given.get("privilege", ""))
+    return Wanted(key, below == "true", principal, privilege)
 
 
 def asking_of(
@@ -214,9 +224,12 @@ def page_of(size: int, token: str) -> Page:
     if not 1 <= size <= MAX_PAGE_SIZE:
         raise InvalidArgument(f"`pageSize` must be 1 to {MAX_PAGE_SIZE}, not {size}")
     try:
-        return Page(size, base64.urlsafe_b64decode(token.encode()).decode())
+        after = base64.b64decode(token.encode(), b"-_", validate=True).decode()
     except (binascii.Error, UnicodeError):
         raise InvalidArgument("`pageToken` is none that an answer gave") from None
+    if token_of(after) != token:
+        raise InvalidArgument("`pageToken` is none that an answer gave")
+    return Page(size, after)
 
 
 def token_of(name: str) -> str:
@@ -267,8 +280,10 @@ def _move(entry: Mapping[str, str], at: int) -> tuple[str, str]:
     return entry["from"], entry["to"]
 
 
-def granted_on(resource: Resource) -> Key:
-    """The key of a resource that grants can stand on; InvalidArgument otherwise."""
+def granted_on(resource: Resource, caller: Caller) -> Resource:
+    """A resource that grants can stand on; InvalidArgument otherwise, AssertionNotAllowed for its evidence."""
     if resource.type not in ACTIONS:
         raise InvalidArgument(f"nothing is granted on a {resource.type}")
-    return key_of(resource)
+    if resource.properties and "properties" not in caller.may_assert:
+        raise AssertionNotAllowed(f"caller `{caller.name}` may not assert properties")
+    return resource

@@ -22,7 +22,8 @@ from pdp.model import (
 _VERBATIM_TYPES = frozenset({"user", "role"})
 _LONGEST_KEPT = 256
 """Characters of a reference that is remembered once parsed."""
-_MANY = 1_000_000
+_MANY = 256
+"""Parts of a path; catalogs allow far fewer, and what looks at every part of every container must end."""
 _ANY_PATH = (1, _MANY)
 _PATH_LENGTH = {
     "warehouse": (0, 0),
@@ -124,7 +125,7 @@ def encode_part(part: str) -> str:
 
 
 def _span(least: int, most: int) -> str:
-    return str(least) if least == most else f"at least {least}"
+    return str(least) if least == most else f"{least} to {most}"
 
 
 def _name(kind: str, rest: str, text: str) -> str:

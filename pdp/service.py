@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final, Protocol
 
@@ -22,7 +22,7 @@ from pdp.engines.engine import ABSTAIN, EFFECT_NAMES, FAILED, FORBID, PERMIT, En
 from pdp.errors import InvalidArgument
 from pdp.facts import Facts
 from pdp.inspection import guards, permitted, reduced, sees_all
-from pdp.model import DEFAULT_DENY, Answer, AtLeast, Batch, Check, Consistency, Reason, Resource, Trace
+from pdp.model import DEFAULT_DENY, Answer, AtLeast, Batch, Check, Consistency, Reason, Resource, Siblings, Trace
 from pdp.plan import AllOf, AnyOf, Asker, EachOf, Fixed, Leaf, Node, Split, fold, leaves, plan
 from pdp.references import format_resource
 from pdp.telemetry import Telemetry
@@ -165,10 +165,8 @@ class Pdp:
         found: dict[int, Verdicts] = {}
         turn = 0
         for group, members in groups.items():
-            resources = members[0].resources if len(members) == 1 else [r for leaf in members for r in leaf.resources]
             parts = []
-            for start in range(0, len(resources), CHUNK):
-                some = resources[start : start + CHUNK] if len(resources) > CHUNK else resources
+            for some in _portions(members):
                 parts.append(_decide(group, some, bundle, judge))
                 turn += len(some)
                 if turn >= CHUNK:
@@ -262,6 +260,17 @@ class _Fold:
         if not engine.applies(group.action, group.type):
             return Trace(engine.name, "does not apply")
         return engine.explain(group, resource, self._facts)
+
+
+def _portions(members: Sequence[Leaf]) -> Iterator[Sequence[Resource]]:
+    """The resources of some leaves in order, in portions of at most CHUNK; columns of siblings stay what they are."""
+    if len(members) > 1 and not all(isinstance(leaf.resources, Siblings) for leaf in members):
+        columns: Sequence[Sequence[Resource]] = [[resource for leaf in members for resource in leaf.resources]]
+    else:
+        columns = [leaf.resources for leaf in members]
+    for resources in columns:
+        for start in range(0, len(resources), CHUNK):
+            yield resources[start : start + CHUNK] if len(resources) > CHUNK else resources
 
 
 def _decide(group: Group, resources: Sequence[Resource], bundle: Bundle, judge: Judge) -> Verdicts:

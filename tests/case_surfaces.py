@@ -89,7 +89,7 @@ class Surfaces:
 
     async def _grpc(self, case: Case, service: Service, channel: grpc.aio.Channel) -> Any:
         try:
-            checks = [_message(check) for check in case.data["checks"]]
+            checks = [message(check) for check in case.data["checks"]]
         except (ParseError, KeyError, TypeError, AttributeError):
             return None
         if "consistency" in case.data:
@@ -170,7 +170,7 @@ def _error(code: str) -> PdpError:
     return error
 
 
-def _message(check: Mapping[str, Any]) -> wire.Check:
+def message(check: Mapping[str, Any]) -> wire.Check:
     """A check as a message; KeyError or ParseError where gRPC has no form for it."""
     data = dict(check)
     if isinstance(data["principal"], str):

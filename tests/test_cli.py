@@ -59,6 +59,8 @@ def test_the_version_is_that_of_the_package(tmp_path: Path) -> None:
         ("test", ["policy tests", "YAML", "JSONL", "json", "junit"]),
         ("lint", ["rule files", "severity and code", "--format", "Exits with 1"]),
         ("explain", ["allowed or denied", "--principal", "--action", "--resource", "--code", "--vocabulary"]),
+        ("grants", ["operator of the deployment", "import", "export", "list", "add", "remove", "move"]),
+        ("grants import", ["missing", "--prune", "--dry-run", "--format"]),
         ("healthcheck", ["ready", "exits with 1", "--address", "--timeout"]),
     ],
 )

@@ -22,7 +22,7 @@ from test_audit import decided
 from test_properties import decide, service
 
 from pdp import replay as replay_module
-from pdp.app import build_pdp, embedded_settings, read_facts, read_rules, serve
+from pdp.app import build_pdp, embedded_settings, read_facts, read_rules, serve, writing
 from pdp.audit import reader as audit_reader
 from pdp.audit import record as audit_record
 from pdp.audit.reader import Filter, Outcome, Reading, Recorded, read_audit
@@ -35,7 +35,7 @@ from pdp.identity import EMBEDDED_CALLER
 from pdp.replay import Differences, Smallest, replay
 from pdp.service import Pdp
 
-COMPOSITION = Composition(embedded_settings, read_rules, read_facts, build_pdp, serve)
+COMPOSITION = Composition(embedded_settings, read_rules, read_facts, build_pdp, serve, writing)
 STORIES = ROOT / "rules" / "stories.properties"
 RECORDED = ROOT / "tests" / "recorded" / "trino"
 OPEN_FOO = ("path=='Foo' && role in ['Alice', 'Dave']", "path=='Foo' && role in ['Alice', 'Bob', 'Dave']")

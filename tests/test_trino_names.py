@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 from pathlib import Path
@@ -9,12 +10,19 @@ from typing import Any
 
 import aiohttp
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from serving import serving, settings_of
 
-from pdp.config import Trino, TrinoCatalog, Warehouse
+from pdp.app import build_pdp
+from pdp.config import Trino, TrinoCatalog, Warehouse, make_settings
+from pdp.engines.cel.rules import inline_rules
 from pdp.errors import AmbiguousName, InvalidReference
+from pdp.identity import EMBEDDED_CALLER
 from pdp.model import Resource
-from pdp.surfaces.trino_bodies import read_tables
+from pdp.store.world import parse_world
+from pdp.surfaces.trino import TrinoSurface
+from pdp.surfaces.trino_bodies import Column, read_tables
 from pdp.trino import Names
 
 JSON = {"content-type": "application/json"}
@@ -98,12 +106,55 @@ async def test_a_hundred_thousand_tables_are_one_batch_and_no_more(tmp_path: Pat
 def test_a_plain_filter_is_read_as_a_column() -> None:
     tables = read_tables(body_of(3))
     assert tables is not None
-    assert (tables.catalog, tables.schema, tables.names, tables.context.identity.user) == (
-        "k",
-        "s",
-        ["t0", "t1", "t2"],
-        "a",
-    )
+    assert (tables.catalog, tables.context.identity.user, tables.size) == ("k", "a", 3)
+    assert tables.columns == [Column("s", ["t0", "t1", "t2"], range(3))]
+
+
+def named(schema: str, name: str) -> dict[str, Any]:
+    return {"table": {"catalogName": "k", "schemaName": schema, "tableName": name}}
+
+
+def filter_of(tables: list[tuple[str, str]], spaces: str = "") -> bytes:
+    action = {"operation": "FilterTables", "filterResources": [named(*table) for table in tables]}
+    body = json.loads(body_of(1))
+    body["input"]["action"] = action
+    return json.dumps(body, separators=(f",{spaces}", ":")).encode()
+
+
+def test_a_filter_of_few_schemas_is_read_as_columns() -> None:
+    tables = [("s", "a"), ("z", "a"), *[("s", f"t{i}") for i in range(20)], ("z", "b")]
+    found = read_tables(filter_of(tables))
+    assert found is not None
+    assert [(column.schema, column.names[:2], list(column.at)[:2]) for column in found.columns] == [
+        ("s", ["a", "t0"], [0, 2]),
+        ("z", ["a", "b"], [1, 22]),
+    ]
+    assert read_tables(filter_of([(f"s{i}", "t") for i in range(20)])) is None
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["s", "z", "a.b"]), st.sampled_from([*"abcdefgh", "t$files", "x@y"])), min_size=9
+    ),
+    st.sets(st.tuples(st.sampled_from(["s", "z", "a/b"]), st.sampled_from("abcdefgh")), max_size=6),
+)
+def test_columns_answer_like_one_table_after_the_other(
+    tables: list[tuple[str, str]], granted: set[tuple[str, str]]
+) -> None:
+    objects = [f"table:lake/{schema}/{name}" for schema, name in sorted(granted)]
+    world = {"grants": [{"principal": "user:oidc~a", "privilege": "select", "object": o} for o in objects]}
+    config = {
+        "authorities": {"default": {"engines": ["grants"]}},
+        "trino": {"catalogs": {"k": {"warehouse": "lake", "ref": "main"}}},
+    }
+    pdp = build_pdp(make_settings(config, Path()), parse_world(world), (inline_rules({}), inline_rules({})))
+    surface = TrinoSurface(pdp, 1000)
+    bodies = [filter_of(tables, spaces) for spaces in ("", " ")]
+    first, second = (asyncio.run(surface.batch(body, EMBEDDED_CALLER)) for body in bodies)
+    assert first == second
+    wanted = {(schema.replace("/", "."), name) for schema, name in granted}
+    assert set(json.loads(first)["result"]) >= {at for at, table in enumerate(tables) if table in wanted}
 
 
 @pytest.mark.parametrize(

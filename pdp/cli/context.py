@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
@@ -16,6 +17,7 @@ from pdp.engines.cel.rules import RuleSet
 from pdp.errors import PdpError
 from pdp.facts import Facts
 from pdp.service import Pdp
+from pdp.store.writer import Writer
 
 F = TypeVar("F", bound=Callable[..., Any])
 BAD_INPUT = 2
@@ -34,6 +36,7 @@ class Composition:
     read_facts: Callable[[Settings], Facts]
     build_pdp: Callable[..., Pdp]
     serve: Callable[..., int]
+    writing: Callable[..., AbstractContextManager[Writer]]
     build_catalogs: Callable[[Settings], Mapping[str, IcebergCatalog]] = _no_catalogs
 
     def settings(self, config: Path | None, overrides: Sequence[str] = ()) -> Settings:
@@ -50,7 +53,12 @@ class Composition:
 
 def visible(text: str) -> str:
     """Text for a terminal: nothing that could move the cursor or turn the reading direction."""
-    return "".join(sign if sign.isprintable() else f"\\u{ord(sign):04x}" for sign in text)
+    return "".join(sign if sign.isprintable() else _escape(sign) for sign in text)
+
+
+def _escape(sign: str) -> str:
+    code = ord(sign)
+    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
 
 
 def fail(message: str) -> NoReturn:

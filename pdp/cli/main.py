@@ -15,6 +15,7 @@ from pdp.cli.check import check
 from pdp.cli.context import fail
 from pdp.cli.dry_run import dry_run
 from pdp.cli.explain import explain
+from pdp.cli.grants import grants
 from pdp.cli.healthcheck import healthcheck
 from pdp.cli.lint import lint
 from pdp.cli.serve import serve
@@ -53,5 +54,5 @@ def cli() -> None:
     )
 
 
-for command in (serve, check, dry_run, test, lint, explain, healthcheck):
+for command in (serve, check, dry_run, test, lint, explain, grants, healthcheck):
     cli.add_command(command)

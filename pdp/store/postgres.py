@@ -98,24 +98,25 @@ class PostgresDatabase:
         self._history = ""
         self._first_wait = threading.Lock()
         self._listener: Listener | None = None
+        self._closed = False
 
     @contextmanager
     def reading(self, *, patient: bool = False) -> Iterator[Connection]:
         """A transaction on one snapshot."""
         limit = _PATIENT_SECONDS if patient else _STATEMENT_SECONDS
-        with self._begun("REPEATABLE READ", limit) as connection:
+        with self._transaction("REPEATABLE READ", limit) as connection:
             yield connection
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:
         """A transaction whose statements see what was committed before each of them."""
-        with self._begun("READ COMMITTED", _STATEMENT_SECONDS) as connection:
+        with self._transaction("READ COMMITTED", _STATEMENT_SECONDS) as connection:
             yield connection
 
     @contextmanager
     def creating(self) -> Iterator[Connection]:
         """A transaction with this program's advisory lock on the database; whoever is second waits for the first."""
-        with self._begun("READ COMMITTED", _PATIENT_SECONDS) as connection:
+        with self._transaction("READ COMMITTED", _PATIENT_SECONDS) as connection:
             connection.execute(text("SELECT set_config('lock_timeout', '0', true)"))
             connection.execute(text("SELECT pg_advisory_xact_lock(:number)"), {"number": _SCHEMA_LOCK})
             yield connection
@@ -163,7 +164,17 @@ class PostgresDatabase:
         """Close what is idle; what is in use closes when it is given back."""
         if self._listener is not None:
             self._listener.close()
+        self._closed = True
         self._engine.dispose()
+
+    @contextmanager
+    def _transaction(self, isolation: str, seconds: float) -> Iterator[Connection]:
+        with self._begun(isolation, seconds) as connection:
+            try:
+                yield connection
+            finally:
+                if self._closed:  # the pool that would take it back is gone
+                    connection.invalidate()
 
     def _begun(self, isolation: str, seconds: float) -> Connection:
         """A connection in a transaction: another one where the pool's was closed since it was last used."""

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import Final, TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Final
 
 import structlog
 
 from pdp.errors import ConfigError, Unavailable
 from pdp.facts import Facts
 from pdp.objects import Change
-from pdp.store.store import EpochChanged, Revision, Store
+from pdp.store.store import EpochChanged, Store, advanced
+from pdp.store.threads import Threads
 
-T = TypeVar("T")
 POLL_SECONDS: Final = 1.0
 """The longest wait for news; the store is asked at least so often."""
 _RETRY_SECONDS: Final = 0.5
@@ -51,7 +52,12 @@ class FixedFacts:
 
 
 class Replica:
-    """Follows a store. `facts` only ever advance, but for a store whose history changed: then they are its own anew."""
+    """Follows a store. `facts` only ever advance, but for a store whose history changed: then they are its own anew.
+
+    One look at the store follows the other, and only a look brings in another history: what was read or written before
+    the history changed cannot come back. Who wants a look while one is under way shares the next one with all others
+    who do, so that readers are few however many ask, and never wait for those who write.
+    """
 
     def __init__(
         self, store: Store, projects: Mapping[str, str], max_staleness_seconds: float, wait_seconds: float
@@ -60,11 +66,15 @@ class Replica:
         self._projects = projects
         self._max_staleness = max_staleness_seconds
         self._wait_seconds = wait_seconds
-        self._threads = ThreadPoolExecutor(max_workers=4, thread_name_prefix="store")
-        self._follower = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store-follower")
         self._confirmed = time.monotonic()
         self._advanced = asyncio.Event()
+        self._turn = asyncio.Lock()
+        self._next: asyncio.Task[None] | None = None
+        """The look that has not asked the store yet."""
         self.facts = self._load()
+        self._waiting = Threads("store-waiting", 1)
+        self._looking = Threads("store-looking", 1)
+        self._writing = Threads("store-writing", 4)
 
     def age(self) -> float:
         """Seconds since the store last confirmed that the facts were its newest."""
@@ -76,27 +86,32 @@ class Replica:
 
     async def follow(self) -> None:
         """Keep up with the store until cancelled; while it does not answer, the facts age."""
-        failing = False
+        failing: type[Exception] | None = None
+        patience = min(POLL_SECONDS, self._max_staleness / 4)  # a store that is only quiet must not make facts stale
         while True:
             try:
-                asked, newest = await asyncio.get_running_loop().run_in_executor(self._follower, self._news)
-                self._confirm(asked, newest)
+                await self._waiting.run(partial(self._store.wait, patience))
+                await self._look()
                 if failing:
                     log.info("store answers again", revision=_at(self.facts))
-                failing = False
-            except (Unavailable, ConfigError) as error:
-                if not failing:
-                    log.warning("store does not answer, decisions go on from memory", error=str(error))
-                failing = True
+                failing = None
+            except Exception as error:
+                # a defect is no reason to stop: whoever follows no more never recovers, and until then the facts age
+                if failing is not type(error):
+                    defect = None if isinstance(error, Unavailable) else error
+                    message = "store does not answer, decisions go on from memory"
+                    log.warning(message, error=str(error), exc_info=defect)
+                failing = type(error)
                 await asyncio.sleep(_RETRY_SECONDS)
 
     async def catch_up(self) -> None:
         """See all that was committed before the call; raises Unavailable where the store does not answer."""
-        asked = time.monotonic()
-        self._confirm(asked, await self._in_thread(self._newest))
+        await self._look()
 
     async def at_least(self, epoch: str, sequence: int) -> None:
         """Wait until the facts are of this revision or a later one; raises Unavailable after `wait_seconds`."""
+        if _check_epoch(self.facts, epoch) and self.facts.sequence < sequence:
+            self._ask()  # whoever knows the revision knows that it is there: no need to wait until the follower does
         try:
             async with asyncio.timeout(self._wait_seconds):
                 while _check_epoch(self.facts, epoch) and self.facts.sequence < sequence:
@@ -111,34 +126,52 @@ class Replica:
         `decide` runs inside the transaction, in another thread; what it raises undoes all and comes back from here.
         Raises Unavailable where the store does not answer: then nothing, or the whole of it, was written.
         """
-        written = await self._in_thread(lambda: self._write(actor, decide))
-        self._publish(written)
-        return written
+        for _ in range(2):
+            try:
+                written = await self._writing.run(partial(self._write, actor, decide))
+            except EpochChanged:
+                await self._look()  # nothing was written: it is for the new history to decide
+            else:
+                if written.epoch != self.facts.epoch:
+                    raise Unavailable(
+                        f"{_at(written)} was written, but the store now has the history {self.facts.epoch}"
+                    )
+                self._publish(written)
+                return written
+        raise Unavailable("the store's history changed again while it was written to")
 
     def close(self) -> None:
-        """Let go of the store; `follow` must have been cancelled."""
+        """Let go of the store; `follow` must have been cancelled. A thread that a silent store keeps is not awaited."""
         self._store.close()
-        for threads in (self._threads, self._follower):
-            threads.shutdown(wait=True, cancel_futures=True)
+        for threads in (self._waiting, self._looking, self._writing):
+            threads.close()
+        self._store.close()  # once more, for what a thread still had in use
 
     def seed(self, actor: str, changes: Sequence[Change]) -> None:
         """Write the first revision of a store that has none, before anybody else does."""
         if self.facts.sequence == 0:
             log = self._store.write(actor, self.facts, lambda log: () if log else changes)
-            self.facts = _after(self.facts, log)
+            self.facts = advanced(self.facts, log)
 
-    def _news(self) -> tuple[float, Facts]:
-        """Wait until there may be news; the newest facts, and when the store was asked for them."""
-        self._store.wait(POLL_SECONDS)
-        asked = time.monotonic()
-        return asked, self._newest()
+    async def _look(self) -> None:
+        """Have the newest facts published, and the store asked for them after this call."""
+        await asyncio.shield(self._ask())  # one who gives up does not take the look from the others
 
-    def _confirm(self, asked: float, newest: Facts) -> None:
-        self._publish(newest)
-        self._confirmed = max(self._confirmed, asked)
+    def _ask(self) -> asyncio.Task[None]:
+        if self._next is None:
+            self._next = asyncio.create_task(self._look_in_turn())
+            self._next.add_done_callback(_retrieve)
+        return self._next
+
+    async def _look_in_turn(self) -> None:
+        async with self._turn:
+            self._next = None  # from here on a look is too early for those who come
+            asked = time.monotonic()
+            self._publish(await self._looking.run(self._newest))
+            self._confirmed = asked
 
     def _publish(self, newest: Facts) -> None:
-        """Only a newer revision replaces the facts: two threads may have read the log at once."""
+        """Only a newer revision of its history replaces the facts: a write may have been quicker than a look."""
         if newest.epoch == self.facts.epoch and newest.sequence <= self.facts.sequence:
             return
         self.facts = newest
@@ -154,28 +187,32 @@ class Replica:
 
     def _newest(self) -> Facts:
         facts = self.facts
-        try:
-            return _after(facts, self._store.since(facts))
-        except EpochChanged as error:
-            log.warning("store has another history, loading it anew", was=_at(facts), reason=str(error))
-            return self._load()
+        with _while_running():
+            try:
+                return advanced(facts, self._store.since(facts))
+            except EpochChanged as error:
+                log.warning("store has another history, loading it anew", was=_at(facts), reason=str(error))
+                return self._load()
 
     def _write(self, actor: str, decide: Callable[[Facts], Sequence[Change]]) -> Facts:
         facts = self.facts
-        try:
-            return _after(facts, self._store.write(actor, facts, lambda log: decide(_after(facts, log))))
-        except EpochChanged:
-            anew = self._load()
-            return _after(anew, self._store.write(actor, anew, lambda log: decide(_after(anew, log))))
-
-    async def _in_thread(self, call: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, call)
+        with _while_running():
+            return advanced(facts, self._store.write(actor, facts, lambda log: decide(advanced(facts, log))))
 
 
-def _after(facts: Facts, log: Sequence[Revision]) -> Facts:
-    for revision in log:
-        facts = facts.apply(revision.sequence, revision.changes)
-    return facts
+@contextmanager
+def _while_running() -> Iterator[None]:
+    """What would stop a start is, to those who ask a running service, a store that cannot be used now."""
+    try:
+        yield
+    except ConfigError as error:
+        raise Unavailable(str(error)) from error
+
+
+def _retrieve(look: asyncio.Task[None]) -> None:
+    """A look that failed after all who wanted it have gone is nothing to complain of."""
+    if not look.cancelled():
+        look.exception()
 
 
 def _check_epoch(facts: Facts, epoch: str) -> bool:

@@ -46,6 +46,13 @@ class Revision(msgspec.Struct, frozen=True):
     changes: tuple[Change, ...]
 
 
+def advanced(facts: Facts, log: Sequence[Revision]) -> Facts:
+    """The snapshot after some revisions that follow it."""
+    for revision in log:
+        facts = facts.apply(revision.sequence, revision.changes)
+    return facts
+
+
 Prepare: TypeAlias = Callable[[Sequence[Revision]], Sequence[Change]]
 """The log since the writer's snapshot -> the changes to write; whatever it raises undoes the write."""
 

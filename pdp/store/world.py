@@ -7,11 +7,12 @@ is the model's to say; a key `seen` (objects that merely exist) is allowed and i
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
+import msgspec
 import yaml
 
 from pdp import strict_yaml
@@ -36,7 +37,21 @@ _PARENT: Final[Mapping[str, str]] = {
     "tag": "project",
     "user": "server",
 }
+_LONGEST_NAME: Final = 1024
 _MANAGED: Final = frozenset({"warehouse", "namespace"})
+
+
+class World(msgspec.Struct, frozen=True):
+    """What a world file says, in its order: what is to be registered of each object, and grants; none twice."""
+
+    objects: tuple[ObjectWish, ...] = ()
+    grants: tuple[Grant, ...] = ()
+
+    def facts(self) -> Facts:
+        """A snapshot of this and nothing else; its epoch is a digest of the content, whatever the order."""
+        objects = [wish.over(Object(wish.key)) for wish in self.objects]
+        content = (sorted((o.key, o.project, o.managed, o.id) for o in objects), sorted(self.grants))
+        return Facts.build(sha256(repr(content).encode()).hexdigest()[:12], 0, objects, self.grants)
 
 
 class WorldFault(InvalidArgument):
@@ -48,7 +63,12 @@ class WorldFault(InvalidArgument):
 
 
 def load_world(path: Path | str) -> Facts:
-    """The facts of a world file, JSON by the suffix `.json`, otherwise YAML.
+    """The facts of a world file; PolicyError as `load_entries` raises it."""
+    return load_entries(path).facts()
+
+
+def load_entries(path: Path | str) -> World:
+    """What a world file says, JSON by the suffix `.json`, otherwise YAML.
 
     PolicyError names the file and, where it can be told, the line of the entry.
     """
@@ -59,35 +79,38 @@ def load_world(path: Path | str) -> Facts:
         raise PolicyError(f"cannot read the world: {error}", Place(str(file))) from error
     data = _read_json(text, str(file)) if file.suffix == ".json" else _read_yaml(text, str(file))
     try:
-        return parse_world(data)
+        return read_world(data)
     except WorldFault as fault:
         raise PolicyError(str(fault), _place(text, str(file), fault.where)) from fault
 
 
 def parse_world(data: Any) -> Facts:
-    """The facts of a world; WorldFault (an InvalidArgument) names the entry and the field that is wrong.
+    """The facts of a world; WorldFault as `read_world` raises it."""
+    return read_world(data).facts()
 
-    The epoch is a digest of what was registered and granted, whatever the order.
-    """
+
+def read_world(data: Any) -> World:
+    """What a world says; WorldFault (an InvalidArgument) names the entry and the field that is wrong."""
     world = _mapping(data, (), _WORLD)
-    objects: dict[Key, Object] = {}
+    objects: dict[Key, ObjectWish] = {}
     for where, entry in _entries(world, "objects"):
         wish = read_object(entry, where)
         if wish.key in objects:
             raise WorldFault(where, f"`{key_text(wish.key)}` is registered twice")
-        objects[wish.key] = wish.over(Object(wish.key))
-    grants = {read_grant(entry, where) for where, entry in _entries(world, "grants")}
-    content = (sorted((o.key, o.project, o.managed, o.id) for o in objects.values()), sorted(grants))
-    return Facts.build(sha256(repr(content).encode()).hexdigest()[:12], 0, objects.values(), grants)
+        objects[wish.key] = wish
+    grants = dict.fromkeys(read_grant(entry, where) for where, entry in _entries(world, "grants"))
+    return World(tuple(objects.values()), tuple(grants))
 
 
 def format_world(facts: Facts) -> dict[str, list[Any]]:
     """A world that reads back as the same objects and grants, in order."""
-    objects = sorted(facts.objects(), key=lambda known: key_text(known.key))
-    return {
-        "objects": [format_object(known) for known in objects],
-        "grants": [*map(format_grant, sorted(facts.grants()))],
-    }
+    objects, grants = in_order(facts)
+    return {"objects": [*map(format_object, objects)], "grants": [*map(format_grant, grants)]}
+
+
+def in_order(facts: Facts) -> tuple[Sequence[Object], Sequence[Grant]]:
+    """Everything registered and granted, in the one order that depends on nothing but the content."""
+    return sorted(facts.objects(), key=lambda known: key_text(known.key)), sorted(facts.grants())
 
 
 def read_object(entry: Any, where: Where) -> ObjectWish:
@@ -138,6 +161,7 @@ def read_grant(entry: Any, where: Where) -> Grant:
     if privilege not in STORED[key[0]]:
         raise WorldFault((*where, "privilege"), f"`{privilege}` cannot be granted on a {key[0]}")
     principal = _reference(parse_principal, _field(fields, "principal", where), (*where, "principal"))
+    _bound(principal.id, (*where, "principal"))
     if principal.type == "anonymous":
         raise WorldFault((*where, "principal"), "nothing can be granted to `anonymous`")
     if privilege == "assignee" and principal.id == key_text(key):
@@ -158,7 +182,14 @@ def read_key(text: str, where: Where) -> Key:
         raise WorldFault(where, f"a {resource.type} is not an object of grants")
     if resource.ref is not None:
         raise WorldFault(where, f"`{text}` names a ref: grants hold on every ref")
+    _bound(text, where)
     return key_of(resource)
+
+
+def _bound(text: str, where: Where) -> None:
+    """A grant's object and principal stand in one index entry of a database, which has room for so much."""
+    if len(text.encode()) > _LONGEST_NAME:
+        raise WorldFault(where, f"is longer than {_LONGEST_NAME} bytes")
 
 
 def _id(fields: Mapping[str, Any], where: Where) -> str:

@@ -82,9 +82,9 @@ class GrantsService:
     async def access(self, body: bytes, caller: Caller) -> wire.AccessResponse:
         """Who may do something to an object."""
         request = parse(body, wire.AccessRequest)
-        key = granted_on(make_resource(read_resource(request.resource)))
-        action = action_of(key[0], request.action)
-        found = await self._management.access(_asking(request, caller), action, key, read_page(request))
+        resource = granted_on(make_resource(read_resource(request.resource)), caller)
+        action = action_of(resource.type, request.action)
+        found = await self._management.access(_asking(request, caller), action, resource, read_page(request))
         principals = [wire.AccessResponse.Access(principal=name, by=[by]) for name, by in found.entries.items()]
         return wire.AccessResponse(principals=principals, next_page_token=token_of(found.next), revision=found.revision)
 

@@ -6,9 +6,9 @@ an internal failure it denies. Unknown fields are ignored: newer Trinos send mor
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import compress
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import structlog
@@ -30,6 +30,13 @@ log = structlog.get_logger()
 _ALLOW: Final = {True: b'{"result":true}', False: b'{"result":false}'}
 _NOTHING: Final = b'{"result":[]}'
 _NO_MASK: Final = b"{}"
+
+
+class Columns(NamedTuple):
+    """Many tables as columns of siblings, with their positions; `size` of them in all."""
+
+    parts: list[tuple[Siblings, Sequence[int]]]
+    size: int
 
 
 class TrinoSurface:
@@ -66,9 +73,9 @@ class TrinoSurface:
     async def batch(self, body: bytes, caller: Caller) -> bytes:
         """The indices of what is allowed."""
         tables = read_tables(body)
-        siblings = self._siblings(tables) if tables else None
-        if tables and siblings:
-            return await self._filter(Input(tables.context, Action("FilterTables")), siblings, caller)
+        columns = self._in_columns(tables) if tables else None
+        if tables and columns:
+            return await self._filter(Input(tables.context, Action("FilterTables")), columns, caller)
         request = decode(body, REQUEST, typed=True).input
         named = request.action.filter_resources or []
         if request.action.operation == "FilterColumns":
@@ -90,12 +97,13 @@ class TrinoSurface:
         _expect(body, "GetColumnMask")
         return _NOTHING
 
-    async def _filter(self, request: Input, named: list[Named] | Siblings, caller: Caller) -> bytes:
-        bound_checks(len(named), self._max_resources)
+    async def _filter(self, request: Input, named: list[Named] | Columns, caller: Caller) -> bytes:
+        size = _size(named)
+        bound_checks(size, self._max_resources)
         answer = await self._decide(request, named, caller)
         if answer is None:
             return _NOTHING
-        return msgspec.json.encode({"result": list(compress(range(len(named)), answer.allowed))})
+        return msgspec.json.encode({"result": list(compress(range(size), answer.allowed))})
 
     async def _columns(self, request: Input, named: list[Named], caller: Caller) -> bytes:
         """FilterColumns asks about one table; the answer points into its columns, which share its decision."""
@@ -107,7 +115,7 @@ class TrinoSurface:
             return _NOTHING
         return msgspec.json.encode({"result": list(range(len(columns)))})
 
-    async def _decide(self, request: Input, named: list[Named] | Siblings, caller: Caller) -> Answer | None:
+    async def _decide(self, request: Input, named: list[Named] | Columns, caller: Caller) -> Answer | None:
         """The decisions on the named resources; None where none could be made, which denies."""
         self._note_operation(request.action.operation)
         try:
@@ -120,29 +128,37 @@ class TrinoSurface:
             log.exception("trino request failed, denied", operation=request.action.operation)
             return None
 
-    def _draft(self, made: Draft, request: Input, named: list[Named] | Siblings) -> None:
+    def _draft(self, made: Draft, request: Input, named: list[Named] | Columns) -> None:
         identity = request.context.identity
         names = self._current_names()
         try:
             principal = names.principal(identity.user, identity.groups or ())
         except InvalidArgument as error:
-            for _ in named:
+            for _ in range(_size(named)):
                 made.reject(Rejected(error.code, str(error)))
             return
         query = request.context.query_id or ""
         query = query if is_id(query) else ""
         check = Check(principal, TRINO_PREFIX + request.action.operation, (), (), query_id=query)
-        if isinstance(named, Siblings):
-            made.siblings(check, named)
+        if isinstance(named, Columns):
+            for siblings, at in named.parts:
+                made.siblings(check, siblings, at)
         else:
             made.spread(check, _resources(names, request.action, named))
 
-    def _siblings(self, tables: Tables) -> Siblings | None:
-        """The tables as one column, where they are plain tables in a warehouse."""
+    def _in_columns(self, tables: Tables) -> Columns | None:
+        """The tables as columns, where all are plain tables in a warehouse."""
+        names = self._current_names()
+        parts: list[tuple[Siblings, Sequence[int]]] = []
         try:
-            return self._current_names().tables(tables.catalog, tables.schema, tables.names)
+            for column in tables.columns:
+                siblings = names.tables(tables.catalog, column.schema, column.names)
+                if siblings is None:
+                    return None
+                parts.append((siblings, column.at))
         except InvalidArgument:
             return None
+        return Columns(parts, tables.size)
 
     def _current_names(self) -> Names:
         """The names of the current bundle, with what they remember of schemas."""
@@ -160,6 +176,10 @@ class TrinoSurface:
         if name not in self._unknown and len(self._unknown) < 100:
             self._unknown.add(name)
             log.warning("unknown trino operation denied", operation=name)
+
+
+def _size(named: list[Named] | Columns) -> int:
+    return named.size if isinstance(named, Columns) else len(named)
 
 
 def _expect(body: bytes, operation: str) -> None:

@@ -6,6 +6,7 @@ again, that it is byte for byte what Trino writes for such tables, and so that i
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
@@ -173,23 +174,35 @@ class _FilterRequest(_Body):
 
 _FILTER: Final = msgspec.json.Decoder(_FilterRequest)
 _TABLE_NAME: Final = attrgetter("table.table_name")
+_SCHEMA_NAME: Final = attrgetter("table.schema_name")
+_CATALOG_NAME: Final = attrgetter("table.catalog_name")
 _END: Final = '"}}'
 _BETWEEN: Final = _END + ","
+_FEWEST_IN_COLUMN: Final = 8
+"""Tables that a schema has on average where taking them together is worth it."""
+
+
+class Column(NamedTuple):
+    """Tables of one schema, and their positions among all that are asked about."""
+
+    schema: str
+    names: list[str]
+    at: Sequence[int]
 
 
 class Tables(NamedTuple):
-    """FilterTables about tables of one schema."""
+    """FilterTables about tables of one catalog, schema by schema."""
 
     context: Context
     catalog: str
-    schema: str
-    names: list[str]
+    columns: list[Column]
+    size: int
 
 
 def read_tables(body: bytes) -> Tables | None:
-    """The tables of a body that is exactly what Trino writes for tables of one schema; None for every other body.
+    """The tables of a body that is exactly what Trino writes for tables of few schemas; None for every other body.
 
-    Such a body is printable ASCII without escapes.
+    Such a body is printable ASCII without escapes, and holds nothing twice.
     """
     if b'"FilterTables"' not in body or not body.isascii() or b"\\" in body or b"\x7f" in body:
         return None
@@ -198,13 +211,28 @@ def read_tables(body: bytes) -> Tables | None:
     except (msgspec.DecodeError, RecursionError):
         return None
     asked = request.input.action
-    if asked.operation != "FilterTables" or not asked.filter_resources:
+    items = asked.filter_resources
+    if asked.operation != "FilterTables" or not items:
         return None
-    names = list(map(_TABLE_NAME, asked.filter_resources))
-    if _written(request, names) != body:
+    names = list(map(_TABLE_NAME, items))
+    first = items[0].table
+    if _written(request, names) == body:
+        columns = [Column(first.schema_name, names, range(len(names)))]
+    elif msgspec.json.encode(request) == body and set(map(_CATALOG_NAME, items)) == {first.catalog_name}:
+        columns = _columns(list(map(_SCHEMA_NAME, items)), names)
+    else:
         return None
-    first = asked.filter_resources[0].table
-    return Tables(request.input.context, first.catalog_name, first.schema_name, names)
+    few = len(columns) == 1 or len(names) >= _FEWEST_IN_COLUMN * len(columns)
+    return Tables(request.input.context, first.catalog_name, columns, len(names)) if few else None
+
+
+def _columns(schemas: list[str], names: list[str]) -> list[Column]:
+    found: dict[str, tuple[list[str], list[int]]] = {schema: ([], []) for schema in schemas}
+    for at, (schema, name) in enumerate(zip(schemas, names, strict=True)):
+        inside = found[schema]
+        inside[0].append(name)
+        inside[1].append(at)
+    return [Column(schema, some, at) for schema, (some, at) in found.items()]
 
 
 def _written(request: _FilterRequest, names: list[str]) -> bytes:

@@ -23,16 +23,20 @@ def flags_of(facts: Facts, grant: Grant) -> tuple[str, ...]:
 
 
 def grantees_near(facts: Facts, key: Key) -> set[str]:
-    """Everybody whose grants can matter to an object: those on it, above it and below it, also through roles."""
+    """Everybody whose grants can matter to an object: those on it, above it and below it.
+
+    What stands beside the warehouses of a project can be seen by whoever sees the project.
+    """
     found: set[str] = set()
     for above in (key, *facts.ancestors(key)):
         found |= set(facts.entry(above).grants)
-    for _, entry in facts.subtree(key):
+    for _, entry in facts.subtree(facts.parent(key) or key if key[0] in ("role", "tag") else key):
         found |= set(entry.grants)
-    return _with_members(facts, found)
+    return found
 
 
-def _with_members(facts: Facts, principals: Iterable[str]) -> set[str]:
+def with_members(facts: Facts, principals: Iterable[str]) -> set[str]:
+    """The principals and all members of the roles among them, through other roles too."""
     found = set(principals)
     fringe = list(found)
     while fringe:

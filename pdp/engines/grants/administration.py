@@ -90,6 +90,7 @@ class Administration:
 
     def __init__(self, bootstrap_admins: frozenset[str] = frozenset()) -> None:
         self._engine = GrantsEngine(bootstrap_admins)
+        self._bootstrap_admins = bootstrap_admins
 
     def grants(self, facts: Facts, actor: Actor, wishes: GrantWishes) -> tuple[Change, ...]:
         """The changes that fulfil all wishes at once; what is so already is no change.
@@ -103,11 +104,11 @@ class Administration:
         changes: list[Change] = []
         for grant in dict.fromkeys(wishes.remove):
             self.demand(facts, actor, right_to_remove(grant), grant.object)
-            if _is_there(facts, grant):
+            if facts.has(grant):
                 changes.append(GrantRemoved(grant))
         for grant in dict.fromkeys(wishes.add):
             self.demand(facts, actor, right_to_add(grant), grant.object)
-            if not _is_there(facts, grant):
+            if not facts.has(grant):
                 changes.append(GrantAdded(grant))
         return tuple(changes)
 
@@ -134,6 +135,14 @@ class Administration:
     def may(self, facts: Facts, actor: Actor, action: str, key: Key) -> bool:
         """Whether the actor may do something to an object."""
         return actor.principal is None or actor.passes or self._engine.may(actor.principal, action, key, facts)
+
+    def is_in_use(self, facts: Facts, key: Key) -> bool:
+        """Whether an object is more than a name: registered or configured, with grants on, below or to it."""
+        if key[0] == "warehouse" and key[1][0] in facts.projects:
+            return True
+        name = key_text(key)
+        granted = name in self._bootstrap_admins or next(facts.grants_to(name), None) is not None
+        return granted or next(facts.subtree(key), None) is not None
 
 
 def right_to_add(grant: Grant) -> str:
@@ -175,8 +184,6 @@ class _Draft:
     def move(self, source: Key, target: Key) -> None:
         """With all below it; grants follow."""
         _refuse_move(source, target)
-        if next(iter(self.facts.subtree(target)), None) is not None:
-            raise InvalidArgument(f"{key_text(target)} is there already")
         old, new = self.facts.parent(source), self.facts.parent(target)
         if source[0] == "warehouse" or old == new:
             self._demand(RENAME[source[0]], source)
@@ -185,6 +192,7 @@ class _Draft:
             self._demand("move", source)
             self._demand(CREATE[target[0]], new)
             self._demand(ACCEPT[target[0]], new)
+        self._refuse_target(source, target)
         made: list[Change] = []
         for below, entry in self.facts.subtree(source):
             moved: Key = (below[0], (*target[1], *below[1][len(source[1]) :]))
@@ -194,6 +202,15 @@ class _Draft:
                 made += [ObjectDeleted(below), ObjectPut(msgspec.structs.replace(entry.registered, key=moved))]
         self._make(made)
 
+    def _refuse_target(self, source: Key, target: Key) -> None:
+        """InvalidArgument where the new name is taken, or configured for something else."""
+        if next(self.facts.subtree(target), None) is not None:
+            raise InvalidArgument(f"{key_text(target)} is there already")
+        for key in (source, target) if source[0] == "warehouse" else ():
+            configured = self.facts.projects.get(key[1][0])
+            if configured not in (None, self.facts.object(source).project):
+                raise InvalidArgument(f"{key_text(key)} belongs to `{configured}` by configuration")
+
     def put(self, wish: ObjectWish) -> None:
         """Register an object that is new, or change what is known of one."""
         key = wish.key
@@ -201,9 +218,7 @@ class _Draft:
             raise InvalidArgument("the server is always there")
         known = self.facts.object(key)
         after = wish.over(known)
-        configured = self.facts.projects.get(key[1][0]) if key[0] == "warehouse" else None
-        if configured and after.project not in ("", configured):
-            raise InvalidArgument(f"{key_text(key)} belongs to `{configured}` by configuration")
+        refuse_other_project(self.facts, after)
         is_new = not self.facts.is_registered(key) or (known.id not in ("", after.id))
         if is_new:
             self._create(known, after)
@@ -215,23 +230,24 @@ class _Draft:
             self._make([ObjectPut(after)])
 
     def _create(self, known: Object, after: Object) -> None:
-        """The right to, and the owner. What grants stand on already belongs to whoever they say."""
+        """The right to, and the owner. What is in use already belongs to whoever its grants say."""
         key = after.key
-        was_known = self.facts.entry(key).grants or self.facts.entry(key).children
+        in_use = self.rules.is_in_use(self.facts, key)
         named = msgspec.structs.replace(after, managed=known.managed)
-        placed = self.facts.apply(self.facts.sequence, [ObjectPut(named)])
-        parent = placed.parent(key)
+        parent = self.facts.apply(self.facts.sequence, [ObjectPut(named)]).parent(key)
         if self.actor.principal is not None:
             if parent is None:
                 raise InvalidArgument(f"{key_text(key)} needs a parent: `project:<id>`")
             self._demand(CREATE[key[0]], parent)
+        if in_use and parent != self.facts.parent(key):
+            self._demand_handing_over(key)
         replaced = known.id not in ("", after.id)
         if replaced:
             self._demand(DELETE[key[0]], key)
         self._make([ObjectPut(named)])
-        if self.actor.principal is not None and key[0] in OWNER and (replaced or not was_known):
+        if self.actor.principal is not None and key[0] in OWNER and (replaced or not in_use):
             owned = Grant(key, OWNER[key[0]], self.actor.principal.id, after.id)
-            self._make([] if _is_there(self.facts, owned) else [GrantAdded(owned)])
+            self._make([] if self.facts.has(owned) else [GrantAdded(owned)])
 
     def _rebind(self, known: Object, after: Object) -> None:
         """The rights to give an object another project or its first id, on which grants may depend."""
@@ -239,8 +255,17 @@ class _Draft:
             if known.project:
                 self._demand(DELETE[known.key[0]], known.key)
             self._demand(CREATE[known.key[0]], ("project", (after.project,)))
+            self._demand_handing_over(known.key)
         if after.id != known.id:
             self._demand("change_ownership", known.key)
+
+    def _demand_handing_over(self, key: Key) -> None:
+        """The right to put what is in use into a project, whose administrators may then do everything with it.
+
+        Whoever could become operator of the server may.
+        """
+        if not self.rules.may(self.facts, self.actor, "grant_operator", SERVER):
+            self._demand("change_ownership", key)
 
     def _demand(self, action: str, key: Key) -> None:
         self.rules.demand(self.facts, self.actor, action, key)
@@ -248,6 +273,13 @@ class _Draft:
     def _make(self, changes: Sequence[Change]) -> None:
         self.changes += changes
         self.facts = self.facts.apply(self.facts.sequence, changes)
+
+
+def refuse_other_project(facts: Facts, after: Object) -> None:
+    """InvalidArgument where a warehouse would be registered in another project than it is configured in."""
+    configured = facts.projects.get(after.key[1][0]) if after.key[0] == "warehouse" else None
+    if configured and after.project not in ("", configured):
+        raise InvalidArgument(f"{key_text(after.key)} belongs to `{configured}` by configuration")
 
 
 def _refuse_doubles(wishes: ObjectWishes) -> None:
@@ -266,15 +298,10 @@ def _refuse_move(source: Key, target: Key) -> None:
         raise InvalidArgument(f"{said}: a {source[0]} keeps its name")
     if source[0] != target[0]:
         raise InvalidArgument(f"{said}: that is a {target[0]}")
-    if target[1][: len(source[1])] == source[1]:
+    if source[0] in ("warehouse", "namespace") and target[1][: len(source[1])] == source[1]:
         raise InvalidArgument(f"{said}: that is below itself")
     if source[0] != "warehouse" and source[1][0] != target[1][0]:
         raise InvalidArgument(f"{said}: that is another warehouse")
-
-
-def _is_there(facts: Facts, grant: Grant) -> bool:
-    stored = facts.entry(grant.object).grants.get(grant.principal)
-    return stored is not None and stored.has(grant.privilege, grant.id)
 
 
 def _grant_text(grant: Grant) -> str:

@@ -13,17 +13,22 @@ from typing import Final
 from pdp.engines.engine import ABSTAIN, PERMIT, Group, Verdicts
 from pdp.engines.grants.explain import explain_denial, trace_objects
 from pdp.engines.grants.model import ACTIONS, CONTENT, MODEL, NESSIE
-from pdp.engines.grants.standing import Extra, Opened, Standing, grantees_of
+from pdp.engines.grants.standing import Column, Extra, Room, Standing, grantees_of
 from pdp.facts import Facts
 from pdp.model import CONTENT_TYPES, Principal, Reason, Resource, Siblings, Trace
-from pdp.objects import SERVER, Key, key_at, key_of, key_text, mask_of
+from pdp.objects import SERVER, Key, Place, key_of, key_text, mask_of
 from pdp.vocabulary import TABULAR_TYPES
 
 _CONCRETE_CONTENT: Final = CONTENT_TYPES - {"table_or_view"}
+_APPLIES: Final = frozenset(
+    [(action, type) for type, actions in ACTIONS.items() for action in actions]
+    + [(action, type) for action in NESSIE for type in _CONCRETE_CONTENT]
+)
 _BOOTSTRAP: Final[Extra] = {SERVER: mask_of("operator")}
 _NO_EXTRA: Final[Extra] = {}
 _MOST_STANDINGS: Final = 4096
-_MOST_COLUMNS: Final = 65_536
+_MOST_KEPT: Final = 65_536
+"""Containers and objects outside containers that are remembered, for all principals together: about 15 MB."""
 
 
 class GrantsEngine:
@@ -32,7 +37,7 @@ class GrantsEngine:
     def __init__(self, bootstrap_admins: frozenset[str] = frozenset()) -> None:
         self._bootstrap_admins = bootstrap_admins
         self._standings: dict[tuple[str, tuple[str, ...]], Standing] = {}
-        self._opened = Opened()
+        self._room = Room(_MOST_KEPT)
         self._digest = sha256(repr((MODEL, NESSIE, CONTENT, sorted(bootstrap_admins))).encode()).hexdigest()
 
     @property
@@ -52,15 +57,16 @@ class GrantsEngine:
 
     def applies(self, action: str, type: str) -> bool:
         """Canonical actions of the type, and Nessie's content checks on anything with a path."""
-        return action in ACTIONS.get(type, ()) or (action in NESSIE and type in _CONCRETE_CONTENT)
+        return (action, type) in _APPLIES
 
     def decide(self, group: Group, resources: Sequence[Resource], facts: Facts) -> Verdicts:
         """Judge every resource; what depends on the principal or on a container is worked out once."""
         if not self.applies(group.action, group.type):
             return Verdicts(bytes(len(resources)), [None] * len(resources))
         standing = self._standing(group.principal, group.type, facts)
-        if isinstance(resources, Siblings) and group.type in TABULAR_TYPES and group.action not in NESSIE:
-            return _decide_siblings(standing, group, resources)
+        if group.type in TABULAR_TYPES and group.action not in NESSIE:
+            decide = _decide_siblings if isinstance(resources, Siblings) else _decide_tabular
+            return decide(standing, group, resources)  # type: ignore[arg-type]
         effects = bytearray(len(resources))
         by: list[Reason | None] = [None] * len(resources)
         for i, resource in enumerate(resources):
@@ -98,6 +104,9 @@ class GrantsEngine:
         """
         if of in ("user", "role"):
             return self._made(principal, facts)
+        if self._room.left <= 0 or len(self._standings) >= _MOST_STANDINGS:
+            self._standings.clear()
+            self._room = Room(_MOST_KEPT)
         key = principal.id, principal.member_of
         standing = self._standings.get(key)
         if standing is None and principal.type != "anonymous" and not self._is_known(principal.id, facts):
@@ -106,9 +115,6 @@ class GrantsEngine:
             standing = self._standings.get(key)
         if standing is not None and standing.serves(facts):
             return standing
-        if len(self._standings) >= _MOST_STANDINGS or self._opened.count > _MOST_COLUMNS:
-            self._standings.clear()
-            self._opened.count = 0
         standing = self._standings[key] = self._made(principal, facts)
         return standing
 
@@ -123,31 +129,62 @@ class GrantsEngine:
 
     def _made(self, principal: Principal, facts: Facts) -> Standing:
         bootstrap = self._bootstrap_admins and not self._bootstrap_admins.isdisjoint(grantees_of(facts, principal))
-        return Standing(facts, principal, _BOOTSTRAP if bootstrap else _NO_EXTRA, self._opened)
+        return Standing(facts, principal, _BOOTSTRAP if bootstrap else _NO_EXTRA, self._room)
 
 
 def _decide_siblings(standing: Standing, group: Group, resources: Siblings) -> Verdicts:
     """The tabular objects of one container: one answer for all, but for those on which more was granted."""
-    type, relation, like = group.type, group.action, resources.like
-    place = (like.warehouse, *like.path)
-    column = standing.inside(place)
-    witness = column.plain(type).relations.get(relation)
     size = len(resources)
-    if witness is None or not size:
-        effects, reason = bytearray(size), None
-    else:
-        effects = bytearray([PERMIT]) * size
-        reason = standing.reason_inside(column, key_at(place, (type, resources.names[0])), witness)
+    if not size:
+        return Verdicts(b"", [])
+    type, like = group.type, resources.like
+    place = (like.warehouse, *like.path)
+    column, reason = _plain(standing, group, place, resources.names[0])
+    effects = bytearray([ABSTAIN if reason is None else PERMIT]) * size
     by: list[Reason | None] = [reason] * size
-    if not column.granted:
-        return Verdicts(bytes(effects), by)
-    for i, name in enumerate(resources.names):
-        leaf = (type, name)
-        if any(leaf in here for here in column.granted):
-            own = standing.held_inside(column, place, leaf, "").relations.get(relation)
-            effects[i] = ABSTAIN if own is None else PERMIT
-            by[i] = None if own is None else standing.reason(key_at(place, leaf), "", own)
+    for here in column.granted:
+        for i, name in enumerate(resources.names):
+            if (type, name) in here:
+                by[i] = own = _own(standing, group, (column, place, name), "")
+                effects[i] = ABSTAIN if own is None else PERMIT
     return Verdicts(bytes(effects), by)
+
+
+def _decide_tabular(standing: Standing, group: Group, resources: Sequence[Resource]) -> Verdicts:
+    """The tabular objects of many containers: one answer for each, but for objects on which more was granted."""
+    effects = bytearray(len(resources))
+    by: list[Reason | None] = []
+    warehouse, type = group.warehouse, group.type
+    known: dict[tuple[str, ...], tuple[Column, Reason | None]] = {}
+    for i, resource in enumerate(resources):
+        path = resource.path
+        above, name = path[:-1], path[-1]
+        found = known.get(above)
+        if found is None:
+            found = known[above] = _plain(standing, group, (warehouse, *above), name)
+        column, reason = found
+        for here in column.granted:
+            if (type, name) in here:
+                reason = _own(standing, group, (column, (warehouse, *above), name), resource.id)
+                break
+        if reason is not None:
+            effects[i] = PERMIT
+        by.append(reason)
+    return Verdicts(bytes(effects), by)
+
+
+def _plain(standing: Standing, group: Group, place: Place, name: str) -> tuple[Column, Reason | None]:
+    """The inside of a container, and why all in it is permitted on which nothing was granted, if it is."""
+    column = standing.inside(place)
+    witness = column.plain(group.type).relations.get(group.action)
+    return column, None if witness is None else standing.reason((group.type, (*place, name)), "", witness)
+
+
+def _own(standing: Standing, group: Group, at: tuple[Column, Place, str], id: str) -> Reason | None:
+    """Why something on which more was granted is permitted, if it is."""
+    column, place, name = at
+    witness = standing.held_inside(column, place, (group.type, name), id).relations.get(group.action)
+    return None if witness is None else standing.reason((group.type, (*place, name)), id, witness)
 
 
 def _question(action: str, of: str, resource: Resource) -> tuple[str, Key, str]:

@@ -7,6 +7,8 @@ What is worked out about a container is kept as long as no change touches the pr
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
+from itertools import islice
 from typing import Final, TypeVar
 
 from immutables import Map
@@ -14,8 +16,8 @@ from immutables import Map
 from pdp.engines.grants.rules import ASKS_BELOW, CIRCUMSTANCE, PRECEDENCE, Held, Witness, hold
 from pdp.facts import Facts
 from pdp.index import NO_HOLDINGS, Holding, Holdings, Stored
-from pdp.model import Principal
-from pdp.objects import BIT, SHOWING, Key, Leaf, Place, key_at, key_text, place_of
+from pdp.model import CONTENT_TYPES, Principal
+from pdp.objects import BIT, SHOWING, Key, Leaf, Place, container_at, key_at, key_text, place_of
 from pdp.vocabulary import PRIVILEGES
 
 K = TypeVar("K")
@@ -29,6 +31,7 @@ _SELF: Final = CIRCUMSTANCE["self"]
 _LONGEST_KEPT: Final = 256
 """Characters of a path that is remembered."""
 _MOST_KEPT: Final = 4096
+"""What a standing remembers that shares its room with no other."""
 _WITH_BELOW: Final = frozenset({"project", "warehouse"})
 
 
@@ -38,12 +41,11 @@ class Column:
     `granted` are the leaves at which one of the grantees holds something, or something below shows; mostly none.
     """
 
-    __slots__ = ("_always", "_plain", "above", "granted", "reasons")
+    __slots__ = ("_always", "_plain", "above", "granted")
 
     def __init__(self, above: Held, granted: tuple[Map[Leaf, Holding], ...], always: int) -> None:
         self.above = above
         self.granted = granted
-        self.reasons: dict[Witness, str] = {}
         self._always = always
         self._plain: dict[str, Held] = {}
 
@@ -55,13 +57,26 @@ class Column:
         return known
 
 
-class Opened:
-    """How many containers have been opened, for all standings that are kept."""
+@lru_cache(maxsize=4096)
+def _blank(above: Held, always: int) -> Column:
+    """The column of a container in which nothing was granted: one for all containers on which the same is held."""
+    return Column(above, (), always)
 
-    __slots__ = ("count",)
 
-    def __init__(self) -> None:
-        self.count = 0
+class Room:
+    """How much more may be remembered, by all standings that share it."""
+
+    __slots__ = ("left",)
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+    def take(self, length: int) -> bool:
+        """Whether there is room for one more, whose name has so many characters."""
+        if length > _LONGEST_KEPT or self.left <= 0:
+            return False
+        self.left -= 1
+        return True
 
 
 class Standing:
@@ -70,21 +85,22 @@ class Standing:
     `grantees` are the ids whose grants count, the principal's own first; none for anonymous.
     """
 
-    def __init__(self, facts: Facts, principal: Principal, extra: Extra, opened: Opened | None = None) -> None:
+    def __init__(self, facts: Facts, principal: Principal, extra: Extra, room: Room | None = None) -> None:
         self.facts = facts
         self.principal = principal
         self.extra = extra
         self.grantees = grantees_of(facts, principal)
         self._columns: dict[Place, Column] = {}
-        self._opened = opened or Opened()
+        self._room = room or Room(_MOST_KEPT)
         self._own = {(principal.type, (principal.name,)), *(("role", (role,)) for role in principal.member_of)}
         self._always = _AUTHENTICATED if self.grantees else 0
+        self._managed = facts.index.managed
         self._sources = self._read(facts)
         self._holdings = [holdings for holdings, _ in self._sources if holdings]
         self._tops = self._inside_of(())
         self._top: dict[Key, Held] = {}
         self._aboves: dict[Key, Held] = {}
-        self._top_reasons: dict[tuple[Key, Witness], str] = {}
+        self._reasons: dict[tuple[Key, int, bool], str] = {}
 
     def serves(self, facts: Facts) -> bool:
         """Whether all that this standing rests on is the same in another snapshot; from then on it is about that."""
@@ -109,7 +125,7 @@ class Standing:
             below = self._shows_below(key) if key[0] in _WITH_BELOW else False
             known = self._held_top(key, id, below)
             if not id:
-                _keep(self._top, key, known, sum(map(len, key[1])))
+                self._keep(self._top, key, known, key)
         return known
 
     def held_inside(self, column: Column, place: Place, leaf: Leaf, id: str) -> Held:
@@ -128,6 +144,8 @@ class Standing:
     def inside(self, place: Place) -> Column:
         """The inside of a warehouse or namespace."""
         column = self._columns.get(place)
+        if column is not None:
+            return column
         depth = len(place)
         while column is None and depth > 1:  # upward, then down again: paths of any depth need no recursion
             depth -= 1
@@ -150,22 +168,15 @@ class Standing:
 
     def reason(self, key: Key, id: str, witness: Witness) -> str:
         """The determining grant in the words of `by`."""
-        if witness.distance == 0 and not witness.below:
-            return self._name(key, PRECEDENCE[witness.rank], id)
-        place, _ = place_of(key)
-        if place and witness.distance:
-            return self.reason_inside(self.inside(place), key, witness)
-        known = self._top_reasons.get((key, witness))
+        below, distance, rank = witness
+        if distance == 0 and not below:
+            return self._name(key, PRECEDENCE[rank], id)
+        target = self._ancestor(key, distance) if distance else key
+        asked = (target, rank, below)
+        known = self._reasons.get(asked)
         if known is None:
-            known = self._distant(key, witness)
-            _keep(self._top_reasons, (key, witness), known, sum(map(len, key[1])))
-        return known
-
-    def reason_inside(self, column: Column, key: Key, witness: Witness) -> str:
-        """The same for a witness above, which is one for all in a container."""
-        known = column.reasons.get(witness)
-        if known is None:
-            known = column.reasons[witness] = self._distant(key, witness)
+            known = self._below(target) if below else self._name(target, PRECEDENCE[rank], "")
+            self._keep(self._reasons, asked, known, target)
         return known
 
     def grantee(self, key: Key, privilege: str, id: str = "") -> str | None:
@@ -192,7 +203,7 @@ class Standing:
 
     def _circumstances(self, key: Key) -> int:
         """The mask of what holds on an object beside grants."""
-        found = _MANAGED if key in self.facts.index.managed else 0
+        found = _MANAGED if self._managed and key in self._managed else 0
         if key in self._own:
             found |= _SELF
         return found | self.extra.get(key, 0) if self.extra else found
@@ -202,7 +213,7 @@ class Standing:
         known = self._aboves.get(key)
         if known is None:
             known = self._held_top(key, "", False)
-            _keep(self._aboves, key, known, sum(map(len, key[1])))
+            self._keep(self._aboves, key, known, key)
         return known
 
     def _held_top(self, key: Key, id: str, below: bool) -> Held:
@@ -221,11 +232,15 @@ class Standing:
         return hold("namespace", mask, column.above, False)
 
     def _open(self, place: Place, above: Held) -> Column:
-        column = Column(above, self._inside_of(place), self._always)
-        if sum(map(len, place)) <= _LONGEST_KEPT:
-            self._opened.count += 1
+        granted = self._inside_of(place)
+        column = Column(above, granted, self._always) if granted else _blank(above, self._always)
+        if self._room.take(sum(map(len, place))):
             self._columns[place] = column
         return column
+
+    def _keep(self, memory: dict[K, V], name: K, value: V, about: Key) -> None:
+        if self._room.take(sum(map(len, about[1]))):
+            memory[name] = value
 
     def _shows_below(self, key: Key) -> bool:
         """Whether something shows below a warehouse or a project."""
@@ -245,10 +260,15 @@ class Standing:
             if holding is not None:
                 yield holding
 
-    def _distant(self, key: Key, witness: Witness) -> str:
-        target = [key, *self.facts.ancestors(key)][witness.distance]
-        if not witness.below:
-            return self._name(target, PRECEDENCE[witness.rank], "")
+    def _ancestor(self, key: Key, distance: int) -> Key:
+        """The object so many steps above another."""
+        type, parts = key
+        left = len(parts) - distance
+        if left > 0 and type in CONTENT_TYPES:
+            return container_at(parts[:left])
+        return next(islice(self.facts.ancestors(key), distance - 1, None))
+
+    def _below(self, target: Key) -> str:
         nearest = self._nearest_below(target)
         mask = self.stored(nearest) & SHOWING
         return self._name(nearest, next(p for p in PRIVILEGES if mask & BIT[p]), "")
@@ -277,14 +297,6 @@ class Standing:
         if grantee is None:
             return "config:store.bootstrap_admins"
         return f"grants:{privilege} on {key_text(key)} via {grantee}"
-
-
-def _keep(memory: dict[K, V], key: K, value: V, length: int) -> None:
-    """Remember what a name of so many characters stands for. Bounded: when full, all is forgotten."""
-    if length <= _LONGEST_KEPT:
-        if len(memory) >= _MOST_KEPT:
-            memory.clear()
-        memory[key] = value
 
 
 def grantees_of(facts: Facts, principal: Principal) -> tuple[str, ...]:

@@ -1,0 +1,96 @@
+"""How soon a write on one service decides on another, beside what the write itself takes in the same run.
+
+python bench/convergence.py [sqlite] [postgresql]
+
+Two `pdp serve` on one database. `unasked` is from the acknowledgement of a write to the first answer of the other
+service that knows it, asked again and again without a demand; `full` and `atLeast` are single checks that demand it.
+Prints a table, asserts nothing timed. PostgreSQL is one of its own, started for the run; its syncs are those of the disk.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+
+from converging import PATIENCE, Service, services
+from postgres import postgres
+
+WRITES = 300
+
+
+def timed(run: Callable[[], object]) -> float:
+    """Milliseconds."""
+    began = time.perf_counter()
+    run()
+    return (time.perf_counter() - began) * 1e3
+
+
+def row(what: str, found: list[float], write: list[float]) -> None:
+    """`write` is the baseline: what a write takes until it is acknowledged."""
+    p50, p99 = quantile(found, 0.5), quantile(found, 0.99)
+    ratio = p50 / quantile(write, 0.5)
+    print(f"  {what:<44} {p50:>8.1f} ms p50 {p99:>8.1f} ms p99 {max(found):>8.1f} ms max   {ratio:.2f} of a write")
+
+
+def quantile(found: list[float], part: float) -> float:
+    return sorted(found)[int(len(found) * part)]
+
+
+def until_seen(reader: Service, number: int, wanted: bool) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while reader.allows(number) is not wanted:
+        if time.monotonic() > deadline:
+            raise SystemExit("a write does not arrive")
+        time.sleep(0.001)
+
+
+def measure(writer: Service, reader: Service) -> None:
+    written: list[float] = []
+    unasked: list[float] = []
+    full: list[float] = []
+    at_least: list[float] = []
+    plain: list[float] = []
+    for turn in range(WRITES):
+        number, wanted = turn // 2, turn % 2 == 0
+        change = {"add": (number,)} if wanted else {"remove": (number,)}
+        written.append(timed(lambda: writer.write(**change)))
+        unasked.append(timed(lambda: until_seen(reader, number, wanted)))
+        time.sleep(0.05 * (turn % 4))  # not always in the same beat as the follower
+    for number in range(WRITES, 2 * WRITES):
+        revision = writer.write(add=(number,))
+        some = full if number % 2 else at_least
+        some.append(timed(lambda: reader.allows(number, "full" if number % 2 else {"atLeast": revision})))
+        plain.append(timed(lambda: reader.allows(number)))
+    row("a check without a demand", plain, written)
+    row("a write, to its acknowledgement", written, written)
+    row("from there until the other service, unasked", unasked, written)
+    row("a check elsewhere that demands `full`", full, written)
+    row("a check elsewhere that demands `atLeast`", at_least, written)
+
+
+@contextmanager
+def database(kind: str, folder: Path) -> Iterator[str]:
+    if kind == "sqlite":
+        yield f"sqlite:///{folder}/pdp.db"
+    else:
+        with postgres(folder) as url:
+            yield url
+
+
+def main() -> None:
+    for kind in sys.argv[1:] or ["sqlite", "postgresql"]:
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            with database(kind, folder) as url, services(folder, url) as running:
+                print(kind)
+                measure(running.start(), running.start())
+
+
+if __name__ == "__main__":
+    main()
