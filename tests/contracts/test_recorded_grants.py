@@ -34,7 +34,12 @@ def test_every_recorded_decision_is_asked() -> None:
 @pytest.mark.parametrize("world", WORLDS)
 async def test_written_through_the_api_every_recorded_decision_holds(world: str, url: str, tmp_path: Path) -> None:
     """One service writes and answers over HTTP; another, which only follows the store, answers over gRPC."""
-    config = {"authorities": {"default": {"engines": ["grants"]}}, "store": {"url": url, "wait_seconds": 20}}
+    operator = {"loopback": True, "may_assert": ["principals"], "may_write": True}
+    config = {
+        "authorities": {"default": {"engines": ["grants"]}},
+        "store": {"url": url, "wait_seconds": 20},
+        "identity": {"callers": {"operator": operator}},
+    }
     content = json.loads((RECORDED / world).read_text(encoding="utf-8"))
     checks = [check for case in CASES if case["world"] == world for check in case["checks"]]
     wanted = [want for case in CASES if case["world"] == world for want in case["want"]]
