@@ -121,6 +121,7 @@ def writing(settings: Settings, actor: str, *, seeded: bool) -> Iterator[Writer]
 
 def _seed(settings: Settings, file: str) -> tuple[Change, ...]:
     world = load_world(settings.path(file))
+    with_projects(settings, world)  # what contradicts the configuration must not get into the database
     return (*map(ObjectPut, world.objects()), *map(GrantAdded, world.grants()))
 
 
@@ -170,7 +171,7 @@ def build_bundle(settings: Settings, rules: RuleSet, forbid: RuleSet) -> Bundle:
         settings.trino,
         text,
         digest,
-        _warnings(rules, forbid),
+        _warnings(settings, rules, forbid),
         _role_maps(settings),
         frozenset(settings.identity.instance_admins),
     )
@@ -213,8 +214,13 @@ def _role_maps(settings: Settings) -> dict[str, dict[str, str]]:
     return {idp: dict(known.role_map) for idp, known in settings.identity.providers.items() if known.role_map}
 
 
-def _warnings(rules: RuleSet, forbid: RuleSet) -> tuple[str, ...]:
+def _warnings(settings: Settings, rules: RuleSet, forbid: RuleSet) -> tuple[str, ...]:
     found = [str(remark) for remark in (*rules.warnings, *forbid.warnings)]
+    providers = settings.identity.providers
+    named = {f"trusted_engines.{name}": rule.identities for name, rule in settings.trusted_engines.items()}
+    for key, idps in (("identity.cel_provider", [settings.identity.cel_provider]), *named.items()):
+        unknown = sorted(set(idps) - providers.keys()) if providers else ()
+        found += [f"`{key}` names `{idp}`, which is none of `identity.providers`" for idp in unknown]
     if not rules.rules:
         found.append("no rules are loaded: CEL permits nothing but VIEW_REFERENCE")
     return tuple(found)
@@ -287,7 +293,7 @@ class Service:
             reasons.append("stopping")
         if self.audit and self.audit.failing:
             reasons.append("the audit cannot be written")
-        if self.source.age() > SILENT_SECONDS:
+        if self.source.age() > SILENT_SECONDS or self.source.is_stale():
             reasons.append(f"the store has not answered for {self.source.age():.0f} seconds")
         if self._lacks_files():
             reasons.append("out of file descriptors")
@@ -416,6 +422,6 @@ def serve(settings: Settings, announce: Callable[[Service], None]) -> int:
 
 def main() -> None:
     """The `pdp` command."""
-    from pdp.cli.main import cli  # noqa: PLC0415  the command line is a surface; services do without it
+    from pdp.cli.main import run  # noqa: PLC0415  the command line is a surface; services do without it
 
-    cli(obj=Composition(embedded_settings, read_rules, read_facts, build_pdp, serve, writing, build_catalogs))
+    run(Composition(embedded_settings, read_rules, read_facts, build_pdp, serve, writing, build_catalogs))

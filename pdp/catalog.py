@@ -114,10 +114,7 @@ class IcebergCatalog:
         status, body = await self._get(f"v1/{self._prefix}{place}")
         if status == 200:
             return self._decoded(body, _View)
-        if status == 404 and self._decoded(body, _Refused).error.type in (
-            "NoSuchViewException",
-            "NoSuchNamespaceException",
-        ):
+        if status == 404 and self._decoded(body, _Refused).error.type in _MISSING:
             return None
         raise Unavailable(f"{self._name} answered {status} for view `{'.'.join(path)}`")
 

@@ -120,7 +120,7 @@ class Store(Section):
         "sqlite:///pdp.db",
         pattern=r"^(file:|sqlite:///|postgresql://|postgres://).+",
         description="`sqlite:///` and a path, `postgresql://...`, or `file:` and the path of a world file, which is "
-        "read once at start and takes no writes",
+        "read once at start and takes no writes; `url_file` in its place names a file that holds the address",
     )
     seed: str | None = Field(None, description="a world file that goes into a database when it is made")
     max_staleness_seconds: float = Field(
@@ -305,7 +305,7 @@ setting that is read over may leave open what it was to close."""
 def make_settings(data: Mapping[str, Any], base: Path) -> Settings:
     """Settings from already merged data; relative paths start at `base`."""
     try:
-        settings = Settings.model_validate(_without_defaults_of_later(data))
+        settings = Settings.model_validate(_with_secrets(_without_defaults_of_later(data), base))
     except ValidationError as error:
         raise ConfigError("; ".join(_explain(problem) for problem in error.errors())) from None
     _refuse_strangers(settings)
@@ -339,6 +339,22 @@ def _without_defaults_of_later(data: Mapping[str, Any]) -> dict[str, Any]:
         if whole != default:
             raise ConfigError(f"`{key}` is not supported by this version: leave it out, or at its default {default!r}")
     return kept
+
+
+def _with_secrets(data: dict[str, Any], base: Path) -> dict[str, Any]:
+    """The data with `store.url` from the file that `store.url_file` names: an address may hold a password."""
+    store = data.get("store")
+    if not isinstance(store, dict) or "url_file" not in store:
+        return data
+    if "url" in store:
+        raise ConfigError("`store.url` and `store.url_file` cannot both be set")
+    file = base / str(store["url_file"])
+    try:
+        url = file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read `store.url_file`, `{file}`: {type(error).__name__}") from None
+    rest = {key: value for key, value in store.items() if key != "url_file"}
+    return {**data, "store": {**rest, "url": url}}
 
 
 def _read(file: Path) -> dict[str, Any]:

@@ -7,6 +7,7 @@ Owns who may ask and in which order a change is judged, written and seen; the ri
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, Protocol, TypeVar
 
@@ -15,10 +16,10 @@ import msgspec
 from pdp.engines.grants.access import flags_of, grantees_near, with_members
 from pdp.engines.grants.administration import Actor, Administration, GrantWishes, ObjectWishes
 from pdp.engines.grants.engine import GrantsEngine
-from pdp.errors import AssertionNotAllowed, Forbidden, InvalidArgument
+from pdp.errors import AssertionNotAllowed, Forbidden, InvalidArgument, Unavailable
 from pdp.facts import Facts
 from pdp.inspection import sees_all
-from pdp.model import Batch, Caller, Check, Consistency, Principal, Resource
+from pdp.model import NAMED_TYPES, Batch, Caller, Check, Consistency, Principal, Resource
 from pdp.objects import SERVER, Change, Grant, Key, key_of, key_text
 from pdp.references import format_resource, parse_principal
 from pdp.service import Pdp
@@ -26,6 +27,10 @@ from pdp.service import Pdp
 T = TypeVar("T")
 LOOKED_AT_ONCE: Final = 1000
 """Objects or principals checked between two looks at the clock and at the size of the page."""
+LOOKED_FOR: Final = 2.0
+"""Seconds after which a page ends where it is, full or not."""
+MOST_CHANGES: Final = 100_000
+"""Rows that one request may change: whatever it does, others wait for it."""
 _SHARED_BY_ALL: Final = frozenset({"user", "role"})
 """Object types with actions that no grant is needed for."""
 
@@ -88,7 +93,7 @@ class Management:
     def __init__(self, pdp: Pdp, ledger: Ledger | None, bootstrap_admins: frozenset[str]) -> None:
         self._pdp = pdp
         self._ledger = ledger
-        self._rules = Administration(bootstrap_admins)
+        self._rules = Administration(bootstrap_admins, frozenset(pdp.bundle.warehouses))
         self._admins = bootstrap_admins
 
     async def write_grants(self, asking: Asking, wishes: GrantWishes) -> tuple[str, tuple[Listed, ...]]:
@@ -104,11 +109,13 @@ class Management:
     async def grants(self, asking: Asking, wanted: Wanted, page: Page) -> tuple[Sequence[Listed], str, str]:
         """Grants in order, where the next page begins, and the revision.
 
-        An actor sees the grants on objects whose assignments it may read, and its own. Raises Forbidden where it asks
-        for one object whose assignments it may not read.
+        An actor sees the grants on objects whose assignments it may read, and its own; without an object or a
+        principal, its own. Raises Forbidden where it asks for one object whose assignments it may not read.
         """
         facts = await self._facts(asking)
         actor = self._actor(facts, asking)
+        if actor.principal is not None and wanted.object is None and not wanted.principal:
+            wanted = msgspec.structs.replace(wanted, principal=actor.name)  # not to look through everything for it
         if wanted.object is not None and actor.principal is not None and wanted.principal != actor.name:
             self._rules.demand(facts, actor, "read_assignments", wanted.object)
         found = await asyncio.to_thread(self._matching, facts, actor, wanted)
@@ -168,8 +175,12 @@ class Management:
     async def _permitted(
         self, caller: Caller, names: Sequence[str], page: Page, checks: Callable[[Sequence[str]], list[Check]]
     ) -> Found:
-        """The names whose check is permitted, from where the page begins until it is full; nothing is left out."""
+        """The names whose check is permitted, from where the page begins until it is full, or has taken long enough.
+
+        Nothing is left out: what was not looked at is the next page's.
+        """
         found: dict[str, str] = {}
+        ends = time.monotonic() + LOOKED_FOR
         rest = [name for name in names if name > page.after]
         revision = self._pdp.revision()
         for start in range(0, len(rest), LOOKED_AT_ONCE):
@@ -181,6 +192,8 @@ class Management:
                     found[name] = answer.by[at] or ""
                     if len(found) == page.size:
                         return Found(found, name if start + at + 1 < len(rest) else "", revision)
+            if time.monotonic() > ends and some[-1] != rest[-1]:
+                return Found(found, some[-1], revision)
         return Found(found, "", revision)
 
     async def _write(self, asking: Asking, decide: Callable[[Facts, Actor], Sequence[Change]]) -> Facts:
@@ -190,13 +203,22 @@ class Management:
             raise InvalidArgument("the store is a world file, which takes no writes")
         name = asking.principal.id if asking.principal else f"caller:{asking.caller.name}"
         written_by = f"{name} as role:{asking.acting_role}" if asking.acting_role else name
-        return await self._ledger.write(written_by, lambda facts: decide(facts, self._actor(facts, asking)))
+
+        def changes(facts: Facts) -> Sequence[Change]:
+            made = decide(facts, self._actor(facts, asking))
+            if len(made) > MOST_CHANGES:
+                raise InvalidArgument(f"{len(made)} rows would change, a request may change {MOST_CHANGES}")
+            return made
+
+        return await self._ledger.write(written_by, changes)
 
     async def _facts(self, asking: Asking) -> Facts:
         caller = asking.caller
         if asking.principal is None and not caller.may_write and "principals" not in caller.may_assert:
             raise Forbidden(f"caller `{caller.name}` may not look at grants without an actor")
         await self._pdp.consistent(asking.consistency)
+        if asking.principal is not None and self._pdp.source.is_stale():
+            raise Unavailable("the store has been silent too long to tell who may look at grants")
         return self._pdp.source.facts
 
     def _revision(self, facts: Facts) -> str:
@@ -217,7 +239,7 @@ class Management:
 
     def _candidates(self, facts: Facts, action: str, key: Key) -> set[str]:
         """Who has to be looked at: all whom grants know, or fewer where grants alone decide."""
-        warehouse = key[1][0] if key[0] not in ("project", "role", "tag", "user") and key[1] else ""
+        warehouse = key[1][0] if key[0] not in NAMED_TYPES and key[1] else ""
         authority = self._pdp.bundle.authority(warehouse)
         others = [e for e in authority.engines if e.applies(action, key[0]) and not isinstance(e, GrantsEngine)]
         if not others and key[0] not in _SHARED_BY_ALL:
@@ -244,11 +266,12 @@ class Management:
             return Actor(asking.caller.name)
         bundle, role = self._pdp.bundle, asking.acting_role
         principal = bundle.with_memberships(asking.principal)
+        reports = "principals" in asking.caller.may_assert
         if role is None:
-            return Actor(principal.id, principal, principal.id in bundle.instance_admins)
+            return Actor(principal.id, principal, principal.id in bundle.instance_admins, reports)
         if not facts.can_assume(principal, role):
             raise Forbidden(f"`{principal.id}` cannot assume role:{role}")
-        return Actor(f"role:{role}", Principal("role", role))
+        return Actor(f"role:{role}", Principal("role", role), reports=reports)
 
 
 def _judged(caller: Caller) -> Caller:
@@ -288,6 +311,6 @@ def _below(facts: Facts, type: str, container: Key) -> dict[str, Key]:
 
 def _resource(key: Key) -> Resource:
     type, parts = key
-    if type in ("project", "role", "tag", "user"):
+    if type in NAMED_TYPES:
         return Resource(type, name=parts[0])
     return Resource(type, "".join(parts[:1]), parts[1:])

@@ -82,6 +82,7 @@ _GRANTS: Final = msgspec.json.Decoder(GrantsBody)
 _OBJECTS: Final = msgspec.json.Decoder(ObjectsBody)
 _ACCESS: Final = msgspec.json.Decoder(AccessBody)
 _LIST: Final = msgspec.json.Decoder(ListBody)
+_CONTAINERS: Final = ("server", "project", "warehouse", "namespace")
 _QUERY: Final = frozenset({"object", "principal", "privilege", "below", "actor", "actingRole", "pageSize", "pageToken"})
 
 
@@ -142,7 +143,10 @@ def list_question(action: str, type: str, container: str) -> tuple[str, str, Key
     """Action, type and container of a list; InvalidArgument where there can be no such objects."""
     if type not in ACTIONS:
         raise InvalidArgument(f"`type` must be one of {', '.join(sorted(ACTIONS))}, not `{type}`")
-    return action_of(type, action), type, read_key(container, ("container",))
+    key = read_key(container, ("container",))
+    if key[0] not in _CONTAINERS:
+        raise InvalidArgument(f"nothing is listed below a {key[0]}: `container` must be {', '.join(_CONTAINERS)}")
+    return action_of(type, action), type, key
 
 
 def decode_query(query: Iterable[tuple[str, str]], caller: Caller) -> tuple[Asking, Wanted, Page]:

@@ -89,7 +89,9 @@ class Tokens:
         idp, token = await self._verify(text)
         if len(self._kept) >= KEPT:
             del self._kept[next(iter(self._kept))]
-        self._kept[digest] = token, self._keys[idp].current
+        current = self._keys[idp].current
+        if current:  # keys that have gone stale since then vouch for nothing
+            self._kept[digest] = token, current
         return token
 
     async def _verify(self, text: str) -> tuple[str, Token]:

@@ -80,7 +80,9 @@ def iceberg_server(folder: Path) -> Iterator[IcebergServer]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    settings = {"CATALOG_REST_PORT": str(port), "CATALOG_WAREHOUSE": folder.as_uri()}
+    # by default the tables are in the memory of one connection, and gone when the server's pool opens another
+    database = f"jdbc:sqlite:{folder / 'catalog.db'}"
+    settings = {"CATALOG_REST_PORT": str(port), "CATALOG_WAREHOUSE": folder.as_uri(), "CATALOG_URI": database}
     command = ["java", "-Xmx256m", "-cp", str(jar()), "org.apache.iceberg.rest.RESTCatalogServer"]
     with (folder / "server.log").open("wb") as log:
         process = subprocess.Popen(command, env={**os.environ, **settings}, stdout=log, stderr=log, cwd=folder)

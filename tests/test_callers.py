@@ -193,13 +193,30 @@ async def test_identity_headers_of_other_services_say_nothing(tmp_path: Path) ->
     async with users(tmp_path, identity={"inspect": "deny"}) as service:
         plain = await post(service, {"checks": [READ, AS_ALICE]}, headers=bearer(token(sub="mallory")))
         smuggled = await post(service, {"checks": [READ, AS_ALICE]}, headers=SMUGGLED | bearer(token(sub="mallory")))
-        metadata = (*((name.lower(), value) for name, value in SMUGGLED.items()),)
+        smuggling = {name.lower(): value for name, value in SMUGGLED.items()}
+        metadata = [(name, value) for name, value in smuggling.items() if not name.startswith("x-forwarded-")]
         async with grpc.aio.insecure_channel(service.addresses["grpc"]) as channel:
             check = wire.Check(action="read_data", resource=wire.Resource(reference=ORDERS))
             answer = await stub(channel).Check(wire.CheckRequest(checks=[check]), timeout=20, metadata=metadata)
     assert smuggled[2]["decisions"] == plain[2]["decisions"]
     assert [decision["allowed"] for decision in plain[2]["decisions"]] == [False, False]
     assert answer.decisions[0].error.code == "invalid_argument"
+
+
+async def test_a_proxy_on_this_machine_does_not_pass_for_it_over_grpc(tmp_path: Path) -> None:
+    check = wire.Check(
+        principal=wire.Principal(id="user:oidc~a"), action="read_data", resource=wire.Resource(reference=ORDERS)
+    )
+    async with (
+        serving(settings_of({}, tmp_path)) as service,
+        grpc.aio.insecure_channel(service.addresses["grpc"]) as channel,
+    ):
+        ask = stub(channel).Check
+        assert (await ask(wire.CheckRequest(checks=[check]), timeout=20)).decisions
+        for name in ("x-forwarded-for", "x-forwarded-user", "forwarded", "origin"):
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await ask(wire.CheckRequest(checks=[check]), timeout=20, metadata=[(name, "10.0.0.1")])
+            assert refused.value.code() == grpc.StatusCode.PERMISSION_DENIED
 
 
 # --- being on this machine ----------------------------------------------------------------------------------------

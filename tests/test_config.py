@@ -364,3 +364,16 @@ def test_a_glob_that_is_none_is_named(tmp_path: Path, pattern: str) -> None:
 def test_authorities_that_cannot_decide_stop_the_start(tmp_path: Path, authorities: Any, named: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(named)):
         Service(settings_of({"authorities": authorities}, tmp_path))
+
+
+def test_the_address_of_the_store_may_stand_in_a_file(tmp_path: Path) -> None:
+    (tmp_path / "url").write_text("postgresql://pdp:canary@db/pdp\n")
+    assert load("store: {url_file: url}", tmp_path).store.url == "postgresql://pdp:canary@db/pdp"
+    with pytest.raises(ConfigError, match="cannot both be set"):
+        load("store: {url_file: url, url: 'sqlite:///x.db'}", tmp_path)
+    (tmp_path / "url").write_text("mysql://pdp:canary@db")
+    with pytest.raises(ConfigError, match=r"store\.url") as raised:
+        load("store: {url_file: url}", tmp_path)
+    assert "canary" not in str(raised.value)
+    with pytest.raises(ConfigError, match="FileNotFoundError"):
+        load("store: {url_file: none}", tmp_path)

@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import quote
 
 import aiohttp
+import msgspec
 import psutil  # type: ignore[import-untyped]
 import pytest
 from serving import serving, settings_of
@@ -21,10 +22,12 @@ from yarl import URL
 
 from pdp.app import Service, build_pdp
 from pdp.engines.cel.rules import inline_rules
+from pdp.engines.grants.administration import Actor, Administration, ObjectWishes
+from pdp.errors import Forbidden
 from pdp.identity import EMBEDDED_CALLER
 from pdp.model import Batch, Check, Resource
 from pdp.references import parse_principal
-from pdp.store.world import parse_world
+from pdp.store.world import parse_world, read_object
 
 ALICE, BOB, CAROL = "user:oidc~alice", "user:oidc~bob", "user:oidc~carol"
 TABLE = "table:lake/sales/orders"
@@ -299,6 +302,55 @@ async def test_a_name_that_no_database_can_index_is_refused(client: Client) -> N
     await client.refused("grants", 400, "invalid_argument", add=[grant(ALICE, "select", deep)])
 
 
+def test_a_user_who_speaks_for_nobody_reports_no_new_objects() -> None:
+    """Who may create in a namespace, but is no catalog, must not become the owner of what is there unregistered."""
+    facts = parse_world({"grants": [grant(BOB, "create", "namespace:lake/sales")]})
+    rules = Administration(warehouses=frozenset({"lake"}))
+    wish = ObjectWishes([read_object(TABLE, ())])
+    bob = Actor(BOB, parse_principal(BOB), reports=False)
+    with pytest.raises(Forbidden, match="cannot report new objects"):
+        rules.objects(facts, bob, wish)
+    assert len(rules.objects(facts, msgspec.structs.replace(bob, reports=True), wish)) == 2
+
+
+async def test_a_silent_store_tells_no_actor_about_grants(tmp_path: Path) -> None:
+    async with asking(tmp_path) as client:
+        await client.done("grants", add=[grant(ALICE, "ownership", TABLE)])
+        client.service.source.is_stale = lambda: True  # type: ignore[method-assign]
+        status, answer = await client.get(actor=ALICE, object=TABLE)
+        assert (status, answer["error"]["code"]) == (503, "unavailable")
+        await client.refused("access", 503, "unavailable", resource=TABLE, action="read_data", actor=ALICE)
+
+
+async def test_a_first_id_takes_the_right_to_hand_over(client: Client) -> None:
+    await client.done(
+        "grants", add=[grant(ALICE, "select", TABLE, id="abc"), grant(BOB, "create", "namespace:lake/sales")]
+    )
+    await client.refused("objects", 403, "forbidden", put=[{"object": TABLE, "id": "zzz"}], actor=BOB)
+    assert await client.may(ALICE, "read_data", TABLE)
+
+
+async def test_one_request_changes_so_much_and_no_more(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pdp.management.MOST_CHANGES", 5)
+    await client.done("grants", add=[grant(f"user:oidc~u{at}", "select", TABLE) for at in range(4)])
+    move = {"from": "namespace:lake/sales", "to": "namespace:lake/old"}
+    assert "8 rows would change" in await client.refused("objects", 400, "invalid_argument", move=[move])
+    assert len(await client.grants()) == 4
+
+
+async def test_a_page_ends_when_it_has_taken_long_enough(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pdp.management.LOOKED_FOR", 0.0)
+    monkeypatch.setattr("pdp.management.LOOKED_AT_ONCE", 10)
+    await client.done("objects", put=[f"table:lake/sales/t{at}" for at in range(35)])
+    ask = {"principal": BOB, "action": "read_data", "type": "table", "container": "warehouse:lake"}
+    pages, token = 0, ""
+    while token or not pages:
+        answer = await client.done("list", **ask, pageToken=token)
+        pages, token = pages + 1, answer["nextPageToken"]
+        assert answer["objects"] == []
+    assert pages == 4
+
+
 # --- who may write --------------------------------------------------------------------------------------------------
 
 
@@ -481,7 +533,10 @@ async def test_an_actor_sees_the_grants_that_it_may_see(client: Client) -> None:
     async def seen(actor: str, **more: Any) -> set[tuple[str, str]]:
         return {(g["principal"], g["object"]) for g in await client.grants(actor=actor, **more)}
 
-    assert await seen(ALICE) == {(ALICE, TABLE), (BOB, TABLE)}
+    assert await seen(ALICE) == {(ALICE, TABLE)}
+    assert await seen(ALICE, object=TABLE) == {(ALICE, TABLE), (BOB, TABLE)}
+    assert await seen(ALICE, principal=BOB) == {(BOB, TABLE)}
+    assert await seen(ALICE, principal=CAROL) == set()
     assert await seen(BOB) == {(BOB, TABLE)}
     assert await seen(BOB, object=TABLE, principal=BOB) == {(BOB, TABLE)}
     assert await seen(CAROL, object="server", below="true", principal=CAROL) == {(CAROL, "table:lake/hr/pay")}

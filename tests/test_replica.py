@@ -186,7 +186,7 @@ async def test_all_who_share_a_look_that_fails_are_told(store: Observed) -> None
     async with closed(store) as replica:
         store.before_look = refuse
         found = await asyncio.gather(*(replica.catch_up() for _ in range(10)), return_exceptions=True)
-        assert {str(error) for error in found} == {"gone"}
+        assert {str(error) for error in found} == {"the store cannot be used now"}
         assert store.looks == 1
         store.before_look = Nothing
         await replica.catch_up()
@@ -360,7 +360,7 @@ async def test_closing_waits_for_no_store_that_hangs(file: Path) -> None:
         assert not waiting.done() or isinstance(waiting.exception(), Unavailable)
         waiting.cancel()
     held.release()
-    with pytest.raises(Unavailable, match="closed"):
+    with pytest.raises(Unavailable, match="cannot be used now"):
         await stuck
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from typing import Final
+from typing import Final, NoReturn
 
 import click
 import structlog
 
 from pdp import __version__
 from pdp.cli.check import check
-from pdp.cli.context import fail
+from pdp.cli.context import BAD_INPUT, Composition, fail
 from pdp.cli.dry_run import dry_run
 from pdp.cli.explain import explain
 from pdp.cli.grants import grants
@@ -56,3 +56,19 @@ def cli() -> None:
 
 for command in (serve, check, dry_run, test, lint, explain, grants, healthcheck):
     cli.add_command(command)
+
+
+def run(composition: Composition) -> NoReturn:
+    """Run the command that was typed, and end with its exit code; what cannot be meant is one line, like all errors."""
+    try:
+        code = cli.main(obj=composition, standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        raise SystemExit(BAD_INPUT) from None
+    except click.ClickException as error:
+        said = error.format_message().rstrip(".?")
+        context = error.ctx if isinstance(error, click.UsageError) else None
+        fail(f"{said[:1].lower()}{said[1:]}" + (f", see `{context.command_path} --help`" if context else ""))
+    except click.Abort:
+        raise SystemExit(130) from None
+    raise SystemExit(code if isinstance(code, int) else 0)

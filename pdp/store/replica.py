@@ -100,7 +100,7 @@ class Replica:
                 if failing is not type(error):
                     defect = None if isinstance(error, Unavailable) else error
                     message = "store does not answer, decisions go on from memory"
-                    log.warning(message, error=str(error), exc_info=defect)
+                    log.warning(message, error=str(error.__cause__ or error), exc_info=defect)
                 failing = type(error)
                 await asyncio.sleep(_RETRY_SECONDS)
 
@@ -150,8 +150,8 @@ class Replica:
     def seed(self, actor: str, changes: Sequence[Change]) -> None:
         """Write the first revision of a store that has none, before anybody else does."""
         if self.facts.sequence == 0:
-            log = self._store.write(actor, self.facts, lambda log: () if log else changes)
-            self.facts = advanced(self.facts, log)
+            seen = self._store.write(actor, self.facts, lambda revisions: () if revisions else changes)
+            self.facts = advanced(self.facts, seen)
 
     async def _look(self) -> None:
         """Have the newest facts published, and the store asked for them after this call."""
@@ -197,16 +197,19 @@ class Replica:
     def _write(self, actor: str, decide: Callable[[Facts], Sequence[Change]]) -> Facts:
         facts = self.facts
         with _while_running():
-            return advanced(facts, self._store.write(actor, facts, lambda log: decide(advanced(facts, log))))
+            return advanced(facts, self._store.write(actor, facts, lambda seen: decide(advanced(facts, seen))))
 
 
 @contextmanager
 def _while_running() -> Iterator[None]:
-    """What would stop a start is, to those who ask a running service, a store that cannot be used now."""
+    """Whatever keeps a store from answering is one thing to those who ask a running service.
+
+    Its address and files are for the log alone.
+    """
     try:
         yield
-    except ConfigError as error:
-        raise Unavailable(str(error)) from error
+    except (ConfigError, Unavailable) as error:
+        raise Unavailable("the store cannot be used now") from error
 
 
 def _retrieve(look: asyncio.Task[None]) -> None:

@@ -98,6 +98,7 @@ class GrpcServer:
         self._certificates = certificates
         self._health = health.aio.HealthServicer()
         self._server = grpc.aio.server(
+            maximum_concurrent_rpcs=limits.max_in_flight + 64,  # a little above what admission turns away by itself
             options=(
                 ("grpc.so_reuseport", 0),
                 ("grpc.max_receive_message_length", limits.max_body_bytes),

@@ -19,8 +19,9 @@ from pdp.identity import Peer
 from pdp.section import is_loopback
 from pdp.tls import names_of_certificate
 
-_PASSED_ON: Final = ("Origin", "Forwarded")
+_PASSED_ON: Final = frozenset({"origin", "forwarded"})
 _PASSED_ON_PREFIX: Final = "x-forwarded-"
+_PASSED_ON_TEXT: Final = "requests of browsers and proxies are not taken from loopback"
 _CREDENTIALS: Final = struct.Struct("3i")
 """What SO_PEERCRED tells: process, user, group."""
 
@@ -45,10 +46,12 @@ def grpc_peer(context: Any) -> Peer:
     """The peer of a gRPC call."""
     certificate = next(iter(context.auth_context().get("x509_pem_cert", ())), None)
     metadata = context.invocation_metadata() or ()
+    passed_on = any(_is_passed_on(key) for key, _ in metadata)
     return Peer(
         grpc_host(context.peer()),
         certificate=names_of_certificate(bytes(certificate)) if certificate else None,
         authorization=tuple(str(value) for key, value in metadata if key == "authorization"),
+        suspicion=errors.Forbidden(_PASSED_ON_TEXT) if passed_on else None,
     )
 
 
@@ -73,15 +76,19 @@ def _suspicion(request: web.BaseRequest, by_socket: bool) -> errors.PdpError | N
     A page in a browser of this machine, or a proxy on it, must not: neither says anything of who sent it.
     """
     headers = request.headers
-    if any(name in headers for name in _PASSED_ON) or any(
-        name.lower().startswith(_PASSED_ON_PREFIX) for name in headers
-    ):
-        return errors.Forbidden("requests of browsers and proxies are not taken from loopback")
+    if any(map(_is_passed_on, headers)):
+        return errors.Forbidden(_PASSED_ON_TEXT)
     if not by_socket and not _is_this_machine(request.host):
         return errors.Forbidden("the Host header names no loopback address")
     if request.method != "GET" and request.content_type != "application/json":
         return errors.UnsupportedMedia("the content type must be application/json")
     return None
+
+
+def _is_passed_on(name: str) -> bool:
+    """Whether only browsers and proxies send a header or metadata of this name."""
+    name = name.lower()
+    return name in _PASSED_ON or name.startswith(_PASSED_ON_PREFIX)
 
 
 @lru_cache(maxsize=64)

@@ -44,12 +44,14 @@ class Actor(msgspec.Struct, frozen=True):
     """Whose wish it is. `principal` None is an operator of the deployment, who needs no right and owns nothing.
 
     `principal` is the acting role where one is assumed: only its rights count, and it becomes the owner. `passes`: it
-    needs no right, as an instance admin who acts for itself.
+    needs no right, as an instance admin who acts for itself. `reports`: its caller speaks for others, as a catalog
+    does, so that its word on what was created counts.
     """
 
     name: str
     principal: Principal | None = None
     passes: bool = False
+    reports: bool = True
 
 
 class ObjectWish(msgspec.Struct, frozen=True):
@@ -86,11 +88,17 @@ class GrantWishes(msgspec.Struct, frozen=True):
 
 
 class Administration:
-    """The model's own word on who may change what. `bootstrap_admins` as for the engine."""
+    """The model's own word on who may change what.
 
-    def __init__(self, bootstrap_admins: frozenset[str] = frozenset()) -> None:
+    `bootstrap_admins` as for the engine; `warehouses` are those that configuration names.
+    """
+
+    def __init__(
+        self, bootstrap_admins: frozenset[str] = frozenset(), warehouses: frozenset[str] = frozenset()
+    ) -> None:
         self._engine = GrantsEngine(bootstrap_admins)
         self._bootstrap_admins = bootstrap_admins
+        self._warehouses = warehouses
 
     def grants(self, facts: Facts, actor: Actor, wishes: GrantWishes) -> tuple[Change, ...]:
         """The changes that fulfil all wishes at once; what is so already is no change.
@@ -138,7 +146,7 @@ class Administration:
 
     def is_in_use(self, facts: Facts, key: Key) -> bool:
         """Whether an object is more than a name: registered or configured, with grants on, below or to it."""
-        if key[0] == "warehouse" and key[1][0] in facts.projects:
+        if key[0] == "warehouse" and key[1][0] in self._warehouses | facts.projects.keys():
             return True
         name = key_text(key)
         granted = name in self._bootstrap_admins or next(facts.grants_to(name), None) is not None
@@ -236,6 +244,8 @@ class _Draft:
         named = msgspec.structs.replace(after, managed=known.managed)
         parent = self.facts.apply(self.facts.sequence, [ObjectPut(named)]).parent(key)
         if self.actor.principal is not None:
+            if not self.actor.reports:
+                raise Forbidden(f"`{self.actor.name}` cannot report new objects: that is for a catalog to do")
             if parent is None:
                 raise InvalidArgument(f"{key_text(key)} needs a parent: `project:<id>`")
             self._demand(CREATE[key[0]], parent)
@@ -244,6 +254,8 @@ class _Draft:
         replaced = known.id not in ("", after.id)
         if replaced:
             self._demand(DELETE[key[0]], key)
+        elif in_use and after.id:
+            self._demand("change_ownership", key)
         self._make([ObjectPut(named)])
         if self.actor.principal is not None and key[0] in OWNER and (replaced or not in_use):
             owned = Grant(key, OWNER[key[0]], self.actor.principal.id, after.id)

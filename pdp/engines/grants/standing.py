@@ -97,7 +97,6 @@ class Standing:
         self._managed = facts.index.managed
         self._sources = self._read(facts)
         self._holdings = [holdings for holdings, _ in self._sources if holdings]
-        self._tops = self._inside_of(())
         self._top: dict[Key, Held] = {}
         self._aboves: dict[Key, Held] = {}
         self._reasons: dict[tuple[Key, int, bool], str] = {}
