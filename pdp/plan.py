@@ -7,7 +7,7 @@ aliases and `table_or_view`; Trino's operations are planned beside it. Must not 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TypeAlias, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 import msgspec
 
@@ -29,6 +29,9 @@ from pdp.vocabulary import (
 )
 
 K = TypeVar("K")
+
+_ABOUT_REFS: Final = NESSIE_CHECKS - CONFIG_CHECKS
+"""Raw checks of Nessie's that make no sense without a ref."""
 
 
 class Leaf(msgspec.Struct, frozen=True):
@@ -99,7 +102,7 @@ class Asker(msgspec.Struct, frozen=True):
     def leaf(self, type: str, action: str, resources: Sequence[Resource]) -> Node:
         """A concrete check, or its denial where a raw check of Nessie lacks the ref that it is about."""
         group = self.group(type, ALIASES.get(type, {}).get(action, action), resources[0])
-        if group.ref is None and action in NESSIE_CHECKS - CONFIG_CHECKS and type in NESSIE_TARGETS[action]:
+        if group.ref is None and action in _ABOUT_REFS and type in NESSIE_TARGETS[action]:
             return Fixed(False, "missing_reference", group, resources, ("missing_reference",))
         leaf = Leaf(group, resources)
         return self._passed(leaf) if self.admin and not self.delegated and _is_control(group) else leaf
