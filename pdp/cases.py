@@ -291,9 +291,7 @@ def _read(file: Path) -> Iterator[Case]:
     try:
         text = file.read_text(encoding="utf-8")
         if file.suffix == ".jsonl":
-            for number, line in enumerate(text.splitlines(), 1):
-                if line.strip():
-                    yield _case(file, json.loads(line), {}, f"line {number}")
+            yield from _read_lines(file, text)
             return
         data = json.loads(text) if file.suffix == ".json" else strict_yaml.load(text)
     except OSError as error:
@@ -303,6 +301,19 @@ def _read(file: Path) -> Iterator[Case]:
     shared = {key: value for key, value in data.items() if key != "cases"} if isinstance(data, dict) else {}
     for number, case in enumerate(_list_of_cases(file, data), 1):
         yield _case(file, case, shared if case is not data else {}, f"case {number}")
+
+
+def _read_lines(file: Path, text: str) -> Iterator[Case]:
+    """One case a line. Only a line feed ends one: what else ends lines of a text may stand in a JSON string."""
+    for number, line in enumerate(text.split("\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            data = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            why = f"{error.msg}, column {error.colno}" if isinstance(error, json.JSONDecodeError) else str(error)
+            raise InvalidArgument(f"`{file}:{number}` does not parse: {sentence(why)}") from None
+        yield _case(file, data, {}, f"line {number}")
 
 
 def _list_of_cases(file: Path, data: Any) -> Sequence[Any]:

@@ -85,11 +85,12 @@ class ViewSecurity:
         entries = bound_entries(body.referenced_by, self._limits.referenced_by_depth)
         check = _load_check(body, caller)
         bound_namespaces([check.resources[0].path], self._limits.namespace_depth)
+        engines = self._engines(body.caller, caller)
         given = self._given(body.views, check.resources[0])
         weighed = _weighed(caller, check, body.caller, properties=bool(body.views))
         if isinstance(weighed, Rejected):
             return await self._refused(surface, caller, weighed)
-        load = await self._chain(body, caller, check.resources[0], given) if entries else _NO_LOAD
+        load = await self._chain(body, engines, check.resources[0], given) if entries else _NO_LOAD
         check = msgspec.structs.replace(weighed, view_security=load)
         return _loaded(await self._pdp.decide(Batch(surface, caller, 1, (check,), explain=explain)), load)
 
@@ -97,10 +98,10 @@ class ViewSecurity:
         """Decide a change of a view; raises as `load` does, and ProtectedPropertyModification once that is recorded."""
         check = _change_check(body, caller)
         bound_namespaces([check.resources[0].path], self._limits.namespace_depth)
+        engines = self._engines(body.caller, caller)
         weighed = _weighed(caller, check, body.caller)
         if isinstance(weighed, Rejected):
             return await self._refused(surface, caller, weighed)
-        engines = self._engines(body.caller, caller)
         owners = [rule.owner_property for rule in self._rules.values()]
         touched = protected_keys([*body.set, *body.remove], owners, engines)
         check = msgspec.structs.replace(weighed, view_security=ViewCommit(touched))
@@ -116,10 +117,11 @@ class ViewSecurity:
         """What rests on evidence that does not count: recorded like everything, and decided by nothing else."""
         return _loaded(await self._pdp.decide(Batch(surface, caller, 1, (), {0: rejected})))
 
-    async def _chain(self, body: LoadBody, caller: Caller, target: Resource, given: Mapping[Path, Properties]) -> Load:
+    async def _chain(
+        self, body: LoadBody, engines: Sequence[TrustedEngine], target: Resource, given: Mapping[Path, Properties]
+    ) -> Load:
         """The chain of a load: from a trusted engine, and parsing, or none at all."""
         entries = bound_entries(body.referenced_by, self._limits.referenced_by_depth)
-        engines = self._engines(body.caller, caller)
         if not engines:
             return _ignored(NO_ENGINE, entries)
         try:

@@ -13,6 +13,7 @@ from typing import Final, Protocol, TypeVar
 
 import msgspec
 
+from pdp.audit.record import LISTING
 from pdp.engines.grants.access import flags_of, grantees_near, with_members
 from pdp.engines.grants.administration import Actor, Administration, GrantWishes, ObjectWishes
 from pdp.engines.grants.engine import GrantsEngine
@@ -185,7 +186,7 @@ class Management:
         revision = self._pdp.revision()
         for start in range(0, len(rest), LOOKED_AT_ONCE):
             some = rest[start : start + LOOKED_AT_ONCE]
-            answer = await self._pdp.check(Batch("list", caller, len(some), checks(some)))
+            answer = await self._pdp.check(Batch(LISTING, caller, len(some), checks(some)))
             revision = answer.revision
             for at, name in enumerate(some):
                 if answer.allowed[at]:
@@ -256,7 +257,7 @@ class Management:
         if not caller.may_inspect:
             raise AssertionNotAllowed(f"caller `{caller.name}` may not assert principals")
         right = Check(actor, "read_assignments", (resource,), (0,), acting_role=asking.acting_role)
-        answer = await self._pdp.check(Batch("list", caller, 1, (right,)))
+        answer = await self._pdp.check(Batch(LISTING, caller, 1, (right,)))
         if not answer.allowed[0]:
             raise Forbidden(f"`{actor.id}` lacks read_assignments on {format_resource(resource)}")
 

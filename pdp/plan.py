@@ -29,16 +29,21 @@ from pdp.vocabulary import (
 )
 
 K = TypeVar("K")
+INSTANCE_ADMINS: Final = "config:identity.instance_admins"
 
 _ABOUT_REFS: Final = NESSIE_CHECKS - CONFIG_CHECKS
 """Raw checks of Nessie's that make no sense without a ref."""
 
 
 class Leaf(msgspec.Struct, frozen=True):
-    """One concrete check of many resources: one action on one concrete type."""
+    """One concrete check of many resources: one action on one concrete type.
+
+    `passed`: why it is permitted where its engines are silent; their forbids and failures bind.
+    """
 
     group: Group
     resources: Sequence[Resource]
+    passed: Reason | None = None
 
 
 class Fixed(msgspec.Struct, frozen=True):
@@ -104,15 +109,8 @@ class Asker(msgspec.Struct, frozen=True):
         group = self.group(type, ALIASES.get(type, {}).get(action, action), resources[0])
         if group.ref is None and action in _ABOUT_REFS and type in NESSIE_TARGETS[action]:
             return Fixed(False, "missing_reference", group, resources, ("missing_reference",))
-        leaf = Leaf(group, resources)
-        return self._passed(leaf) if self.admin and not self.delegated and _is_control(group) else leaf
-
-    def _passed(self, leaf: Leaf) -> Node:
-        """What an instance admin passes; a forbid binds there, too."""
-        group = leaf.group
-        passed = Fixed(True, "config:identity.instance_admins", group, leaf.resources)
-        forbidden = any(forbid.applies(group.action, group.type) for forbid in self.bundle.forbids)
-        return AnyOf((passed, leaf)) if forbidden else passed
+        passes = self.admin and not self.delegated and _is_control(group)
+        return Leaf(group, resources, INSTANCE_ADMINS if passes else None)
 
     def fixed(self, allowed: bool, by: Reason, action: str, resources: Sequence[Resource]) -> Fixed:
         """An answer that no engine makes."""

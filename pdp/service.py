@@ -10,14 +10,14 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Final, Protocol
+from typing import Final, Literal, Protocol
 
 import msgspec
 import structlog
 from uuid6 import uuid7
 
 from pdp.audit.record import Asked, Asking, Decided
-from pdp.bundle import Authority, Bundle
+from pdp.bundle import Bundle
 from pdp.engines.engine import ABSTAIN, EFFECT_NAMES, FAILED, FORBID, PERMIT, Engine, Group, Verdicts
 from pdp.errors import InvalidArgument
 from pdp.facts import Facts
@@ -158,16 +158,16 @@ class Pdp:
 
     async def _decide_leaves(self, asked: Sequence[Leaf | Fixed], bundle: Bundle, judge: Judge) -> Decisions:
         """Every leaf's verdicts: each engine is asked once per group, whatever tree a leaf stands in."""
-        groups: dict[Group, list[Leaf]] = {}
+        groups: dict[tuple[Group, Reason | None], list[Leaf]] = {}
         for leaf in asked:
             if isinstance(leaf, Leaf):
-                groups.setdefault(leaf.group, []).append(leaf)
+                groups.setdefault((leaf.group, leaf.passed), []).append(leaf)
         found: dict[int, Verdicts] = {}
         turn = 0
-        for group, members in groups.items():
+        for (group, passed), members in groups.items():
             parts = []
             for some in _portions(members):
-                parts.append(_decide(group, some, bundle, judge))
+                parts.append(_decide(Leaf(group, some, passed), bundle, judge))
                 turn += len(some)
                 if turn >= CHUNK:
                     turn = 0
@@ -254,7 +254,10 @@ class _Fold:
             return Trace(what, outcome, why)
         authority = self._bundle.authority(group.warehouse)
         parts = tuple(self._explain(engine, group, resource) for engine in (*self._bundle.forbids, *authority.engines))
-        return Trace(what, outcome, f"{why} ({authority.combine} of authority {authority.name})", parts)
+        combine = authority.combine
+        if node.passed:
+            parts, combine = (Trace("instance admin", EFFECT_NAMES[PERMIT], node.passed), *parts), "any"
+        return Trace(what, outcome, f"{why} ({combine} of authority {authority.name})", parts)
 
     def _explain(self, engine: Engine, group: Group, resource: Resource) -> Trace:
         if not engine.applies(group.action, group.type):
@@ -273,27 +276,36 @@ def _portions(members: Sequence[Leaf]) -> Iterator[Sequence[Resource]]:
             yield resources[start : start + CHUNK] if len(resources) > CHUNK else resources
 
 
-def _decide(group: Group, resources: Sequence[Resource], bundle: Bundle, judge: Judge) -> Verdicts:
+def _decide(asked: Leaf, bundle: Bundle, judge: Judge) -> Verdicts:
     """What the engines of a group's authority, and the forbids, say together."""
+    group, resources = asked.group, asked.resources
     authority = bundle.authority(group.warehouse)
     engines = [engine for engine in authority.engines if engine.applies(group.action, group.type)]
     forbids = [engine for engine in bundle.forbids if engine.applies(group.action, group.type)]
     verdicts = [judge(engine, group, resources) for engine in (*forbids, *engines)]
+    if asked.passed:
+        return _passing(asked.passed, verdicts, len(resources))
     if len(verdicts) == 1 and engines:
         return verdicts[0]
     silence: Reason | None = None if engines else "unknown_action"
-    return _combine(authority, verdicts, len(forbids), [silence] * len(resources))
+    return _combine(verdicts, len(forbids), authority.combine, [silence] * len(resources))
+
+
+def _passing(by: Reason, verdicts: Sequence[Verdicts], count: int) -> Verdicts:
+    """A pass as the first of what may permit: it takes no other permit, and gives way to a forbid or a failure."""
+    passed = Verdicts(bytes([PERMIT]) * count, [by] * count)
+    return _combine((passed, *verdicts), 0, "any", [None] * count)
 
 
 def _combine(
-    authority: Authority, verdicts: Sequence[Verdicts], forbids: int, silence: list[Reason | None]
+    verdicts: Sequence[Verdicts], forbids: int, combine: Literal["any", "all"], silence: list[Reason | None]
 ) -> Verdicts:
     """One verdict per resource: a forbid wins, a failure denies, then any or all of the engines that apply."""
     effects = bytearray(len(silence))
     by = silence
     errors: dict[int, tuple[str, ...]] = {}
     engines = verdicts[forbids:]
-    wanted = max(1, len(engines)) if authority.combine == "all" else 1
+    wanted = max(1, len(engines)) if combine == "all" else 1
     for at in range(len(effects)):
         found = [verdict.effects[at] for verdict in verdicts]
         raised = {rule for verdict in verdicts for rule in verdict.errors.get(at, ())}

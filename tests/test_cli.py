@@ -295,6 +295,16 @@ def test_a_file_that_holds_no_tests_is_2(tmp_path: Path, text: str) -> None:
     assert "broken.json" in one_line(ended.stderr)
 
 
+@pytest.mark.parametrize("line", ["{", "[1, }", '{"note": "x"} y', "[" * 100_000, '{"note": ' + "9" * 5000 + "}"])
+def test_a_malformed_line_is_named_by_file_and_number(tmp_path: Path, line: str) -> None:
+    first = json.dumps({**CASES[0], "note": "ends\u2028no\u0085line"}, ensure_ascii=False)
+    (tmp_path / "broken.jsonl").write_text(f"{first}\n\n{line}\n{first}\n")
+    ended = run_pdp("test", "broken.jsonl", cwd=tmp_path)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert one_line(ended.stderr).startswith("pdp: `broken.jsonl:3` does not parse: ")
+    assert "line 1" not in ended.stderr
+
+
 def test_tests_that_are_not_there_are_2(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     for path in ("none.yaml", "empty"):

@@ -252,6 +252,7 @@ def test_bad_input_is_one_line(tmp_path: Path) -> None:
     assert "choose records of --audit" in bad(*both, "--checks", checks, "--since", "2026-01-01")
     assert "cannot read" in bad(*both, "--checks", tmp_path / "none")
     assert "no audit in" in bad(*both, "--audit", tmp_path)
+    assert "choose records of --audit" in bad(*both, "--checks", checks, "--listings")
     assert "is no time" in bad(*both, "--audit", tmp_path, "--since", "yesterday")
     assert "<stdin>:2: " in bad(*both, "--checks", "-", stdin=json.dumps(CHECKS[0]) + '\n{"principal":\n')
     (tmp_path / "x.cedar").write_text("")
@@ -490,6 +491,34 @@ def test_records_are_chosen_by_time_and_principal(served: Path) -> None:
     assert before["checks"] > 0 < after["checks"]
     assert before["checks"] + after["checks"] == whole["checks"]
     assert run(*same, "--since", "2999-01-01")[1]["checks"] == 0
+
+
+async def _list(folder: Path) -> None:
+    check = {"principal": "user:oidc~alice", "action": "read_data", "resource": "table:lake/a/t"}
+    listing = {"principal": "user:oidc~alice", "action": "read_data", "type": "table", "container": "namespace:lake/a"}
+    access = {"resource": "table:lake/a/t", "action": "read_data"}
+    world = {"objects": ["table:lake/a/t", "table:lake/a/u"], "grants": WORLD["grants"]}
+    (folder / "world.json").write_text(json.dumps(world))
+    async with serving(settings_of(CONFIG, folder)) as running, aiohttp.ClientSession() as session:
+        for path, body in (("check", {"checks": [check]}), ("list", listing), ("access", access)):
+            async with session.post(f"http://{running.addresses['http']}/v1/{path}", json=body) as response:
+                assert response.status == 200, await response.text()
+
+
+def test_what_listings_asked_is_not_decided_again_unless_wanted(tmp_path: Path) -> None:
+    rules(tmp_path, "rules.yaml", RULES)
+    (tmp_path / "pdp.yaml").write_text(yaml.safe_dump(CONFIG))
+    asyncio.run(_list(tmp_path))
+    listings = sum(record["surface"] == "list" for record in records(tmp_path))
+    assert listings == 2
+    same = ("--candidate", tmp_path / "pdp.yaml", "--audit", tmp_path / "audit")
+    code, report = run(*same)
+    assert (code, report["checks"], report["input"]["listings"]) == (0, 1, 2)
+    assert "read 1 check of 3 records in 1 file, 2 listings skipped\n" in invoke(*same).stdout
+    code, report = run(*same, "--listings")
+    assert (code, report["input"]["listings"]) == (0, 0)
+    assert report["checks"] > 2
+    assert "listing" not in invoke(*same, "--listings").stdout
 
 
 def _damaged(folder: Path, tail: bytes = b"", middle: bytes = b"") -> Path:

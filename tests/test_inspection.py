@@ -7,17 +7,22 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from asking import ORDERS, PEOPLE, ask, oidc, post, service_of, users
 from idp import Provider, provider, token
 
 from pdp.app import Service, build_pdp, read_rules
 from pdp.audit.reader import Reading, read_audit
+from pdp.audit.record import rows
+from pdp.bundle import Authority
+from pdp.cases import Recorder
 from pdp.codec import draft
 from pdp.config import make_settings
 from pdp.facts import Facts
 from pdp.identity import EMBEDDED_CALLER, evidence_of
 from pdp.model import Check, Principal, Resource
+from pdp.service import Pdp
 
 READ = {"action": "read_data", "resource": ORDERS}
 AS_BOB = {"principal": "user:oidc~bob", **READ}
@@ -240,6 +245,59 @@ async def test_a_forbid_binds_instance_admins_too(tmp_path: Path) -> None:
     root = {"principal": "user:oidc~root"}
     asked = [{"action": action, "resource": f"{PEOPLE}@main", **root} for action in ("drop", "get_metadata")]
     assert await decide(tmp_path, config, *asked) == [(False, "cel:frozen"), (True, ADMIN)]
+
+
+def forbidding(folder: Path) -> tuple[Pdp, Recorder]:
+    """A service that forbids to drop what is in hr, and its audit."""
+    (folder / "forbid.yaml").write_text(
+        json.dumps({"rules": {"frozen": "path.startsWith('hr.') && op == 'DELETE_ENTITY'"}})
+    )
+    settings = make_settings({**ROOT, "policies": {"rules": [], "forbid": ["forbid.yaml"]}}, folder)
+    recorder = Recorder()
+    return build_pdp(settings, Facts.empty(), read_rules(settings), recorder), recorder
+
+
+async def test_a_pass_beside_a_forbid_is_one_row_and_one_node_of_the_trace(tmp_path: Path) -> None:
+    pdp, recorder = forbidding(tmp_path)
+    checks = [
+        {"action": action, "resource": f"{PEOPLE}@main", "principal": "user:oidc~root"}
+        for action in ("drop", "get_metadata")
+    ]
+    batch = draft([json.dumps(check).encode() for check in checks], EMBEDDED_CALLER).batch("test", explain=True)
+    answer = await pdp.check(batch)
+    (record,) = recorder.records
+    assert "requests" not in record
+    assert [(row["allowed"], row["by"]) for row in rows(record)] == [(False, ["cel:frozen"]), (True, [ADMIN])]
+    for at, (outcome, why) in enumerate((("forbid", "cel:frozen"), ("permit", ADMIN))):
+        trace = answer.traces[at]
+        assert (trace.outcome, trace.why) == (outcome, f"{why} (any of authority default)")
+        assert (trace.parts[0].what, trace.parts[0].why) == ("instance admin", ADMIN)
+
+
+@pytest.mark.parametrize("combine", ["any", "all"])
+async def test_a_pass_needs_no_other_permit_and_gives_way_to_a_failure(tmp_path: Path, combine: Any) -> None:
+    pdp, _ = forbidding(tmp_path)
+    check = json.dumps({**CONTROL[0], "principal": "user:oidc~root"}).encode()
+    batch = draft([check], EMBEDDED_CALLER).batch("test")
+    engines = pdp.bundle.default.engines
+    pdp.bundle = msgspec.structs.replace(pdp.bundle, default=Authority("default", (*engines, *engines), combine))
+    assert (await pdp.check(batch)).by == [ADMIN]
+
+    class Broken:
+        name = "broken"
+        digest = ""
+        reads_facts = False
+
+        def applies(self, action: str, type: str) -> bool:
+            return True
+
+        def decide(self, group: Any, resources: Any, facts: Any) -> Any:
+            raise ValueError("injected")
+
+    broken: Any = Broken()
+    pdp.bundle = msgspec.structs.replace(pdp.bundle, default=Authority("default", (*engines, broken), combine))
+    answer = await pdp.check(batch)
+    assert (answer.allowed, answer.by) == (b"\0", ["broken:failed"])
 
 
 async def test_somebody_who_asks_about_an_instance_admin_passes_nothing(tmp_path: Path) -> None:

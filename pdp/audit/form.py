@@ -101,6 +101,7 @@ class Record(Header, frozen=True, rename="camel"):
 
     id: str = ""
     time: str = ""
+    surface: str = ""
     revision: str = ""
     inputs: Inputs | None = None
     other_inputs: list[Inputs] = []

@@ -16,7 +16,7 @@ import msgspec
 
 from pdp.audit.chains import check_target, read_back
 from pdp.audit.form import BUNDLE, HEADER, RECORD, Entry, Full, Header, Inputs, KeptBundle, Names, Record
-from pdp.audit.record import SCHEMA
+from pdp.audit.record import LISTING, SCHEMA
 from pdp.errors import InvalidArgument, InvalidReference
 from pdp.model import CONTENT_TYPES, NO_ARGUMENTS, Arguments, Check, Env, Principal, Resource
 from pdp.references import format_resource, parse_principal, parse_resource
@@ -54,11 +54,15 @@ class Recorded(msgspec.Struct, frozen=True, gc=False):
 
 
 class Filter(msgspec.Struct, frozen=True):
-    """Which records and checks are wanted; times as records write them, `since` inclusive, `until` not."""
+    """Which records and checks are wanted; times as records write them, `since` inclusive, `until` not.
+
+    `listings`: also what listings asked, which are hypothetical questions and many.
+    """
 
     since: str = ""
     until: str = ""
     principal: str = ""
+    listings: bool = False
 
 
 class Reading:
@@ -71,6 +75,8 @@ class Reading:
         self.checks = 0
         self.filtered = 0
         """Checks outside the filter."""
+        self.listings = 0
+        """Records of listings that were not wanted."""
         self.rejected = 0
         """What was no check then either, such as a malformed one."""
         self.torn: list[str] = []
@@ -203,6 +209,9 @@ class _Reader:
     def checks(self) -> Iterator[Recorded]:
         """The requests where the rows are only their parts, the rows otherwise."""
         record, reading = self._record, self._reading
+        if record.surface == LISTING and not self._wanted.listings:
+            reading.listings += 1
+            return
         rows = [entry for entry in record.checks if entry.error is None]
         reading.rejected += len(record.checks) - len(rows)
         if len(reading.bundles) < MAX_BUNDLES:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -18,6 +18,8 @@ from pdp.model import DEFAULT_DENY, NO_ARGUMENTS, Answer, Batch, Check, Principa
 from pdp.references import format_resource
 
 SCHEMA = 1
+LISTING: Final = "list"
+"""The surface of questions that a listing asks for somebody: nobody was let in by them."""
 COLUMNS_FROM = 32
 """Rows of one concrete check from which the columnar form is used."""
 

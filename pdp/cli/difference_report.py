@@ -63,6 +63,7 @@ def as_json(report: Report) -> dict[str, Any]:
             "records": reading.records,
             "checks": reading.checks,
             "filtered": reading.filtered,
+            "listings": reading.listings,
             "rejected": reading.rejected,
             "torn": reading.torn,
             "skipped": [
@@ -190,9 +191,9 @@ def _input(reading: Reading) -> Iterator[Text]:
     """What was read, where it was an audit; what was left out, in any case."""
     if reading.files:
         yield Text()
-        yield Text(
-            f"read {_checks(reading.checks)} of {_many(reading.records, 'record')} in {_many(reading.files, 'file')}"
-        )
+        read = f"read {_checks(reading.checks)} of {_many(reading.records, 'record')} in {_many(reading.files, 'file')}"
+        listings = f", {_many(reading.listings, 'listing')} skipped" if reading.listings else ""
+        yield Text(read + listings)
     if reading.filtered:
         yield Text(f"outside the filter: {_checks(reading.filtered)}")
     if reading.rejected:

@@ -63,13 +63,14 @@ class _ManyValues(click.Command):
 @click.option("--since", metavar="TIME", help="Records from this time on, such as 2026-01-31T12:00Z.")
 @click.option("--until", metavar="TIME", help="Records before this time.")
 @click.option("--principal", default="", help="Records about this principal alone.")
+@click.option("--listings", is_flag=True, help="Also what listings asked: /v1/list and /v1/access.")
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.pass_obj
 @one_line_errors
 def dry_run(
     composition: Composition, baseline: tuple[str, ...], candidate: tuple[str, ...], forbid_baseline: tuple[str, ...],
     forbid_candidate: tuple[str, ...], config: Path | None, overrides: tuple[str, ...], checks: str | None,
-    audit: Path | None, since: str | None, until: str | None, principal: str, form: str,
+    audit: Path | None, since: str | None, until: str | None, principal: str, listings: bool, form: str,
 ) -> None:  # fmt: skip
     """Decide checks under two sets of policies and say who gains and who loses.
 
@@ -87,12 +88,12 @@ def dry_run(
         raise InvalidArgument("--checks needs a --baseline or --config: nothing was decided about them yet")
     if not (candidate or forbid_candidate):
         raise InvalidArgument("give a --candidate: the policies as they would be")
-    if audit is None and (since or until or principal):
-        raise InvalidArgument("--since, --until and --principal choose records of --audit")
+    if audit is None and (since or until or principal or listings):
+        raise InvalidArgument("--since, --until, --principal and --listings choose records of --audit")
     old = composition.pdp(_side(config, overrides, baseline, forbid_baseline)) if as_is else None
     new = composition.pdp(_side(config, overrides, candidate, forbid_candidate))
     reading = Reading()
-    wanted = Filter(_time(since, "--since"), _time(until, "--until"), principal)
+    wanted = Filter(_time(since, "--since"), _time(until, "--until"), principal, listings)
     recorded = _lines(checks or "-", reading) if audit is None else read_audit(audit, reading, wanted)
     with _Progress() as progress:
         found = asyncio.run(replay(recorded, old, new, progress.show))
