@@ -202,6 +202,7 @@ class Management:
             raise Forbidden(f"caller `{asking.caller.name}` may not write: `may_write` is not set for it")
         if self._ledger is None:
             raise InvalidArgument("the store is a world file, which takes no writes")
+        self._pdp.audit.admit()
         name = asking.principal.id if asking.principal else f"caller:{asking.caller.name}"
         written_by = f"{name} as role:{asking.acting_role}" if asking.acting_role else name
 

@@ -218,6 +218,8 @@ def fold(node: Node, decided: Callable[[Leaf], Verdicts]) -> Verdicts:
         return _any_of_silent(columns) or _fold_rows(columns, _any_row)
     if isinstance(node, EachOf):
         return _fold_rows(columns, _optional_row if node.optional else _each_row)
+    if all(column.effects.count(PERMIT) == len(column.effects) for column in columns):
+        return columns[0]
     return _fold_rows(columns, lambda rows: _all_row(rows, node.parts))
 
 

@@ -121,7 +121,11 @@ def check_part(part: str) -> str:
 
 def encode_part(part: str) -> str:
     """One part or ref in the canonical encoding: `%`, `/`, `@` and control characters as upper-case escapes."""
-    return _ENCODE.sub(lambda found: quote(found[0], safe=""), part)
+    return part if part.isalnum() else _ENCODE.sub(_escape, part)
+
+
+def _escape(found: re.Match[str]) -> str:
+    return quote(found[0], safe="")
 
 
 def _span(least: int, most: int) -> str:

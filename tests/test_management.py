@@ -23,7 +23,7 @@ from yarl import URL
 from pdp.app import Service, build_pdp
 from pdp.engines.cel.rules import inline_rules
 from pdp.engines.grants.administration import Actor, Administration, ObjectWishes
-from pdp.errors import Forbidden
+from pdp.errors import Forbidden, Unavailable
 from pdp.identity import EMBEDDED_CALLER
 from pdp.model import Batch, Check, Resource
 from pdp.references import parse_principal
@@ -320,6 +320,18 @@ async def test_a_silent_store_tells_no_actor_about_grants(tmp_path: Path) -> Non
         status, answer = await client.get(actor=ALICE, object=TABLE)
         assert (status, answer["error"]["code"]) == (503, "unavailable")
         await client.refused("access", 503, "unavailable", resource=TABLE, action="read_data", actor=ALICE)
+
+
+async def test_nothing_is_written_while_nothing_can_be_recorded(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full() -> None:
+        raise Unavailable("too many records wait")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(client.service.pdp.audit, "admit", full)
+        await client.refused("grants", 503, "unavailable", add=[grant(ALICE, "select", TABLE)])
+    assert await client.grants() == []
 
 
 async def test_a_first_id_takes_the_right_to_hand_over(client: Client) -> None:
