@@ -7,6 +7,7 @@ aliases and `table_or_view`; Trino's operations are planned beside it. Must not 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from operator import or_
 from typing import Final, TypeAlias, TypeVar
 
 import msgspec
@@ -270,13 +271,13 @@ def _any_of_silent(columns: Sequence[Verdicts]) -> Verdicts | None:
         return columns[0]
     if len(columns) != 2 or any(column.errors or max(column.effects) > PERMIT for column in columns):
         return None
-    first, second = columns
-    if any(
-        reason is not None and effect != PERMIT for c in columns for effect, reason in zip(c.effects, c.by, strict=True)
-    ):
+    if any(column.effects.count(PERMIT) != len(column.by) - column.by.count(None) for column in columns):
         return None
+    first, second = columns
+    if PERMIT not in first.effects or PERMIT not in second.effects:
+        return first if PERMIT in first.effects else second
     by = [one if one is not None else other for one, other in zip(first.by, second.by, strict=True)]
-    return Verdicts(bytes([reason is not None for reason in by]), by)
+    return Verdicts(bytes(map(or_, first.effects, second.effects)), by)
 
 
 def _any_row(rows: Sequence[_Row]) -> _Row:

@@ -211,7 +211,8 @@ class _Fold:
         traces: dict[int, Trace] = {}
         for check, tree in zip(batch.checks, trees, strict=True):
             verdicts = fold(tree, self._decided)
-            for at, effect, reason in zip(check.at, verdicts.effects, verdicts.by, strict=True):
+            silent = PERMIT not in verdicts.effects and verdicts.by.count(None) == len(verdicts.by)
+            for at, effect, reason in () if silent else zip(check.at, verdicts.effects, verdicts.by, strict=True):
                 if effect == PERMIT:
                     allowed[at] = 1
                 by[at] = reason

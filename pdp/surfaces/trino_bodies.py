@@ -216,11 +216,14 @@ def read_tables(body: bytes) -> Tables | None:
         return None
     names = list(map(_TABLE_NAME, items))
     first = items[0].table
-    if _written(request, names) == body:
-        columns = [Column(first.schema_name, names, range(len(names)))]
-    elif msgspec.json.encode(request) == body and set(map(_CATALOG_NAME, items)) == {first.catalog_name}:
-        columns = _columns(list(map(_SCHEMA_NAME, items)), names)
+    schemas = list(map(_SCHEMA_NAME, items))
+    if schemas.count(first.schema_name) == len(schemas):
+        columns, written = [Column(first.schema_name, names, range(len(names)))], _written(request, names)
+    elif set(map(_CATALOG_NAME, items)) == {first.catalog_name}:
+        columns, written = _columns(schemas, names), msgspec.json.encode(request)
     else:
+        return None
+    if written != body:
         return None
     few = len(columns) == 1 or len(names) >= _FEWEST_IN_COLUMN * len(columns)
     return Tables(request.input.context, first.catalog_name, columns, len(names)) if few else None

@@ -6,17 +6,20 @@ Owns the mapping of a check to a relation of the model and the shape of verdicts
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from hashlib import sha256
 from typing import Final
+
+from immutables import Map
 
 from pdp.engines.engine import ABSTAIN, PERMIT, Group, Verdicts
 from pdp.engines.grants.explain import explain_denial, trace_objects
 from pdp.engines.grants.model import ACTIONS, CONTENT, MODEL, NESSIE
 from pdp.engines.grants.standing import Column, Extra, Room, Standing, grantees_of
 from pdp.facts import Facts
+from pdp.index import Holding
 from pdp.model import CONTENT_TYPES, Principal, Reason, Resource, Siblings, Trace
-from pdp.objects import SERVER, Key, Place, key_of, key_text, mask_of
+from pdp.objects import SERVER, Key, Leaf, Place, key_of, key_text, mask_of
 from pdp.vocabulary import TABULAR_TYPES
 
 _CONCRETE_CONTENT: Final = CONTENT_TYPES - {"table_or_view"}
@@ -26,6 +29,8 @@ _APPLIES: Final = frozenset(
 )
 _BOOTSTRAP: Final[Extra] = {SERVER: mask_of("operator")}
 _NO_EXTRA: Final[Extra] = {}
+_FEW: Final = 8
+"""Names to look through for one that is held, where looking through what is held costs less."""
 _MOST_STANDINGS: Final = 4096
 _MOST_KEPT: Final = 65_536
 """Containers and objects outside containers that are remembered, for all principals together: about 15 MB."""
@@ -143,11 +148,20 @@ def _decide_siblings(standing: Standing, group: Group, resources: Siblings) -> V
     effects = bytearray([ABSTAIN if reason is None else PERMIT]) * size
     by: list[Reason | None] = [reason] * size
     for here in column.granted:
-        for i, name in enumerate(resources.names):
-            if (type, name) in here:
-                by[i] = own = _own(standing, group, (column, place, name), "")
-                effects[i] = ABSTAIN if own is None else PERMIT
+        for i, name in _found(resources.names, type, here):
+            by[i] = own = _own(standing, group, (column, place, name), "")
+            effects[i] = ABSTAIN if own is None else PERMIT
     return Verdicts(bytes(effects), by)
+
+
+def _found(names: Sequence[str], type: str, here: Map[Leaf, Holding]) -> Iterator[tuple[int, str]]:
+    """The names at which something of a type is held, with their positions."""
+    if len(here) * _FEW > len(names):
+        yield from ((i, name) for i, name in enumerate(names) if (type, name) in here)
+        return
+    for held, name in here:
+        if held == type and name in names:
+            yield from ((i, name) for i, other in enumerate(names) if other == name)
 
 
 def _decide_tabular(standing: Standing, group: Group, resources: Sequence[Resource]) -> Verdicts:
