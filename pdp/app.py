@@ -131,10 +131,7 @@ def _projects(settings: Settings) -> dict[str, str]:
 
 def with_projects(settings: Settings, facts: Facts) -> Facts:
     """Facts and configuration agree on the project of a warehouse, or the start stops."""
-    try:
-        return facts.with_projects(_projects(settings))
-    except ValueError as error:
-        raise ConfigError(f"`warehouses` contradicts the store: {error}") from None
+    return facts.with_projects(_projects(settings))
 
 
 def read_rules(settings: Settings) -> tuple[RuleSet, RuleSet]:

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from pdp.errors import ConfigError
 from pdp.index import UNKNOWN, Entry, Index, Stored
 from pdp.model import CONTENT_TYPES, Principal
 from pdp.objects import (
@@ -69,11 +70,12 @@ class Facts:
         return replace(self, sequence=sequence, index=self.index.after(changes), derived={})
 
     def with_projects(self, projects: Mapping[str, str]) -> Facts:
-        """The same facts with the projects of some warehouses; ValueError where one is registered elsewhere."""
+        """The same facts with the projects that configuration gives; ConfigError where one is registered elsewhere."""
         for warehouse, project in projects.items():
             known = self.object(("warehouse", (warehouse,)))
             if known.project not in ("", project):
-                raise ValueError(f"warehouse `{warehouse}` belongs to `{known.project}`, not to `{project}`")
+                said = f"warehouse `{warehouse}` belongs to `{known.project}`, not to `{project}`"
+                raise ConfigError(f"`warehouses` contradicts the store: {said}")
         return replace(self, projects=dict(projects), derived={})
 
     def entry(self, key: Key) -> Entry:

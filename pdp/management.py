@@ -21,7 +21,7 @@ from pdp.errors import AssertionNotAllowed, Forbidden, InvalidArgument, Unavaila
 from pdp.facts import Facts
 from pdp.inspection import sees_all
 from pdp.model import NAMED_TYPES, Batch, Caller, Check, Consistency, Principal, Resource
-from pdp.objects import SERVER, Change, Grant, Key, key_of, key_text
+from pdp.objects import SERVER, Change, Grant, Key, key_of, key_text, resource_of
 from pdp.references import format_resource, parse_principal
 from pdp.service import Pdp
 
@@ -163,7 +163,7 @@ class Management:
                 Check(
                     principal,
                     action,
-                    [_resource(keys[some[i]]) for i in at],
+                    [resource_of(keys[some[i]]) for i in at],
                     at,
                     acting_role=role,
                     inspected=inspected,
@@ -309,10 +309,3 @@ def _listed(facts: Facts, grant: Grant) -> Listed:
 
 def _below(facts: Facts, type: str, container: Key) -> dict[str, Key]:
     return {key_text(key): key for key, _ in facts.subtree(container) if key[0] == type and key != container}
-
-
-def _resource(key: Key) -> Resource:
-    type, parts = key
-    if type in NAMED_TYPES:
-        return Resource(type, name=parts[0])
-    return Resource(type, "".join(parts[:1]), parts[1:])

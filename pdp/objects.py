@@ -109,12 +109,17 @@ def key_of(resource: Resource, type: str = "") -> Key:
     return type or resource.type, (resource.name,) if resource.name else ()
 
 
-def key_text(key: Key) -> str:
-    """The canonical reference string of a key."""
+def resource_of(key: Key) -> Resource:
+    """The resource of a key, on no ref; `key_of` undone."""
     type, parts = key
     if type in NAMED_TYPES:
-        return format_resource(Resource(type, name=parts[0]))
-    return format_resource(Resource(type, "".join(parts[:1]), parts[1:]))
+        return Resource(type, name=parts[0])
+    return Resource(type, "".join(parts[:1]), parts[1:])
+
+
+def key_text(key: Key) -> str:
+    """The canonical reference string of a key."""
+    return format_resource(resource_of(key))
 
 
 def key_from_text(text: str) -> Key:

@@ -179,11 +179,7 @@ class Replica:
         self._advanced = asyncio.Event()
 
     def _load(self) -> Facts:
-        facts = self._store.load()
-        try:
-            return facts.with_projects(self._projects)
-        except ValueError as error:
-            raise ConfigError(f"`warehouses` contradicts the store: {error}") from None
+        return self._store.load().with_projects(self._projects)
 
     def _newest(self) -> Facts:
         facts = self.facts

@@ -29,7 +29,6 @@ STATUS: Final[tuple[tuple[type[errors.PdpError], int], ...]] = (
     (errors.InvalidArgument, 400),
     (errors.Unauthenticated, 401),
     (errors.Forbidden, 403),
-    (errors.AssertionNotAllowed, 403),
     (errors.PayloadTooLarge, 413),
     (errors.UnsupportedMedia, 415),
     (errors.Overloaded, 429),

@@ -6,7 +6,7 @@ What is worked out about a container is kept as long as no change touches the pr
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from itertools import islice
 from typing import Final, TypeVar
@@ -132,13 +132,8 @@ class Standing:
         type = leaf[0]
         if not column.granted and not self.extra and type != "namespace":
             return column.plain(type)
-        mask, below = self._always, False
-        for here in column.granted:
-            holding = here.get(leaf)
-            if holding is not None:
-                mask |= self._counting(place, leaf, holding.stored, id)
-                below = below or holding.below > 0
-        return hold(type, mask | self._circumstances(key_at(place, leaf)), column.above, below)
+        below = any(holding.below for holding in _at(leaf, column.granted))
+        return hold(type, self._stored(column.granted, place, leaf, id), column.above, below)
 
     def inside(self, place: Place) -> Column:
         """The inside of a warehouse or namespace."""
@@ -158,12 +153,7 @@ class Standing:
     def stored(self, key: Key, id: str = "") -> int:
         """The mask of privileges stored for the principal on this very object, and of the circumstances there."""
         place, leaf = place_of(key)
-        found = self._always | self._circumstances(key)
-        for here in self._inside_of(place):
-            holding = here.get(leaf)
-            if holding is not None:
-                found |= self._counting(place, leaf, holding.stored, id)
-        return found
+        return self._stored(self._inside_of(place), place, leaf, id)
 
     def reason(self, key: Key, id: str, witness: Witness) -> str:
         """The determining grant in the words of `by`."""
@@ -197,6 +187,13 @@ class Standing:
         """What the grantees have in a place."""
         return tuple([here for holdings in self._holdings if (here := holdings.get(place)) is not None])
 
+    def _stored(self, granted: tuple[Map[Leaf, Holding], ...], place: Place, leaf: Leaf, id: str) -> int:
+        """The mask of what counts at a leaf, of all that was granted in its place, and of the circumstances there."""
+        mask = self._always | self._circumstances(key_at(place, leaf))
+        for holding in _at(leaf, granted):
+            mask |= self._counting(place, leaf, holding.stored, id)
+        return mask
+
     def _counting(self, place: Place, leaf: Leaf, stored: Stored, id: str) -> int:
         return stored.counting(self.facts.entry(key_at(place, leaf)).id, id) if stored.ids else stored.mask
 
@@ -222,13 +219,7 @@ class Standing:
 
     def _container(self, column: Column, place: Place, name: str) -> Held:
         """What is held on a namespace, for what is in it."""
-        leaf = ("namespace", name)
-        mask = self._always | self._circumstances(key_at(place, leaf))
-        for here in column.granted:
-            holding = here.get(leaf)
-            if holding is not None:
-                mask |= self._counting(place, leaf, holding.stored, "")
-        return hold("namespace", mask, column.above, False)
+        return hold("namespace", self._stored(column.granted, place, ("namespace", name), ""), column.above, False)
 
     def _open(self, place: Place, above: Held) -> Column:
         granted = self._inside_of(place)
@@ -251,13 +242,10 @@ class Standing:
         place, leaf = place_of(key)
         return any(h.below or self._counting(place, leaf, h.stored, "") & SHOWING for h in self._at(key))
 
-    def _at(self, key: Key) -> Iterator[Holding]:
+    def _at(self, key: Key) -> list[Holding]:
         """What each of the grantees has at an object."""
         place, leaf = place_of(key)
-        for here in self._inside_of(place):
-            holding = here.get(leaf)
-            if holding is not None:
-                yield holding
+        return _at(leaf, self._inside_of(place))
 
     def _ancestor(self, key: Key, distance: int) -> Key:
         """The object so many steps above another."""
@@ -296,6 +284,10 @@ class Standing:
         if grantee is None:
             return "config:store.bootstrap_admins"
         return f"grants:{privilege} on {key_text(key)} via {grantee}"
+
+
+def _at(leaf: Leaf, granted: tuple[Map[Leaf, Holding], ...]) -> list[Holding]:
+    return [holding for here in granted if (holding := here.get(leaf)) is not None]
 
 
 def grantees_of(facts: Facts, principal: Principal) -> tuple[str, ...]:
