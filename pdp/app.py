@@ -39,7 +39,7 @@ from pdp.section import is_loopback, split_address
 from pdp.service import AuditLog, Pdp
 from pdp.store.replica import FixedFacts, Replica
 from pdp.store.sql import open_store
-from pdp.store.store import advanced
+from pdp.store.store import seeded as seeded_store
 from pdp.store.world import load_world
 from pdp.store.writer import Writer
 from pdp.surfaces.admission import BODIES_IN_FLIGHT, Admission
@@ -114,8 +114,7 @@ def writing(settings: Settings, actor: str, *, seeded: bool) -> Iterator[Writer]
     with closing(open_store(settings.store_url())) as store:
         facts, seed = store.load(), settings.store.seed
         if seeded and seed is not None and facts.sequence == 0:
-            changes = _seed(settings, seed)
-            facts = advanced(facts, store.write(SEED, facts, lambda log: () if log else changes))
+            facts = seeded_store(store, SEED, facts, _seed(settings, seed))
         yield Writer(store, with_projects(settings, facts), actor)
 
 

@@ -18,7 +18,7 @@ import structlog
 from pdp.errors import ConfigError, Unavailable
 from pdp.facts import Facts
 from pdp.objects import Change
-from pdp.store.store import EpochChanged, Store, advanced
+from pdp.store.store import EpochChanged, Store, advanced, seeded
 from pdp.store.threads import Threads
 
 POLL_SECONDS: Final = 1.0
@@ -149,9 +149,7 @@ class Replica:
 
     def seed(self, actor: str, changes: Sequence[Change]) -> None:
         """Write the first revision of a store that has none, before anybody else does."""
-        if self.facts.sequence == 0:
-            seen = self._store.write(actor, self.facts, lambda revisions: () if revisions else changes)
-            self.facts = advanced(self.facts, seen)
+        self.facts = seeded(self._store, actor, self.facts, changes)
 
     async def _look(self) -> None:
         """Have the newest facts published, and the store asked for them after this call."""

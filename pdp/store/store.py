@@ -79,3 +79,10 @@ class Store(Protocol):
     def close(self) -> None:
         """Let go of the database; a `wait` in another thread returns soon."""
         ...
+
+
+def seeded(store: Store, actor: str, facts: Facts, changes: Sequence[Change]) -> Facts:
+    """The facts of a store that has its first revision: this one, if nobody was quicker. Raises as `write` does."""
+    if facts.sequence:
+        return facts
+    return advanced(facts, store.write(actor, facts, lambda log: () if log else changes))
