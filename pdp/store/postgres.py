@@ -156,25 +156,26 @@ class PostgresDatabase:
     def wait(self, seconds: float, signal: Signal) -> None:
         """Be told by the server, or by nobody for a second: who waits then asks anyway."""
         with self._first_wait:
-            if self._listener is None:
+            if self._listener is None and not self._closed:
                 self._listener = Listener(self._connect, signal)
         signal.wait(min(seconds, 1.0))
 
     def close(self) -> None:
-        """Close what is idle; what is in use closes when it is given back."""
-        if self._listener is not None:
-            self._listener.close()
-        self._closed = True
-        self._engine.dispose()
+        """Close what is idle; what is in use closes once it is given back."""
+        with self._first_wait:
+            self._closed = True
+            if self._listener is not None:
+                self._listener.close()
+        self._engine.pool.dispose()
 
     @contextmanager
     def _transaction(self, isolation: str, seconds: float) -> Iterator[Connection]:
-        with self._begun(isolation, seconds) as connection:
-            try:
+        try:
+            with self._begun(isolation, seconds) as connection:
                 yield connection
-            finally:
-                if self._closed:  # the pool that would take it back is gone
-                    connection.invalidate()
+        finally:
+            if self._closed:  # whoever is last to give a connection back closes it, however late it is
+                self._engine.pool.dispose()
 
     def _begun(self, isolation: str, seconds: float) -> Connection:
         """A connection in a transaction: another one where the pool's was closed since it was last used."""

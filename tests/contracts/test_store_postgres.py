@@ -11,6 +11,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
+import sqlalchemy as sa
 from contracts.conftest import fresh_database
 from contracts.proxy import proxied
 from contracts.stores import Open, added, content, grant, write
@@ -151,6 +152,16 @@ def test_close_ends_the_listening_thread(store: Store) -> None:
     assert len(listening()) == before + 1
     store.close()
     assert eventually(lambda: len(listening()) <= before)
+
+
+def test_a_connection_that_is_given_back_during_close_is_closed(url: str) -> None:
+    database = module.PostgresDatabase(url)
+    sa.event.listen(database._engine, "checkin", lambda *_: database.close())
+    with database.reading() as connection:
+        connection.execute(sa.text("SELECT 1"))
+        link = connection.connection.driver_connection
+    assert isinstance(link, psycopg.Connection)
+    assert link.closed
 
 
 # --- locks --------------------------------------------------------------------------------------------------------
