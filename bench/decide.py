@@ -129,7 +129,7 @@ def service(texts: dict[str, str]) -> Pdp:
 def batch() -> None:
     print("SHOW TABLES over 1,000 tables under 20 rules, a real Trino's body")
     loop = asyncio.new_event_loop()
-    surface = TrinoSurface(service(policies.twenty()), 100_000)
+    surface = TrinoSurface(service(policies.twenty()), 100_000, 10)
     answer = json.loads(loop.run_until_complete(surface.batch(policies.BODY, EMBEDDED_CALLER)))["result"]
     if answer != policies.allowed_indices():
         raise SystemExit("the batch is decided wrongly")

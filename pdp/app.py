@@ -29,6 +29,10 @@ from pdp.engines.cel.engine import CelEngine, CelForbid
 from pdp.engines.cel.rules import RuleSet, load_rules
 from pdp.engines.engine import Engine
 from pdp.engines.grants.engine import GrantsEngine
+from pdp.engines.rowaccess.document import read_documents
+from pdp.engines.rowaccess.engine import RowAccess
+from pdp.engines.rowaccess.load import RowPolicies, compile_policies
+from pdp.engines.rowaccess.members import Members
 from pdp.errors import ConfigError
 from pdp.facts import Facts
 from pdp.identity import Callers
@@ -64,6 +68,8 @@ EXAMPLE: Final = next(
 """The example configuration: what a service without a file serves."""
 SEED: Final = "seed"
 """Who writes the seed, in the store's log."""
+_OF_DEADLINE: Final = 0.9
+"""The part of a request's time after which Trino is answered with a denial, before the time is up."""
 SILENT_SECONDS: Final = 10.0
 """How long the store may be silent, which is asked every second, before readiness goes red."""
 
@@ -141,7 +147,10 @@ def read_rules(settings: Settings) -> tuple[RuleSet, RuleSet]:
 
 
 def build_bundle(settings: Settings, rules: RuleSet, forbid: RuleSet) -> Bundle:
-    """The bundle of some settings and rules; raises ConfigError on an engine that does not exist."""
+    """The bundle of some settings and rules, with the row policies that the settings name.
+
+    Raises ConfigError on what does not exist, PolicyError on row policies that cannot be used.
+    """
     provider = settings.identity.cel_provider
     admins = frozenset(settings.store.bootstrap_admins)
     engines: Mapping[str, Callable[[], Engine]] = {
@@ -158,19 +167,43 @@ def build_bundle(settings: Settings, rules: RuleSet, forbid: RuleSet) -> Bundle:
         name: Authority(name, tuple(built[engine] for engine in authority.engines), authority.combine)
         for name, authority in settings.authorities.items()
     }
-    text, digest = source_text(_sources(settings, rules, forbid))
+    policies = compile_policies(read_documents(settings.paths(settings.policies.row_access)))
+    text, digest = source_text(_sources(settings, rules, forbid) | _row_sources(settings, policies))
     return Bundle(
         _by_warehouse(settings, authorities),
         _default(authorities),
         (CelForbid(forbid, provider),) if forbid.rules else (),
         settings.warehouses,
         settings.trino,
+        _row_access(settings, policies),
         text,
         digest,
-        _warnings(settings, rules, forbid),
+        (*_warnings(settings, rules, forbid), *map(str, policies.warnings), *_strange_tables(settings, policies)),
         _role_maps(settings),
         frozenset(settings.identity.instance_admins),
     )
+
+
+def _row_access(settings: Settings, policies: RowPolicies) -> RowAccess:
+    rules = settings.row_access
+    try:
+        return policies.engine(Members(rules.member.template, settings.identity.cel_provider), rules.protected)
+    except ValueError as error:
+        raise ConfigError(f"`row_access.protected`: {error}") from None
+
+
+def _row_sources(settings: Settings, policies: RowPolicies) -> dict[str, object]:
+    """What row policies add to the sources of a bundle: nothing where there are none."""
+    if not policies.tables and not settings.row_access.protected:
+        return {}
+    return {"rowAccess": policies.texts, "rowAccessRules": settings.row_access.model_dump()}
+
+
+def _strange_tables(settings: Settings, policies: RowPolicies) -> Iterator[str]:
+    """Warehouses that policies name and nothing else does: a misspelt one protects nothing."""
+    known = set(settings.warehouses) | {catalog.warehouse for catalog in settings.trino.catalogs.values()}
+    for warehouse in sorted({warehouse for warehouse, _ in policies.tables} - known) if known else ():
+        yield f"row policies name the warehouse `{warehouse}`, which no configuration knows"
 
 
 def _default(authorities: Mapping[str, Authority]) -> Authority:
@@ -264,7 +297,7 @@ class Service:
         endpoints = Endpoints(self.pdp, callers, self._admission, limits.request_timeout_seconds)
         ledger = self.source if isinstance(self.source, Replica) else None
         management = Management(self.pdp, ledger, frozenset(settings.store.bootstrap_admins))
-        trino = TrinoSurface(self.pdp, limits.trino_max_resources)
+        trino = TrinoSurface(self.pdp, limits.trino_max_resources, limits.request_timeout_seconds * _OF_DEADLINE)
         self._catalogs = build_catalogs(settings)
         views = ViewSecurity(self.pdp, settings, self._catalogs)
         self._http = _runner(

@@ -13,6 +13,7 @@ import msgspec
 
 from pdp.config import Trino, Warehouse
 from pdp.engines.engine import Engine
+from pdp.engines.rowaccess.engine import RowAccess
 from pdp.model import Principal
 
 
@@ -32,6 +33,7 @@ class Bundle(msgspec.Struct, frozen=True):
     forbids: tuple[Engine, ...]
     warehouses: Mapping[str, Warehouse]
     trino: Trino
+    row_access: RowAccess
     text: bytes
     digest: str
     warnings: tuple[str, ...] = ()

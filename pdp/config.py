@@ -7,6 +7,7 @@ a misspelt key must not open anything.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
@@ -20,6 +21,18 @@ from pdp.identity_config import Identity, TrustedEngine
 from pdp.section import Section, is_loopback, split_address
 
 ENV_PREFIX = "PDP__"
+
+
+TEMPLATE_FIELD: Final = re.compile(r"\{([^{}]*)\}")
+"""A field of a template of members."""
+
+
+def _template(template: str) -> str:
+    fields = set(TEMPLATE_FIELD.findall(template))
+    bare = TEMPLATE_FIELD.sub("", template)
+    if "subject" not in fields or fields - {"subject", "idp"} or "{" in bare or "}" in bare:
+        raise ValueError("a template holds `{subject}`, may hold `{idp}`, and no other braces")
+    return template
 
 
 def _address(address: str) -> str:
@@ -111,6 +124,26 @@ class Policies(Section):
     rules: tuple[str, ...] = Field(("rules/*.properties",), description="CEL rule files (globs): .properties or .yaml")
     forbid: tuple[str, ...] = Field((), description="rule files whose rules deny when true, in every authority")
     cel_extensions: tuple[Literal["strings"], ...] = Field((), description="CEL extensions that rules may use")
+    row_access: tuple[str, ...] = Field((), description="files (globs) of row policies and masks: .yaml or .json")
+
+
+class Member(Section):
+    """How a principal is written in lists of grantees."""
+
+    template: Annotated[str, AfterValidator(_template)] = Field(
+        "user:{subject}",
+        description="a user of `identity.cel_provider` as a member; `{subject}` of others is `<idp>~<subject>`, unless "
+        "the template holds `{idp}`",
+    )
+
+
+class RowAccessRules(Section):
+    """What holds for row policies and masks together."""
+
+    protected: tuple[str, ...] = Field(
+        (), description="warehouses and namespaces below which a table without policies shows no rows"
+    )
+    member: Member = Member()
 
 
 class Store(Section):
@@ -195,6 +228,9 @@ class Trino(Section):
     procedures: TrinoProcedures = TrinoProcedures()
     session_properties: TrinoSessionProperties = TrinoSessionProperties()
     execute_query: TrinoExecuteQuery = TrinoExecuteQuery()
+    on_internal_failure: Literal["deny", "error"] = Field(
+        "deny", description="what Trino gets where no answer can be made: a denial, or an error that its user sees"
+    )
 
 
 class Settings(Section):
@@ -208,6 +244,7 @@ class Settings(Section):
     )
     warehouses: Mapping[str, Warehouse] = Field({}, description="warehouses by name")
     policies: Policies = Policies()
+    row_access: RowAccessRules = RowAccessRules()
     store: Store = Store()
     audit: Audit = Audit()
     identity: Identity = Identity()
@@ -284,9 +321,8 @@ LATER: Final[Mapping[str, Any]] = {
     "server.workers": 1,
     "policies.cedar": {"policies": [], "entities": [], "schema": None},
     "policies.scopes": {"permissions": [], "strict": False},
-    "policies.row_access": [],
     "policies.refresh_seconds": 5,
-    "row_access": {"protected": [], "member": {"template": "user:{subject}"}, "strict_dialects": True},
+    "row_access.strict_dialects": True,
     "cache": {
         "redis": None, "redis_for": "auto", "mac_key": None,
         "ttl_seconds": 60, "timeout_ms": 5, "local_entries": 100000,
@@ -296,7 +332,6 @@ LATER: Final[Mapping[str, Any]] = {
     "audit.mask": [],
     "audit.sample_allows": {},
     "audit.hmac_key": None,
-    "trino.on_internal_failure": "deny",
 }  # fmt: skip
 """Keys of the public contract that this version knows by their default alone; another value is refused, because a
 setting that is read over may leave open what it was to close."""

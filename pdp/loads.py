@@ -91,6 +91,8 @@ class ViewSecurity:
         if isinstance(weighed, Rejected):
             return await self._refused(surface, caller, weighed)
         load = await self._chain(body, engines, check.resources[0], given) if entries else _NO_LOAD
+        if engines and all(engine.enforces_row_access for engine in engines):
+            load = msgspec.structs.replace(load, enforced=True)
         check = msgspec.structs.replace(weighed, view_security=load)
         return _loaded(await self._pdp.decide(Batch(surface, caller, 1, (check,), explain=explain)), load)
 

@@ -37,6 +37,8 @@ Reason: TypeAlias = str
 
 DEFAULT_DENY = "default_deny"
 """The reason of silence."""
+STORE_STALE = "store_stale"
+"""The reason of what rests on facts that are too old."""
 
 
 class Arguments(msgspec.Struct, frozen=True, gc=False):
@@ -138,11 +140,15 @@ class ChainView(msgspec.Struct, frozen=True):
 
 
 class Load(msgspec.Struct, frozen=True):
-    """That a check is a load through `views`, outermost first; `entries` were named, and `ignored` says why in vain."""
+    """That a check is a load through `views`, outermost first; `entries` were named, and `ignored` says why in vain.
+
+    `enforced`: the engine that loads applies row filters and masks itself, so that it may have the files.
+    """
 
     views: tuple[ChainView, ...] = ()
     entries: int = 0
     ignored: str = ""
+    enforced: bool = False
 
 
 class ViewCommit(msgspec.Struct, frozen=True):
@@ -154,7 +160,8 @@ class ViewCommit(msgspec.Struct, frozen=True):
 class Check(msgspec.Struct, frozen=True):
     """One question about resources that share type, warehouse and ref.
 
-    `at[i]` is the position of `resources[i]` in the answer. `view_security` is there for loads and changes of views.
+    `at[i]` is the position of `resources[i]` in the answer. `query_user` is the id of who runs the query `query_id`,
+    where that is somebody else. `view_security` is there for loads and changes of views.
     `inspected`: somebody else than the principal asks, who has no right to speak for others, and may look only at
     objects whose grants it may read.
     """
@@ -167,6 +174,7 @@ class Check(msgspec.Struct, frozen=True):
     acting_role: str | None = None
     env: Env = Env()
     query_id: str = ""
+    query_user: str = ""
     view_security: Load | ViewCommit | None = None
     inspected: bool = False
 
@@ -184,7 +192,7 @@ class Gathering:
         resource = check.resources[0]
         key = (
             check.principal, check.action, check.delegated, check.acting_role, check.env, check.query_id,
-            check.inspected, check.view_security, resource.type, resource.warehouse, resource.ref,
+            check.query_user, check.inspected, check.view_security, resource.type, resource.warehouse, resource.ref,
         )  # fmt: skip
         known = self._groups.get(key)
         if known is None:
@@ -239,6 +247,27 @@ class Caller(msgspec.Struct, frozen=True):
     may_inspect: bool = False
     token: TokenIdentity | None = None
     engines: tuple[TrustedEngine, ...] = ()
+
+
+class Predicate(msgspec.Struct, frozen=True):
+    """An SQL expression, and the engine's user as whom it is evaluated where that is not the one who asks."""
+
+    expression: str
+    identity: str = ""
+
+
+class Column(msgspec.Struct, frozen=True):
+    """A column and its type, as the engine that asks writes it."""
+
+    name: str
+    type: str
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """What is seen of a table: `rows` None for all of them, `masks[i]` None where column i shows."""
+
+    rows: Predicate | None
+    masks: tuple[Predicate | None, ...]
 
 
 class Batch(msgspec.Struct, frozen=True):

@@ -14,8 +14,9 @@ import msgspec
 
 from pdp.bundle import Bundle
 from pdp.engines.engine import ABSTAIN, FAILED, FORBID, PERMIT, Group, Verdicts
+from pdp.engines.rowaccess.engine import Restriction
 from pdp.facts import Facts
-from pdp.model import DEFAULT_DENY, VERSIONED_TYPES, Arguments, Check, Env, Principal, Reason, Resource
+from pdp.model import DEFAULT_DENY, STORE_STALE, VERSIONED_TYPES, Arguments, Check, Env, Principal, Reason, Resource
 from pdp.references import format_resource
 from pdp.vocabulary import (
     ALIASES,
@@ -89,13 +90,16 @@ Node: TypeAlias = Leaf | Fixed | AllOf | AnyOf | EachOf | Split
 class Asker(msgspec.Struct, frozen=True):
     """As whom, and in which circumstances, the parts of a check are asked.
 
-    `admin`: the principal is an instance admin who asks for itself, under no other role.
+    `admin`: the principal is an instance admin who asks for itself, under no other role. `stale`: the facts are too
+    old to permit anything.
     """
 
     principal: Principal
     delegated: bool
     env: Env
     bundle: Bundle
+    facts: Facts
+    stale: bool = False
     admin: bool = False
 
     def group(self, type: str, action: str, resource: Resource) -> Group:
@@ -112,6 +116,14 @@ class Asker(msgspec.Struct, frozen=True):
             return Fixed(False, "missing_reference", group, resources, ("missing_reference",))
         passes = self.admin and not self.delegated and _is_control(group)
         return Leaf(group, resources, INSTANCE_ADMINS if passes else None)
+
+    def restriction(self, table: Resource) -> Restriction:
+        """What of a table or view is seen."""
+        return self.bundle.row_access.restriction(self.principal, table, self.facts, stale=self.stale)
+
+    def restricted(self, table: Resource) -> Reason | None:
+        """Why not every row and column of a table is seen; None where it is."""
+        return self.restriction(table).reason
 
     def fixed(self, allowed: bool, by: Reason, action: str, resources: Sequence[Resource]) -> Fixed:
         """An answer that no engine makes."""
@@ -176,16 +188,23 @@ def _destinations(resources: Sequence[Resource]) -> list[Resource]:
     return [resource.arguments.destination for resource in resources if resource.arguments.destination]
 
 
-def plan(check: Check, bundle: Bundle, facts: Facts, operation: Callable[[Asker, Check], Node | None]) -> Node:
+def plan(check: Check, asker: Asker, operation: Callable[[Asker, Check], Node | None]) -> Node:
     """The tree of one check. `operation` plans the actions of engines that speak their own words."""
-    principal = bundle.with_memberships(check.principal)
-    admin = principal.id in bundle.instance_admins and not check.inspected
-    asker = Asker(principal, check.delegated, check.env, bundle, admin)
     if check.acting_role is not None:
-        if not facts.can_assume(principal, check.acting_role):
+        # who may act as a role is a fact, too: old facts let nobody
+        if asker.stale:
+            return asker.fixed(False, STORE_STALE, check.action, check.resources)
+        if not asker.facts.can_assume(asker.principal, check.acting_role):
             return asker.fixed(False, "cannot_assume", check.action, check.resources)
         asker = msgspec.structs.replace(asker, principal=Principal("role", check.acting_role), admin=False)
     return operation(asker, check) or asker.concrete(check.action, check.resources)
+
+
+def asker_of(check: Check, bundle: Bundle, facts: Facts, *, stale: bool) -> Asker:
+    """As whom a check begins to be asked."""
+    principal = bundle.with_memberships(check.principal)
+    admin = principal.id in bundle.instance_admins and not check.inspected
+    return Asker(principal, check.delegated, check.env, bundle, facts, stale, admin)
 
 
 def leaves(node: Node, at: Sequence[int]) -> Iterator[tuple[Leaf | Fixed, Sequence[int]]]:

@@ -19,14 +19,29 @@ from uuid6 import uuid7
 from pdp.audit.record import Asked, Asking, Decided
 from pdp.bundle import Bundle
 from pdp.engines.engine import ABSTAIN, EFFECT_NAMES, FAILED, FORBID, PERMIT, Engine, Group, Verdicts
+from pdp.engines.rowaccess.engine import Restriction, nothing
 from pdp.errors import InvalidArgument
 from pdp.facts import Facts
 from pdp.inspection import guards, permitted, reduced, sees_all
-from pdp.model import DEFAULT_DENY, Answer, AtLeast, Batch, Check, Consistency, Reason, Resource, Siblings, Trace
-from pdp.plan import AllOf, AnyOf, Asker, EachOf, Fixed, Leaf, Node, Split, fold, leaves, plan
+from pdp.model import (
+    DEFAULT_DENY,
+    STORE_STALE,
+    Answer,
+    AtLeast,
+    Batch,
+    Check,
+    Column,
+    Consistency,
+    Reason,
+    Resource,
+    Seen,
+    Siblings,
+    Trace,
+)
+from pdp.plan import AllOf, AnyOf, Asker, EachOf, Fixed, Leaf, Node, Split, asker_of, fold, leaves, plan
 from pdp.references import format_resource
 from pdp.telemetry import Telemetry
-from pdp.trino import plan_operation
+from pdp.trino import plan_operation, restriction_of
 from pdp.views import plan_views
 
 CHUNK = 2000
@@ -37,7 +52,6 @@ _ALLOWED: Final = bytes(effect == PERMIT for effect in range(256))
 log = structlog.get_logger()
 
 
-STORE_STALE: Final = "store_stale"
 Decisions = Callable[[Leaf | Fixed], Verdicts]
 Judge = Callable[[Engine, Group, Sequence[Resource]], Verdicts]
 
@@ -136,6 +150,51 @@ class Pdp:
         self._count(answer, batch.surface, elapsed)
         return Shown(recorded, visible)
 
+    def repeat(self, shown: Shown) -> None:
+        """Decide a batch as it was decided before, of the same bundle and facts: only its record is new.
+
+        Raises Unavailable while no record can be taken.
+        """
+        self.audit.admit()
+        before = shown.decided
+        answer = msgspec.structs.replace(before.answer, id=str(uuid7()))
+        self.audit.append(msgspec.structs.replace(before, answer=answer, time=time.time(), latency_us=0, repeated=True))
+        self._count(answer, before.batch.surface, 0)
+
+    async def filter(self, batch: Batch, columns: Sequence[Column]) -> Seen:
+        """What the principal of a batch of one check sees of its table, and of `columns` of that.
+
+        What cannot be asked shows nothing. Raises Unavailable where its audit cannot be served.
+        """
+        started = time.perf_counter()
+        self.audit.admit()
+        bundle, facts = self.bundle, self.source.facts
+        found, asked = self._restriction(batch, bundle, facts)
+        seen, masked = found.seen(columns)
+        answer = Answer(
+            str(uuid7()), _revision(bundle, facts), bytes([found.shows_rows]), [found.by], {}, batch.rejected, {}
+        )
+        elapsed = time.perf_counter() - started
+        recorded = Decided(
+            batch, answer, asked, bundle.digest, bundle.text, time.time(), int(elapsed * 1e6), restricted=masked
+        )
+        self.audit.append(recorded)
+        self._count(answer, batch.surface, elapsed)
+        return seen
+
+    def _restriction(self, batch: Batch, bundle: Bundle, facts: Facts) -> tuple[Restriction, tuple[Asked, ...]]:
+        if batch.rejected:
+            return nothing(batch.rejected[0].by), ()
+        check = batch.checks[0]
+        if check.inspected:
+            return nothing("denied"), ()
+        table = check.resources[0]
+        asker = asker_of(check, bundle, facts, stale=self.source.is_stale())
+        found = restriction_of(asker, table)
+        verdicts = Verdicts(bytes([PERMIT if found.shows_rows else ABSTAIN]), [found.by])
+        group = asker.group(table.type, check.action, table)
+        return found, (Asked(check, True, (Asking(group, check.resources, check.at, verdicts),)),)
+
     async def _visible(self, size: int, guarded: Sequence[tuple[Check, Node]], bundle: Bundle, judge: Judge) -> bytes:
         """1 for each position all of whose guards, which are checks with their trees, are permitted."""
         concrete = [leaf for check, tree in guarded for leaf, _ in leaves(tree, check.at)]
@@ -192,6 +251,11 @@ class Pdp:
     def _count(self, answer: Answer, surface: str, elapsed: float) -> None:
         permits = answer.allowed.count(1)
         self.telemetry.decided(surface, permits, len(answer.allowed) - permits, elapsed)
+
+
+def unseen(columns: Sequence[Column]) -> Seen:
+    """What is seen of a table where nobody can tell what may be: no rows, and no values."""
+    return nothing(DEFAULT_DENY).seen(columns)[0]
 
 
 class _Fold:
@@ -369,11 +433,7 @@ def _revision(bundle: Bundle, facts: Facts) -> str:
 
 
 def _plan(check: Check, bundle: Bundle, facts: Facts, stale: bool) -> Node:
-    """A check's tree. Who may act as a role is a fact, too: old facts let nobody."""
-    if stale and check.acting_role is not None:
-        asker = Asker(check.principal, check.delegated, check.env, bundle)
-        return asker.fixed(False, STORE_STALE, check.action, check.resources)
-    return plan(check, bundle, facts, _operation)
+    return plan(check, asker_of(check, bundle, facts, stale=stale), _operation)
 
 
 def _without_permits(verdicts: Verdicts) -> Verdicts:

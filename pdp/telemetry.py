@@ -25,6 +25,10 @@ class Telemetry:
             "pdp_trino_unknown_operations_total", "Trino operations that no table knows; all denied",
             registry=self.registry,
         )  # fmt: skip
+        self.trino_failures = Counter(
+            "pdp_trino_failures_total", "Trino requests that no answer could be made for; all denied or errors",
+            registry=self.registry,
+        )  # fmt: skip
         self.key_fetches = Counter(
             "pdp_identity_key_fetches_total", "Fetches of the keys of identity providers", ["provider", "outcome"],
             registry=self.registry,

@@ -1,22 +1,23 @@
-"""Trino's names and operations as plans: which checks an operation needs, and which answers no engine makes.
+"""Trino's operations as plans: which checks an operation needs, and which answers no engine makes.
 
-Owns the reading of catalog, schema and table names and every rule of an operation. Must not know HTTP or JSON: the
-surface hands over names and receives an answer.
+Owns every rule of an operation. Must not know HTTP or JSON: the surface hands over names and receives an answer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from copy import copy
+from functools import cache, partial
 from typing import Final
 
 import msgspec
 
-from pdp.config import Trino, Warehouse
+from pdp.engines.rowaccess.engine import UNRESTRICTED, Restriction, nothing
 from pdp.errors import AmbiguousName, InvalidReference
-from pdp.model import Check, Principal, Resource, Siblings
+from pdp.lookalikes import ambiguous_tables, is_ambiguous_schema
+from pdp.model import Check, Resource, Siblings
 from pdp.plan import AllOf, Asker, Node, split
-from pdp.references import check_part
+from pdp.trino_names import Names, base_table, suffix_of
 from pdp.vocabulary import (
     METADATA_TABLES,
     SYSTEM_CATALOG,
@@ -29,88 +30,9 @@ from pdp.vocabulary import (
     TrinoOperation,
 )
 
-KEPT: Final = 4096
-LONGEST_KEPT: Final = 256
-"""Schemas whose names are remembered once read, and how long those names may be."""
-_REFERRING: Final = "@#`"
-"""Signs that Nessie's catalogs read as a reference in a table name."""
-_TELLING: Final = f"{_REFERRING}$"
-"""Signs of names that may not be plain tables."""
 ADMIN: Final = "config:trino.admin_users"
+AMBIGUOUS: Final = AmbiguousName.code
 _SELECTS = frozenset({"SelectFromColumns", "CreateViewWithSelectFromColumns"})
-
-
-class Names:
-    """Names as Trino spells them to resources; raises InvalidReference on an empty or unprintable part."""
-
-    def __init__(self, trino: Trino, warehouses: Mapping[str, Warehouse]) -> None:
-        self.trino = trino
-        self._nessie = frozenset(name for name, warehouse in warehouses.items() if warehouse.kind == "nessie")
-        self._schemas: dict[tuple[str, str], Resource] = {}
-
-    def principal(self, user: str, groups: Sequence[str]) -> Principal:
-        """The principal behind Trino's user and groups; mapped groups are roles, as rules see them and for grants."""
-        roles = tuple(role for group in groups if (role := self.trino.groups.get(group)))
-        return Principal("user", self.trino.user_prefix + check_part(user), roles, tuple(groups), member_of=roles)
-
-    def user(self, name: str) -> Resource:
-        """A user as the object of an operation."""
-        return Resource("user", name=self.trino.user_prefix + check_part(name))
-
-    def catalog(self, name: str) -> Resource:
-        """The warehouse behind a catalog, Trino's own `system`, or a catalog that nothing stands behind."""
-        mapped = self.trino.catalogs.get(name)
-        if mapped:
-            return Resource("warehouse", mapped.warehouse, ref=mapped.ref)
-        return Resource("system_catalog" if name == "system" else "catalog", check_part(name))
-
-    def schema(self, catalog: str, schema: str) -> Resource:
-        """The namespace behind a schema: `a.b` is [a, b]."""
-        known = self._schemas.get((catalog, schema))
-        if known is None:
-            known = self._schema(self.catalog(catalog), schema)
-            if len(self._schemas) < KEPT and len(catalog) + len(schema) <= LONGEST_KEPT:
-                self._schemas[catalog, schema] = known
-        return known
-
-    def table(self, catalog: str, schema: str, table: str) -> Resource:
-        """The table or view of a name; `t$files` and its kin are tables about t."""
-        within = self.schema(catalog, schema)
-        if (
-            within.warehouse in self._nessie
-            and within.type == "namespace"
-            and any(sign in table for sign in _REFERRING)
-        ):
-            raise AmbiguousName(f"`{table}` may be a table reference of Nessie's")
-        type = "table_or_view"
-        if within.type != "namespace":
-            type = within.type
-        elif _suffix(table) in METADATA_TABLES:
-            type = "metadata_table"
-        return Resource(type, within.warehouse, (*within.path, check_part(table)), within.ref)
-
-    def tables(self, catalog: str, schema: str, names: Sequence[str]) -> Siblings | None:
-        """Many tables of one schema, the names of which are printable; None where they are not plain tables."""
-        within = self.schema(catalog, schema)
-        joined = "\n".join(names)
-        if within.type != "namespace" or not all(names) or any(sign in joined for sign in _TELLING):
-            return None
-        return Siblings(Resource("table_or_view", within.warehouse, within.path, within.ref), names)
-
-    def function(self, catalog: str, schema: str, name: str) -> Resource:
-        """A function or procedure, by its Trino name."""
-        return Resource("function", check_part(catalog), (check_part(schema), check_part(name)))
-
-    def session_property(self, catalog: str, name: str) -> Resource:
-        """A session property; `catalog` is empty for a system property."""
-        return Resource("session_property", catalog or "system", (check_part(name),))
-
-    def _schema(self, catalog: Resource, schema: str) -> Resource:
-        if catalog.type != "warehouse":
-            return Resource(catalog.type, catalog.warehouse, (check_part(schema),))
-        if schema in SYSTEM_TABLES:
-            return Resource("system_schema", catalog.warehouse, (schema,), catalog.ref)
-        return Resource("namespace", catalog.warehouse, tuple(map(check_part, schema.split("."))), catalog.ref)
 
 
 def plan_operation(asker: Asker, check: Check) -> Node | None:
@@ -125,6 +47,12 @@ def plan_operation(asker: Asker, check: Check) -> Node | None:
     asked = _Operation(asker, check, operation)
     if check.resources[0].type not in _types(operation):
         return asked.unknown()
+    if check.resources[0].type in _OF_SCHEMAS and (is_ambiguous := _ambiguity(asker, check.resources)):
+        return split(
+            check.resources,
+            is_ambiguous,
+            lambda denied, some: asked.fixed(False, AMBIGUOUS, some) if denied else asked.about(some).planned(),
+        )
     if isinstance(check.resources, Siblings) or check.resources[0].type not in _PARTS:
         return asked.planned()
     return split(
@@ -132,6 +60,51 @@ def plan_operation(asker: Asker, check: Check) -> Node | None:
         _is_whole,
         lambda whole, some: asked.about(some).planned() if whole else asked.unknown(some),
     )
+
+
+def restriction_of(asker: Asker, table: Resource) -> Restriction:
+    """What of the table or view that Trino names is seen: nothing where it cannot be known which one is meant."""
+    if table.type in _OF_SCHEMAS and _ambiguity(asker, [table]):
+        return nothing(AMBIGUOUS)
+    if table.type == "metadata_table":
+        restricted = asker.restricted(base_table(table)) if _shows_values(table) else None
+        return nothing(restricted) if restricted else UNRESTRICTED
+    if table.type not in _TABLES:
+        return UNRESTRICTED
+    return asker.restriction(table)
+
+
+def _ambiguity(asker: Asker, resources: Sequence[Resource]) -> Callable[[Resource], bool] | None:
+    """Tells which of some resources of one type several known objects could be meant by; None where none is."""
+    doubled = cache(partial(_doubled, asker))
+
+    def is_ambiguous(resource: Resource) -> bool:
+        if resource.type == "namespace":
+            return is_ambiguous_schema(asker.facts, resource.warehouse, resource.path)
+        table = base_table(resource) if resource.type == "metadata_table" else resource
+        return table.path[-1].casefold() in doubled(table.warehouse, table.path[:-1])
+
+    if isinstance(resources, Siblings):
+        return is_ambiguous if doubled(resources.like.warehouse, resources.like.path) else None
+    return is_ambiguous if any(map(is_ambiguous, resources)) else None
+
+
+def _doubled(asker: Asker, warehouse: str, schema: tuple[str, ...]) -> Container[str]:
+    """The names that are ambiguous in a schema, which may be none: every one where the schema is."""
+    if is_ambiguous_schema(asker.facts, warehouse, schema):
+        return _EVERY
+    return ambiguous_tables(asker.facts, warehouse, schema)
+
+
+class _Every:
+    """Holds whatever it is asked for."""
+
+    def __contains__(self, name: object) -> bool:
+        return True
+
+
+def _shows_values(table: Resource) -> bool:
+    return METADATA_TABLES.get(suffix_of(table.path[-1])) == "read_data"
 
 
 def _types(operation: TrinoOperation) -> frozenset[str]:
@@ -202,7 +175,7 @@ class _Operation:
 
     def metadata_table(self) -> Node:
         """`t$snapshots` and kin, about t; `t$files` and kin show values of t."""
-        return split(self.resources, lambda resource: _suffix(resource.path[-1]), self._metadata_table)
+        return split(self.resources, lambda resource: suffix_of(resource.path[-1]), self._metadata_table)
 
     def table_procedure(self) -> Node:
         """ALTER TABLE ... EXECUTE: the known procedures write."""
@@ -306,8 +279,18 @@ class _Operation:
             return self.steps([msgspec.structs.replace(resource, type="table_or_view") for resource in resources])
         if self.name not in SYSTEM_READS:
             return self.fixed(False, "rule:metadata_table", resources)
-        action = METADATA_TABLES[suffix] if self.name in _SELECTS else self.operation.steps[0].action
-        return self.asker.leaf("table", action, [_base_table(resource) for resource in resources])
+        if self.name not in _SELECTS:
+            return self._about_base(self.operation.steps[0].action, resources)
+        if METADATA_TABLES[suffix] != "read_data":
+            return self._about_base(METADATA_TABLES[suffix], resources)
+        return split(
+            resources,
+            lambda table: self.asker.restricted(base_table(table)),
+            lambda why, some: self.fixed(False, why, some) if why else self._about_base("read_data", some),
+        )
+
+    def _about_base(self, action: str, resources: Sequence[Resource]) -> Node:
+        return self.asker.leaf("table", action, [base_table(resource) for resource in resources])
 
     def _function(self, name: tuple[str, ...], resources: Sequence[Resource]) -> Node:
         catalog, schema, _ = name
@@ -335,6 +318,9 @@ _PLACES: Final[Mapping[str, Callable[[_Operation], Node]]] = {
     "metadata_table": _Operation.metadata_table,
 }
 _TABLES: Final = frozenset({"table_or_view", "table", "view"})
+_OF_SCHEMAS: Final = _TABLES | {"namespace", "metadata_table"}
+"""Types of what a mapped catalog's schemas hold, and of those."""
+_EVERY: Final = _Every()
 _STEP_TYPES: Final[Mapping[str, frozenset[str]]] = {
     "given": _TABLES | {"namespace", "warehouse"},
     "table": _TABLES,
@@ -394,20 +380,9 @@ def _full_name(function: Resource) -> str:
     return ".".join((function.warehouse, *function.path))
 
 
-def _suffix(table: str) -> str:
-    """What stands behind the last `$`, where something stands before it."""
-    base, _, suffix = table.rpartition("$")
-    return suffix if base else ""
-
-
 def _ends_alike(source: str, destination: Resource | None) -> bool:
     """Whether a rename ends in the kind of place where it began."""
     if destination is None:
         return False
     in_warehouse = _TABLES | {"namespace", "metadata_table"}
     return (source in in_warehouse) == (destination.type in in_warehouse - {"metadata_table"})
-
-
-def _base_table(resource: Resource) -> Resource:
-    *schema, table = resource.path
-    return msgspec.structs.replace(resource, type="table", path=(*schema, table.rpartition("$")[0]))

@@ -158,9 +158,17 @@ def _load(asker: Asker, check: Check, load: Load) -> Node:
             asker = _as_owner(asker, view.owner)
     parts.append(asker.leaf(target.type, "get_metadata", targets))
     if target.type != "view":
-        storage = tuple(asker.leaf(target.type, action, targets) for action in (READS, WRITES))
+        storage = tuple(_storage(asker, action, targets, enforced=load.enforced) for action in (READS, WRITES))
         parts.append(EachOf(storage, optional=check.action == "loadTable"))
     return AllOf(tuple(parts))
+
+
+def _storage(asker: Asker, action: str, targets: Sequence[Resource], *, enforced: bool) -> Node:
+    """The right to a table's files, which hold all that row policies and masks are to hide."""
+    restricted = None if enforced else asker.restricted(targets[0])
+    return (
+        asker.fixed(False, restricted, action, targets) if restricted else asker.leaf(targets[0].type, action, targets)
+    )
 
 
 def _as_owner(asker: Asker, owner: str) -> Asker:

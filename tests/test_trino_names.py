@@ -23,7 +23,7 @@ from pdp.model import Resource
 from pdp.store.world import parse_world
 from pdp.surfaces.trino import TrinoSurface
 from pdp.surfaces.trino_bodies import Column, read_tables
-from pdp.trino import Names
+from pdp.trino_names import Names
 
 JSON = {"content-type": "application/json"}
 NAMES = Names(
@@ -149,7 +149,7 @@ def test_columns_answer_like_one_table_after_the_other(
         "trino": {"catalogs": {"k": {"warehouse": "lake", "ref": "main"}}},
     }
     pdp = build_pdp(make_settings(config, Path()), parse_world(world), (inline_rules({}), inline_rules({})))
-    surface = TrinoSurface(pdp, 1000)
+    surface = TrinoSurface(pdp, 1000, 10)
     bodies = [filter_of(tables, spaces) for spaces in ("", " ")]
     first, second = (asyncio.run(surface.batch(body, EMBEDDED_CALLER)) for body in bodies)
     assert first == second

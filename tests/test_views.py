@@ -12,6 +12,7 @@ from typing import Any
 
 import aiohttp
 import grpc
+import msgspec
 import pytest
 from serving import ROOT, run_pdp, serving, settings_of
 
@@ -252,7 +253,7 @@ def test_engines_are_asked_once_per_group() -> None:
 
     counting: Any = Counting()
     default = type(bundle.default)("default", (counting,), "any")
-    views._pdp.bundle = type(bundle)({}, default, (), bundle.warehouses, bundle.trino, bundle.text, bundle.digest)
+    views._pdp.bundle = msgspec.structs.replace(bundle, authorities={}, default=default)
     names = [f"v{number}" for number in range(10)]
     body = LoadBody(
         "table:lake/ns/t",
@@ -292,7 +293,7 @@ def test_a_failing_engine_loads_nothing(place: str, action: str) -> None:
     engines = (broken, *bundle.default.engines) if place == "engine" else bundle.default.engines
     default = type(bundle.default)("default", engines, "any")
     forbids = (broken,) if place == "forbid" else ()
-    views._pdp.bundle = type(bundle)({}, default, forbids, bundle.warehouses, bundle.trino, bundle.text, bundle.digest)
+    views._pdp.bundle = msgspec.structs.replace(bundle, authorities={}, default=default, forbids=forbids)
     loaded = asyncio.run(
         views.load(decode_load(json.dumps(LOAD | {"action": action}).encode()), EMBEDDED_CALLER, "test")
     )

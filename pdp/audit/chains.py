@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from pdp.errors import InvalidReference
 from pdp.model import ChainView, Check, Load, Resource, ViewCommit
@@ -28,11 +29,15 @@ class KeptView(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
 
 
 class KeptLoad(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The chain of a load, of as many entries as were named; `ignored` says why it is not theirs."""
+    """The chain of a load, of as many entries as were named; `ignored` says why it is not theirs.
+
+    `enforced`: the engine that loads applies row filters and masks itself.
+    """
 
     chain: tuple[KeptView, ...] = ()
     entries: int = 0
     ignored: str = ""
+    enforced: bool | UnsetType = UNSET
 
 
 class KeptChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -46,7 +51,7 @@ def kept(check: Check) -> dict[str, Any]:
     about = check.view_security
     if isinstance(about, Load):
         chain = tuple(_written(view, check.resources[0]) for view in about.views)
-        return {"load": KeptLoad(chain, about.entries, about.ignored)}
+        return {"load": KeptLoad(chain, about.entries, about.ignored, about.enforced or UNSET)}
     return {"change": KeptChange(about.touched)} if about else {}
 
 
@@ -55,7 +60,7 @@ def read_back(action: str, load: KeptLoad | None, change: KeptChange | None) -> 
     if (load and action not in LOADS) or (change and action not in _CHANGES):
         raise InvalidReference(f"`{action}` is no load or change of a view")
     if load:
-        return Load(tuple(map(_read, load.chain)), load.entries, load.ignored)
+        return Load(tuple(map(_read, load.chain)), load.entries, load.ignored, bool(load.enforced))
     return ViewCommit(change.touched) if change else None
 
 

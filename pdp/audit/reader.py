@@ -22,6 +22,7 @@ from pdp.model import CONTENT_TYPES, NO_ARGUMENTS, Arguments, Check, Env, Princi
 from pdp.references import format_resource, parse_principal, parse_resource
 
 EVENT: Final = "decision"
+FILTER: Final = "filter"
 MAX_LINE_BYTES: Final = 512 << 20
 """A longer line is no record that this service wrote: its largest request is far smaller."""
 MAX_NAMED: Final = 20
@@ -77,6 +78,8 @@ class Reading:
         """Checks outside the filter."""
         self.listings = 0
         """Records of listings that were not wanted."""
+        self.row_filters = 0
+        """Records of what somebody sees of a table: nothing was decided in them."""
         self.rejected = 0
         """What was no check then either, such as a malformed one."""
         self.torn: list[str] = []
@@ -173,7 +176,9 @@ def _decode(line: bytes, place: str, reading: Reading, *, whole: bool) -> Record
         header, problem = found, str(error)
     else:
         problem = ""
-    if header.event != EVENT:
+    if header.event == FILTER and header.schema == SCHEMA:
+        reading.row_filters += 1
+    elif header.event != EVENT:
         reading.skip(f"event `{header.event[:50]}`", place)
     elif header.schema != SCHEMA:
         reading.skip(f"schema {header.schema}, this version reads {SCHEMA}", place)

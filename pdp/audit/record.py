@@ -13,8 +13,8 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from pdp.audit.chains import kept
-from pdp.engines.engine import PERMIT, Group, Verdicts
-from pdp.model import DEFAULT_DENY, NO_ARGUMENTS, Answer, Batch, Check, Principal, Rejected, Resource, Siblings
+from pdp.engines.engine import FAILED, PERMIT, Group, Verdicts
+from pdp.model import DEFAULT_DENY, NO_ARGUMENTS, Answer, Batch, Check, Principal, Reason, Rejected, Resource, Siblings
 from pdp.references import format_resource
 
 SCHEMA = 1
@@ -42,7 +42,11 @@ class Asked(msgspec.Struct, frozen=True):
 
 
 class Decided(msgspec.Struct, frozen=True):
-    """A batch with all that led to its answer. `time` is in seconds since the epoch."""
+    """A batch with all that led to its answer. `time` is in seconds since the epoch.
+
+    `restricted` is there where not a decision was asked for but what somebody sees of a table: the masked columns, and
+    why each is. `repeated`: the same was asked before, and nothing has changed since.
+    """
 
     batch: Batch
     answer: Answer
@@ -51,6 +55,13 @@ class Decided(msgspec.Struct, frozen=True):
     bundle_text: bytes
     time: float
     latency_us: int
+    restricted: Mapping[str, Reason] | None = None
+    repeated: bool = False
+
+    @property
+    def failed(self) -> bool:
+        """Whether an engine could not judge something."""
+        return any(FAILED in asking.verdicts.effects for asked in self.asked for asking in asked.concrete)
 
 
 def make_record(decided: Decided, instance: str, seq: int) -> dict[str, Any]:
@@ -65,10 +76,10 @@ def make_record(decided: Decided, instance: str, seq: int) -> dict[str, Any]:
         request
         for asked in decided.asked
         if not asked.plain
-        for request in _requests(asked.check, answer, _Scope(numbers[_inputs_key(asked.check)], indexed))
+        for request in _requests(asked.check, decided, _Scope(numbers[_inputs_key(asked.check)], indexed))
     ]
     record: dict[str, Any] = {
-        "event": "decision",
+        "event": "decision" if decided.restricted is None else "filter",
         "schema": SCHEMA,
         "id": answer.id,
         "instance": instance,
@@ -85,6 +96,8 @@ def make_record(decided: Decided, instance: str, seq: int) -> dict[str, Any]:
         record["otherInputs"] = given[1:]
     if folded:
         record["requests"] = folded
+    if decided.restricted:
+        record["masks"] = decided.restricted
     return record
 
 
@@ -109,7 +122,8 @@ def _read(entries: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
 
 
 def _expand(entry: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    shared = {key: entry[key] for key in ("action", "as", "delegated", "inputs", "load", "change") if key in entry}
+    kept = ("action", "as", "delegated", "cached", "inputs", "load", "change")
+    shared = {key: entry[key] for key in kept if key in entry}
     at = entry["at"]
     for row, resource in enumerate(_listed(entry["resources"])):
         yield {
@@ -119,7 +133,6 @@ def _expand(entry: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             "allowed": entry["allowed"][row] == "1",
             "by": [entry["reasons"][entry["by"][row]]],
             "errors": entry["errors"].get(str(row), []),
-            "cached": False,
         }
 
 
@@ -138,7 +151,7 @@ def _checks(decided: Decided, numbers: Mapping[tuple[Any, ...], int], indexed: _
         scope = _Scope(numbers[_inputs_key(asked.check)], indexed)
         for asking in asked.concrete:
             group = asking.group
-            shared = {"action": group.action, "as": group.principal.id, "delegated": group.delegated}
+            shared = _shared(group.action, group.principal, group.delegated, decided)
             entries += _entries(shared, scope, asking.at, _Outcome.of_check(asking))
     entries += (_rejected_row(at, rejected) for at, rejected in decided.batch.rejected.items())
     return (
@@ -146,9 +159,14 @@ def _checks(decided: Decided, numbers: Mapping[tuple[Any, ...], int], indexed: _
     )
 
 
-def _requests(check: Check, answer: Answer, scope: _Scope) -> list[dict[str, Any]]:
-    shared = {"action": check.action, "as": check.principal.id, "delegated": check.delegated, **kept(check)}
-    return _entries(shared, scope, check.at, _Outcome.of_request(check, answer))
+def _requests(check: Check, decided: Decided, scope: _Scope) -> list[dict[str, Any]]:
+    shared = _shared(check.action, check.principal, check.delegated, decided) | kept(check)
+    return _entries(shared, scope, check.at, _Outcome.of_request(check, decided.answer))
+
+
+def _shared(action: str, principal: Principal, delegated: bool, decided: Decided) -> dict[str, Any]:
+    """What the rows of one check have in common."""
+    return {"action": action, "as": principal.id, "delegated": delegated, "cached": decided.repeated}
 
 
 class _Outcome(msgspec.Struct, frozen=True):
@@ -231,7 +249,6 @@ def _row(at: int, row: int, outcome: _Outcome) -> dict[str, Any]:
         "allowed": allowed,
         "by": [outcome.by[row] or DEFAULT_DENY],
         "errors": [] if allowed else list(outcome.errors.get(row, ())),
-        "cached": False,
     }
 
 
@@ -282,7 +299,7 @@ def _rejected_row(at: int, rejected: Rejected) -> dict[str, Any]:
 
 
 def _inputs_key(check: Check) -> tuple[Any, ...]:
-    return (check.principal, check.acting_role, check.env, check.query_id, check.inspected)
+    return (check.principal, check.acting_role, check.env, check.query_id, check.query_user, check.inspected)
 
 
 def _first_of_each(checks: Sequence[Check]) -> list[Check]:
@@ -299,6 +316,8 @@ def _inputs(check: Check) -> dict[str, Any]:
         context["api"] = {"name": env.api_name, "version": env.api_version}
     if check.query_id:
         context["queryId"] = check.query_id
+    if check.query_user:
+        context["queryUser"] = check.query_user
     inputs = {
         "principal": _principal(check.principal),
         "actingRole": f"role:{check.acting_role}" if check.acting_role is not None else None,

@@ -64,6 +64,7 @@ def as_json(report: Report) -> dict[str, Any]:
             "checks": reading.checks,
             "filtered": reading.filtered,
             "listings": reading.listings,
+            "rowFilters": reading.row_filters,
             "rejected": reading.rejected,
             "torn": reading.torn,
             "skipped": [
@@ -192,8 +193,10 @@ def _input(reading: Reading) -> Iterator[Text]:
     if reading.files:
         yield Text()
         read = f"read {_checks(reading.checks)} of {_many(reading.records, 'record')} in {_many(reading.files, 'file')}"
-        listings = f", {_many(reading.listings, 'listing')} skipped" if reading.listings else ""
-        yield Text(read + listings)
+        left = (_many(reading.listings, "listing"), _many(reading.row_filters, "row filter"))
+        counts = (reading.listings, reading.row_filters)
+        skipped = [text for text, count in zip(left, counts, strict=True) if count]
+        yield Text(read + (f", {' and '.join(skipped)} skipped" if skipped else ""))
     if reading.filtered:
         yield Text(f"outside the filter: {_checks(reading.filtered)}")
     if reading.rejected:

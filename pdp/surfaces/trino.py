@@ -6,23 +6,26 @@ an internal failure it denies. Unknown fields are ignored: newer Trinos send mor
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
 from itertools import compress
 from typing import Any, Final, NamedTuple
 
 import msgspec
 import structlog
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from pdp.codec import Draft, bound_checks
-from pdp.errors import InvalidArgument, PdpError
-from pdp.model import Answer, Arguments, Caller, Check, Rejected, Resource, Siblings
+from pdp.errors import InvalidArgument, PdpError, Unavailable
+from pdp.model import Answer, Arguments, Batch, Caller, Check, Column, Predicate, Rejected, Resource, Seen, Siblings
 from pdp.references import is_id
-from pdp.service import Pdp
+from pdp.service import Pdp, unseen
 from pdp.strict_json import decode
 from pdp.surfaces.http import Endpoints, Routes
-from pdp.surfaces.trino_bodies import REQUEST, Action, Input, Named, Tables, read_tables
-from pdp.trino import Names
+from pdp.surfaces.trino_bodies import REQUEST, Action, ColumnName, Input, Named, TableName, Tables, read_tables
+from pdp.surfaces.trino_memory import Answers, Kept, Queries
+from pdp.trino_names import Names
 from pdp.vocabulary import TRINO_OPERATIONS, TRINO_PREFIX
 
 log = structlog.get_logger()
@@ -39,14 +42,27 @@ class Columns(NamedTuple):
     size: int
 
 
-class TrinoSurface:
-    """The endpoints of one service. `max_resources` bounds one batch."""
+class _Asked(NamedTuple):
+    """A request as it came, and as it was read."""
 
-    def __init__(self, pdp: Pdp, max_resources: int) -> None:
+    endpoint: str
+    body: bytes
+    caller: Caller
+    request: Input
+    named: list[Named] | Columns
+
+
+class TrinoSurface:
+    """The endpoints. `max_resources` bounds one batch, `seconds` the time to an answer."""
+
+    def __init__(self, pdp: Pdp, max_resources: int, seconds: float) -> None:
         self._pdp = pdp
         self._max_resources = max_resources
+        self._seconds = seconds
         self._unknown: set[str] = set()
         self._names = Names(pdp.bundle.trino, pdp.bundle.warehouses)
+        self._answers = Answers()
+        self._queries = Queries()
 
     def routes(self, endpoints: Endpoints, max_body: int) -> Routes:
         """The five paths of Trino's configuration."""
@@ -64,71 +80,131 @@ class TrinoSurface:
 
     async def allow(self, body: bytes, caller: Caller) -> bytes:
         """One decision."""
+        if known := self._again("allow", body, caller):
+            return known
         request = decode(body, REQUEST, typed=True).input
-        action = request.action
-        resource = action.resource or Named()
-        answer = await self._decide(request, [resource], caller)
-        return _ALLOW[answer is not None and answer.allowed == b"\x01"]
+        asked = _Asked("allow", body, caller, request, [request.action.resource or Named()])
+        return await self._definite(asked, _ALLOW[False], lambda answer: _ALLOW[answer.allowed == b"\x01"])
 
     async def batch(self, body: bytes, caller: Caller) -> bytes:
         """The indices of what is allowed."""
+        if known := self._again("batch", body, caller):
+            return known
         tables = read_tables(body)
         columns = self._in_columns(tables) if tables else None
         if tables and columns:
-            return await self._filter(Input(tables.context, Action("FilterTables")), columns, caller)
+            request = Input(tables.context, Action("FilterTables"))
+            return await self._filter(_Asked("batch", body, caller, request, columns))
         request = decode(body, REQUEST, typed=True).input
         named = request.action.filter_resources or []
-        if request.action.operation == "FilterColumns":
-            return await self._columns(request, named, caller)
-        return await self._filter(request, named, caller)
+        asked = _Asked("batch", body, caller, request, named)
+        return await (self._columns if request.action.operation == "FilterColumns" else self._filter)(asked)
 
     async def row_filters(self, body: bytes, caller: Caller) -> bytes:
-        """No filter: no row access policy can be configured."""
-        _expect(body, "GetRowFilters")
-        return _NOTHING
+        """The filter of a table's rows, if there is one."""
+        request = _about_rows(body, "GetRowFilters")
+        table = request.action.resource.table if request.action.resource else UNSET
+        if not table:
+            raise InvalidArgument("GetRowFilters takes a table")
+        seen = await self._seen(request, Named(table=table), [], caller)
+        return _encoded([_expression(seen.rows)] if seen.rows else [])
 
     async def column_mask(self, body: bytes, caller: Caller) -> bytes:
-        """No mask: no mask can be configured."""
-        _expect(body, "GetColumnMask")
-        return _NO_MASK
+        """The mask of one column; an empty object for none."""
+        request = _about_rows(body, "GetColumnMask")
+        masks = await self._masks(request, [request.action.resource or Named()], caller)
+        return _encoded(_expression(masks[0])) if masks[0] else _NO_MASK
 
     async def batch_column_masks(self, body: bytes, caller: Caller) -> bytes:
-        """No masks: no mask can be configured."""
-        _expect(body, "GetColumnMask")
-        return _NOTHING
+        """The masks of some columns, each with its index."""
+        request = _about_rows(body, "GetColumnMask")
+        masks = await self._masks(request, request.action.filter_resources or [], caller)
+        return _encoded([{"index": at, "viewExpression": _expression(mask)} for at, mask in enumerate(masks) if mask])
 
-    async def _filter(self, request: Input, named: list[Named] | Columns, caller: Caller) -> bytes:
-        size = _size(named)
-        bound_checks(size, self._max_resources)
-        answer = await self._decide(request, named, caller)
-        if answer is None:
-            return _NOTHING
-        return msgspec.json.encode({"result": list(compress(range(size), answer.allowed))})
+    async def _masks(self, request: Input, named: list[Named], caller: Caller) -> list[Predicate | None]:
+        """A mask, or none, for each column; what is seen is asked once for each table."""
+        bound_checks(len(named), self._max_resources)
+        masks: list[Predicate | None] = [None] * len(named)
+        for table, columns in _by_table(named).items():
+            asked = [Column(column.column_name, column.column_type) for _, column in columns]
+            seen = await self._seen(request, Named(table=TableName(*table)), asked, caller)
+            for (at, _), mask in zip(columns, seen.masks, strict=True):
+                masks[at] = mask
+        return masks
 
-    async def _columns(self, request: Input, named: list[Named], caller: Caller) -> bytes:
-        """FilterColumns asks about one table; the answer points into its columns, which share its decision."""
-        if len(named) != 1 or not named[0].table:
-            raise InvalidArgument("FilterColumns takes exactly one table in `filterResources`")
-        columns = named[0].table.columns or []
-        answer = await self._decide(request, named, caller)
-        if answer is None or not answer.allowed[0]:
-            return _NOTHING
-        return msgspec.json.encode({"result": list(range(len(columns)))})
-
-    async def _decide(self, request: Input, named: list[Named] | Columns, caller: Caller) -> Answer | None:
-        """The decisions on the named resources; None where none could be made, which denies."""
-        self._note_operation(request.action.operation)
+    async def _seen(self, request: Input, table: Named, columns: list[Column], caller: Caller) -> Seen:
+        """What is seen of a table; nothing where that cannot be told."""
+        operation = request.action.operation
         try:
-            made = Draft(caller)
-            self._draft(made, request, named)
-            return await self._pdp.check(made.batch("trino"))
-        except PdpError:
-            raise
-        except Exception:
-            log.exception("trino request failed, denied", operation=request.action.operation)
-            return None
+            async with asyncio.timeout(self._seconds):
+                return await self._pdp.filter(self._drafted(request, [table], caller), columns)
+        except Exception as error:  # noqa: BLE001  it denies
+            self._failed(operation, error)
+            return unseen(columns)
 
-    def _draft(self, made: Draft, request: Input, named: list[Named] | Columns) -> None:
+    async def _filter(self, asked: _Asked) -> bytes:
+        size = _size(asked.named)
+        bound_checks(size, self._max_resources)
+        return await self._definite(
+            asked, _NOTHING, lambda answer: _encoded(list(compress(range(size), answer.allowed)))
+        )
+
+    async def _columns(self, asked: _Asked) -> bytes:
+        """FilterColumns asks about one table; the answer points into its columns, which share its decision."""
+        named = asked.named
+        if isinstance(named, Columns) or len(named) != 1 or not named[0].table:
+            raise InvalidArgument("FilterColumns takes exactly one table in `filterResources`")
+        columns = range(len(named[0].table.columns or ()))
+        return await self._definite(
+            asked, _NOTHING, lambda answer: _encoded(list(columns)) if answer.allowed[0] else _NOTHING
+        )
+
+    def _again(self, endpoint: str, body: bytes, caller: Caller) -> bytes | None:
+        """The answer to a body that was answered of the same policies and facts; it is recorded like the first."""
+        pdp = self._pdp
+        kept = self._answers.of(pdp.bundle, pdp.source.facts, (endpoint, caller, body))
+        if kept is None or pdp.source.is_stale():
+            return None
+        try:
+            pdp.repeat(kept.shown)
+        except Unavailable:
+            return None  # and asked again, it is denied or an error, as configured
+        return kept.answer
+
+    async def _definite(self, asked: _Asked, denial: bytes, encode: Callable[[Answer], bytes]) -> bytes:
+        """The answer to what is asked; `denial` where none can be made."""
+        pdp, operation = self._pdp, asked.request.action.operation
+        made_of = pdp.bundle, pdp.source.facts
+        self._note_operation(operation)
+        try:
+            async with asyncio.timeout(self._seconds):
+                shown = await pdp.decide(self._drafted(asked.request, asked.named, asked.caller))
+        except Exception as error:  # noqa: BLE001  it denies
+            self._failed(operation, error)
+            return denial
+        if shown.decided.failed and pdp.bundle.trino.on_internal_failure == "error":
+            self._failed(operation, Unavailable("an engine failed"))
+        answer = encode(shown.answer)
+        if operation in TRINO_OPERATIONS and not shown.decided.failed and not pdp.source.is_stale():
+            key = (asked.endpoint, asked.caller, asked.body)
+            self._answers.keep(*made_of, key, len(asked.body), Kept(shown, answer))
+        return answer
+
+    def _failed(self, operation: str, error: Exception) -> None:
+        """Count and log a failure of ours; as configured, or where it is the request's, an error is raised of it."""
+        if isinstance(error, PdpError) and not isinstance(error, Unavailable):
+            raise error
+        self._pdp.telemetry.trino_failures.inc()
+        expected = isinstance(error, Unavailable | TimeoutError)
+        log.error(
+            "trino request failed", operation=operation[:100], why=str(error) or type(error).__name__,
+            exc_info=None if expected else error,
+        )  # fmt: skip
+        if self._pdp.bundle.trino.on_internal_failure == "error":
+            raise Unavailable("no decision could be made, see the service's log") from None
+
+    def _drafted(self, request: Input, named: list[Named] | Columns, caller: Caller) -> Batch:
+        made = Draft(caller)
         identity = request.context.identity
         names = self._current_names()
         try:
@@ -136,15 +212,17 @@ class TrinoSurface:
         except InvalidArgument as error:
             for _ in range(_size(named)):
                 made.reject(Rejected(error.code, str(error)))
-            return
+            return made.batch("trino")
         query = request.context.query_id or ""
         query = query if is_id(query) else ""
-        check = Check(principal, TRINO_PREFIX + request.action.operation, (), (), query_id=query)
+        user = self._queries.other_user(caller.name, query, principal.id) if query else ""
+        check = Check(principal, TRINO_PREFIX + request.action.operation, (), (), query_id=query, query_user=user)
         if isinstance(named, Columns):
             for siblings, at in named.parts:
                 made.siblings(check, siblings, at)
         else:
             made.spread(check, _resources(names, request.action, named))
+        return made.batch("trino")
 
     def _in_columns(self, tables: Tables) -> Columns | None:
         """The tables as columns, where all are plain tables in a warehouse."""
@@ -182,10 +260,32 @@ def _size(named: list[Named] | Columns) -> int:
     return named.size if isinstance(named, Columns) else len(named)
 
 
-def _expect(body: bytes, operation: str) -> None:
-    found = decode(body, REQUEST, typed=True).input.action.operation
-    if found != operation:
-        raise InvalidArgument(f"this endpoint answers {operation}, not `{found}`")
+def _encoded(result: Any) -> bytes:
+    return msgspec.json.encode({"result": result})
+
+
+def _expression(predicate: Predicate) -> dict[str, str]:
+    """A filter or mask as Trino takes it."""
+    identity = {"identity": predicate.identity} if predicate.identity else {}
+    return {"expression": predicate.expression, **identity}
+
+
+def _about_rows(body: bytes, operation: str) -> Input:
+    request = decode(body, REQUEST, typed=True).input
+    if request.action.operation != operation:
+        raise InvalidArgument(f"this endpoint answers {operation}, not `{request.action.operation}`")
+    return request
+
+
+def _by_table(named: list[Named]) -> dict[tuple[str, str, str], list[tuple[int, ColumnName]]]:
+    """Columns with their positions, by the catalog, schema and name of their table."""
+    found: dict[tuple[str, str, str], list[tuple[int, ColumnName]]] = {}
+    for at, resource in enumerate(named):
+        column = resource.column
+        if not column or not column.column_type:
+            raise InvalidArgument("GetColumnMask takes columns, each with its type")
+        found.setdefault((column.catalog_name, column.schema_name, column.table_name), []).append((at, column))
+    return found
 
 
 def _resources(names: Names, action: Action, named: list[Named]) -> Iterator[Resource | Rejected]:

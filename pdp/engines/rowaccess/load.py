@@ -1,0 +1,162 @@
+"""Files of policies and masks to the engine: names resolved, expressions checked, contradictions refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from pdp.engines.rowaccess.document import KINDS, MaskBody, PolicyBody, Source
+from pdp.engines.rowaccess.engine import Mask, Name, Policy, RowAccess, Table, name_of
+from pdp.engines.rowaccess.members import Grantee, Members, parse_grantee
+from pdp.engines.rowaccess.trino_sql import FALSE, Unspeakable, constant, expression, predicate
+from pdp.errors import DuplicateRule, InvalidReference, Notice, Place, PolicyError
+from pdp.references import is_id, parse_resource
+
+_TABLES: Final = frozenset({"table", "view", "table_or_view", "dataset", "generic_table"})
+_CONTAINERS: Final = frozenset({"warehouse", "namespace"})
+_NEEDS_EXPRESSION: Final = frozenset({"constant", "expression"})
+
+
+class RowPolicies(msgspec.Struct, frozen=True):
+    """All files together: by table, as canonical data, and what is worth saying of them."""
+
+    tables: dict[Name, Table]
+    texts: Sequence[dict[str, Any]]
+    warnings: tuple[Notice, ...]
+
+    def engine(self, members: Members, protected: Iterable[str]) -> RowAccess:
+        """The engine; raises ValueError where `protected` names no container."""
+        return RowAccess(self.tables, members, [_container(text) for text in protected])
+
+
+def compile_policies(sources: Iterable[Source]) -> RowPolicies:
+    """The policies of documents; raises PolicyError with the file, what is at fault in it, and why."""
+    sources = list(sources)
+    compiler = _Compiler()
+    for source in sources:
+        compiler.take(source)
+    texts = [msgspec.to_builtins(source.document) for source in sources]
+    return RowPolicies(compiler.tables(), texts, tuple(compiler.warnings))
+
+
+class _Compiler:
+    def __init__(self) -> None:
+        self.warnings: list[Notice] = []
+        self._policies: dict[Name, dict[str, Policy]] = {}
+        self._masks: dict[Name, dict[str, dict[str, Mask]]] = {}
+
+    def take(self, source: Source) -> None:
+        document, place = source.document, Place(source.name)
+        columns = {
+            _table(name, document.default): {column.casefold() for column in table.columns}
+            for name, table in document.tables.items()
+            if table.columns
+        }
+        bodies: tuple[PolicyBody | MaskBody, ...] = (*document.policies, *document.masks)
+        for body in bodies:
+            kind = "policy" if isinstance(body, PolicyBody) else "mask"
+            try:
+                if not is_id(body.id):
+                    raise ValueError("an id is up to 128 letters, digits and `._:-`")
+                name = _table(body.table, document.default)
+                if isinstance(body, PolicyBody):
+                    self._add(self._policies.setdefault(name, {}), self._policy(body, place), place)
+                else:
+                    _known_column(body, columns.get(name))
+                    here = self._masks.setdefault(name, {}).setdefault(body.column.casefold(), {})
+                    self._add(here, self._mask(body, place), place)
+            except (ValueError, InvalidReference) as error:
+                raise PolicyError(f"{kind} `{body.id}`: {error}", place) from None
+
+    def tables(self) -> dict[Name, Table]:
+        return {
+            name: Table(_alike(self._policies.get(name, {})), _ordered(self._masks.get(name, {})))
+            for name in sorted({*self._policies, *self._masks})
+        }
+
+    def _policy(self, body: PolicyBody, place: Place) -> Policy:
+        try:
+            sql = predicate(body.text, body.dialect)
+        except Unspeakable as error:
+            self._warn(f"policy `{body.id}` lets no row through in Trino: {error}", place)
+            sql = FALSE
+        return Policy(body.id, _grantees(body.grantees), sql, body.identity)
+
+    def _mask(self, body: MaskBody, place: Place) -> Mask:
+        kind, value = body.kind or "null", ""
+        if not body.grantees:
+            raise ValueError("it has no grantees, so it masks nothing")
+        if (kind in _NEEDS_EXPRESSION) != (body.expression is not None):
+            raise ValueError(f"the kind `{kind}` takes {'an' if kind in _NEEDS_EXPRESSION else 'no'} `expression`")
+        try:
+            if kind in _NEEDS_EXPRESSION:
+                value = constant(body.text) if kind == "constant" else expression(body.text, body.dialect)
+        except Unspeakable as error:
+            self._warn(f"mask `{body.id}` is NULL in Trino: {error}", place)
+            kind = "null"
+        return Mask(body.id, kind, _grantees(body.grantees), _grantees(body.exempt), value, body.identity)
+
+    def _add(self, here: dict[str, Any], made: Policy | Mask, place: Place) -> None:
+        if made.id in here:
+            raise DuplicateRule(f"`{made.id}` stands there already for this table", place)
+        here[made.id] = made
+
+    def _warn(self, message: str, place: Place) -> None:
+        self.warnings.append(Notice(place, message))
+
+
+def _alike(policies: dict[str, Policy]) -> tuple[Policy, ...]:
+    """A table's policies by id, all of one identity: a query evaluates what any of them lets through as one user."""
+    found = tuple(policies[id] for id in sorted(policies))
+    identities = {policy.identity for policy in found if policy.predicate is not None}
+    if len(identities) > 1:
+        first, second, *_ = (policy.id for policy in found if policy.predicate is not None)
+        raise PolicyError(f"policies `{first}` and `{second}` of one table have different identities", Place())
+    return found
+
+
+def _ordered(masks: dict[str, dict[str, Mask]]) -> dict[str, tuple[Mask, ...]]:
+    return {
+        column: tuple(sorted(here.values(), key=lambda mask: (KINDS.index(mask.kind), mask.id)))
+        for column, here in masks.items()
+    }
+
+
+def _known_column(body: MaskBody, columns: set[str] | None) -> None:
+    if not body.column:
+        raise ValueError("it names no column")
+    if columns is not None and body.column.casefold() not in columns:
+        raise ValueError(f"`tables` has no column `{body.column}` in `{body.table}`")
+
+
+def _grantees(texts: Iterable[str]) -> tuple[Grantee, ...]:
+    return tuple(map(parse_grantee, texts))
+
+
+def _table(text: str, default: Sequence[str]) -> Name:
+    """The table of `<warehouse>.<namespace>.<table>`, of a name within `default`, or of a reference."""
+    if ":" in text:
+        resource = parse_resource(text)
+        if resource.type not in _TABLES or resource.ref is not None:
+            raise ValueError(f"`{text}` is no table or view without a ref")
+        return name_of(resource.warehouse, resource.path)
+    parts = text.split(".")
+    if len(parts) == 1:
+        parts = [*default, *parts]
+    elif len(parts) == 2 and default:
+        parts = [default[0], *parts]
+    if len(parts) < 2 or not all(parts):
+        raise ValueError(f"`{text}` is no `<warehouse>.<namespace>.<table>`")
+    return name_of(parts[0], parts[1:])
+
+
+def _container(text: str) -> Name:
+    try:
+        resource = parse_resource(text)
+    except InvalidReference as error:
+        raise ValueError(str(error)) from None
+    if resource.type not in _CONTAINERS:
+        raise ValueError(f"`{text}` is no warehouse or namespace")
+    return name_of(resource.warehouse, resource.path)
