@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import copy
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
 import yaml
-from serving import serving
-from spec.trino import Spec
-from trino_wants import FILES, GROUPS, Asked, Wants, asked_by, bodies, bodies_of_statements, key, settings, user_of
+from trino_wants import (
+    FILES,
+    GROUPS,
+    Ask,
+    Asked,
+    Wants,
+    asked_by,
+    asking,
+    bodies,
+    bodies_of_statements,
+    by_the_model,
+    key,
+    user_of,
+)  # fmt: skip
 
-Ask = Callable[[Asked], Awaitable[Any]]
 FIRST = {key(*asked): asked for asked in bodies()}
 """The distinct ones among the recorded bodies."""
 
@@ -31,37 +39,21 @@ def policies(request: pytest.FixtureRequest) -> dict[str, Any]:
     return load(request.param)
 
 
-@asynccontextmanager
-async def told(policies: dict[str, Any], folder: Path) -> AsyncIterator[Ask]:
-    """A running service with these policies, to be asked."""
-    async with serving(settings(policies, folder)) as service, aiohttp.ClientSession() as session:
-
-        async def ask(asked: Asked) -> Any:
-            endpoint, body = asked
-            url = f"http://{service.addresses['http']}/v1/data/trino/{endpoint}"
-            async with session.post(url, json=body) as response:
-                answer = await response.json()
-                assert response.status == 200, (asked, answer)
-                return answer
-
-        yield ask
-
-
 async def wrong(ask: Ask, wanted: Iterable[tuple[Asked, Any]]) -> list[str]:
     """What is not told as wanted."""
-    return [f"{user_of(a[1])} {a}: wanted {want}, got {got}" for a, want in wanted if (got := await ask(a)) != want]
+    return [f"{user_of(a[1])} {a}: wanted {want}, got {got}" for a, want in wanted if (got := await ask(*a)) != want]
 
 
 async def test_every_recorded_body_gets_the_wanted_answer(policies: dict[str, Any], tmp_path: Path) -> None:
     wants, asked = Wants(policies), bodies()
     assert len(asked) == 365
-    async with told(policies, tmp_path) as ask:
+    async with asking(policies, tmp_path) as ask:
         assert await wrong(ask, [(one, wants.answer(*one)) for one in asked]) == []
 
 
 async def test_so_does_every_body_had_another_user_caused_it(policies: dict[str, Any], tmp_path: Path) -> None:
     wants, asked = Wants(policies), [asked_by(user, one) for one in FIRST.values() for user in GROUPS]
-    async with told(policies, tmp_path) as ask:
+    async with asking(policies, tmp_path) as ask:
         assert await wrong(ask, [(one, wants.answer(*one)) for one in asked]) == []
 
 
@@ -70,7 +62,7 @@ async def test_statements_get_the_same_answers(policies: dict[str, Any], tmp_pat
     wants, asked = Wants(policies), bodies_of_statements()
     assert {key(*one) for one in asked} >= FIRST.keys()
     covered = [(one, wants.answer(*one)) for one in asked if key(*one) in FIRST]
-    async with told(policies, tmp_path) as ask:
+    async with asking(policies, tmp_path) as ask:
         assert await wrong(ask, covered) == []
         assert await wrong(ask, [(one, by_the_model(policies, *one)) for one in asked]) == []
 
@@ -128,33 +120,11 @@ async def test_neither_engine_alone_decides_as_both(engine: str, tmp_path: Path)
     alone["config"]["authorities"]["default"]["engines"] = [engine]
     other = copy.deepcopy(policies)
     other["config"]["authorities"]["default"]["engines"] = [{"cel": "grants", "grants": "cel"}[engine]]
-    async with told(alone, tmp_path) as ask:
-        by_one = {key(*one) for one in asked if (await ask(one))["result"]}
+    async with asking(alone, tmp_path) as ask:
+        by_one = {key(*one) for one in asked if (await ask(*one))["result"]}
     by_other = {key(*one) for one in asked if by_the_model(other, *one)["result"]}
     wants = Wants(policies)
     by_both = {key(*one) for one in asked if wants.answer(*one)["result"]}
     assert by_one < by_both
     assert by_one - by_other
     assert by_both - by_one - by_other
-
-
-def by_the_model(policies: dict[str, Any], endpoint: str, body: dict[str, Any]) -> Any:
-    """The answer by the plain model of the vocabulary."""
-    identity, action = body["input"]["context"]["identity"], body["input"]["action"]
-    spec, operation = Spec(policies, identity["user"], identity["groups"]), action["operation"]
-    if endpoint == "allow":
-        return {"result": spec.allowed(operation, action.get("resource", {}), action.get("targetResource"))}
-    if endpoint == "rowFilters":
-        found = spec.filter(action["resource"])
-        return {"result": [{"expression": found}] if found else []}
-    if endpoint == "columnMask":
-        found = spec.mask(action["resource"])
-        return {"result": {"expression": found}} if found else {}
-    named = action["filterResources"]
-    if endpoint == "batchColumnMasks":
-        masks = [
-            {"index": at, "viewExpression": {"expression": m}} for at, one in enumerate(named) if (m := spec.mask(one))
-        ]
-        return {"result": masks}
-    may = [at for at, resource in enumerate(named) if spec.allowed(operation, resource)]
-    return {"result": list(range(len(named[0]["table"]["columns"]))) if operation == "FilterColumns" and may else may}

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from itertools import combinations, permutations
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
 import yaml
-from serving import serving
-from trino_wants import settings
+from trino_wants import Ask, asking
 
 from pdp.vocabulary import TRINO_OPERATIONS
 
 SHAPES = yaml.safe_load((Path(__file__).parent / "trino_cases" / "shapes" / "operations.yaml").read_text())
 CASES = SHAPES["cases"]
 USERS = ("alice", "bob")
-Ask = Callable[..., Awaitable[Any]]
 
 
 def body_of(action: dict[str, Any], user: str = "alice", **identity: Any) -> dict[str, Any]:
@@ -27,32 +24,18 @@ def body_of(action: dict[str, Any], user: str = "alice", **identity: Any) -> dic
     return {"input": {"context": context, "action": action}}
 
 
-async def asking(policies: dict[str, Any], folder: Path) -> AsyncIterator[Ask]:
-    async with serving(settings(policies, folder)) as service, aiohttp.ClientSession() as session:
-
-        async def ask(endpoint: str, body: Any) -> Any:
-            url = f"http://{service.addresses['http']}/v1/data/trino/{endpoint}"
-            async with session.post(url, json=body) as response:
-                assert (response.status, response.content_type) == (200, "application/json"), await response.text()
-                return await response.json()
-
-        yield ask
-
-
 @pytest.fixture
 async def shapes(tmp_path: Path) -> AsyncIterator[Ask]:
-    async for ask in asking(SHAPES, tmp_path):
+    async with asking(SHAPES, tmp_path) as ask:
         yield ask
 
 
-def objects(body: dict[str, Any], path: str) -> dict[str, Any] | None:
+def at_path(body: dict[str, Any], path: str) -> dict[str, Any] | None:
     """The object at a dotted path of a body, where there is one."""
     found: Any = body
     for part in path.split(".") if path else ():
-        found = found.get(part)
-        if not isinstance(found, dict):
-            return None
-    return dict(found) and found if isinstance(found, dict) else None
+        found = found.get(part) if isinstance(found, dict) else None
+    return found if isinstance(found, dict) else None
 
 
 def test_every_operation_has_a_shape() -> None:
@@ -75,7 +58,7 @@ async def test_what_is_added_anywhere_changes_no_answer(shapes: Ask) -> None:
         for user in USERS:
             for path, fields in SHAPES["added"].items():
                 body = copy.deepcopy(body_of(case["action"], user))
-                at = objects(body, path)
+                at = at_path(body, path)
                 if at is None:
                     continue
                 used.add(path)
@@ -110,11 +93,6 @@ async def test_a_group_gives_its_role_and_no_other_group_does(shapes: Ask) -> No
 # --- filters: each subset of three ---------------------------------------------------------------------------------
 
 SUBSETS = [some for size in range(4) for some in combinations(range(3), size)]
-
-
-def named(place: str) -> str:
-    """A user's name that says what is granted."""
-    return f"u{place}"
 
 
 def granted() -> dict[str, Any]:
@@ -159,7 +137,7 @@ FILTERS: dict[str, tuple[str, list[dict[str, Any]]]] = {
 
 @pytest.fixture
 async def filters(tmp_path: Path) -> AsyncIterator[Ask]:
-    async for ask in asking(granted(), tmp_path):
+    async with asking(granted(), tmp_path) as ask:
         yield ask
 
 
@@ -274,7 +252,7 @@ async def test_a_user_with_four_rights_can_ask_for_the_version(tmp_path: Path) -
     }
     version = {"function": {"catalogName": "b", "schemaName": "builtin", "functionName": "version"}}
     table = {"table": {"catalogName": "k", "schemaName": "s", "tableName": "t"}}
-    asked = [
+    asked: list[tuple[str, dict[str, Any], bool]] = [
         ("alice", {"operation": "ImpersonateUser", "resource": {"user": {"user": "bob"}}}, True),
         ("bob", {"operation": "ExecuteQuery"}, True),
         ("bob", {"operation": "AccessCatalog", "resource": {"catalog": {"name": "k"}}}, True),
@@ -284,6 +262,131 @@ async def test_a_user_with_four_rights_can_ask_for_the_version(tmp_path: Path) -
         ("bob", {"operation": "ShowCreateTable", "resource": table}, False),
         ("alice", {"operation": "AccessCatalog", "resource": {"catalog": {"name": "k"}}}, False),
     ]
-    async for ask in asking(policies, tmp_path):
+    async with asking(policies, tmp_path) as ask:
         for user, action, allowed in asked:
             assert await ask("allow", body_of(action, user)) == {"result": allowed}, (user, action)
+
+
+# --- row filters and masks --------------------------------------------------------------------------------------------
+
+PEOPLE = {"catalogName": "k", "schemaName": "s", "tableName": "people"}
+COLUMNS = {"id": "bigint", "name": "varchar", "salary": "decimal(10,2)", "dept": "varchar(20)", "$path": "varchar"}
+ROWS = {
+    "config": {
+        "warehouses": {"w": {}},
+        "trino": {"catalogs": {"k": {"warehouse": "w"}}, "groups": {"analysts": "analyst"}},
+    },
+    "world": {"grants": []},
+    "row_access": {
+        "policies": [
+            {"id": "boss", "table": "w.s.people", "grantees": ["user:admin"], "filter": "TRUE"},
+            {"id": "eng", "table": "w.s.people", "grantees": ["role:analyst"], "filter": "dept = 'eng'"},
+            {"id": "ops", "table": "w.s.people", "grantees": ["group:ops"], "filter": "dept = 'ops' AND id > 1"},
+            {"id": "as_admin", "table": "w.s.other", "grantees": ["user:bob"], "filter": "a = 1", "identity": "admin"},
+        ],
+        "masks": [
+            {"id": "no_salary", "table": "w.s.people", "column": "salary", "grantees": ["user:bob"], "kind": "null"},
+            {"id": "stars", "table": "w.s.people", "column": "name", "grantees": ["user:bob", "user:zed"],
+             "except": ["group:ops"], "kind": "expression", "expression": "'****' || substring(name, 5)"},
+            {"id": "alone", "table": "w.s.masked", "column": "a", "grantees": ["allUsers"], "kind": "null"},
+        ],
+    },
+}  # fmt: skip
+SHOWN = "'****' || substring(name, 5)"
+
+
+@pytest.fixture
+async def rows(tmp_path: Path) -> AsyncIterator[Ask]:
+    async with asking(ROWS, tmp_path) as ask:
+        yield ask
+
+
+@pytest.mark.parametrize(
+    ("user", "groups", "wanted"),
+    [
+        ("admin", [], []),
+        ("admin", ["analysts", "ops"], []),
+        ("bob", ["analysts"], [{"expression": "dept = 'eng'"}]),
+        ("bob", ["ops"], [{"expression": "dept = 'ops' AND id > 1"}]),
+        ("bob", ["ops", "analysts"], [{"expression": "(dept = 'eng') OR (dept = 'ops' AND id > 1)"}]),
+        ("bob", ["analyst"], [{"expression": "false"}]),
+        ("bob", [], [{"expression": "false"}]),
+        ("ADMIN", [], [{"expression": "false"}]),
+        ("admin ", [], [{"expression": "false"}]),
+    ],
+)
+async def test_who_sees_which_rows(rows: Ask, user: str, groups: list[str], wanted: list[Any]) -> None:
+    for spelt in ("people", "PEOPLE", "People"):
+        action = {"operation": "GetRowFilters", "resource": {"table": {**PEOPLE, "tableName": spelt}}}
+        assert await rows("rowFilters", body_of(action, user, groups=groups)) == {"result": wanted}
+
+
+async def test_a_filter_may_run_as_another_user(rows: Ask) -> None:
+    action = {"operation": "GetRowFilters", "resource": {"table": {**PEOPLE, "tableName": "other"}}}
+    wanted = {"result": [{"expression": "a = 1", "identity": "admin"}]}
+    assert await rows("rowFilters", body_of(action, "bob")) == wanted
+
+
+@pytest.mark.parametrize("catalog", ["k", "elsewhere", "system"])
+async def test_a_table_without_policies_shows_all_rows(rows: Ask, catalog: str) -> None:
+    table = {"catalogName": catalog, "schemaName": "s", "tableName": "free"}
+    assert await rows("rowFilters", body_of({"operation": "GetRowFilters", "resource": {"table": table}})) == {
+        "result": []
+    }
+    column = {"column": {**table, "columnName": "a", "columnType": "bigint"}}
+    assert await rows("columnMask", body_of({"operation": "GetColumnMask", "resource": column})) == {}
+    assert await rows("batchColumnMasks", body_of({"operation": "GetColumnMask", "filterResources": [column]})) == {
+        "result": []
+    }
+
+
+def columns(table: str, some: dict[str, str]) -> list[dict[str, Any]]:
+    named = {**PEOPLE, "tableName": table}
+    return [{"column": {**named, "columnName": name, "columnType": type}} for name, type in some.items()]
+
+
+@pytest.mark.parametrize(
+    ("user", "groups", "masked"),
+    [
+        ("admin", [], {}),
+        ("carol", ["ops"], {"$path": "CAST(NULL AS varchar)"}),
+        (
+            "bob",
+            [],
+            {
+                "name": f"CAST({SHOWN} AS varchar)",
+                "salary": "CAST(NULL AS decimal(10,2))",
+                "$path": "CAST(NULL AS varchar)",
+            },
+        ),
+        ("bob", ["ops"], {"salary": "CAST(NULL AS decimal(10,2))", "$path": "CAST(NULL AS varchar)"}),
+        ("zed", [], {"name": f"CAST({SHOWN} AS varchar)", "$path": "CAST(NULL AS varchar)"}),
+    ],
+)
+async def test_masks_of_columns_in_any_order_are_those_of_each(
+    rows: Ask, user: str, groups: list[str], masked: dict[str, str]
+) -> None:
+    asked = columns("people", COLUMNS)
+    for order in (asked, asked[::-1], [asked[2], asked[0], asked[2]], asked[:1], []):
+        body = body_of({"operation": "GetColumnMask", "filterResources": order}, user, groups=groups)
+        wanted = [
+            {"index": at, "viewExpression": {"expression": masked[name]}}
+            for at, column in enumerate(order)
+            if (name := column["column"]["columnName"]) in masked
+        ]
+        assert await rows("batchColumnMasks", body) == {"result": wanted}
+    for column in asked:
+        body = body_of({"operation": "GetColumnMask", "resource": column}, user, groups=groups)
+        name = column["column"]["columnName"]
+        assert await rows("columnMask", body) == ({"result": {"expression": masked[name]}} if name in masked else {})
+
+
+@pytest.mark.parametrize(
+    "type",
+    ["bigint", "varchar(25)", "decimal(10,2)", "timestamp(3) with time zone", "array(varchar)", "map(varchar, varchar)",
+     "row(c varchar, d array(decimal(10,2)))", "json", "HyperLogLog", "char(3)", "interval day to second"],
+)  # fmt: skip
+async def test_a_mask_has_exactly_the_type_of_its_column(rows: Ask, type: str) -> None:
+    [column] = columns("masked", {"a": type})
+    body = body_of({"operation": "GetColumnMask", "resource": column}, "anybody")
+    assert await rows("columnMask", body) == {"result": {"expression": f"CAST(NULL AS {type})"}}

@@ -25,15 +25,16 @@ def objection(endpoint: str, body: Any, status: int, answer: bytes) -> str | Non
         return None
     if "result" not in said:
         return "undefined"
-    return {
-        "allow": lambda result: None if result is True or result is False else "neither true nor false",
-        "batch": lambda result: _indices(result, _size(body)),
-        "rowFilters": lambda result: _all_of(result, _expression),
-        "columnMask": _expression,
-        "batchColumnMasks": lambda result: (
-            _all_of(result, _mask) or _indices([m["index"] for m in result], _size(body))
-        ),
-    }[endpoint](said["result"])
+    result = said["result"]
+    if endpoint == "allow":
+        return None if result is True or result is False else "neither true nor false"
+    if endpoint == "batch":
+        return _indices(result, _size(body))
+    if endpoint == "columnMask":
+        return _expression(result)
+    if endpoint == "rowFilters":
+        return _all_of(result, _expression)
+    return _all_of(result, _mask) or _indices([mask["index"] for mask in result], _size(body))
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -45,13 +46,10 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _error(status: int, said: Any) -> str | None:
     if not 400 <= status < 600:
         return f"status {status}"
-    error = said.get("error") if isinstance(said, dict) else None
-    fine = isinstance(error, dict) and error.keys() == {"code", "message"} and said.keys() == {"error"}
-    return (
-        None
-        if fine and all(isinstance(text, str) and text for text in error.values())
-        else "an error that says nothing"
-    )
+    error: Any = said["error"] if isinstance(said, dict) and said.keys() == {"error"} else None
+    if not isinstance(error, dict) or error.keys() != {"code", "message"}:
+        return "an error without a code and a message"
+    return None if all(isinstance(text, str) and text for text in error.values()) else "an error that says nothing"
 
 
 def _indices(result: Any, size: int) -> str | None:

@@ -7,12 +7,15 @@ for `batch`, by the names that are asked about, the names that each user gets ba
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import yaml
-from serving import settings_of
+from serving import serving, settings_of
+from spec.trino import Spec
 
 from pdp.config import Settings
 
@@ -22,6 +25,8 @@ GROUPS = {"alice": ["analysts", "stewards"], "bob": ["analysts"], "zed": [], "ad
 """Every user of the recordings, in the groups that Trino sent."""
 Asked = tuple[str, dict[str, Any]]
 """An endpoint and a body."""
+Ask = Callable[[str, Any], Awaitable[Any]]
+"""Asks an endpoint about a body; what it answers with status 200."""
 
 
 def recorded(name: str) -> Iterator[dict[str, Any]]:
@@ -83,6 +88,21 @@ def settings(policies: dict[str, Any], folder: Path) -> Settings:
     return settings_of({**config, "store": {"url": "file:world.json"}}, folder)
 
 
+@asynccontextmanager
+async def asking(policies: dict[str, Any], folder: Path) -> AsyncIterator[Ask]:
+    """A running service with these policies, to be asked at its five endpoints."""
+    async with serving(settings(policies, folder)) as service, aiohttp.ClientSession() as session:
+
+        async def ask(endpoint: str, body: Any) -> Any:
+            url = f"http://{service.addresses['http']}/v1/data/trino/{endpoint}"
+            async with session.post(url, json=body) as response:
+                answer = await response.json()
+                assert (response.status, response.content_type) == (200, "application/json"), (body, answer)
+                return answer
+
+        yield ask
+
+
 class Wants:
     """What one file says of a body."""
 
@@ -133,3 +153,25 @@ class Wants:
 def _users(may: list[str]) -> list[str]:
     assert set(may) <= set(GROUPS), may
     return may
+
+
+def by_the_model(policies: dict[str, Any], endpoint: str, body: dict[str, Any]) -> Any:
+    """The answer by the plain model of the vocabulary."""
+    identity, action = body["input"]["context"]["identity"], body["input"]["action"]
+    spec, operation = Spec(policies, identity["user"], identity["groups"]), action["operation"]
+    if endpoint == "allow":
+        return {"result": spec.allowed(operation, action.get("resource", {}), action.get("targetResource"))}
+    if endpoint == "rowFilters":
+        found = spec.filter(action["resource"])
+        return {"result": [{"expression": found}] if found else []}
+    if endpoint == "columnMask":
+        found = spec.mask(action["resource"])
+        return {"result": {"expression": found}} if found else {}
+    named = action["filterResources"]
+    if endpoint == "batchColumnMasks":
+        masks = [
+            {"index": at, "viewExpression": {"expression": m}} for at, one in enumerate(named) if (m := spec.mask(one))
+        ]
+        return {"result": masks}
+    may = [at for at, resource in enumerate(named) if spec.allowed(operation, resource)]
+    return {"result": list(range(len(named[0]["table"]["columns"]))) if operation == "FilterColumns" and may else may}

@@ -15,10 +15,18 @@ def filter_of(policies: Policies, table: str, members: set[str]) -> str | None:
 
 
 def mask_of(policies: Policies, table: str, column: tuple[str, str], members: set[str]) -> str | None:
-    """What somebody sees of a column (its name and type) in its place; None: the column itself."""
+    """What somebody sees of a column (its name and type) in its place; None: the column itself.
+
+    A hidden column tells where rows are, so it shows to those alone from whom nothing of the table is hidden.
+    """
     name, type = column
-    for mask in policies.get("masks", []):
-        bound = members.intersection(mask["grantees"]) and not members.intersection(mask.get("except", []))
-        if (mask["table"], mask["column"]) == (table, name) and bound:
-            return {"null": f"CAST(NULL AS {type})"}[mask["kind"]]
-    return None
+    masks = {
+        mask["column"]: {"null": f"CAST(NULL AS {type})"}[mask["kind"]]
+        for mask in policies.get("masks", [])
+        if mask["table"] == table
+        and members.intersection(mask["grantees"])
+        and not members.intersection(mask.get("except", []))
+    }
+    if name.startswith("$") and (masks or filter_of(policies, table, members)):
+        return f"CAST(NULL AS {type})"
+    return masks.get(name)
