@@ -434,6 +434,7 @@ async def _serve(settings: Settings, announce: Callable[[Service], None]) -> int
     announce(service)
     watch = asyncio.create_task(service.watch())
     gc.freeze()  # what is loaded stays loaded: no collection needs to look at it again
+    gc.set_threshold(20_000, 20, 50)  # what a request makes holds no cycles: looking for them more often finds none
     await stopping.wait()
     watch.cancel()
     log.info("stopping", drain_seconds=settings.server.drain_seconds)

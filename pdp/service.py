@@ -89,7 +89,7 @@ class FactsSource(Protocol):
         ...
 
 
-class Shown(msgspec.Struct, frozen=True):
+class Shown(msgspec.Struct, frozen=True, gc=False):
     """A decided batch and what its caller may see of it: reasons at the positions in `visible`, everything for None."""
 
     decided: Decided

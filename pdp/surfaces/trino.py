@@ -24,7 +24,7 @@ from pdp.service import Pdp, unseen
 from pdp.strict_json import decode
 from pdp.surfaces.http import Endpoints, Routes
 from pdp.surfaces.trino_bodies import REQUEST, Action, ColumnName, Input, Named, TableName, Tables, read_tables
-from pdp.surfaces.trino_memory import Answers, Kept, Queries
+from pdp.surfaces.trino_memory import Answers, Complaints, Kept, Queries
 from pdp.trino_names import Names
 from pdp.vocabulary import TRINO_OPERATIONS, TRINO_PREFIX
 
@@ -63,6 +63,7 @@ class TrinoSurface:
         self._names = Names(pdp.bundle.trino, pdp.bundle.warehouses)
         self._answers = Answers()
         self._queries = Queries()
+        self._complaints = Complaints()
 
     def routes(self, endpoints: Endpoints, max_body: int) -> Routes:
         """The five paths of Trino's configuration."""
@@ -197,11 +198,7 @@ class TrinoSurface:
         if isinstance(error, PdpError) and not isinstance(error, Unavailable):
             raise error
         self._pdp.telemetry.trino_failures.inc()
-        expected = isinstance(error, Unavailable | TimeoutError)
-        log.error(
-            "trino request failed", operation=operation[:100], why=str(error) or type(error).__name__,
-            exc_info=None if expected else error,
-        )  # fmt: skip
+        self._complaints.say(operation, error)
         if self._pdp.bundle.trino.on_internal_failure == "error":
             raise Unavailable("no decision could be made, see the service's log") from None
 
