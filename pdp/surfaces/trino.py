@@ -17,6 +17,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from pdp.codec import Draft, bound_checks
+from pdp.combine import CHUNK
 from pdp.errors import InvalidArgument, PdpError, Unavailable
 from pdp.model import Answer, Arguments, Batch, Caller, Check, Column, Predicate, Rejected, Resource, Seen, Siblings
 from pdp.references import is_id
@@ -137,8 +138,7 @@ class TrinoSurface:
         """What is seen of a table; nothing where that cannot be told."""
         operation = request.action.operation
         try:
-            async with asyncio.timeout(self._seconds):
-                return await self._pdp.filter(self._drafted(request, [table], caller), columns)
+            return await self._pdp.filter(self._drafted(request, [table], caller), columns)
         except Exception as error:  # noqa: BLE001  it denies
             self._failed(operation, error)
             return unseen(columns)
@@ -180,7 +180,7 @@ class TrinoSurface:
         self._note_operation(operation)
         try:
             made_of = pdp.bundle, pdp.source.facts
-            async with asyncio.timeout(self._seconds):
+            async with asyncio.timeout(self._seconds if _size(asked.named) > CHUNK else None):  # others never wait
                 shown = await pdp.decide(self._drafted(asked.request, asked.named, asked.caller))
         except Exception as error:  # noqa: BLE001  it denies
             self._failed(operation, error)
