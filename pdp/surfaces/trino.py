@@ -153,6 +153,8 @@ class TrinoSurface:
     async def _columns(self, asked: _Asked) -> bytes:
         """FilterColumns asks about one table; the answer points into its columns, which share its decision."""
         named = asked.named
+        if not named:
+            return await self._filter(asked)
         if isinstance(named, Columns) or len(named) != 1 or not named[0].table:
             raise InvalidArgument("FilterColumns takes exactly one table in `filterResources`")
         columns = range(len(named[0].table.columns or ()))
@@ -163,21 +165,21 @@ class TrinoSurface:
     def _again(self, endpoint: str, body: bytes, caller: Caller) -> bytes | None:
         """The answer to a body that was answered of the same policies and facts; it is recorded like the first."""
         pdp = self._pdp
-        kept = self._answers.of(pdp.bundle, pdp.source.facts, (endpoint, caller, body))
-        if kept is None or pdp.source.is_stale():
-            return None
         try:
+            kept = self._answers.of(pdp.bundle, pdp.source.facts, (endpoint, caller, body))
+            if kept is None or pdp.source.is_stale():
+                return None
             pdp.repeat(kept.shown)
-        except Unavailable:
-            return None  # and asked again, it is denied or an error, as configured
+        except Exception:  # noqa: BLE001  asked anew, it meets the same failure, and is denied or an error as configured
+            return None
         return kept.answer
 
     async def _definite(self, asked: _Asked, denial: bytes, encode: Callable[[Answer], bytes]) -> bytes:
         """The answer to what is asked; `denial` where none can be made."""
         pdp, operation = self._pdp, asked.request.action.operation
-        made_of = pdp.bundle, pdp.source.facts
         self._note_operation(operation)
         try:
+            made_of = pdp.bundle, pdp.source.facts
             async with asyncio.timeout(self._seconds if _size(asked.named) > CHUNK else None):  # others never wait
                 shown = await pdp.decide(self._drafted(asked.request, asked.named, asked.caller))
         except Exception as error:  # noqa: BLE001  it denies
