@@ -76,4 +76,4 @@ def ours(whole: str, name: str) -> str:
 
 def same(one: str, other: str) -> bool:
     """Equal addresses: the host in any case, all before it letter by letter."""
-    return one.lower() == other.lower() and one.split("@")[0] == other.split("@")[0]
+    return one.lower() == other.lower() and one.partition("@")[0] == other.partition("@")[0]
