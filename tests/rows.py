@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from pdp.app import build_bundle, read_rules
+from pdp.assembly import build_bundle, read_rules
 from pdp.bundle import Bundle
 from pdp.config import make_settings
 from pdp.engines.rowaccess.engine import Restriction

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from spec.row_access import seen
+from spec.restriction import seen
 
 from pdp.engines.rowaccess.document import parse_document
 from pdp.engines.rowaccess.engine import UNRESTRICTED, Restriction, RowAccess

@@ -17,6 +17,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from pdp.codec import Draft, bound_checks
+from pdp.combine import CHUNK
 from pdp.errors import InvalidArgument, PdpError, Unavailable
 from pdp.model import Answer, Arguments, Batch, Caller, Check, Column, Predicate, Rejected, Resource, Seen, Siblings
 from pdp.references import is_id
@@ -24,7 +25,7 @@ from pdp.service import Pdp, unseen
 from pdp.strict_json import decode
 from pdp.surfaces.http import Endpoints, Routes
 from pdp.surfaces.trino_bodies import REQUEST, Action, ColumnName, Input, Named, TableName, Tables, read_tables
-from pdp.surfaces.trino_memory import Answers, Kept, Queries
+from pdp.surfaces.trino_memory import Answers, Complaints, Kept, Queries
 from pdp.trino_names import Names
 from pdp.vocabulary import TRINO_OPERATIONS, TRINO_PREFIX
 
@@ -63,6 +64,7 @@ class TrinoSurface:
         self._names = Names(pdp.bundle.trino, pdp.bundle.warehouses)
         self._answers = Answers()
         self._queries = Queries()
+        self._complaints = Complaints()
 
     def routes(self, endpoints: Endpoints, max_body: int) -> Routes:
         """The five paths of Trino's configuration."""
@@ -136,8 +138,7 @@ class TrinoSurface:
         """What is seen of a table; nothing where that cannot be told."""
         operation = request.action.operation
         try:
-            async with asyncio.timeout(self._seconds):
-                return await self._pdp.filter(self._drafted(request, [table], caller), columns)
+            return await self._pdp.filter(self._drafted(request, [table], caller), columns)
         except Exception as error:  # noqa: BLE001  it denies
             self._failed(operation, error)
             return unseen(columns)
@@ -152,6 +153,8 @@ class TrinoSurface:
     async def _columns(self, asked: _Asked) -> bytes:
         """FilterColumns asks about one table; the answer points into its columns, which share its decision."""
         named = asked.named
+        if not named:
+            return await self._filter(asked)
         if isinstance(named, Columns) or len(named) != 1 or not named[0].table:
             raise InvalidArgument("FilterColumns takes exactly one table in `filterResources`")
         columns = range(len(named[0].table.columns or ()))
@@ -162,22 +165,22 @@ class TrinoSurface:
     def _again(self, endpoint: str, body: bytes, caller: Caller) -> bytes | None:
         """The answer to a body that was answered of the same policies and facts; it is recorded like the first."""
         pdp = self._pdp
-        kept = self._answers.of(pdp.bundle, pdp.source.facts, (endpoint, caller, body))
-        if kept is None or pdp.source.is_stale():
-            return None
         try:
+            kept = self._answers.of(pdp.bundle, pdp.source.facts, (endpoint, caller, body))
+            if kept is None or pdp.source.is_stale():
+                return None
             pdp.repeat(kept.shown)
-        except Unavailable:
-            return None  # and asked again, it is denied or an error, as configured
+        except Exception:  # noqa: BLE001  asked anew, it meets the same failure, and is denied or an error as configured
+            return None
         return kept.answer
 
     async def _definite(self, asked: _Asked, denial: bytes, encode: Callable[[Answer], bytes]) -> bytes:
         """The answer to what is asked; `denial` where none can be made."""
         pdp, operation = self._pdp, asked.request.action.operation
-        made_of = pdp.bundle, pdp.source.facts
         self._note_operation(operation)
         try:
-            async with asyncio.timeout(self._seconds):
+            made_of = pdp.bundle, pdp.source.facts
+            async with asyncio.timeout(self._seconds if _size(asked.named) > CHUNK else None):  # others never wait
                 shown = await pdp.decide(self._drafted(asked.request, asked.named, asked.caller))
         except Exception as error:  # noqa: BLE001  it denies
             self._failed(operation, error)
@@ -195,11 +198,7 @@ class TrinoSurface:
         if isinstance(error, PdpError) and not isinstance(error, Unavailable):
             raise error
         self._pdp.telemetry.trino_failures.inc()
-        expected = isinstance(error, Unavailable | TimeoutError)
-        log.error(
-            "trino request failed", operation=operation[:100], why=str(error) or type(error).__name__,
-            exc_info=None if expected else error,
-        )  # fmt: skip
+        self._complaints.say(operation, error)
         if self._pdp.bundle.trino.on_internal_failure == "error":
             raise Unavailable("no decision could be made, see the service's log") from None
 
