@@ -12,6 +12,8 @@ from rows import MASK, POLICY, RECORDED, bundle_of, load, seen
 
 from pdp.engines.rowaccess.engine import PREFIX
 from pdp.errors import PolicyError
+from pdp.model import Principal, Resource
+from pdp.store.world import parse_world
 
 
 def test_the_sample_loads(tmp_path: Path) -> None:
@@ -106,3 +108,23 @@ def test_a_warehouse_that_nobody_knows_is_warned_of(tmp_path: Path) -> None:
     assert not any("lakes" in warning for warning in load(tmp_path, {"policies": [POLICY]}, **config).warnings)
     misspelt = load(tmp_path, {"policies": [POLICY | {"table": "lakes.s.t"}]}, **config)
     assert any("`lakes`" in warning for warning in misspelt.warnings)
+
+
+def test_the_page_s_example_gives_what_the_page_says(tmp_path: Path) -> None:
+    """Of docs/row-access.md: the first YAML, and the table below it."""
+    page = (Path(__file__).parent.parent / "docs" / "row-access.md").read_text()
+    (tmp_path / "rows.yaml").write_text(page.partition("```yaml")[2].partition("```")[0])
+    bundle = bundle_of(tmp_path, "rows.yaml")
+    lines = [line.split("|")[1:-1] for line in page.splitlines() if line.startswith(("| `user:oidc~", "| `anonymous"))]
+    world = {"grants": [{"principal": "user:oidc~carol@example.com", "privilege": "assignee", "object": "role:etl"}]}
+    for who, rows, email in lines:
+        id = who.split("`")[1]
+        kind, _, name = id.partition(":")
+        principal = Principal(kind, name, groups=("eu@example.com",) if "eu@example.com" in who else ())
+        found = bundle.row_access.restriction(
+            principal, Resource("table", "lake", ("sales", "orders")), parse_world(world)
+        )
+        said = {" all ": None, " none ": "false"}.get(rows, rows.strip(" `"))
+        assert (found.rows.expression if found.rows else None) == said, who
+        assert ("email" in found.masks) == ("****" in email), who
+    assert len(lines) == 4
