@@ -11,7 +11,7 @@ import signal
 import ssl
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Final
@@ -26,6 +26,7 @@ from pdp.catalog import IcebergCatalog
 from pdp.cli.context import Composition
 from pdp.config import Settings, load_settings
 from pdp.engines.cel.rules import RuleSet
+from pdp.engines.rowaccess.document import Source
 from pdp.errors import ConfigError
 from pdp.facts import Facts
 from pdp.identity import Callers
@@ -141,10 +142,16 @@ def build_catalogs(settings: Settings) -> dict[str, IcebergCatalog]:
     }
 
 
-def build_pdp(settings: Settings, facts: Facts, rules: tuple[RuleSet, RuleSet], audit: AuditLog | None = None) -> Pdp:
+def build_pdp(
+    settings: Settings,
+    facts: Facts,
+    rules: tuple[RuleSet, RuleSet],
+    audit: AuditLog | None = None,
+    documents: Iterable[Source] = (),
+) -> Pdp:
     """A decision service in this process; without an audit it records nothing."""
     source = FixedFacts(with_projects(settings, facts))
-    return Pdp(build_bundle(settings, *rules), source, audit or NoAudit(), Telemetry())
+    return Pdp(build_bundle(settings, *rules, documents), source, audit or NoAudit(), Telemetry())
 
 
 class Service:

@@ -5,7 +5,7 @@ The part of the composition root that names engines; what fetches, serves and re
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from pdp.bundle import Authority, Bundle, source_text
 from pdp.config import Settings
@@ -13,7 +13,7 @@ from pdp.engines.cel.engine import CelEngine, CelForbid
 from pdp.engines.cel.rules import RuleSet, load_rules
 from pdp.engines.engine import Engine
 from pdp.engines.grants.engine import GrantsEngine
-from pdp.engines.rowaccess.document import read_documents
+from pdp.engines.rowaccess.document import Source, read_documents
 from pdp.engines.rowaccess.engine import RowAccess
 from pdp.engines.rowaccess.load import RowPolicies, compile_policies
 from pdp.engines.rowaccess.members import Members
@@ -27,8 +27,8 @@ def read_rules(settings: Settings) -> tuple[RuleSet, RuleSet]:
     return tuple(load_rules(settings.paths(files), extensions) for files in (policies.rules, policies.forbid))  # type: ignore[return-value]
 
 
-def build_bundle(settings: Settings, rules: RuleSet, forbid: RuleSet) -> Bundle:
-    """The bundle of some settings and rules, with the row policies that the settings name.
+def build_bundle(settings: Settings, rules: RuleSet, forbid: RuleSet, documents: Iterable[Source] = ()) -> Bundle:
+    """The bundle of some settings and rules, with the row policies of documents and of files that the settings name.
 
     Raises ConfigError on what does not exist, PolicyError on row policies that cannot be used.
     """
@@ -48,7 +48,7 @@ def build_bundle(settings: Settings, rules: RuleSet, forbid: RuleSet) -> Bundle:
         name: Authority(name, tuple(built[engine] for engine in authority.engines), authority.combine)
         for name, authority in settings.authorities.items()
     }
-    policies = compile_policies(read_documents(settings.paths(settings.policies.row_access)))
+    policies = compile_policies([*read_documents(settings.paths(settings.policies.row_access)), *documents])
     text, digest = source_text(_sources(settings, rules, forbid) | _row_sources(settings, policies))
     return Bundle(
         _by_warehouse(settings, authorities),

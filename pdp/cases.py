@@ -21,6 +21,7 @@ from pdp.audit.record import Decided, make_record, rows
 from pdp.codec import ResourceBody, decode_batch, encode_answer, make_resource
 from pdp.config import Settings, make_settings
 from pdp.engines.cel.rules import RuleSet, inline_rules, load_rules
+from pdp.engines.rowaccess.document import Source, parse_document, read_documents
 from pdp.errors import InvalidArgument, PdpError, Unauthenticated
 from pdp.facts import Facts
 from pdp.identity import local_caller
@@ -45,6 +46,7 @@ class CaseBody(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
     engines: list[str] = []
     rules: str | list[str] | dict[str, str] = ""
     forbid: str | list[str] | dict[str, str] = ""
+    policies: str | list[str] | dict[str, Any] = ""
     world: str | dict[str, Any] | None = None
     config: dict[str, Any] = {}
     caller: dict[str, Any] | None = None
@@ -57,7 +59,7 @@ class CaseBody(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
 
 
 Build = Callable[..., Pdp]
-"""(settings, facts, (rules, forbid), audit) to a service."""
+"""(settings, facts, (rules, forbid), audit, documents of row access) to a service."""
 VIEW_REQUESTS: Final = {"load": "wantLoad", "commitView": "wantCommit"}
 """Keys of a case about view security: the body that is asked, what is wanted of its answer."""
 
@@ -130,7 +132,7 @@ def prepare(case: Case, build: Build, recorder: Recorder) -> tuple[Pdp, Settings
     settings = make_settings(config, case.folder)
     extensions = tuple(settings.policies.cel_extensions)
     rules = tuple(_rules(case, data.get(key, {}), extensions) for key in ("rules", "forbid"))
-    return build(settings, _facts(case, data.get("world")), rules, recorder), settings
+    return build(settings, _facts(case, data.get("world")), rules, recorder, _policies(case)), settings
 
 
 def view_request(case: Case) -> str | None:
@@ -269,6 +271,13 @@ def _rules(case: Case, given: Any, extensions: tuple[str, ...]) -> RuleSet:
         return inline_rules(given, frozenset(extensions))
     files = [given] if isinstance(given, str) else given
     return _rule_files(tuple(case.folder / file for file in files), extensions)
+
+
+def _policies(case: Case) -> Sequence[Source]:
+    given = case.data.get("policies", [])
+    if isinstance(given, Mapping):
+        return [parse_document(given)]
+    return list(read_documents([case.folder / file for file in ([given] if isinstance(given, str) else given)]))
 
 
 @lru_cache(maxsize=256)

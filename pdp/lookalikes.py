@@ -7,9 +7,9 @@ which. Reads facts, decides nothing.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterator, Mapping
-from functools import lru_cache
-from typing import Any, Final
+from collections.abc import Callable, Container, Iterator, Mapping
+from itertools import islice
+from typing import Final, Generic, TypeAlias, TypeVar
 
 from immutables import Map
 
@@ -17,15 +17,21 @@ from pdp.facts import Facts
 from pdp.index import Entry
 from pdp.objects import Leaf, Place
 
-_NOTHING: Final[Map[Leaf, Entry]] = Map()
-
-
+T = TypeVar("T")
+_Here: TypeAlias = Map[Leaf, Entry]
+_World: TypeAlias = Map[Place, _Here]
+_NOTHING: Final[_Here] = Map()
 _LONGEST_KEPT: Final = 256
 """Characters of the name of a schema that anybody may ask about and that is remembered."""
+_LONGEST: Final = 8192
+_MOST_PARTS: Final = 256
+"""Signs and parts of a name that are looked at; of a longer one nobody could tell in time what it means."""
+_KEPT: Final = 4096
+"""Schemas, and places, about which something is remembered."""
 
 
 def is_ambiguous_schema(facts: Facts, warehouse: str, path: Place) -> bool:
-    """Whether several known namespaces of a warehouse are one schema to an engine."""
+    """Whether several known namespaces are one schema to an engine, or what holds it where it is not known itself."""
     return ambiguous_tables(facts, warehouse, path) is EVERY
 
 
@@ -34,8 +40,10 @@ def ambiguous_tables(facts: Facts, warehouse: str, path: Place) -> Container[str
 
     EVERY where the schema itself means several namespaces, None where no name is ambiguous.
     """
-    find = _found if sum(map(len, path)) <= _LONGEST_KEPT else _found.__wrapped__
-    return find(_Here(facts.index.known), warehouse, path)
+    known = facts.index.known
+    if sum(map(len, path)) > _LONGEST_KEPT:
+        return _find(known, warehouse, path)
+    return _found.of(known, (warehouse, *path), lambda: _find(known, warehouse, path))
 
 
 class _Every:
@@ -48,58 +56,89 @@ class _Every:
 EVERY: Final = _Every()
 
 
-class _Here:
-    """A map of known objects as a key of what is derived from it: the very same map, not an equal one."""
+class _Newest(Generic[T]):
+    """What was derived, by place, of the map that was asked about last: another map takes its room, so none is kept."""
 
-    __slots__ = ("known",)
+    def __init__(self) -> None:
+        self._known: _World = Map()
+        self._kept: dict[Place, T] = {}
 
-    def __init__(self, known: Map[Any, Any]) -> None:
-        self.known = known
-
-    def __hash__(self) -> int:
-        return id(self.known)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Here) and other.known is self.known
+    def of(self, known: _World, about: Place, derive: Callable[[], T]) -> T:
+        if known is not self._known or len(self._kept) >= _KEPT:
+            self._known, self._kept = known, {}
+        if about not in self._kept:
+            self._kept[about] = derive()
+        return self._kept[about]
 
 
-@lru_cache(maxsize=4096)
-def _found(world: _Here, warehouse: str, path: Place) -> Container[str] | None:
-    places = list(_spelt(world, (warehouse,), ".".join(path).casefold()))
-    if len(places) > 1:
+class _Derived(Generic[T]):
+    """What was derived of what is known at a place, as long as that is the very same map; of each place the last."""
+
+    def __init__(self, derive: Callable[[_Here], T]) -> None:
+        self._derive = derive
+        self._kept: dict[Place, tuple[_Here, T]] = {}
+
+    def of(self, known: _World, place: Place) -> T:
+        here = known.get(place, _NOTHING)
+        if here is _NOTHING:
+            return self._derive(here)
+        found = self._kept.get(place)
+        if found is None or found[0] is not here:
+            if len(self._kept) >= _KEPT:
+                self._kept.clear()
+            found = self._kept[place] = here, self._derive(here)
+        return found[1]
+
+
+def _find(known: _World, warehouse: str, path: Place) -> Container[str] | None:
+    spelling = ".".join(path).casefold()
+    if len(spelling) > _LONGEST or spelling.count(".") >= _MOST_PARTS:
         return EVERY
-    place = places[0] if places else (warehouse, *path)
-    return _doubles(_Here(world.known.get(place, _NOTHING))) or None
+    places = _places(known, warehouse, spelling)
+    if len(places) == 1:
+        return _doubles.of(known, places[0]) or None
+    while not places:
+        spelling = spelling.rpartition(".")[0]
+        places = _places(known, warehouse, spelling)
+    return EVERY if len(places) > 1 else None
 
 
-def _spelt(world: _Here, place: Place, rest: str) -> Iterator[Place]:
+def _places(known: _World, warehouse: str, spelling: str) -> list[Place]:
+    """The places that an engine calls so, two at most; the warehouse itself has no name in it."""
+    return list(islice(_spelt(known, (warehouse,), spelling), 2))
+
+
+def _spelt(known: _World, place: Place, rest: str) -> Iterator[Place]:
     """The places below one that an engine calls `rest`."""
     if not rest:
         yield place
         return
-    spaces = _namespaces(_Here(world.known.get(place, _NOTHING)))
+    spaces = _namespaces.of(known, place)
     if not spaces:
         return
     end = rest.find(".")
     while True:
         for name in spaces.get(rest if end < 0 else rest[:end], ()):
-            yield from _spelt(world, (*place, name), "" if end < 0 else rest[end + 1 :])
+            yield from _spelt(known, (*place, name), "" if end < 0 else rest[end + 1 :])
         if end < 0:
             return
         end = rest.find(".", end + 1)
 
 
-@lru_cache(maxsize=1024)
-def _namespaces(here: _Here) -> Mapping[str, tuple[str, ...]]:
+def _by_spelling(here: _Here) -> Mapping[str, tuple[str, ...]]:
     found: dict[str, tuple[str, ...]] = {}
-    for type, name in here.known:
+    for type, name in here:
         if type == "namespace":
             folded = name.casefold()
             found[folded] = (*found.get(folded, ()), name)
     return found
 
 
-@lru_cache(maxsize=1024)
-def _doubles(here: _Here) -> frozenset[str]:
-    counts = Counter(name.casefold() for name in {name for type, name in here.known if type != "namespace"})
+def _spelt_alike(here: _Here) -> frozenset[str]:
+    counts = Counter(name.casefold() for name in {name for type, name in here if type != "namespace"})
     return frozenset(name for name, count in counts.items() if count > 1)
+
+
+_found: Final = _Newest[Container[str] | None]()
+_namespaces: Final = _Derived(_by_spelling)
+_doubles: Final = _Derived(_spelt_alike)

@@ -14,8 +14,8 @@ import msgspec
 import yaml
 
 from pdp import strict_yaml
-from pdp.errors import Place, PolicyError
-from pdp.strict_json import sentence
+from pdp.errors import InvalidArgument, Place, PolicyError
+from pdp.strict_json import refuse_duplicates, sentence
 
 KINDS: Final = ("null", "constant", "hash", "partial", "expression")
 """Kinds of masks, the one that shows least first: of several on one column, that one holds."""
@@ -85,10 +85,10 @@ def read_documents(paths: Sequence[Path]) -> Iterator[Source]:
     for path in paths:
         try:
             text = path.read_text(encoding="utf-8")
-            data = json.loads(text) if path.suffix == ".json" else strict_yaml.load(text)
+            data = _json(text) if path.suffix == ".json" else strict_yaml.load(text)
         except OSError as error:
             raise PolicyError(f"cannot be read: {error.strerror}", Place(str(path))) from None
-        except (ValueError, RecursionError, yaml.YAMLError) as error:
+        except (ValueError, RecursionError, yaml.YAMLError, InvalidArgument) as error:
             raise PolicyError(f"does not parse: {' '.join(str(error).split())}", Place(str(path))) from None
         yield parse_document(data, str(path))
 
@@ -96,6 +96,11 @@ def read_documents(paths: Sequence[Path]) -> Iterator[Source]:
 def parse_document(data: Any, name: str = "<inline>") -> Source:
     """A document from its data; raises PolicyError."""
     try:
-        return Source(name, msgspec.convert(data or {}, Document))
+        return Source(name, msgspec.convert({} if data is None else data, Document))
     except msgspec.ValidationError as error:
         raise PolicyError(sentence(str(error)), Place(name)) from None
+
+
+def _json(text: str) -> Any:
+    refuse_duplicates(text.encode())
+    return json.loads(text)

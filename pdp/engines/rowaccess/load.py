@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import msgspec
 
-from pdp.engines.rowaccess.document import KINDS, MaskBody, PolicyBody, Source
+from pdp.engines.rowaccess.document import KINDS, Document, MaskBody, PolicyBody, Source
 from pdp.engines.rowaccess.engine import Mask, Name, Policy, RowAccess, Table, name_of
 from pdp.engines.rowaccess.members import Grantee, Members, parse_grantee
 from pdp.engines.rowaccess.trino_sql import FALSE, Unspeakable, constant, expression, predicate
 from pdp.errors import DuplicateRule, InvalidReference, Notice, Place, PolicyError
-from pdp.references import is_id, parse_resource
+from pdp.references import check_part, is_id, parse_resource
 
 _TABLES: Final = frozenset({"table", "view", "table_or_view", "dataset", "generic_table"})
 _CONTAINERS: Final = frozenset({"warehouse", "namespace"})
 _NEEDS_EXPRESSION: Final = frozenset({"constant", "expression"})
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+"""What would make more than one line of a message, or hide a part of it."""
 
 
 class RowPolicies(msgspec.Struct, frozen=True):
@@ -46,35 +49,44 @@ class _Compiler:
         self.warnings: list[Notice] = []
         self._policies: dict[Name, dict[str, Policy]] = {}
         self._masks: dict[Name, dict[str, dict[str, Mask]]] = {}
+        self._places: dict[tuple[Name, str], Place] = {}
 
     def take(self, source: Source) -> None:
         document, place = source.document, Place(source.name)
-        columns = {
-            _table(name, document.default): {column.casefold() for column in table.columns}
-            for name, table in document.tables.items()
-            if table.columns
-        }
+        columns = _columns(document, place)
         bodies: tuple[PolicyBody | MaskBody, ...] = (*document.policies, *document.masks)
         for body in bodies:
             kind = "policy" if isinstance(body, PolicyBody) else "mask"
             try:
-                if not is_id(body.id):
+                if not body.id or not is_id(body.id):
                     raise ValueError("an id is up to 128 letters, digits and `._:-`")
                 name = _table(body.table, document.default)
                 if isinstance(body, PolicyBody):
                     self._add(self._policies.setdefault(name, {}), self._policy(body, place), place)
+                    self._places[name, body.id] = place
                 else:
                     _known_column(body, columns.get(name))
                     here = self._masks.setdefault(name, {}).setdefault(body.column.casefold(), {})
                     self._add(here, self._mask(body, place), place)
             except (ValueError, InvalidReference) as error:
-                raise PolicyError(f"{kind} `{body.id}`: {error}", place) from None
+                raise PolicyError(_CONTROL.sub(" ", f"{kind} `{body.id}`: {error}"), place) from None
 
     def tables(self) -> dict[Name, Table]:
         return {
-            name: Table(_alike(self._policies.get(name, {})), _ordered(self._masks.get(name, {})))
+            name: Table(self._alike(name), _ordered(self._masks.get(name, {})))
             for name in sorted({*self._policies, *self._masks})
         }
+
+    def _alike(self, name: Name) -> tuple[Policy, ...]:
+        """A table's policies by id, all of one identity: what any of them lets through is evaluated as one user."""
+        policies = self._policies.get(name, {})
+        found = tuple(policies[id] for id in sorted(policies))
+        filters = [policy for policy in found if policy.predicate is not None]
+        other = next((policy.id for policy in filters if policy.identity != filters[0].identity), None)
+        if other:
+            said = f"policies `{filters[0].id}` and `{other}` of one table have different identities"
+            raise PolicyError(said, self._places[name, other])
+        return found
 
     def _policy(self, body: PolicyBody, place: Place) -> Policy:
         try:
@@ -107,14 +119,16 @@ class _Compiler:
         self.warnings.append(Notice(place, message))
 
 
-def _alike(policies: dict[str, Policy]) -> tuple[Policy, ...]:
-    """A table's policies by id, all of one identity: a query evaluates what any of them lets through as one user."""
-    found = tuple(policies[id] for id in sorted(policies))
-    identities = {policy.identity for policy in found if policy.predicate is not None}
-    if len(identities) > 1:
-        first, second, *_ = (policy.id for policy in found if policy.predicate is not None)
-        raise PolicyError(f"policies `{first}` and `{second}` of one table have different identities", Place())
-    return found
+def _columns(document: Document, place: Place) -> dict[Name, set[str]]:
+    """The columns that a document knows, by table."""
+    try:
+        return {
+            _table(name, document.default): {column.casefold() for column in table.columns}
+            for name, table in document.tables.items()
+            if table.columns
+        }
+    except (ValueError, InvalidReference) as error:
+        raise PolicyError(_CONTROL.sub(" ", f"`tables`: {error}"), place) from None
 
 
 def _ordered(masks: dict[str, dict[str, Mask]]) -> dict[str, tuple[Mask, ...]]:
@@ -147,9 +161,10 @@ def _table(text: str, default: Sequence[str]) -> Name:
         parts = [*default, *parts]
     elif len(parts) == 2 and default:
         parts = [default[0], *parts]
-    if len(parts) < 2 or not all(parts):
+    if len(parts) < 2 or any(not part or part != part.strip() for part in parts):
         raise ValueError(f"`{text}` is no `<warehouse>.<namespace>.<table>`")
-    return name_of(parts[0], parts[1:])
+    warehouse, *path = map(check_part, parts)
+    return name_of(warehouse, path)
 
 
 def _container(text: str) -> Name:

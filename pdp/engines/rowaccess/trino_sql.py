@@ -17,11 +17,15 @@ from sqlglot.errors import SqlglotError
 DIALECT: Final = "trino"
 FALSE: Final = "false"
 """The filter that lets no row through."""
+_ALIKE: Final = frozenset(
+    {"athena", "bigquery", "databricks", "duckdb", "hive", "presto", "snowflake", "spark", "spark2"}
+)
+"""Dialects whose comparisons are Trino's: others fold case, skip blanks, sort by language or take '' for NULL."""
 _PORTABLE: Final = (
     exp.And, exp.Or, exp.Not, exp.Paren, exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.In, exp.Between, exp.Is,
     exp.Boolean, exp.Null, exp.Literal, exp.Column, exp.Identifier, exp.Neg,
 )  # fmt: skip
-"""What means the same in every dialect."""
+"""What means the same in these dialects."""
 _OF_QUERIES: Final = ((exp.AggFunc, "an aggregate"), (exp.Window, "a window"), (exp.Star, "a star"))
 """What stands in a query alone, so in a filter in a subquery alone."""
 _UNFIT: Final = (
@@ -30,8 +34,9 @@ _UNFIT: Final = (
     (exp.Rand, "a random value"),
     (exp.Randn, "a random value"),
     (exp.Uuid, "a random value"),
+    (exp.Shuffle, "a random value"),
 )
-_RANDOM: Final = frozenset({"rand", "random", "uuid", "shuffle"})
+_RANDOM: Final = frozenset({"rand", "random", "secure_rand", "secure_random", "uuid", "shuffle"})
 _LITERALS: Final = (exp.Literal, exp.Boolean, exp.Null)
 _TEXTS: Final = frozenset({"varchar", "char"})
 _FROM_CONSTANTS: Final = _TEXTS | {
@@ -39,6 +44,9 @@ _FROM_CONSTANTS: Final = _TEXTS | {
     *("date", "time", "timestamp", "uuid", "ipaddress", "json"),
 }
 """Types that a constant can be cast to."""
+_QUOTED: Final = re.compile(r'"(?:[^"]|"")*"')
+_PLAIN_TYPE: Final = re.compile(r"[A-Za-z][\w ,()]*")
+"""A type's name, its parameters and the names of a row's fields, once what is quoted is out."""
 _KEPT_SIGNS: Final = 4
 _FEWEST_SIGNS: Final = 8
 """How many signs a partial mask keeps, of values that have at least so many."""
@@ -57,7 +65,9 @@ def expression(text: str, dialect: str) -> str:
     tree = _parsed(text, dialect)
     if dialect == DIALECT:
         return text if _is_plain_text(text) else tree.sql(dialect=DIALECT, comments=False)
-    if not all(isinstance(node, _PORTABLE) for node in tree.walk()):
+    if dialect not in _ALIKE:
+        raise Unspeakable(f"comparisons in `{dialect}` are not Trino's")
+    if not all(map(_is_portable, tree.walk())):
         raise Unspeakable(f"it is `{dialect}` and more than comparisons of columns with values")
     return tree.sql(dialect=DIALECT, comments=False)
 
@@ -84,7 +94,7 @@ def constant(value: str) -> str:
     except ValueError:
         return _literal(value)
     number = tree.this if isinstance(tree, exp.Neg) else tree
-    return tree.sql(dialect=DIALECT) if isinstance(number, _LITERALS) else _literal(value)
+    return tree.sql(dialect=DIALECT, comments=False) if isinstance(number, _LITERALS) else _literal(value)
 
 
 def masked(kind: str, value: str, column: str, type: str) -> str:
@@ -92,13 +102,18 @@ def masked(kind: str, value: str, column: str, type: str) -> str:
 
     `value` is the SQL of a `constant` or of an `expression`. What a type cannot hold is NULL.
     """
+    if not _is_type(type):
+        return null(type)
     base = re.split(r"\W", type, maxsplit=1)[0].lower()
     text = 'CAST("{}" AS varchar)'.format(column.replace('"', '""'))
+    if base == "char":
+        text = f"rtrim({text})"  # blanks that fill a value up are no signs of it
     made = None
     if kind == "expression":
         made = value
     elif kind == "constant" and base in _FROM_CONSTANTS:
-        return f"TRY_CAST({value} AS {type})"
+        # by way of a text, which can be tried as anything; a number as a date is no failure but a wrong query
+        return f"TRY_CAST({value if base == 'json' else f'CAST({value} AS varchar)'} AS {type})"
     elif kind == "hash" and base in _TEXTS:
         made = f"lower(to_hex(sha256(to_utf8({text}))))"
     elif kind == "partial" and base in _TEXTS:
@@ -107,8 +122,26 @@ def masked(kind: str, value: str, column: str, type: str) -> str:
 
 
 def null(type: str) -> str:
-    """NULL of a type."""
-    return f"CAST(NULL AS {type})"
+    """NULL of a type; bare, which Trino takes as any, where the type's text could be read as more than a type."""
+    return f"CAST(NULL AS {type})" if _is_type(type) else "NULL"
+
+
+def _is_type(text: str) -> bool:
+    """Whether a text cannot end the cast that it stands in.
+
+    Trino writes names of a row's fields without quotes, and whoever creates a table chooses them.
+    """
+    bare = _QUOTED.sub("", text)
+    depth = lowest = 0
+    for sign in bare:
+        depth += (sign == "(") - (sign == ")")
+        lowest = min(lowest, depth)
+    return depth == lowest == 0 and _PLAIN_TYPE.fullmatch(bare) is not None
+
+
+def _is_portable(node: exp.Expr) -> bool:
+    """Whether a part of an expression means the same in Trino, which has no IS TRUE."""
+    return isinstance(node, _PORTABLE) and not (isinstance(node, exp.Is) and not isinstance(node.expression, exp.Null))
 
 
 def _parsed(text: str, dialect: str) -> exp.Expr:
