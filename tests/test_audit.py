@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,13 @@ from serving import example_settings, serving
 from test_properties import service
 
 from pdp.audit import record as audit_record
+from pdp.audit.log import FileAudit
 from pdp.audit.record import make_record, requests, rows
 from pdp.codec import CheckBody, draft
 from pdp.identity import EMBEDDED_CALLER
 from pdp.model import Answer, Batch
 from pdp.service import Pdp
+from pdp.telemetry import Telemetry
 
 HERE = Path(__file__).parent
 
@@ -140,3 +143,24 @@ async def test_every_request_is_one_line_and_the_bundle_is_kept(tmp_path: Path) 
     assert {record["schema"] for record in records} == {1}
     assert (tmp_path / "audit" / "bundles" / digest).read_bytes() == text
     assert len({record["id"] for record in records}) == 20
+
+
+def test_records_that_come_while_others_are_taken_are_written(tmp_path: Path) -> None:
+    check = {"principal": "anonymous", "action": "read_data", "resource": "table:w/a/b"}
+    _, one = decided(service({}, {}), [check])
+    log = FileAudit(tmp_path, Telemetry())
+
+    async def append_many() -> None:
+        for _ in range(40_000):
+            log.append(one)
+            await asyncio.sleep(0)
+
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        asyncio.run(append_many())
+    finally:
+        sys.setswitchinterval(usual)
+    assert log.close(20)
+    (file,) = tmp_path.glob("*.jsonl")
+    assert [json.loads(line)["seq"] for line in file.read_text().splitlines()] == list(range(40_000))

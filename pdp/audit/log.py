@@ -7,7 +7,6 @@ beyond the bound requests are refused rather than answered unrecorded.
 from __future__ import annotations
 
 import asyncio
-import itertools
 import threading
 import time
 from collections import deque
@@ -128,7 +127,7 @@ class FileAudit:
 
     def _write_first(self) -> bool:
         """Write the records that have waited longest, in one piece; False where they have to wait on."""
-        some = list(itertools.islice(self._waiting, AT_ONCE))
+        some = [self._waiting[at] for at in range(min(len(self._waiting), AT_ONCE))]
         try:
             for waiting in some:
                 self._keep_bundle(waiting.decided)
