@@ -316,6 +316,7 @@ METADATA_TABLES: Final[Mapping[str, str]] = {
     **dict.fromkeys(("properties", "history", "metadata_log_entries", "snapshots", "refs"), "get_metadata"),
     **dict.fromkeys(("partitions", "files", "entries", "manifests"), "read_data"),
     **dict.fromkeys(("all_partitions", "all_files", "all_entries", "all_manifests"), "read_data"),
+    "materialized_view_storage": "read_data",
 }
 """Suffix of `t$suffix` -> what a SELECT on it needs of t: those that show values need the data."""
 
