@@ -1,0 +1,145 @@
+"""A Trino with the service in front of it, and what users get from it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import trino.dbapi
+from scenarios import Found, Scenario, Step, compare, covers
+from serving import Process, serve_process
+from trino.exceptions import TrinoQueryError
+from trino_server import trino_server
+
+HERE = Path(__file__).parent
+POLICIES = ("pdp.yaml", "rules.yaml", "forbids.yaml", "row_access.yaml", "world.yaml")
+GROUPS = {"analysts": "ann,fay", "auditors": "fay"}
+SQL_PATH = {
+    "sql.path": "funcs.default",
+    "sql.default-function-catalog": "funcs",
+    "sql.default-function-schema": "default",
+}
+ENDPOINTS: Final[Mapping[str, Mapping[str, str]]] = {
+    "single": {
+        "opa.policy.uri": "allow",
+        "opa.policy.row-filters-uri": "rowFilters",
+        "opa.policy.column-masking-uri": "columnMask",
+    },
+    "batched": {
+        "opa.policy.uri": "allow",
+        "opa.policy.batched-uri": "batch",
+        "opa.policy.row-filters-uri": "rowFilters",
+        "opa.policy.batch-column-masking-uri": "batchColumnMasks",
+    },
+}
+"""How Trino asks: one question per object, or many at once."""
+PATIENCE = 30
+
+
+@dataclass
+class Stand:
+    """A Trino and the service that decides for it."""
+
+    port: int
+    service: Process
+    seconds: float
+    running: dict[str, Any] = field(default_factory=dict)
+    """Queries left running: name -> the cursor that fetches their rows."""
+
+    def play(self, scenario: Scenario) -> list[str]:
+        """Every step in order; what was not as wanted."""
+        wrong: list[str] = []
+        with ExitStack() as held:
+            connections: dict[tuple[str, str], trino.dbapi.Connection] = {}
+            for step in scenario.steps:
+                key = step.user, step.session
+                if key not in connections:
+                    connections[key] = held.enter_context(self._connect(step.user))
+                wrong += self._step(step, connections[key])
+        return wrong
+
+    def metric(self, name: str) -> float:
+        """A counter without labels of the service."""
+        with urllib.request.urlopen(self.service.url("/metrics", "diagnostics"), timeout=PATIENCE) as answer:
+            lines = answer.read().decode().splitlines()
+        return next(float(line.split()[1]) for line in lines if line.startswith(f"{name} "))
+
+    def _connect(self, user: str) -> trino.dbapi.Connection:
+        return trino.dbapi.Connection(
+            host="127.0.0.1", port=self.port, user=user, max_attempts=1, request_timeout=PATIENCE, source="pdp-tests"
+        )
+
+    def _step(self, step: Step, connection: trino.dbapi.Connection) -> list[str]:
+        if step.grants:
+            return self._grant(step)
+        before = len(self.service.records()) if step.audit else 0
+        found = self._ask(step, connection)
+        wrong = compare(step, found)
+        if step.audit:
+            wrong += self._unrecorded(step, before)
+        return [f"{step.note}\n    {step.user}: {step.sql or step.resume}\n    {line}" for line in wrong]
+
+    def _ask(self, step: Step, connection: trino.dbapi.Connection) -> Found:
+        sql = step.sql
+        for name, cursor in self.running.items():
+            sql = sql.replace(f"{{{name}}}", cursor.query_id)
+        cursor = self.running[step.resume] if step.resume else connection.cursor()
+        try:
+            if step.resume:
+                return Found(rows=cursor.fetchall())
+            cursor.execute(sql)
+            if step.leave:
+                self.running[step.leave] = cursor
+                return Found(rows=[])
+            return Found(rows=cursor.fetchall())
+        except TrinoQueryError as error:
+            return Found(error=str(error.error_name), text=str(error.message))
+
+    def _grant(self, step: Step) -> list[str]:
+        body = json.dumps({"actor": f"user:oidc~{step.user}", **(step.grants or {})}).encode()
+        request = urllib.request.Request(
+            self.service.url("/v1/grants"), body, headers={"Content-Type": "application/json"}
+        )
+        with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
+            return [] if answer.status == 200 else [f"{step.note}\n    {answer.read().decode()}"]
+
+    def _unrecorded(self, step: Step, before: int) -> list[str]:
+        """The wanted rows of audit that were not written; the writer may be a moment behind."""
+        missing = step.audit
+
+        def written() -> bool:
+            nonlocal missing
+            records = self.service.records()[before:]
+            rows = [row for record in records for row in (*record["checks"], *record.get("requests", ()))]
+            missing = [wanted for wanted in step.audit if not any(covers(row, wanted) for row in rows)]
+            return not missing
+
+        _until(written)
+        return [f"no such record: {row}" for row in missing]
+
+
+@contextmanager
+def standing(folder: Path, mode: str) -> Iterator[Stand]:
+    """The service on the policies of this folder, and a Trino that asks it in one of the `ENDPOINTS` modes."""
+    ours, theirs = folder / "pdp", folder / "trino"
+    ours.mkdir(parents=True)
+    theirs.mkdir()
+    for name in POLICIES:
+        shutil.copy(HERE / name, ours)
+    with serve_process(ours, "-c", "pdp.yaml") as service:
+        access = {key: service.url(f"/v1/data/trino/{path}") for key, path in ENDPOINTS[mode].items()}
+        with trino_server(theirs, {"access-control.name": "opa", **access}, GROUPS, SQL_PATH) as server:
+            yield Stand(server.port, service, server.seconds)
+
+
+def _until(condition: Callable[[], bool], patience: float = 10) -> None:
+    deadline = time.monotonic() + patience
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.05)
