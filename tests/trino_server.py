@@ -8,9 +8,9 @@ import signal
 import subprocess
 import time
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from postgres import free_port
@@ -18,10 +18,10 @@ from trino_distribution import java, server_folder
 
 SECONDS = 150
 """How long a start may take on a loaded machine; a calm one takes 15."""
+QUICK = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+"""What makes Java start soon, and run slowly."""
 JVM = (
     "-Xmx2G",
-    "-XX:+UseSerialGC",
-    "-XX:TieredStopAtLevel=1",
     "-XX:+ExitOnOutOfMemoryError",
     "-XX:ReservedCodeCacheSize=256M",
     "-XX:+EnableDynamicAgentLoading",
@@ -56,18 +56,28 @@ class Trino:
     """How long it took to start."""
 
 
+@dataclass(frozen=True)
+class Setup:
+    """What differs from one server to another."""
+
+    access_control: Mapping[str, str]
+    """The lines of etc/access-control.properties."""
+    groups: Mapping[str, str] = field(default_factory=dict)
+    """The users of each group, parted by commas."""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """What goes over the lines of etc/config.properties."""
+    java: Sequence[str] = QUICK
+
+
 @contextmanager
-def trino_server(
-    folder: Path, access_control: Mapping[str, str], groups: Mapping[str, str], settings: Mapping[str, str]
-) -> Iterator[Trino]:
+def trino_server(folder: Path, setup: Setup) -> Iterator[Trino]:
     """A server with its configuration, its data and its log in `folder`, stopped at the end whatever happens.
 
-    `access_control` are the lines of etc/access-control.properties, `groups` the users of each group, parted by
-    commas, `settings` go over those of the server. AssertionError with the end of its log where it does not start.
+    AssertionError with the end of its log where it does not start.
     """
-    command = [str(java()), *JVM, *_properties_of_node(folder), "-cp", f"{server_folder()}/lib/*"]
+    command = [str(java()), *JVM, *setup.java, *_properties_of_node(folder), "-cp", f"{server_folder()}/lib/*"]
     port = free_port()
-    _configure(folder, port, access_control, groups, settings)
+    _configure(folder, port, setup)
     start = time.monotonic()
     with (folder / "server.log").open("wb") as log:
         process = subprocess.Popen(
@@ -92,13 +102,7 @@ def _properties_of_node(folder: Path) -> list[str]:
     return [f"-D{key}={value}" for key, value in settings.items()]
 
 
-def _configure(
-    folder: Path,
-    port: int,
-    access_control: Mapping[str, str],
-    groups: Mapping[str, str],
-    settings: Mapping[str, str],
-) -> None:
+def _configure(folder: Path, port: int, setup: Setup) -> None:
     etc, data = folder / "etc", folder / "data"
     (etc / "catalog").mkdir(parents=True)
     data.mkdir()
@@ -111,14 +115,14 @@ def _configure(
         "catalog.management": "dynamic",
         "catalog.prune.update-interval": "1h",
         "query.max-memory-per-node": "512MB",
-        **settings,
+        **setup.settings,
     })  # fmt: skip
     for name, lines in CATALOGS.items():
         filled = {key: value.format(data=data) for key, value in lines.items()}
         _write(etc / "catalog" / f"{name}.properties", filled)
-    _write(etc / "access-control.properties", access_control)
+    _write(etc / "access-control.properties", setup.access_control)
     _write(etc / "group-provider.properties", {"group-provider.name": "file", "file.group-file": str(etc / "groups")})
-    (etc / "groups").write_text("".join(f"{group}:{users}\n" for group, users in groups.items()))
+    (etc / "groups").write_text("".join(f"{group}:{users}\n" for group, users in setup.groups.items()))
 
 
 def _write(file: Path, lines: Mapping[str, str]) -> None:

@@ -5,18 +5,22 @@ from __future__ import annotations
 import json
 import shutil
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
 
 import trino.dbapi
-from scenarios import Found, Scenario, Step, compare, covers
+from scenarios import Found, Step, compare, covers, load
 from serving import Process, serve_process
 from trino.exceptions import TrinoQueryError
-from trino_server import trino_server
+from trino_server import Setup, trino_server
+
+from pdp.vocabulary import TRINO_PREFIX
 
 HERE = Path(__file__).parent
 POLICIES = ("pdp.yaml", "rules.yaml", "forbids.yaml", "row_access.yaml", "world.yaml")
@@ -52,9 +56,13 @@ class Stand:
     seconds: float
     running: dict[str, Any] = field(default_factory=dict)
     """Queries left running: name -> the cursor that fetches their rows."""
+    played: set[str] = field(default_factory=set)
+    """The scenarios that were played on it."""
 
-    def play(self, scenario: Scenario) -> list[str]:
-        """Every step in order; what was not as wanted."""
+    def play(self, name: str) -> list[str]:
+        """Every step of a scenario in order; what was not as wanted."""
+        scenario = load(name)
+        self.played.add(name)
         wrong: list[str] = []
         with ExitStack() as held:
             connections: dict[tuple[str, str], trino.dbapi.Connection] = {}
@@ -71,6 +79,11 @@ class Stand:
             lines = answer.read().decode().splitlines()
         return next(float(line.split()[1]) for line in lines if line.startswith(f"{name} "))
 
+    def operations(self) -> set[str]:
+        """The operations that the audit holds."""
+        rows = [row for record in self.service.records() for row in (*record["checks"], *record.get("requests", ()))]
+        return {row["action"].removeprefix(TRINO_PREFIX) for row in rows if row["action"].startswith(TRINO_PREFIX)}
+
     def _connect(self, user: str) -> trino.dbapi.Connection:
         return trino.dbapi.Connection(
             host="127.0.0.1", port=self.port, user=user, max_attempts=1, request_timeout=PATIENCE, source="pdp-tests"
@@ -84,17 +97,35 @@ class Stand:
         wrong = compare(step, found)
         if step.audit:
             wrong += self._unrecorded(step, before)
-        return [f"{step.note}\n    {step.user}: {step.sql or step.resume}\n    {line}" for line in wrong]
+        return [f"{step.note}\n    {step.user}: {step.sql or step.resume or step.rest}\n    {line}" for line in wrong]
+
+    def _rest(self, step: Step) -> Found:
+        method, path, *body = self._filled(step.rest).split(" ", 2)
+        headers = {"X-Trino-User": step.user, "Content-Type": "application/json"}
+        data = body[0].encode() if body else None
+        request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", data, headers, method=method)
+        try:
+            with urllib.request.urlopen(request, timeout=PATIENCE):
+                return Found()
+        except urllib.error.HTTPError as error:
+            with error:
+                name = "PERMISSION_DENIED" if error.code == HTTPStatus.FORBIDDEN else f"HTTP_{error.code}"
+                return Found(error=name, text=error.read().decode())
+
+    def _filled(self, text: str) -> str:
+        """A statement with the ids of the queries that it names."""
+        for name, cursor in self.running.items():
+            text = text.replace(f"{{{name}}}", cursor.query_id)
+        return text
 
     def _ask(self, step: Step, connection: trino.dbapi.Connection) -> Found:
-        sql = step.sql
-        for name, cursor in self.running.items():
-            sql = sql.replace(f"{{{name}}}", cursor.query_id)
+        if step.rest:
+            return self._rest(step)
         cursor = self.running[step.resume] if step.resume else connection.cursor()
         try:
             if step.resume:
                 return Found(rows=cursor.fetchall())
-            cursor.execute(sql)
+            cursor.execute(self._filled(step.sql))
             if step.leave:
                 self.running[step.leave] = cursor
                 return Found(rows=[])
@@ -135,7 +166,7 @@ def standing(folder: Path, mode: str) -> Iterator[Stand]:
         shutil.copy(HERE / name, ours)
     with serve_process(ours, "-c", "pdp.yaml") as service:
         access = {key: service.url(f"/v1/data/trino/{path}") for key, path in ENDPOINTS[mode].items()}
-        with trino_server(theirs, {"access-control.name": "opa", **access}, GROUPS, SQL_PATH) as server:
+        with trino_server(theirs, Setup({"access-control.name": "opa", **access}, GROUPS, SQL_PATH)) as server:
             yield Stand(server.port, service, server.seconds)
 
 

@@ -33,14 +33,21 @@ class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The query is left running under this name; `{name}` in later statements is its id."""
     resume: str = ""
     """In place of `sql`: fetch all rows of a query left running."""
+    rest: str = ""
+    """In place of `sql`: a request to Trino's own interface, `GET /v1/node`, perhaps with a body behind it."""
     grants: dict[str, Any] | None = None
     """In place of `sql`: what the user adds to and removes from the service's grants."""
     audit: list[dict[str, Any]] = []
     """Rows that the audit must then hold; only the named fields are compared."""
 
+    @property
+    def asked(self) -> tuple[Any, ...]:
+        """The kinds of what a step does; one of them is given."""
+        return self.sql, self.resume, self.rest, self.grants
+
     def __post_init__(self) -> None:
         wanted = (self.rows is not None, self.done, self.denied is not None, self.fails is not None)
-        if sum(wanted) != 1 or sum(map(bool, (self.sql, self.resume, self.grants))) != 1:
+        if sum(wanted) != 1 or sum(map(bool, self.asked)) != 1:
             raise ValueError(f"`{self.note}` needs one statement and one result")
 
 
