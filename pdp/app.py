@@ -1,4 +1,4 @@
-"""The composition root: the only module that names concrete classes, and the order of start and stop."""
+"""The composition root: with `assembly` the only module that names concrete classes; the order of start and stop."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import signal
 import ssl
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Final
@@ -20,19 +20,12 @@ import structlog
 import uvloop
 from aiohttp import web
 
+from pdp.assembly import build_bundle, read_rules
 from pdp.audit.log import FileAudit, NoAudit
-from pdp.bundle import Authority, Bundle, source_text
 from pdp.catalog import IcebergCatalog
 from pdp.cli.context import Composition
 from pdp.config import Settings, load_settings
-from pdp.engines.cel.engine import CelEngine, CelForbid
-from pdp.engines.cel.rules import RuleSet, load_rules
-from pdp.engines.engine import Engine
-from pdp.engines.grants.engine import GrantsEngine
-from pdp.engines.rowaccess.document import read_documents
-from pdp.engines.rowaccess.engine import RowAccess
-from pdp.engines.rowaccess.load import RowPolicies, compile_policies
-from pdp.engines.rowaccess.members import Members
+from pdp.engines.cel.rules import RuleSet
 from pdp.errors import ConfigError
 from pdp.facts import Facts
 from pdp.identity import Callers
@@ -137,122 +130,6 @@ def _projects(settings: Settings) -> dict[str, str]:
 def with_projects(settings: Settings, facts: Facts) -> Facts:
     """Facts and configuration agree on the project of a warehouse, or the start stops."""
     return facts.with_projects(_projects(settings))
-
-
-def read_rules(settings: Settings) -> tuple[RuleSet, RuleSet]:
-    """The permitting and the forbidding rules; raises PolicyError on the first that cannot be used."""
-    extensions = frozenset(settings.policies.cel_extensions)
-    policies = settings.policies
-    return tuple(load_rules(settings.paths(files), extensions) for files in (policies.rules, policies.forbid))  # type: ignore[return-value]
-
-
-def build_bundle(settings: Settings, rules: RuleSet, forbid: RuleSet) -> Bundle:
-    """The bundle of some settings and rules, with the row policies that the settings name.
-
-    Raises ConfigError on what does not exist, PolicyError on row policies that cannot be used.
-    """
-    provider = settings.identity.cel_provider
-    admins = frozenset(settings.store.bootstrap_admins)
-    engines: Mapping[str, Callable[[], Engine]] = {
-        "cel": lambda: CelEngine(rules, provider),
-        "grants": lambda: GrantsEngine(admins),
-    }
-    built: dict[str, Engine] = {}
-    for name, authority in settings.authorities.items():
-        for engine in authority.engines:
-            if engine not in engines:
-                raise ConfigError(f"`authorities.{name}.engines`: no engine `{engine}`, there are {', '.join(engines)}")
-            built[engine] = built.get(engine) or engines[engine]()
-    authorities = {
-        name: Authority(name, tuple(built[engine] for engine in authority.engines), authority.combine)
-        for name, authority in settings.authorities.items()
-    }
-    policies = compile_policies(read_documents(settings.paths(settings.policies.row_access)))
-    text, digest = source_text(_sources(settings, rules, forbid) | _row_sources(settings, policies))
-    return Bundle(
-        _by_warehouse(settings, authorities),
-        _default(authorities),
-        (CelForbid(forbid, provider),) if forbid.rules else (),
-        settings.warehouses,
-        settings.trino,
-        _row_access(settings, policies),
-        text,
-        digest,
-        (*_warnings(settings, rules, forbid), *map(str, policies.warnings), *_strange_tables(settings, policies)),
-        _role_maps(settings),
-        frozenset(settings.identity.instance_admins),
-    )
-
-
-def _row_access(settings: Settings, policies: RowPolicies) -> RowAccess:
-    rules = settings.row_access
-    try:
-        return policies.engine(Members(rules.member.template, settings.identity.cel_provider), rules.protected)
-    except ValueError as error:
-        raise ConfigError(f"`row_access.protected`: {error}") from None
-
-
-def _row_sources(settings: Settings, policies: RowPolicies) -> dict[str, object]:
-    """What row policies add to the sources of a bundle: nothing where there are none."""
-    if not policies.tables and not settings.row_access.protected:
-        return {}
-    return {"rowAccess": policies.texts, "rowAccessRules": settings.row_access.model_dump()}
-
-
-def _strange_tables(settings: Settings, policies: RowPolicies) -> Iterator[str]:
-    """Warehouses that policies name and nothing else does: a misspelt one protects nothing."""
-    known = set(settings.warehouses) | {catalog.warehouse for catalog in settings.trino.catalogs.values()}
-    for warehouse in sorted({warehouse for warehouse, _ in policies.tables} - known) if known else ():
-        yield f"row policies name the warehouse `{warehouse}`, which no configuration knows"
-
-
-def _default(authorities: Mapping[str, Authority]) -> Authority:
-    if "default" not in authorities:
-        raise ConfigError("`authorities.default` is missing: something must decide what no other authority does")
-    return authorities["default"]
-
-
-def _by_warehouse(settings: Settings, authorities: Mapping[str, Authority]) -> dict[str, Authority]:
-    owners: dict[str, Authority] = {}
-    for name, authority in settings.authorities.items():
-        for warehouse in authority.warehouses:
-            if warehouse in owners:
-                raise ConfigError(f"warehouse `{warehouse}` has two authorities: {owners[warehouse].name} and {name}")
-            owners[warehouse] = authorities[name]
-    return owners
-
-
-def _sources(settings: Settings, rules: RuleSet, forbid: RuleSet) -> dict[str, object]:
-    return {
-        "rules": dict(rules.texts),
-        "forbid": dict(forbid.texts),
-        "celExtensions": settings.policies.cel_extensions,
-        "celProvider": settings.identity.cel_provider,
-        "authorities": {name: authority.model_dump() for name, authority in settings.authorities.items()},
-        "warehouses": {
-            name: warehouse.model_dump(exclude={"catalog"}) for name, warehouse in settings.warehouses.items()
-        },
-        "trino": settings.trino.model_dump(),
-        "bootstrapAdmins": sorted(settings.store.bootstrap_admins),
-        "roleMaps": _role_maps(settings),
-        "instanceAdmins": sorted(settings.identity.instance_admins),
-    }
-
-
-def _role_maps(settings: Settings) -> dict[str, dict[str, str]]:
-    return {idp: dict(known.role_map) for idp, known in settings.identity.providers.items() if known.role_map}
-
-
-def _warnings(settings: Settings, rules: RuleSet, forbid: RuleSet) -> tuple[str, ...]:
-    found = [str(remark) for remark in (*rules.warnings, *forbid.warnings)]
-    providers = settings.identity.providers
-    named = {f"trusted_engines.{name}": rule.identities for name, rule in settings.trusted_engines.items()}
-    for key, idps in (("identity.cel_provider", [settings.identity.cel_provider]), *named.items()):
-        unknown = sorted(set(idps) - providers.keys()) if providers else ()
-        found += [f"`{key}` names `{idp}`, which is none of `identity.providers`" for idp in unknown]
-    if not rules.rules:
-        found.append("no rules are loaded: CEL permits nothing but VIEW_REFERENCE")
-    return tuple(found)
 
 
 def build_catalogs(settings: Settings) -> dict[str, IcebergCatalog]:
@@ -434,6 +311,7 @@ async def _serve(settings: Settings, announce: Callable[[Service], None]) -> int
     announce(service)
     watch = asyncio.create_task(service.watch())
     gc.freeze()  # what is loaded stays loaded: no collection needs to look at it again
+    gc.set_threshold(20_000, 20, 50)  # what a request makes holds no cycles: looking for them more often finds none
     await stopping.wait()
     watch.cancel()
     log.info("stopping", drain_seconds=settings.server.drain_seconds)

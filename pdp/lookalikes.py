@@ -7,9 +7,9 @@ which. Reads facts, decides nothing.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
 from immutables import Map
 
@@ -20,24 +20,40 @@ from pdp.objects import Leaf, Place
 _NOTHING: Final[Map[Leaf, Entry]] = Map()
 
 
+_LONGEST_KEPT: Final = 256
+"""Characters of the name of a schema that anybody may ask about and that is remembered."""
+
+
 def is_ambiguous_schema(facts: Facts, warehouse: str, path: Place) -> bool:
     """Whether several known namespaces of a warehouse are one schema to an engine."""
-    return len(_places(facts, warehouse, path)) > 1
+    return ambiguous_tables(facts, warehouse, path) is EVERY
 
 
-def ambiguous_tables(facts: Facts, warehouse: str, path: Place) -> frozenset[str]:
-    """Names in a schema that mean several known tables or views to an engine, in the one case that it folds to."""
-    places = _places(facts, warehouse, path)
-    place = places[0] if places else (warehouse, *path)
-    return _doubles(_Here(facts.index.known.get(place, _NOTHING)))
+def ambiguous_tables(facts: Facts, warehouse: str, path: Place) -> Container[str] | None:
+    """Names in a schema that mean several known tables or views to an engine, in the one case that it folds to.
+
+    EVERY where the schema itself means several namespaces, None where no name is ambiguous.
+    """
+    find = _found if sum(map(len, path)) <= _LONGEST_KEPT else _found.__wrapped__
+    return find(_Here(facts.index.known), warehouse, path)
+
+
+class _Every:
+    """Holds whatever it is asked for."""
+
+    def __contains__(self, name: object) -> bool:
+        return True
+
+
+EVERY: Final = _Every()
 
 
 class _Here:
-    """The known objects of one place as a key of what is derived from them: the very same map, not an equal one."""
+    """A map of known objects as a key of what is derived from it: the very same map, not an equal one."""
 
     __slots__ = ("known",)
 
-    def __init__(self, known: Map[Leaf, Entry]) -> None:
+    def __init__(self, known: Map[Any, Any]) -> None:
         self.known = known
 
     def __hash__(self) -> int:
@@ -47,22 +63,27 @@ class _Here:
         return isinstance(other, _Here) and other.known is self.known
 
 
-def _places(facts: Facts, warehouse: str, path: Place) -> list[Place]:
-    return list(_spelt(facts, (warehouse,), ".".join(path).casefold()))
+@lru_cache(maxsize=4096)
+def _found(world: _Here, warehouse: str, path: Place) -> Container[str] | None:
+    places = list(_spelt(world, (warehouse,), ".".join(path).casefold()))
+    if len(places) > 1:
+        return EVERY
+    place = places[0] if places else (warehouse, *path)
+    return _doubles(_Here(world.known.get(place, _NOTHING))) or None
 
 
-def _spelt(facts: Facts, place: Place, rest: str) -> Iterator[Place]:
+def _spelt(world: _Here, place: Place, rest: str) -> Iterator[Place]:
     """The places below one that an engine calls `rest`."""
     if not rest:
         yield place
         return
-    spaces = _namespaces(_Here(facts.index.known.get(place, _NOTHING)))
+    spaces = _namespaces(_Here(world.known.get(place, _NOTHING)))
     if not spaces:
         return
     end = rest.find(".")
     while True:
         for name in spaces.get(rest if end < 0 else rest[:end], ()):
-            yield from _spelt(facts, (*place, name), "" if end < 0 else rest[end + 1 :])
+            yield from _spelt(world, (*place, name), "" if end < 0 else rest[end + 1 :])
         if end < 0:
             return
         end = rest.find(".", end + 1)

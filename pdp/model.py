@@ -139,7 +139,7 @@ class ChainView(msgspec.Struct, frozen=True):
     property: str = ""
 
 
-class Load(msgspec.Struct, frozen=True):
+class Load(msgspec.Struct, frozen=True, gc=False):
     """That a check is a load through `views`, outermost first; `entries` were named, and `ignored` says why in vain.
 
     `enforced`: the engine that loads applies row filters and masks itself, so that it may have the files.
@@ -157,7 +157,7 @@ class ViewCommit(msgspec.Struct, frozen=True):
     touched: tuple[str, ...] = ()
 
 
-class Check(msgspec.Struct, frozen=True):
+class Check(msgspec.Struct, frozen=True, gc=False):
     """One question about resources that share type, warehouse and ref.
 
     `at[i]` is the position of `resources[i]` in the answer. `query_user` is the id of who runs the query `query_id`,
@@ -270,7 +270,7 @@ class Seen(msgspec.Struct, frozen=True):
     masks: tuple[Predicate | None, ...]
 
 
-class Batch(msgspec.Struct, frozen=True):
+class Batch(msgspec.Struct, frozen=True, gc=False):
     """All that one request asks: `size` answers in order, from `checks` and from `rejected` by position."""
 
     surface: str
@@ -311,7 +311,7 @@ class Decision(msgspec.Struct, frozen=True):
     error: Rejected | None = None
 
 
-class Answer(msgspec.Struct, frozen=True):
+class Answer(msgspec.Struct, frozen=True, gc=False):
     """The decisions of a batch in its order: columns, with no object per item.
 
     `allowed[i]` is 0 or 1; `by[i]` is None where nothing permitted or forbade.

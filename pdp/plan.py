@@ -37,7 +37,7 @@ _ABOUT_REFS: Final = NESSIE_CHECKS - CONFIG_CHECKS
 """Raw checks of Nessie's that make no sense without a ref."""
 
 
-class Leaf(msgspec.Struct, frozen=True):
+class Leaf(msgspec.Struct, frozen=True, gc=False):
     """One concrete check of many resources: one action on one concrete type.
 
     `passed`: why it is permitted where its engines are silent; their forbids and failures bind.
@@ -48,7 +48,7 @@ class Leaf(msgspec.Struct, frozen=True):
     passed: Reason | None = None
 
 
-class Fixed(msgspec.Struct, frozen=True):
+class Fixed(msgspec.Struct, frozen=True, gc=False):
     """What no engine decides: the same answer for every resource, and its reason."""
 
     allowed: bool
@@ -58,26 +58,26 @@ class Fixed(msgspec.Struct, frozen=True):
     errors: tuple[str, ...] = ()
 
 
-class AllOf(msgspec.Struct, frozen=True):
+class AllOf(msgspec.Struct, frozen=True, gc=False):
     """Every part must permit."""
 
     parts: tuple[Node, ...]
 
 
-class AnyOf(msgspec.Struct, frozen=True):
+class AnyOf(msgspec.Struct, frozen=True, gc=False):
     """One permit suffices; a forbid or a failure of any part binds."""
 
     parts: tuple[Node, ...]
 
 
-class EachOf(msgspec.Struct, frozen=True):
+class EachOf(msgspec.Struct, frozen=True, gc=False):
     """Parts that stand for themselves: one permit suffices, whatever binds the others; `optional`: not even one."""
 
     parts: tuple[Node, ...]
     optional: bool = False
 
 
-class Split(msgspec.Struct, frozen=True):
+class Split(msgspec.Struct, frozen=True, gc=False):
     """Resources that need different trees: `parts[k]` answers for the positions `at[k]`."""
 
     at: tuple[Sequence[int], ...]
@@ -87,7 +87,7 @@ class Split(msgspec.Struct, frozen=True):
 Node: TypeAlias = Leaf | Fixed | AllOf | AnyOf | EachOf | Split
 
 
-class Asker(msgspec.Struct, frozen=True):
+class Asker(msgspec.Struct, frozen=True, gc=False):
     """As whom, and in which circumstances, the parts of a check are asked.
 
     `admin`: the principal is an instance admin who asks for itself, under no other role. `stale`: the facts are too

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Final, Literal, Protocol
+from typing import Final, Protocol
 
 import msgspec
 import structlog
@@ -18,14 +18,14 @@ from uuid6 import uuid7
 
 from pdp.audit.record import Asked, Asking, Decided
 from pdp.bundle import Bundle
-from pdp.engines.engine import ABSTAIN, EFFECT_NAMES, FAILED, FORBID, PERMIT, Engine, Group, Verdicts
+from pdp.combine import CHUNK, Judge, decide, joined, portions, shared_out, without_permits
+from pdp.engines.engine import ABSTAIN, EFFECT_NAMES, FAILED, PERMIT, Engine, Group, Verdicts
 from pdp.engines.rowaccess.engine import Restriction, nothing
 from pdp.errors import InvalidArgument
 from pdp.facts import Facts
 from pdp.inspection import guards, permitted, reduced, sees_all
 from pdp.model import (
     DEFAULT_DENY,
-    STORE_STALE,
     Answer,
     AtLeast,
     Batch,
@@ -35,7 +35,6 @@ from pdp.model import (
     Reason,
     Resource,
     Seen,
-    Siblings,
     Trace,
 )
 from pdp.plan import AllOf, AnyOf, Asker, EachOf, Fixed, Leaf, Node, Split, asker_of, fold, leaves, plan
@@ -44,16 +43,12 @@ from pdp.telemetry import Telemetry
 from pdp.trino import plan_operation, restriction_of
 from pdp.views import plan_views
 
-CHUNK = 2000
-"""Resources judged before the event loop gets a turn."""
-
 _ALLOWED: Final = bytes(effect == PERMIT for effect in range(256))
 """Effects to what an answer says."""
 log = structlog.get_logger()
 
 
 Decisions = Callable[[Leaf | Fixed], Verdicts]
-Judge = Callable[[Engine, Group, Sequence[Resource]], Verdicts]
 
 
 class AuditLog(Protocol):
@@ -89,7 +84,7 @@ class FactsSource(Protocol):
         ...
 
 
-class Shown(msgspec.Struct, frozen=True):
+class Shown(msgspec.Struct, frozen=True, gc=False):
     """A decided batch and what its caller may see of it: reasons at the positions in `visible`, everything for None."""
 
     decided: Decided
@@ -225,13 +220,13 @@ class Pdp:
         turn = 0
         for (group, passed), members in groups.items():
             parts = []
-            for some in _portions(members):
-                parts.append(_decide(Leaf(group, some, passed), bundle, judge))
+            for some in portions(members):
+                parts.append(decide(Leaf(group, some, passed), bundle, judge))
                 turn += len(some)
                 if turn >= CHUNK:
                     turn = 0
                     await asyncio.sleep(0)
-            found.update(_shared_out(_joined(parts), members))
+            found.update(shared_out(joined(parts), members))
         return lambda leaf: found[id(leaf)] if isinstance(leaf, Leaf) else fold(leaf, _no_leaf)
 
     def _judge(
@@ -246,7 +241,7 @@ class Pdp:
             self.telemetry.engine_failures.labels(engine.name).inc()
             count = len(resources)
             return Verdicts(bytes([FAILED]) * count, [f"{engine.name}:failed"] * count)
-        return _without_permits(verdicts) if stale and engine.reads_facts else verdicts
+        return without_permits(verdicts) if stale and engine.reads_facts else verdicts
 
     def _count(self, answer: Answer, surface: str, elapsed: float) -> None:
         permits = answer.allowed.count(1)
@@ -330,89 +325,6 @@ class _Fold:
         return engine.explain(group, resource, self._facts)
 
 
-def _portions(members: Sequence[Leaf]) -> Iterator[Sequence[Resource]]:
-    """The resources of some leaves in order, in portions of at most CHUNK; columns of siblings stay what they are."""
-    if len(members) > 1 and not all(isinstance(leaf.resources, Siblings) for leaf in members):
-        columns: Sequence[Sequence[Resource]] = [[resource for leaf in members for resource in leaf.resources]]
-    else:
-        columns = [leaf.resources for leaf in members]
-    for resources in columns:
-        for start in range(0, len(resources), CHUNK):
-            yield resources[start : start + CHUNK] if len(resources) > CHUNK else resources
-
-
-def _decide(asked: Leaf, bundle: Bundle, judge: Judge) -> Verdicts:
-    """What the engines of a group's authority, and the forbids, say together."""
-    group, resources = asked.group, asked.resources
-    authority = bundle.authority(group.warehouse)
-    engines = [engine for engine in authority.engines if engine.applies(group.action, group.type)]
-    forbids = [engine for engine in bundle.forbids if engine.applies(group.action, group.type)]
-    verdicts = [judge(engine, group, resources) for engine in (*forbids, *engines)]
-    if asked.passed:
-        return _passing(asked.passed, verdicts, len(resources))
-    if len(verdicts) == 1 and engines:
-        return verdicts[0]
-    silence: Reason | None = None if engines else "unknown_action"
-    return _combine(verdicts, len(forbids), authority.combine, [silence] * len(resources))
-
-
-def _passing(by: Reason, verdicts: Sequence[Verdicts], count: int) -> Verdicts:
-    """A pass as the first of what may permit: it takes no other permit, and gives way to a forbid or a failure."""
-    passed = Verdicts(bytes([PERMIT]) * count, [by] * count)
-    return _combine((passed, *verdicts), 0, "any", [None] * count)
-
-
-def _combine(
-    verdicts: Sequence[Verdicts], forbids: int, combine: Literal["any", "all"], silence: list[Reason | None]
-) -> Verdicts:
-    """One verdict per resource: a forbid wins, a failure denies, then any or all of the engines that apply."""
-    effects = bytearray(len(silence))
-    by = silence
-    errors: dict[int, tuple[str, ...]] = {}
-    engines = verdicts[forbids:]
-    wanted = max(1, len(engines)) if combine == "all" else 1
-    for at in range(len(effects)):
-        found = [verdict.effects[at] for verdict in verdicts]
-        raised = {rule for verdict in verdicts for rule in verdict.errors.get(at, ())}
-        for effect in (FORBID, FAILED, PERMIT):
-            if effect in found and (effect != PERMIT or found[forbids:].count(PERMIT) >= wanted):
-                effects[at] = effect
-                by[at] = verdicts[found.index(effect)].by[at]
-                break
-        else:
-            by[at] = next((v.by[at] for v in verdicts if v.effects[at] == ABSTAIN and v.by[at]), by[at])
-        if raised and effects[at] != PERMIT:
-            errors[at] = tuple(sorted(raised))
-    return Verdicts(bytes(effects), by, errors)
-
-
-def _joined(columns: Sequence[Verdicts]) -> Verdicts:
-    if len(columns) == 1:
-        return columns[0]
-    by: list[Reason | None] = []
-    errors: dict[int, tuple[str, ...]] = {}
-    for column in columns:
-        errors.update((len(by) + row, raised) for row, raised in column.errors.items())
-        by.extend(column.by)
-    return Verdicts(b"".join(column.effects for column in columns), by, errors)
-
-
-def _shared_out(verdicts: Verdicts, members: Sequence[Leaf]) -> dict[int, Verdicts]:
-    """The verdicts of a group, handed back to the leaves it was made of."""
-    if len(members) == 1:
-        return {id(members[0]): verdicts}
-    shares = {}
-    start = 0
-    for leaf in members:
-        stop = start + len(leaf.resources)
-        errors = verdicts.errors
-        if errors:
-            errors = {row - start: raised for row, raised in errors.items() if start <= row < stop}
-        shares[id(leaf)] = Verdicts(verdicts.effects[start:stop], verdicts.by[start:stop], errors)
-        start = stop
-    return shares
-
-
 def _no_leaf(leaf: Leaf) -> Verdicts:
     raise AssertionError("a fixed answer has no leaves")
 
@@ -434,15 +346,6 @@ def _revision(bundle: Bundle, facts: Facts) -> str:
 
 def _plan(check: Check, bundle: Bundle, facts: Facts, stale: bool) -> Node:
     return plan(check, asker_of(check, bundle, facts, stale=stale), _operation)
-
-
-def _without_permits(verdicts: Verdicts) -> Verdicts:
-    """The verdicts of an engine whose facts are too old: silence, and why, in place of every permit."""
-    by = [
-        STORE_STALE if effect == PERMIT else reason
-        for effect, reason in zip(verdicts.effects, verdicts.by, strict=True)
-    ]
-    return Verdicts(verdicts.effects.replace(bytes([PERMIT]), bytes([ABSTAIN])), by, verdicts.errors)
 
 
 def _store_part(revision: str) -> tuple[str, int]:

@@ -1,4 +1,4 @@
-"""Certificates: what the servers present, and how a client's certificate names it."""
+"""Certificates: what the servers present, whom a client trusts for it, and how a client's certificate names it."""
 
 from __future__ import annotations
 
@@ -50,8 +50,19 @@ def server_context(settings: Settings) -> ssl.SSLContext | None:
             context.load_verify_locations(settings.path(tls.client_ca))
             context.verify_mode = ssl.CERT_OPTIONAL
     except (OSError, ValueError) as error:
-        cause = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
-        raise ConfigError(f"`server.tls` cannot be used: {cause}") from None
+        raise _unusable(error) from None
+    return context
+
+
+def client_context(settings: Settings) -> ssl.SSLContext:
+    """TLS of a client: whom this machine trusts, and the service's own certificate, whoever signed it."""
+    context = ssl.create_default_context()
+    if cert := settings.server.tls.cert:
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+        try:
+            context.load_verify_locations(settings.path(cert))
+        except (OSError, ValueError) as error:
+            raise _unusable(error) from None
     return context
 
 
@@ -81,6 +92,11 @@ def _names_of(certificate: x509.Certificate) -> Iterator[str]:
     if isinstance(others, x509.SubjectAlternativeName):
         yield from (f"DNS:{name}" for name in others.get_values_for_type(x509.DNSName))
         yield from (f"URI:{name}" for name in others.get_values_for_type(x509.UniformResourceIdentifier))
+
+
+def _unusable(error: Exception) -> ConfigError:
+    cause = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
+    return ConfigError(f"`server.tls` cannot be used: {cause}")
 
 
 def _no_password() -> str:

@@ -5,9 +5,9 @@ Owns every rule of an operation. Must not know HTTP or JSON: the surface hands o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from functools import cache, partial
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -76,31 +76,23 @@ def restriction_of(asker: Asker, table: Resource) -> Restriction:
 
 def _ambiguity(asker: Asker, resources: Sequence[Resource]) -> Callable[[Resource], bool] | None:
     """Tells which of some resources of one type several known objects could be meant by; None where none is."""
-    doubled = cache(partial(_doubled, asker))
-
-    def is_ambiguous(resource: Resource) -> bool:
-        if resource.type == "namespace":
-            return is_ambiguous_schema(asker.facts, resource.warehouse, resource.path)
-        table = base_table(resource) if resource.type == "metadata_table" else resource
-        return table.path[-1].casefold() in doubled(table.warehouse, table.path[:-1])
-
     if isinstance(resources, Siblings):
-        return is_ambiguous if doubled(resources.like.warehouse, resources.like.path) else None
-    return is_ambiguous if any(map(is_ambiguous, resources)) else None
+        like = resources.like
+        if ambiguous_tables(asker.facts, like.warehouse, like.path) is None:
+            return None
+    elif not any(_is_ambiguous(asker, resource) for resource in resources):
+        return None
+    return partial(_is_ambiguous, asker)
 
 
-def _doubled(asker: Asker, warehouse: str, schema: tuple[str, ...]) -> Container[str]:
-    """The names that are ambiguous in a schema, which may be none: every one where the schema is."""
-    if is_ambiguous_schema(asker.facts, warehouse, schema):
-        return _EVERY
-    return ambiguous_tables(asker.facts, warehouse, schema)
-
-
-class _Every:
-    """Holds whatever it is asked for."""
-
-    def __contains__(self, name: object) -> bool:
-        return True
+def _is_ambiguous(asker: Asker, resource: Resource) -> bool:
+    if resource.type == "namespace":
+        return is_ambiguous_schema(asker.facts, resource.warehouse, resource.path)
+    names = ambiguous_tables(asker.facts, resource.warehouse, resource.path[:-1])
+    if names is None:
+        return False
+    table = base_table(resource) if resource.type == "metadata_table" else resource
+    return table.path[-1].casefold() in names
 
 
 def _shows_values(table: Resource) -> bool:
@@ -320,7 +312,6 @@ _PLACES: Final[Mapping[str, Callable[[_Operation], Node]]] = {
 _TABLES: Final = frozenset({"table_or_view", "table", "view"})
 _OF_SCHEMAS: Final = _TABLES | {"namespace", "metadata_table"}
 """Types of what a mapped catalog's schemas hold, and of those."""
-_EVERY: Final = _Every()
 _STEP_TYPES: Final[Mapping[str, frozenset[str]]] = {
     "given": _TABLES | {"namespace", "warehouse"},
     "table": _TABLES,

@@ -53,7 +53,7 @@ def test_the_version_is_that_of_the_package(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("command", "words"),
     [
-        ("", ["lakehouse", "serve", "check", "test", "lint", "explain", "healthcheck", "Exit codes"]),
+        ("", ["lakehouse", "serve", "check", "test", "lint", "explain", "healthcheck", "trino-config", "Exit codes"]),
         ("serve", ["Serve decisions", "HTTP", "gRPC", "--config", "--set"]),
         ("check", ["stdin", "one JSON object a line", "in order", "--rules", "--world", "--explain", "Exits with 1"]),
         ("test", ["policy tests", "YAML", "JSONL", "json", "junit"]),
@@ -62,6 +62,7 @@ def test_the_version_is_that_of_the_package(tmp_path: Path) -> None:
         ("grants", ["operator of the deployment", "import", "export", "list", "add", "remove", "move"]),
         ("grants import", ["missing", "--prune", "--dry-run", "--format"]),
         ("healthcheck", ["ready", "exits with 1", "--address", "--timeout"]),
+        ("trino-config", ["access-control.properties", "--url", "--check", "Exit with 1", "warning"]),
     ],
 )
 def test_help_says_what_a_command_does(tmp_path: Path, command: str, words: list[str]) -> None:

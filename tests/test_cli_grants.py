@@ -22,7 +22,8 @@ from hypothesis import strategies as st
 from serving import run_pdp, serve_process
 from spec.grant_worlds import worlds
 
-from pdp.app import build_pdp, embedded_settings, read_facts, read_rules, serve, writing
+from pdp.app import build_pdp, embedded_settings, read_facts, serve, writing
+from pdp.assembly import read_rules
 from pdp.cli import grants_import
 from pdp.cli.context import Composition
 from pdp.cli.main import cli

@@ -10,7 +10,8 @@ import pytest
 from pydantic import ValidationError
 from serving import settings_of
 
-from pdp.app import Service, build_bundle, read_rules
+from pdp.app import Service
+from pdp.assembly import build_bundle, read_rules
 from pdp.config import LATER, Settings, load_settings, make_settings
 from pdp.errors import ConfigError
 

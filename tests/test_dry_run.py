@@ -22,7 +22,8 @@ from test_audit import decided
 from test_properties import decide, service
 
 from pdp import replay as replay_module
-from pdp.app import build_pdp, embedded_settings, read_facts, read_rules, serve, writing
+from pdp.app import build_pdp, embedded_settings, read_facts, serve, writing
+from pdp.assembly import read_rules
 from pdp.audit import reader as audit_reader
 from pdp.audit import record as audit_record
 from pdp.audit.reader import Filter, Outcome, Reading, Recorded, read_audit

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator
-from itertools import combinations
+from itertools import combinations, product
 from typing import Any
 
 import msgspec
@@ -15,8 +15,9 @@ from spec.grants import TABULAR, Spec, roles
 from pdp.engines.engine import PERMIT
 from pdp.engines.grants.engine import GrantsEngine
 from pdp.engines.grants.model import ACTIONS, STORED
+from pdp.model import Resource, Siblings
 from pdp.objects import GrantAdded, key_of
-from pdp.references import parse_principal
+from pdp.references import format_resource, parse_principal
 from pdp.store.world import parse_world, read_grant
 
 ENGINE = GrantsEngine()
@@ -122,6 +123,22 @@ def test_a_new_grant_never_removes_access(data: st.DataObject) -> None:
     before, after = parse_world(world), parse_world(more)
     for question in data.draw(st.lists(questions(more), min_size=1, max_size=10)):
         assert ask(ENGINE, after, *question)[0] >= ask(ENGINE, before, *question)[0]
+
+
+@given(st.data())
+def test_whoever_may_list_everything_in_a_container_lists_all_in_it(data: st.DataObject) -> None:
+    """A column of tables is answered by its container: the right on it and item by item come to the same."""
+    facts = parse_world(data.draw(worlds()))
+    principal = data.draw(st.sampled_from(PRINCIPALS))
+    for container, path in (("warehouse:v", ()), ("namespace:v/a", ("a",)), ("namespace:v/a/a", ("a", "a"))):
+        everything = ask(ENGINE, facts, principal, "list_everything", container)[0]
+        for type, action in product(("table", "view"), ("include_in_list", "get_metadata")):
+            column = Siblings(Resource(type, "v", path), ["t", "u", "x"])
+            verdicts = ENGINE.decide(group(principal, action, column[0]), column, facts)
+            singles = [ask(ENGINE, facts, principal, action, format_resource(resource)) for resource in column]
+            assert [(effect == PERMIT, by) for effect, by in zip(verdicts.effects, verdicts.by, strict=True)] == singles
+            if everything:
+                assert all(allowed for allowed, _ in singles)
 
 
 @given(st.data())

@@ -12,7 +12,8 @@ import pytest
 from asking import ORDERS, PEOPLE, ask, oidc, post, service_of, users
 from idp import Provider, provider, token
 
-from pdp.app import Service, build_pdp, read_rules
+from pdp.app import Service, build_pdp
+from pdp.assembly import read_rules
 from pdp.audit.reader import Reading, read_audit
 from pdp.audit.record import rows
 from pdp.bundle import Authority

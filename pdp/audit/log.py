@@ -116,14 +116,17 @@ class FileAudit:
         return waiting.line or msgspec.json.encode(make_record(waiting.decided, self.instance, waiting.seq)) + b"\n"
 
     def _run(self) -> None:
-        with self._file:
-            while not (self._closing.is_set() and not self._waiting):
-                self._wake.wait()
-                self._wake.clear()
-                self._closing.wait(GATHER_SECONDS)
-                while self._waiting:
-                    if not self._write_first():
-                        time.sleep(RETRY_SECONDS)
+        try:
+            with self._file:
+                while not (self._closing.is_set() and not self._waiting):
+                    self._wake.wait()
+                    self._wake.clear()
+                    self._closing.wait(GATHER_SECONDS)
+                    while self._waiting:
+                        if not self._write_first():
+                            time.sleep(RETRY_SECONDS)
+        finally:
+            self.failing = self.failing or not self._closing.is_set()  # whatever ended it, nothing is written any more
 
     def _write_first(self) -> bool:
         """Write the records that have waited longest, in one piece; False where they have to wait on."""
@@ -155,10 +158,10 @@ class FileAudit:
         self._kept.add(digest)
 
     def _report(self, error: Exception) -> None:
-        if not self.failing:
+        was_failing, self.failing = self.failing, True
+        if not was_failing:
             cause = getattr(error, "strerror", None) or repr(error)
             log.error("audit cannot be written", folder=str(self._folder), cause=cause)
-        self.failing = True
 
 
 def _write_whole(file: BinaryIO, text: bytes) -> None:

@@ -24,7 +24,7 @@ COLUMNS_FROM = 32
 """Rows of one concrete check from which the columnar form is used."""
 
 
-class Asking(msgspec.Struct, frozen=True):
+class Asking(msgspec.Struct, frozen=True, gc=False):
     """One concrete check of many resources, decided; `at[i]` is the position in the answer of resource i."""
 
     group: Group
@@ -33,7 +33,7 @@ class Asking(msgspec.Struct, frozen=True):
     verdicts: Verdicts
 
 
-class Asked(msgspec.Struct, frozen=True):
+class Asked(msgspec.Struct, frozen=True, gc=False):
     """A check with the concrete checks it came to. `plain`: they are the request itself, nothing was folded."""
 
     check: Check
@@ -41,7 +41,7 @@ class Asked(msgspec.Struct, frozen=True):
     concrete: tuple[Asking, ...]
 
 
-class Decided(msgspec.Struct, frozen=True):
+class Decided(msgspec.Struct, frozen=True, gc=False):
     """A batch with all that led to its answer. `time` is in seconds since the epoch.
 
     `restricted` is there where not a decision was asked for but what somebody sees of a table: the masked columns, and
@@ -169,7 +169,7 @@ def _shared(action: str, principal: Principal, delegated: bool, decided: Decided
     return {"action": action, "as": principal.id, "delegated": delegated, "cached": decided.repeated}
 
 
-class _Outcome(msgspec.Struct, frozen=True):
+class _Outcome(msgspec.Struct, frozen=True, gc=False):
     """What came of resources: `allowed` is 0 or 1 for each, `type` and `ref` those that were decided on."""
 
     resources: Sequence[Resource]

@@ -20,6 +20,7 @@ from pdp.cli.healthcheck import healthcheck
 from pdp.cli.lint import lint
 from pdp.cli.serve import serve
 from pdp.cli.test import test
+from pdp.cli.trino_config import trino_config
 
 _LEVELS: Final = {name: logging.getLevelNamesMapping()[name.upper()] for name in ("debug", "info", "warning", "error")}
 
@@ -54,7 +55,7 @@ def cli() -> None:
     )
 
 
-for command in (serve, check, dry_run, test, lint, explain, grants, healthcheck):
+for command in (serve, check, dry_run, test, lint, explain, grants, healthcheck, trino_config):
     cli.add_command(command)
 
 

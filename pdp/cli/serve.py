@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from pdp.cli.context import Composition, one_line_errors
+from pdp.cli.trino_config import at_url, properties
 
 
 @click.command()
@@ -27,23 +28,17 @@ def serve(composition: Composition, config: Path | None, overrides: tuple[str, .
 
 
 def _announce(service: Any) -> None:
-    http = f"{service.scheme}://{service.addresses['http']}"
-    trino = f"{http}/v1/data/trino"
+    http = at_url(service.scheme, service.addresses["http"])
+    lines = "".join(f"  {name}={value}\n" for name, value, _ in properties(http))
     click.echo(f"""\
 pdp serves
   HTTP         {http}
   gRPC         {service.addresses["grpc"]}
-  diagnostics  http://{service.addresses["diagnostics"]}/health/ready
+  diagnostics  {at_url("http", service.addresses["diagnostics"])}/health/ready
 
 Try
   curl -s {http}/v1/check -H 'content-type: application/json' -d \\
     '{{"checks":[{{"principal":"user:oidc~Alice","action":"read_data","resource":"table:lake/Foo@prod"}}]}}'
 
-Trino's access-control.properties
-  access-control.name=opa
-  opa.policy.uri={trino}/allow
-  opa.policy.batched-uri={trino}/batch
-  opa.policy.row-filters-uri={trino}/rowFilters
-  opa.policy.column-masking-uri={trino}/columnMask
-  opa.policy.batch-column-masking-uri={trino}/batchColumnMasks
-""")
+Trino's access-control.properties, with comments: pdp trino-config
+{lines}""")

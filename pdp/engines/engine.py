@@ -24,7 +24,7 @@ FAILED: Final = 3
 EFFECT_NAMES: Final = ("silent", "permit", "forbid", "failed")
 
 
-class Group(msgspec.Struct, frozen=True):
+class Group(msgspec.Struct, frozen=True, gc=False):
     """What a set of concrete checks shares; never a query or trace id.
 
     `principal` is whoever the check runs as: an acting role has already become the principal. `type` is concrete.
@@ -43,7 +43,7 @@ class Group(msgspec.Struct, frozen=True):
 NO_ERRORS: Final[Mapping[int, tuple[str, ...]]] = MappingProxyType({})
 
 
-class Verdicts(msgspec.Struct, frozen=True):
+class Verdicts(msgspec.Struct, frozen=True, gc=False):
     """One engine's judgement of a group: sequences of the same length as the resources, no object per item.
 
     `by[i]` names the one determining rule or grant, the same whatever path found it, None on ABSTAIN.

@@ -17,6 +17,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from pdp.codec import Draft, bound_checks
+from pdp.combine import CHUNK
 from pdp.errors import InvalidArgument, PdpError, Unavailable
 from pdp.model import Answer, Arguments, Batch, Caller, Check, Column, Predicate, Rejected, Resource, Seen, Siblings
 from pdp.references import is_id
@@ -24,7 +25,7 @@ from pdp.service import Pdp, unseen
 from pdp.strict_json import decode
 from pdp.surfaces.http import Endpoints, Routes
 from pdp.surfaces.trino_bodies import REQUEST, Action, ColumnName, Input, Named, TableName, Tables, read_tables
-from pdp.surfaces.trino_memory import Answers, Kept, Queries
+from pdp.surfaces.trino_memory import Answers, Complaints, Kept, Queries
 from pdp.trino_names import Names
 from pdp.vocabulary import TRINO_OPERATIONS, TRINO_PREFIX
 
@@ -63,6 +64,7 @@ class TrinoSurface:
         self._names = Names(pdp.bundle.trino, pdp.bundle.warehouses)
         self._answers = Answers()
         self._queries = Queries()
+        self._complaints = Complaints()
 
     def routes(self, endpoints: Endpoints, max_body: int) -> Routes:
         """The five paths of Trino's configuration."""
@@ -136,8 +138,7 @@ class TrinoSurface:
         """What is seen of a table; nothing where that cannot be told."""
         operation = request.action.operation
         try:
-            async with asyncio.timeout(self._seconds):
-                return await self._pdp.filter(self._drafted(request, [table], caller), columns)
+            return await self._pdp.filter(self._drafted(request, [table], caller), columns)
         except Exception as error:  # noqa: BLE001  it denies
             self._failed(operation, error)
             return unseen(columns)
@@ -177,7 +178,7 @@ class TrinoSurface:
         made_of = pdp.bundle, pdp.source.facts
         self._note_operation(operation)
         try:
-            async with asyncio.timeout(self._seconds):
+            async with asyncio.timeout(self._seconds if _size(asked.named) > CHUNK else None):  # others never wait
                 shown = await pdp.decide(self._drafted(asked.request, asked.named, asked.caller))
         except Exception as error:  # noqa: BLE001  it denies
             self._failed(operation, error)
@@ -195,11 +196,7 @@ class TrinoSurface:
         if isinstance(error, PdpError) and not isinstance(error, Unavailable):
             raise error
         self._pdp.telemetry.trino_failures.inc()
-        expected = isinstance(error, Unavailable | TimeoutError)
-        log.error(
-            "trino request failed", operation=operation[:100], why=str(error) or type(error).__name__,
-            exc_info=None if expected else error,
-        )  # fmt: skip
+        self._complaints.say(operation, error)
         if self._pdp.bundle.trino.on_internal_failure == "error":
             raise Unavailable("no decision could be made, see the service's log") from None
 

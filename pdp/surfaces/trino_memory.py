@@ -1,27 +1,31 @@
-"""What Trino's surface remembers between requests: answers to bodies it may see again, and who runs a query.
+"""What Trino's surface remembers between requests: answers to bodies it may see again, who runs a query, complaints.
 
-Both are bounded and neither decides: an answer holds for the very bundle and facts that it was made of, and whoever
+All is bounded and nothing of it decides: an answer holds for the very bundle and facts that it was made of, and whoever
 runs a query is named in the audit alone.
 """
 
 from __future__ import annotations
 
+import time
 from collections import OrderedDict
 from collections.abc import Hashable
 from typing import Final
 
 import msgspec
+import structlog
 
 from pdp.bundle import Bundle
+from pdp.errors import Unavailable
 from pdp.facts import Facts
 from pdp.service import Shown
 
+log = structlog.get_logger()
 _BYTES: Final = 4 << 20
 """Bytes of bodies that are kept; what was decided about them takes two or three times as much."""
 _QUERIES: Final = 10_000
 
 
-class Kept(msgspec.Struct, frozen=True):
+class Kept(msgspec.Struct, frozen=True, gc=False):
     """An answer, and what was decided for it."""
 
     shown: Shown
@@ -72,3 +76,24 @@ class Queries:
         if len(self._users) > _QUERIES:
             self._users.popitem(last=False)
         return user if user != principal else ""
+
+
+class Complaints:
+    """Failures in the log: at most one line a second, which counts those that went unsaid."""
+
+    def __init__(self) -> None:
+        self._next = 0.0
+        self._unsaid = 0
+
+    def say(self, operation: str, error: Exception) -> None:
+        """Log that a request failed; with where in our code, unless it is one of the failures that are expected."""
+        now = time.monotonic()
+        if now < self._next:
+            self._unsaid += 1
+            return
+        expected = isinstance(error, Unavailable | TimeoutError)
+        log.error(
+            "trino request failed", operation=operation[:100], why=str(error) or type(error).__name__,
+            unsaid=self._unsaid, exc_info=None if expected else error,
+        )  # fmt: skip
+        self._next, self._unsaid = now + 1, 0
