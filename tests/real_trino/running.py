@@ -7,7 +7,7 @@ import shutil
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import trino.dbapi
 from scenarios import Found, Step, compare, covers, load
-from serving import Process, serve_process
+from serving import Process, run_pdp, serve_process
 from trino.exceptions import TrinoQueryError
 from trino_server import Setup, trino_server
 
@@ -30,20 +30,11 @@ SQL_PATH = {
     "sql.default-function-catalog": "funcs",
     "sql.default-function-schema": "default",
 }
-ENDPOINTS: Final[Mapping[str, Mapping[str, str]]] = {
-    "single": {
-        "opa.policy.uri": "allow",
-        "opa.policy.row-filters-uri": "rowFilters",
-        "opa.policy.column-masking-uri": "columnMask",
-    },
-    "batched": {
-        "opa.policy.uri": "allow",
-        "opa.policy.batched-uri": "batch",
-        "opa.policy.row-filters-uri": "rowFilters",
-        "opa.policy.batch-column-masking-uri": "batchColumnMasks",
-    },
+LEFT_OUT: Final[Mapping[str, tuple[str, ...]]] = {
+    "single": ("opa.policy.batched-uri", "opa.policy.batch-column-masking-uri"),
+    "batched": (),
 }
-"""How Trino asks: one question per object, or many at once."""
+"""How Trino asks, one question per object or many at once: the lines of `pdp trino-config` that it does without."""
 PATIENCE = 30
 
 
@@ -158,16 +149,24 @@ class Stand:
 
 @contextmanager
 def standing(folder: Path, mode: str) -> Iterator[Stand]:
-    """The service on the policies of this folder, and a Trino that asks it in one of the `ENDPOINTS` modes."""
+    """The service on the policies of this folder, and a Trino that asks it in one of the modes of `LEFT_OUT`."""
     ours, theirs = folder / "pdp", folder / "trino"
     ours.mkdir(parents=True)
     theirs.mkdir()
     for name in POLICIES:
         shutil.copy(HERE / name, ours)
     with serve_process(ours, "-c", "pdp.yaml") as service:
-        access = {key: service.url(f"/v1/data/trino/{path}") for key, path in ENDPOINTS[mode].items()}
-        with trino_server(theirs, Setup({"access-control.name": "opa", **access}, GROUPS, SQL_PATH)) as server:
+        setup = Setup(access_control(service, LEFT_OUT[mode]), GROUPS, SQL_PATH)
+        with trino_server(theirs, setup) as server:
             yield Stand(server.port, service, server.seconds)
+
+
+def access_control(service: Process, left_out: Sequence[str] = ()) -> dict[str, str]:
+    """The lines of Trino's configuration, as the service prints them."""
+    printed = run_pdp("trino-config", "-c", "pdp.yaml", "--url", service.url(""), "--check", cwd=service.folder)
+    assert printed.returncode == 0, printed.stderr
+    lines = (line.partition("=") for line in printed.stdout.splitlines() if line and not line.startswith("#"))
+    return {key: value for key, _, value in lines if key not in left_out}
 
 
 def _until(condition: Callable[[], bool], patience: float = 10) -> None:

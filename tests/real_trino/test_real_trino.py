@@ -11,7 +11,7 @@ from contextlib import ExitStack
 
 import pytest
 import scenarios
-from running import ENDPOINTS, Stand, standing
+from running import LEFT_OUT, Stand, standing
 from trino_distribution import java, server_folder
 
 from pdp.vocabulary import TRINO_OPERATIONS
@@ -40,10 +40,10 @@ def stands(
             assert not wrong, "\n".join(wrong)
             return started
 
-        yield {mode: starter.submit(start, mode) for mode in ENDPOINTS if mode in modes}
+        yield {mode: starter.submit(start, mode) for mode in LEFT_OUT if mode in modes}
 
 
-@pytest.fixture(scope="session", params=list(ENDPOINTS))
+@pytest.fixture(scope="session", params=list(LEFT_OUT))
 def stand(request: pytest.FixtureRequest, stands: dict[str, Future[Stand]]) -> Stand:
     """A Trino that asks one question per object, then one that asks many at once."""
     return stands[request.param].result()
