@@ -148,16 +148,23 @@ class Stand:
 
 
 @contextmanager
-def standing(folder: Path, mode: str) -> Iterator[Stand]:
-    """The service on the policies of this folder, and a Trino that asks it in one of the modes of `LEFT_OUT`."""
-    ours, theirs = folder / "pdp", folder / "trino"
-    ours.mkdir(parents=True)
-    theirs.mkdir()
+def serving_policies(folder: Path) -> Iterator[Process]:
+    """The service on the policies beside this module."""
+    folder.mkdir(parents=True)
     for name in POLICIES:
-        shutil.copy(HERE / name, ours)
-    with serve_process(ours, "-c", "pdp.yaml") as service:
+        shutil.copy(HERE / name, folder)
+    with serve_process(folder, "-c", "pdp.yaml") as service:
+        yield service
+
+
+@contextmanager
+def standing(folder: Path, mode: str) -> Iterator[Stand]:
+    """The service, and a Trino that asks it in one of the modes of `LEFT_OUT`."""
+    place = folder / "trino"
+    place.mkdir()
+    with serving_policies(folder / "pdp") as service:
         setup = Setup(access_control(service, LEFT_OUT[mode]), GROUPS, SQL_PATH)
-        with trino_server(theirs, setup) as server:
+        with trino_server(place, setup) as server:
             yield Stand(server.port, service, server.seconds)
 
 
