@@ -32,7 +32,7 @@ lint: $(STAMP) ## ruff, the import contract, the deploy files
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/lint-imports
-	$(VENV)/bin/yamllint -s deploy rules tests/cases tests/real_trino
+	$(VENV)/bin/yamllint -s deploy rules tests/cases tests/real_trino tests/trino_cases
 	$(VENV)/bin/hadolint deploy/Dockerfile
 	$(VENV)/bin/kubernetes-validate --strict --quiet deploy/sidecar.yaml
 

@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 import json
+from itertools import count
 from pathlib import Path
 
 BODY = (Path(__file__).parent.parent / "tests" / "recorded" / "trino" / "filter_tables_1000.json").read_bytes()
 """A real Trino's body of SHOW TABLES over a schema of 1,000 tables, asked by alice of the group analysts."""
+_QUERIES = count()
+
+
+def fresh_body() -> bytes:
+    """The body as the next query sends it, which names itself: what was decided for another does not answer it."""
+    version = b'"softwareStack":{"trinoVersion":"476"}'
+    return BODY.replace(version, b'%b,"queryId":"query_%08d"' % (version, next(_QUERIES)), 1)
+
+
 READS = "op in ['READ_CONTENT_KEY', 'READ_ENTITY_VALUE']"
 
 TYPICAL = {

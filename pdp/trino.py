@@ -289,8 +289,6 @@ class _Operation:
         changes = self.name in ("CreateFunction", "DropFunction")
         if not changes and catalog in self.trino.functions.builtin_catalogs:
             return self.fixed(True, "config:trino.functions.builtin_catalogs", resources)
-        if not changes and ".".join(name) in self.trino.functions.allow:
-            return self.fixed(True, "config:trino.functions.allow", resources)
         try:
             within = Names(self.trino, self.asker.bundle.warehouses).schema(catalog, schema)
         except InvalidReference:
@@ -300,7 +298,8 @@ class _Operation:
             return self._step(step._replace(on="given"), [within] * len(resources))
         if within.type == "catalog":
             return self.fixed(self.trino.unmanaged_catalogs == "allow", "config:trino.unmanaged_catalogs", resources)
-        return self.fixed(False, "config:trino.functions.allow", resources)
+        listed = not changes and ".".join(name) in self.trino.functions.allow
+        return self.fixed(listed, "config:trino.functions.allow", resources)
 
 
 _PLACES: Final[Mapping[str, Callable[[_Operation], Node]]] = {

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from pdp.codec import Draft, bound_checks
 from pdp.combine import CHUNK
-from pdp.errors import InvalidArgument, PdpError, Unavailable
+from pdp.errors import Forbidden, InvalidArgument, Unavailable
 from pdp.model import Answer, Arguments, Batch, Caller, Check, Column, Predicate, Rejected, Resource, Seen, Siblings
 from pdp.references import is_id
 from pdp.service import Pdp, unseen
@@ -132,6 +132,7 @@ class TrinoSurface:
             seen = await self._seen(request, Named(table=TableName(*table)), asked, caller)
             for (at, _), mask in zip(columns, seen.masks, strict=True):
                 masks[at] = mask
+            await asyncio.sleep(0)
         return masks
 
     async def _seen(self, request: Input, table: Named, columns: list[Column], caller: Caller) -> Seen:
@@ -153,6 +154,8 @@ class TrinoSurface:
     async def _columns(self, asked: _Asked) -> bytes:
         """FilterColumns asks about one table; the answer points into its columns, which share its decision."""
         named = asked.named
+        if not named:
+            return await self._filter(asked)
         if isinstance(named, Columns) or len(named) != 1 or not named[0].table:
             raise InvalidArgument("FilterColumns takes exactly one table in `filterResources`")
         columns = range(len(named[0].table.columns or ()))
@@ -163,21 +166,21 @@ class TrinoSurface:
     def _again(self, endpoint: str, body: bytes, caller: Caller) -> bytes | None:
         """The answer to a body that was answered of the same policies and facts; it is recorded like the first."""
         pdp = self._pdp
-        kept = self._answers.of(pdp.bundle, pdp.source.facts, (endpoint, caller, body))
-        if kept is None or pdp.source.is_stale():
-            return None
         try:
+            kept = self._answers.of(pdp.bundle, pdp.source.facts, (endpoint, caller, body))
+            if kept is None or pdp.source.is_stale():
+                return None
             pdp.repeat(kept.shown)
-        except Unavailable:
-            return None  # and asked again, it is denied or an error, as configured
+        except Exception:  # noqa: BLE001  asked anew, it meets the same failure, and is denied or an error as configured
+            return None
         return kept.answer
 
     async def _definite(self, asked: _Asked, denial: bytes, encode: Callable[[Answer], bytes]) -> bytes:
         """The answer to what is asked; `denial` where none can be made."""
         pdp, operation = self._pdp, asked.request.action.operation
-        made_of = pdp.bundle, pdp.source.facts
         self._note_operation(operation)
         try:
+            made_of = pdp.bundle, pdp.source.facts
             async with asyncio.timeout(self._seconds if _size(asked.named) > CHUNK else None):  # others never wait
                 shown = await pdp.decide(self._drafted(asked.request, asked.named, asked.caller))
         except Exception as error:  # noqa: BLE001  it denies
@@ -193,7 +196,7 @@ class TrinoSurface:
 
     def _failed(self, operation: str, error: Exception) -> None:
         """Count and log a failure of ours; as configured, or where it is the request's, an error is raised of it."""
-        if isinstance(error, PdpError) and not isinstance(error, Unavailable):
+        if isinstance(error, InvalidArgument | Forbidden):
             raise error
         self._pdp.telemetry.trino_failures.inc()
         self._complaints.say(operation, error)

@@ -65,7 +65,7 @@ class Members:
         if not grantees:
             return False
         kind, _, name = self.member(principal).partition(":")
-        address = _address(name.strip())
+        address = _address(name)
         return any(self._is(principal, grantee, (kind, address), facts) for grantee in grantees)
 
     def _is(self, principal: Principal, grantee: Grantee, member: tuple[str, str], facts: Facts) -> bool:

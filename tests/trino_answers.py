@@ -1,0 +1,90 @@
+"""What Trino takes as an answer without surprise, judged by the bytes alone; and bodies that no Trino would send."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+ENDPOINTS = ("allow", "batch", "rowFilters", "columnMask", "batchColumnMasks")
+
+
+def objection(endpoint: str, body: Any, status: int, answer: bytes) -> str | None:
+    """What is wrong with an answer to `body` (parsed, None where it is no JSON); None where nothing is.
+
+    An answer is exactly what the endpoint has to say with status 200, or an error with its body.
+    """
+    try:
+        said = json.loads(answer, object_pairs_hook=_once)
+    except ValueError as error:
+        return f"no JSON: {error}"
+    if status != 200:
+        return _error(status, said)
+    if not isinstance(said, dict) or said.keys() - {"result"}:
+        return "not an object with a result alone"
+    if endpoint == "columnMask" and said == {}:
+        return None
+    if "result" not in said:
+        return "undefined"
+    result = said["result"]
+    if endpoint == "allow":
+        return None if result is True or result is False else "neither true nor false"
+    if endpoint == "batch":
+        return _indices(result, _size(body))
+    if endpoint == "columnMask":
+        return _expression(result)
+    if endpoint == "rowFilters":
+        return _all_of(result, _expression)
+    return _all_of(result, _mask) or _indices([mask["index"] for mask in result], _size(body))
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(dict(pairs)) != len(pairs):
+        raise ValueError("a key twice")
+    return dict(pairs)
+
+
+def _error(status: int, said: Any) -> str | None:
+    if not 400 <= status < 600:
+        return f"status {status}"
+    error: Any = said["error"] if isinstance(said, dict) and said.keys() == {"error"} else None
+    if not isinstance(error, dict) or error.keys() != {"code", "message"}:
+        return "an error without a code and a message"
+    return None if all(isinstance(text, str) and text for text in error.values()) else "an error that says nothing"
+
+
+def _indices(result: Any, size: int) -> str | None:
+    if not isinstance(result, list) or any(type(at) is not int for at in result):
+        return "not a list of integers"
+    if result != sorted(set(result)):
+        return "out of order, or twice"
+    return None if all(0 <= at < size for at in result) else "out of range"
+
+
+def _size(body: Any) -> int:
+    """How many things a batch asks about: its resources, or the columns of its one table."""
+    try:
+        action = body["input"]["action"]
+        named = action["filterResources"]
+        if action["operation"] == "FilterColumns":
+            named = named[0]["table"]["columns"] if named else []
+        return len(named)
+    except (KeyError, TypeError, IndexError):
+        return 0
+
+
+def _all_of(result: Any, wrong: Any) -> str | None:
+    if not isinstance(result, list):
+        return "not a list"
+    return next((found for item in result if (found := wrong(item))), None)
+
+
+def _expression(said: Any) -> str | None:
+    if not isinstance(said, dict) or said.keys() - {"expression", "identity"} or "expression" not in said:
+        return "not an expression"
+    return None if all(isinstance(text, str) and text.strip() for text in said.values()) else "an empty expression"
+
+
+def _mask(said: Any) -> str | None:
+    if not isinstance(said, dict) or said.keys() != {"index", "viewExpression"}:
+        return "not an index with an expression"
+    return _expression(said["viewExpression"]) or (None if type(said["index"]) is int else "an index that is none")
