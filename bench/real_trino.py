@@ -28,7 +28,7 @@ from trino_server import Setup, trino_server
 
 Found = dict[str, dict[str, float]]
 """Query -> Trino -> milliseconds."""
-TABLES, COLUMNS, WARM = 1000, 10, 10
+TABLES, COLUMNS, WARM = 1000, 10, 5
 QUERIES: Final[Mapping[str, tuple[str, int]]] = {
     "SHOW TABLES": ("SHOW TABLES FROM memory.shared", TABLES),
     "information_schema.columns": (
