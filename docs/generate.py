@@ -119,7 +119,9 @@ def _nessie() -> Iterator[str]:
 
 _TEXTS: Mapping[str, str] = {
     "": "",
-    "rename": "a target in another kind of place: denied, `rule:rename_target`",
+    "rename": "a target in another kind of place: denied, `rule:rename_target`; where a row filter or mask "
+    "[applies](row-access.md): denied",
+    "whole_table": "where a row filter or mask [applies](row-access.md): denied",
     "table_procedure": "procedures that are not known: denied, `rule:unknown_procedure`",
     "procedure": "administrators, `config:trino.admin_users`; what `trino.procedures.allow` lists as "
     "`catalog.schema.procedure`, `config:trino.procedures`",

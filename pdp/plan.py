@@ -121,9 +121,11 @@ class Asker(msgspec.Struct, frozen=True, gc=False):
         """What of a table or view is seen."""
         return self.bundle.row_access.restriction(self.principal, table, self.facts, stale=self.stale)
 
-    def restricted(self, table: Resource) -> Reason | None:
-        """Why not every row and column of a table is seen; None where it is."""
-        return self.restriction(table).reason
+    def restricted(self, object: Resource) -> Reason | None:
+        """Why not every row and column is seen of a table, or of what a namespace holds; None where it is."""
+        if object.type == "namespace":
+            return self.bundle.row_access.reason_below(self.principal, object, self.facts, stale=self.stale)
+        return self.restriction(object).reason
 
     def fixed(self, allowed: bool, by: Reason, action: str, resources: Sequence[Resource]) -> Fixed:
         """An answer that no engine makes."""
@@ -143,9 +145,19 @@ class Asker(msgspec.Struct, frozen=True, gc=False):
         )
 
     def _with_target(self, type: str, action: str, resources: Sequence[Resource]) -> Node:
-        """A rename needs the right at both ends: the source's, and to create in the target's container."""
+        """A rename needs the right at both ends: the source's, and to create in the target's container.
+
+        Row policies and masks stay behind with the name, so only who sees everything may give it another.
+        """
         if action not in RENAMES or type not in CREATE_ACTION:
             return self.leaf(type, action, resources)
+        return split(
+            resources,
+            self.restricted,
+            lambda why, some: self.fixed(False, why, action, some) if why else self._renamed(type, action, some),
+        )
+
+    def _renamed(self, type: str, action: str, resources: Sequence[Resource]) -> Node:
         create = CREATE_ACTION[type]
         to = self.with_actions(("CATALOG_RENAME_ENTITY_TO",))
 

@@ -179,6 +179,16 @@ class _Operation:
             ),
         )
 
+    def whole_table(self) -> Node:
+        """What would empty or change what somebody sees only in part."""
+        if self.resources[0].type not in _TABLES:
+            return self.placed()
+        return split(
+            self.resources,
+            self.asker.restricted,
+            lambda why, some: self.fixed(False, why, some) if why else self.about(some).placed(),
+        )
+
     def rename(self) -> Node:
         """A rename stays where it is: within warehouses, or outside of them."""
         within = self.resources[0].type
@@ -341,6 +351,7 @@ _PARTS: Final[Mapping[str, tuple[int, int]]] = {
 _RULES: Final[Mapping[str, Callable[[_Operation], Node]]] = {
     "table_procedure": _Operation.table_procedure,
     "rename": _Operation.rename,
+    "whole_table": _Operation.whole_table,
     "procedure": _Operation.procedure,
     "function": _Operation.function,
     "execute_query": _Operation.execute_query,

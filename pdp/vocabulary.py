@@ -221,8 +221,8 @@ def _rename(type: str, action: str) -> TrinoOperation:
 
 
 _SELECT = Step("given", "read_data")
-_TABLE_WRITES = "InsertIntoTable DeleteFromTable TruncateTable UpdateTableColumns"
-_TABLE_COMMITS = "AddColumn AlterColumn DropColumn RenameColumn SetColumnComment SetTableComment SetTableProperties"
+_TABLE_WRITES = "InsertIntoTable DeleteFromTable UpdateTableColumns"
+_TABLE_COMMITS = "AddColumn AlterColumn DropColumn SetColumnComment SetTableComment SetTableProperties"
 
 TRINO_OPERATIONS: Final[Mapping[str, TrinoOperation]] = {
     "AccessCatalog": _one("given", "use"),
@@ -248,6 +248,8 @@ TRINO_OPERATIONS: Final[Mapping[str, TrinoOperation]] = {
     "CreateViewWithSelectFromColumns": TrinoOperation((_SELECT,), delegated=True),
     **{name: _one("table", "write_data", _UPDATED) for name in _TABLE_WRITES.split()},
     **{name: _one("table", "commit", _UPDATED) for name in _TABLE_COMMITS.split()},
+    "TruncateTable": TrinoOperation((Step("table", "write_data", _UPDATED),), rule="whole_table"),
+    "RenameColumn": TrinoOperation((Step("table", "commit", _UPDATED),), rule="whole_table"),
     "SetViewComment": _one("view", "commit", _UPDATED),
     "CreateTable": _one("parent", "create_table", _CREATE),
     "CreateView": _one("parent", "create_view", _CREATE),

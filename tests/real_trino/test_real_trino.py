@@ -19,9 +19,6 @@ from pdp.vocabulary import TRINO_OPERATIONS
 # what may take long at first is fetching the server, in a fixture
 pytestmark = pytest.mark.timeout(120, func_only=True)
 
-MISSING = {"renames": "policies and masks do not follow a table or column to its new name"}
-"""Scenarios that do not come out as they must, and why."""
-
 
 @pytest.fixture(scope="session")
 def stands(
@@ -49,13 +46,7 @@ def stand(request: pytest.FixtureRequest, stands: dict[str, Future[Stand]]) -> S
     return stands[request.param].result()
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=pytest.mark.xfail(reason=MISSING[name], strict=True)) if name in MISSING else name
-        for name in scenarios.names()
-    ],
-)
+@pytest.mark.parametrize("name", scenarios.names())
 def test_every_user_gets_what_their_rights_give(stand: Stand, name: str) -> None:
     wrong = stand.play(name)
     assert not wrong, "\n".join(("", *wrong))

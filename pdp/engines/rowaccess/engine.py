@@ -132,7 +132,22 @@ class RowAccess:
         """What a principal sees of a table or view. `stale`: the facts are too old to widen what anybody sees."""
         if not self._tables and not self._protected:
             return UNRESTRICTED
-        name = name_of(table.warehouse, table.path)
+        return self._of(principal, name_of(table.warehouse, table.path), facts, stale)
+
+    def reason_below(
+        self, principal: Principal, namespace: Resource, facts: Facts, *, stale: bool = False
+    ) -> Reason | None:
+        """Why a principal does not see all that a namespace holds, or may come to hold; None where it does."""
+        warehouse, path = name_of(namespace.warehouse, namespace.path)
+        if any(above == warehouse and f"{below}.".startswith(f"{path}.") for above, below in self._protected):
+            return _PROTECTED.by
+        if self._is_protected((warehouse, f"{path}.")):
+            return _PROTECTED.by
+        below = sorted(name for name in self._tables if name[0] == warehouse and name[1].startswith(f"{path}."))
+        reasons = (self._of(principal, name, facts, stale).reason for name in below)
+        return next((reason for reason in reasons if reason), None)
+
+    def _of(self, principal: Principal, name: Name, facts: Facts, stale: bool) -> Restriction:
         covered = self._tables.get(name)
         if covered is None:
             return _PROTECTED if self._is_protected(name) else UNRESTRICTED
