@@ -16,7 +16,7 @@ import msgspec
 import structlog
 from uuid6 import uuid7
 
-from pdp.audit.record import Asked, Asking, Decided
+from pdp.audit.record import Again, Asked, Asking, Decided
 from pdp.bundle import Bundle
 from pdp.combine import CHUNK, Judge, decide, joined, portions, shared_out, without_permits
 from pdp.engines.engine import ABSTAIN, EFFECT_NAMES, FAILED, PERMIT, Engine, Group, Verdicts
@@ -89,6 +89,7 @@ class Shown(msgspec.Struct, frozen=True, gc=False):
 
     decided: Decided
     visible: bytes | None = None
+    again: Again = msgspec.field(default_factory=Again)
 
     @property
     def answer(self) -> Answer:
@@ -153,7 +154,9 @@ class Pdp:
         self.audit.admit()
         before = shown.decided
         answer = msgspec.structs.replace(before.answer, id=str(uuid7()))
-        self.audit.append(msgspec.structs.replace(before, answer=answer, time=time.time(), latency_us=0, repeated=True))
+        self.audit.append(
+            msgspec.structs.replace(before, answer=answer, time=time.time(), latency_us=0, again=shown.again)
+        )
         self._count(answer, before.batch.surface, 0)
 
     async def filter(self, batch: Batch, columns: Sequence[Column]) -> Seen:

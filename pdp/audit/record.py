@@ -41,11 +41,21 @@ class Asked(msgspec.Struct, frozen=True, gc=False):
     concrete: tuple[Asking, ...]
 
 
+class Again:
+    """What the records of the same request, asked again and again, have in common, once the first is written."""
+
+    __slots__ = ("written",)
+
+    def __init__(self) -> None:
+        self.written: bytes | None = None
+
+
 class Decided(msgspec.Struct, frozen=True, gc=False):
     """A batch with all that led to its answer. `time` is in seconds since the epoch.
 
     `restricted` is there where not a decision was asked for but what somebody sees of a table: the masked columns, and
-    why each is. `repeated`: the same was asked before, and nothing has changed since.
+    why each is. `again`, shared by all of them, keeps what the records of repeated requests have in common: the same
+    was asked before, and nothing has changed since.
     """
 
     batch: Batch
@@ -56,7 +66,7 @@ class Decided(msgspec.Struct, frozen=True, gc=False):
     time: float
     latency_us: int
     restricted: Mapping[str, Reason] | None = None
-    repeated: bool = False
+    again: Again | None = None
 
     @property
     def failed(self) -> bool:
@@ -66,6 +76,35 @@ class Decided(msgspec.Struct, frozen=True, gc=False):
 
 def make_record(decided: Decided, instance: str, seq: int) -> dict[str, Any]:
     """The record of a decided batch. `seq` has no gaps within an instance."""
+    return _head(decided, instance, seq) | _body(decided)
+
+
+def write_record(decided: Decided, instance: str, seq: int) -> bytes:
+    """The record as JSON: of a repeated request only what is its own is written anew."""
+    again = decided.again
+    body = again.written if again else None
+    if body is None:
+        body = msgspec.json.encode(_body(decided))
+        if again:
+            again.written = body
+    return b"%b,%b" % (msgspec.json.encode(_head(decided, instance, seq))[:-1], body[1:])
+
+
+def _head(decided: Decided, instance: str, seq: int) -> dict[str, Any]:
+    """What is a record's own."""
+    return {
+        "event": "decision" if decided.restricted is None else "filter",
+        "schema": SCHEMA,
+        "id": decided.answer.id,
+        "instance": instance,
+        "seq": seq,
+        "time": timestamp(decided.time),
+        "latencyUs": decided.latency_us,
+    }
+
+
+def _body(decided: Decided) -> dict[str, Any]:
+    """What was asked and what came of it."""
     batch, answer = decided.batch, decided.answer
     numbers: dict[tuple[Any, ...], int] = {}
     for asked in decided.asked:
@@ -79,17 +118,10 @@ def make_record(decided: Decided, instance: str, seq: int) -> dict[str, Any]:
         for request in _requests(asked.check, decided, _Scope(numbers[_inputs_key(asked.check)], indexed))
     ]
     record: dict[str, Any] = {
-        "event": "decision" if decided.restricted is None else "filter",
-        "schema": SCHEMA,
-        "id": answer.id,
-        "instance": instance,
-        "seq": seq,
-        "time": timestamp(decided.time),
         "surface": batch.surface,
         "caller": batch.caller.name,
         "inputs": given[0] if given else None,
         "revision": answer.revision,
-        "latencyUs": decided.latency_us,
         "checks": _checks(decided, numbers, indexed),
     }
     if len(given) > 1:
@@ -166,7 +198,7 @@ def _requests(check: Check, decided: Decided, scope: _Scope) -> list[dict[str, A
 
 def _shared(action: str, principal: Principal, delegated: bool, decided: Decided) -> dict[str, Any]:
     """What the rows of one check have in common."""
-    return {"action": action, "as": principal.id, "delegated": delegated, "cached": decided.repeated}
+    return {"action": action, "as": principal.id, "delegated": delegated, "cached": decided.again is not None}
 
 
 class _Outcome(msgspec.Struct, frozen=True, gc=False):
