@@ -22,7 +22,7 @@ from pdp.errors import (
     UnresolvableViewOwner,
 )
 from pdp.model import ChainView, Check, Load, Principal, Resource, TrustedEngine, ViewCommit
-from pdp.plan import AllOf, Asker, EachOf, Node
+from pdp.plan import AllOf, Asker, EachOf, Node, split
 from pdp.references import check_part, parse_principal
 from pdp.vocabulary import VIEW_CHANGES
 
@@ -165,9 +165,12 @@ def _load(asker: Asker, check: Check, load: Load) -> Node:
 
 def _storage(asker: Asker, action: str, targets: Sequence[Resource], *, enforced: bool) -> Node:
     """The right to a table's files, which hold all that row policies and masks are to hide."""
-    restricted = None if enforced else asker.restricted(targets[0])
-    return (
-        asker.fixed(False, restricted, action, targets) if restricted else asker.leaf(targets[0].type, action, targets)
+    if enforced:
+        return asker.leaf(targets[0].type, action, targets)
+    return split(
+        targets,
+        asker.restricted,
+        lambda why, some: asker.fixed(False, why, action, some) if why else asker.leaf(some[0].type, action, some),
     )
 
 
