@@ -227,6 +227,34 @@ async def test_no_operation_on_an_ambiguous_schema_is_allowed(operation: str) ->
     assert await asked.ask(operation, named("z")) is True
 
 
+@pytest.mark.parametrize("operation", ["RenameTable", "RenameView", "RenameMaterializedView"])
+async def test_nothing_is_renamed_to_an_ambiguous_name(operation: str) -> None:
+    asked = Asked(*TWO_TABLES, *TWO_SCHEMAS)
+    source = named("s", "other")
+    for target in (named("s", "orders"), named("a.b", "new"), named("a.b.c", "new")):
+        assert await asked.ask(operation, source, targetResource=target) is False
+    assert await asked.ask(operation, source, targetResource=named("s", "new")) is True
+    assert await asked.ask("RenameSchema", named("z"), targetResource=named("a.b")) is False
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        "CreateFunction",
+        "DropFunction",
+        "ExecuteFunction",
+        "FilterFunctions",
+        "ShowCreateFunction",
+        "CreateViewWithExecuteFunction",
+    ],
+)
+async def test_no_function_of_an_ambiguous_schema_is_allowed(operation: str) -> None:
+    asked = Asked(*TWO_SCHEMAS)
+    for schema_name, wanted in (("a.b", False), ("a.b.c", False), ("s", True)):
+        function = {"function": {"catalogName": "k", "schemaName": schema_name, "functionName": "f"}}
+        assert await asked.ask(operation, function) is wanted
+
+
 async def test_a_batch_is_the_set_of_its_singles() -> None:
     asked = Asked(*TWO_TABLES, *TWO_SCHEMAS, ("view", "s", "v"), ("table", "s", "v"))
     names = [("s", "orders"), ("s", "ORDERS"), ("s", "v"), ("s", "x"), ("s", "orders$snapshots"), ("s", "orders$other")]
