@@ -3,10 +3,10 @@ VENV ?= .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 
-.PHONY: help run test chaos lint fmt type cases bench protos docs check
+.PHONY: help run test test-trino chaos lint fmt type cases bench bench-trino protos docs check
 
 help: ## what there is
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
 
 $(STAMP): pyproject.toml constraints.txt
 	python3 -m venv $(VENV)
@@ -16,8 +16,11 @@ $(STAMP): pyproject.toml constraints.txt
 run: $(STAMP) ## install, and serve the example policies on loopback
 	$(VENV)/bin/pdp serve
 
-test: $(STAMP) ## everything that CI runs but the linters
+test: $(STAMP) ## everything that CI runs but the linters and a real Trino
 	$(PY) -m pytest -q -n 2
+
+test-trino: $(STAMP) ## a real Trino, fetched once (820 MB; Java 24, Maven), asks the service about users with different rights
+	$(PY) -m pytest -q -rs tests/real_trino
 
 chaos: $(STAMP) ## services on one database, written to and killed for SECONDS (60)
 	PDP_CHAOS_SECONDS=$(or $(SECONDS),60) $(PY) -m pytest -q -s --timeout 3600 tests/test_convergence.py -k whoever_writes_and_dies
@@ -29,7 +32,7 @@ lint: $(STAMP) ## ruff, the import contract, the deploy files
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/lint-imports
-	$(VENV)/bin/yamllint -s deploy rules tests/cases tests/trino_cases
+	$(VENV)/bin/yamllint -s deploy rules tests/cases tests/real_trino tests/trino_cases
 	$(VENV)/bin/hadolint deploy/Dockerfile
 	$(VENV)/bin/kubernetes-validate --strict --quiet deploy/sidecar.yaml
 
@@ -46,6 +49,9 @@ bench: $(STAMP) ## how fast, as ratios to a peer or a plain baseline of the same
 	$(PY) bench/views.py
 	$(PY) bench/grants.py
 
+bench-trino: $(STAMP) ## a real Trino over 1,000 tables: with the service, with an empty policy server, with none
+	$(PY) bench/real_trino.py
+
 protos: $(STAMP) ## generate pdp/wire from protos/
 	$(PY) -m grpc_tools.protoc -Ipdp/wire=protos/pdp/v1 --python_out=. --pyi_out=. --grpc_python_out=. \
 	  pdp/wire/decision.proto
@@ -53,4 +59,4 @@ protos: $(STAMP) ## generate pdp/wire from protos/
 docs: $(STAMP) ## generate the reference pages
 	$(PY) docs/generate.py
 
-check: lint type test ## what CI runs
+check: lint type test test-trino ## what CI runs

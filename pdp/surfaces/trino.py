@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from pdp.codec import Draft, bound_checks
 from pdp.combine import CHUNK
-from pdp.errors import InvalidArgument, PdpError, Unavailable
+from pdp.errors import Forbidden, InvalidArgument, Unavailable
 from pdp.model import Answer, Arguments, Batch, Caller, Check, Column, Predicate, Rejected, Resource, Seen, Siblings
 from pdp.references import is_id
 from pdp.service import Pdp, unseen
@@ -132,6 +132,7 @@ class TrinoSurface:
             seen = await self._seen(request, Named(table=TableName(*table)), asked, caller)
             for (at, _), mask in zip(columns, seen.masks, strict=True):
                 masks[at] = mask
+            await asyncio.sleep(0)
         return masks
 
     async def _seen(self, request: Input, table: Named, columns: list[Column], caller: Caller) -> Seen:
@@ -195,7 +196,7 @@ class TrinoSurface:
 
     def _failed(self, operation: str, error: Exception) -> None:
         """Count and log a failure of ours; as configured, or where it is the request's, an error is raised of it."""
-        if isinstance(error, PdpError) and not isinstance(error, Unavailable):
+        if isinstance(error, InvalidArgument | Forbidden):
             raise error
         self._pdp.telemetry.trino_failures.inc()
         self._complaints.say(operation, error)

@@ -1,0 +1,152 @@
+"""What the service costs a real Trino that lists 1,000 tables of 10 columns; prints a table, asserts nothing timed.
+
+Three Trinos run side by side and are asked in turn: with the service, with a server that allows everything to the same
+plugin, and with no policies at all. Medians, as ratios to the two others.
+
+python bench/real_trino.py [runs]
+"""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+sys.path.extend(str(Path(__file__).parent.parent / folder) for folder in ("tests", "tests/real_trino"))
+
+import trino.dbapi
+from running import access_control, serving_policies
+from serving import Process
+from trino_server import Setup, trino_server
+
+Found = dict[str, dict[str, float]]
+"""Query -> Trino -> milliseconds."""
+TABLES, COLUMNS, WARM = 1000, 10, 10
+QUERIES: Final[Mapping[str, tuple[str, int]]] = {
+    "SHOW TABLES": ("SHOW TABLES FROM memory.shared", TABLES),
+    "information_schema.columns": (
+        "SELECT count(*) FROM memory.information_schema.columns WHERE table_schema = 'shared'",
+        TABLES * COLUMNS,
+    ),
+    "SELECT of one table": ("SELECT c0 FROM memory.shared.t0", 0),
+    "SELECT 1": ("SELECT 1", 1),
+}
+"""What is timed, and what comes out: rows, or the number in the one row."""
+
+
+@contextmanager
+def allowing() -> Iterator[str]:
+    """The address of a server that allows everything."""
+    command = [sys.executable, str(Path(__file__).parent / "allowing.py")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield process.stdout.readline().strip()
+        finally:
+            process.kill()
+
+
+def connect(port: int, user: str) -> trino.dbapi.Connection:
+    return trino.dbapi.Connection(host="127.0.0.1", port=port, user=user, request_timeout=60)
+
+
+def ask(connection: trino.dbapi.Connection, sql: str) -> list[Any]:
+    cursor = connection.cursor()
+    cursor.execute(sql)
+    return list(cursor.fetchall())
+
+
+def fill(port: int) -> None:
+    """The tables that are listed."""
+    columns = ", ".join(f"c{at} varchar" for at in range(COLUMNS))
+    with connect(port, "ada") as connection:
+        ask(connection, "CREATE SCHEMA memory.shared")
+        for at in range(TABLES):
+            ask(connection, f"CREATE TABLE memory.shared.t{at} ({columns})")
+
+
+def timed(connection: trino.dbapi.Connection, sql: str, wanted: int) -> float:
+    """Milliseconds of one query; SystemExit where the answer is not whole, because then nothing was measured."""
+    start = time.perf_counter()
+    rows = ask(connection, sql)
+    took = (time.perf_counter() - start) * 1e3
+    found = rows[0][0] if len(rows) == 1 and isinstance(rows[0][0], int) else len(rows)
+    if found != wanted:
+        raise SystemExit(f"{sql} gave {found}, not {wanted}")
+    return took
+
+
+def measure(ports: Mapping[str, int], runs: int, who: Callable[[int], str]) -> Found:
+    """The median of each query for each Trino, asked in turn by users whose role reads the schema."""
+    found: Found = {}
+    for query, (sql, wanted) in QUERIES.items():
+        times: dict[str, list[float]] = {name: [] for name in ports}
+        for run in range(WARM + runs):
+            for name, port in ports.items():
+                with connect(port, who(run)) as connection:
+                    took = timed(connection, sql, wanted)
+                if run >= WARM:
+                    times[name].append(took)
+        found[query] = {name: statistics.median(taken) for name, taken in times.items()}
+    return found
+
+
+def report(what: str, found: Found) -> None:
+    print(f"  {what:<28}{'pdp':>9}{'allowing':>10}{'no plugin':>11}   pdp to allowing, to no plugin")
+    for query, at in found.items():
+        ours, peer, bare = at["pdp"], at["allowing"], at["none"]
+        print(f"  {query:<28}{ours:>9.1f}{peer:>10.1f}{bare:>11.1f}   {ours / peer:>8.2f} x {ours / bare:>12.2f} x")
+
+
+def report_requests(service: Process, skipped: int) -> None:
+    """What the audit says of the requests that were made meanwhile; the same body again is answered in no time."""
+    made: dict[str, list[int]] = {}
+    for record in service.records()[skipped:]:
+        rows = record.get("requests") or record["checks"]
+        action = rows["action"] if isinstance(rows, dict) else rows[0]["action"]
+        made.setdefault(str(action), []).append(record["latencyUs"])
+    made["all"] = [latency for latencies in made.values() for latency in latencies]
+    print("requests as the service sees them, microseconds of those that were not answered before")
+    for action, latencies in made.items():
+        new = sorted(latency for latency in latencies if latency) or [0]
+        p50, p99 = (new[int(len(new) * share)] for share in (0.5, 0.99))
+        again = len(latencies) - len(new)
+        print(f"  {action:<28}{len(latencies):>7} requests {again:>7} again {p50:>8} p50 {p99:>8} p99")
+
+
+def main() -> None:
+    runs = int(sys.argv[1]) if len(sys.argv) > 1 else 15
+    with ExitStack() as held:
+        folder = Path(held.enter_context(tempfile.TemporaryDirectory(prefix="pdp-bench-")))
+        service = held.enter_context(serving_policies(folder / "pdp"))
+        ours = access_control(service)
+        peer = held.enter_context(allowing())
+        theirs = {key: value.replace(service.url(""), peer) for key, value in ours.items()}
+        controls = {"pdp": ours, "allowing": theirs, "none": {"access-control.name": "allow-all"}}
+        users = [f"user{run}" for run in range(WARM + runs)]
+        ports = {}
+        for name, control in controls.items():
+            place = folder / f"trino-{name}"
+            place.mkdir()
+            ports[name] = held.enter_context(
+                trino_server(place, Setup(control, {"analysts": ",".join(("ann", *users))}, java=()))
+            ).port
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(fill, ports.values()))
+        time.sleep(1)
+        skipped = len(service.records())
+        print(f"medians of {runs} runs, milliseconds")
+        report("the same user again", measure(ports, runs, lambda _: "ann"))
+        report("another user each time", measure(ports, runs, lambda run: f"user{run}"))
+        report_requests(service, skipped)
+
+
+if __name__ == "__main__":
+    main()
