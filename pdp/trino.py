@@ -86,6 +86,9 @@ def _ambiguity(asker: Asker, resources: Sequence[Resource]) -> Callable[[Resourc
 
 
 def _is_ambiguous(asker: Asker, resource: Resource) -> bool:
+    to = resource.arguments.destination
+    if to and to.type in _OF_SCHEMAS and _is_ambiguous(asker, to):
+        return True
     if resource.type == "namespace":
         return is_ambiguous_schema(asker.facts, resource.warehouse, resource.path)
     names = ambiguous_tables(asker.facts, resource.warehouse, resource.path[:-1])
@@ -303,6 +306,8 @@ class _Operation:
             within = Names(self.trino, self.asker.bundle.warehouses).schema(catalog, schema)
         except InvalidReference:
             return self.unknown(resources)
+        if within.type == "namespace" and is_ambiguous_schema(self.asker.facts, within.warehouse, within.path):
+            return self.fixed(False, AMBIGUOUS, resources)
         if within.type == "namespace":
             step = self.operation.steps[0]
             return self._step(step._replace(on="given"), [within] * len(resources))

@@ -7,7 +7,7 @@ not know bodies, transports or where a view's properties come from.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final
 from urllib.parse import unquote_to_bytes
@@ -21,8 +21,8 @@ from pdp.errors import (
     ReferencedByDepthExceeded,
     UnresolvableViewOwner,
 )
-from pdp.model import ChainView, Check, Load, Principal, Resource, TrustedEngine, ViewCommit
-from pdp.plan import AllOf, Asker, EachOf, Node
+from pdp.model import ChainView, Check, Load, Principal, Reason, Resource, TrustedEngine, ViewCommit
+from pdp.plan import AllOf, Asker, EachOf, Node, split
 from pdp.references import check_part, parse_principal
 from pdp.vocabulary import VIEW_CHANGES
 
@@ -151,23 +151,33 @@ def _load(asker: Asker, check: Check, load: Load) -> Node:
         hops = ([view_of(view, target)] * len(targets) for view in missing)
         return AllOf(tuple(asker.fixed(False, NO_SUCH_VIEW, "get_metadata", hop) for hop in hops))
     parts: list[Node] = []
+    hidden: Reason | None = None
     for view in load.views:
         hop = [view_of(view, target)] * len(targets)
+        hidden = hidden or asker.restricted(hop[0])
         parts += (asker.leaf("view", "get_metadata", hop), asker.leaf("view", "select", hop))
         if view.owner:
             asker = _as_owner(asker, view.owner)
     parts.append(asker.leaf(target.type, "get_metadata", targets))
     if target.type != "view":
-        storage = tuple(_storage(asker, action, targets, enforced=load.enforced) for action in (READS, WRITES))
+        withheld = _nothing if load.enforced else lambda table: hidden or asker.restricted(table)
+        storage = tuple(_storage(asker, action, targets, withheld) for action in (READS, WRITES))
         parts.append(EachOf(storage, optional=check.action == "loadTable"))
     return AllOf(tuple(parts))
 
 
-def _storage(asker: Asker, action: str, targets: Sequence[Resource], *, enforced: bool) -> Node:
-    """The right to a table's files, which hold all that row policies and masks are to hide."""
-    restricted = None if enforced else asker.restricted(targets[0])
-    return (
-        asker.fixed(False, restricted, action, targets) if restricted else asker.leaf(targets[0].type, action, targets)
+def _nothing(table: Resource) -> None:
+    """Why files are withheld from an engine that applies row filters and masks itself: for no reason."""
+
+
+def _storage(
+    asker: Asker, action: str, targets: Sequence[Resource], withheld: Callable[[Resource], Reason | None]
+) -> Node:
+    """The right to a table's files, which hold all that row policies and masks are to hide, of views on it as well."""
+    return split(
+        targets,
+        withheld,
+        lambda why, some: asker.fixed(False, why, action, some) if why else asker.leaf(some[0].type, action, some),
     )
 
 

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pdp import lookalikes
 from pdp.app import build_pdp
 from pdp.config import make_settings
 from pdp.engines.cel.rules import inline_rules
@@ -49,7 +50,6 @@ def table(facts: Facts, *path: str) -> bool:
         ([("namespace", "a", "b"), ("namespace", "a.b")], ["a", "b"], True),
         ([("namespace", "a", "b"), ("namespace", "a.b")], ["A", "B"], True),
         ([("namespace", "a", "b"), ("namespace", "a.b")], ["a"], False),
-        ([("namespace", "a", "b"), ("namespace", "a.b")], ["c"], False),
         ([("namespace", "A"), ("namespace", "a")], ["a"], True),
         ([("namespace", "A", "b"), ("namespace", "a", "b")], ["a", "b"], True),
         ([("table", "A", "t"), ("table", "a", "u")], ["a"], True),
@@ -60,7 +60,6 @@ def table(facts: Facts, *path: str) -> bool:
         ([("namespace", "A")], ["a"], False),
         ([], ["a"], False),
         ([("table", "a"), ("view", "A")], ["a"], False),
-        # what is not known stands in something that means two
         ([("namespace", "a", "b"), ("namespace", "a.b")], ["a", "b", "c"], True),
         ([("namespace", "a", "b", "c"), ("namespace", "a.b")], ["a", "b", "c"], False),
         ([("namespace", "a", "b"), ("namespace", "a.b")], ["a", "bc"], False),
@@ -80,7 +79,6 @@ def test_a_schema_is_ambiguous(objects: list[tuple[str, ...]], name: list[str], 
         ([("table", "s", "orders"), ("view", "s", "orders")], ["s", "orders"], False),
         ([("table", "s", "Orders")], ["s", "orders"], False),
         ([("table", "s", "Orders"), ("namespace", "s", "orders")], ["s", "orders"], False),
-        ([("table", "s", "Orders"), ("table", "z", "orders")], ["s", "orders"], False),
         ([("table", "s", "Orders"), ("table", "s", "orders")], ["s", "order"], False),
         ([("table", "a", "b", "t"), ("table", "a.b", "u")], ["a", "b", "x"], True),
         ([("table", "a", "b", "t"), ("table", "a.b", "u")], ["a", "b", "c", "x"], True),
@@ -139,6 +137,14 @@ def test_what_is_remembered_does_not_grow_with_revisions() -> None:
     assert psutil.Process().memory_info().rss - before < 20_000_000
 
 
+def test_what_is_remembered_does_not_grow_with_names() -> None:
+    facts = known(*[("table", f"n{number}", "t") for number in range(5000)])
+    for number in range(10_000):
+        assert not schema(facts, f"n{number}")
+    assert len(lookalikes._found._kept) <= 4096
+    assert len(lookalikes._doubles._kept) <= 4096
+
+
 @pytest.mark.parametrize("name", ["a." * 100_000 + "a", "a" * 10_000, ".".join("a" * 300)])
 def test_a_name_that_takes_long_to_read_is_ambiguous_at_once(name: str) -> None:
     facts = known(*[("namespace", *["a"] * depth) for depth in range(1, 200)])
@@ -149,11 +155,7 @@ def test_a_name_that_takes_long_to_read_is_ambiguous_at_once(name: str) -> None:
 
 # --- what Trino is told -------------------------------------------------------------------------------------------
 
-MINE: dict[str, Any] = {
-    "grants": [
-        {"principal": "user:oidc~a", "privilege": privilege, "object": "warehouse:lake"} for privilege in ("ownership", "modify")
-    ]
-}  # fmt: skip
+MINE = [Grant(("warehouse", ("lake",)), privilege, "user:oidc~a") for privilege in ("ownership", "modify")]
 TWO_TABLES = [("table", "s", "Orders"), ("table", "s", "orders")]
 TWO_SCHEMAS = [("table", "a", "b", "t"), ("table", "a.b", "t")]
 
@@ -169,9 +171,7 @@ class Asked:
         }
         self.pdp: Pdp = build_pdp(make_settings(whole, Path()), Facts.empty(), (inline_rules({}), inline_rules({})))
         self.surface = TrinoSurface(self.pdp, 1000, 10)
-        self.facts = known(*objects).apply(
-            2, [GrantAdded(Grant(("warehouse", ("lake",)), entry["privilege"], entry["principal"])) for entry in MINE["grants"]]
-        )  # fmt: skip
+        self.facts = known(*objects).apply(2, map(GrantAdded, MINE))
 
     @property
     def facts(self) -> Facts:
@@ -225,6 +225,34 @@ async def test_no_operation_on_an_ambiguous_schema_is_allowed(operation: str) ->
     for name in (named("a.b"), named("s")):
         assert await asked.ask(operation, name) is False
     assert await asked.ask(operation, named("z")) is True
+
+
+@pytest.mark.parametrize("operation", ["RenameTable", "RenameView", "RenameMaterializedView"])
+async def test_nothing_is_renamed_to_an_ambiguous_name(operation: str) -> None:
+    asked = Asked(*TWO_TABLES, *TWO_SCHEMAS)
+    source = named("s", "other")
+    for target in (named("s", "orders"), named("a.b", "new"), named("a.b.c", "new")):
+        assert await asked.ask(operation, source, targetResource=target) is False
+    assert await asked.ask(operation, source, targetResource=named("s", "new")) is True
+    assert await asked.ask("RenameSchema", named("z"), targetResource=named("a.b")) is False
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        "CreateFunction",
+        "DropFunction",
+        "ExecuteFunction",
+        "FilterFunctions",
+        "ShowCreateFunction",
+        "CreateViewWithExecuteFunction",
+    ],
+)
+async def test_no_function_of_an_ambiguous_schema_is_allowed(operation: str) -> None:
+    asked = Asked(*TWO_SCHEMAS)
+    for schema_name, wanted in (("a.b", False), ("a.b.c", False), ("s", True)):
+        function = {"function": {"catalogName": "k", "schemaName": schema_name, "functionName": "f"}}
+        assert await asked.ask(operation, function) is wanted
 
 
 async def test_a_batch_is_the_set_of_its_singles() -> None:

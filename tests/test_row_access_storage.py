@@ -78,6 +78,13 @@ def test_each_load_is_decided_again_as_it_was(tmp_path: Path) -> None:
         assert (found.checks, dict(found.totals)) == (1, {}), LOADS[at]
 
 
+def test_loads_are_decided_again_together_as_they_were(tmp_path: Path) -> None:
+    """Equal but for their targets, they become one check of several tables, and each has its own restriction."""
+    asyncio.run(loaded(tmp_path, *LOADS))
+    found = decided_again(tmp_path, POLICIES)
+    assert (found.checks, dict(found.totals)) == (len(LOADS), {})
+
+
 @pytest.mark.parametrize(("policies", "gained"), [(None, 6), ({"masks": POLICIES["masks"]}, 4), (POLICIES, 0)])
 def test_without_a_policy_who_was_refused_gains(tmp_path: Path, policies: Any, gained: int) -> None:
     """Credentials of the filtered table on two refs, and of the masked one, for both users."""

@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import psutil  # type: ignore[import-untyped]
 import pytest
 from test_trino_rows import Client, client, records  # noqa: F401  the fixture
 
 from pdp.app import build_pdp
+from pdp.audit.log import NoAudit
 from pdp.bundle import Bundle
 from pdp.cases import Recorder
 from pdp.config import make_settings
@@ -201,6 +203,29 @@ def test_a_query_is_its_caller_s_own() -> None:
     for number in range(20_000):
         queries.other_user("trino", f"q{number}", "user:oidc~a")
     assert queries.other_user("trino", "q", "user:oidc~b") == "", "the oldest are forgotten"
+
+
+def test_who_has_a_long_name_is_not_remembered() -> None:
+    queries, long = Queries(), "user:oidc~" + "x" * 1000
+    assert queries.other_user("trino", "q", long) == ""
+    assert queries.other_user("trino", "q", "user:oidc~a") == ""
+    assert queries.other_user("trino", "q", long) == "user:oidc~a"
+
+
+def test_many_users_operations_and_queries_take_little_memory() -> None:
+    asked = Asked()
+    asked.pdp.audit = NoAudit()
+    operations = ("SelectFromColumns", "ShowCreateTable", "Operation{}")
+
+    async def ask(numbers: range) -> None:
+        for number in numbers:
+            operation = operations[number % 3].format(number)
+            await asked.allow(body_of(f"t{number}", f"u{number}", f"q{number}", operation))
+
+    asyncio.run(ask(range(1000)))
+    before = psutil.Process().memory_info().rss
+    asyncio.run(ask(range(1000, 25_000)))
+    assert psutil.Process().memory_info().rss - before < 20_000_000
 
 
 def test_answers_are_kept_within_bounds() -> None:

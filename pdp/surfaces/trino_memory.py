@@ -20,9 +20,13 @@ from pdp.facts import Facts
 from pdp.service import Shown
 
 log = structlog.get_logger()
-_BYTES: Final = 4 << 20
-"""Bytes of bodies that are kept; what was decided about them takes two or three times as much."""
+_BYTES: Final = 12 << 20
+_OF_ENTRY: Final = 4096
+_OF_BYTE: Final = 3
+"""What all that is kept may cost, and what it does: an entry by itself, and each byte of a body with its decision."""
 _QUERIES: Final = 10_000
+_LONGEST_KEPT: Final = 256
+"""Characters of the id of somebody who is remembered."""
 
 
 class Kept(msgspec.Struct, frozen=True, gc=False):
@@ -38,7 +42,7 @@ class Answers:
     def __init__(self) -> None:
         self._made_of: tuple[Bundle, Facts] | None = None
         self._kept: dict[Hashable, Kept] = {}
-        self._bytes = 0
+        self._cost = 0
 
     def of(self, bundle: Bundle, facts: Facts, asked: Hashable) -> Kept | None:
         """The answer that was given when this very thing was asked."""
@@ -52,16 +56,17 @@ class Answers:
     def keep(self, bundle: Bundle, facts: Facts, asked: Hashable, size: int, kept: Kept) -> None:
         """Remember an answer to `size` bytes, unless what it was made of has gone."""
         made_of = self._made_of
-        if made_of is None or made_of[0] is not bundle or made_of[1] is not facts or size > _BYTES // 4:
+        cost = _OF_ENTRY + _OF_BYTE * size
+        if made_of is None or made_of[0] is not bundle or made_of[1] is not facts or cost > _BYTES // 4:
             return
-        if self._bytes + size > _BYTES:
+        if self._cost + cost > _BYTES:
             self._forget()
         self._kept[asked] = kept
-        self._bytes += size
+        self._cost += cost
 
     def _forget(self) -> None:
         self._kept.clear()
-        self._bytes = 0
+        self._cost = 0
 
 
 class Queries:
@@ -72,6 +77,8 @@ class Queries:
 
     def other_user(self, caller: str, query: str, principal: str) -> str:
         """The id of who runs a query of a caller's, where that is another than `principal`; empty otherwise."""
+        if len(principal) > _LONGEST_KEPT:
+            return self._users.get((caller, query), "")
         user = self._users.setdefault((caller, query), principal)
         if len(self._users) > _QUERIES:
             self._users.popitem(last=False)
