@@ -1,7 +1,7 @@
 """Names that an engine cannot tell apart: known objects that differ by case, or by where dots divide a schema's name.
 
 An engine that folds case and writes `[a, b]` as `a.b` means one of several objects by such a name, and nobody knows
-which. Reads facts, decides nothing.
+which. Where only a namespace called `a.b` is known, `a.b` is not `[a, b]` either. Reads facts, decides nothing.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def is_ambiguous_schema(facts: Facts, warehouse: str, path: Place) -> bool:
 def ambiguous_tables(facts: Facts, warehouse: str, path: Place) -> Container[str] | None:
     """Names in a schema that mean several known tables or views to an engine, in the one case that it folds to.
 
-    EVERY where the schema itself means several namespaces, None where no name is ambiguous.
+    EVERY where the schema itself means several namespaces or another one, None where no name is ambiguous.
     """
     known = facts.index.known
     if sum(map(len, path)) > _LONGEST_KEPT:
@@ -94,13 +94,18 @@ def _find(known: _World, warehouse: str, path: Place) -> Container[str] | None:
     spelling = ".".join(path).casefold()
     if len(spelling) > _LONGEST or spelling.count(".") >= _MOST_PARTS:
         return EVERY
-    places = _places(known, warehouse, spelling)
-    if len(places) == 1:
-        return _doubles.of(known, places[0]) or None
-    while not places:
+    whole = spelling
+    while not (places := _places(known, warehouse, spelling)):
         spelling = spelling.rpartition(".")[0]
-        places = _places(known, warehouse, spelling)
-    return EVERY if len(places) > 1 else None
+    if len(places) > 1 or not _is_divided_alike(places[0], path):
+        return EVERY
+    return (_doubles.of(known, places[0]) or None) if spelling == whole else None
+
+
+def _is_divided_alike(place: Place, path: Place) -> bool:
+    """Whether dots divide a path as they divide the known place: rights on `[a]` say nothing of `["a.b"]`."""
+    parts = place[1:]
+    return [part.casefold() for part in parts] == [part.casefold() for part in path[: len(parts)]]
 
 
 def _places(known: _World, warehouse: str, spelling: str) -> list[Place]:

@@ -63,6 +63,10 @@ def table(facts: Facts, *path: str) -> bool:
         ([("namespace", "a", "b"), ("namespace", "a.b")], ["a", "b", "c"], True),
         ([("namespace", "a", "b", "c"), ("namespace", "a.b")], ["a", "b", "c"], False),
         ([("namespace", "a", "b"), ("namespace", "a.b")], ["a", "bc"], False),
+        ([("namespace", "a.b")], ["a", "b"], True),
+        ([("namespace", "a.b")], ["a", "b", "c"], True),
+        ([("namespace", "a.b", "c")], ["a", "b", "c"], True),
+        ([("namespace", "A", "b")], ["a", "b"], False),
     ],
 )
 def test_a_schema_is_ambiguous(objects: list[tuple[str, ...]], name: list[str], ambiguous: bool) -> None:
@@ -88,12 +92,13 @@ def test_a_table_is_ambiguous(objects: list[tuple[str, ...]], name: list[str], a
     assert table(known(*objects), *name) == ambiguous
 
 
-def plainly(spaces: list[tuple[str, ...]], name: str) -> bool:
-    """Whether a name means several namespaces, or what holds it does where nothing has that name."""
+def plainly(spaces: list[tuple[str, ...]], asked: tuple[str, ...], name: str) -> bool:
+    """Whether a name means several namespaces or one with other parts, or what holds it does where nothing has it."""
     meant = [space for space in spaces if ".".join(space).lower() == name.lower()]
-    if meant or "." not in name:
-        return len(meant) > 1
-    return plainly(spaces, name.rpartition(".")[0])
+    if not meant:
+        return "." in name and plainly(spaces, asked, name.rpartition(".")[0])
+    there = [part.lower() for part in meant[0]]
+    return len(meant) > 1 or there != [part.lower() for part in asked[: len(there)]]
 
 
 parts = st.sampled_from(["a", "A", "b", "a.b", "a.a"])
@@ -113,10 +118,10 @@ def test_ambiguity_is_what_brute_force_finds(
         tables = tables | {(*path, name)} if there else tables - {(*path, name)}
         spaces = sorted({known[:end] for known in tables for end in range(1, len(known))})
         spelt = ".".join(asked)
-        assert schema(facts, *asked) == plainly(spaces, spelt)
+        assert schema(facts, *asked) == plainly(spaces, asked, spelt)
         here = [known for known in tables if ".".join(known[:-1]).lower() == spelt.lower()]
         doubled = len({known[-1] for known in here if known[-1] in "tT"}) > 1
-        assert table(facts, *asked, "T") == (plainly(spaces, spelt) or doubled)
+        assert table(facts, *asked, "T") == (plainly(spaces, asked, spelt) or doubled)
 
 
 def test_a_grant_makes_an_object_known_and_its_end_unknown() -> None:
