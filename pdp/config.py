@@ -25,6 +25,9 @@ ENV_PREFIX = "PDP__"
 
 TEMPLATE_FIELD: Final = re.compile(r"\{([^{}]*)\}")
 """A field of a template of members."""
+_BETWEEN = r"[^{}]*[^{}a-z0-9-][^{}]*"
+_DIVIDED: Final = re.compile(rf"[^{{}}]*(\{{idp\}}{_BETWEEN}\{{subject\}}|\{{subject\}}{_BETWEEN}\{{idp\}})[^{{}}]*")
+"""A template in which nobody can say where a provider's id ends but in one way."""
 
 
 def _template(template: str) -> str:
@@ -32,6 +35,10 @@ def _template(template: str) -> str:
     bare = TEMPLATE_FIELD.sub("", template)
     if "subject" not in fields or fields - {"subject", "idp"} or "{" in bare or "}" in bare:
         raise ValueError("a template holds `{subject}`, may hold `{idp}`, and no other braces")
+    if "idp" in fields and not _DIVIDED.fullmatch(template):
+        raise ValueError(
+            "a sign that no provider's id holds stands between `{idp}` and `{subject}`, such as `~` or `@`"
+        )
     return template
 
 

@@ -58,6 +58,10 @@ def test_an_unknown_key_is_named_at_every_level(tmp_path: Path, data: Any, key: 
         ({"server": {"drain_seconds": -1}}, "server.drain_seconds"),
         ({"server": {"drain_seconds": float("inf")}}, "server.drain_seconds"),
         ({"server": {"drain_seconds": float("nan")}}, "server.drain_seconds"),
+        *[
+            ({"row_access": {"member": {"template": template}}}, "row_access.member.template")
+            for template in ("", "user:me", "{subject}{x}", "{subject", "{idp}", "{idp}{subject}", "{idp}-{subject}")
+        ],
         ({"limits": {"max_checks": 0}}, "limits.max_checks"),
         ({"limits": {"max_checks": -5}}, "limits.max_checks"),
         ({"limits": {"max_checks": 1.5}}, "limits.max_checks"),

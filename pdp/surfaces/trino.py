@@ -180,7 +180,7 @@ class TrinoSurface:
         pdp, operation = self._pdp, asked.request.action.operation
         self._note_operation(operation)
         try:
-            made_of = pdp.bundle, pdp.source.facts
+            made_of, fresh = (pdp.bundle, pdp.source.facts), not pdp.source.is_stale()
             async with asyncio.timeout(self._seconds if _size(asked.named) > CHUNK else None):  # others never wait
                 shown = await pdp.decide(self._drafted(asked.request, asked.named, asked.caller))
         except Exception as error:  # noqa: BLE001  it denies
@@ -189,7 +189,7 @@ class TrinoSurface:
         if shown.decided.failed and pdp.bundle.trino.on_internal_failure == "error":
             self._failed(operation, Unavailable("an engine failed"))
         answer = encode(shown.answer)
-        if operation in TRINO_OPERATIONS and not shown.decided.failed and not pdp.source.is_stale():
+        if fresh and operation in TRINO_OPERATIONS and not shown.decided.failed:
             key = (asked.endpoint, asked.caller, asked.body)
             self._answers.keep(*made_of, key, len(asked.body), Kept(shown, answer))
         return answer
