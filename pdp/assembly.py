@@ -18,6 +18,7 @@ from pdp.engines.rowaccess.engine import RowAccess
 from pdp.engines.rowaccess.load import RowPolicies, compile_policies
 from pdp.engines.rowaccess.members import Members
 from pdp.errors import ConfigError
+from pdp.references import parse_resource
 
 
 def read_rules(settings: Settings) -> tuple[RuleSet, RuleSet]:
@@ -83,8 +84,9 @@ def _row_sources(settings: Settings, policies: RowPolicies) -> dict[str, object]
 def _strange_tables(settings: Settings, policies: RowPolicies) -> Iterator[str]:
     """Warehouses that policies name and nothing else does: a misspelt one protects nothing."""
     known = set(settings.warehouses) | {catalog.warehouse for catalog in settings.trino.catalogs.values()}
-    for warehouse in sorted({warehouse for warehouse, _ in policies.tables} - known) if known else ():
-        yield f"row policies name the warehouse `{warehouse}`, which no configuration knows"
+    protected = {parse_resource(text).warehouse for text in settings.row_access.protected}
+    for warehouse in sorted(({warehouse for warehouse, _ in policies.tables} | protected) - known) if known else ():
+        yield f"row access names the warehouse `{warehouse}`, which no configuration knows"
 
 
 def _default(authorities: Mapping[str, Authority]) -> Authority:

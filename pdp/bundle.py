@@ -47,9 +47,12 @@ class Bundle(msgspec.Struct, frozen=True):
         return self.authorities.get(warehouse, self.default)
 
     def with_memberships(self, principal: Principal) -> Principal:
-        """A principal with the roles that those of its token stand for, by its provider's map."""
+        """A principal with the roles that those of its token stand for, by its provider's map.
+
+        Whose memberships were made out already has no token: what its roles are called is no token's word.
+        """
         mapped = self.role_maps.get(principal.name.partition("~")[0]) if principal.roles else None
-        if not mapped or principal.type != "user":
+        if not mapped or principal.type != "user" or principal.member_of:
             return principal
         roles = (mapped[role] for role in principal.roles if role in mapped)
         return msgspec.structs.replace(principal, member_of=tuple(sorted({*principal.member_of, *roles})))

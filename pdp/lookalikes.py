@@ -24,7 +24,7 @@ _NOTHING: Final[_Here] = Map()
 _LONGEST_KEPT: Final = 256
 """Characters of the name of a schema that anybody may ask about and that is remembered."""
 _LONGEST: Final = 8192
-_MOST_PARTS: Final = 256
+_MOST_PARTS: Final = 32
 """Signs and parts of a name that are looked at; of a longer one nobody could tell in time what it means."""
 _KEPT: Final = 4096
 """Schemas, and places, about which something is remembered."""

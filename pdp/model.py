@@ -102,6 +102,7 @@ class Principal(msgspec.Struct, frozen=True, gc=False):
 
     `roles` and `groups` are those the token carried; `attributes` is a JSON object in sorted, compact text, so that
     a principal hashes. `member_of` are ids of roles that what it carried stands for: memberships beside those stored.
+    `bare`: nobody knows what it would carry, because it did not come itself: it is a view's owner.
     """
 
     type: str
@@ -110,6 +111,7 @@ class Principal(msgspec.Struct, frozen=True, gc=False):
     groups: tuple[str, ...] = ()
     attributes: str = "{}"
     member_of: tuple[str, ...] = ()
+    bare: bool = False
 
     @property
     def id(self) -> str:

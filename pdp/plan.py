@@ -33,6 +33,8 @@ from pdp.vocabulary import (
 K = TypeVar("K")
 INSTANCE_ADMINS: Final = "config:identity.instance_admins"
 
+_MOVED_AWAY: Final = "CATALOG_RENAME_ENTITY_FROM"
+"""What Nessie's catalogs say of a deletion that is one end of a rename."""
 _ABOUT_REFS: Final = NESSIE_CHECKS - CONFIG_CHECKS
 """Raw checks of Nessie's that make no sense without a ref."""
 
@@ -123,9 +125,19 @@ class Asker(msgspec.Struct, frozen=True, gc=False):
 
     def restricted(self, object: Resource) -> Reason | None:
         """Why not every row and column is seen of a table, or of what a namespace holds; None where it is."""
-        if object.type == "namespace":
+        if object.type in ("namespace", "warehouse"):
             return self.bundle.row_access.reason_below(self.principal, object, self.facts, stale=self.stale)
         return self.restriction(object).reason
+
+    def unless_restricted(
+        self, resources: Sequence[Resource], action: str, node: Callable[[Sequence[Resource]], Node]
+    ) -> Node:
+        """Denied where not everything is seen; `node` plans the rest."""
+        return split(
+            resources,
+            self.restricted,
+            lambda why, some: self.fixed(False, why, action, some) if why else node(some),
+        )
 
     def fixed(self, allowed: bool, by: Reason, action: str, resources: Sequence[Resource]) -> Fixed:
         """An answer that no engine makes."""
@@ -149,13 +161,13 @@ class Asker(msgspec.Struct, frozen=True, gc=False):
 
         Row policies and masks stay behind with the name, so only who sees everything may give it another.
         """
+        if (action == "DELETE_ENTITY" and _MOVED_AWAY in self.env.actions) or (
+            action in RENAMES and type == "warehouse"
+        ):
+            return self.unless_restricted(resources, action, lambda some: self.leaf(type, action, some))
         if action not in RENAMES or type not in CREATE_ACTION:
             return self.leaf(type, action, resources)
-        return split(
-            resources,
-            self.restricted,
-            lambda why, some: self.fixed(False, why, action, some) if why else self._renamed(type, action, some),
-        )
+        return self.unless_restricted(resources, action, lambda some: self._renamed(type, action, some))
 
     def _renamed(self, type: str, action: str, resources: Sequence[Resource]) -> Node:
         create = CREATE_ACTION[type]

@@ -7,6 +7,7 @@ fallback is deny: an engine that raises has failed, and a failure denies.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -158,6 +159,16 @@ class Pdp:
             msgspec.structs.replace(before, answer=answer, time=time.time(), latency_us=0, again=shown.again)
         )
         self._count(answer, before.batch.surface, 0)
+
+    def record_failure(self, batch: Batch) -> None:
+        """Record a batch, rejected as a whole, that no answer could be made for; not where the audit is why."""
+        with contextlib.suppress(Exception):  # what failed, and is in the log, may be what a record takes
+            self.audit.admit()
+            bundle, facts = self.bundle, self.source.facts
+            answer = Answer(
+                str(uuid7()), _revision(bundle, facts), bytes(batch.size), [None] * batch.size, {}, batch.rejected, {}
+            )
+            self.audit.append(Decided(batch, answer, (), bundle.digest, bundle.text, time.time(), 0))
 
     async def filter(self, batch: Batch, columns: Sequence[Column]) -> Seen:
         """What the principal of a batch of one check sees of its table, and of `columns` of that.

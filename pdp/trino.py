@@ -44,6 +44,16 @@ def plan_operation(asker: Asker, check: Check) -> Node | None:
         return asker.fixed(False, "unknown_action", check.action, check.resources)
     if operation.delegated:
         asker = msgspec.structs.replace(asker, delegated=True)
+    if _names_metadata_tables(check.resources):
+        return split(
+            check.resources,
+            _is_metadata_table,
+            lambda is_one, some: _planned(asker, _about(check, some, is_one), operation),
+        )
+    return _planned(asker, check, operation)
+
+
+def _planned(asker: Asker, check: Check, operation: TrinoOperation) -> Node:
     asked = _Operation(asker, check, operation)
     if check.resources[0].type not in _types(operation):
         return asked.unknown()
@@ -60,6 +70,23 @@ def plan_operation(asker: Asker, check: Check) -> Node | None:
         _is_whole,
         lambda whole, some: asked.about(some).planned() if whole else asked.unknown(some),
     )
+
+
+def _names_metadata_tables(resources: Sequence[Resource]) -> bool:
+    """Whether a table is named by which Trino would mean one about it; its own names say so already."""
+    if isinstance(resources, Siblings) or resources[0].type not in _TABLES:
+        return False
+    return any(map(_is_metadata_table, resources))
+
+
+def _is_metadata_table(table: Resource) -> bool:
+    return bool(table.path) and suffix_of(table.path[-1]) in METADATA_TABLES
+
+
+def _about(check: Check, tables: Sequence[Resource], is_metadata: bool) -> Check:
+    if is_metadata:
+        tables = [msgspec.structs.replace(table, type="metadata_table") for table in tables]
+    return msgspec.structs.replace(check, resources=tables)
 
 
 def restriction_of(asker: Asker, table: Resource) -> Restriction:
@@ -186,11 +213,7 @@ class _Operation:
         """What would empty or change what somebody sees only in part."""
         if self.resources[0].type not in _TABLES:
             return self.placed()
-        return split(
-            self.resources,
-            self.asker.restricted,
-            lambda why, some: self.fixed(False, why, some) if why else self.about(some).placed(),
-        )
+        return self.asker.unless_restricted(self.resources, self.action, lambda some: self.about(some).placed())
 
     def rename(self) -> Node:
         """A rename stays where it is: within warehouses, or outside of them."""
@@ -212,7 +235,13 @@ class _Operation:
 
     def function(self) -> Node:
         """Functions: those of a mapped catalog belong to their schema."""
-        return split(self.resources, lambda function: (function.warehouse, *function.path), self._function)
+        listed = set(self.trino.functions.allow)
+        names = Names(self.trino, self.asker.bundle.warehouses)
+        return split(
+            self.resources,
+            lambda function: (function.warehouse, function.path[0], _full_name(function) in listed),
+            partial(self._function, names),
+        )
 
     def execute_query(self) -> Node:
         """Running a query at all."""
@@ -288,22 +317,21 @@ class _Operation:
             return self._about_base(self.operation.steps[0].action, resources)
         if METADATA_TABLES[suffix] != "read_data":
             return self._about_base(METADATA_TABLES[suffix], resources)
-        return split(
-            resources,
-            lambda table: self.asker.restricted(base_table(table)),
-            lambda why, some: self.fixed(False, why, some) if why else self._about_base("read_data", some),
+        tables = [base_table(resource) for resource in resources]
+        return self.asker.unless_restricted(
+            tables, self.action, lambda some: self.asker.leaf("table", "read_data", some)
         )
 
     def _about_base(self, action: str, resources: Sequence[Resource]) -> Node:
         return self.asker.leaf("table", action, [base_table(resource) for resource in resources])
 
-    def _function(self, name: tuple[str, ...], resources: Sequence[Resource]) -> Node:
-        catalog, schema, _ = name
+    def _function(self, names: Names, place: tuple[str, str, bool], resources: Sequence[Resource]) -> Node:
+        catalog, schema, listed = place
         changes = self.name in ("CreateFunction", "DropFunction")
         if not changes and catalog in self.trino.functions.builtin_catalogs:
             return self.fixed(True, "config:trino.functions.builtin_catalogs", resources)
         try:
-            within = Names(self.trino, self.asker.bundle.warehouses).schema(catalog, schema)
+            within = names.schema(catalog, schema)
         except InvalidReference:
             return self.unknown(resources)
         if within.type == "namespace" and is_ambiguous_schema(self.asker.facts, within.warehouse, within.path):
@@ -313,8 +341,7 @@ class _Operation:
             return self._step(step._replace(on="given"), [within] * len(resources))
         if within.type == "catalog":
             return self.fixed(self.trino.unmanaged_catalogs == "allow", "config:trino.unmanaged_catalogs", resources)
-        listed = not changes and ".".join(name) in self.trino.functions.allow
-        return self.fixed(listed, "config:trino.functions.allow", resources)
+        return self.fixed(listed and not changes, "config:trino.functions.allow", resources)
 
 
 _PLACES: Final[Mapping[str, Callable[[_Operation], Node]]] = {

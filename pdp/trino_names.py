@@ -99,9 +99,9 @@ class Names:
 
 
 def suffix_of(table: str) -> str:
-    """What stands behind the last `$`, where something stands before it."""
+    """What stands behind the last `$`, where something stands before it, in the one case that Trino knows."""
     base, _, suffix = table.rpartition("$")
-    return suffix if base else ""
+    return suffix.lower() if base else ""
 
 
 def base_table(resource: Resource) -> Resource:

@@ -183,7 +183,7 @@ def _storage(
 
 def _as_owner(asker: Asker, owner: str) -> Asker:
     """From here on as a view's owner: a plain user, without roles or attributes of whoever came here."""
-    return msgspec.structs.replace(asker, principal=Principal("user", owner), delegated=True)
+    return msgspec.structs.replace(asker, principal=Principal("user", owner, bare=True), delegated=True)
 
 
 def _change(asker: Asker, check: Check, commit: ViewCommit) -> Node:

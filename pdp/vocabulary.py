@@ -222,7 +222,7 @@ def _rename(type: str, action: str) -> TrinoOperation:
 
 _SELECT = Step("given", "read_data")
 _TABLE_WRITES = "InsertIntoTable DeleteFromTable UpdateTableColumns"
-_TABLE_COMMITS = "AddColumn AlterColumn DropColumn SetColumnComment SetTableComment SetTableProperties"
+_TABLE_COMMITS = "AddColumn AlterColumn SetColumnComment SetTableComment SetTableProperties"
 
 TRINO_OPERATIONS: Final[Mapping[str, TrinoOperation]] = {
     "AccessCatalog": _one("given", "use"),
@@ -249,6 +249,7 @@ TRINO_OPERATIONS: Final[Mapping[str, TrinoOperation]] = {
     **{name: _one("table", "write_data", _UPDATED) for name in _TABLE_WRITES.split()},
     **{name: _one("table", "commit", _UPDATED) for name in _TABLE_COMMITS.split()},
     "TruncateTable": TrinoOperation((Step("table", "write_data", _UPDATED),), rule="whole_table"),
+    "DropColumn": TrinoOperation((Step("table", "commit", _UPDATED),), rule="whole_table"),
     "RenameColumn": TrinoOperation((Step("table", "commit", _UPDATED),), rule="whole_table"),
     "SetViewComment": _one("view", "commit", _UPDATED),
     "CreateTable": _one("parent", "create_table", _CREATE),

@@ -79,7 +79,7 @@ masks:
     assert seen(bundle, who="a@x").rows is None
     hidden = seen(bundle, who="b@x").rows
     assert hidden
-    assert hidden.expression == "(FALSE) OR (FALSE)"
+    assert hidden.expression == "(false) OR (false)"
     masks = seen(bundle, who="a@x").masks
     assert masks["a"].kind == "null"
     assert [masks[column].value for column in values] == ["5", "-1.5", "TRUE", "'x'", "''", "5", "1e3", "'2020-01-01x'"]

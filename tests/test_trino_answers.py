@@ -175,6 +175,10 @@ def valid(draw: st.DrawFn) -> tuple[str, bytes]:
             for word, value in part.items():
                 if isinstance(value, str) and word != "columnType" and draw(st.integers(0, 3)) == 0:
                     part[word] = draw(few | NAMES)
+    for named in action.get("filterResources", []):
+        if "column" in named:  # which are those of one table
+            first = action["filterResources"][0]["column"]
+            named["column"] |= {word: first[word] for word in ("catalogName", "schemaName", "tableName")}
     return endpoint, json.dumps(fresh, ensure_ascii=draw(st.booleans())).encode()
 
 

@@ -189,7 +189,7 @@ async def test_a_record_names_what_restricted_and_by_which_columns(client: Clien
     events = [record for record in records(client) if record["event"] == "filter"]
     assert events[0]["checks"][0]["by"] == ["row_access:eu"]
     assert events[0]["checks"][0]["resource"] == "table_or_view:lake/s/orders@main"
-    assert events[1]["masks"] == {"salary": "row_access:pay", "$path": "row_access:hidden_column"}
+    assert events[1]["masks"] == {"salary": "row_access:pay", "$path": "row_access:hidden_column", "dept": None}
 
 
 # --- facts that are too old ---------------------------------------------------------------------------------------

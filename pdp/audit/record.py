@@ -53,9 +53,9 @@ class Again:
 class Decided(msgspec.Struct, frozen=True, gc=False):
     """A batch with all that led to its answer. `time` is in seconds since the epoch.
 
-    `restricted` is there where not a decision was asked for but what somebody sees of a table: the masked columns, and
-    why each is. `again`, shared by all of them, keeps what the records of repeated requests have in common: the same
-    was asked before, and nothing has changed since.
+    `restricted` is there where not a decision was asked for but what somebody sees of a table: the columns, and why
+    each is masked, None where it is not. `again`, shared by all of them, keeps what the records of repeated requests
+    have in common: the same was asked before, and nothing has changed since.
     """
 
     batch: Batch
@@ -65,7 +65,7 @@ class Decided(msgspec.Struct, frozen=True, gc=False):
     bundle_text: bytes
     time: float
     latency_us: int
-    restricted: Mapping[str, Reason] | None = None
+    restricted: Mapping[str, Reason | None] | None = None
     again: Again | None = None
 
     @property

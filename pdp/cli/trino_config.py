@@ -205,10 +205,10 @@ def _post(settings: Settings, url: str) -> tuple[int, bytes]:
     if parts.scheme == "https":
         context = client_context(settings)
         connection: http.client.HTTPConnection = http.client.HTTPSConnection(
-            host, parts.port, timeout=3, context=context
+            host, parts.port, timeout=_PATIENCE, context=context
         )
     else:
-        connection = http.client.HTTPConnection(host, parts.port, timeout=3)
+        connection = http.client.HTTPConnection(host, parts.port, timeout=_PATIENCE)
     try:
         connection.request("POST", parts.path, b"{}", {"Content-Type": "application/json"})
         response = connection.getresponse()

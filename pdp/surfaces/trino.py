@@ -18,13 +18,13 @@ from msgspec.structs import replace
 
 from pdp.codec import Draft, bound_checks
 from pdp.combine import CHUNK
-from pdp.errors import Forbidden, InvalidArgument, Unavailable
+from pdp.errors import Forbidden, InvalidArgument, TooManyChecks, Unavailable
 from pdp.model import Answer, Arguments, Batch, Caller, Check, Column, Predicate, Rejected, Resource, Seen, Siblings
 from pdp.references import is_id
 from pdp.service import Pdp, unseen
 from pdp.strict_json import decode
 from pdp.surfaces.http import Endpoints, Routes
-from pdp.surfaces.trino_bodies import REQUEST, Action, ColumnName, Input, Named, TableName, Tables, read_tables
+from pdp.surfaces.trino_bodies import REQUEST, Action, Input, Named, TableName, Tables, read_tables
 from pdp.surfaces.trino_memory import Answers, Complaints, Kept, Queries
 from pdp.trino_names import Names
 from pdp.vocabulary import TRINO_OPERATIONS, TRINO_PREFIX
@@ -34,6 +34,13 @@ log = structlog.get_logger()
 _ALLOW: Final = {True: b'{"result":true}', False: b'{"result":false}'}
 _NOTHING: Final = b'{"result":[]}'
 _NO_MASK: Final = b"{}"
+_OBJECTS: Final = 1000
+_OBJECTS_OF_RESOURCE: Final = 3
+"""Braces in a body: of all but its resources, properties included, and of each resource, as Trino writes them."""
+_LONGEST_KEPT: Final = 128 << 10
+_FEWEST_OF_RESOURCE: Final = 40
+"""Bytes of a body whose answer is kept, and bytes that each resource of it has, so that few bytes keep few objects."""
+_UNANSWERED: Final = Rejected("internal_failure", "no decision could be made", by="internal_failure")
 
 
 class Columns(NamedTuple):
@@ -84,7 +91,7 @@ class TrinoSurface:
         """One decision."""
         if known := self._again("allow", body, caller):
             return known
-        request = decode(body, REQUEST, typed=True).input
+        request = self._read(body)
         asked = _Asked("allow", body, caller, request, [request.action.resource or Named()])
         return await self._definite(asked, _ALLOW[False], lambda answer: _ALLOW[answer.allowed == b"\x01"])
 
@@ -97,14 +104,14 @@ class TrinoSurface:
         if tables and columns:
             request = Input(tables.context, Action("FilterTables"))
             return await self._filter(_Asked("batch", body, caller, request, columns))
-        request = decode(body, REQUEST, typed=True).input
+        request = self._read(body)
         named = request.action.filter_resources or []
         asked = _Asked("batch", body, caller, request, named)
         return await (self._columns if request.action.operation == "FilterColumns" else self._filter)(asked)
 
     async def row_filters(self, body: bytes, caller: Caller) -> bytes:
         """The filter of a table's rows, if there is one."""
-        request = _about_rows(body, "GetRowFilters")
+        request = self._about_rows(body, "GetRowFilters")
         table = request.action.resource.table if request.action.resource else UNSET
         if not table:
             raise InvalidArgument("GetRowFilters takes a table")
@@ -113,27 +120,39 @@ class TrinoSurface:
 
     async def column_mask(self, body: bytes, caller: Caller) -> bytes:
         """The mask of one column; an empty object for none."""
-        request = _about_rows(body, "GetColumnMask")
+        request = self._about_rows(body, "GetColumnMask")
         masks = await self._masks(request, [request.action.resource or Named()], caller)
         return _encoded(_expression(masks[0])) if masks[0] else _NO_MASK
 
     async def batch_column_masks(self, body: bytes, caller: Caller) -> bytes:
         """The masks of some columns, each with its index."""
-        request = _about_rows(body, "GetColumnMask")
+        request = self._about_rows(body, "GetColumnMask")
         masks = await self._masks(request, request.action.filter_resources or [], caller)
         return _encoded([{"index": at, "viewExpression": _expression(mask)} for at, mask in enumerate(masks) if mask])
 
-    async def _masks(self, request: Input, named: list[Named], caller: Caller) -> list[Predicate | None]:
-        """A mask, or none, for each column; what is seen is asked once for each table."""
+    def _about_rows(self, body: bytes, operation: str) -> Input:
+        request = self._read(body)
+        if request.action.operation != operation:
+            raise InvalidArgument(f"this endpoint answers {operation}, not `{request.action.operation}`")
+        return request
+
+    def _read(self, body: bytes) -> Input:
+        """A request from its body, which cannot name more than it may: what it names is bounded before it is made."""
+        if body.count(b"{") > _OBJECTS + _OBJECTS_OF_RESOURCE * self._max_resources:
+            raise TooManyChecks(f"more than {self._max_resources} resources in one request")
+        return decode(body, REQUEST, typed=True).input
+
+    async def _masks(self, request: Input, named: list[Named], caller: Caller) -> Sequence[Predicate | None]:
+        """A mask, or none, for each of some columns of one table."""
         bound_checks(len(named), self._max_resources)
-        masks: list[Predicate | None] = [None] * len(named)
-        for table, columns in _by_table(named).items():
-            asked = [Column(column.column_name, column.column_type) for _, column in columns]
-            seen = await self._seen(request, Named(table=TableName(*table)), asked, caller)
-            for (at, _), mask in zip(columns, seen.masks, strict=True):
-                masks[at] = mask
-            await asyncio.sleep(0)
-        return masks
+        columns = [named.column for named in named if named.column and named.column.column_type]
+        tables = {(column.catalog_name, column.schema_name, column.table_name) for column in columns}
+        if len(columns) < len(named) or len(tables) > 1:
+            raise InvalidArgument("GetColumnMask takes columns of one table, each with its type")
+        if not columns:
+            return ()
+        asked = [Column(column.column_name, column.column_type) for column in columns]
+        return (await self._seen(request, Named(table=TableName(*tables.pop())), asked, caller)).masks
 
     async def _seen(self, request: Input, table: Named, columns: list[Column], caller: Caller) -> Seen:
         """What is seen of a table; nothing where that cannot be told."""
@@ -141,7 +160,7 @@ class TrinoSurface:
         try:
             return await self._pdp.filter(self._drafted(request, [table], caller), columns)
         except Exception as error:  # noqa: BLE001  it denies
-            self._failed(operation, error)
+            self._failed(operation, error, caller)
             return unseen(columns)
 
     async def _filter(self, asked: _Asked) -> bytes:
@@ -166,6 +185,8 @@ class TrinoSurface:
     def _again(self, endpoint: str, body: bytes, caller: Caller) -> bytes | None:
         """The answer to a body that was answered of the same policies and facts; it is recorded like the first."""
         pdp = self._pdp
+        if len(body) > _LONGEST_KEPT:
+            return None
         try:
             kept = self._answers.of(pdp.bundle, pdp.source.facts, (endpoint, caller, body))
             if kept is None or pdp.source.is_stale():
@@ -184,22 +205,26 @@ class TrinoSurface:
             async with asyncio.timeout(self._seconds if _size(asked.named) > CHUNK else None):  # others never wait
                 shown = await pdp.decide(self._drafted(asked.request, asked.named, asked.caller))
         except Exception as error:  # noqa: BLE001  it denies
-            self._failed(operation, error)
+            self._failed(operation, error, asked.caller)
             return denial
         if shown.decided.failed and pdp.bundle.trino.on_internal_failure == "error":
             self._failed(operation, Unavailable("an engine failed"))
         answer = encode(shown.answer)
-        if fresh and operation in TRINO_OPERATIONS and not shown.decided.failed:
+        known = operation in TRINO_OPERATIONS and not shown.decided.failed
+        size = len(asked.body)
+        if fresh and known and size <= _LONGEST_KEPT and size >= _size(asked.named) * _FEWEST_OF_RESOURCE:
             key = (asked.endpoint, asked.caller, asked.body)
-            self._answers.keep(*made_of, key, len(asked.body), Kept(shown, answer))
+            self._answers.keep(*made_of, key, size, Kept(shown, answer))
         return answer
 
-    def _failed(self, operation: str, error: Exception) -> None:
-        """Count and log a failure of ours; as configured, or where it is the request's, an error is raised of it."""
+    def _failed(self, operation: str, error: Exception, unrecorded: Caller | None = None) -> None:
+        """Count, log and record a failure of ours; as configured, or where it is the request's, an error is raised."""
         if isinstance(error, InvalidArgument | Forbidden):
             raise error
         self._pdp.telemetry.trino_failures.inc()
         self._complaints.say(operation, error)
+        if unrecorded:
+            self._pdp.record_failure(Batch("trino", unrecorded, 1, (), {0: _UNANSWERED}))
         if self._pdp.bundle.trino.on_internal_failure == "error":
             raise Unavailable("no decision could be made, see the service's log") from None
 
@@ -268,24 +293,6 @@ def _expression(predicate: Predicate) -> dict[str, str]:
     """A filter or mask as Trino takes it."""
     identity = {"identity": predicate.identity} if predicate.identity else {}
     return {"expression": predicate.expression, **identity}
-
-
-def _about_rows(body: bytes, operation: str) -> Input:
-    request = decode(body, REQUEST, typed=True).input
-    if request.action.operation != operation:
-        raise InvalidArgument(f"this endpoint answers {operation}, not `{request.action.operation}`")
-    return request
-
-
-def _by_table(named: list[Named]) -> dict[tuple[str, str, str], list[tuple[int, ColumnName]]]:
-    """Columns with their positions, by the catalog, schema and name of their table."""
-    found: dict[tuple[str, str, str], list[tuple[int, ColumnName]]] = {}
-    for at, resource in enumerate(named):
-        column = resource.column
-        if not column or not column.column_type:
-            raise InvalidArgument("GetColumnMask takes columns, each with its type")
-        found.setdefault((column.catalog_name, column.schema_name, column.table_name), []).append((at, column))
-    return found
 
 
 def _resources(names: Names, action: Action, named: list[Named]) -> Iterator[Resource | Rejected]:

@@ -57,7 +57,7 @@ class UserName(_Body):
     """A user, as the object of an operation."""
 
     user: str
-    groups: list[str] | UnsetType = UNSET
+    groups: list[str] | UnsetType | None = UNSET
 
 
 class FunctionName(_Body):
@@ -84,14 +84,14 @@ class CatalogProperty(_Body):
 class Named(_Body):
     """A resource: one of these, or a table and a procedure side by side."""
 
-    function: FunctionName | UnsetType = UNSET
-    table: TableName | UnsetType = UNSET
-    schema: SchemaName | UnsetType = UNSET
-    catalog: CatalogName | UnsetType = UNSET
-    column: ColumnName | UnsetType = UNSET
-    user: UserName | UnsetType = UNSET
-    system_session_property: SystemProperty | UnsetType = UNSET
-    catalog_session_property: CatalogProperty | UnsetType = UNSET
+    function: FunctionName | UnsetType | None = UNSET
+    table: TableName | UnsetType | None = UNSET
+    schema: SchemaName | UnsetType | None = UNSET
+    catalog: CatalogName | UnsetType | None = UNSET
+    column: ColumnName | UnsetType | None = UNSET
+    user: UserName | UnsetType | None = UNSET
+    system_session_property: SystemProperty | UnsetType | None = UNSET
+    catalog_session_property: CatalogProperty | UnsetType | None = UNSET
 
 
 class Grantee(_Body):
@@ -105,31 +105,31 @@ class Action(_Body):
     """What is asked."""
 
     operation: str
-    resource: Named | UnsetType = UNSET
-    filter_resources: list[Named] | UnsetType = UNSET
-    target_resource: Named | UnsetType = UNSET
-    grantee: Grantee | UnsetType = UNSET
+    resource: Named | UnsetType | None = UNSET
+    filter_resources: list[Named] | UnsetType | None = UNSET
+    target_resource: Named | UnsetType | None = UNSET
+    grantee: Grantee | UnsetType | None = UNSET
 
 
 class TrinoIdentity(_Body):
     """Who asked Trino."""
 
     user: str
-    groups: tuple[str, ...] | UnsetType = UNSET
+    groups: tuple[str, ...] | UnsetType | None = UNSET
 
 
 class SoftwareStack(_Body):
     """Which Trino asks."""
 
-    trino_version: str | UnsetType = UNSET
+    trino_version: str | UnsetType | None = UNSET
 
 
 class Context(_Body):
     """The circumstances."""
 
     identity: TrinoIdentity
-    software_stack: SoftwareStack | UnsetType = UNSET
-    query_id: str | UnsetType = UNSET
+    software_stack: SoftwareStack | UnsetType | None = UNSET
+    query_id: str | UnsetType | None = UNSET
 
 
 class Input(_Body):

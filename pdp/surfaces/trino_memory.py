@@ -80,6 +80,7 @@ class Queries:
         if len(principal) > _LONGEST_KEPT:
             return self._users.get((caller, query), "")
         user = self._users.setdefault((caller, query), principal)
+        self._users.move_to_end((caller, query))
         if len(self._users) > _QUERIES:
             self._users.popitem(last=False)
         return user if user != principal else ""

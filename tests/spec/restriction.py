@@ -20,7 +20,7 @@ def seen(data: Data, world: World, who: Data, table: tuple[str, list[str]]) -> D
         rows = [] if any(holds(container, table) for container in data.get("protected", [])) else None
     masks: Data = {}
     for mask in sorted(data.get("masks", []), key=lambda m: (KINDS.index(m["kind"]), m["id"]), reverse=True):
-        named = names(world, who, mask["grantees"]) and not names(world, who, mask.get("except", []))
+        named = could_be(world, who, mask["grantees"]) and not names(world, who, mask.get("except", []))
         if named and covers(mask["table"], table):
             masks[mask["column"].lower()] = mask["id"]
     return {"rows": rows, "masks": masks}
@@ -45,6 +45,15 @@ def joined(table: tuple[str, list[str]]) -> str:
 
 def names(world: World, who: Data, grantees: list[str]) -> bool:
     return any(is_one(world, who, grantee) for grantee in grantees)
+
+
+def could_be(world: World, who: Data, grantees: list[str]) -> bool:
+    """Whether something is hidden from somebody: groups and addresses count whoever vouches for them."""
+    sort, _, whole = who["id"].partition(":")
+    host = f"domain:{whole.rpartition('@')[2]}".lower() if sort == "user" and "@" in whole else ""
+    groups = [f"group:{group.removeprefix('group:')}" for group in who.get("groups", [])]
+    held = any(same(group, grantee) for group in groups for grantee in grantees)
+    return held or host in map(str.lower, grantees) or names(world, who, grantees)
 
 
 def is_one(world: World, who: Data, grantee: str) -> bool:

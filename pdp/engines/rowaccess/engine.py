@@ -88,10 +88,10 @@ class Restriction(msgspec.Struct, frozen=True):
             return Predicate(null(type)), f"{PREFIX}hidden_column"
         return None, UNRESTRICTED.by
 
-    def seen(self, columns: Sequence[Column]) -> tuple[Seen, dict[str, Reason]]:
-        """What is seen through it, and why each masked column is masked."""
+    def seen(self, columns: Sequence[Column]) -> tuple[Seen, dict[str, Reason | None]]:
+        """What is seen through it, and why each column is masked, None where it is not."""
         masks = [self.mask(column.name, column.type) for column in columns]
-        why = {column.name: by for column, (mask, by) in zip(columns, masks, strict=True) if mask}
+        why = {column.name: by if mask else None for column, (mask, by) in zip(columns, masks, strict=True)}
         return Seen(self.rows, tuple(mask for mask, _ in masks)), why
 
     @property
@@ -137,13 +137,14 @@ class RowAccess:
     def reason_below(
         self, principal: Principal, namespace: Resource, facts: Facts, *, stale: bool = False
     ) -> Reason | None:
-        """Why a principal does not see all that a namespace holds, or may come to hold; None where it does."""
+        """Why a principal does not see all that a namespace or warehouse holds, or may come to hold."""
         warehouse, path = name_of(namespace.warehouse, namespace.path)
-        if any(above == warehouse and f"{below}.".startswith(f"{path}.") for above, below in self._protected):
+        inside = f"{path}." if path else ""
+        if any(above == warehouse and f"{below}.".startswith(inside) for above, below in self._protected):
             return _PROTECTED.by
-        if self._is_protected((warehouse, f"{path}.")):
+        if self._is_protected((warehouse, inside)):
             return _PROTECTED.by
-        below = sorted(name for name in self._tables if name[0] == warehouse and name[1].startswith(f"{path}."))
+        below = sorted(name for name in self._tables if name[0] == warehouse and name[1].startswith(inside))
         reasons = (self._of(principal, name, facts, stale).reason for name in below)
         return next((reason for reason in reasons if reason), None)
 
@@ -162,7 +163,8 @@ class RowAccess:
 
     def _mask(self, principal: Principal, table: Table, column: str, facts: Facts) -> Mask | None:
         for mask in table.masks[column]:
-            if self._names(principal, mask.grantees, facts) and not self._names(principal, mask.exempt, facts):
+            masked = self._members.may_be_among(principal, mask.grantees, facts)
+            if masked and not self._names(principal, mask.exempt, facts):
                 return mask
         return None
 

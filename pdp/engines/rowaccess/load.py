@@ -14,6 +14,7 @@ from pdp.engines.rowaccess.members import Grantee, Members, parse_grantee
 from pdp.engines.rowaccess.trino_sql import FALSE, Unspeakable, constant, expression, predicate
 from pdp.errors import DuplicateRule, InvalidReference, Notice, Place, PolicyError
 from pdp.references import check_part, is_id, parse_resource
+from pdp.vocabulary import METADATA_TABLES, SYSTEM_TABLES
 
 _TABLES: Final = frozenset({"table", "view", "table_or_view", "dataset", "generic_table"})
 _CONTAINERS: Final = frozenset({"warehouse", "namespace"})
@@ -155,16 +156,26 @@ def _table(text: str, default: Sequence[str]) -> Name:
         resource = parse_resource(text)
         if resource.type not in _TABLES or resource.ref is not None:
             raise ValueError(f"`{text}` is no table or view without a ref")
+        _refuse_uncovered(text, resource.path)
         return name_of(resource.warehouse, resource.path)
     parts = text.split(".")
     if len(parts) == 1:
         parts = [*default, *parts]
     elif len(parts) == 2 and default:
         parts = [default[0], *parts]
-    if len(parts) < 2 or any(not part or part != part.strip() for part in parts):
+    if len(parts) < 3 or any(not part or part != part.strip() for part in parts):
         raise ValueError(f"`{text}` is no `<warehouse>.<namespace>.<table>`")
     warehouse, *path = map(check_part, parts)
+    _refuse_uncovered(text, path)
     return name_of(warehouse, path)
+
+
+def _refuse_uncovered(text: str, path: Sequence[str]) -> None:
+    """Raise ValueError for what looks like a table and has no rows of its own: a policy on it would hide nothing."""
+    if suffix := next((s for s in METADATA_TABLES if path[-1].lower().endswith(f"${s}")), ""):
+        raise ValueError(f"`{text}` shows what its table holds: `${suffix}` is covered by policies on that")
+    if path[0].lower() in SYSTEM_TABLES:
+        raise ValueError(f"`{text}` stands in a schema of the engine's own, which policies do not cover")
 
 
 def _container(text: str) -> Name:

@@ -1,8 +1,9 @@
 """IAM members: whom a policy's grantee names, and whether a principal is one of them. Knows no policy.
 
 Follows BigQuery's members as bqemulator's ADR 0018 matches them: the local part of an address and the kind count
-letter by letter, the host in any case. `role:` is ours: whoever may assume the role. Whoever is named sees more, so
+letter by letter, the host in any case. `role:` is ours: whoever may assume the role. Where whoever is named sees more,
 nothing is read generously: only ASCII has cases, and what another provider says of its users is not what ours says.
+Where something is hidden from whoever is named, all that could be meant counts.
 """
 
 from __future__ import annotations
@@ -75,6 +76,24 @@ class Members:
             return False
         kind, _, name = self.member(principal).partition(":")
         return any(self._is(principal, grantee, (kind, _address(name)), facts) for grantee in grantees)
+
+    def may_be_among(self, principal: Principal, grantees: tuple[Grantee, ...], facts: Facts) -> bool:
+        """Whether a principal is, or could be, one of those from whom something is hidden.
+
+        Groups and domains count whoever vouches for them; of whom nobody knows what it carries, it may be any group or
+        role.
+        """
+        if self.among(principal, grantees, facts):
+            return True
+        groups = {_address(group.removeprefix("group:")) for group in principal.groups}
+        host = _host(principal.name.rpartition("@")[2]) if principal.type == "user" and "@" in principal.name else ""
+        return any(
+            grantee.kind in ("group", "role")
+            if principal.bare and grantee.kind != "domain"
+            else (grantee.kind == "group" and grantee.name in groups)
+            or (grantee.kind == "domain" and grantee.name == host)
+            for grantee in grantees
+        )
 
     def _is(self, principal: Principal, grantee: Grantee, member: tuple[str, str], facts: Facts) -> bool:
         if grantee.kind == ALL_USERS:

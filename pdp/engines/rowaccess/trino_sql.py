@@ -47,6 +47,8 @@ _FROM_CONSTANTS: Final = _TEXTS | {
 _QUOTED: Final = re.compile(r'"(?:[^"]|"")*"')
 _PLAIN_TYPE: Final = re.compile(r"[A-Za-z][\w ,()]*")
 """A type's name, its parameters and the names of a row's fields, once what is quoted is out."""
+_LONGEST_TYPE: Final = 4096
+"""Signs of a type that are looked at; whoever creates a table chooses how many there are."""
 _KEPT_SIGNS: Final = 4
 _FEWEST_SIGNS: Final = 8
 """How many signs a partial mask keeps, of values that have at least so many."""
@@ -77,8 +79,8 @@ def predicate(text: str, dialect: str) -> str | None:
     tree = _parsed(text, dialect).unnest()
     if isinstance(tree, exp.Literal):
         raise ValueError("it is a value, not a condition")  # noqa: TRY004  a text's value, not a Python type
-    if isinstance(tree, exp.Boolean) and tree.this:
-        return None
+    if isinstance(tree, exp.Boolean):
+        return None if tree.this else FALSE
     return expression(text, dialect)
 
 
@@ -131,6 +133,8 @@ def _is_type(text: str) -> bool:
 
     Trino writes names of a row's fields without quotes, and whoever creates a table chooses them.
     """
+    if len(text) > _LONGEST_TYPE:
+        return False
     bare = _QUOTED.sub("", text)
     depth = lowest = 0
     for sign in bare:
