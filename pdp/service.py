@@ -41,7 +41,8 @@ from pdp.model import (
 from pdp.plan import AllOf, AnyOf, Asker, EachOf, Fixed, Leaf, Node, Split, asker_of, fold, leaves, plan
 from pdp.references import format_resource
 from pdp.telemetry import Telemetry
-from pdp.trino import plan_operation, restriction_of
+from pdp.trino import plan_operation
+from pdp.trino_tables import restriction_of
 from pdp.views import plan_views
 
 _ALLOWED: Final = bytes(effect == PERMIT for effect in range(256))

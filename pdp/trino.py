@@ -12,12 +12,19 @@ from typing import Final
 
 import msgspec
 
-from pdp.engines.rowaccess.engine import UNRESTRICTED, Restriction, nothing
-from pdp.errors import AmbiguousName, InvalidReference
-from pdp.lookalikes import ambiguous_tables, is_ambiguous_schema
+from pdp.errors import InvalidReference
+from pdp.lookalikes import is_ambiguous_schema
 from pdp.model import Check, Resource, Siblings
 from pdp.plan import AllOf, Asker, Node, split
 from pdp.trino_names import Names, base_table, suffix_of
+from pdp.trino_tables import (
+    AMBIGUOUS,
+    OF_SCHEMAS,
+    TABLES,
+    ambiguity,
+    is_metadata_table,
+    names_metadata_tables,
+)
 from pdp.vocabulary import (
     METADATA_TABLES,
     SYSTEM_CATALOG,
@@ -31,7 +38,6 @@ from pdp.vocabulary import (
 )
 
 ADMIN: Final = "config:trino.admin_users"
-AMBIGUOUS: Final = AmbiguousName.code
 _SELECTS = frozenset({"SelectFromColumns", "CreateViewWithSelectFromColumns"})
 
 
@@ -44,10 +50,10 @@ def plan_operation(asker: Asker, check: Check) -> Node | None:
         return asker.fixed(False, "unknown_action", check.action, check.resources)
     if operation.delegated:
         asker = msgspec.structs.replace(asker, delegated=True)
-    if _names_metadata_tables(check.resources):
+    if names_metadata_tables(check.resources):
         return split(
             check.resources,
-            _is_metadata_table,
+            is_metadata_table,
             lambda is_one, some: _planned(asker, _about(check, some, is_one), operation),
         )
     return _planned(asker, check, operation)
@@ -57,7 +63,7 @@ def _planned(asker: Asker, check: Check, operation: TrinoOperation) -> Node:
     asked = _Operation(asker, check, operation)
     if check.resources[0].type not in _types(operation):
         return asked.unknown()
-    if check.resources[0].type in _OF_SCHEMAS and (is_ambiguous := _ambiguity(asker, check.resources)):
+    if check.resources[0].type in OF_SCHEMAS and (is_ambiguous := ambiguity(asker, check.resources)):
         return split(
             check.resources,
             is_ambiguous,
@@ -72,61 +78,10 @@ def _planned(asker: Asker, check: Check, operation: TrinoOperation) -> Node:
     )
 
 
-def _names_metadata_tables(resources: Sequence[Resource]) -> bool:
-    """Whether a table is named by which Trino would mean one about it; its own names say so already."""
-    if isinstance(resources, Siblings) or resources[0].type not in _TABLES:
-        return False
-    return any(map(_is_metadata_table, resources))
-
-
-def _is_metadata_table(table: Resource) -> bool:
-    return bool(table.path) and suffix_of(table.path[-1]) in METADATA_TABLES
-
-
 def _about(check: Check, tables: Sequence[Resource], is_metadata: bool) -> Check:
     if is_metadata:
         tables = [msgspec.structs.replace(table, type="metadata_table") for table in tables]
     return msgspec.structs.replace(check, resources=tables)
-
-
-def restriction_of(asker: Asker, table: Resource) -> Restriction:
-    """What of the table or view that Trino names is seen: nothing where it cannot be known which one is meant."""
-    if table.type in _OF_SCHEMAS and _ambiguity(asker, [table]):
-        return nothing(AMBIGUOUS)
-    if table.type == "metadata_table":
-        restricted = asker.restricted(base_table(table)) if _shows_values(table) else None
-        return nothing(restricted) if restricted else UNRESTRICTED
-    if table.type not in _TABLES:
-        return UNRESTRICTED
-    return asker.restriction(table)
-
-
-def _ambiguity(asker: Asker, resources: Sequence[Resource]) -> Callable[[Resource], bool] | None:
-    """Tells which of some resources of one type several known objects could be meant by; None where none is."""
-    if isinstance(resources, Siblings):
-        like = resources.like
-        if ambiguous_tables(asker.facts, like.warehouse, like.path) is None:
-            return None
-    elif not any(_is_ambiguous(asker, resource) for resource in resources):
-        return None
-    return partial(_is_ambiguous, asker)
-
-
-def _is_ambiguous(asker: Asker, resource: Resource) -> bool:
-    to = resource.arguments.destination
-    if to and to.type in _OF_SCHEMAS and _is_ambiguous(asker, to):
-        return True
-    if resource.type == "namespace":
-        return is_ambiguous_schema(asker.facts, resource.warehouse, resource.path)
-    names = ambiguous_tables(asker.facts, resource.warehouse, resource.path[:-1])
-    if names is None:
-        return False
-    table = base_table(resource) if resource.type == "metadata_table" else resource
-    return table.path[-1].casefold() in names
-
-
-def _shows_values(table: Resource) -> bool:
-    return METADATA_TABLES.get(suffix_of(table.path[-1])) == "read_data"
 
 
 def _types(operation: TrinoOperation) -> frozenset[str]:
@@ -211,7 +166,7 @@ class _Operation:
 
     def whole_table(self) -> Node:
         """What would empty or change what somebody sees only in part."""
-        if self.resources[0].type not in _TABLES:
+        if self.resources[0].type not in TABLES:
             return self.placed()
         return self.asker.unless_restricted(self.resources, self.action, lambda some: self.about(some).placed())
 
@@ -350,15 +305,12 @@ _PLACES: Final[Mapping[str, Callable[[_Operation], Node]]] = {
     "system_schema": _Operation.system_schema,
     "metadata_table": _Operation.metadata_table,
 }
-_TABLES: Final = frozenset({"table_or_view", "table", "view"})
-_OF_SCHEMAS: Final = _TABLES | {"namespace", "metadata_table"}
-"""Types of what a mapped catalog's schemas hold, and of those."""
 _STEP_TYPES: Final[Mapping[str, frozenset[str]]] = {
-    "given": _TABLES | {"namespace", "warehouse"},
-    "table": _TABLES,
-    "view": _TABLES,
+    "given": TABLES | {"namespace", "warehouse"},
+    "table": TABLES,
+    "view": TABLES,
     "namespace": frozenset({"namespace"}),
-    "parent": _TABLES | {"namespace"},
+    "parent": TABLES | {"namespace"},
 }
 """What a step is about -> the types that may be named for it."""
 _RULE_TYPES: Final[Mapping[str, frozenset[str]]] = {
@@ -417,5 +369,5 @@ def _ends_alike(source: str, destination: Resource | None) -> bool:
     """Whether a rename ends in the kind of place where it began."""
     if destination is None:
         return False
-    in_warehouse = _TABLES | {"namespace", "metadata_table"}
+    in_warehouse = TABLES | {"namespace", "metadata_table"}
     return (source in in_warehouse) == (destination.type in in_warehouse - {"metadata_table"})
