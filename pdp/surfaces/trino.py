@@ -99,12 +99,13 @@ class TrinoSurface:
         """The indices of what is allowed."""
         if known := self._again("batch", body, caller):
             return known
+        self._bound(body)
         tables = read_tables(body)
         columns = self._in_columns(tables) if tables else None
         if tables and columns:
             request = Input(tables.context, Action("FilterTables"))
             return await self._filter(_Asked("batch", body, caller, request, columns))
-        request = self._read(body)
+        request = decode(body, REQUEST, typed=True).input
         named = request.action.filter_resources or []
         asked = _Asked("batch", body, caller, request, named)
         return await (self._columns if request.action.operation == "FilterColumns" else self._filter)(asked)
@@ -137,10 +138,13 @@ class TrinoSurface:
         return request
 
     def _read(self, body: bytes) -> Input:
-        """A request from its body, which cannot name more than it may: what it names is bounded before it is made."""
+        self._bound(body)
+        return decode(body, REQUEST, typed=True).input
+
+    def _bound(self, body: bytes) -> None:
+        """Refuse a body that names more than it may before anything is made of it."""
         if body.count(b"{") > _OBJECTS + _OBJECTS_OF_RESOURCE * self._max_resources:
             raise TooManyChecks(f"more than {self._max_resources} resources in one request")
-        return decode(body, REQUEST, typed=True).input
 
     async def _masks(self, request: Input, named: list[Named], caller: Caller) -> Sequence[Predicate | None]:
         """A mask, or none, for each of some columns of one table."""
