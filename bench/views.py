@@ -14,6 +14,8 @@ from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from pdp.app import build_pdp
 from pdp.audit.record import Decided
 from pdp.cases import Case, Recorder, prepare
@@ -138,11 +140,10 @@ async def main(views: int) -> None:
 
 async def asked(pdp: Pdp, run: Run) -> int:
     """How many groups of checks the one batch came to."""
-    bundle: Any = pdp.bundle
+    bundle = pdp.bundle
     counting: Any = Counting(bundle.default.engines[0])
-    pdp.bundle = type(bundle)(
-        {}, type(bundle.default)("default", (counting,), "any"), (), bundle.warehouses, bundle.trino, b"", ""
-    )
+    alone = msgspec.structs.replace(bundle.default, engines=(counting,))
+    pdp.bundle = msgspec.structs.replace(bundle, authorities={}, default=alone, forbids=())
     await run()
     pdp.bundle = bundle
     return int(counting.calls)
