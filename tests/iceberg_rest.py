@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import socket
 import subprocess
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-import pytest
+from maven import fetched
 
 VERSION = "1.10.0"
 ARTIFACT = f"org.apache.iceberg:iceberg-open-api:{VERSION}"
@@ -24,17 +23,7 @@ SCHEMA = {"type": "struct", "schema-id": 0, "fields": [{"id": 1, "name": "x", "r
 
 def jar() -> Path:
     """The server's jar, checked; skips where it cannot be had."""
-    if not JAR.exists():
-        JAR.parent.mkdir(parents=True, exist_ok=True)
-        command = ["mvn", "-q", "dependency:copy", f"-Dartifact={ARTIFACT}", f"-DoutputDirectory={JAR.parent}"]
-        try:
-            subprocess.run(command, check=True, timeout=600, cwd=JAR.parent, capture_output=True)
-        except (OSError, subprocess.SubprocessError) as error:
-            pytest.skip(f"NO REAL CATALOG IS TESTED: {ARTIFACT} cannot be fetched: {error}")
-    with JAR.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-    assert found == SHA256, f"{JAR} is not what it was: {found}"
-    return JAR
+    return fetched(ARTIFACT, JAR, SHA256, "NO REAL CATALOG IS TESTED")
 
 
 class IcebergServer:

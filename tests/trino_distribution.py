@@ -9,12 +9,12 @@ import hashlib
 import os
 import re
 import shutil
-import subprocess
 import tarfile
 import tempfile
 from pathlib import Path
 
 import pytest
+from maven import fetched
 
 VERSION = "476"
 ARTIFACT = f"io.trino:trino-server:{VERSION}:tar.gz"
@@ -54,18 +54,7 @@ def _java_version(home: Path) -> int:
 
 def _tar() -> Path:
     """The server as it is published, checked."""
-    tar = CACHE / f"{NAME}.tar.gz"
-    if not tar.exists():
-        CACHE.mkdir(parents=True, exist_ok=True)
-        command = ["mvn", "-q", "dependency:copy", f"-Dartifact={ARTIFACT}", f"-DoutputDirectory={CACHE}"]
-        try:
-            subprocess.run(command, check=True, timeout=1800, cwd=CACHE, capture_output=True)
-        except (OSError, subprocess.SubprocessError) as error:
-            pytest.skip(f"NO REAL TRINO IS TESTED: {ARTIFACT} cannot be fetched: {error}")
-    with tar.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-    assert found == SHA256, f"{tar} is not what it was: {found}"
-    return tar
+    return fetched(ARTIFACT, CACHE / f"{NAME}.tar.gz", SHA256, "NO REAL TRINO IS TESTED", seconds=1800)
 
 
 def _unpack(tar: Path, folder: Path, made_of: str) -> None:
