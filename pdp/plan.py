@@ -133,11 +133,17 @@ class Asker(msgspec.Struct, frozen=True, gc=False):
         self, resources: Sequence[Resource], action: str, node: Callable[[Sequence[Resource]], Node]
     ) -> Node:
         """Denied where not everything is seen; `node` plans the rest."""
-        return split(
-            resources,
-            self.restricted,
-            lambda why, some: self.fixed(False, why, action, some) if why else node(some),
-        )
+        return self.unless(self.restricted, resources, action, node)
+
+    def unless(
+        self,
+        denied: Callable[[Resource], Reason | None],
+        resources: Sequence[Resource],
+        action: str,
+        node: Callable[[Sequence[Resource]], Node],
+    ) -> Node:
+        """Denied where `denied` says why; `node` plans the rest."""
+        return split(resources, denied, lambda why, some: self.fixed(False, why, action, some) if why else node(some))
 
     def fixed(self, allowed: bool, by: Reason, action: str, resources: Sequence[Resource]) -> Fixed:
         """An answer that no engine makes."""

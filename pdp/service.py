@@ -11,6 +11,7 @@ import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import Final, Protocol
 
 import msgspec
@@ -20,7 +21,7 @@ from uuid6 import uuid7
 from pdp.audit.record import Again, Asked, Asking, Decided
 from pdp.bundle import Bundle
 from pdp.combine import CHUNK, Judge, decide, joined, portions, shared_out, without_permits
-from pdp.engines.engine import ABSTAIN, EFFECT_NAMES, FAILED, PERMIT, Engine, Group, Verdicts
+from pdp.engines.engine import ABSTAIN, EFFECT_NAMES, FAILED, NO_ERRORS, PERMIT, Engine, Group, Verdicts
 from pdp.engines.rowaccess.engine import Restriction, nothing
 from pdp.errors import InvalidArgument
 from pdp.facts import Facts
@@ -51,6 +52,7 @@ log = structlog.get_logger()
 
 
 Decisions = Callable[[Leaf | Fixed], Verdicts]
+_NO_TRACES: Final[Mapping[int, Trace]] = MappingProxyType({})
 
 
 class AuditLog(Protocol):
@@ -144,8 +146,7 @@ class Pdp:
             for check, tree, found in zip(batch.checks, trees, concrete, strict=True)
         )
         recorded = Decided(batch, answer, asked, bundle.digest, bundle.text, time.time(), int(elapsed * 1e6))
-        self.audit.append(recorded)
-        self._count(answer, batch.surface, elapsed)
+        self._record(recorded, elapsed)
         return Shown(recorded, visible)
 
     def repeat(self, shown: Shown) -> None:
@@ -156,19 +157,15 @@ class Pdp:
         self.audit.admit()
         before = shown.decided
         answer = msgspec.structs.replace(before.answer, id=str(uuid7()))
-        self.audit.append(
-            msgspec.structs.replace(before, answer=answer, time=time.time(), latency_us=0, again=shown.again)
-        )
-        self._count(answer, before.batch.surface, 0)
+        now = time.time()
+        self._record(msgspec.structs.replace(before, answer=answer, time=now, latency_us=0, again=shown.again), 0)
 
     def record_failure(self, batch: Batch) -> None:
         """Record a batch, rejected as a whole, that no answer could be made for; not where the audit is why."""
         with contextlib.suppress(Exception):  # what failed, and is in the log, may be what a record takes
             self.audit.admit()
             bundle, facts = self.bundle, self.source.facts
-            answer = Answer(
-                str(uuid7()), _revision(bundle, facts), bytes(batch.size), [None] * batch.size, {}, batch.rejected, {}
-            )
+            answer = _answer(batch, _revision(bundle, facts), bytes(batch.size), [None] * batch.size)
             self.audit.append(Decided(batch, answer, (), bundle.digest, bundle.text, time.time(), 0))
 
     async def filter(self, batch: Batch, columns: Sequence[Column]) -> Seen:
@@ -181,15 +178,12 @@ class Pdp:
         bundle, facts = self.bundle, self.source.facts
         found, asked = self._restriction(batch, bundle, facts)
         seen, masked = found.seen(columns)
-        answer = Answer(
-            str(uuid7()), _revision(bundle, facts), bytes([found.shows_rows]), [found.by], {}, batch.rejected, {}
-        )
+        answer = _answer(batch, _revision(bundle, facts), bytes([found.shows_rows]), [found.by])
         elapsed = time.perf_counter() - started
         recorded = Decided(
             batch, answer, asked, bundle.digest, bundle.text, time.time(), int(elapsed * 1e6), restricted=masked
         )
-        self.audit.append(recorded)
-        self._count(answer, batch.surface, elapsed)
+        self._record(recorded, elapsed)
         return seen
 
     def _restriction(self, batch: Batch, bundle: Bundle, facts: Facts) -> tuple[Restriction, tuple[Asked, ...]]:
@@ -258,14 +252,29 @@ class Pdp:
             return Verdicts(bytes([FAILED]) * count, [f"{engine.name}:failed"] * count)
         return without_permits(verdicts) if stale and engine.reads_facts else verdicts
 
-    def _count(self, answer: Answer, surface: str, elapsed: float) -> None:
-        permits = answer.allowed.count(1)
-        self.telemetry.decided(surface, permits, len(answer.allowed) - permits, elapsed)
+    def _record(self, decided: Decided, elapsed: float) -> None:
+        """Append to the audit, and count; `elapsed` in seconds."""
+        self.audit.append(decided)
+        allowed = decided.answer.allowed
+        permits = allowed.count(1)
+        self.telemetry.decided(decided.batch.surface, permits, len(allowed) - permits, elapsed)
 
 
 def unseen(columns: Sequence[Column]) -> Seen:
     """What is seen of a table where nobody can tell what may be: no rows, and no values."""
     return nothing(DEFAULT_DENY).seen(columns)[0]
+
+
+def _answer(
+    batch: Batch,
+    revision: str,
+    allowed: bytes,
+    by: Sequence[Reason | None],
+    errors: Mapping[int, tuple[str, ...]] = NO_ERRORS,
+    traces: Mapping[int, Trace] = _NO_TRACES,
+) -> Answer:
+    """An answer under an id of its own."""
+    return Answer(str(uuid7()), revision, allowed, by, errors, batch.rejected, traces)
 
 
 class _Fold:
@@ -311,8 +320,7 @@ class _Fold:
         errors: Mapping[int, tuple[str, ...]],
         traces: Mapping[int, Trace],
     ) -> Answer:
-        revision = _revision(self._bundle, self._facts)
-        return Answer(str(uuid7()), revision, allowed, by, errors, batch.rejected, traces)
+        return _answer(batch, _revision(self._bundle, self._facts), allowed, by, errors, traces)
 
     def _trace(self, node: Node, row: int) -> Trace:
         if isinstance(node, Split):

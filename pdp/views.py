@@ -7,8 +7,8 @@ not know bodies, transports or where a view's properties come from.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache, partial
 from typing import Any, Final
 from urllib.parse import unquote_to_bytes
 
@@ -22,7 +22,7 @@ from pdp.errors import (
     UnresolvableViewOwner,
 )
 from pdp.model import ChainView, Check, Load, Principal, Reason, Resource, TrustedEngine, ViewCommit
-from pdp.plan import AllOf, Asker, EachOf, Node, split
+from pdp.plan import AllOf, Asker, EachOf, Node
 from pdp.references import check_part, parse_principal
 from pdp.vocabulary import VIEW_CHANGES
 
@@ -161,24 +161,17 @@ def _load(asker: Asker, check: Check, load: Load) -> Node:
     parts.append(asker.leaf(target.type, "get_metadata", targets))
     if target.type != "view":
         withheld = _nothing if load.enforced else lambda table: hidden or asker.restricted(table)
-        storage = tuple(_storage(asker, action, targets, withheld) for action in (READS, WRITES))
+        # files hold all that row policies and masks are to hide, those of views on them as well
+        storage = tuple(
+            asker.unless(withheld, targets, action, partial(asker.leaf, target.type, action))
+            for action in (READS, WRITES)
+        )
         parts.append(EachOf(storage, optional=check.action == "loadTable"))
     return AllOf(tuple(parts))
 
 
 def _nothing(table: Resource) -> None:
     """Why files are withheld from an engine that applies row filters and masks itself: for no reason."""
-
-
-def _storage(
-    asker: Asker, action: str, targets: Sequence[Resource], withheld: Callable[[Resource], Reason | None]
-) -> Node:
-    """The right to a table's files, which hold all that row policies and masks are to hide, of views on it as well."""
-    return split(
-        targets,
-        withheld,
-        lambda why, some: asker.fixed(False, why, action, some) if why else asker.leaf(some[0].type, action, some),
-    )
 
 
 def _as_owner(asker: Asker, owner: str) -> Asker:
