@@ -25,7 +25,7 @@ from pdp.service import Pdp, unseen
 from pdp.strict_json import decode
 from pdp.surfaces.http import Endpoints, Routes
 from pdp.surfaces.trino_bodies import REQUEST, Action, Input, Named, TableName, Tables, read_tables
-from pdp.surfaces.trino_memory import Answers, Complaints, Kept, Queries
+from pdp.surfaces.trino_memory import LONGEST, Answers, Complaints, Kept, Queries
 from pdp.trino_names import Names
 from pdp.vocabulary import TRINO_OPERATIONS, TRINO_PREFIX
 
@@ -37,9 +37,6 @@ _NO_MASK: Final = b"{}"
 _OBJECTS: Final = 1000
 _OBJECTS_OF_RESOURCE: Final = 3
 """Braces in a body: of all but its resources, properties included, and of each resource, as Trino writes them."""
-_LONGEST_KEPT: Final = 128 << 10
-_FEWEST_OF_RESOURCE: Final = 40
-"""Bytes of a body whose answer is kept, and bytes that each resource of it has, so that few bytes keep few objects."""
 _UNANSWERED: Final = Rejected("internal_failure", "no decision could be made", by="internal_failure")
 
 
@@ -189,7 +186,7 @@ class TrinoSurface:
     def _again(self, endpoint: str, body: bytes, caller: Caller) -> bytes | None:
         """The answer to a body that was answered of the same policies and facts; it is recorded like the first."""
         pdp = self._pdp
-        if len(body) > _LONGEST_KEPT:
+        if len(body) > LONGEST:
             return None
         try:
             kept = self._answers.of(pdp.bundle, pdp.source.facts, (endpoint, caller, body))
@@ -214,11 +211,9 @@ class TrinoSurface:
         if shown.decided.failed and pdp.bundle.trino.on_internal_failure == "error":
             self._failed(operation, Unavailable("an engine failed"))
         answer = encode(shown.answer)
-        known = operation in TRINO_OPERATIONS and not shown.decided.failed
-        size = len(asked.body)
-        if fresh and known and size <= _LONGEST_KEPT and size >= _size(asked.named) * _FEWEST_OF_RESOURCE:
+        if fresh and operation in TRINO_OPERATIONS and not shown.decided.failed:
             key = (asked.endpoint, asked.caller, asked.body)
-            self._answers.keep(*made_of, key, size, Kept(shown, answer))
+            self._answers.keep(*made_of, key, len(asked.body), Kept(shown, answer))
         return answer
 
     def _failed(self, operation: str, error: Exception, unrecorded: Caller | None = None) -> None:

@@ -24,6 +24,9 @@ _BYTES: Final = 12 << 20
 _OF_ENTRY: Final = 4096
 _OF_BYTE: Final = 3
 """What all that is kept may cost, and what it does: an entry by itself, and each byte of a body with its decision."""
+LONGEST: Final = 128 << 10
+_FEWEST_OF_RESOURCE: Final = 40
+"""Bytes of a body whose answer is kept, and bytes that each resource of it has, so that few bytes keep few objects."""
 _QUERIES: Final = 10_000
 _LONGEST_KEPT: Final = 256
 """Characters of the id of somebody who is remembered."""
@@ -56,9 +59,11 @@ class Answers:
     def keep(self, bundle: Bundle, facts: Facts, asked: Hashable, size: int, kept: Kept) -> None:
         """Remember an answer to `size` bytes, unless what it was made of has gone."""
         made_of = self._made_of
-        cost = _OF_ENTRY + _OF_BYTE * size
-        if made_of is None or made_of[0] is not bundle or made_of[1] is not facts or cost > _BYTES // 4:
+        if made_of is None or made_of[0] is not bundle or made_of[1] is not facts:
             return
+        if size > LONGEST or size < kept.shown.decided.batch.size * _FEWEST_OF_RESOURCE:
+            return
+        cost = _OF_ENTRY + _OF_BYTE * size
         if self._cost + cost > _BYTES:
             self._forget()
         self._kept[asked] = kept
