@@ -25,16 +25,16 @@ import opa_peer
 import policies
 
 from pdp.app import build_pdp
-from pdp.config import Settings, make_settings
+from pdp.config.settings import Settings, make_settings
+from pdp.decision.service import Pdp
 from pdp.engines.cel.program import compile_program
 from pdp.engines.cel.rules import inline_rules
 from pdp.engines.engine import Group
-from pdp.facts import Facts
-from pdp.identity import EMBEDDED_CALLER
-from pdp.model import Env, Principal, Siblings
-from pdp.model import Resource as Object
-from pdp.service import Pdp
-from pdp.surfaces.trino import TrinoSurface
+from pdp.facts.snapshot import Facts
+from pdp.identity.callers import EMBEDDED_CALLER
+from pdp.model.checks import Env, Principal, Siblings
+from pdp.model.checks import Resource as Object
+from pdp.trino.endpoints import TrinoSurface
 
 CONFIG = {
     "authorities": {"default": {"engines": ["cel"]}},

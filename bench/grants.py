@@ -29,14 +29,14 @@ import lakehouses
 import openfga_peer
 from lakehouses import FAN_OUT, FAN_OUT_KINDS, KINDS, MILLION, TEN_THOUSAND, Layout, Question
 from loopback import Connection
-from serving import serve_process
+from support.serving import serve_process
 
 from pdp.engines.engine import Group
 from pdp.engines.grants.engine import GrantsEngine
-from pdp.facts import Facts
-from pdp.model import Env, Resource
-from pdp.objects import SERVER, Change, Grant, GrantAdded, Object, ObjectPut, key_from_text
-from pdp.references import parse_principal, parse_resource
+from pdp.facts.objects import SERVER, Change, Grant, GrantAdded, Object, ObjectPut, key_from_text
+from pdp.facts.snapshot import Facts
+from pdp.model.checks import Env, Resource
+from pdp.model.references import parse_principal, parse_resource
 from pdp.store.sql import open_store
 
 BATCH: Final = openfga_peer.BATCH

@@ -22,9 +22,9 @@ from typing import Any, Final
 sys.path.extend(str(Path(__file__).parent.parent / folder) for folder in ("tests", "tests/real_trino"))
 
 import trino.dbapi
-from running import access_control, serving_policies
-from serving import Process
-from trino_server import Setup, trino_server
+from support.real_trino import access_control, serving_policies
+from support.serving import Process
+from support.trino_server import Setup, trino_server
 
 Found = dict[str, dict[str, float]]
 """Query -> Trino -> milliseconds."""

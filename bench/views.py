@@ -17,14 +17,14 @@ from typing import Any
 import msgspec
 
 from pdp.app import build_pdp
-from pdp.audit.record import Decided
-from pdp.cases import Case, Recorder, prepare
-from pdp.codec import decode_batch, encode_answer
+from pdp.audit.record import DecisionRecord
+from pdp.decision.codec import decode_batch, encode_answer
+from pdp.decision.service import Pdp
 from pdp.engines.engine import Group, Verdicts
-from pdp.identity import EMBEDDED_CALLER
-from pdp.load_codec import decode_load, encode_load
-from pdp.loads import ViewSecurity
-from pdp.service import Pdp
+from pdp.identity.callers import EMBEDDED_CALLER
+from pdp.offline.cases import Case, Recorder, prepare
+from pdp.views.codec import decode_load, encode_load
+from pdp.views.loads import ViewSecurity
 
 OWNER = "trino.run-as-owner"
 ENGINES = {"trino": {"type": "trino", "owner_property": OWNER, "identities": {"oidc": {"audiences": ["trino"]}}}}
@@ -37,7 +37,7 @@ class Forgetful:
 
     def admit(self) -> None: ...
 
-    def append(self, decided: Decided) -> None: ...
+    def append(self, decided: DecisionRecord) -> None: ...
 
 
 class Counting:

@@ -12,8 +12,8 @@ from typing import Any, get_args
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from pdp.config import Settings
-from pdp.vocabulary import (
+from pdp.config.settings import Settings
+from pdp.model.vocabulary import (
     ALIASES,
     CATALOG_ACTIONS,
     CEL_CHECKS,
@@ -26,7 +26,7 @@ from pdp.vocabulary import (
     TABLE_OR_VIEW,
     TABLE_PROCEDURES,
     TRINO_OPERATIONS,
-    Step,
+    OperationStep,
     TrinoOperation,
 )
 
@@ -44,7 +44,7 @@ _MAP_KEYS = {
 
 
 def configuration() -> str:
-    """Every key with its default and text, from pdp/config.py."""
+    """Every key with its default and text, from pdp/config/settings.py."""
     lines = [
         _HEADER,
         "# Configuration\n",
@@ -59,7 +59,7 @@ def configuration() -> str:
 
 
 def vocabulary() -> str:
-    """What every action comes to, from pdp/vocabulary.py."""
+    """What every action comes to, from pdp/model/vocabulary.py."""
     return "\n".join([_HEADER, "# Vocabulary\n", *_catalog(), "", *_nessie(), _ELSEWHERE]) + "\n"
 
 
@@ -137,7 +137,7 @@ _TEXTS: Mapping[str, str] = {
 
 
 def trino() -> str:
-    """What Trino asks and what that needs: the prose of trino.in.md around tables from pdp/vocabulary.py."""
+    """What Trino asks and what that needs: the prose of trino.in.md around tables from pdp/model/vocabulary.py."""
     prose = (Path(__file__).parent / "trino.in.md").read_text()
     return _HEADER + "\n" + re.sub(r"<<([a-z_.]+)>>", lambda mark: _filled(mark[1]), prose)
 
@@ -180,7 +180,7 @@ def _needs(name: str, operation: TrinoOperation) -> str:
     return " **and** ".join(needs) + (", `delegated`" if operation.delegated else "")
 
 
-def _on(step: Step, operation: str) -> str:
+def _on(step: OperationStep, operation: str) -> str:
     """A check with the object that it is about."""
     action = f"`{step.action}` on the "
     if step.on == "parent":

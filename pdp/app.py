@@ -20,21 +20,21 @@ import structlog
 import uvloop
 from aiohttp import web
 
-from pdp.assembly import build_bundle, read_rules
+from pdp.assembly import PLANNERS, build_bundle, read_rules
 from pdp.audit.log import FileAudit, NoAudit
-from pdp.catalog import IcebergCatalog
 from pdp.cli.context import Composition
-from pdp.config import Settings, load_settings
+from pdp.config.section import is_loopback, split_address
+from pdp.config.settings import Settings, load_settings
+from pdp.decision.service import AuditLog, Pdp
 from pdp.engines.cel.rules import RuleSet
-from pdp.engines.rowaccess.document import Source
+from pdp.engines.rowaccess.document import NamedDocument
 from pdp.errors import ConfigError
-from pdp.facts import Facts
-from pdp.identity import Callers
-from pdp.loads import ViewSecurity
-from pdp.management import Management
-from pdp.objects import Change, GrantAdded, ObjectPut
-from pdp.section import is_loopback, split_address
-from pdp.service import AuditLog, Pdp
+from pdp.facts.objects import Change, GrantAdded, ObjectPut
+from pdp.facts.snapshot import Facts
+from pdp.identity.callers import Callers
+from pdp.identity.tls import read_certificates, server_context
+from pdp.identity.tokens import MAX_TOKEN, Tokens
+from pdp.management.service import Management
 from pdp.store.replica import FixedFacts, Replica
 from pdp.store.sql import open_store
 from pdp.store.store import seeded as seeded_store
@@ -47,12 +47,12 @@ from pdp.surfaces.grpc import DecisionService, GrpcServer
 from pdp.surfaces.grpc_grants import GrantsService
 from pdp.surfaces.http import Endpoints, Routes, native_routes, router
 from pdp.surfaces.management import management_routes
-from pdp.surfaces.trino import TrinoSurface
 from pdp.surfaces.unix import listen_on_socket, remove_socket
 from pdp.surfaces.views import view_routes
 from pdp.telemetry import Telemetry
-from pdp.tls import read_certificates, server_context
-from pdp.tokens import MAX_TOKEN, Tokens
+from pdp.trino.endpoints import TrinoSurface
+from pdp.views.catalog import IcebergCatalog
+from pdp.views.loads import ViewSecurity
 
 log = structlog.get_logger()
 
@@ -147,11 +147,11 @@ def build_pdp(
     facts: Facts,
     rules: tuple[RuleSet, RuleSet],
     audit: AuditLog | None = None,
-    documents: Iterable[Source] = (),
+    documents: Iterable[NamedDocument] = (),
 ) -> Pdp:
     """A decision service in this process; without an audit it records nothing."""
     source = FixedFacts(with_projects(settings, facts))
-    return Pdp(build_bundle(settings, *rules, documents), source, audit or NoAudit(), Telemetry())
+    return Pdp(build_bundle(settings, *rules, documents), source, audit or NoAudit(), Telemetry(), PLANNERS)
 
 
 class Service:
@@ -165,7 +165,7 @@ class Service:
         self.source = read_source(settings)
         sinks = settings.audit.sinks
         self.audit = FileAudit(settings.path(sinks[0].file), telemetry) if sinks else None
-        self.pdp = Pdp(bundle, self.source, self.audit or NoAudit(), telemetry)
+        self.pdp = Pdp(bundle, self.source, self.audit or NoAudit(), telemetry, PLANNERS)
         self.draining = False
         self.addresses: dict[str, str] = {}
         self._tokens = Tokens(settings, telemetry)

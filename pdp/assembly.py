@@ -6,19 +6,27 @@ The part of the composition root that names engines; what fetches, serves and re
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final
 
-from pdp.bundle import Authority, Bundle, source_text
-from pdp.config import Settings
+from pdp.config.settings import Settings
+from pdp.decision.bundle import Authority, Bundle, source_text
+from pdp.decision.plan import Planners
 from pdp.engines.cel.engine import CelEngine, CelForbid
 from pdp.engines.cel.rules import RuleSet, load_rules
 from pdp.engines.engine import Engine
 from pdp.engines.grants.engine import GrantsEngine
-from pdp.engines.rowaccess.document import Source, read_documents
+from pdp.engines.rowaccess.document import NamedDocument, read_documents
 from pdp.engines.rowaccess.engine import RowAccess
 from pdp.engines.rowaccess.load import RowPolicies, compile_policies
 from pdp.engines.rowaccess.members import Members
 from pdp.errors import ConfigError
-from pdp.references import parse_resource
+from pdp.model.references import parse_resource
+from pdp.trino.operations import plan_operation
+from pdp.trino.tables import restriction_of
+from pdp.views.chains import plan_views
+
+PLANNERS: Final = Planners((plan_views, plan_operation), restriction_of)
+"""Planners of the subjects that the decision itself does not know."""
 
 
 def read_rules(settings: Settings) -> tuple[RuleSet, RuleSet]:
@@ -28,7 +36,9 @@ def read_rules(settings: Settings) -> tuple[RuleSet, RuleSet]:
     return tuple(load_rules(settings.paths(files), extensions) for files in (policies.rules, policies.forbid))  # type: ignore[return-value]
 
 
-def build_bundle(settings: Settings, rules: RuleSet, forbid: RuleSet, documents: Iterable[Source] = ()) -> Bundle:
+def build_bundle(
+    settings: Settings, rules: RuleSet, forbid: RuleSet, documents: Iterable[NamedDocument] = ()
+) -> Bundle:
     """The bundle of some settings and rules, with the row policies of documents and of files that the settings name.
 
     Raises ConfigError on what does not exist, PolicyError on row policies that cannot be used.

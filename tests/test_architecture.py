@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from serving import ROOT
+from support.paths import ROOT
 
 BIN = Path(sys.executable).parent
 
@@ -40,12 +40,12 @@ def test_the_import_contract_holds(copy: Path) -> None:
 @pytest.mark.parametrize(
     ("module", "planted"),
     [
-        ("pdp/model.py", "import pdp.service"),
+        ("pdp/model/checks.py", "import pdp.decision.service"),
         ("pdp/engines/cel/engine.py", "import pdp.engines.grants.engine"),
         ("pdp/surfaces/http.py", "import pdp.engines.cel.engine"),
-        ("pdp/engines/engine.py", "import pdp.plan"),
+        ("pdp/engines/engine.py", "import pdp.decision.plan"),
         ("pdp/audit/record.py", "import pdp.store.world"),
-        ("pdp/service.py", "import pdp.app"),
+        ("pdp/decision/service.py", "import pdp.app"),
     ],
 )
 def test_the_import_contract_bites(copy: Path, module: str, planted: str) -> None:

@@ -11,14 +11,14 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from pdp.errors import InvalidReference
-from pdp.model import ChainView, Check, Load, Resource, ViewCommit
-from pdp.references import format_resource, parse_principal, parse_resource
-from pdp.vocabulary import LOADS, VIEW_CHANGES
+from pdp.model.checks import ChainView, Check, Load, Resource, ViewCommit
+from pdp.model.references import format_resource, parse_principal, parse_resource
+from pdp.model.vocabulary import LOADS, VIEW_CHANGES
 
 _CHANGES = frozenset(action for action, _ in VIEW_CHANGES.values())
 
 
-class KeptView(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class RecordedChainView(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A view of a chain, and by which property of which engine the identity switches to its owner after it."""
 
     view: str
@@ -28,19 +28,19 @@ class KeptView(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     property: str = ""
 
 
-class KeptLoad(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class RecordedLoad(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The chain of a load, of as many entries as were named; `ignored` says why it is not theirs.
 
     `enforced`: the engine that loads applies row filters and masks itself.
     """
 
-    chain: tuple[KeptView, ...] = ()
+    chain: tuple[RecordedChainView, ...] = ()
     entries: int = 0
     ignored: str = ""
     enforced: bool | UnsetType = UNSET
 
 
-class KeptChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class RecordedViewCommit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The protected properties that a change of a view touched."""
 
     touched: tuple[str, ...] = ()
@@ -51,11 +51,11 @@ def kept(check: Check) -> dict[str, Any]:
     about = check.view_security
     if isinstance(about, Load):
         chain = tuple(_written(view, check.resources[0]) for view in about.views)
-        return {"load": KeptLoad(chain, about.entries, about.ignored, about.enforced or UNSET)}
-    return {"change": KeptChange(about.touched)} if about else {}
+        return {"load": RecordedLoad(chain, about.entries, about.ignored, about.enforced or UNSET)}
+    return {"change": RecordedViewCommit(about.touched)} if about else {}
 
 
-def read_back(action: str, load: KeptLoad | None, change: KeptChange | None) -> Load | ViewCommit | None:
+def read_back(action: str, load: RecordedLoad | None, change: RecordedViewCommit | None) -> Load | ViewCommit | None:
     """What was kept of a check; InvalidReference where it cannot have been written here."""
     if (load and action not in LOADS) or (change and action not in _CHANGES):
         raise InvalidReference(f"`{action}` is no load or change of a view")
@@ -70,12 +70,12 @@ def check_target(check: Check, resource: Resource) -> None:
         raise InvalidReference(f"a {check.action} of a {resource.type}")
 
 
-def _written(view: ChainView, target: Resource) -> KeptView:
+def _written(view: ChainView, target: Resource) -> RecordedChainView:
     name = format_resource(Resource("view", target.warehouse, view.path, target.ref))
-    return KeptView(name, view.found, f"user:{view.owner}" if view.owner else "", view.engine, view.property)
+    return RecordedChainView(name, view.found, f"user:{view.owner}" if view.owner else "", view.engine, view.property)
 
 
-def _read(written: KeptView) -> ChainView:
+def _read(written: RecordedChainView) -> ChainView:
     view = parse_resource(written.view)
     owner = parse_principal(written.owner) if written.owner else None
     if view.type != "view" or (owner and owner.type != "user"):

@@ -11,10 +11,10 @@ from typing import Any, Final
 
 import msgspec
 
-from pdp.audit.chains import KeptChange, KeptLoad
+from pdp.audit.chains import RecordedLoad, RecordedViewCommit
 
 
-class Full(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+class FullResource(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """A resource that is more than its reference."""
 
     reference: str
@@ -26,7 +26,7 @@ class Full(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="came
     arguments: dict[str, Any] = {}
 
 
-class Names(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class SiblingNames(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Resources that differ in their last name alone."""
 
     type: str
@@ -64,22 +64,22 @@ class Inputs(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     inspected: bool = False
 
 
-class Entry(msgspec.Struct, frozen=True, rename="camel"):
+class RecordEntry(msgspec.Struct, frozen=True, rename="camel"):
     """A row or a request; with `resources` a run of them as columns, the first at `at`; with an `error`, no check."""
 
     at: int | list[int]
     action: str = ""
     inputs: int = 0
     delegated: bool | None = None
-    resource: str | Full = ""
-    resources: list[str | Full] | Names | None = None
+    resource: str | FullResource = ""
+    resources: list[str | FullResource] | SiblingNames | None = None
     allowed: bool | str = False
     by: list[str | int] = []
     reasons: list[str] = []
     errors: list[str] | dict[str, list[str]] | None = None
     error: dict[str, Any] | None = None
-    load: KeptLoad | None = None
-    change: KeptChange | None = None
+    load: RecordedLoad | None = None
+    change: RecordedViewCommit | None = None
 
     @property
     def positions(self) -> Sequence[int]:
@@ -105,23 +105,23 @@ class Record(Header, frozen=True, rename="camel"):
     revision: str = ""
     inputs: Inputs | None = None
     other_inputs: list[Inputs] = []
-    checks: list[Entry] = []
-    requests: list[Entry] = []
+    checks: list[RecordEntry] = []
+    requests: list[RecordEntry] = []
 
 
-class KeptAuthority(msgspec.Struct, frozen=True):
+class ArchivedAuthority(msgspec.Struct, frozen=True):
     """What a kept bundle says of an authority."""
 
     engines: tuple[str, ...]
 
 
-class KeptBundle(msgspec.Struct, frozen=True):
+class ArchivedBundle(msgspec.Struct, frozen=True):
     """A bundle as the audit keeps it, as far as it is read back."""
 
     rules: dict[str, str]
-    authorities: dict[str, KeptAuthority]
+    authorities: dict[str, ArchivedAuthority]
 
 
 RECORD: Final = msgspec.json.Decoder(Record)
 HEADER: Final = msgspec.json.Decoder(Header)
-BUNDLE: Final = msgspec.json.Decoder(KeptBundle)
+BUNDLE: Final = msgspec.json.Decoder(ArchivedBundle)

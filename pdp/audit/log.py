@@ -16,7 +16,7 @@ from typing import BinaryIO
 import structlog
 from uuid6 import uuid7
 
-from pdp.audit.record import Decided, write_record
+from pdp.audit.record import DecisionRecord, write_record
 from pdp.errors import ConfigError, Unavailable
 from pdp.telemetry import Telemetry
 
@@ -39,16 +39,16 @@ class NoAudit:
     def admit(self) -> None:
         """Always open."""
 
-    def append(self, decided: Decided) -> None:
+    def append(self, decided: DecisionRecord) -> None:
         """Nothing is kept."""
 
 
-class _Waiting:
+class _PendingRecord:
     """A record on its way to the disk: a batch, its place in the sequence and, once encoded, its line."""
 
     __slots__ = ("decided", "line", "seq")
 
-    def __init__(self, decided: Decided, seq: int) -> None:
+    def __init__(self, decided: DecisionRecord, seq: int) -> None:
         self.decided = decided
         self.seq = seq
         self.line: bytes | None = None
@@ -67,7 +67,7 @@ class FileAudit:
         self._folder = folder
         self._path = folder / f"decisions-{self.instance}.jsonl"
         self._telemetry = telemetry
-        self._waiting: deque[_Waiting] = deque()
+        self._waiting: deque[_PendingRecord] = deque()
         self._wake = threading.Event()
         self._closing = threading.Event()
         self._seq = 0
@@ -86,10 +86,10 @@ class FileAudit:
         if len(self._waiting) >= WAITING or self._taken - self._written >= WAITING_DECISIONS:
             raise Unavailable("the audit cannot be written, so nothing is decided")
 
-    def append(self, decided: Decided) -> None:
+    def append(self, decided: DecisionRecord) -> None:
         """Take a decided batch; returns at once. Called on an event loop."""
         self._taken += decided.batch.size
-        waiting = _Waiting(decided, self._seq)
+        waiting = _PendingRecord(decided, self._seq)
         self._seq += 1
         self._waiting.append(waiting)
         if decided.batch.size <= LARGE:
@@ -104,13 +104,13 @@ class FileAudit:
         self._thread.join(timeout)
         return not self._waiting
 
-    def _encode_soon(self, waiting: _Waiting) -> None:
+    def _encode_soon(self, waiting: _PendingRecord) -> None:
         try:
             waiting.line = self._encoded(waiting)
         finally:
             self._wake.set()
 
-    def _encoded(self, waiting: _Waiting) -> bytes:
+    def _encoded(self, waiting: _PendingRecord) -> bytes:
         """The line; whoever needs it first makes it, and it is the same whoever does."""
         return waiting.line or write_record(waiting.decided, self.instance, waiting.seq) + b"\n"
 
@@ -145,7 +145,7 @@ class FileAudit:
         self._telemetry.audit_waiting.set(len(self._waiting))
         return True
 
-    def _keep_bundle(self, decided: Decided) -> None:
+    def _keep_bundle(self, decided: DecisionRecord) -> None:
         digest = decided.bundle_digest
         if digest in self._kept:
             return

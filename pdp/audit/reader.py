@@ -1,7 +1,7 @@
 """An audit folder read back: records to checks that can be decided again, with what was decided then.
 
 Owns the reading of every form a record has; streams, so that memory is bounded by the longest line. Nothing is
-dropped silently: what gives no check is counted in the `Reading`, by kind, and the first of each kind is named.
+dropped silently: what gives no check is counted in the `ReadReport`, by kind, and the first of each kind is named.
 """
 
 from __future__ import annotations
@@ -15,11 +15,22 @@ from typing import Any, BinaryIO, Final, NamedTuple
 import msgspec
 
 from pdp.audit.chains import check_target, read_back
-from pdp.audit.form import BUNDLE, HEADER, RECORD, Entry, Full, Header, Inputs, KeptBundle, Names, Record
+from pdp.audit.form import (
+    BUNDLE,
+    HEADER,
+    RECORD,
+    ArchivedBundle,
+    FullResource,
+    Header,
+    Inputs,
+    Record,
+    RecordEntry,
+    SiblingNames,
+)
 from pdp.audit.record import LISTING, SCHEMA
 from pdp.errors import InvalidArgument, InvalidReference
-from pdp.model import CONTENT_TYPES, NO_ARGUMENTS, Arguments, Check, Env, Principal, Resource
-from pdp.references import format_resource, parse_principal, parse_resource
+from pdp.model.checks import CONTENT_TYPES, NO_ARGUMENTS, Arguments, Check, Env, Principal, Resource
+from pdp.model.references import format_resource, parse_principal, parse_resource
 
 EVENT: Final = "decision"
 FILTER: Final = "filter"
@@ -31,7 +42,7 @@ MAX_BUNDLES: Final = 1000
 _DIGEST: Final = re.compile(r"[0-9a-f]{16,64}")
 
 
-class Outcome(msgspec.Struct, frozen=True, gc=False):
+class RecordedOutcome(msgspec.Struct, frozen=True, gc=False):
     """What was decided. `errors` is None where it was not recorded."""
 
     allowed: bool
@@ -39,7 +50,7 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
     errors: tuple[str, ...] | None = ()
 
 
-class Recorded(msgspec.Struct, frozen=True, gc=False):
+class RecordedCheck(msgspec.Struct, frozen=True, gc=False):
     """A check of one resource that can be decided again.
 
     `key` tells its resource, with all that goes along, from others. `then` is None where nothing was decided yet;
@@ -48,13 +59,13 @@ class Recorded(msgspec.Struct, frozen=True, gc=False):
 
     check: Check
     key: str
-    then: Outcome | None = None
+    then: RecordedOutcome | None = None
     decision: str = ""
     at: int = 0
     time: str = ""
 
 
-class Filter(msgspec.Struct, frozen=True):
+class RecordFilter(msgspec.Struct, frozen=True):
     """Which records and checks are wanted; times as records write them, `since` inclusive, `until` not.
 
     `listings`: also what listings asked, which are hypothetical questions and many.
@@ -66,7 +77,7 @@ class Filter(msgspec.Struct, frozen=True):
     listings: bool = False
 
 
-class Reading:
+class ReadReport:
     """What has been read so far, and what of it gave no check."""
 
     def __init__(self) -> None:
@@ -98,22 +109,22 @@ class Reading:
         self.first.setdefault(why, place)
 
 
-class _Asked(NamedTuple):
+class _EntryResource(NamedTuple):
     """One resource of an entry, as written or as parsed from its columns, and what was decided about it."""
 
     at: int
-    resource: str | Full | Resource
-    then: Outcome
+    resource: str | FullResource | Resource
+    then: RecordedOutcome
 
 
 class _Unusable(Exception):
     """An entry that does not hold together."""
 
 
-_ALL: Final = Filter()
+_ALL: Final = RecordFilter()
 
 
-def read_audit(folder: Path, reading: Reading, wanted: Filter = _ALL) -> Iterator[Recorded]:
+def read_audit(folder: Path, reading: ReadReport, wanted: RecordFilter = _ALL) -> Iterator[RecordedCheck]:
     """The checks of all records in a folder, file by file; `reading` counts along.
 
     Raises InvalidArgument where the folder has no audit files.
@@ -130,7 +141,7 @@ def read_audit(folder: Path, reading: Reading, wanted: Filter = _ALL) -> Iterato
             raise InvalidArgument(f"cannot read `{file}`: {error.strerror}") from None
 
 
-def kept_bundle(folder: Path, digest: str) -> KeptBundle | None:
+def kept_bundle(folder: Path, digest: str) -> ArchivedBundle | None:
     """The bundle that a record names, as it was kept; None where it is not there."""
     if not _DIGEST.fullmatch(digest):
         return None
@@ -140,7 +151,7 @@ def kept_bundle(folder: Path, digest: str) -> KeptBundle | None:
         return None
 
 
-def _read(stream: BinaryIO, name: str, reading: Reading, wanted: Filter) -> Iterator[Recorded]:
+def _read(stream: BinaryIO, name: str, reading: ReadReport, wanted: RecordFilter) -> Iterator[RecordedCheck]:
     number = 0
     while line := stream.readline(MAX_LINE_BYTES):
         number += 1
@@ -160,7 +171,7 @@ def _skip_line(stream: BinaryIO) -> None:
         pass
 
 
-def _decode(line: bytes, place: str, reading: Reading, *, whole: bool) -> Record | None:
+def _decode(line: bytes, place: str, reading: ReadReport, *, whole: bool) -> Record | None:
     """The decision record of a line; None, counted, for any other line."""
     try:
         record = RECORD.decode(line)
@@ -203,7 +214,7 @@ def _header(line: bytes) -> Header | None:
 class _Reader:
     """Reads one record."""
 
-    def __init__(self, record: Record, place: str, reading: Reading, wanted: Filter) -> None:
+    def __init__(self, record: Record, place: str, reading: ReadReport, wanted: RecordFilter) -> None:
         self._record = record
         self._place = place
         self._reading = reading
@@ -211,7 +222,7 @@ class _Reader:
         self._inputs = [record.inputs, *record.other_inputs] if record.inputs else []
         self._shared: dict[int, Check] = {}
 
-    def checks(self) -> Iterator[Recorded]:
+    def checks(self) -> Iterator[RecordedCheck]:
         """The requests where the rows are only their parts, the rows otherwise."""
         record, reading = self._record, self._reading
         if record.surface == LISTING and not self._wanted.listings:
@@ -228,7 +239,9 @@ class _Reader:
         for row in rows:
             yield from self._entry(row, requested, ())
 
-    def _entry(self, entry: Entry, without: Collection[int], delegated: Collection[int]) -> Iterator[Recorded]:
+    def _entry(
+        self, entry: RecordEntry, without: Collection[int], delegated: Collection[int]
+    ) -> Iterator[RecordedCheck]:
         """`delegated` is where the parts were, which a request itself does not say."""
         try:
             asked = [item for item in _items(entry) if item.at not in without]
@@ -249,7 +262,7 @@ class _Reader:
                 self._reading.checks += 1
                 yield recorded
 
-    def _recorded(self, shared: Check, item: _Asked, delegated: bool) -> Recorded | None:
+    def _recorded(self, shared: Check, item: _EntryResource, delegated: bool) -> RecordedCheck | None:
         try:
             resource, key = _resource(item.resource)
             check_target(shared, resource)
@@ -257,9 +270,9 @@ class _Reader:
             self._reading.skip("check that cannot be asked now", f"{self._place}: {error}")
             return None
         check = msgspec.structs.replace(shared, resources=(resource,), at=(0,), delegated=delegated)
-        return Recorded(check, key, item.then, self._record.id, item.at, self._record.time)
+        return RecordedCheck(check, key, item.then, self._record.id, item.at, self._record.time)
 
-    def _check(self, entry: Entry) -> Check:
+    def _check(self, entry: RecordEntry) -> Check:
         """What the checks of an entry share. The query's id decides nothing and is left out."""
         found = self._shared.get(entry.inputs)
         if found is None:
@@ -287,7 +300,7 @@ def _shared(inputs: Inputs) -> Check:
     return Check(principal, "", (), (), acting_role=role, env=env, inspected=inputs.inspected)
 
 
-def _items(entry: Entry) -> Iterator[_Asked]:
+def _items(entry: RecordEntry) -> Iterator[_EntryResource]:
     """The resources of an entry, whichever form it is in; _Unusable where it does not hold together."""
     if entry.resources is not None:
         yield from _columns(entry, _listed(entry.resources))
@@ -300,10 +313,10 @@ def _items(entry: Entry) -> Iterator[_Asked]:
     ):
         raise _Unusable("a row without its decision")
     raised = None if entry.errors is None else tuple(entry.errors)
-    yield _Asked(entry.at, entry.resource, Outcome(entry.allowed, str(entry.by[0]), raised))
+    yield _EntryResource(entry.at, entry.resource, RecordedOutcome(entry.allowed, str(entry.by[0]), raised))
 
 
-def _columns(entry: Entry, resources: Sequence[str | Full | Resource]) -> Iterator[_Asked]:
+def _columns(entry: RecordEntry, resources: Sequence[str | FullResource | Resource]) -> Iterator[_EntryResource]:
     allowed, errors, positions = entry.allowed, entry.errors, entry.positions
     if not isinstance(allowed, str) or not isinstance(errors, dict):
         raise _Unusable("columns without their decisions")
@@ -313,10 +326,12 @@ def _columns(entry: Entry, resources: Sequence[str | Full | Resource]) -> Iterat
         if not isinstance(reason, int) or not 0 <= reason < len(entry.reasons):
             raise _Unusable(f"there is no reason {reason}")
         raised = tuple(errors.get(str(row), ())) if errors else ()
-        yield _Asked(positions[row], resources[row], Outcome(allowed[row] == "1", entry.reasons[reason], raised))
+        yield _EntryResource(
+            positions[row], resources[row], RecordedOutcome(allowed[row] == "1", entry.reasons[reason], raised)
+        )
 
 
-def _listed(resources: list[str | Full] | Names) -> Sequence[str | Full | Resource]:
+def _listed(resources: list[str | FullResource] | SiblingNames) -> Sequence[str | FullResource | Resource]:
     if isinstance(resources, list):
         return resources
     if resources.type not in CONTENT_TYPES:
@@ -325,7 +340,7 @@ def _listed(resources: list[str | Full] | Names) -> Sequence[str | Full | Resour
     return [Resource(type, warehouse, (*path, name), ref) for name in resources.names]
 
 
-def _resource(written: str | Full | Resource) -> tuple[Resource, str]:
+def _resource(written: str | FullResource | Resource) -> tuple[Resource, str]:
     """A resource and its key."""
     if isinstance(written, str):
         return parse_resource(written), written

@@ -14,8 +14,19 @@ import msgspec
 
 from pdp.audit.chains import kept
 from pdp.engines.engine import FAILED, PERMIT, Group, Verdicts
-from pdp.model import DEFAULT_DENY, NO_ARGUMENTS, Answer, Batch, Check, Principal, Reason, Rejected, Resource, Siblings
-from pdp.references import format_resource
+from pdp.model.checks import (
+    DEFAULT_DENY,
+    NO_ARGUMENTS,
+    Answer,
+    Batch,
+    Check,
+    Principal,
+    Reason,
+    Rejected,
+    Resource,
+    Siblings,
+)
+from pdp.model.references import format_resource
 
 SCHEMA = 1
 LISTING: Final = "list"
@@ -24,7 +35,7 @@ COLUMNS_FROM = 32
 """Rows of one concrete check from which the columnar form is used."""
 
 
-class Asking(msgspec.Struct, frozen=True, gc=False):
+class LeafDecision(msgspec.Struct, frozen=True, gc=False):
     """One concrete check of many resources, decided; `at[i]` is the position in the answer of resource i."""
 
     group: Group
@@ -33,15 +44,15 @@ class Asking(msgspec.Struct, frozen=True, gc=False):
     verdicts: Verdicts
 
 
-class Asked(msgspec.Struct, frozen=True, gc=False):
+class DecidedCheck(msgspec.Struct, frozen=True, gc=False):
     """A check with the concrete checks it came to. `plain`: they are the request itself, nothing was folded."""
 
     check: Check
     plain: bool
-    concrete: tuple[Asking, ...]
+    concrete: tuple[LeafDecision, ...]
 
 
-class Again:
+class RecordTemplate:
     """What the records of the same request, asked again and again, have in common, once the first is written."""
 
     __slots__ = ("written",)
@@ -50,7 +61,7 @@ class Again:
         self.written: bytes | None = None
 
 
-class Decided(msgspec.Struct, frozen=True, gc=False):
+class DecisionRecord(msgspec.Struct, frozen=True, gc=False):
     """A batch with all that led to its answer. `time` is in seconds since the epoch.
 
     `restricted` is there where not a decision was asked for but what somebody sees of a table: the columns, and why
@@ -60,13 +71,13 @@ class Decided(msgspec.Struct, frozen=True, gc=False):
 
     batch: Batch
     answer: Answer
-    asked: tuple[Asked, ...]
+    asked: tuple[DecidedCheck, ...]
     bundle_digest: str
     bundle_text: bytes
     time: float
     latency_us: int
     restricted: Mapping[str, Reason | None] | None = None
-    again: Again | None = None
+    again: RecordTemplate | None = None
 
     @property
     def failed(self) -> bool:
@@ -74,12 +85,12 @@ class Decided(msgspec.Struct, frozen=True, gc=False):
         return any(FAILED in asking.verdicts.effects for asked in self.asked for asking in asked.concrete)
 
 
-def make_record(decided: Decided, instance: str, seq: int) -> dict[str, Any]:
+def make_record(decided: DecisionRecord, instance: str, seq: int) -> dict[str, Any]:
     """The record of a decided batch. `seq` has no gaps within an instance."""
     return _head(decided, instance, seq) | _body(decided)
 
 
-def write_record(decided: Decided, instance: str, seq: int) -> bytes:
+def write_record(decided: DecisionRecord, instance: str, seq: int) -> bytes:
     """The record as JSON: of a repeated request only what is its own is written anew."""
     again = decided.again
     body = again.written if again else None
@@ -90,7 +101,7 @@ def write_record(decided: Decided, instance: str, seq: int) -> bytes:
     return b"%b,%b" % (msgspec.json.encode(_head(decided, instance, seq))[:-1], body[1:])
 
 
-def _head(decided: Decided, instance: str, seq: int) -> dict[str, Any]:
+def _head(decided: DecisionRecord, instance: str, seq: int) -> dict[str, Any]:
     """What is a record's own."""
     return {
         "event": "decision" if decided.restricted is None else "filter",
@@ -103,7 +114,7 @@ def _head(decided: Decided, instance: str, seq: int) -> dict[str, Any]:
     }
 
 
-def _body(decided: Decided) -> dict[str, Any]:
+def _body(decided: DecisionRecord) -> dict[str, Any]:
     """What was asked and what came of it."""
     batch, answer = decided.batch, decided.answer
     numbers: dict[tuple[Any, ...], int] = {}
@@ -176,7 +187,7 @@ def _listed(resources: Any) -> Sequence[Any]:
     return [format_resource(Resource(path=(*path, name), **like)) for name in resources["names"]]
 
 
-def _checks(decided: Decided, numbers: Mapping[tuple[Any, ...], int], indexed: _Indexed) -> list[dict[str, Any]]:
+def _checks(decided: DecisionRecord, numbers: Mapping[tuple[Any, ...], int], indexed: _Indexed) -> list[dict[str, Any]]:
     """The rows in the order of the request and, within one of its checks, of the plan."""
     entries: list[dict[str, Any]] = []
     for asked in decided.asked:
@@ -191,12 +202,12 @@ def _checks(decided: Decided, numbers: Mapping[tuple[Any, ...], int], indexed: _
     )
 
 
-def _requests(check: Check, decided: Decided, scope: _Scope) -> list[dict[str, Any]]:
+def _requests(check: Check, decided: DecisionRecord, scope: _Scope) -> list[dict[str, Any]]:
     shared = _shared(check.action, check.principal, check.delegated, decided) | kept(check)
     return _entries(shared, scope, check.at, _Outcome.of_request(check, decided.answer))
 
 
-def _shared(action: str, principal: Principal, delegated: bool, decided: Decided) -> dict[str, Any]:
+def _shared(action: str, principal: Principal, delegated: bool, decided: DecisionRecord) -> dict[str, Any]:
     """What the rows of one check have in common."""
     return {"action": action, "as": principal.id, "delegated": delegated, "cached": decided.again is not None}
 
@@ -212,7 +223,7 @@ class _Outcome(msgspec.Struct, frozen=True, gc=False):
     ref: str | None
 
     @classmethod
-    def of_check(cls, asking: Asking) -> _Outcome:
+    def of_check(cls, asking: LeafDecision) -> _Outcome:
         verdicts, group = asking.verdicts, asking.group
         allowed = verdicts.effects.translate(_ALLOWED)
         return cls(asking.resources, allowed, verdicts.by, verdicts.errors, group.type, group.ref)

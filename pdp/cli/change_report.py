@@ -9,8 +9,8 @@ from typing import Any, Final
 import msgspec
 
 from pdp.cli.context import visible
-from pdp.facts import Facts
-from pdp.objects import Change, Grant, GrantAdded, GrantRemoved, Object, ObjectDeleted, ObjectPut, key_text
+from pdp.facts.objects import Change, Grant, GrantAdded, GrantRemoved, Object, ObjectDeleted, ObjectPut, key_text
+from pdp.facts.snapshot import Facts
 from pdp.store.world import format_grant, format_object
 from pdp.store.world_text import entry_text
 

@@ -11,8 +11,8 @@ import click
 import msgspec
 
 from pdp.cli.context import Composition, chosen_settings, one_line_errors, policy_options
-from pdp.codec import decision_body, draft
-from pdp.identity import EMBEDDED_CALLER
+from pdp.decision.codec import decision_body, draft
+from pdp.identity.callers import EMBEDDED_CALLER
 
 AT_ONCE = 1000
 """Lines decided together, so that a long input streams."""

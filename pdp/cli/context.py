@@ -11,13 +11,13 @@ from typing import Any, NoReturn, TypeVar
 
 import click
 
-from pdp.catalog import IcebergCatalog
-from pdp.config import Settings, load_settings
+from pdp.config.settings import Settings, load_settings
+from pdp.decision.service import Pdp
 from pdp.engines.cel.rules import RuleSet
 from pdp.errors import PdpError
-from pdp.facts import Facts
-from pdp.service import Pdp
+from pdp.facts.snapshot import Facts
 from pdp.store.writer import Writer
+from pdp.views.catalog import IcebergCatalog
 
 F = TypeVar("F", bound=Callable[..., Any])
 BAD_INPUT = 2

@@ -10,9 +10,9 @@ import msgspec
 from rich.console import Console
 from rich.text import Text
 
-from pdp.audit.reader import Reading
+from pdp.audit.reader import ReadReport
 from pdp.cli.context import visible
-from pdp.replay import KINDS, Differences, GroupChanges, GroupKey, Kind, ObjectChanges, ObjectKey
+from pdp.offline.replay import KINDS, Differences, GroupChanges, GroupKey, Kind, ObjectChanges, ObjectKey
 
 SHOWN_GROUPS: Final = 100
 SHOWN_OBJECTS: Final = 5
@@ -30,7 +30,7 @@ class Report(msgspec.Struct, frozen=True):
     """All there is to say. `implicit_*`: whether the implicit rule is in force; None where nobody knows."""
 
     found: Differences
-    reading: Reading
+    reading: ReadReport
     implicit_before: bool | None
     implicit_after: bool
     notes: Sequence[str]
@@ -188,7 +188,7 @@ def _errors(title: str, rules: Mapping[str, int]) -> Iterator[Text]:
         yield Text(f"rule {visible(rule)} {title}: {_checks(count)}", "yellow")
 
 
-def _input(reading: Reading) -> Iterator[Text]:
+def _input(reading: ReadReport) -> Iterator[Text]:
     """What was read, where it was an audit; what was left out, in any case."""
     if reading.files:
         yield Text()

@@ -15,18 +15,18 @@ import msgspec
 import yaml
 from rich.console import Console
 
-from pdp.audit.form import KeptBundle
-from pdp.audit.reader import Filter, Reading, Recorded, kept_bundle, read_audit
+from pdp.audit.form import ArchivedBundle
+from pdp.audit.reader import ReadReport, RecordedCheck, RecordFilter, kept_bundle, read_audit
 from pdp.audit.record import timestamp
 from pdp.cli.context import Composition, one_line_errors
 from pdp.cli.difference_report import Report, as_json, print_text
-from pdp.codec import draft
-from pdp.config import LATER, Settings, load_settings
+from pdp.config.settings import LATER, Settings, load_settings
+from pdp.decision.codec import draft
+from pdp.decision.service import Pdp
 from pdp.engines.cel.engine import CelEngine
 from pdp.errors import InvalidArgument
-from pdp.identity import EMBEDDED_CALLER
-from pdp.replay import Differences, replay
-from pdp.service import Pdp
+from pdp.identity.callers import EMBEDDED_CALLER
+from pdp.offline.replay import Differences, replay
 
 DIFFERENT: Final = 3
 AT_ONCE: Final = 1000
@@ -92,8 +92,8 @@ def dry_run(
         raise InvalidArgument("--since, --until, --principal and --listings choose records of --audit")
     old = composition.pdp(_side(config, overrides, baseline, forbid_baseline)) if as_is else None
     new = composition.pdp(_side(config, overrides, candidate, forbid_candidate))
-    reading = Reading()
-    wanted = Filter(_time(since, "--since"), _time(until, "--until"), principal, listings)
+    reading = ReadReport()
+    wanted = RecordFilter(_time(since, "--since"), _time(until, "--until"), principal, listings)
     recorded = _lines(checks or "-", reading) if audit is None else read_audit(audit, reading, wanted)
     with _Progress() as progress:
         found = asyncio.run(replay(recorded, old, new, progress.show))
@@ -182,7 +182,7 @@ def _implicit_then(folder: Path | None, digests: set[str]) -> bool | None:
     return found.pop() if len(found) == 1 else None
 
 
-def _is_implicit(bundle: KeptBundle) -> bool:
+def _is_implicit(bundle: ArchivedBundle) -> bool:
     engines = {engine for authority in bundle.authorities.values() for engine in authority.engines}
     return "cel" in engines and not any("VIEW_REFERENCE" in text for text in bundle.rules.values())
 
@@ -190,7 +190,7 @@ def _is_implicit(bundle: KeptBundle) -> bool:
 # --- checks -------------------------------------------------------------------------------------------------------
 
 
-def _lines(file: str, reading: Reading) -> Iterator[Recorded]:
+def _lines(file: str, reading: ReadReport) -> Iterator[RecordedCheck]:
     """The checks of a file or of stdin; InvalidArgument names the line that is none."""
     if file == "-":
         yield from _parsed(sys.stdin.buffer, "<stdin>", reading)
@@ -202,7 +202,7 @@ def _lines(file: str, reading: Reading) -> Iterator[Recorded]:
         raise InvalidArgument(f"cannot read `{file}`: {error.strerror}") from None
 
 
-def _parsed(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Recorded]:
+def _parsed(stream: BinaryIO, name: str, reading: ReadReport) -> Iterator[RecordedCheck]:
     numbered = ((number, line) for number, line in enumerate(stream, 1) if line.strip())
     while some := list(itertools.islice(numbered, AT_ONCE)):
         batch = draft((line for _, line in some), EMBEDDED_CALLER, strictly=True).batch("cli")
@@ -212,7 +212,7 @@ def _parsed(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Recorded]
         for check in batch.checks:
             for resource in check.resources:
                 key = msgspec.json.encode(resource, order="sorted").decode()
-                yield Recorded(msgspec.structs.replace(check, resources=(resource,), at=(0,), query_id=""), key)
+                yield RecordedCheck(msgspec.structs.replace(check, resources=(resource,), at=(0,), query_id=""), key)
 
 
 def _time(text: str | None, option: str) -> str:

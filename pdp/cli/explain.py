@@ -14,11 +14,11 @@ from rich.text import Text
 
 from pdp.cli.context import Composition, chosen_settings, fail, one_line_errors, policy_options, visible
 from pdp.cli.explain_load import explain_load, tree_of
-from pdp.codec import decision_body, draft
+from pdp.decision.codec import decision_body, draft
 from pdp.engines.cel.rules import RuleSet
-from pdp.identity import EMBEDDED_CALLER
-from pdp.model import Answer
-from pdp.vocabulary import CATALOG_ACTIONS, CEL_CHECKS, TRINO_OPERATIONS
+from pdp.identity.callers import EMBEDDED_CALLER
+from pdp.model.checks import Answer
+from pdp.model.vocabulary import CATALOG_ACTIONS, CEL_CHECKS, TRINO_OPERATIONS
 
 
 @click.command()

@@ -12,12 +12,12 @@ from rich.text import Text
 from rich.tree import Tree
 
 from pdp.cli.context import Composition, fail, visible
-from pdp.config import Settings
-from pdp.identity import EMBEDDED_CALLER
-from pdp.load_codec import LoadBody, Loaded, Step, decode_load, encode_load
-from pdp.loads import ViewSecurity
-from pdp.model import DEFAULT_DENY, Trace
-from pdp.references import parse_principal
+from pdp.config.settings import Settings
+from pdp.identity.callers import EMBEDDED_CALLER
+from pdp.model.checks import DEFAULT_DENY, Trace
+from pdp.model.references import parse_principal
+from pdp.views.codec import LoadBody, LoadResult, LoadStep, decode_load, encode_load
+from pdp.views.loads import ViewSecurity
 
 _STYLES = {"permit": "green", "true": "green", "forbid": "red", "failed": "red", "error": "red"}
 
@@ -32,7 +32,7 @@ def explain_load(composition: Composition, settings: Settings, file: str, form: 
         _print_text(loaded)
 
 
-async def _decide(body: LoadBody, composition: Composition, settings: Settings) -> Loaded:
+async def _decide(body: LoadBody, composition: Composition, settings: Settings) -> LoadResult:
     catalogs = composition.build_catalogs(settings)
     try:
         views = ViewSecurity(composition.pdp(settings), settings, catalogs)
@@ -42,7 +42,7 @@ async def _decide(body: LoadBody, composition: Composition, settings: Settings) 
             await catalog.close()
 
 
-def summary(loaded: Loaded) -> str:
+def summary(loaded: LoadResult) -> str:
     """The outcome in one line, such as `denied at hop 2 of 3: owner carol lacks select on view:lake/ns/v`."""
     hops = len(loaded.load.views) + 1
     if loaded.decision.allowed:
@@ -89,13 +89,13 @@ def _hop(step: int, hops: int) -> int:
     return min(step // 2 + 1, hops)
 
 
-def _who(step: Step) -> str:
+def _who(step: LoadStep) -> str:
     principal = parse_principal(step.as_principal)
     name = principal.name.partition("~")[2] if principal.type == "user" else principal.id
     return f"{'owner' if step.delegated else 'caller'} {name}"
 
 
-def _print_text(loaded: Loaded) -> None:
+def _print_text(loaded: LoadResult) -> None:
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 1000)
     console.print(Text(visible(summary(loaded)), "bold green" if loaded.decision.allowed else "bold red"))
     if loaded.load.ignored:

@@ -19,13 +19,13 @@ from pdp.cli.grants_import import import_world
 from pdp.cli.grants_store import actor, print_lines, read_store, store_options, writable
 from pdp.engines.grants.administration import Administration, GrantWishes, ObjectWishes
 from pdp.errors import InvalidArgument
-from pdp.facts import Facts
-from pdp.management import Listed, listed, matching
-from pdp.management_codec import grant_body, wanted_of
-from pdp.objects import Change, Grant
+from pdp.facts.objects import Change, Grant
+from pdp.facts.snapshot import Facts
+from pdp.management.codec import grant_body, wanted_of
+from pdp.management.service import GrantListing, listed, matching
+from pdp.model.vocabulary import PRIVILEGES
 from pdp.store.world import read_grant, read_key
 from pdp.store.world_text import entry_text
-from pdp.vocabulary import PRIVILEGES
 
 _COLUMNS = ("OBJECT", "PRIVILEGE", "PRINCIPAL", "ID", "FLAGS")
 _ODD = {
@@ -72,7 +72,7 @@ def list_grants(
     print_lines((entry_text(grant_body(one)) for one in found) if form == "json" else _columns(found))
 
 
-def _columns(found: Sequence[Listed]) -> Iterator[str]:
+def _columns(found: Sequence[GrantListing]) -> Iterator[str]:
     if not found:
         yield "no grants"
         return
@@ -83,7 +83,7 @@ def _columns(found: Sequence[Listed]) -> Iterator[str]:
         yield "  ".join(cells).rstrip()
 
 
-def _row(one: Listed) -> tuple[str, ...]:
+def _row(one: GrantListing) -> tuple[str, ...]:
     entry = grant_body(one)
     cells = (entry["object"], entry["privilege"], entry["principal"], entry.get("id", ""), ",".join(one.flags))
     return tuple(map(visible, cells))

@@ -11,9 +11,9 @@ import click
 from pdp.cli.change_report import ChangeReport, json_lines, summary, text_lines
 from pdp.cli.context import Composition, one_line_errors
 from pdp.cli.grants_store import Progress, actor, print_lines, store_options, writable
-from pdp.config import Settings
+from pdp.config.settings import Settings
 from pdp.errors import Unavailable
-from pdp.objects import Change
+from pdp.facts.objects import Change
 from pdp.store.difference import Step, difference, steps
 from pdp.store.store import EpochChanged
 from pdp.store.world import load_entries

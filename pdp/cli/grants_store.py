@@ -14,10 +14,10 @@ import click
 from rich.console import Console
 
 from pdp.cli.context import Composition, visible
-from pdp.config import Settings
+from pdp.config.settings import Settings
 from pdp.engines.grants.administration import Actor
 from pdp.errors import InvalidArgument
-from pdp.facts import Facts
+from pdp.facts.snapshot import Facts
 
 F = TypeVar("F", bound=Callable[..., Any])
 _PATIENCE_SECONDS: Final = 1.0

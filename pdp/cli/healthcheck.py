@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from pdp.cli.context import Composition, one_line_errors
-from pdp.section import split_address
+from pdp.config.section import split_address
 
 
 @click.command()

@@ -12,9 +12,9 @@ import click
 import msgspec
 
 from pdp.cli.context import fail, one_line_errors
-from pdp.config import Settings, load_settings
-from pdp.engines.cel.lint import Finding, Options
-from pdp.engines.cel.lint import lint as find
+from pdp.config.settings import Settings, load_settings
+from pdp.engines.cel.lint.linter import Finding, Options
+from pdp.engines.cel.lint.linter import lint as find
 from pdp.errors import InvalidArgument
 
 _RULES_KEY: Final = re.compile(r"^(?:\{\s*)?[\"']?rules[\"']?\s*:", re.MULTILINE)

@@ -12,8 +12,8 @@ from xml.etree import ElementTree as ET
 import click
 import msgspec
 
-from pdp.cases import Outcome, find_cases, run_case
 from pdp.cli.context import Composition, one_line_errors, visible
+from pdp.offline.cases import CaseOutcome, find_cases, run_case
 
 
 @click.command()
@@ -34,18 +34,18 @@ def test(composition: Composition, paths: tuple[Path, ...], form: str) -> None:
     raise SystemExit(0 if all(outcome.passed for outcome in outcomes) else 1)
 
 
-def _text(outcomes: Sequence[Outcome]) -> None:
+def _text(outcomes: Sequence[CaseOutcome]) -> None:
     failed = [outcome for outcome in outcomes if not outcome.passed]
     for outcome in failed:
         click.echo(f"FAILED {outcome.note}: {outcome.error}")
     click.echo(f"{len(outcomes) - len(failed)} passed, {len(failed)} failed")
 
 
-def _json(outcomes: Sequence[Outcome]) -> None:
+def _json(outcomes: Sequence[CaseOutcome]) -> None:
     sys.stdout.buffer.write(msgspec.json.encode(outcomes) + b"\n")
 
 
-def _junit(outcomes: Sequence[Outcome]) -> None:
+def _junit(outcomes: Sequence[CaseOutcome]) -> None:
     failures = sum(not outcome.passed for outcome in outcomes)
     suite = ET.Element("testsuite", name="pdp", tests=str(len(outcomes)), failures=str(failures))
     for outcome in outcomes:
@@ -55,4 +55,4 @@ def _junit(outcomes: Sequence[Outcome]) -> None:
     click.echo(ET.tostring(suite, encoding="unicode"))
 
 
-_FORMATS: Final[dict[str, Callable[[Sequence[Outcome]], None]]] = {"text": _text, "json": _json, "junit": _junit}
+_FORMATS: Final[dict[str, Callable[[Sequence[CaseOutcome]], None]]] = {"text": _text, "json": _json, "junit": _junit}

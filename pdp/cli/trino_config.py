@@ -12,9 +12,9 @@ import click
 import msgspec
 
 from pdp.cli.context import Composition, one_line_errors, visible
-from pdp.config import Settings
-from pdp.section import split_address
-from pdp.tls import client_context
+from pdp.config.section import split_address
+from pdp.config.settings import Settings
+from pdp.identity.tls import client_context
 
 _URLS: Final = (
     ("opa.policy.uri", "allow", "may the user do this?"),

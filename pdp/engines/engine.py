@@ -12,8 +12,8 @@ from typing import Final, Protocol
 
 import msgspec
 
-from pdp.facts import Facts
-from pdp.model import Env, Principal, Reason, Resource, Trace
+from pdp.facts.snapshot import Facts
+from pdp.model.checks import Env, Principal, Reason, Resource, Trace
 
 ABSTAIN: Final = 0
 PERMIT: Final = 1

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
 from pdp.engines.grants.administration import ObjectWish, refuse_other_project
-from pdp.facts import Facts
-from pdp.objects import Change, GrantAdded, GrantRemoved, ObjectDeleted, ObjectPut
+from pdp.facts.objects import Change, GrantAdded, GrantRemoved, ObjectDeleted, ObjectPut
+from pdp.facts.snapshot import Facts
 from pdp.store.world import World
 
 Step: TypeAlias = GrantRemoved | ObjectDeleted | ObjectWish | GrantAdded

@@ -60,7 +60,7 @@ _HISTORY: Final = (
 )
 
 
-class Silent(psycopg.OperationalError):
+class ServerSilent(psycopg.OperationalError):
     """The server did not answer in time; the connection is closed."""
 
 
@@ -77,7 +77,7 @@ class _Link(psycopg.Connection[Any]):
             if timeout is not None:
                 raise
             self.pgconn.finish()
-            raise Silent(f"no answer within {self.patience:g} seconds") from error
+            raise ServerSilent(f"no answer within {self.patience:g} seconds") from error
 
 
 class PostgresDatabase:
@@ -183,7 +183,7 @@ class PostgresDatabase:
             return self._limited(isolation, seconds)
         except DBAPIError as error:
             # then the pool has forgotten all that it had; a server that was silent is not asked again
-            if not error.connection_invalidated or isinstance(error.orig, Silent):
+            if not error.connection_invalidated or isinstance(error.orig, ServerSilent):
                 raise
             return self._limited(isolation, seconds)
 

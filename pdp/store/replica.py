@@ -16,8 +16,8 @@ from typing import Final
 import structlog
 
 from pdp.errors import ConfigError, Unavailable
-from pdp.facts import Facts
-from pdp.objects import Change
+from pdp.facts.objects import Change
+from pdp.facts.snapshot import Facts
 from pdp.store.store import EpochChanged, Store, advanced, seeded
 from pdp.store.threads import Threads
 

@@ -15,7 +15,7 @@ from sqlalchemy import Connection, delete, insert
 from sqlalchemy.sql.dml import Delete, Insert
 from sqlalchemy.sql.expression import bindparam
 
-from pdp.objects import (
+from pdp.facts.objects import (
     BIT,
     Change,
     Grant,

@@ -19,7 +19,7 @@ from sqlalchemy import Connection, insert, select, update
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, SQLAlchemyError
 
 from pdp.errors import ConfigError, Unavailable
-from pdp.facts import Facts
+from pdp.facts.snapshot import Facts
 from pdp.store import rows, schema
 from pdp.store.database import Database, Signal
 from pdp.store.schema import CHANGES, GRANTS, META, OBJECTS

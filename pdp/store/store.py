@@ -27,8 +27,8 @@ from typing import Protocol, TypeAlias
 import msgspec
 
 from pdp.errors import PdpError
-from pdp.facts import Facts
-from pdp.objects import Change
+from pdp.facts.objects import Change
+from pdp.facts.snapshot import Facts
 
 
 class EpochChanged(PdpError):

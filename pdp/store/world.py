@@ -15,14 +15,14 @@ from typing import Any, Final, TypeAlias
 import msgspec
 import yaml
 
-from pdp import strict_yaml
+from pdp import strict
 from pdp.engines.grants.administration import ObjectWish
 from pdp.engines.grants.model import STORED
 from pdp.errors import InvalidArgument, InvalidReference, Place, PolicyError
-from pdp.facts import Facts
-from pdp.model import CONTENT_TYPES, Resource
-from pdp.objects import SERVER, Grant, Key, Object, key_of, key_text
-from pdp.references import is_id, parse_principal, parse_resource
+from pdp.facts.objects import SERVER, Grant, Key, Object, key_of, key_text
+from pdp.facts.snapshot import Facts
+from pdp.model.checks import CONTENT_TYPES, Resource
+from pdp.model.references import is_id, parse_principal, parse_resource
 
 Where: TypeAlias = tuple[str | int, ...]
 """The way to a value in the file: `("grants", 3, "privilege")`."""
@@ -263,7 +263,7 @@ def _read_json(text: str, file: str) -> Any:
 
 def _read_yaml(text: str, file: str) -> Any:
     try:
-        return strict_yaml.load(text)
+        return strict.load_yaml(text)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         place = Place(file, mark.line + 1, mark.column + 1) if mark else Place(file)

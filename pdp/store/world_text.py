@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from pdp.facts import Facts
+from pdp.facts.snapshot import Facts
 from pdp.store.world import format_grant, format_object, in_order
 
 

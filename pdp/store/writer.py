@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from pdp.facts import Facts
-from pdp.objects import Change
+from pdp.facts.objects import Change
+from pdp.facts.snapshot import Facts
 from pdp.store.difference import Step, changes_of
 from pdp.store.store import Revision, Store, advanced
 

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from pdp.errors import Overloaded
-from pdp.model import Caller
+from pdp.model.checks import Caller
 
 BODIES_IN_FLIGHT = 8
 """Bodies of the largest size that may be held at once."""
 
 
-class Admitted:
+class AdmittedRequest:
     """One request in flight; `grow` accounts for bytes that were not announced."""
 
     __slots__ = ("_admission", "size")
@@ -48,12 +48,12 @@ class Admission:
             await self._quiet.wait()
 
     @contextmanager
-    def enter(self, caller: Caller, size: int) -> Iterator[Admitted]:
+    def enter(self, caller: Caller, size: int) -> Iterator[AdmittedRequest]:
         """Hold a place for a request that announces `size` bytes; raises Overloaded where there is none."""
         if self._requests.total() >= self._max_requests or self._requests[caller.name] >= self._share:
             raise Overloaded(f"{self._max_requests} requests are in flight")
         self.take(size)
-        admitted = Admitted(self, size)
+        admitted = AdmittedRequest(self, size)
         self._requests[caller.name] += 1
         try:
             yield admitted

@@ -11,8 +11,8 @@ import structlog
 from google.protobuf.message import Message
 
 from pdp import errors
-from pdp.identity import Callers
-from pdp.model import Caller
+from pdp.identity.callers import Callers
+from pdp.model.checks import Caller
 from pdp.surfaces.admission import Admission
 from pdp.surfaces.peers import grpc_peer
 from pdp.telemetry import Telemetry
@@ -27,7 +27,7 @@ STATUS: Final[tuple[tuple[type[errors.PdpError], grpc.StatusCode], ...]] = (
 )
 """The error table: exception to status; the details start with the stable code."""
 
-Answer = Callable[[bytes, Caller], Awaitable[Message]]
+GrpcMethod = Callable[[bytes, Caller], Awaitable[Message]]
 """A message's bytes and the caller to the answer: bytes that are no message are an error of ours, too."""
 log = structlog.get_logger()
 
@@ -41,11 +41,11 @@ class Calls:
         self._telemetry = telemetry
         self._timeout = timeout
 
-    def service(self, name: str, methods: dict[str, Answer]) -> grpc.GenericRpcHandler:
+    def service(self, name: str, methods: dict[str, GrpcMethod]) -> grpc.GenericRpcHandler:
         """A service of these methods."""
         return grpc.method_handlers_generic_handler(name, {method: self._method(a) for method, a in methods.items()})
 
-    def _method(self, answer: Answer) -> Any:
+    def _method(self, answer: GrpcMethod) -> Any:
         async def run(body: bytes, context: Any) -> Message:
             try:
                 caller = await self._callers.of(grpc_peer(context))

@@ -12,12 +12,13 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from pdp import errors
-from pdp.codec import MAX_EXPLAINED, Draft, bound_checks
-from pdp.config import Limits
-from pdp.loads import ViewSecurity
-from pdp.management import Management
-from pdp.model import Batch, Caller, Decision, Rejected, Trace
-from pdp.service import Pdp
+from pdp.config.settings import Limits
+from pdp.decision.codec import MAX_EXPLAINED, BatchBuilder, bound_checks
+from pdp.decision.service import Pdp
+from pdp.identity.tls import Certificates
+from pdp.identity.tokens import MAX_TOKEN
+from pdp.management.service import Management
+from pdp.model.checks import Batch, Caller, Decision, Rejected, Trace
 from pdp.surfaces.calls import Calls
 from pdp.surfaces.grpc_grants import SERVICE as GRANTS
 from pdp.surfaces.grpc_grants import list_objects
@@ -30,8 +31,7 @@ from pdp.surfaces.messages import (
     read_consistency,
     read_load,
 )
-from pdp.tls import Certificates
-from pdp.tokens import MAX_TOKEN
+from pdp.views.loads import ViewSecurity
 from pdp.wire import decision_pb2 as wire
 
 # what cannot be listened on is said once, by us
@@ -80,7 +80,7 @@ class DecisionService:
     def _batch(self, request: wire.CheckRequest, caller: Caller) -> Batch:
         limit = self._limits.max_checks
         bound_checks(len(request.checks), min(limit, MAX_EXPLAINED) if request.explain else limit)
-        draft = Draft(caller)
+        draft = BatchBuilder(caller)
         for check in request.checks:
             try:
                 draft.put(read_check(check))

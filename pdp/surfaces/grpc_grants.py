@@ -7,9 +7,8 @@ from typing import Any, Final
 import grpc
 from msgspec import UNSET, UnsetType
 
-from pdp.codec import make_resource
-from pdp.management import Asking, Found, Listed, Management, Page
-from pdp.management_codec import (
+from pdp.decision.codec import make_resource
+from pdp.management.codec import (
     PAGE_SIZE,
     action_of,
     asking_about,
@@ -23,7 +22,8 @@ from pdp.management_codec import (
     token_of,
     wanted_of,
 )
-from pdp.model import Caller
+from pdp.management.service import GrantListing, Management, PageRequest, PageResult, Requester
+from pdp.model.checks import Caller
 from pdp.surfaces.calls import Calls
 from pdp.surfaces.messages import parse, read_asked, read_consistency, read_resource
 from pdp.wire import decision_pb2 as wire
@@ -95,16 +95,16 @@ async def list_objects(management: Management, body: bytes, caller: Caller) -> w
     role = request.acting_role if request.HasField("acting_role") else UNSET
     asking = asking_about(caller, read_asked(request), role, read_consistency(request.consistency))
     question = list_question(request.action, request.type, request.container)
-    found: Found = await management.list_objects(asking, question, read_page(request))
+    found: PageResult = await management.list_objects(asking, question, read_page(request))
     return wire.ListResponse(objects=list(found.entries), next_page_token=token_of(found.next), revision=found.revision)
 
 
-def read_page(request: Any) -> Page:
+def read_page(request: Any) -> PageRequest:
     """The page that a request asks for."""
     return page_of(request.page_size or PAGE_SIZE, request.page_token)
 
 
-def _asking(request: Any, caller: Caller) -> Asking:
+def _asking(request: Any, caller: Caller) -> Requester:
     actor = request.actor
     consistency = read_consistency(request.consistency) if hasattr(request, "consistency") else "minimize_latency"
     role: str | UnsetType = actor.acting_role if actor.HasField("acting_role") else UNSET
@@ -126,5 +126,5 @@ def _object_entry(object: wire.Object) -> dict[str, Any]:
     return entry | ({"id": object.id} if object.id else {})
 
 
-def _grant(listed: Listed) -> wire.Grant:
+def _grant(listed: GrantListing) -> wire.Grant:
     return wire.Grant(**grant_body(listed))

@@ -15,11 +15,11 @@ import structlog
 from aiohttp import web
 
 from pdp import errors
-from pdp.codec import ErrorBody, decode_batch, encode_answer
-from pdp.identity import Callers
-from pdp.model import Caller
-from pdp.service import Pdp
-from pdp.surfaces.admission import Admission, Admitted
+from pdp.decision.codec import ErrorBody, decode_batch, encode_answer
+from pdp.decision.service import Pdp
+from pdp.identity.callers import Callers
+from pdp.model.checks import Caller
+from pdp.surfaces.admission import Admission, AdmittedRequest
 from pdp.surfaces.peers import http_peer
 
 JSON: Final = "application/json"
@@ -44,7 +44,7 @@ Query = Iterable[tuple[str, str]]
 Handler = Callable[[web.BaseRequest], Awaitable[web.Response]]
 Routes = dict[tuple[str, str], Handler]
 """Method and path -> handler."""
-_Answer = Callable[[web.BaseRequest, Caller, Admitted], Awaitable[bytes]]
+_Answer = Callable[[web.BaseRequest, Caller, AdmittedRequest], Awaitable[bytes]]
 
 
 class Endpoints:
@@ -59,7 +59,7 @@ class Endpoints:
     def route(self, surface: str, endpoint: Endpoint, max_body: int) -> Handler:
         """An aiohttp handler for one endpoint that takes a body. `max_body` is in bytes."""
 
-        async def answer(request: web.BaseRequest, caller: Caller, admitted: Admitted) -> bytes:
+        async def answer(request: web.BaseRequest, caller: Caller, admitted: AdmittedRequest) -> bytes:
             return await endpoint(await _read(request, max_body, admitted.grow), caller)
 
         return self._handler(surface, answer, max_body)
@@ -67,7 +67,7 @@ class Endpoints:
     def query_route(self, surface: str, endpoint: Callable[[Query, Caller], Awaitable[bytes]]) -> Handler:
         """The same for one that takes query parameters and no body."""
 
-        async def answer(request: web.BaseRequest, caller: Caller, admitted: Admitted) -> bytes:
+        async def answer(request: web.BaseRequest, caller: Caller, admitted: AdmittedRequest) -> bytes:
             return await endpoint(request.query.items(), caller)
 
         return self._handler(surface, answer, 0)

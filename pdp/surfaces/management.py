@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pdp.management import Management
-from pdp.management_codec import (
+from pdp.management.codec import (
     decode_access,
     decode_grants,
     decode_list,
@@ -14,7 +13,8 @@ from pdp.management_codec import (
     encode_list,
     encode_written,
 )
-from pdp.model import Caller
+from pdp.management.service import Management
+from pdp.model.checks import Caller
 from pdp.surfaces.http import Endpoints, Query, Routes
 
 

@@ -10,10 +10,10 @@ from google.protobuf.message import DecodeError, Message
 from google.protobuf.struct_pb2 import Struct
 from msgspec import UNSET, UnsetType
 
-from pdp.codec import ApiBody, CheckBody, ContextBody, PrincipalBody, ResourceBody
+from pdp.decision.codec import ApiBody, CheckBody, ContextBody, PrincipalBody, ResourceBody
 from pdp.errors import InvalidArgument
-from pdp.load_codec import ChangeBody, LoadBody, Loaded, Step, TokenBody, ViewBody
-from pdp.model import AtLeast, Rejected
+from pdp.model.checks import AtLeast, Rejected
+from pdp.views.codec import ChangeBody, LoadBody, LoadResult, LoadStep, TokenBody, ViewBody
 from pdp.wire import decision_pb2 as wire
 
 M = TypeVar("M", bound=Message)
@@ -80,7 +80,7 @@ def read_change(request: wire.CheckViewCommitRequest) -> ChangeBody:
     )
 
 
-def load_response(loaded: Loaded) -> wire.CheckLoadResponse:
+def load_response(loaded: LoadResult) -> wire.CheckLoadResponse:
     """What came of a load."""
     return wire.CheckLoadResponse(
         allowed=loaded.decision.allowed,
@@ -95,7 +95,7 @@ def load_response(loaded: Loaded) -> wire.CheckLoadResponse:
     )
 
 
-def change_response(changed: Loaded) -> wire.CheckViewCommitResponse:
+def change_response(changed: LoadResult) -> wire.CheckViewCommitResponse:
     """What came of a change of a view."""
     return wire.CheckViewCommitResponse(
         allowed=changed.decision.allowed,
@@ -108,7 +108,7 @@ def change_response(changed: Loaded) -> wire.CheckViewCommitResponse:
     )
 
 
-def _step(step: Step) -> wire.Step:
+def _step(step: LoadStep) -> wire.Step:
     return wire.Step(
         resource=step.resource,
         as_principal=step.as_principal,

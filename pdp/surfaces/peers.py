@@ -15,9 +15,9 @@ from aiohttp import web
 from yarl import URL
 
 from pdp import errors
-from pdp.identity import Peer
-from pdp.section import is_loopback
-from pdp.tls import names_of_certificate
+from pdp.config.section import is_loopback
+from pdp.identity.callers import Peer
+from pdp.identity.tls import names_of_certificate
 
 _PASSED_ON: Final = frozenset({"origin", "forwarded"})
 _PASSED_ON_PREFIX: Final = "x-forwarded-"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from pdp.load_codec import decode_change, decode_load, encode_change, encode_load
-from pdp.loads import ViewSecurity
-from pdp.model import Caller
+from pdp.model.checks import Caller
 from pdp.surfaces.http import Endpoints, Routes
+from pdp.views.codec import decode_change, decode_load, encode_change, encode_load
+from pdp.views.loads import ViewSecurity
 
 
 def view_routes(endpoints: Endpoints, views: ViewSecurity, max_body: int) -> Routes:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from contracts.stores import Open
-from postgres import PostgresMissing, postgres
+from support.postgres import PostgresMissing, postgres
+from support.stores import Open
 
 from pdp.store.sql import open_store
 from pdp.store.store import Store

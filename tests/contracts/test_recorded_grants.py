@@ -9,13 +9,14 @@ from typing import Any
 import aiohttp
 import grpc
 import pytest
-from case_surfaces import message
-from serving import serving, settings_of
+from support.case_surfaces import message
+from support.paths import RECORDED as RECORDED_FOLDER
+from support.serving import serving, settings_of
 
 from pdp.wire import decision_pb2 as wire
 from pdp.wire import decision_pb2_grpc as wire_grpc
 
-RECORDED = Path(__file__).parent.parent / "recorded" / "lakekeeper"
+RECORDED = RECORDED_FOLDER / "lakekeeper"
 CASES = [json.loads(line) for line in (RECORDED / "golden.jsonl").read_text(encoding="utf-8").splitlines()]
 WORLDS = sorted({case["world"] for case in CASES})
 

@@ -10,11 +10,11 @@ from functools import partial
 from typing import Any
 
 import pytest
-from contracts.stores import Open, added, adding, content, followed, grant, write
+from support.stores import Open, added, adding, content, followed, grant, write
 
 from pdp.errors import Unavailable
-from pdp.facts import Facts
-from pdp.objects import Change, GrantAdded, GrantRemoved, Object, ObjectDeleted, ObjectPut
+from pdp.facts.objects import Change, GrantAdded, GrantRemoved, Object, ObjectDeleted, ObjectPut
+from pdp.facts.snapshot import Facts
 from pdp.store.store import EpochChanged, Revision, Store
 
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from contracts.stores import added, content, write
-from postgres import Cluster, cluster
+from support.postgres import Cluster, cluster
+from support.stores import added, content, write
 
 from pdp.errors import Unavailable
-from pdp.objects import Change
+from pdp.facts.objects import Change
 from pdp.store.sql import open_store
 from pdp.store.store import EpochChanged, Revision
 

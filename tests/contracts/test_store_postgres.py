@@ -13,13 +13,13 @@ import psycopg
 import pytest
 import sqlalchemy as sa
 from contracts.conftest import fresh_database
-from contracts.proxy import proxied
-from contracts.stores import Open, added, content, grant, write
-from postgres import find_programs, free_port
 from psycopg import sql
+from support.postgres import find_programs, free_port
+from support.proxy import proxied
+from support.stores import Open, added, content, grant, write
 
 from pdp.errors import ConfigError, Unavailable
-from pdp.objects import Change
+from pdp.facts.objects import Change
 from pdp.store import postgres as module
 from pdp.store.sql import open_store
 from pdp.store.store import EpochChanged, Revision, Store

@@ -9,18 +9,16 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
-from contracts.stores import Open, adding, content, followed, grant, write
+from support.paths import ROOT
+from support.stores import Open, adding, content, followed, grant, write
 
-from pdp.facts import Facts
-from pdp.objects import Object, ObjectPut
+from pdp.facts.objects import Object, ObjectPut
+from pdp.facts.snapshot import Facts
 from pdp.store.sql import open_store
 from pdp.store.store import Store
-
-ROOT = Path(__file__).parents[2]
 
 
 class Processes:

@@ -14,11 +14,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from contracts.stores import Open, added, content, followed, write
 from sqlalchemy import Connection
+from support.paths import ROOT
+from support.stores import Open, added, content, followed, write
 
 from pdp.errors import ConfigError, Unavailable
-from pdp.objects import Change, Object, ObjectPut
+from pdp.facts.objects import Change, Object, ObjectPut
 from pdp.store.sql import SqlStore, open_store
 from pdp.store.sqlite import SqliteDatabase
 from pdp.store.store import EpochChanged, Revision, Store
@@ -330,6 +331,6 @@ def test_opening_a_store_that_is_up_to_date_loads_neither_alembic_nor_the_other_
         "import sys; from pdp.store.sql import open_store; open_store(sys.argv[1]).load();"
         "sys.exit(any(name in sys.modules for name in ('alembic', 'psycopg', 'mako')))"
     )
-    root = Path(__file__).parents[2]
+    root = ROOT
     done = subprocess.run([sys.executable, "-c", script, url], env=os.environ | {"PYTHONPATH": str(root)}, check=False)
     assert done.returncode == 0

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 from contracts.conftest import fresh_schema
-from contracts.stores import content, followed
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.stores import content, followed
 
-from pdp.facts import Facts
-from pdp.objects import Change, Grant, GrantAdded, GrantRemoved, Key, Object, ObjectDeleted, ObjectPut
+from pdp.facts.objects import Change, Grant, GrantAdded, GrantRemoved, Key, Object, ObjectDeleted, ObjectPut
+from pdp.facts.snapshot import Facts
 from pdp.store.sql import open_store
 from pdp.store.store import Revision, Store
 

@@ -10,11 +10,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 
 import pytest
-import scenarios
-from running import LEFT_OUT, Stand, standing
-from trino_distribution import java, server_folder
+from support import scenarios
+from support.real_trino import LEFT_OUT, Stand, standing
+from support.trino_distribution import java, server_folder
 
-from pdp.vocabulary import TRINO_OPERATIONS
+from pdp.model.vocabulary import TRINO_OPERATIONS
 
 # what may take long at first is fetching the server, in a fixture
 pytestmark = pytest.mark.timeout(120, func_only=True)

@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from pdp.engines.engine import PERMIT, Engine, Group
 from pdp.engines.grants.model import ACTIONS, STORED
-from pdp.facts import Facts
-from pdp.model import Env, Resource
-from pdp.references import parse_principal, parse_resource
+from pdp.facts.snapshot import Facts
+from pdp.model.checks import Env, Resource
+from pdp.model.references import parse_principal, parse_resource
 
 PATHS = ("v/a", "v/b", "v/a/a", "v/a/b", "w/a", "w/a/a")
 OBJECTS = (

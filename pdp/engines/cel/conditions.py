@@ -11,9 +11,9 @@ from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
-from pdp.engines.cel import patterns
-from pdp.engines.cel.check import Checked, Variable
-from pdp.engines.cel.syntax import Call, Constant, ListOf, Logic, Name, Node
+from pdp.cel import patterns
+from pdp.cel.checker import CheckedExpression, Variable
+from pdp.cel.syntax import Call, Constant, ListOf, Logic, Name, Node
 
 Kind: TypeAlias = Literal["equals", "starts", "holds"]
 _STRINGS: Final = frozenset({"op", "role", "ref", "path", "contentType", "type", "warehouse"})
@@ -37,39 +37,39 @@ class Condition(msgspec.Struct, frozen=True):
         return not self.texts.isdisjoint(value)
 
 
-class Needs(msgspec.Struct, frozen=True):
+class Requirements(msgspec.Struct, frozen=True):
     """All `conditions` are necessary; `whole` says that together they are the rule."""
 
     conditions: tuple[Condition, ...]
     whole: bool
 
 
-_ANYTHING: Final = Needs((), whole=False)
-_ALWAYS: Final = Needs((), whole=True)
-_NEVER: Final = Needs((Condition("op", "equals", frozenset()),), whole=True)
+_ANYTHING: Final = Requirements((), whole=False)
+_ALWAYS: Final = Requirements((), whole=True)
+_NEVER: Final = Requirements((Condition("op", "equals", frozenset()),), whole=True)
 
 
-def needs(checked: Checked) -> Needs:
+def needs(checked: CheckedExpression) -> Requirements:
     """The conditions of a rule; its variables are those that rules may mention."""
     return _needs(checked.root, checked)
 
 
-def _needs(node: Node, checked: Checked) -> Needs:
+def _needs(node: Node, checked: CheckedExpression) -> Requirements:
     if isinstance(node, Logic):
         parts = [_needs(part, checked) for part in node.parts]
         return _all_of(parts) if node.conjunction else _any_of(parts)
     if isinstance(node, Constant) and isinstance(node.value, bool):
         return _ALWAYS if node.value else _NEVER
     condition = _condition(node, checked) if isinstance(node, Call) else None
-    return Needs((condition,), whole=True) if condition else _ANYTHING
+    return Requirements((condition,), whole=True) if condition else _ANYTHING
 
 
-def _all_of(parts: Sequence[Needs]) -> Needs:
+def _all_of(parts: Sequence[Requirements]) -> Requirements:
     conditions = tuple(dict.fromkeys(condition for part in parts for condition in part.conditions))
-    return Needs(conditions, all(part.whole for part in parts))
+    return Requirements(conditions, all(part.whole for part in parts))
 
 
-def _any_of(parts: Sequence[Needs]) -> Needs:
+def _any_of(parts: Sequence[Requirements]) -> Requirements:
     """What every part needs of the same variable in the same way; whole where no part needs more than that."""
     tables = [
         {(condition.variable, condition.kind): condition.texts for condition in part.conditions} for part in parts
@@ -77,10 +77,10 @@ def _any_of(parts: Sequence[Needs]) -> Needs:
     shared = [key for key in tables[0] if all(key in table for table in tables)]
     conditions = tuple(Condition(*key, frozenset().union(*(table[key] for table in tables))) for key in shared)
     whole = all(part.whole and len(part.conditions) == 1 for part in parts) and len(conditions) == 1
-    return Needs(conditions, whole)
+    return Requirements(conditions, whole)
 
 
-def _condition(call: Call, checked: Checked) -> Condition | None:
+def _condition(call: Call, checked: CheckedExpression) -> Condition | None:
     operands = (call.target, *call.args) if call.target is not None else call.args
     if len(operands) != 2:
         return None
@@ -96,11 +96,11 @@ def _condition(call: Call, checked: Checked) -> Condition | None:
     return None
 
 
-def _equals(variable: Node, value: Node, checked: Checked) -> Condition | None:
+def _equals(variable: Node, value: Node, checked: CheckedExpression) -> Condition | None:
     return _on_string("equals", variable, _text(value), checked)
 
 
-def _in(left: Node, right: Node, checked: Checked) -> Condition | None:
+def _in(left: Node, right: Node, checked: CheckedExpression) -> Condition | None:
     name = _variable(right, checked)
     if name in _LISTS and (text := _text(left)) is not None:
         return Condition(name, "holds", frozenset({text}))
@@ -111,7 +111,7 @@ def _in(left: Node, right: Node, checked: Checked) -> Condition | None:
     return Condition(name, "equals", frozenset(text for text in texts if text is not None))
 
 
-def _matches(variable: Node, pattern: str | None, checked: Checked) -> Condition | None:
+def _matches(variable: Node, pattern: str | None, checked: CheckedExpression) -> Condition | None:
     shape = patterns.shape(pattern) if pattern is not None else None
     name = _variable(variable, checked)
     if shape is None or shape.one_line or shape.test not in _SHAPES or name not in _STRINGS:
@@ -119,12 +119,12 @@ def _matches(variable: Node, pattern: str | None, checked: Checked) -> Condition
     return Condition(name, _SHAPES[shape.test], frozenset(shape.texts))
 
 
-def _on_string(kind: Kind, variable: Node, text: str | None, checked: Checked) -> Condition | None:
+def _on_string(kind: Kind, variable: Node, text: str | None, checked: CheckedExpression) -> Condition | None:
     name = _variable(variable, checked)
     return Condition(name, kind, frozenset({text})) if name in _STRINGS and text is not None else None
 
 
-def _variable(node: Node, checked: Checked) -> str:
+def _variable(node: Node, checked: CheckedExpression) -> str:
     meaning = checked.names.get(node)
     return meaning.name if isinstance(node, Name) and isinstance(meaning, Variable) else ""
 

@@ -14,15 +14,15 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from pdp.engines.cel.plain import Plain
-from pdp.engines.cel.questions import Questions, folder_of, paths_of
+from pdp.engines.cel.plain import PlainEvaluator
+from pdp.engines.cel.questions import GroupChecks, folder_of, paths_of
 from pdp.engines.cel.rules import Rule, RuleSet, inline_rules
-from pdp.engines.cel.select import Judge, Selector
+from pdp.engines.cel.selection import ResidueSet, Selector
 from pdp.engines.cel.tables import NEVER
 from pdp.engines.engine import FORBID, Group, Verdicts
-from pdp.facts import Facts
-from pdp.model import Reason, Resource, Siblings, Trace
-from pdp.vocabulary import CEL_CHECKS, VIEW_ONLY, CelCheck
+from pdp.facts.snapshot import Facts
+from pdp.model.checks import Reason, Resource, Siblings, Trace
+from pdp.model.vocabulary import CEL_CHECKS, VIEW_ONLY, CelCheck
 
 IMPLICIT_RULE = "__ALLOW_VIEWING_REF_ID"
 """Nessie's rule that references are viewable, added unless some rule's text contains VIEW_REFERENCE."""
@@ -32,7 +32,7 @@ _GIVEN: Final = partial(is_not, None)
 """Whether there is a reason: True is the number of PERMIT, False that of ABSTAIN."""
 
 
-class Answers(NamedTuple):
+class RuleRanks(NamedTuple):
     """One check of many resources: the smallest rank that is true, or NEVER, and the rules that raised where none is.
 
     A single entry stands for all resources.
@@ -51,10 +51,10 @@ class Answers(NamedTuple):
 class _Last(NamedTuple):
     """The last column asked. A table and a view of the same names are often the same question to the rules."""
 
-    judge: Judge | None
+    judge: ResidueSet | None
     resources: Sequence[Resource]
     path: str
-    answers: Answers
+    answers: RuleRanks
 
 
 class _RuleEngine:
@@ -68,23 +68,23 @@ class _RuleEngine:
         self.reads_facts = False
         self._provider = provider
         self._selector = Selector(rules)
-        self._last = _Last(None, (), "", Answers((), {}))
+        self._last = _Last(None, (), "", RuleRanks((), {}))
         self._ids = [rule.id for rule in rules]
         self._reasons: dict[int, Reason] = {rank: f"cel:{id}" for rank, id in enumerate(self._ids)}
 
-    def questions(self, group: Group) -> Questions:
-        return Questions(group, self._provider)
+    def questions(self, group: Group) -> GroupChecks:
+        return GroupChecks(group, self._provider)
 
-    def plain(self, group: Group) -> Plain:
-        return Plain(self.rules, self.questions(group))
+    def plain(self, group: Group) -> PlainEvaluator:
+        return PlainEvaluator(self.rules, self.questions(group))
 
-    def ask(self, questions: Questions, resources: Sequence[Resource]) -> tuple[Answers, ...]:
+    def ask(self, questions: GroupChecks, resources: Sequence[Resource]) -> tuple[RuleRanks, ...]:
         """The answers to every check of a group."""
         if questions.lacks_ref:
             return self._ask_plain(questions, resources)
         return tuple(self._ask(questions, number, resources) for number in range(len(questions.checks)))
 
-    def _ask(self, questions: Questions, number: int, resources: Sequence[Resource]) -> Answers:
+    def _ask(self, questions: GroupChecks, number: int, resources: Sequence[Resource]) -> RuleRanks:
         check = questions.checks[number]
         if not questions.about_path(check):
             resources = resources[:1]
@@ -98,28 +98,28 @@ class _RuleEngine:
         raised = {}
         if judge.may_raise:
             raised = self._raised([judge] * len(ranks), ranks, paths_of(check, resources))
-        answers = Answers(ranks, raised)
+        answers = RuleRanks(ranks, raised)
         if len(resources) > 1:
             self._last = _Last(judge, resources, check.path, answers)
         return answers
 
-    def _ranks(self, judge: Judge, check: CelCheck, resources: Sequence[Resource]) -> list[int]:
+    def _ranks(self, judge: ResidueSet, check: CelCheck, resources: Sequence[Resource]) -> list[int]:
         if judge.fixed:
             return judge.ranks([""]) * len(resources)
         if isinstance(resources, Siblings) and check.path == "self" and (folder := folder_of(resources)) is not None:
             return judge.ranks_in(folder, resources.names)
         return judge.ranks(paths_of(check, resources))
 
-    def _ask_each(self, questions: Questions, number: int, resources: Sequence[Resource]) -> Answers:
+    def _ask_each(self, questions: GroupChecks, number: int, resources: Sequence[Resource]) -> RuleRanks:
         """Where resources differ in more than their paths."""
         check = questions.checks[number]
         paths = paths_of(check, resources) if check.path != "none" else [""] * len(resources)
         judges = [self._selector.judge(questions.known(check, resource)) for resource in resources]
         ranks = [judge.ranks([path])[0] for judge, path in zip(judges, paths, strict=True)]
-        return Answers(ranks, self._raised(judges, ranks, paths))
+        return RuleRanks(ranks, self._raised(judges, ranks, paths))
 
     def _raised(
-        self, judges: Sequence[Judge], ranks: Sequence[int], paths: Sequence[str]
+        self, judges: Sequence[ResidueSet], ranks: Sequence[int], paths: Sequence[str]
     ) -> dict[int, tuple[str, ...]]:
         found = {}
         for at, judge in enumerate(judges):
@@ -127,10 +127,10 @@ class _RuleEngine:
                 found[at] = tuple(self._ids[rank] for rank in raised)
         return found
 
-    def _ask_plain(self, questions: Questions, resources: Sequence[Resource]) -> tuple[Answers, ...]:
-        plain = Plain(self.rules, questions)
+    def _ask_plain(self, questions: GroupChecks, resources: Sequence[Resource]) -> tuple[RuleRanks, ...]:
+        plain = PlainEvaluator(self.rules, questions)
         rank_of = {id: rank for rank, id in enumerate(self._ids)}
-        columns: list[Answers] = [Answers([], {}) for _ in questions.checks]
+        columns: list[RuleRanks] = [RuleRanks([], {}) for _ in questions.checks]
         for at, resource in enumerate(resources):
             for column, answer in zip(columns, plain.answers(resource), strict=True):
                 column.ranks.append(NEVER if answer.rule is None else rank_of[answer.rule])  # type: ignore[attr-defined]
@@ -146,7 +146,7 @@ class CelEngine(_RuleEngine):
         self.implicit = not any("VIEW_REFERENCE" in text for text in rules.texts.values())
         used = _with_implicit_rule(rules.rules) if self.implicit else rules.rules
         super().__init__(used, _digest(rules, provider), provider)
-        self._decided: tuple[tuple[tuple[Answers, ...], int], Verdicts] = (((), 0), Verdicts(b"", ()))
+        self._decided: tuple[tuple[tuple[RuleRanks, ...], int], Verdicts] = (((), 0), Verdicts(b"", ()))
 
     def applies(self, action: str, type: str) -> bool:
         key = (type, action)
@@ -164,7 +164,7 @@ class CelEngine(_RuleEngine):
             self._decided = ((columns, count), verdicts)
         return verdicts
 
-    def _permit(self, columns: tuple[Answers, ...], count: int) -> Verdicts:
+    def _permit(self, columns: tuple[RuleRanks, ...], count: int) -> Verdicts:
         """Permitted is what every check permits, by the rule that permits the last."""
         if any(len(column.ranks) == 1 and column.ranks[0] == NEVER for column in columns[:-1]):
             return Verdicts(bytes(count), [None] * count, self._errors(columns, range(count)))
@@ -184,7 +184,7 @@ class CelEngine(_RuleEngine):
         permitted = all(check.outcome == "permit" for check in checks)
         return Trace("cel", "permit" if permitted else "silent", parts=checks)
 
-    def _errors(self, columns: Sequence[Answers], denied: Sequence[int]) -> dict[int, tuple[str, ...]]:
+    def _errors(self, columns: Sequence[RuleRanks], denied: Sequence[int]) -> dict[int, tuple[str, ...]]:
         """Per denied resource, the rules that raised for a check that was not permitted."""
         if not any(column.raised for column in columns):
             return {}

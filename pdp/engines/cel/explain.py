@@ -7,11 +7,11 @@ from typing import Any, Final
 
 import msgspec
 
+from pdp.cel.unparse import literal
+from pdp.cel.values import RuleError
 from pdp.engines.cel.program import Part, parts_of
 from pdp.engines.cel.rules import Rule
-from pdp.engines.cel.text import literal
-from pdp.engines.cel.values import RuleError
-from pdp.model import Trace
+from pdp.model.checks import Trace
 
 SHOWN: Final = 50
 """Rules that are shown of a large set: all that are true or raised, then the nearest."""
@@ -19,7 +19,7 @@ _NEAREST: Final = 3
 _LONGEST: Final = 200
 
 
-class Seen(msgspec.Struct, frozen=True):
+class RuleTrace(msgspec.Struct, frozen=True):
     """A rule looked at: its trace, and the conditions of its conjunction that did not hold."""
 
     trace: Trace
@@ -42,18 +42,18 @@ def explain_rules(rules: Sequence[Rule], values: dict[str, Any]) -> tuple[tuple[
     return _few(seen), f"nearest miss: {misses}"
 
 
-def _distance(seen: Seen) -> tuple[int, bool]:
+def _distance(seen: RuleTrace) -> tuple[int, bool]:
     """How far a rule is from being true; one about another op is farther than any with as many conditions."""
     return len(seen.lacks), any(lack.startswith("`op ") for lack in seen.lacks)
 
 
-def look_at(rule: Rule, values: dict[str, Any]) -> Seen:
+def look_at(rule: Rule, values: dict[str, Any]) -> RuleTrace:
     """One rule under these values."""
     root = parts_of(rule.program.text, rule.program.extensions, "ref" not in values)
     trace = _trace(root, values)
     conjuncts = root.parts if root.conjunction else (root,)
     lacks = tuple(_lack(part, values) for part in conjuncts if _outcome(part, values)[0] != "true")
-    return Seen(Trace(f"rule {rule.id}", trace.outcome, trace.why, trace.parts or (trace,)), lacks)
+    return RuleTrace(Trace(f"rule {rule.id}", trace.outcome, trace.why, trace.parts or (trace,)), lacks)
 
 
 def _trace(part: Part, values: dict[str, Any]) -> Trace:
@@ -80,7 +80,7 @@ def _short(value: Any) -> str:
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 
-def _few(seen: Sequence[Seen]) -> tuple[Trace, ...]:
+def _few(seen: Sequence[RuleTrace]) -> tuple[Trace, ...]:
     if len(seen) <= SHOWN:
         return tuple(found.trace for found in seen)
     telling = {id(found) for found in seen if found.trace.outcome != "false"}

@@ -1,7 +1,6 @@
-"""Rules and expressions from text to functions: parse, check, emit, compile.
+"""Rules from text to functions: the variables that a rule may mention, and the compiled rule.
 
-The only place where generated source meets `exec`; what runs came out of the emitter, with every name and literal of
-the rule bound through the function's globals.
+Knows the variables of a check; the language itself is `pdp.cel`.
 """
 
 from __future__ import annotations
@@ -12,33 +11,15 @@ from typing import Any, Final
 
 import msgspec
 
-from pdp.engines.cel import strings
-from pdp.engines.cel.check import Checked, Variable, check
-from pdp.engines.cel.conditions import Needs, needs
-from pdp.engines.cel.emit import Emitter
-from pdp.engines.cel.functions import STANDARD, Table, table
-from pdp.engines.cel.grammar import parse
-from pdp.engines.cel.syntax import Call, CompileError, Conditional, Logic, Node, descend
-from pdp.engines.cel.text import text_of
-from pdp.engines.cel.types import BOOL, DYN, INT, STRING, Type, list_of, map_of, parse_type
-from pdp.engines.cel.values import RuleError
+from pdp.cel.checker import CheckedExpression, Variable, check
+from pdp.cel.compiler import function_table, load_function
+from pdp.cel.emit import Emitter
+from pdp.cel.grammar import parse
+from pdp.cel.syntax import Call, Conditional, Logic, Node, descend
+from pdp.cel.types import BOOL, DYN, INT, STRING, Type, list_of, map_of
+from pdp.cel.unparse import text_of
+from pdp.engines.cel.conditions import Requirements, needs
 
-__all__ = [
-    "EXTENSIONS",
-    "MISSING_REFERENCE",
-    "RULE_FIELDS",
-    "RULE_VARIABLES",
-    "CompileError",
-    "Part",
-    "Program",
-    "RuleError",
-    "compile_expression",
-    "compile_program",
-    "parts_of",
-]
-
-EXTENSIONS: Final[Mapping[str, Table]] = {"strings": table(strings.rows())}
-"""What may be enabled beyond the standard library."""
 RULE_VARIABLES: Final[Mapping[str, Type]] = {
     "op": STRING,
     "role": STRING,
@@ -56,6 +37,7 @@ RULE_VARIABLES: Final[Mapping[str, Type]] = {
 RULE_FIELDS: Final = {("api", "apiName"): STRING, ("api", "apiVersion"): INT}
 """Keys that map variables always have. To the checker their values are dyn, as all values of `api`."""
 MISSING_REFERENCE: Final = "missing_reference"
+_RULE_ARGUMENTS: Final = {name: name for name in RULE_VARIABLES}
 
 
 class Program(msgspec.Struct, frozen=True, eq=False):
@@ -69,7 +51,7 @@ class Program(msgspec.Struct, frozen=True, eq=False):
     text: str
     code: str
     variables: frozenset[str]
-    needs: Needs
+    needs: Requirements
     evaluate: Callable[..., bool]
     warnings: tuple[tuple[str, int], ...]
     extensions: frozenset[str]
@@ -84,39 +66,12 @@ class Program(msgspec.Struct, frozen=True, eq=False):
 @lru_cache(maxsize=16_384)
 def compile_program(text: str, extensions: frozenset[str] = frozenset()) -> Program:
     """The rule `text`, type-checked and compiled; raises CompileError."""
-    checked = check(parse(text), RULE_VARIABLES, _functions(extensions))
+    checked = check(parse(text), RULE_VARIABLES, function_table(extensions))
     emitter = Emitter(checked, _RULE_ARGUMENTS, RULE_FIELDS)
     source = emitter.function("rule", RULE_VARIABLES, wants_bool=True)
-    evaluate = _load(source, "rule", emitter)
+    evaluate = load_function(source, "rule", emitter)
     code = source + "".join(_legend(emitter.globals(source)))
     return Program(text, code, _mentioned(checked), needs(checked), evaluate, tuple(emitter.warnings), extensions)
-
-
-def compile_expression(
-    text: str,
-    declarations: Mapping[str, Type | str],
-    container: str = "",
-    extensions: frozenset[str] = frozenset(),
-    strict: bool = True,
-) -> Callable[[Mapping[str, Any]], Any]:
-    """Any expression over declared variables, as a function of their values; with `strict` off it is not checked.
-
-    Raises CompileError; the function raises RuleError.
-    """
-    types = {name: parse_type(type) if isinstance(type, str) else type for name, type in declarations.items()}
-    checked = check(parse(text), types, _functions(extensions), container, strict)
-    arguments = {name: f"_x{number}" for number, name in enumerate(types)}
-    emitter = Emitter(checked, arguments)
-    evaluate = _load(emitter.function("expression", arguments.values(), wants_bool=False), "expression", emitter)
-
-    def run(bindings: Mapping[str, Any]) -> Any:
-        unbound = object()
-        given = [bindings.get(name, unbound) for name in arguments]
-        if unbound in given:
-            raise RuleError("no value for a declared variable")
-        return evaluate(*given)
-
-    return run
 
 
 class Part(msgspec.Struct, frozen=True, eq=False):
@@ -135,11 +90,11 @@ class Part(msgspec.Struct, frozen=True, eq=False):
 @lru_cache(maxsize=256)
 def parts_of(text: str, extensions: frozenset[str] = frozenset(), lacks_ref: bool = False) -> Part:
     """A rule taken apart at its logic, for explaining; with `lacks_ref`, using `ref` raises."""
-    checked = check(parse(text), RULE_VARIABLES, _functions(extensions))
+    checked = check(parse(text), RULE_VARIABLES, function_table(extensions))
     return _part(checked.root, checked, {"ref": MISSING_REFERENCE} if lacks_ref else {})
 
 
-def _part(node: Node, checked: Checked, missing: Mapping[str, str]) -> Part:
+def _part(node: Node, checked: CheckedExpression, missing: Mapping[str, str]) -> Part:
     below: tuple[Node, ...] = ()
     if isinstance(node, Logic):
         below = node.parts
@@ -149,7 +104,7 @@ def _part(node: Node, checked: Checked, missing: Mapping[str, str]) -> Part:
         below = node.args
     mine = msgspec.structs.replace(checked, root=node)
     emitter = Emitter(mine, _RULE_ARGUMENTS, RULE_FIELDS, missing)
-    run = _load(emitter.function("part", RULE_VARIABLES, wants_bool=False), "part", emitter)
+    run = load_function(emitter.function("part", RULE_VARIABLES, wants_bool=False), "part", emitter)
     variables = tuple(sorted(_mentioned(mine, node)))
     parts = tuple(_part(part, checked, missing) for part in below)
     conjunction = isinstance(node, Logic) and node.conjunction
@@ -164,36 +119,9 @@ def _part(node: Node, checked: Checked, missing: Mapping[str, str]) -> Part:
 
 @lru_cache(maxsize=16_384)
 def _without_ref(text: str, extensions: frozenset[str]) -> Callable[..., bool]:
-    checked = check(parse(text), RULE_VARIABLES, _functions(extensions))
+    checked = check(parse(text), RULE_VARIABLES, function_table(extensions))
     emitter = Emitter(checked, _RULE_ARGUMENTS, RULE_FIELDS, {"ref": MISSING_REFERENCE})
-    return _load(emitter.function("rule", RULE_VARIABLES, wants_bool=True), "rule", emitter)
-
-
-_RULE_ARGUMENTS: Final = {name: name for name in RULE_VARIABLES}
-
-
-@lru_cache(maxsize=16)
-def _functions(extensions: frozenset[str]) -> Table:
-    """The standard library with `extensions`; raises ValueError for one that does not exist."""
-    unknown = sorted(extensions - EXTENSIONS.keys())
-    if unknown:
-        raise ValueError(f"unknown CEL extension `{unknown[0]}`")
-    functions = dict(STANDARD)
-    for name in extensions:
-        functions.update(EXTENSIONS[name])
-    return functions
-
-
-def _load(source: str, name: str, emitter: Emitter) -> Callable[..., Any]:
-    """CPython's own limits on nesting come out as an error of the rule."""
-    try:
-        code = compile(source, "<cel>", "exec", dont_inherit=True)
-    except (SyntaxError, RecursionError, MemoryError):
-        raise CompileError("nested too deeply for the compiler", emitter.checked.root.pos) from None
-    scope = emitter.globals(source)
-    exec(code, scope)  # noqa: S102 - the emitter wrote it
-    function: Callable[..., Any] = scope.pop(name)
-    return function
+    return load_function(emitter.function("rule", RULE_VARIABLES, wants_bool=True), "rule", emitter)
 
 
 def _legend(scope: Mapping[str, Any]) -> list[str]:
@@ -209,7 +137,7 @@ def _shown(value: Any) -> str:
     return repr(value)
 
 
-def _mentioned(checked: Checked, within: Node | None = None) -> frozenset[str]:
+def _mentioned(checked: CheckedExpression, within: Node | None = None) -> frozenset[str]:
     """The variables that a tree mentions, or that one node of it does."""
     names = checked.names.items()
     nodes = None if within is None else set(descend(within))

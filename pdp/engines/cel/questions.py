@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pdp.engines.cel.select import Known
+from pdp.engines.cel.selection import CheckValues
 from pdp.engines.engine import Group
-from pdp.model import VERSIONED_TYPES, Resource, Siblings
-from pdp.vocabulary import CEL_CHECKS, CONTENT_TYPE, CelCheck
+from pdp.model.checks import VERSIONED_TYPES, Resource, Siblings
+from pdp.model.vocabulary import CEL_CHECKS, CONTENT_TYPE, CelCheck
 
 
-class Questions:
+class GroupChecks:
     """The checks of a group. `lacks_ref`: it has none, and no default."""
 
     def __init__(self, group: Group, provider: str) -> None:
@@ -23,7 +23,7 @@ class Questions:
         """Whether the check differs from resource to resource."""
         return check.path != "none" or self._group.type == "repository_config"
 
-    def known(self, check: CelCheck, resource: Resource) -> Known:
+    def known(self, check: CelCheck, resource: Resource) -> CheckValues:
         """All that rules may look at but the path."""
         group, content_type, type = self._group, "", ""
         if check.path == "new":
@@ -32,7 +32,7 @@ class Questions:
             content_type = resource.content_type or CONTENT_TYPE.get(group.type, "")
         elif group.type == "repository_config":
             type = resource.path[0]
-        return Known(
+        return CheckValues(
             check.op,
             self._role,
             self._roles,

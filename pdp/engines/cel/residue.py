@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
-from pdp.engines.cel.conditions import Condition, Needs
-from pdp.engines.cel.tables import NEVER, Tables
-from pdp.engines.cel.values import RuleError
+from pdp.cel.values import RuleError
+from pdp.engines.cel.conditions import Condition, Requirements
+from pdp.engines.cel.tables import NEVER, PathTables
 
 Evaluate = Callable[..., bool]
 
@@ -20,7 +20,7 @@ class Candidate:
 
     __slots__ = ("evaluate", "looks_at_path", "needs", "rank")
 
-    def __init__(self, rank: int, needs: Needs, looks_at_path: bool, evaluate: Evaluate) -> None:
+    def __init__(self, rank: int, needs: Requirements, looks_at_path: bool, evaluate: Evaluate) -> None:
         self.rank = rank
         self.needs = needs
         self.looks_at_path = looks_at_path
@@ -52,7 +52,7 @@ class Residue:
             elif self._is_true(candidate):
                 always = candidate.rank
                 break
-        self._tables = Tables(always, exact, starts)
+        self._tables = PathTables(always, exact, starts)
 
     @property
     def empty(self) -> bool:
@@ -76,7 +76,7 @@ class Residue:
             found = [self._other(path, rank) for path, rank in zip(paths, found, strict=True)]
         return found
 
-    def tables_in(self, folder: str) -> Tables | None:
+    def tables_in(self, folder: str) -> PathTables | None:
         """All there is to know of the paths that begin with `folder`, where no rule needs more than tables."""
         return None if self._others else self._tables.within(folder)
 
@@ -111,7 +111,7 @@ class Residue:
             return False
 
 
-def _left(needs: Needs, values: dict[str, Any]) -> list[Condition] | None:
+def _left(needs: Requirements, values: dict[str, Any]) -> list[Condition] | None:
     """The conditions on the path that are left, or None where another condition is not met."""
     paths = []
     for condition in needs.conditions:

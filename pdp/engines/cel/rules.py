@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from pdp.engines.cel.program import CompileError, Program, compile_program
+from pdp.cel.syntax import CompileError
+from pdp.engines.cel.program import Program, compile_program
 from pdp.engines.cel.sources import RuleText, inline, read
 from pdp.errors import DuplicateRule, Notice, Place, RuleCompileError
 

@@ -41,14 +41,14 @@ class RuleText(NamedTuple):
         return Place(self.file, *self.spots[min(offset, len(self.spots) - 1)])
 
 
-class Source(NamedTuple):
+class RuleFile(NamedTuple):
     """What one file holds: its rules, and what else stands in it."""
 
     rules: list[RuleText]
     warnings: list[Notice]
 
 
-def read(path: Path) -> Source:
+def read(path: Path) -> RuleFile:
     """The rules of a `.properties`, `.yaml` or `.yml` file; raises PolicyError."""
     readers = {".properties": _properties, ".yaml": _yaml, ".yml": _yaml}
     reader = readers.get(path.suffix)
@@ -85,8 +85,8 @@ def _spots(text: str, line: int, column: int) -> list[Spot]:
     return [*spots, (line, column)]
 
 
-def _properties(text: str, file: str) -> Source:
-    found = Source([], [])
+def _properties(text: str, file: str) -> RuleFile:
+    found = RuleFile([], [])
     for element, line in _elements(text, file):
         if not isinstance(element, javaproperties.KeyValue):
             continue
@@ -147,8 +147,8 @@ def _joined(source: str, line: int) -> tuple[str, list[Spot]]:
     return text, [*spots, end]
 
 
-def _yaml(text: str, file: str) -> Source:
-    found = Source([], [])
+def _yaml(text: str, file: str) -> RuleFile:
+    found = RuleFile([], [])
     root = _compose(text, file)
     if root is None:
         return found

@@ -18,7 +18,7 @@ _FOLDERS_KEPT: Final = 8
 _LONGEST_KEPT: Final = 256
 
 
-class Tables:
+class PathTables:
     """`exact` and `starts` map texts to ranks; `always` is the rank of a rule that is true of all."""
 
     __slots__ = ("_exact", "_few", "_folders", "_lengths", "_prefixes", "_starts", "always")
@@ -34,7 +34,7 @@ class Tables:
         for text, rank in by_rank:
             lengths.setdefault(len(text), {})[text] = rank
         self._lengths = [(length, table.get) for length, table in lengths.items()]
-        self._folders: dict[str, Tables] = {}
+        self._folders: dict[str, PathTables] = {}
 
     @property
     def fixed(self) -> bool:
@@ -50,7 +50,7 @@ class Tables:
             self._mark_many(texts, found)
         return found
 
-    def within(self, folder: str) -> Tables:
+    def within(self, folder: str) -> PathTables:
         """The tables for what follows `folder` in a text that begins with it; kept where finding them is work."""
         if len(self._exact) + len(self._starts) <= _QUICK:
             return self._within(folder)
@@ -69,12 +69,12 @@ class Tables:
             for text, rank in mine.items():
                 theirs[text] = min(rank, theirs.get(text, NEVER))
 
-    def _within(self, folder: str) -> Tables:
+    def _within(self, folder: str) -> PathTables:
         cut = len(folder)
         always = min((rank for text, rank in self._starts.items() if folder.startswith(text)), default=self.always)
         exact = {text[cut:]: rank for text, rank in self._exact.items() if text.startswith(folder)}
         starts = {text[cut:]: rank for text, rank in self._starts.items() if text.startswith(folder) and text != folder}
-        return Tables(min(always, self.always), exact, starts)
+        return PathTables(min(always, self.always), exact, starts)
 
     def _mark_few(self, texts: Sequence[str], found: list[int]) -> None:
         few = self._few
@@ -94,7 +94,7 @@ class Tables:
                     found[at] = rank
 
 
-def merged(tables: Sequence[Tables]) -> Tables:
+def merged(tables: Sequence[PathTables]) -> PathTables:
     """One table that answers as all of them together."""
     if len(tables) == 1:
         return tables[0]
@@ -102,4 +102,4 @@ def merged(tables: Sequence[Tables]) -> Tables:
     starts: dict[str, int] = {}
     for table in tables:
         table.add_to(exact, starts)
-    return Tables(min((table.always for table in tables), default=NEVER), exact, starts)
+    return PathTables(min((table.always for table in tables), default=NEVER), exact, starts)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pdp.facts import Facts
-from pdp.objects import Grant, Key
+from pdp.facts.objects import Grant, Key
+from pdp.facts.snapshot import Facts
 
 
 def flags_of(facts: Facts, grant: Grant) -> tuple[str, ...]:

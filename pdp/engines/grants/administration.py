@@ -16,10 +16,21 @@ import msgspec
 from pdp.engines.grants.engine import GrantsEngine
 from pdp.engines.grants.model import ACTIONS
 from pdp.errors import Forbidden, InvalidArgument
-from pdp.facts import Facts
-from pdp.model import Principal
-from pdp.objects import SERVER, Change, Grant, GrantAdded, GrantRemoved, Key, Object, ObjectDeleted, ObjectPut, key_text
-from pdp.vocabulary import TABULAR_TYPES
+from pdp.facts.objects import (
+    SERVER,
+    Change,
+    Grant,
+    GrantAdded,
+    GrantRemoved,
+    Key,
+    Object,
+    ObjectDeleted,
+    ObjectPut,
+    key_text,
+)
+from pdp.facts.snapshot import Facts
+from pdp.model.checks import Principal
+from pdp.model.vocabulary import TABULAR_TYPES
 
 CREATE: Final = {
     "project": "create_project",

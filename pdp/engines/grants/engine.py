@@ -15,12 +15,12 @@ from immutables import Map
 from pdp.engines.engine import ABSTAIN, PERMIT, Group, Verdicts
 from pdp.engines.grants.explain import explain_denial, trace_objects
 from pdp.engines.grants.model import ACTIONS, CONTENT, MODEL, NESSIE
-from pdp.engines.grants.standing import Column, Extra, Room, Standing, grantees_of
-from pdp.facts import Facts
-from pdp.index import Holding
-from pdp.model import CONTENT_TYPES, Principal, Reason, Resource, Siblings, Trace
-from pdp.objects import SERVER, Key, Leaf, Place, key_of, key_text, mask_of
-from pdp.vocabulary import TABULAR_TYPES
+from pdp.engines.grants.standing import CacheBudget, ContainerAccess, EffectiveAccess, Extra, grantees_of
+from pdp.facts.index import Holding
+from pdp.facts.objects import SERVER, Key, Leaf, Place, key_of, key_text, mask_of
+from pdp.facts.snapshot import Facts
+from pdp.model.checks import CONTENT_TYPES, Principal, Reason, Resource, Siblings, Trace
+from pdp.model.vocabulary import TABULAR_TYPES
 
 _CONCRETE_CONTENT: Final = CONTENT_TYPES - {"table_or_view"}
 _APPLIES: Final = frozenset(
@@ -41,8 +41,8 @@ class GrantsEngine:
 
     def __init__(self, bootstrap_admins: frozenset[str] = frozenset()) -> None:
         self._bootstrap_admins = bootstrap_admins
-        self._standings: dict[tuple[str, tuple[str, ...]], Standing] = {}
-        self._room = Room(_MOST_KEPT)
+        self._standings: dict[tuple[str, tuple[str, ...]], EffectiveAccess] = {}
+        self._room = CacheBudget(_MOST_KEPT)
         self._digest = sha256(repr((MODEL, NESSIE, CONTENT, sorted(bootstrap_admins))).encode()).hexdigest()
 
     @property
@@ -101,7 +101,7 @@ class GrantsEngine:
             trace_objects(standing, key, id),
         )
 
-    def _standing(self, principal: Principal, of: str, facts: Facts) -> Standing:
+    def _standing(self, principal: Principal, of: str, facts: Facts) -> EffectiveAccess:
         """Where a principal stands: kept from call to call, as long as nothing that it rests on changes.
 
         Bounded, and the many to whom nothing was granted share one for the roles that they carry, so that strangers
@@ -111,7 +111,7 @@ class GrantsEngine:
             return self._made(principal, facts)
         if self._room.left <= 0 or len(self._standings) >= _MOST_STANDINGS:
             self._standings.clear()
-            self._room = Room(_MOST_KEPT)
+            self._room = CacheBudget(_MOST_KEPT)
         key = principal.id, principal.member_of
         standing = self._standings.get(key)
         if standing is None and principal.type != "anonymous" and not self._is_known(principal.id, facts):
@@ -132,12 +132,12 @@ class GrantsEngine:
         index = facts.index
         return id in index.holdings or id in index.memberships or id in self._bootstrap_admins
 
-    def _made(self, principal: Principal, facts: Facts) -> Standing:
+    def _made(self, principal: Principal, facts: Facts) -> EffectiveAccess:
         bootstrap = self._bootstrap_admins and not self._bootstrap_admins.isdisjoint(grantees_of(facts, principal))
-        return Standing(facts, principal, _BOOTSTRAP if bootstrap else _NO_EXTRA, self._room)
+        return EffectiveAccess(facts, principal, _BOOTSTRAP if bootstrap else _NO_EXTRA, self._room)
 
 
-def _decide_siblings(standing: Standing, group: Group, resources: Siblings) -> Verdicts:
+def _decide_siblings(standing: EffectiveAccess, group: Group, resources: Siblings) -> Verdicts:
     """The tabular objects of one container: one answer for all, but for those on which more was granted."""
     size = len(resources)
     if not size:
@@ -164,12 +164,12 @@ def _found(names: Sequence[str], type: str, here: Map[Leaf, Holding]) -> Iterato
             yield from ((i, name) for i, other in enumerate(names) if other == name)
 
 
-def _decide_tabular(standing: Standing, group: Group, resources: Sequence[Resource]) -> Verdicts:
+def _decide_tabular(standing: EffectiveAccess, group: Group, resources: Sequence[Resource]) -> Verdicts:
     """The tabular objects of many containers: one answer for each, but for objects on which more was granted."""
     effects = bytearray(len(resources))
     by: list[Reason | None] = []
     warehouse, type = group.warehouse, group.type
-    known: dict[tuple[str, ...], tuple[Column, Reason | None]] = {}
+    known: dict[tuple[str, ...], tuple[ContainerAccess, Reason | None]] = {}
     for i, resource in enumerate(resources):
         path = resource.path
         above, name = path[:-1], path[-1]
@@ -187,14 +187,14 @@ def _decide_tabular(standing: Standing, group: Group, resources: Sequence[Resour
     return Verdicts(bytes(effects), by)
 
 
-def _plain(standing: Standing, group: Group, place: Place, name: str) -> tuple[Column, Reason | None]:
+def _plain(standing: EffectiveAccess, group: Group, place: Place, name: str) -> tuple[ContainerAccess, Reason | None]:
     """The inside of a container, and why all in it is permitted on which nothing was granted, if it is."""
     column = standing.inside(place)
     witness = column.plain(group.type).relations.get(group.action)
     return column, None if witness is None else standing.reason((group.type, (*place, name)), "", witness)
 
 
-def _own(standing: Standing, group: Group, at: tuple[Column, Place, str], id: str) -> Reason | None:
+def _own(standing: EffectiveAccess, group: Group, at: tuple[ContainerAccess, Place, str], id: str) -> Reason | None:
     """Why something on which more was granted is permitted, if it is."""
     column, place, name = at
     witness = standing.held_inside(column, place, (group.type, name), id).relations.get(group.action)

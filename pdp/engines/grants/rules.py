@@ -11,8 +11,8 @@ from functools import lru_cache
 from typing import Final, NamedTuple, TypeAlias
 
 from pdp.engines.grants.model import CIRCUMSTANCES, MODEL, STORED
-from pdp.objects import BIT, SHOWING
-from pdp.vocabulary import PRIVILEGES
+from pdp.facts.objects import BIT, SHOWING
+from pdp.model.vocabulary import PRIVILEGES
 
 PRECEDENCE: Final = (*CIRCUMSTANCES, *PRIVILEGES)
 CIRCUMSTANCE: Final = {name: 1 << (len(BIT) + i) for i, name in enumerate(CIRCUMSTANCES)}
@@ -32,7 +32,7 @@ class Witness(NamedTuple):
     rank: int
 
 
-class Held:
+class HeldRelations:
     """All relations that hold on an object, with their witnesses; compared by identity, because `hold` remembers."""
 
     __slots__ = ("relations",)
@@ -41,15 +41,15 @@ class Held:
         self.relations = relations
 
 
-class Rule(NamedTuple):
+class RelationRule(NamedTuple):
     """One node of a parsed rule: `kind` is `|`, `&`, `-`, `stored`, `own`, `up` or `down`; leaves carry a name."""
 
     kind: str
     name: str = ""
-    parts: tuple[Rule, ...] = ()
+    parts: tuple[RelationRule, ...] = ()
 
 
-Rules: TypeAlias = Mapping[str, Rule]
+Rules: TypeAlias = Mapping[str, RelationRule]
 
 _TOKENS: Final = re.compile(r"[\w.]+|\S")
 
@@ -62,25 +62,25 @@ class _Parser:
         self._tokens: Iterator[str] = iter(_TOKENS.findall(text))
         self._next = next(self._tokens, "")
 
-    def parse(self) -> Rule:
+    def parse(self) -> RelationRule:
         rule = self._either()
         if self._next:
             raise ValueError(f"rule of `{self._relation}`: unexpected `{self._next}`")
         return rule
 
-    def _either(self) -> Rule:
+    def _either(self) -> RelationRule:
         parts = [self._term()]
         while self._accept("|"):
             parts.append(self._term())
-        return parts[0] if len(parts) == 1 else Rule("|", parts=tuple(parts))
+        return parts[0] if len(parts) == 1 else RelationRule("|", parts=tuple(parts))
 
-    def _term(self) -> Rule:
+    def _term(self) -> RelationRule:
         rule = self._leaf()
         while self._next in {"&", "-"}:
-            rule = Rule(self._take(), parts=(rule, self._leaf()))
+            rule = RelationRule(self._take(), parts=(rule, self._leaf()))
         return rule
 
-    def _leaf(self) -> Rule:
+    def _leaf(self) -> RelationRule:
         word = self._take()
         if word == "(":
             rule = self._either()
@@ -88,11 +88,11 @@ class _Parser:
                 raise ValueError(f"rule of `{self._relation}`: `)` expected before `{self._next}`")
             return rule
         if word == "+":
-            return Rule("stored", self._relation)
+            return RelationRule("stored", self._relation)
         where, dot, name = word.rpartition(".")
         if dot:
-            return Rule(where, name)
-        return Rule("stored" if word in CIRCUMSTANCES else "own", word)
+            return RelationRule(where, name)
+        return RelationRule("stored" if word in CIRCUMSTANCES else "own", word)
 
     def _accept(self, token: str) -> bool:
         return self._next == token and bool(self._take())
@@ -114,7 +114,7 @@ RULES: Final[Mapping[str, Rules]] = {type: _compile(type) for type in MODEL}
 
 
 @lru_cache(maxsize=65536)
-def hold(type: str, stored: int, above: Held | None, below: bool) -> Held:
+def hold(type: str, stored: int, above: HeldRelations | None, below: bool) -> HeldRelations:
     """What holds on an object of a type.
 
     `stored` is the mask of the privileges stored on it for the principal and of the circumstances that apply; `above`
@@ -127,23 +127,23 @@ def hold(type: str, stored: int, above: Held | None, below: bool) -> Held:
 class _Evaluation:
     """One run over the rules of a type: each relation once, in whatever order they refer to one another."""
 
-    def __init__(self, type: str, stored: int, above: Held | None, below: bool) -> None:
+    def __init__(self, type: str, stored: int, above: HeldRelations | None, below: bool) -> None:
         self._rules = RULES[type]
         self._stored = stored
         self._above: Mapping[str, Witness] = above.relations if above else {}
         self._below = below
         self._known: dict[str, Witness | None] = {}
 
-    def result(self) -> Held:
+    def result(self) -> HeldRelations:
         found = {relation: self._relation(relation) for relation in self._rules}
-        return Held({relation: witness for relation, witness in found.items() if witness is not None})
+        return HeldRelations({relation: witness for relation, witness in found.items() if witness is not None})
 
     def _relation(self, name: str) -> Witness | None:
         if name not in self._known:
             self._known[name] = self._rule(self._rules[name])
         return self._known[name]
 
-    def _rule(self, rule: Rule) -> Witness | None:
+    def _rule(self, rule: RelationRule) -> Witness | None:
         match rule.kind:
             case "stored":
                 return Witness(False, 0, PRECEDENCE.index(rule.name)) if self._stored & _BITS[rule.name] else None
@@ -156,7 +156,7 @@ class _Evaluation:
                 return Witness(True, 0, 0) if self._below else None
         return self._combination(rule)
 
-    def _combination(self, rule: Rule) -> Witness | None:
+    def _combination(self, rule: RelationRule) -> Witness | None:
         witnesses = [self._rule(part) for part in rule.parts]
         found = [witness for witness in witnesses if witness is not None]
         if rule.kind == "-":
@@ -176,7 +176,7 @@ assert all(_shows(type, p) == bool(BIT[p] & SHOWING) for type in _BELOW_PROJECT 
 )
 
 
-def _names(rule: Rule, kind: str) -> set[str]:
+def _names(rule: RelationRule, kind: str) -> set[str]:
     own = {rule.name} if rule.kind == kind else set()
     return own.union(*(_names(part, kind) for part in rule.parts))
 

@@ -13,12 +13,12 @@ from typing import Final, TypeVar
 
 from immutables import Map
 
-from pdp.engines.grants.rules import ASKS_BELOW, CIRCUMSTANCE, PRECEDENCE, Held, Witness, hold
-from pdp.facts import Facts
-from pdp.index import NO_HOLDINGS, Holding, Holdings, Stored
-from pdp.model import CONTENT_TYPES, Principal
-from pdp.objects import BIT, SHOWING, Key, Leaf, Place, container_at, key_at, key_text, place_of
-from pdp.vocabulary import PRIVILEGES
+from pdp.engines.grants.rules import ASKS_BELOW, CIRCUMSTANCE, PRECEDENCE, HeldRelations, Witness, hold
+from pdp.facts.index import NO_HOLDINGS, Holding, Holdings, StoredPrivileges
+from pdp.facts.objects import BIT, SHOWING, Key, Leaf, Place, container_at, key_at, key_text, place_of
+from pdp.facts.snapshot import Facts
+from pdp.model.checks import CONTENT_TYPES, Principal
+from pdp.model.vocabulary import PRIVILEGES
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -35,7 +35,7 @@ _MOST_KEPT: Final = 4096
 _WITH_BELOW: Final = frozenset({"project", "warehouse"})
 
 
-class Column:
+class ContainerAccess:
     """The inside of one container: what is held on the container, and where in it the principal was granted more.
 
     `granted` are the leaves at which one of the grantees holds something, or something below shows; mostly none.
@@ -43,13 +43,13 @@ class Column:
 
     __slots__ = ("_always", "_plain", "above", "granted")
 
-    def __init__(self, above: Held, granted: tuple[Map[Leaf, Holding], ...], always: int) -> None:
+    def __init__(self, above: HeldRelations, granted: tuple[Map[Leaf, Holding], ...], always: int) -> None:
         self.above = above
         self.granted = granted
         self._always = always
-        self._plain: dict[str, Held] = {}
+        self._plain: dict[str, HeldRelations] = {}
 
-    def plain(self, type: str) -> Held:
+    def plain(self, type: str) -> HeldRelations:
         """What is held on anything of a type in here on which nothing was granted."""
         known = self._plain.get(type)
         if known is None:
@@ -58,12 +58,12 @@ class Column:
 
 
 @lru_cache(maxsize=4096)
-def _blank(above: Held, always: int) -> Column:
+def _blank(above: HeldRelations, always: int) -> ContainerAccess:
     """The column of a container in which nothing was granted: one for all containers on which the same is held."""
-    return Column(above, (), always)
+    return ContainerAccess(above, (), always)
 
 
-class Room:
+class CacheBudget:
     """How much more may be remembered, by all standings that share it."""
 
     __slots__ = ("left",)
@@ -79,26 +79,26 @@ class Room:
         return True
 
 
-class Standing:
+class EffectiveAccess:
     """One principal in one snapshot, or in successors of it that changed nothing about the principal.
 
     `grantees` are the ids whose grants count, the principal's own first; none for anonymous.
     """
 
-    def __init__(self, facts: Facts, principal: Principal, extra: Extra, room: Room | None = None) -> None:
+    def __init__(self, facts: Facts, principal: Principal, extra: Extra, room: CacheBudget | None = None) -> None:
         self.facts = facts
         self.principal = principal
         self.extra = extra
         self.grantees = grantees_of(facts, principal)
-        self._columns: dict[Place, Column] = {}
-        self._room = room or Room(_MOST_KEPT)
+        self._columns: dict[Place, ContainerAccess] = {}
+        self._room = room or CacheBudget(_MOST_KEPT)
         self._own = {(principal.type, (principal.name,)), *(("role", (role,)) for role in principal.member_of)}
         self._always = _AUTHENTICATED if self.grantees else 0
         self._managed = facts.index.managed
         self._sources = self._read(facts)
         self._holdings = [holdings for holdings, _ in self._sources if holdings]
-        self._top: dict[Key, Held] = {}
-        self._aboves: dict[Key, Held] = {}
+        self._top: dict[Key, HeldRelations] = {}
+        self._aboves: dict[Key, HeldRelations] = {}
         self._reasons: dict[tuple[Key, int, bool], str] = {}
 
     def serves(self, facts: Facts) -> bool:
@@ -114,7 +114,7 @@ class Standing:
         self.facts = facts
         return True
 
-    def held(self, key: Key, id: str = "") -> Held:
+    def held(self, key: Key, id: str = "") -> HeldRelations:
         """What the principal holds on an object; `id` is the one that the asked resource carries."""
         place, leaf = place_of(key)
         if place:
@@ -127,7 +127,7 @@ class Standing:
                 self._keep(self._top, key, known, key)
         return known
 
-    def held_inside(self, column: Column, place: Place, leaf: Leaf, id: str) -> Held:
+    def held_inside(self, column: ContainerAccess, place: Place, leaf: Leaf, id: str) -> HeldRelations:
         """What the principal holds on something in a container."""
         type = leaf[0]
         if not column.granted and not self.extra and type != "namespace":
@@ -135,7 +135,7 @@ class Standing:
         below = any(holding.below for holding in _at(leaf, column.granted))
         return hold(type, self._stored(column.granted, place, leaf, id), column.above, below)
 
-    def inside(self, place: Place) -> Column:
+    def inside(self, place: Place) -> ContainerAccess:
         """The inside of a warehouse or namespace."""
         column = self._columns.get(place)
         if column is not None:
@@ -194,7 +194,7 @@ class Standing:
             mask |= self._counting(place, leaf, holding.stored, id)
         return mask
 
-    def _counting(self, place: Place, leaf: Leaf, stored: Stored, id: str) -> int:
+    def _counting(self, place: Place, leaf: Leaf, stored: StoredPrivileges, id: str) -> int:
         return stored.counting(self.facts.entry(key_at(place, leaf)).id, id) if stored.ids else stored.mask
 
     def _circumstances(self, key: Key) -> int:
@@ -204,7 +204,7 @@ class Standing:
             found |= _SELF
         return found | self.extra.get(key, 0) if self.extra else found
 
-    def _above(self, key: Key) -> Held:
+    def _above(self, key: Key) -> HeldRelations:
         """What is held on a server, project or warehouse, for what is in it: there, nothing asks what is below."""
         known = self._aboves.get(key)
         if known is None:
@@ -212,18 +212,18 @@ class Standing:
             self._keep(self._aboves, key, known, key)
         return known
 
-    def _held_top(self, key: Key, id: str, below: bool) -> Held:
+    def _held_top(self, key: Key, id: str, below: bool) -> HeldRelations:
         parent = self.facts.parent(key)
         above = None if parent is None else self._above(parent) if key[0] not in ASKS_BELOW else self.held(parent)
         return hold(key[0], self.stored(key, id), above, below)
 
-    def _container(self, column: Column, place: Place, name: str) -> Held:
+    def _container(self, column: ContainerAccess, place: Place, name: str) -> HeldRelations:
         """What is held on a namespace, for what is in it."""
         return hold("namespace", self._stored(column.granted, place, ("namespace", name), ""), column.above, False)
 
-    def _open(self, place: Place, above: Held) -> Column:
+    def _open(self, place: Place, above: HeldRelations) -> ContainerAccess:
         granted = self._inside_of(place)
-        column = Column(above, granted, self._always) if granted else _blank(above, self._always)
+        column = ContainerAccess(above, granted, self._always) if granted else _blank(above, self._always)
         if self._room.take(sum(map(len, place))):
             self._columns[place] = column
         return column

@@ -13,9 +13,9 @@ from typing import Any, Final, Literal
 import msgspec
 import yaml
 
-from pdp import strict_yaml
+from pdp import strict
 from pdp.errors import InvalidArgument, Place, PolicyError
-from pdp.strict_json import refuse_duplicates, sentence
+from pdp.strict import refuse_duplicates, sentence
 
 KINDS: Final = ("null", "constant", "hash", "partial", "expression")
 """Kinds of masks, the one that shows least first: of several on one column, that one holds."""
@@ -73,19 +73,19 @@ class Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     masks: tuple[MaskBody, ...] = ()
 
 
-class Source(msgspec.Struct, frozen=True):
+class NamedDocument(msgspec.Struct, frozen=True):
     """A file's document and its name."""
 
     name: str
     document: Document
 
 
-def read_documents(paths: Sequence[Path]) -> Iterator[Source]:
+def read_documents(paths: Sequence[Path]) -> Iterator[NamedDocument]:
     """The documents of files; raises PolicyError on the first that is none."""
     for path in paths:
         try:
             text = path.read_text(encoding="utf-8")
-            data = _json(text) if path.suffix == ".json" else strict_yaml.load(text)
+            data = _json(text) if path.suffix == ".json" else strict.load_yaml(text)
         except OSError as error:
             raise PolicyError(f"cannot be read: {error.strerror}", Place(str(path))) from None
         except (ValueError, RecursionError, yaml.YAMLError, InvalidArgument) as error:
@@ -93,10 +93,10 @@ def read_documents(paths: Sequence[Path]) -> Iterator[Source]:
         yield parse_document(data, str(path))
 
 
-def parse_document(data: Any, name: str = "<inline>") -> Source:
+def parse_document(data: Any, name: str = "<inline>") -> NamedDocument:
     """A document from its data; raises PolicyError."""
     try:
-        return Source(name, msgspec.convert({} if data is None else data, Document))
+        return NamedDocument(name, msgspec.convert({} if data is None else data, Document))
     except msgspec.ValidationError as error:
         raise PolicyError(sentence(str(error)), Place(name)) from None
 

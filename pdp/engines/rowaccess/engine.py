@@ -14,8 +14,8 @@ import msgspec
 
 from pdp.engines.rowaccess.members import Grantee, Members
 from pdp.engines.rowaccess.trino_sql import FALSE, any_of, masked, null
-from pdp.facts import Facts
-from pdp.model import STORE_STALE, Column, Predicate, Principal, Reason, Resource, Seen
+from pdp.facts.snapshot import Facts
+from pdp.model.checks import STORE_STALE, Predicate, Principal, Reason, Resource, RowView, TypedColumn
 
 Name = tuple[str, str]
 """A table as policies know it: its warehouse, and its path in one text and one case."""
@@ -49,7 +49,7 @@ class Mask(msgspec.Struct, frozen=True):
     identity: str = ""
 
 
-class Table(msgspec.Struct, frozen=True):
+class TablePolicies(msgspec.Struct, frozen=True):
     """What covers one table: policies by id, masks by column in one case, the one that shows least first."""
 
     policies: tuple[Policy, ...] = ()
@@ -88,11 +88,11 @@ class Restriction(msgspec.Struct, frozen=True):
             return Predicate(null(type)), f"{PREFIX}hidden_column"
         return None, UNRESTRICTED.by
 
-    def seen(self, columns: Sequence[Column]) -> tuple[Seen, dict[str, Reason | None]]:
+    def seen(self, columns: Sequence[TypedColumn]) -> tuple[RowView, dict[str, Reason | None]]:
         """What is seen through it, and why each column is masked, None where it is not."""
         masks = [self.mask(column.name, column.type) for column in columns]
         why = {column.name: by if mask else None for column, (mask, by) in zip(columns, masks, strict=True)}
-        return Seen(self.rows, tuple(mask for mask, _ in masks)), why
+        return RowView(self.rows, tuple(mask for mask, _ in masks)), why
 
     @property
     def shows_rows(self) -> bool:
@@ -122,7 +122,7 @@ _PROTECTED: Final = Restriction(NO_ROWS, "config:row_access.protected")
 class RowAccess:
     """All policies and masks. `protected` are containers in which a table without policies shows no rows."""
 
-    def __init__(self, tables: Mapping[Name, Table], members: Members, protected: Sequence[Name] = ()) -> None:
+    def __init__(self, tables: Mapping[Name, TablePolicies], members: Members, protected: Sequence[Name] = ()) -> None:
         self._tables = tables
         self._members = members
         self._protected = tuple(protected)
@@ -161,7 +161,7 @@ class RowAccess:
         matching = [policy for policy in covered.policies if self._names(principal, policy.grantees, facts)]
         return _rows(matching, masks)
 
-    def _mask(self, principal: Principal, table: Table, column: str, facts: Facts) -> Mask | None:
+    def _mask(self, principal: Principal, table: TablePolicies, column: str, facts: Facts) -> Mask | None:
         for mask in table.masks[column]:
             masked = self._members.may_be_among(principal, mask.grantees, facts)
             if masked and not self._names(principal, mask.exempt, facts):

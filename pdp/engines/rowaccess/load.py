@@ -8,13 +8,13 @@ from typing import Any, Final
 
 import msgspec
 
-from pdp.engines.rowaccess.document import KINDS, Document, MaskBody, PolicyBody, Source
-from pdp.engines.rowaccess.engine import Mask, Name, Policy, RowAccess, Table, name_of
+from pdp.engines.rowaccess.document import KINDS, Document, MaskBody, NamedDocument, PolicyBody
+from pdp.engines.rowaccess.engine import Mask, Name, Policy, RowAccess, TablePolicies, name_of
 from pdp.engines.rowaccess.members import Grantee, Members, parse_grantee
-from pdp.engines.rowaccess.trino_sql import FALSE, Unspeakable, constant, expression, predicate
+from pdp.engines.rowaccess.trino_sql import FALSE, UntranslatableSql, constant, expression, predicate
 from pdp.errors import DuplicateRule, InvalidReference, Notice, Place, PolicyError
-from pdp.references import check_part, is_id, parse_resource
-from pdp.vocabulary import METADATA_TABLES, SYSTEM_TABLES
+from pdp.model.references import check_part, is_id, parse_resource
+from pdp.model.vocabulary import METADATA_TABLES, SYSTEM_TABLES
 
 _TABLES: Final = frozenset({"table", "view", "table_or_view", "dataset", "generic_table"})
 _CONTAINERS: Final = frozenset({"warehouse", "namespace"})
@@ -26,7 +26,7 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 class RowPolicies(msgspec.Struct, frozen=True):
     """All files together: by table, as canonical data, and what is worth saying of them."""
 
-    tables: dict[Name, Table]
+    tables: dict[Name, TablePolicies]
     texts: Sequence[dict[str, Any]]
     warnings: tuple[Notice, ...]
 
@@ -35,7 +35,7 @@ class RowPolicies(msgspec.Struct, frozen=True):
         return RowAccess(self.tables, members, [_container(text) for text in protected])
 
 
-def compile_policies(sources: Iterable[Source]) -> RowPolicies:
+def compile_policies(sources: Iterable[NamedDocument]) -> RowPolicies:
     """The policies of documents; raises PolicyError with the file, what is at fault in it, and why."""
     sources = list(sources)
     compiler = _Compiler()
@@ -52,7 +52,7 @@ class _Compiler:
         self._masks: dict[Name, dict[str, dict[str, Mask]]] = {}
         self._places: dict[tuple[Name, str], Place] = {}
 
-    def take(self, source: Source) -> None:
+    def take(self, source: NamedDocument) -> None:
         document, place = source.document, Place(source.name)
         columns = _columns(document, place)
         bodies: tuple[PolicyBody | MaskBody, ...] = (*document.policies, *document.masks)
@@ -72,9 +72,9 @@ class _Compiler:
             except (ValueError, InvalidReference) as error:
                 raise PolicyError(_CONTROL.sub(" ", f"{kind} `{body.id}`: {error}"), place) from None
 
-    def tables(self) -> dict[Name, Table]:
+    def tables(self) -> dict[Name, TablePolicies]:
         return {
-            name: Table(self._alike(name), _ordered(self._masks.get(name, {})))
+            name: TablePolicies(self._alike(name), _ordered(self._masks.get(name, {})))
             for name in sorted({*self._policies, *self._masks})
         }
 
@@ -92,7 +92,7 @@ class _Compiler:
     def _policy(self, body: PolicyBody, place: Place) -> Policy:
         try:
             sql = predicate(body.text, body.dialect)
-        except Unspeakable as error:
+        except UntranslatableSql as error:
             self._warn(f"policy `{body.id}` lets no row through in Trino: {error}", place)
             sql = FALSE
         return Policy(body.id, _grantees(body.grantees), sql, body.identity)
@@ -106,7 +106,7 @@ class _Compiler:
         try:
             if kind in _NEEDS_EXPRESSION:
                 value = constant(body.text) if kind == "constant" else expression(body.text, body.dialect)
-        except Unspeakable as error:
+        except UntranslatableSql as error:
             self._warn(f"mask `{body.id}` is NULL in Trino: {error}", place)
             kind = "null"
         return Mask(body.id, kind, _grantees(body.grantees), _grantees(body.exempt), value, body.identity)

@@ -13,9 +13,9 @@ from typing import Final
 
 import msgspec
 
-from pdp.config import TEMPLATE_FIELD
-from pdp.facts import Facts
-from pdp.model import Principal
+from pdp.config.settings import TEMPLATE_FIELD
+from pdp.facts.snapshot import Facts
+from pdp.model.checks import Principal
 
 ALL_USERS: Final = "allUsers"
 ALL_AUTHENTICATED: Final = "allAuthenticatedUsers"

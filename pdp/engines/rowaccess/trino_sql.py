@@ -54,7 +54,7 @@ _FEWEST_SIGNS: Final = 8
 """How many signs a partial mask keeps, of values that have at least so many."""
 
 
-class Unspeakable(ValueError):
+class UntranslatableSql(ValueError):
     """An expression that is fine where it was written and has no certain meaning in Trino."""
 
 
@@ -68,9 +68,9 @@ def expression(text: str, dialect: str) -> str:
     if dialect == DIALECT:
         return text if _is_plain_text(text) else tree.sql(dialect=DIALECT, comments=False)
     if dialect not in _ALIKE:
-        raise Unspeakable(f"comparisons in `{dialect}` are not Trino's")
+        raise UntranslatableSql(f"comparisons in `{dialect}` are not Trino's")
     if not all(map(_is_portable, tree.walk())):
-        raise Unspeakable(f"it is `{dialect}` and more than comparisons of columns with values")
+        raise UntranslatableSql(f"it is `{dialect}` and more than comparisons of columns with values")
     return tree.sql(dialect=DIALECT, comments=False)
 
 

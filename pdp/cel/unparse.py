@@ -1,0 +1,138 @@
+"""A tree back to CEL, for people: one line, with as few parentheses as precedence allows."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+from pdp.cel.syntax import (
+    Call,
+    Comprehension,
+    Conditional,
+    Constant,
+    Has,
+    ListOf,
+    Logic,
+    MapOf,
+    Name,
+    Node,
+    Select,
+)
+from pdp.cel.values import Uint
+
+_BINARY: Final = {
+    "_==_": ("==", 4),
+    "_!=_": ("!=", 4),
+    "_<_": ("<", 4),
+    "_<=_": ("<=", 4),
+    "_>_": (">", 4),
+    "_>=_": (">=", 4),
+    "@in": ("in", 4),
+    "_+_": ("+", 5),
+    "_-_": ("-", 5),
+    "_*_": ("*", 6),
+    "_/_": ("/", 6),
+    "_%_": ("%", 6),
+}
+_PREFIX: Final = {"!_": "!", "-_": "-"}
+_CONDITIONAL, _OR, _AND, _UNARY, _MEMBER, _NEVER_BARE = 1, 2, 3, 7, 8, 9
+
+
+def text_of(node: Node, outer: int = 0) -> str:
+    """The expression; `outer` is the precedence of what it stands in."""
+    text, precedence = _TEXTS[type(node)](node)
+    return f"({text})" if precedence < outer else text
+
+
+def literal(value: Any) -> str:
+    """A value as CEL writes it."""
+    if isinstance(value, bool) or value is None:
+        return {True: "true", False: "false", None: "null"}[value]
+    if isinstance(value, Uint):
+        return f"{int(value)}u"
+    if isinstance(value, bytes):
+        return (
+            "b'"
+            + "".join(chr(byte) if 32 <= byte < 127 and byte not in b"\\'" else f"\\x{byte:02x}" for byte in value)
+            + "'"
+        )
+    if isinstance(value, tuple | list):
+        return f"[{', '.join(map(literal, value))}]"
+    if isinstance(value, str) and "'" not in value and value.isprintable() and "\\" not in value:
+        return f"'{value}'"
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, str | int | float) else str(value)
+
+
+def _constant(node: Constant) -> tuple[str, int]:
+    return literal(node.value), _MEMBER
+
+
+def _name(node: Name) -> tuple[str, int]:
+    return f".{node.name}" if node.rooted else node.name, _MEMBER
+
+
+def _select(node: Select) -> tuple[str, int]:
+    return f"{text_of(node.operand, _MEMBER)}.{_field(node.field)}", _MEMBER
+
+
+def _has(node: Has) -> tuple[str, int]:
+    return f"has({text_of(node.operand, _MEMBER)}.{_field(node.field)})", _MEMBER
+
+
+def _field(name: str) -> str:
+    return name if name.isidentifier() and name.isascii() else f"`{name}`"
+
+
+def _call(node: Call) -> tuple[str, int]:
+    if node.function in _BINARY and node.target is None:
+        sign, precedence = _BINARY[node.function]
+        left, right = node.args
+        return f"{text_of(left, precedence)} {sign} {text_of(right, precedence + 1)}", precedence
+    if node.function in _PREFIX:
+        operand = node.args[0]
+        apart = isinstance(operand, Constant) or (isinstance(operand, Call) and operand.function == node.function)
+        return _PREFIX[node.function] + text_of(operand, _NEVER_BARE if apart else _UNARY), _UNARY
+    if node.function == "_[_]":
+        return f"{text_of(node.args[0], _MEMBER)}[{text_of(node.args[1])}]", _MEMBER
+    arguments = ", ".join(text_of(argument) for argument in node.args)
+    target = "" if node.target is None else f"{text_of(node.target, _MEMBER)}."
+    return f"{target}{node.function}({arguments})", _MEMBER
+
+
+def _logic(node: Logic) -> tuple[str, int]:
+    sign, precedence = ("&&", _AND) if node.conjunction else ("||", _OR)
+    return f" {sign} ".join(text_of(part, precedence + 1) for part in node.parts), precedence
+
+
+def _conditional(node: Conditional) -> tuple[str, int]:
+    condition, then = text_of(node.condition, _OR), text_of(node.then, _OR)
+    return f"{condition} ? {then} : {text_of(node.otherwise, _CONDITIONAL)}", _CONDITIONAL
+
+
+def _list(node: ListOf) -> tuple[str, int]:
+    return f"[{', '.join(text_of(item) for item in node.items)}]", _MEMBER
+
+
+def _map(node: MapOf) -> tuple[str, int]:
+    entries = ", ".join(f"{text_of(key)}: {text_of(value)}" for key, value in node.entries)
+    return f"{{{entries}}}", _MEMBER
+
+
+def _comprehension(node: Comprehension) -> tuple[str, int]:
+    where = f"{text_of(node.where)}, " if node.where is not None else ""
+    body = f"{node.variable}, {where}{text_of(node.body)}"
+    return f"{text_of(node.range, _MEMBER)}.{node.macro}({body})", _MEMBER
+
+
+_TEXTS: Final[dict[type, Any]] = {
+    Constant: _constant,
+    Name: _name,
+    Select: _select,
+    Has: _has,
+    Call: _call,
+    Logic: _logic,
+    Conditional: _conditional,
+    ListOf: _list,
+    MapOf: _map,
+    Comprehension: _comprehension,
+}

@@ -1,0 +1,190 @@
+"""The keys of `identity` and `trusted_engines`: who may ask, whose tokens count, which engines are believed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal, Self
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
+
+from pdp.config.section import Section, is_loopback
+
+EVIDENCE = ("principals", "roles", "groups", "attributes", "delegated", "properties", "callers")
+Evidence = Literal["principals", "roles", "groups", "attributes", "delegated", "properties", "callers"]
+Algorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
+"""Signatures with a private key alone: no `none`, and nothing that a public key could make."""
+_USUAL: Final[tuple[Algorithm, ...]] = (
+    "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA",
+)  # fmt: skip
+Idp = Annotated[str, Field(pattern=r"^[a-z0-9-]+$")]
+Name = Annotated[str, Field(min_length=1)]
+
+
+def _idps(given: Any) -> Any:
+    """Keys of the environment write `-` as `_`, which no idp id holds."""
+    return {str(key).replace("_", "-"): value for key, value in given.items()} if isinstance(given, Mapping) else given
+
+
+def _jwks(place: str) -> str:
+    if "://" not in place:
+        return place
+    url = urlsplit(place)
+    if url.username is not None or url.password is not None:
+        raise ValueError("a URL with a user or password would end up where URLs are shown")
+    if url.scheme == "https" and url.hostname:
+        return place
+    if url.scheme == "http" and is_loopback(url.hostname or ""):
+        return place
+    raise ValueError(f"`{place}` is neither https, nor http on loopback, nor a file: its keys could be anybody's")
+
+
+def _principal_id(text: str) -> str:
+    idp, tilde, subject = text.removeprefix("user:").partition("~")
+    if not tilde or not subject or not idp or idp.strip("abcdefghijklmnopqrstuvwxyz0123456789-"):
+        raise ValueError(f"`{text}` is not `user:<idp>~<subject>`")
+    return f"user:{idp}~{subject}"
+
+
+class Claims(Section):
+    """Which claims say what; `a.b` is the claim `b` within the claim `a`."""
+
+    subject: Name = Field("sub", description="the claim that holds the subject")
+    roles: Name = Field("roles", description="the claim that holds the roles: a list of texts, or one text")
+    groups: Name = Field("groups", description="the claim that holds the groups")
+    audience: Name = Field("aud", description="the claim that holds the audiences")
+    attributes: Mapping[str, Name] = Field(
+        default_factory=dict, description="attribute that rules see -> the claim that holds it"
+    )
+
+
+class Provider(Section):
+    """An identity provider whose tokens name principals `<idp>~<subject>`."""
+
+    issuer: Name = Field(description="the `iss` of its tokens, to the letter")
+    jwks: Annotated[Name, AfterValidator(_jwks)] = Field(
+        description="its public keys: a URL (https, or http on loopback), or a file"
+    )
+    audiences: tuple[Name, ...] = Field(
+        (), description="a token needs one of them; with none, only tokens that a caller or trusted engine names count"
+    )
+    algorithms: tuple[Algorithm, ...] = Field(_USUAL, min_length=1, description="signatures that are taken")
+    leeway_seconds: float = Field(30, ge=0, le=300, description="how far its clock may be off")
+    claims: Claims = Claims()
+    role_map: Mapping[str, Name] = Field(
+        default_factory=dict, description="token role -> the id of the role whose grants it brings"
+    )
+    refresh_seconds: float = Field(300, gt=0, le=86_400, description="how often its keys are fetched")
+    retry_seconds: float = Field(
+        10, gt=0, le=3600, description="the least time between fetches for unknown keys, or after one that failed"
+    )
+    fetch_timeout_seconds: float = Field(5, gt=0, le=60, description="how long one fetch may take")
+    max_stale_seconds: float = Field(
+        3600, gt=0, le=604_800, description="how long keys count that cannot be fetched again"
+    )
+
+
+class Bearer(Section):
+    """Tokens of one provider that mark a caller: each list that is given must match."""
+
+    idp: Idp = Field(description="the provider, one of `identity.providers`")
+    subjects: tuple[Name, ...] = Field((), description="the token's subject is one of them")
+    audiences: tuple[Name, ...] = Field((), description="one of the token's audiences is one of them")
+
+    @model_validator(mode="after")
+    def _names_somebody(self) -> Self:
+        if not self.subjects and not self.audiences:
+            raise ValueError("`subjects` or `audiences` must name somebody: the right is not every user's")
+        return self
+
+
+class Mtls(Section):
+    """Certificates of clients, signed by `server.tls.client_ca`."""
+
+    subjects: tuple[Name, ...] = Field(
+        min_length=1,
+        description="a name of the certificate: `CN=trino,O=acme` (RFC 4514), its common name, a `DNS:` or `URI:` name",
+    )
+
+
+class CallerRule(Section):
+    """How one caller is recognised and what it may say about others."""
+
+    loopback: Literal[True] | None = Field(None, description="peers on this machine")
+    unix_socket: Literal[True] | None = Field(None, description="peers on `server.unix`")
+    bearer: Bearer | None = Field(None, description="tokens of a provider")
+    mtls: Mtls | None = Field(None, description="certificates of clients")
+    may_assert: tuple[Evidence, ...] = Field((), description="kinds of evidence taken from its requests")
+    may_write: bool = Field(False, description="whether it may change grants and policies")
+
+    @model_validator(mode="after")
+    def _one_way_in(self) -> Self:
+        if sum(way is not None for way in (self.loopback, self.unix_socket, self.bearer, self.mtls)) != 1:
+            raise ValueError("a caller is known by exactly one of `loopback`, `unix_socket`, `bearer`, `mtls`")
+        return self
+
+
+class Identity(Section):
+    """Who may ask, and how principals are shown to rules."""
+
+    providers: Annotated[Mapping[Idp, Provider], BeforeValidator(_idps)] = Field(
+        default_factory=dict, description="identity providers, by the id that stands before `~` in principals"
+    )
+    cel_provider: str = Field(
+        "oidc", pattern=r"^[a-z0-9-]+$", description="the provider whose subjects CEL's `role` shows without prefix"
+    )
+    callers: Mapping[str, CallerRule] = Field(
+        default_factory=dict,
+        description="the first that matches counts; without any, loopback callers may assert everything",
+    )
+    instance_admins: tuple[Annotated[str, AfterValidator(_principal_id)], ...] = Field(
+        (), description="users who pass every control-plane action: all but read_data, write_data and view select"
+    )
+    inspect: Literal["read_assignments", "deny"] = Field(
+        "read_assignments",
+        description="whether a caller with a token may ask about others: on objects whose grants it may read, or never",
+    )
+
+    @field_validator("callers")
+    @classmethod
+    def _told_apart(cls, callers: Mapping[str, CallerRule]) -> Mapping[str, CallerRule]:
+        for way in ("loopback", "unix_socket"):
+            if sum(getattr(rule, way) is not None for rule in callers.values()) > 1:
+                raise ValueError(f"only one caller can be `{way}: true`: two cannot be told apart")
+        return callers
+
+    @model_validator(mode="after")
+    def _providers_known(self) -> Self:
+        for name, rule in self.callers.items():
+            if rule.bearer and rule.bearer.idp not in self.providers:
+                raise ValueError(f"`callers.{name}.bearer.idp` names no provider: `{rule.bearer.idp}`")
+        issuers = [provider.issuer for provider in self.providers.values()]
+        if len(set(issuers)) < len(issuers):
+            raise ValueError("two `providers` have the same issuer: whose token would it be?")
+        return self
+
+
+class EngineIdentity(Section):
+    """Tokens of one provider that are a trusted engine's: one audience or one subject suffices."""
+
+    audiences: tuple[Name, ...] = Field((), description="audiences that only this engine's tokens have")
+    subjects: tuple[Name, ...] = Field((), description="subjects of this engine's own tokens")
+
+    @model_validator(mode="after")
+    def _names_somebody(self) -> Self:
+        if not self.subjects and not self.audiences:
+            raise ValueError("`audiences` or `subjects` must name somebody")
+        return self
+
+
+class TrustedEngineSettings(Section):
+    """A query engine whose word on the views of a query counts."""
+
+    type: Literal["trino"] = Field(description="the kind of engine")
+    owner_property: Name = Field(description="the view property that names the owner of a DEFINER view")
+    identities: Annotated[Mapping[Idp, EngineIdentity], BeforeValidator(_idps)] = Field(
+        min_length=1, description="how its tokens are recognised, by idp"
+    )
+    enforces_row_access: bool = Field(
+        False, description="whether it applies row filters and masks itself, so that it may have storage credentials"
+    )

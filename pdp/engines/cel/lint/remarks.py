@@ -1,0 +1,218 @@
+"""What can be said of one rule by itself: the words it compares with, its patterns, what it cannot see.
+
+Owns the codes; knows no files and no other rules.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from difflib import get_close_matches
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+from pdp.cel import patterns
+from pdp.cel.checker import CheckedExpression
+from pdp.cel.compiler import EXTENSIONS
+from pdp.cel.functions import STANDARD
+from pdp.cel.syntax import Call, Constant, ListOf, Node
+from pdp.cel.values import RuleError
+from pdp.cel.walk import children, variable, walk
+from pdp.engines.cel.program import RULE_VARIABLES
+from pdp.model.vocabulary import CONTENT_TYPE, NESSIE_CHECKS
+
+Severity: TypeAlias = Literal["error", "warning", "info"]
+CODES: Final[Mapping[str, Severity]] = {
+    **dict.fromkeys(("unreadable-file", "syntax", "properties-escape", "type-mismatch", "not-boolean"), "error"),
+    **dict.fromkeys(("unknown-variable", "unknown-function", "unknown-op", "bad-pattern", "duplicate-id"), "error"),
+    **dict.fromkeys(("ignored-key", "removed-op", "detached-typo", "matches-everything", "empty-variable"), "warning"),
+    **dict.fromkeys(("duplicate-rule", "unreachable", "shadowed", "lookalike-names", "untested-warehouse"), "warning"),
+    **dict.fromkeys(("implicit-rule-off", "reserved-id", "unseen-reference"), "warning"),
+    **dict.fromkeys(("implicit-rule-on", "actions-on-reference", "unknown-content-type", "unknown-action"), "info"),
+    **dict.fromkeys(("redundant-wildcard", "witness"), "info"),
+}
+"""Every code that lint can give; codes are stable, messages are not."""
+
+REMOVED_OPS: Final[Mapping[str, str]] = {"VIEW_REFLOG": "Nessie has no reflog any more"}
+CONTENT_TYPES: Final = frozenset({*CONTENT_TYPE.values(), "DELTA_LAKE_TABLE", "UDF"})
+"""Nessie's own content types; catalogs may register others."""
+_CATALOG = "CREATE_ENTITY UPDATE_ENTITY DROP_ENTITY RENAME_ENTITY_FROM RENAME_ENTITY_TO REGISTER_ENTITY "
+_CATALOG += "UPDATE_MULTIPLE S3_SIGN"
+_META = "ADD_VIEW_VERSION SET_CURRENT_VIEW_VERSION SET_STATISTICS REMOVE_STATISTICS SET_PARTITION_STATISTICS "
+_META += "REMOVE_PARTITION_STATISTICS ASSIGN_UUID ADD_SCHEMA REMOVE_SCHEMAS SET_CURRENT_SCHEMA ADD_PARTITION_SPEC "
+_META += "SET_DEFAULT_PARTITION_SPEC ADD_SNAPSHOT ADD_SORT_ORDER SET_DEFAULT_SORT_ORDER SET_LOCATION SET_PROPERTIES "
+_META += "REMOVE_PROPERTIES REMOVE_LOCATION_PROPERTY SET_SNAPSHOT_REF REMOVE_SNAPSHOT_REF UPGRADE_FORMAT_VERSION"
+_SNAP = "ADD_DATA_FILES DELETE_DATA_FILES ADD_DELETE_FILES ADD_EQUALITY_DELETE_FILES ADD_POSITION_DELETE_FILES "
+_SNAP += "REMOVE_DELETE_FILES REMOVE_EQUALITY_DELETE_FILES REMOVE_POSITION_DELETE_FILES ADDED_RECORDS DELETED_RECORDS "
+_SNAP += "ADDED_POSITION_DELETES DELETED_POSITION_DELETES ADDED_EQUALITY_DELETES DELETED_EQUALITY_DELETES "
+_SNAP += "REPLACE_PARTITIONS OP_APPEND OP_REPLACE OP_OVERWRITE OP_DELETE"
+ACTIONS: Final = frozenset(
+    f"{kind}_{name}"
+    for kind, names in (("CATALOG", _CATALOG), ("META", _META), ("SNAP", _SNAP))
+    for name in names.split()
+)
+"""The names of Nessie's CatalogOps."""
+
+_EVERYTHING: Final = re.compile(r"\^?(?:\.\*)?\$?")
+_WORD: Final = re.compile(r"[A-Za-z_]\w*")
+_CONSTRUCTS: Final = (
+    (re.compile(r"\(\?<?[=!]"), "lookaround"),
+    (re.compile(r"\(\?>"), "an atomic group"),
+    (re.compile(r"[*+?}]\+"), "a possessive quantifier"),
+    (re.compile(r"\\[1-9]|\(\?P="), "a backreference"),
+)
+
+
+class Remark(NamedTuple):
+    """Something to say, and the character of the rule's text that it is about."""
+
+    code: str
+    offset: int
+    message: str
+    hint: str = ""
+
+
+class Comparison(NamedTuple):
+    """A variable and a text it is tested against; `test` is the function's name."""
+
+    variable: str
+    test: str
+    text: str
+    offset: int
+
+
+def closest(word: str, known: Collection[str]) -> str:
+    """`did you mean`, or nothing."""
+    folded = {name.casefold(): name for name in sorted(known)}
+    found = get_close_matches(word.casefold(), folded, 1)
+    return f"did you mean `{folded[found[0]]}`?" if found else ""
+
+
+def uncompiled(text: str, offset: int, message: str, parsed: bool) -> Remark:
+    """The remark on a rule that does not compile; `parsed` says that it is no matter of syntax."""
+    if not parsed:
+        return Remark("syntax", offset, message, "a backtick neither begins nor ends a text" if "`" in text else "")
+    found = _WORD.match(text, offset)
+    name = found[0] if found else ""
+    functions = {key[0] for key in STANDARD}
+    if not name or name in functions or name in RULE_VARIABLES:
+        return Remark("type-mismatch", offset, message)
+    if text[offset + len(name) :].lstrip().startswith("("):
+        return Remark("unknown-function", offset, message, _extension(name) or closest(name, functions))
+    return Remark("unknown-variable", offset, message, closest(name, RULE_VARIABLES))
+
+
+def _extension(name: str) -> str:
+    owners = [extension for extension, table in EXTENSIONS.items() if any(name == key[0] for key in table)]
+    return f"it is of the extension `{owners[0]}`, which `policies.cel_extensions` enables" if owners else ""
+
+
+def remarks(checked: CheckedExpression) -> Iterator[Remark]:
+    """Everything about the words and patterns of a rule that compiles."""
+    kind = checked.types[checked.root].kind
+    if kind not in ("bool", "dyn"):
+        yield Remark("not-boolean", checked.root.pos, f"the result is of type {kind}, so the rule always raises")
+    for compared in comparisons(checked):
+        yield from _on_word(compared)
+    for node in walk(checked.root):
+        if isinstance(node, Call):
+            yield from _on_call(node)
+
+
+def comparisons(checked: CheckedExpression) -> Iterator[Comparison]:
+    """Every text constant that a variable is tested against."""
+    for node in walk(checked.root):
+        operands = _operands(node)
+        names = [name for operand in operands if (name := variable(operand, checked))]
+        if isinstance(node, Call) and len(operands) == 2 and len(names) == 1:
+            for constant in filter(_is_text, [part for operand in operands for part in _parts(operand)]):
+                yield Comparison(names[0], node.function, constant.value, constant.pos)  # type: ignore[attr-defined]
+
+
+def _operands(node: Node) -> list[Node]:
+    return list(children(node)) if isinstance(node, Call) else []
+
+
+def _parts(node: Node) -> tuple[Node, ...]:
+    return node.items if isinstance(node, ListOf) else (node,)
+
+
+def _is_text(node: Node | None) -> bool:
+    return isinstance(node, Constant) and isinstance(node.value, str)
+
+
+def _on_word(compared: Comparison) -> Iterator[Remark]:
+    known = {"op": NESSIE_CHECKS, "contentType": CONTENT_TYPES | {""}, "actions": ACTIONS}.get(compared.variable)
+    if known and not any(_fits(compared, word) for word in known):
+        yield _unknown(compared, known)
+    if compared.variable == "ref" and compared.text == "DETATCHED":
+        yield Remark("detached-typo", compared.offset, "a detached ref is called `DETACHED`", "write `DETACHED`")
+
+
+def _fits(compared: Comparison, word: str) -> bool:
+    test, text = compared.test, compared.text
+    if test == "matches":
+        return _finds(text, word)
+    tests = {"startsWith": word.startswith, "endsWith": word.endswith, "contains": word.__contains__}
+    return tests[test](text) if test in tests else text == word or test not in ("_==_", "_!=_", "@in")
+
+
+def _finds(pattern: str, word: str) -> bool:
+    """A pattern that RE2 refuses is reported as that."""
+    try:
+        return patterns.matches(word, pattern)
+    except RuleError:
+        return True
+
+
+def _unknown(compared: Comparison, known: Collection[str]) -> Remark:
+    text, hint = compared.text, closest(compared.text, known)
+    if compared.variable == "op" and text in REMOVED_OPS:
+        message = f"`{text}` is no check type any more and never asked for: {REMOVED_OPS[text]}"
+        return Remark("removed-op", compared.offset, message)
+    if compared.variable == "op":
+        return Remark("unknown-op", compared.offset, f"`{text}` fits none of the check types that `op` can be", hint)
+    if compared.variable == "contentType":
+        return Remark("unknown-content-type", compared.offset, f"`{text}` is no content type of Nessie's own", hint)
+    return Remark("unknown-action", compared.offset, f"`{text}` is no action of Nessie's catalog operations", hint)
+
+
+def _on_call(node: Call) -> Iterator[Remark]:
+    operands = _operands(node)
+    if len(operands) != 2 or not isinstance(operands[1], Constant) or not isinstance(operands[1].value, str):
+        return
+    text, offset = operands[1].value, operands[1].pos
+    if node.function in ("startsWith", "endsWith", "contains") and not text:
+        yield Remark("matches-everything", offset, f"`{node.function}('')` is true of every text")
+    if node.function == "matches":
+        yield from _on_pattern(text, offset)
+
+
+def _on_pattern(pattern: str, offset: int) -> Iterator[Remark]:
+    try:
+        patterns.compiled(pattern)
+    except RuleError as error:
+        construct = next((name for known, name in _CONSTRUCTS if known.search(pattern)), "")
+        hint = f"RE2 has no {construct.removeprefix('a ').removeprefix('an ')}" if construct else ""
+        yield Remark("bad-pattern", offset, str(error), hint)
+        return
+    if _EVERYTHING.fullmatch(pattern):
+        lines = " without a line break" if pattern == "^.*$" else ""
+        yield Remark("matches-everything", offset, f"the pattern `{pattern}` matches every text{lines}")
+    elif "|" not in pattern and (pattern.startswith(".*") or _ends_open(pattern)):
+        hint = _plainer(patterns.shape(pattern))
+        yield Remark(
+            "redundant-wildcard", offset, "`matches` looks anywhere in the text: `.*` at an end adds nothing", hint
+        )
+
+
+def _ends_open(pattern: str) -> bool:
+    """Whether a `.*` at the end is one: the dot may be escaped."""
+    body = pattern.removesuffix(".*")
+    return body != pattern and (len(body) - len(body.rstrip("\\"))) % 2 == 0
+
+
+def _plainer(shape: patterns.Shape | None) -> str:
+    names = {"contains": "contains", "starts": "startsWith", "ends": "endsWith"}
+    if shape is None or shape.one_line or shape.test not in names or len(shape.texts) != 1:
+        return ""
+    return f"`.{names[shape.test]}('{shape.texts[0]}')` says the same"

@@ -1,0 +1,238 @@
+"""The public keys of one identity provider: fetched, kept, refreshed, and given up when they are too old.
+
+The only network I/O of identity. A decision waits for it only where a token names a key that is not known, for a
+bounded time, and such fetches are rate-limited: whoever sends tokens cannot make this service hammer a provider.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from pathlib import Path
+from typing import Any, Final
+
+import aiohttp
+import jwt
+import msgspec
+import structlog
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+
+from pdp.config.identity import Provider
+from pdp.errors import ConfigError, Unauthenticated, Unavailable
+from pdp.telemetry import Telemetry
+
+MAX_BYTES: Final = 1 << 20
+MAX_KEYS: Final = 1000
+MAX_WAITING: Final = 64
+"""Requests that may wait for one fetch at the same time."""
+WAIT_SECONDS: Final = 2.0
+MIN_RSA_BITS: Final = 2048
+
+_RSA: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
+_ALGORITHMS: Final[dict[tuple[str, str], tuple[str, ...]]] = {
+    ("RSA", ""): _RSA,
+    ("EC", "P-256"): ("ES256",),
+    ("EC", "P-384"): ("ES384",),
+    ("EC", "P-521"): ("ES512",),
+    ("OKP", "Ed25519"): ("EdDSA",),
+    ("OKP", "Ed448"): ("EdDSA",),
+}
+"""Kind and curve of a key -> the signatures that it may verify; a secret key (`oct`) none."""
+log = structlog.get_logger()
+
+
+class Key(msgspec.Struct, frozen=True):
+    """A public key and the signatures that it may verify."""
+
+    kid: str | None
+    algorithms: frozenset[str]
+    public: Any
+
+
+class _Jwk(msgspec.Struct):
+    kty: str = ""
+    kid: str | None = None
+    use: str = "sig"
+    alg: str | None = None
+    crv: str = ""
+    key_ops: list[str] | None = None
+
+
+class _Jwks(msgspec.Struct):
+    keys: list[msgspec.Raw]
+
+
+def read_keys(text: bytes) -> tuple[Key, ...]:
+    """The keys of a JWK set that can verify signatures; ValueError where it is none, or none of its keys can."""
+    try:
+        found = msgspec.json.decode(text, type=_Jwks).keys
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise ValueError("it is no JWK set") from None
+    if len(found) > MAX_KEYS:
+        raise ValueError(f"it holds {len(found)} keys, more than {MAX_KEYS}")
+    keys = tuple(key for raw in found if (key := _read_key(bytes(raw))) is not None)
+    if not keys:
+        raise ValueError("it holds no key that verifies signatures")
+    return keys
+
+
+def _read_key(text: bytes) -> Key | None:
+    """One key; None for one of another kind, which a set may hold, and for one too weak."""
+    try:
+        jwk = msgspec.json.decode(text, type=_Jwk)
+        algorithms = _ALGORITHMS.get((jwk.kty, "" if jwk.kty == "RSA" else jwk.crv), ())
+        if jwk.alg is not None:
+            algorithms = tuple(algorithm for algorithm in algorithms if algorithm == jwk.alg)
+        if not algorithms or jwk.use != "sig" or "verify" not in (jwk.key_ops or ["verify"]):
+            return None
+        public = jwt.PyJWK(msgspec.json.decode(text), algorithms[0]).key
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, jwt.PyJWTError, ValueError):
+        return None
+    if not hasattr(public, "verify"):  # a private key has no business in a set of public ones
+        return None
+    if isinstance(public, RSAPublicKey) and public.key_size < MIN_RSA_BITS:
+        return None
+    return Key(jwk.kid, frozenset(algorithms), public)
+
+
+class ProviderKeys:
+    """The keys of one provider. `file` is where they are read from instead of its URL."""
+
+    def __init__(self, idp: str, provider: Provider, file: Path | None, telemetry: Telemetry) -> None:
+        self.idp = idp
+        self._provider = provider
+        self._file = file
+        self._telemetry = telemetry
+        self._keys: tuple[Key, ...] = ()
+        self._fetched = self._next_look = float("-inf")
+        self._fetching: asyncio.Task[None] | None = None
+        self._waiting = 0
+        self._failing = False
+        self._background: asyncio.Task[None] | None = None
+
+    @property
+    def current(self) -> tuple[Key, ...]:
+        """The keys that count now; the same object for as long as they are the same."""
+        stale = time.monotonic() - self._fetched > self._provider.max_stale_seconds
+        return () if stale else self._keys
+
+    async def start(self) -> None:
+        """Fetch for the first time, and from then on in the background; ConfigError where a file cannot be read."""
+        if self._file:
+            try:
+                self._take(await asyncio.to_thread(_read_file, self._file))
+            except (OSError, ValueError) as error:
+                cause = getattr(error, "strerror", None) or error
+                raise ConfigError(f"`identity.providers.{self.idp}.jwks`: cannot use `{self._file}`: {cause}") from None
+        else:
+            await self._refresh()
+        self._background = asyncio.create_task(self._keep_fresh())
+
+    async def stop(self) -> None:
+        """End what runs in the background."""
+        for task in (self._background, self._fetching):
+            if task:
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await task
+
+    async def find(self, kid: str | None, algorithm: str) -> Any:
+        """The key that verifies a token; Unauthenticated where there is none, Unavailable while there are none."""
+        key = _matching(self.current, kid, algorithm)
+        if key is None:
+            await self._look_again()
+            key = _matching(self.current, kid, algorithm)
+        if key is not None:
+            return key.public
+        if not self.current:
+            raise Unavailable(f"the keys of identity provider `{self.idp}` cannot be had")
+        raise Unauthenticated("no key of its provider fits the token")
+
+    async def _look_again(self) -> None:
+        """Wait, for a bounded time, for a fetch; start one unless the last is too short a time ago."""
+        if self._fetching is None:
+            now = time.monotonic()
+            if now < self._next_look:
+                return
+            self._next_look = now + self._provider.retry_seconds
+            self._start_fetch()
+        if self._waiting >= MAX_WAITING or self._fetching is None:
+            return
+        self._waiting += 1
+        try:
+            await asyncio.wait((self._fetching,), timeout=WAIT_SECONDS)
+        finally:
+            self._waiting -= 1
+
+    def _start_fetch(self) -> asyncio.Task[None]:
+        if self._fetching is None:
+            self._fetching = asyncio.create_task(self._refresh())
+            self._fetching.add_done_callback(self._fetch_ended)
+        return self._fetching
+
+    def _fetch_ended(self, task: asyncio.Task[None]) -> None:
+        self._fetching = None
+
+    async def _keep_fresh(self) -> None:
+        while True:
+            pause = self._provider.refresh_seconds
+            await asyncio.sleep(min(pause, self._provider.retry_seconds) if self._failing else pause)
+            await asyncio.wait((self._start_fetch(),))
+
+    async def _refresh(self) -> None:
+        try:
+            self._take(await (asyncio.to_thread(_read_file, self._file) if self._file else self._fetch()))
+        except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
+            self._telemetry.key_fetches.labels(self.idp, "failed").inc()
+            if not self._failing:
+                # addresses may hold secrets, and so may what a library says of them
+                cause = str(error) if type(error) is ValueError else type(error).__name__
+                log.warning("keys of an identity provider cannot be had", provider=self.idp, cause=cause)
+            self._failing = True
+
+    def _take(self, text: bytes) -> None:
+        keys = read_keys(text)
+        if [(key.kid, key.algorithms, key.public) for key in keys] != [
+            (key.kid, key.algorithms, key.public) for key in self._keys
+        ]:
+            self._keys = keys
+        self._fetched = time.monotonic()
+        self._telemetry.key_fetches.labels(self.idp, "ok").inc()
+        if self._failing:
+            log.info("keys of an identity provider are back", provider=self.idp)
+        self._failing = False
+
+    async def _fetch(self) -> bytes:
+        timeout = aiohttp.ClientTimeout(total=self._provider.fetch_timeout_seconds)
+        headers = {"Accept": "application/json", "Accept-Encoding": "identity"}
+        async with (
+            aiohttp.ClientSession(timeout=timeout, headers=headers, auto_decompress=False) as session,
+            session.get(self._provider.jwks, allow_redirects=False) as response,
+        ):
+            if response.status != 200:
+                raise ValueError(f"the answer is {response.status}")
+            if response.headers.get("Content-Encoding", "identity") != "identity":
+                raise ValueError("the answer is compressed")
+            text = b""
+            while chunk := await response.content.read(MAX_BYTES):
+                text += chunk
+                if len(text) > MAX_BYTES:
+                    raise ValueError(f"the answer is larger than {MAX_BYTES} bytes")
+            return text
+
+
+def _matching(keys: tuple[Key, ...], kid: str | None, algorithm: str) -> Key | None:
+    """The key with this id; a token that names none is verified only where there is no choice."""
+    fitting = [key for key in keys if algorithm in key.algorithms]
+    if kid is None:
+        return fitting[0] if len(fitting) == 1 else None
+    return next((key for key in fitting if key.kid == kid), None)
+
+
+def _read_file(file: Path) -> bytes:
+    with file.open("rb") as opened:
+        text = opened.read(MAX_BYTES + 1)
+    if len(text) > MAX_BYTES:
+        raise ValueError(f"it is larger than {MAX_BYTES} bytes")
+    return text

@@ -1,0 +1,186 @@
+"""Object references as text: `table:lake/sales/orders@main` and kin, one canonical encoding.
+
+Owns the grammar of CONTRACT.md's object references and nothing of what they mean. Split first, then decode each
+part once; a raw `@` stands only before the ref of the last part; no Unicode normalisation.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from urllib.parse import quote, unquote_to_bytes
+
+from pdp.errors import InvalidReference
+from pdp.model.checks import (
+    NAMED_TYPES,
+    RESOURCE_TYPES,
+    VERSIONED_TYPES,
+    Principal,
+    Resource,
+)
+
+_VERBATIM_TYPES = frozenset({"user", "role"})
+_LONGEST_KEPT = 256
+"""Characters of a reference that is remembered once parsed."""
+_MANY = 256
+"""Parts of a path; catalogs allow far fewer, and what looks at every part of every container must end."""
+_ANY_PATH = (1, _MANY)
+_PATH_LENGTH = {
+    "warehouse": (0, 0),
+    "reference": (0, 0),
+    "repository_config": (1, 1),
+    **dict.fromkeys(("catalog", "system_catalog"), (0, _MANY)),
+}
+"""Resource type -> how many parts stand below its warehouse."""
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
+_ENCODE = re.compile(r"[%/@\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+_USER = re.compile(r"[a-z0-9-]+~.+", re.DOTALL)
+
+
+def parse_resource(text: str) -> Resource:
+    """The resource that a reference string names; InvalidReference says what is wrong with it."""
+    return _parse_resource(text) if len(text) > _LONGEST_KEPT else _remembered(text)
+
+
+@lru_cache(maxsize=4096)
+def _remembered(text: str) -> Resource:
+    return _parse_resource(text)
+
+
+def _parse_resource(text: str) -> Resource:
+    kind, colon, rest = text.partition(":")
+    if kind not in RESOURCE_TYPES:
+        raise InvalidReference(f"unknown resource type in `{text}`: write `table:warehouse/namespace/name`")
+    if bool(colon) == (kind == "server"):
+        raise InvalidReference(f"`{text}` is not a reference: `server` stands alone, every other type has a name")
+    if kind == "server":
+        return Resource(kind)
+    if kind in NAMED_TYPES:
+        return Resource(kind, name=_name(kind, rest, text))
+    body, ref = _split_ref(kind, rest, text)
+    warehouse, *path = (_part(part, text) for part in body.split("/"))
+    least, most = _PATH_LENGTH.get(kind, _ANY_PATH)
+    if not least <= len(path) <= most:
+        raise InvalidReference(f"`{text}` has {len(path)} parts below `{warehouse}`, a {kind} has {_span(least, most)}")
+    return Resource(kind, warehouse, tuple(path), ref)
+
+
+def format_resource(resource: Resource, ref: str | None = None, type: str = "") -> str:
+    """The canonical string of a resource; `ref` and `type` are those that were decided on, where they differ."""
+    kind = type or resource.type
+    if kind == "server":
+        return kind
+    if kind in _VERBATIM_TYPES:
+        return f"{kind}:{resource.name}"
+    if kind in NAMED_TYPES:
+        return f"{kind}:{encode_part(resource.name)}"
+    text = f"{kind}:{encode_part(resource.warehouse)}"
+    if resource.path:
+        text = "/".join((text, *map(encode_part, resource.path)))
+    ref = resource.ref or ref
+    return f"{text}@{encode_part(ref)}" if ref and kind in VERSIONED_TYPES else text
+
+
+def parse_principal(text: str) -> Principal:
+    """`user:<idp>~<subject>`, `role:<id>` or `anonymous`; InvalidReference otherwise."""
+    if text == "anonymous":
+        return Principal("anonymous", "")
+    kind, _, rest = text.partition(":")
+    if kind == "user":
+        return Principal(kind, _user(rest))
+    if kind == "role":
+        return Principal(kind, _verbatim(rest))
+    raise InvalidReference(f"principal `{text}` is none of `user:<idp>~<subject>`, `role:<id>`, `anonymous`")
+
+
+def is_id(text: str) -> bool:
+    """Whether a client's id is short and plain enough to be recorded and shown; an absent one is."""
+    return not text or bool(_ID.fullmatch(text))
+
+
+def check_path(kind: str, path: tuple[str, ...]) -> tuple[str, ...]:
+    """A decoded path as it comes from JSON: as many parts as its type has, each of them sound."""
+    least, most = _PATH_LENGTH.get(kind, _ANY_PATH)
+    if not least <= len(path) <= most:
+        raise InvalidReference(f"a {kind} has {_span(least, most)} parts in its `path`, not {len(path)}")
+    return tuple(map(check_part, path))
+
+
+def check_part(part: str) -> str:
+    """A decoded path part, name or ref as it comes from JSON: not empty, no lone surrogate."""
+    if not part:
+        raise InvalidReference("a path part is empty")
+    if not part.isascii():
+        _utf8(part)
+    if _CONTROL.search(part):
+        raise InvalidReference(f"a path part holds a control character: {part!r}")
+    return part
+
+
+def encode_part(part: str) -> str:
+    """One part or ref in the canonical encoding: `%`, `/`, `@` and control characters as upper-case escapes."""
+    return part if part.isalnum() else _ENCODE.sub(_escape, part)
+
+
+def _escape(found: re.Match[str]) -> str:
+    return quote(found[0], safe="")
+
+
+def _span(least: int, most: int) -> str:
+    return str(least) if least == most else f"{least} to {most}"
+
+
+def _name(kind: str, rest: str, text: str) -> str:
+    if kind == "user":
+        return _user(rest)
+    return _verbatim(rest) if kind in _VERBATIM_TYPES else _part(rest, text)
+
+
+def _split_ref(kind: str, rest: str, text: str) -> tuple[str, str | None]:
+    body, at, ref = rest.rpartition("@")
+    if not at:
+        return rest, None
+    if kind not in VERSIONED_TYPES:
+        raise InvalidReference(f"a {kind} has no ref: encode the `@` of `{text}` as %40")
+    return body, _part(ref, text)
+
+
+def _part(raw: str, text: str) -> str:
+    if not raw:
+        raise InvalidReference(f"reference `{text}` has an empty part")
+    if "@" in raw or "/" in raw:
+        raise InvalidReference(f"a raw `{'@' if '@' in raw else '/'}` in `{raw}` of `{text}` must be percent-encoded")
+    _verbatim(raw)
+    if "%" not in raw:
+        return raw
+    if _BAD_ESCAPE.search(raw):
+        raise InvalidReference(f"bad percent escape in `{text}`")
+    try:
+        return check_part(unquote_to_bytes(raw).decode())
+    except UnicodeDecodeError:
+        raise InvalidReference(f"`{raw}` does not decode to UTF-8") from None
+
+
+def _user(name: str) -> str:
+    if not _USER.fullmatch(name):
+        raise InvalidReference(f"user `{name}` is not `<idp>~<subject>` with an idp of [a-z0-9-]")
+    return _verbatim(name)
+
+
+def _verbatim(name: str) -> str:
+    if not name:
+        raise InvalidReference("a name is empty")
+    if not name.isascii():
+        _utf8(name)
+    if _CONTROL.search(name):
+        raise InvalidReference(f"a control character in {name!r}")
+    return name
+
+
+def _utf8(text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise InvalidReference(f"{text!r} is not valid Unicode") from None

@@ -1,0 +1,368 @@
+"""The one table of actions: catalog action <-> Nessie check type <-> Trino operation.
+
+Owns the words and what each maps to; must not know engines, configuration or how a mapping is decided. The grant
+relations behind the catalog actions stand in the grants engine's own table, which a test holds against this one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+TABULAR_TYPES: Final = ("table", "view", "generic_table", "dataset")
+TRINO_PREFIX: Final = "trino:"
+_STRONGEST_FIRST = (
+    "operator admin project_admin security_admin data_admin ownership manage_grants modify create select describe "
+    "manage_tags manage_refs pass_grants role_creator tag_creator apply assignee"
+)
+PRIVILEGES: Final = tuple(_STRONGEST_FIRST.split())
+"""Every privilege that can be granted on something, strongest first: which of several on one object `by` names."""
+
+# --- Nessie check types -------------------------------------------------------------------------------------------
+
+REFERENCE_CHECKS: Final = frozenset(
+    {
+        "VIEW_REFERENCE",
+        "CREATE_REFERENCE",
+        "ASSIGN_REFERENCE_TO_HASH",
+        "DELETE_REFERENCE",
+        "READ_ENTRIES",
+        "LIST_COMMIT_LOG",
+        "COMMIT_CHANGE_AGAINST_REFERENCE",
+    }
+)
+CONTENT_CHECKS: Final = frozenset(
+    {"READ_CONTENT_KEY", "READ_ENTITY_VALUE", "CREATE_ENTITY", "UPDATE_ENTITY", "DELETE_ENTITY"}
+)
+CONFIG_CHECKS: Final = frozenset({"READ_REPOSITORY_CONFIG", "UPDATE_REPOSITORY_CONFIG"})
+NESSIE_CHECKS: Final = REFERENCE_CHECKS | CONTENT_CHECKS | CONFIG_CHECKS
+"""All 14 check types of Nessie's BatchAccessChecker."""
+
+NESSIE_TARGETS: Final[Mapping[str, frozenset[str]]] = {
+    **dict.fromkeys(REFERENCE_CHECKS, frozenset({"reference"})),
+    **dict.fromkeys(CONTENT_CHECKS, frozenset({"content", "namespace", *TABULAR_TYPES})),
+    **dict.fromkeys(CONFIG_CHECKS, frozenset({"repository_config"})),
+}
+"""Check type -> the concrete resource types it can be asked on."""
+
+# --- catalog actions, per object type -----------------------------------------------------------------------------
+
+_LISTS = "list_namespaces list_tables list_views list_generic_tables list_datasets list_everything"
+_GRANTS = "grant_describe grant_select grant_modify grant_pass_grants grant_manage_grants grant_manage_tags"
+_REVOKES = "revoke_describe revoke_select revoke_modify"
+_CONTAINER = (
+    f"list_everything include_in_list get_metadata list_namespaces create_namespace delete set_protection manage_tags "
+    f"accept_moved_namespace read_subtree_assignments revoke_subtree_assignments {_GRANTS} grant_create "
+    f"grant_manage_refs {_REVOKES} revoke_create change_ownership set_managed_access read_assignments"
+)
+_TABULAR = (
+    f"get_metadata include_in_list get_tasks drop undrop rename set_protection control_tasks manage_tags move "
+    f"{_GRANTS} {_REVOKES} change_ownership read_assignments"
+)
+_ACTIONS: Final[Mapping[str, str]] = {
+    "server": "create_project list_all_projects list_users provision_users update_users delete_users read_assignments "
+    "grant_admin grant_operator",
+    "project": "get_metadata list_warehouses include_in_list list_roles search_roles list_tags get_task_queue_config "
+    "get_endpoint_statistics create_warehouse delete rename modify_task_queue_config create_role create_tag "
+    "get_project_tasks control_project_tasks read_assignments grant_role_creator grant_tag_creator grant_create "
+    "grant_describe grant_modify grant_select grant_security_admin grant_data_admin grant_project_admin",
+    "warehouse": f"{_CONTAINER} get_config use list_deleted_tabulars get_task_queue_config get_endpoint_statistics "
+    "get_all_tasks update_storage update_storage_credential set_format_version_policy deactivate activate rename "
+    "modify_soft_deletion control_all_tasks modify_task_queue_config",
+    "namespace": f"{_CONTAINER} list_tables list_views list_generic_tables list_datasets create_table create_view "
+    "create_generic_table create_dataset update_properties move accept_moved_tabular",
+    "table": f"{_TABULAR} read_data write_data commit",
+    "view": f"{_TABULAR} select commit",
+    "generic_table": f"{_TABULAR} read_data write_data",
+    "dataset": f"{_TABULAR} read_data commit promote update_settings manage_refs reset expire_snapshots "
+    "restore_snapshots update_retention revoke_access_grants grant_manage_refs",
+    "role": "assume grant_assignee change_ownership delete update update_source_system read read_assignments "
+    "read_metadata",
+    "tag": "apply read update delete grant_apply change_ownership read_assignments read_attachments",
+    "user": "read update delete read_role_assignments",
+}
+CATALOG_ACTIONS: Final[Mapping[str, frozenset[str]]] = {
+    type: frozenset(actions.split()) for type, actions in _ACTIONS.items()
+}
+"""Object type -> its catalog actions: the relations of Lakekeeper's model v4.14 without `can_`."""
+
+DATA_ACTIONS: Final = frozenset({"read_data", "write_data", "select"})
+"""Catalog actions of the data plane: they read or write rows; all others are the control plane's."""
+
+_READ_GRANTS = {"read_grants": "read_assignments"}
+ALIASES: Final[Mapping[str, Mapping[str, str]]] = {
+    **{type: _READ_GRANTS for type in CATALOG_ACTIONS if type != "user"},
+    "role": _READ_GRANTS | {"manage_role_assignments": "grant_assignee", "read_role_assignments": "read_assignments"},
+    "tag": _READ_GRANTS | {"remove": "apply"},
+}
+"""Object type -> Lakekeeper API name -> catalog action, where the two differ."""
+
+TABLE_OR_VIEW: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
+    **{
+        action: tuple((type, action) for type in ("table", "view") if action in CATALOG_ACTIONS[type])
+        for action in sorted(CATALOG_ACTIONS["table"] | CATALOG_ACTIONS["view"])
+    },
+    "read_data": (("table", "read_data"), ("view", "select")),
+    "select": (("table", "read_data"), ("view", "select")),
+    **{check: (("table", check), ("view", check)) for check in sorted(CONTENT_CHECKS)},
+}
+"""Action on `table_or_view` -> the concrete (type, action) pairs of which either suffices."""
+
+# --- catalog action -> what a CEL rule set is asked ---------------------------------------------------------------
+
+
+class CelCheck(NamedTuple):
+    """One question to a rule set. `path` says whose path is bound: none, self, new (argument name), destination."""
+
+    op: str
+    path: str = "none"
+    content_type: str = ""
+    actions: tuple[str, ...] = ()
+
+
+CONTENT_TYPE: Final[Mapping[str, str]] = {
+    "table": "ICEBERG_TABLE",
+    "view": "ICEBERG_VIEW",
+    "namespace": "NAMESPACE",
+}
+"""Nessie's contentType of a concrete type where the caller gives none; others have the empty one."""
+
+_VIEW = CelCheck("VIEW_REFERENCE")
+_COMMIT = CelCheck("COMMIT_CHANGE_AGAINST_REFERENCE")
+_KEY = CelCheck("READ_CONTENT_KEY", "self")
+_READ = CelCheck("READ_ENTITY_VALUE", "self")
+_UPDATE = CelCheck("UPDATE_ENTITY", "self")
+_CREATES: Final[Mapping[str, str]] = {
+    "create_table": "table",
+    "create_view": "view",
+    "create_generic_table": "generic_table",
+    "create_dataset": "dataset",
+    "create_namespace": "namespace",
+}
+CREATE_ACTION: Final[Mapping[str, str]] = {type: action for action, type in _CREATES.items()}
+"""Type -> the action on a container that creates one in it."""
+RENAMES: Final = frozenset({"rename", "move"})
+"""Actions that need a right at both ends once the destination is known."""
+
+
+def _cel_table() -> dict[tuple[str, str], tuple[CelCheck, ...]]:
+    table: dict[tuple[str, str], tuple[CelCheck, ...]] = {}
+
+    def put(types: tuple[str, ...], actions: str, *checks: CelCheck) -> None:
+        table.update({(type, action): checks for type in types for action in actions.split()})
+
+    content = ("namespace", *TABULAR_TYPES)
+    put(("warehouse",), "use get_config get_metadata include_in_list", _VIEW)
+    put(("warehouse", "namespace"), _LISTS, _VIEW, CelCheck("READ_ENTRIES"))
+    put(content, "include_in_list", _VIEW, _KEY)
+    put(content, "get_metadata", _VIEW, _READ)
+    put(("table", "generic_table", "dataset"), "read_data", _VIEW, _READ)
+    put(("view",), "select", _VIEW, _READ)
+    put(("table", "generic_table"), "write_data", _VIEW, _COMMIT, _READ, _UPDATE)
+    put(("table", "view", "dataset"), "commit", _VIEW, _COMMIT, _UPDATE)
+    put(("namespace",), "update_properties", _VIEW, _COMMIT, _UPDATE)
+    put(content, "set_protection", _VIEW, _COMMIT, _UPDATE)
+    for action, created in _CREATES.items():
+        create = CelCheck("CREATE_ENTITY", "new", CONTENT_TYPE.get(created, ""))
+        put(("warehouse", "namespace"), action, _VIEW, _COMMIT, create)
+    put(TABULAR_TYPES, "drop", _VIEW, _COMMIT, CelCheck("DELETE_ENTITY", "self"))
+    put(("namespace",), "delete", _VIEW, _COMMIT, CelCheck("DELETE_ENTITY", "self"))
+    put(TABULAR_TYPES, "undrop", _VIEW, _COMMIT, CelCheck("CREATE_ENTITY", "self"))
+    source = CelCheck("DELETE_ENTITY", "self", actions=("CATALOG_RENAME_ENTITY_FROM",))
+    target = CelCheck("CREATE_ENTITY", "destination", actions=("CATALOG_RENAME_ENTITY_TO",))
+    put(TABULAR_TYPES, "rename move", _VIEW, _COMMIT, source, target)
+    put(("namespace",), "move", _VIEW, _COMMIT, source, target)
+    for check, types in NESSIE_TARGETS.items():
+        path = "self" if check in CONTENT_CHECKS else "none"
+        put(tuple(sorted(types)), check, CelCheck(check, path))
+    return table
+
+
+CEL_CHECKS: Final[Mapping[tuple[str, str], tuple[CelCheck, ...]]] = _cel_table()
+"""(concrete type, action) -> the checks that a rule set must all permit; a raw Nessie check type is asked alone."""
+
+VIEW_ONLY: Final = frozenset(key for key, checks in CEL_CHECKS.items() if key[0] == "warehouse" and checks == (_VIEW,))
+"""Where CEL is asked nothing but VIEW_REFERENCE: the implicit rule alone does not make it apply."""
+
+# --- Trino operations ---------------------------------------------------------------------------------------------
+
+
+class OperationStep(NamedTuple):
+    """One check that an operation on a mapped catalog needs.
+
+    `on`: given (the resource as named), table, view, namespace, parent (name as argument), function_schema. `also` is
+    added to the `actions` that rules see. A rename needs the right at its other end, too.
+    """
+
+    on: str
+    action: str
+    also: tuple[str, ...] = ()
+
+
+class TrinoOperation(NamedTuple):
+    """How a Trino operation is decided: by `steps`, all of which must hold, or by the named `rule`."""
+
+    steps: tuple[OperationStep, ...] = ()
+    rule: str = ""
+    delegated: bool = False
+
+
+_CREATE = ("CATALOG_CREATE_ENTITY",)
+_UPDATED = ("CATALOG_UPDATE_ENTITY",)
+_DROP = ("CATALOG_DROP_ENTITY",)
+
+
+def _one(on: str, action: str, also: tuple[str, ...] = ()) -> TrinoOperation:
+    return TrinoOperation((OperationStep(on, action, also),))
+
+
+def _rename(type: str, action: str) -> TrinoOperation:
+    return TrinoOperation((OperationStep(type, action),), rule="rename")
+
+
+_SELECT = OperationStep("given", "read_data")
+_TABLE_WRITES = "InsertIntoTable DeleteFromTable UpdateTableColumns"
+_TABLE_COMMITS = "AddColumn AlterColumn SetColumnComment SetTableComment SetTableProperties"
+
+TRINO_OPERATIONS: Final[Mapping[str, TrinoOperation]] = {
+    "AccessCatalog": _one("given", "use"),
+    "FilterCatalogs": _one("given", "use"),
+    "CreateCatalog": _one("given", "delete"),
+    "DropCatalog": _one("given", "delete"),
+    "ShowSchemas": _one("given", "list_namespaces"),
+    "FilterSchemas": _one("given", "include_in_list"),
+    "ShowTables": _one("given", "list_tables"),
+    "ShowFunctions": _one("given", "list_tables"),
+    "ShowCreateSchema": _one("given", "get_metadata"),
+    "CreateSchema": _one("parent", "create_namespace", _CREATE),
+    "DropSchema": _one("given", "delete", _DROP),
+    "RenameSchema": _rename("namespace", "move"),
+    "SetSchemaAuthorization": _one("given", "change_ownership"),
+    "SetTableAuthorization": _one("table", "change_ownership"),
+    "SetViewAuthorization": _one("view", "change_ownership"),
+    "FilterTables": _one("given", "include_in_list"),
+    "FilterColumns": _one("given", "get_metadata"),
+    "ShowColumns": _one("given", "get_metadata"),
+    "ShowCreateTable": _one("given", "get_metadata"),
+    "SelectFromColumns": TrinoOperation((_SELECT,)),
+    "CreateViewWithSelectFromColumns": TrinoOperation((_SELECT,), delegated=True),
+    **{name: _one("table", "write_data", _UPDATED) for name in _TABLE_WRITES.split()},
+    **{name: _one("table", "commit", _UPDATED) for name in _TABLE_COMMITS.split()},
+    "TruncateTable": TrinoOperation((OperationStep("table", "write_data", _UPDATED),), rule="whole_table"),
+    "DropColumn": TrinoOperation((OperationStep("table", "commit", _UPDATED),), rule="whole_table"),
+    "RenameColumn": TrinoOperation((OperationStep("table", "commit", _UPDATED),), rule="whole_table"),
+    "SetViewComment": _one("view", "commit", _UPDATED),
+    "CreateTable": _one("parent", "create_table", _CREATE),
+    "CreateView": _one("parent", "create_view", _CREATE),
+    "CreateMaterializedView": _one("parent", "create_view", _CREATE),
+    "DropTable": _one("table", "drop", _DROP),
+    "DropView": _one("view", "drop", _DROP),
+    "DropMaterializedView": _one("view", "drop", _DROP),
+    "RenameTable": _rename("table", "rename"),
+    "RenameView": _rename("view", "rename"),
+    "RenameMaterializedView": _rename("view", "rename"),
+    "RefreshMaterializedView": _one("view", "commit", _UPDATED),
+    "SetMaterializedViewProperties": _one("view", "commit", _UPDATED),
+    "ExecuteTableProcedure": TrinoOperation((OperationStep("table", "write_data", _UPDATED),), rule="table_procedure"),
+    "ExecuteProcedure": TrinoOperation(rule="procedure"),
+    "CreateFunction": TrinoOperation(
+        (OperationStep("function_schema", "update_properties", _CREATE),), rule="function"
+    ),
+    "DropFunction": TrinoOperation((OperationStep("function_schema", "update_properties", _DROP),), rule="function"),
+    "ExecuteFunction": TrinoOperation((OperationStep("function_schema", "get_metadata"),), rule="function"),
+    "FilterFunctions": TrinoOperation((OperationStep("function_schema", "get_metadata"),), rule="function"),
+    "ShowCreateFunction": TrinoOperation((OperationStep("function_schema", "get_metadata"),), rule="function"),
+    "CreateViewWithExecuteFunction": TrinoOperation(
+        (OperationStep("function_schema", "get_metadata"),), rule="function", delegated=True
+    ),
+    "ExecuteQuery": TrinoOperation(rule="execute_query"),
+    "ReadSystemInformation": TrinoOperation(rule="execute_query"),
+    "WriteSystemInformation": TrinoOperation(rule="admin"),
+    "ViewQueryOwnedBy": TrinoOperation(rule="own_query"),
+    "FilterViewQueryOwnedBy": TrinoOperation(rule="own_query"),
+    "KillQueryOwnedBy": TrinoOperation(rule="own_query"),
+    "ImpersonateUser": TrinoOperation(rule="impersonation"),
+    "SetSystemSessionProperty": TrinoOperation(rule="session_property"),
+    "SetCatalogSessionProperty": TrinoOperation(rule="session_property"),
+    "GetRowFilters": TrinoOperation(rule="filter"),
+    "GetColumnMask": TrinoOperation(rule="filter"),
+}
+"""All operations of Trino's OPA plugin."""
+
+# --- view security --------------------------------------------------------------------------------------------------
+
+LOADS: Final[Mapping[str, frozenset[str]]] = {
+    "loadTable": frozenset({"table", "generic_table"}),
+    "loadView": frozenset({"view"}),
+    "loadCredentials": frozenset({"table", "generic_table"}),
+}
+"""Load of a catalog -> the types of what it loads."""
+
+VIEW_CHANGES: Final[Mapping[str, tuple[str, OperationStep]]] = {
+    "create": ("createView", OperationStep("parent", "create_view", _CREATE)),
+    "commit": ("commitView", OperationStep("view", "commit", _UPDATED)),
+    "replace": ("replaceView", OperationStep("view", "commit", _UPDATED)),
+}
+"""Operation of a change of a view -> its name as an action, and the right that it needs."""
+
+TABLE_PROCEDURES: Final = frozenset(
+    {
+        "OPTIMIZE",
+        "OPTIMIZE_MANIFESTS",
+        "EXPIRE_SNAPSHOTS",
+        "DROP_EXTENDED_STATS",
+        "REMOVE_ORPHAN_FILES",
+        "ADD_FILES",
+    }
+)
+"""Table procedures that write; every other one is denied."""
+
+METADATA_TABLES: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("properties", "history", "metadata_log_entries", "snapshots", "refs"), "get_metadata"),
+    **dict.fromkeys(("partitions", "files", "entries", "manifests"), "read_data"),
+    **dict.fromkeys(("all_partitions", "all_files", "all_entries", "all_manifests"), "read_data"),
+    "materialized_view_storage": "read_data",
+}
+"""Suffix of `t$suffix` -> what a SELECT on it needs of t: those that show values need the data."""
+
+SYSTEM_TABLES: Final[Mapping[str, frozenset[str]]] = {
+    "information_schema": frozenset({"columns", "schemata", "tables", "views"}),
+    "schema_discovery": frozenset({"discovery", "shallow_discovery"}),
+    "system": frozenset({"iceberg_tables"}),
+}
+"""System schemas in a mapped catalog, and the tables in them that `get_config` on the warehouse opens."""
+
+SYSTEM_CATALOG: Final[Mapping[str, frozenset[str] | None]] = {
+    "jdbc": None,
+    "metadata": frozenset(
+        {
+            "analyze_properties",
+            "catalogs",
+            "column_properties",
+            "materialized_views",
+            "schema_properties",
+            "table_comments",
+            "table_properties",
+        }
+    ),
+    "information_schema": frozenset({"columns", "schemata", "tables", "views"}),
+    "runtime": frozenset({"queries"}),
+}
+"""Schemas of Trino's `system` catalog and the tables open to everyone; None opens all of them."""
+
+SYSTEM_READS: Final = frozenset(
+    {
+        "AccessCatalog",
+        "FilterCatalogs",
+        "ShowSchemas",
+        "FilterSchemas",
+        "ShowTables",
+        "FilterTables",
+        "ShowColumns",
+        "FilterColumns",
+        "SelectFromColumns",
+        "CreateViewWithSelectFromColumns",
+        "ShowCreateTable",
+    }
+)
+"""Operations that system schemas and the system catalog know; every other one on them is denied."""

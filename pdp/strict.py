@@ -1,0 +1,88 @@
+"""JSON and YAML from strangers: without duplicate keys, without bottomless nesting.
+
+Decoders keep the last of duplicate keys silently, and another reader may keep the first: a body that two readers
+understand differently is refused.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Hashable
+from typing import Any, TypeVar
+
+import msgspec
+import yaml
+
+from pdp.errors import InvalidArgument
+
+T = TypeVar("T")
+
+
+def decode(body: bytes, decoder: msgspec.json.Decoder[T], *, typed: bool = False) -> T:
+    """The typed value of a body; raises InvalidArgument, naming the field, on anything else.
+
+    `typed` says that the type holds no raw JSON: then a body that equals its re-encoding holds nothing twice.
+    """
+    value = parse(body, decoder)
+    if not typed or msgspec.json.encode(value) != body:
+        refuse_duplicates(body)
+    return value
+
+
+def parse(body: bytes, decoder: msgspec.json.Decoder[T]) -> T:
+    """The typed value of a body that is still to be shown to hold no key twice."""
+    try:
+        return decoder.decode(body)
+    except RecursionError:
+        raise InvalidArgument("the body is nested too deeply") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
+        raise InvalidArgument(sentence(str(error))) from None
+
+
+def refuse_duplicates(body: bytes) -> None:
+    """Raise InvalidArgument where an object of a body holds a key twice."""
+    try:
+        json.loads(body, object_pairs_hook=_unique)
+    except RecursionError:
+        raise InvalidArgument("the body is nested too deeply") from None
+    except ValueError as error:
+        raise InvalidArgument(sentence(str(error))) from None
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> None:
+    seen = set()
+    for key, _ in pairs:
+        if key in seen:
+            raise ValueError(f"duplicate key `{key}`")
+        seen.add(key)
+
+
+def sentence(text: str) -> str:
+    """A library's message in our form: one line, not capitalised."""
+    first = text[:1] if text[1:2].isupper() else text[:1].lower()
+    return first + text[1:].replace("\n", " ")
+
+
+class _StrictLoader(yaml.CSafeLoader):
+    """The safe loader, stricter."""
+
+
+def load_yaml(text: str) -> Any:
+    """The value of a text; raises yaml.YAMLError, ValueError (a date that is none) or RecursionError."""
+    return yaml.load(text, _StrictLoader)  # noqa: S506 - it constructs no more than the safe loader
+
+
+def _construct_unique(loader: _StrictLoader, node: yaml.MappingNode) -> dict[Any, Any]:
+    loader.flatten_mapping(node)
+    found: dict[Any, Any] = {}
+    for key_node, value_node in node.value:
+        key = loader.construct_object(key_node, deep=True)
+        if not isinstance(key, Hashable):
+            raise yaml.MarkedYAMLError(problem="a key must be a text", problem_mark=key_node.start_mark)
+        if key in found:
+            raise yaml.MarkedYAMLError(problem=f"key `{key}` stands twice", problem_mark=key_node.start_mark)
+        found[key] = loader.construct_object(value_node, deep=True)
+    return found
+
+
+_StrictLoader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _construct_unique)

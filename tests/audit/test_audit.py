@@ -1,0 +1,167 @@
+"""Audit records: every request once, with all that deciding it again needs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from support import worlds
+from support.paths import TESTS
+from support.serving import example_settings, serving
+from test_properties import service
+
+from pdp.audit import record as audit_record
+from pdp.audit.log import FileAudit
+from pdp.audit.record import make_record, requests, rows
+from pdp.decision.codec import CheckBody, draft
+from pdp.decision.service import Pdp
+from pdp.identity.callers import EMBEDDED_CALLER
+from pdp.model.checks import Answer, Batch
+from pdp.telemetry import Telemetry
+
+HERE = TESTS
+
+
+class Keep:
+    def __init__(self) -> None:
+        self.decided: Any = None
+
+    def admit(self) -> None:
+        pass
+
+    def append(self, decided: Any) -> None:
+        self.decided = decided
+
+
+def decided(pdp: Pdp, checks: list[Any]) -> tuple[Answer, Any]:
+    pdp.audit = keep = Keep()
+    batch: Batch = draft([msgspec.json.encode(check) for check in checks], EMBEDDED_CALLER).batch("test")
+    return asyncio.run(pdp.check(batch)), keep.decided
+
+
+@given(worlds.configs, worlds.rules, worlds.grants, worlds.checks)
+def test_columns_read_back_to_the_same_rows(config: Any, rules: Any, grants: Any, checks: Any) -> None:
+    _, kept = decided(service(config, rules, grants), checks)
+    forms = []
+    for limit in (1, 1000):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(audit_record, "COLUMNS_FROM", limit)
+            text = msgspec.json.encode(make_record(kept, "i", 7))
+        forms.append(list(rows(json.loads(text))))
+    assert forms[0] == forms[1]
+    assert forms[0]
+
+
+@given(worlds.configs, worlds.rules, worlds.grants, worlds.checks)
+def test_a_record_decides_again(config: Any, rules: Any, grants: Any, checks: Any) -> None:
+    """Every row, asked again as it stands in the record, comes out as it stands there."""
+    pdp = service(config, rules, grants)
+    answer, kept = decided(pdp, checks)
+    record = json.loads(msgspec.json.encode(make_record(kept, "i", 0)))
+    inputs = [record["inputs"], *record.get("otherInputs", [])]
+    for row in requests(record):
+        given_inputs = inputs[row.get("inputs", 0)]
+        check = {
+            "principal": given_inputs["principal"],
+            "action": row["action"],
+            "resource": row["resource"],
+            "context": given_inputs["context"],
+        }
+        check |= {"actingRole": given_inputs["actingRole"]} if given_inputs["actingRole"] else {}
+        check |= {"delegated": checks[row["at"]]["delegated"]}
+        again, _ = decided(pdp, [check])
+        assert (bool(again.allowed[0]), list(again.decision(0).by)) == (row["allowed"], row["by"])
+    requested = {row["at"] for row in requests(record)}
+    for row in rows(record):
+        if row["at"] in requested:
+            continue
+        given_inputs = inputs[row.get("inputs", 0)]
+        principal = {**given_inputs["principal"], "id": row["as"]}
+        check = {
+            "principal": principal,
+            "action": row["action"],
+            "resource": row["resource"],
+            "delegated": row["delegated"],
+            "context": given_inputs["context"],
+        }
+        if row["by"] == ["cannot_assume"]:
+            check["actingRole"] = given_inputs["actingRole"]
+        again, _ = decided(pdp, [check])
+        assert (bool(again.allowed[0]), list(again.decision(0).by), bool(answer.allowed[row["at"]])) == (
+            row["allowed"],
+            row["by"],
+            row["allowed"],
+        )
+
+
+def test_a_full_resource_reads_back() -> None:
+    resource = {
+        "type": "table",
+        "warehouse": "w",
+        "path": ["a/b", "c"],
+        "ref": "x/y",
+        "contentType": "DELTA_LAKE_TABLE",
+        "id": "7",
+        "properties": {"k": "v"},
+    }
+    check = {
+        "principal": "user:oidc~a",
+        "action": "rename",
+        "resource": resource,
+        "context": {"arguments": {"destination": "table:w/z/c", "force": True}},
+    }
+    _, kept = decided(service({}, {}), [check])
+    row = next(rows(json.loads(msgspec.json.encode(make_record(kept, "i", 0)))))
+    arguments = row["resource"].pop("arguments")
+    assert arguments == {"destination": "table:w/z/c", "force": True}
+    body = {**check, "resource": row["resource"], "context": {"arguments": arguments}}
+    again = draft([msgspec.json.encode(body)], EMBEDDED_CALLER).batch("test")
+    assert again.checks[0].resources == kept.batch.checks[0].resources
+    assert isinstance(msgspec.convert(body, CheckBody), CheckBody)
+
+
+async def test_every_request_is_one_line_and_the_bundle_is_kept(tmp_path: Path) -> None:
+    async with serving(example_settings(tmp_path)) as running:
+        checks = [
+            {"principal": "user:oidc~Alice", "action": "read_data", "resource": f"table:lake/t{number}@prod"}
+            for number in range(50)
+        ]
+        for _ in range(20):
+            await running.pdp.check(
+                draft([msgspec.json.encode(check) for check in checks], EMBEDDED_CALLER).batch("test")
+            )
+        digest, text = running.pdp.bundle.digest, running.pdp.bundle.text
+    (file,) = (tmp_path / "audit").glob("*.jsonl")
+    records = [json.loads(line) for line in file.read_text().splitlines()]
+    assert [record["seq"] for record in records] == list(range(20))
+    assert {len(list(rows(record))) for record in records} == {50}
+    assert {record["schema"] for record in records} == {1}
+    assert (tmp_path / "audit" / "bundles" / digest).read_bytes() == text
+    assert len({record["id"] for record in records}) == 20
+
+
+def test_records_that_come_while_others_are_taken_are_written(tmp_path: Path) -> None:
+    check = {"principal": "anonymous", "action": "read_data", "resource": "table:w/a/b"}
+    _, one = decided(service({}, {}), [check])
+    log = FileAudit(tmp_path, Telemetry())
+
+    async def append_many() -> None:
+        for _ in range(40_000):
+            log.append(one)
+            await asyncio.sleep(0)
+
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        asyncio.run(append_many())
+    finally:
+        sys.setswitchinterval(usual)
+    assert log.close(20)
+    (file,) = tmp_path.glob("*.jsonl")
+    assert [json.loads(line)["seq"] for line in file.read_text().splitlines()] == list(range(40_000))

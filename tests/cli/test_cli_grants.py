@@ -1,0 +1,559 @@
+"""`pdp grants` on real databases: what it writes, prints and refuses."""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import socket
+import time
+import urllib.request
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+from contracts.conftest import database, server  # noqa: F401  fixtures
+from hypothesis import given
+from hypothesis import strategies as st
+from spec.grant_worlds import worlds
+from support.serving import run_pdp, serve_process
+from support.stores import content
+
+from pdp.app import build_pdp, embedded_settings, read_facts, serve, writing
+from pdp.assembly import read_rules
+from pdp.cli import grants_import
+from pdp.cli.context import Composition
+from pdp.cli.main import cli
+from pdp.engines.grants.administration import Actor, Administration, GrantWishes, ObjectWishes
+from pdp.errors import InvalidArgument, Unavailable
+from pdp.facts.objects import Change, Grant, GrantAdded, GrantRemoved, Object, ObjectPut
+from pdp.facts.snapshot import Facts
+from pdp.store.difference import changes_of, difference, steps
+from pdp.store.sql import open_store
+from pdp.store.store import Revision
+from pdp.store.world import load_world, parse_world, read_world
+from pdp.store.world_text import entry_text, world_lines
+from pdp.store.writer import Writer
+
+COMPOSITION = Composition(embedded_settings, read_rules, read_facts, build_pdp, serve, writing)
+WORLD: dict[str, Any] = {
+    "objects": [
+        "project:p1",
+        {"object": "warehouse:lake", "parent": "project:p1", "managedAccess": True},
+        {"object": "role:analyst", "parent": "project:p1"},
+        {"object": "table:lake/sales/orders", "id": "8"},
+    ],
+    "grants": [
+        {"principal": "role:analyst", "privilege": "select", "object": "namespace:lake/sales"},
+        {"principal": "user:oidc~alice", "privilege": "assignee", "object": "role:analyst"},
+        {"principal": "user:oidc~dave", "privilege": "ownership", "object": "table:lake/sales/orders", "id": "7"},
+    ],
+}
+ALICE = ("user:oidc~alice", "select", "table:lake/sales/orders")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory: a configuration with an SQLite store, and a world file."""
+    (tmp_path / "pdp.yaml").write_text('store: {url: "sqlite:///pdp.db"}\n')
+    (tmp_path / "world.json").write_text(json.dumps(WORLD))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def grants(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(cli, ["grants", *map(str, arguments)], obj=COMPOSITION)
+
+
+def done(*arguments: str | Path) -> str:
+    """The output of a command that succeeds."""
+    ended = grants(*arguments)
+    assert ended.exit_code == 0, ended.output
+    return ended.stdout
+
+
+def refused(*arguments: str | Path) -> str:
+    """The one line of a command that is refused."""
+    ended = grants(*arguments)
+    assert (ended.exit_code, ended.stdout) == (2, ""), ended.output
+    assert ended.stderr.startswith("pdp: ")
+    assert ended.stderr.count("\n") == 1
+    return ended.stderr
+
+
+def log(url: str = "sqlite:///pdp.db") -> list[Revision]:
+    with closing(open_store(url)) as store:
+        facts = store.load()
+        return list(store.since(Facts(facts.epoch, 0)))
+
+
+def facts_of(url: str = "sqlite:///pdp.db") -> Facts:
+    with closing(open_store(url)) as store:
+        return store.load()
+
+
+def export(facts: Facts, **how: bool) -> str:
+    return "".join(f"{line}\n" for line in world_lines(facts, **how))
+
+
+# --- import -------------------------------------------------------------------------------------------------------
+
+
+def test_an_import_brings_a_world_into_the_store(folder: Path) -> None:
+    printed = done("import", "world.json")
+    assert "3 grants added, 4 objects registered\n" in printed
+    assert "  + select on namespace:lake/sales for role:analyst\n" in printed
+    assert "  + warehouse:lake, parent project:p1, managedAccess true\n" in printed
+    facts = facts_of()
+    assert printed.endswith(f"revision {facts.epoch}.1\n")
+    assert content(facts) == content(load_world("world.json"))
+    assert [revision.actor for revision in log()] == [f"cli:{pwd.getpwuid(os.getuid()).pw_name}"]
+
+
+def test_a_second_import_writes_nothing_and_says_so(folder: Path) -> None:
+    done("import", "world.json")
+    assert done("import", "world.json").startswith("nothing to change: the store has all of `world.json`\nrevision ")
+    pruned = done("import", "world.json", "--prune")
+    assert pruned.startswith("nothing to change: the store has all of `world.json` and no more\n")
+    assert len(log()) == 1
+
+
+def test_a_dry_run_says_the_same_and_writes_nothing(folder: Path) -> None:
+    printed = done("import", "world.json", "--dry-run")
+    assert "3 grants would be added, 4 objects would be registered\n" in printed
+    assert not (folder / "pdp.db").exists()
+    done("import", "world.json")
+    done("remove", "role:analyst", "select", "namespace:lake/sales")
+    assert "1 grant would be added\n" in done("import", "world.json", "--dry-run")
+    assert len(log()) == 2
+
+
+def test_an_import_changes_what_an_entry_says_and_touches_nothing_else(folder: Path) -> None:
+    done("import", "world.json")
+    done("add", *ALICE)
+    other = {"objects": [{"object": "warehouse:lake", "managedAccess": False}, "role:analyst"]}
+    (folder / "other.yaml").write_text(yaml.safe_dump(other))
+    printed = done("import", "other.yaml")
+    assert printed.startswith("  ~ warehouse:lake: managedAccess true -> none\n1 object changed\n")
+    facts = facts_of()
+    assert facts.object(("warehouse", ("lake",))) == Object(("warehouse", ("lake",)), project="p1")
+    assert facts.object(("role", ("analyst",))).project == "p1"
+    assert len(list(facts.grants())) == 4
+
+
+def test_a_pruning_import_leaves_what_the_file_says_and_no_more(folder: Path) -> None:
+    done("import", "world.json")
+    (folder / "less.json").write_text(json.dumps({"objects": ["warehouse:lake"], "grants": WORLD["grants"][:1]}))
+    printed = done("import", "less.json", "--prune")
+    assert "2 grants removed, 1 object changed, 3 registrations deleted\n" in printed
+    assert "  - ownership on table:lake/sales/orders (id 7) for user:oidc~dave\n" in printed
+    assert content(facts_of()) == content(load_world("less.json"))
+
+
+def test_json_has_every_change(folder: Path) -> None:
+    done("import", "world.json")
+    changed = {
+        "objects": ["project:p2", {"object": "warehouse:lake", "parent": "project:p2"}],
+        "grants": WORLD["grants"][1:],
+    }
+    (folder / "changed.json").write_text(json.dumps(changed))
+    dry, real = (
+        json.loads(done("import", "changed.json", "--prune", "--format", "json", *more)) for more in (["--dry-run"], [])
+    )
+    assert (dry.pop("dryRun"), real.pop("dryRun")) == (True, False)
+    assert (dry.pop("revision"), real.pop("revision")) == tuple(f"{facts_of().epoch}.{number}" for number in (1, 2))
+    assert dry == real
+    assert real["counts"] == {"added": 0, "removed": 1, "registered": 1, "changed": 1, "deleted": 3}
+    assert real["changes"] == [
+        {"change": "removed", "grant": WORLD["grants"][0]},
+        {"change": "deleted", "was": {"object": "project:p1"}},
+        {"change": "deleted", "was": {"object": "role:analyst", "parent": "project:p1"}},
+        {"change": "deleted", "was": {"object": "table:lake/sales/orders", "id": "8"}},
+        {"change": "registered", "object": {"object": "project:p2"}},
+        {
+            "change": "changed",
+            "object": {"object": "warehouse:lake", "parent": "project:p2"},
+            "was": {"object": "warehouse:lake", "parent": "project:p1", "managedAccess": True},
+        },
+    ]
+    again = json.loads(done("import", "changed.json", "--prune", "--format", "json"))
+    assert again["changes"] == []
+
+
+def test_a_large_import_is_written_in_chunks(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grants_import, "CHUNK", 3)
+    printed = done("import", "world.json")
+    assert [len(revision.changes) for revision in log()] == [3, 3, 1]
+    assert printed.endswith(".3\n")
+    assert content(facts_of()) == content(load_world("world.json"))
+
+
+def test_a_hundred_thousand_grants_are_imported(folder: Path) -> None:
+    entries = [
+        {"principal": f"user:oidc~u{n % 1000}", "privilege": "select", "object": f"table:lake/n{n % 100}/t{n}"}
+        for n in range(100_000)
+    ]
+    (folder / "large.json").write_text(json.dumps({"grants": entries}))
+    printed = done("import", "large.json")
+    assert len(printed.splitlines()) == 23
+    assert "  and 99,980 more\n100,000 grants added\n" in printed
+    assert done("import", "large.json").startswith("nothing to change")
+
+
+def test_an_import_that_breaks_off_says_how_far_it_came(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grants_import, "CHUNK", 3)
+    carry_out = Writer.carry_out
+
+    def failing(self: Writer, some: Any) -> Any:
+        if self.facts.sequence == 2:
+            raise Unavailable("the database is gone")
+        return carry_out(self, some)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Writer, "carry_out", failing)
+        said = refused("import", "world.json")
+    assert "the database is gone; 6 changes are written, up to revision " in said
+    assert said.endswith(".2: import again for the rest\n")
+    assert "1 grant added\n" in done("import", "world.json")
+
+
+def test_an_import_takes_the_place_of_the_seed_and_single_writes_come_after_it(folder: Path) -> None:
+    (folder / "seed.yaml").write_text(yaml.safe_dump({"objects": ["project:seeded"]}))
+    (folder / "pdp.yaml").write_text('store: {url: "sqlite:///pdp.db", seed: seed.yaml}\n')
+    listed = grants("export")
+    assert "project:seeded" in listed.stdout
+    assert "no database at" in listed.stderr
+    done("import", "world.json")
+    assert content(facts_of()) == content(load_world("world.json"))
+    (folder / "pdp.db").unlink()
+    done("add", *ALICE)
+    assert [revision.actor.partition(":")[0] for revision in log()] == ["seed", "cli"]
+    assert facts_of().is_registered(("project", ("seeded",)))
+
+
+# --- the difference -----------------------------------------------------------------------------------------------
+
+
+@given(worlds(), worlds())
+def test_a_difference_makes_of_any_facts_what_a_world_says(before: dict[str, Any], after: dict[str, Any]) -> None:
+    facts, world = parse_world(before), read_world(after)
+    added = facts.apply(1, difference(facts, world))
+    assert content(added) >= {*world.grants}
+    assert set(added.grants()) == {*facts.grants(), *world.grants}
+    assert difference(added, world) == []
+    exact = facts.apply(1, difference(facts, world, prune=True))
+    assert content(exact) == content(world.facts())
+    assert difference(exact, world, prune=True) == []
+
+
+@given(worlds(), worlds())
+def test_without_pruning_it_is_what_an_operator_wishes_over_http(before: dict[str, Any], after: dict[str, Any]) -> None:
+    facts, world = parse_world(before), read_world(after)
+    rules, operator = Administration(), Actor("cli")
+    wished = rules.objects(facts, operator, ObjectWishes(put=world.objects))
+    made = [*wished, *rules.grants(facts.apply(0, wished), operator, GrantWishes(add=world.grants))]
+    assert content(facts.apply(1, difference(facts, world))) == content(facts.apply(1, made))
+
+
+@given(worlds(), worlds(), st.integers(1, 4))
+def test_every_step_on_the_way_takes_before_it_gives(before: dict[str, Any], after: dict[str, Any], size: int) -> None:
+    facts, world = parse_world(before), read_world(after)
+    left, wanted, had = steps(facts, world, prune=True), set(world.grants), set(facts.grants())
+    for start in range(0, len(left), size):
+        facts = facts.apply(start + 1, changes_of(facts, left[start : start + size]))
+        assert set(facts.grants()) <= wanted or set(facts.grants()) <= had
+    assert content(facts) == content(world.facts())
+
+
+def test_a_warehouse_stays_in_the_project_that_is_configured(folder: Path) -> None:
+    (folder / "pdp.yaml").write_text('warehouses: {lake: {project: p2}}\nstore: {url: "sqlite:///pdp.db"}\n')
+    assert refused("import", "world.json") == "pdp: warehouse:lake belongs to `p2` by configuration\n"
+    assert log() == []
+    with pytest.raises(InvalidArgument):
+        difference(Facts.empty().with_projects({"lake": "p2"}), read_world(WORLD))
+
+
+def test_what_others_write_meanwhile_is_neither_undone_nor_done_twice(tmp_path: Path) -> None:
+    some = [Grant(("table", ("w", "n", f"t{number}")), "select", "user:i~x") for number in range(4)]
+    flag = ObjectPut(Object(("warehouse", ("w",)), managed=True))
+    world = read_world({"objects": [{"object": "warehouse:w", "parent": "project:p"}]})
+    with closing(open_store(f"sqlite:///{tmp_path}/pdp.db")) as store:
+        writer = Writer(store, store.load(), "me")
+        left = [*map(GrantAdded, some), *steps(writer.facts, world)]
+        assert writer.carry_out(left[:1]) == [GrantAdded(some[0])]
+        theirs: list[Change] = [GrantAdded(some[1]), GrantAdded(some[2]), flag]
+        store.write("other", store.load(), lambda log: theirs)
+        assert writer.carry_out(left[1:2]) == []
+        assert writer.carry_out(left[2:3]) == []
+        assert writer.carry_out(left[3:]) == [GrantAdded(some[3]), ObjectPut(Object(flag.object.key, "p", True))]
+        assert writer.revision == f"{writer.facts.epoch}.3"
+        assert content(writer.facts) == content(store.load())
+        store.write("other", store.load(), lambda log: [GrantRemoved(some[3])])
+        assert writer.write(lambda facts: [GrantAdded(some[3])] if not facts.has(some[3]) else []) != []
+
+
+# --- export -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["out.json", "out.yaml"])
+def test_an_export_reads_back_to_the_same_bytes(folder: Path, name: str) -> None:
+    done("import", "world.json")
+    assert done("export", name) == ""
+    (folder / "pdp.db").unlink()
+    done("import", name)
+    again = f"again-{name}"
+    done("export", again)
+    assert (folder / again).read_bytes() == (folder / name).read_bytes()
+    assert content(facts_of()) == content(load_world("world.json"))
+    assert sorted(path.name for path in folder.iterdir()) == sorted(["pdp.yaml", "world.json", "pdp.db", name, again])
+
+
+def test_without_a_file_json_goes_to_stdout(folder: Path) -> None:
+    done("import", "world.json")
+    done("export", "out.json")
+    assert done("export") == (folder / "out.json").read_text()
+    assert json.loads(done("export"))["grants"][0] == WORLD["grants"][0]
+
+
+@given(worlds())
+def test_every_world_is_itself_again_after_export_and_import(world: dict[str, Any]) -> None:
+    facts = parse_world(world)
+    for text, how in ((export(facts), {}), (export(facts, yaml=True), {"yaml": True})):
+        imported = Facts.empty().apply(1, difference(Facts.empty(), read_world(yaml.safe_load(text))))
+        assert content(imported) == content(facts)
+        assert export(imported, **how) == text
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1))
+def test_lines_are_printable_whatever_a_name_holds(name: str) -> None:
+    entry = {"principal": f"user:i~{name}"}
+    assert json.loads(entry_text(entry)) == entry
+    assert yaml.safe_load(entry_text(entry, yaml=True)) == entry
+    assert entry_text(entry).isprintable()
+    assert entry_text(entry, yaml=True).isprintable()
+
+
+def test_an_export_that_cannot_be_written_leaves_what_was_there(folder: Path) -> None:
+    done("import", "world.json")
+    assert refused("export", "none/out.json") == "pdp: cannot write `none/out.json`: no such file or directory\n"
+    assert refused("export", folder).startswith(f"pdp: cannot write `{folder}`: ")
+
+
+def test_an_empty_store_exports_an_empty_world(folder: Path) -> None:
+    done("export", "out.yaml")
+    assert (
+        json.loads(done("export")) == yaml.safe_load((folder / "out.yaml").read_text()) == {"objects": [], "grants": []}
+    )
+
+
+# --- list ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_list_has_columns_and_what_is_odd(folder: Path) -> None:
+    done("import", "world.json")
+    assert done("list") == (
+        "OBJECT                   PRIVILEGE  PRINCIPAL        ID  FLAGS\n"
+        "namespace:lake/sales     select     role:analyst\n"
+        "role:analyst             assignee   user:oidc~alice      unknown_principal\n"
+        "table:lake/sales/orders  ownership  user:oidc~dave   7   unknown_principal,orphaned\n"
+    )
+    lines = [json.loads(line) for line in done("list", "--format", "json").splitlines()]
+    flags = [None, ["unknown_principal"], ["unknown_principal", "orphaned"]]
+    assert [line.pop("flags", None) for line in lines] == flags
+    assert lines == WORLD["grants"]
+
+
+@pytest.mark.parametrize(
+    ("narrowed", "shown"),
+    [
+        (["--object", "namespace:lake/sales"], [0]),
+        (["--object", "namespace:lake/sales", "--below"], [0, 2]),
+        (["--object", "warehouse:lake", "--below", "--principal", "user:oidc~dave"], [2]),
+        (["--principal", "user:oidc~alice"], [1]),
+        (["--privilege", "ownership"], [2]),
+        (["--privilege", "ownership", "--principal", "role:analyst"], []),
+    ],
+)
+def test_a_list_is_narrowed(folder: Path, narrowed: list[str], shown: list[int]) -> None:
+    done("import", "world.json")
+    lines = done("list", "--format", "json", *narrowed).splitlines()
+    assert [json.loads(line)["object"] for line in lines] == [WORLD["grants"][at]["object"] for at in shown]
+    if not shown:
+        assert done("list", *narrowed) == "no grants\n"
+
+
+def test_hostile_names_do_not_reach_the_terminal(folder: Path) -> None:
+    table = "table:lake/sales/\u202e\U000e0001"
+    assert done("add", "user:oidc~\u202eeve", "select", table).isascii()
+    done("import", "world.json")
+    outputs = [
+        done("list"),
+        done("list", "--format", "json"),
+        done("export"),
+        done("import", "world.json", "--prune", "--dry-run"),
+    ]
+    done("export", "out.yaml")
+    for text in (*outputs, (folder / "out.yaml").read_text()):
+        assert all(line.isprintable() for line in text.splitlines())
+        assert "\\u202e" in text
+    before = content(facts_of())
+    (folder / "pdp.db").unlink()
+    done("import", "out.yaml")
+    assert content(facts_of()) == before
+    for hostile in ("user:oidc~a\x1b[31m", "user:oidc~a\u2028b", "a\x1b[31m\u202e"):
+        assert refused("add", hostile, "select", "warehouse:lake").removesuffix("\n").isprintable()
+    for hostile in ("table:lake/n/%1B]0;x", "table:lake/n/%E2%80%A8", "table:\x1b[31m"):
+        assert refused("add", "role:r", "select", hostile).removesuffix("\n").isprintable()
+
+
+# --- add, remove, move --------------------------------------------------------------------------------------------
+
+
+def test_a_grant_is_added_once_and_removed_once(folder: Path) -> None:
+    said = "select on table:lake/sales/orders for user:oidc~alice"
+    odd = "unknown_principal: nobody registered `user:oidc~alice`\n"
+    assert done("add", *ALICE) == f"added: {said}\n{odd}revision {facts_of().epoch}.1\n"
+    assert done("add", *ALICE) == f"there already: {said}\n{odd}revision {facts_of().epoch}.1\n"
+    assert done("remove", *ALICE, "--id", "7").startswith("not there: select on table:lake/sales/orders (id 7) for ")
+    assert done("remove", *ALICE) == f"removed: {said}\nrevision {facts_of().epoch}.2\n"
+    assert done("remove", *ALICE) == f"not there: {said}\nrevision {facts_of().epoch}.2\n"
+    assert [len(revision.changes) for revision in log()] == [1, 1]
+
+
+def test_a_grant_for_another_id_is_told_to_permit_nothing(folder: Path) -> None:
+    done("import", "world.json")
+    assert "orphaned: `table:lake/sales/orders` is registered with another id" in done("add", *ALICE, "--id", "7")
+    assert "orphaned" not in done("add", *ALICE, "--id", "8")
+
+
+def test_grants_follow_a_moved_object(folder: Path) -> None:
+    done("import", "world.json")
+    move = ("move", "namespace:lake/sales", "namespace:lake/old/sales")
+    said = "namespace:lake/sales to namespace:lake/old/sales, with 2 grants and 1 registered object\n"
+    assert f"would move {said}" in done(*move, "--dry-run")
+    assert len(log()) == 1
+    assert f"moved {said}" in done(*move)
+    assert [json.loads(line)["object"] for line in done("list", "--format", "json").splitlines()] == [
+        "namespace:lake/old/sales",
+        "role:analyst",
+        "table:lake/old/sales/orders",
+    ]
+    assert "nothing to move" in done("move", "namespace:lake/sales", "namespace:lake/new")
+    assert len(log()) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["import", "none.json"], ["none.json", "cannot read"]),
+        (["import", "broken.json"], ["broken.json:1:", "not JSON"]),
+        (["import", "wrong.yaml"], ["wrong.yaml:2:", "`selct`"]),
+        (["add", "user:oidc~a", "selct", "table:lake/n/t"], ["privilege: ", "`selct`", "table"]),
+        (["add", "user:oidc~a", "create", "table:lake/n/t"], ["`create` cannot be granted on a table"]),
+        (["add", "alice", "select", "table:lake/n/t"], ["principal: ", "`alice`"]),
+        (["add", "anonymous", "select", "table:lake/n/t"], ["`anonymous`"]),
+        (["add", "user:oidc~a", "select", "table:lake//t"], ["object: ", "`table:lake//t`"]),
+        (["add", "user:oidc~a", "select", "tabel:lake/t"], ["object: ", "`tabel:lake/t`"]),
+        (["add", "user:oidc~a", "select", "table:lake/n/t@main"], ["names a ref"]),
+        (["add", "user:oidc~a", "select", "table:lake/n/t", "--id", "a b"], ["`a b`"]),
+        (["add", "role:r", "assignee", "role:r"], ["`role:r` cannot contain itself"]),
+        (["remove", "user:oidc~a", "selct", "server"], ["`selct`"]),
+        (["move", "namespace:lake/a", "namespace:lake/a/b"], ["below itself"]),
+        (["move", "namespace:lake/a", "namespace:hill/a"], ["another warehouse"]),
+        (["move", "table:lake/a/t", "view:lake/a/t"], ["that is a view"]),
+        (["move", "lake", "view:lake/a/t"], ["from: ", "`lake`"]),
+        (["list", "--object", "nothing"], ["object: ", "`nothing`"]),
+        (["list", "--principal", "alice"], ["`alice`"]),
+        (["list", "--privilege", "selct"], ["`selct`", "select"]),
+        (["list", "--below"], ["--below needs an --object"]),
+        (["list", "-c", "none.yaml"], ["none.yaml"]),
+        (["list", "--set", "store.url=sqlite:///garbage.db"], ["garbage.db", "no sound SQLite file"]),
+        (["add", *ALICE, "--set", "store.url=sqlite:///none/pdp.db"], ["none/pdp.db", "unable to open"]),
+    ],
+)  # fmt: skip
+def test_bad_input_is_one_line_and_2(folder: Path, arguments: list[str], words: list[str]) -> None:
+    (folder / "broken.json").write_text('{"grants": [')
+    (folder / "wrong.yaml").write_text("grants:\n- {principal: role:a, privilege: selct, object: server}\n")
+    (folder / "garbage.db").write_text("this is no database, but it is long enough to be read as one\n" * 40)
+    said = refused(*arguments)
+    for word in words:
+        assert word in said
+
+
+def test_a_world_file_is_looked_at_and_not_written(folder: Path) -> None:
+    (folder / "pdp.yaml").write_text('store: {url: "file:world.json"}\n')
+    before = (folder / "world.json").read_bytes()
+    assert len(done("list").splitlines()) == 4
+    assert json.loads(done("export"))["grants"] == WORLD["grants"]
+    for arguments in (
+        ["import", "world.json"],
+        ["import", "world.json", "--dry-run"],
+        ["add", *ALICE],
+        ["remove", *ALICE],
+        ["move", "namespace:lake/sales", "namespace:lake/x"],
+    ):
+        assert "the store is the world file `world.json`, which takes no writes" in refused(*arguments)
+    assert (folder / "world.json").read_bytes() == before
+
+
+@pytest.mark.parametrize("command", [["list"], ["export"], ["add", *ALICE], ["import", "world.json"]])
+def test_a_database_that_is_not_reached_is_one_line_without_its_password(folder: Path, command: list[str]) -> None:
+    with socket.socket() as unheard:
+        unheard.bind(("127.0.0.1", 0))
+        url = f"postgresql://pdp:hush@127.0.0.1:{unheard.getsockname()[1]}/pdp"
+        said = refused(*command, "--set", f"store.url={url}")
+    assert "cannot be used now" in said
+    assert "hush" not in said
+
+
+# --- with a service, and on PostgreSQL ----------------------------------------------------------------------------
+
+
+def allowed(url: str) -> bool:
+    check = {"principal": ALICE[0], "action": "read_data", "resource": ALICE[2]}
+    request = urllib.request.Request(
+        url, json.dumps({"checks": [check]}).encode(), {"content-type": "application/json"}
+    )
+    with urllib.request.urlopen(request, timeout=20) as answer:
+        verdict: bool = json.load(answer)["decisions"][0]["allowed"]
+    return verdict
+
+
+def test_a_running_service_follows(folder: Path) -> None:
+    with serve_process(folder, "-c", "pdp.yaml") as service:
+        url = service.url("/v1/check")
+        assert not allowed(url)
+        for command, wanted in (("add", True), ("remove", False)):
+            done(command, *ALICE)
+            until = time.monotonic() + 1
+            while allowed(url) != wanted and time.monotonic() < until:
+                time.sleep(0.02)
+            assert allowed(url) == wanted
+        assert service.terminate() == 0
+
+
+def test_the_command_itself(folder: Path) -> None:
+    ended = run_pdp("grants", "import", "world.json", cwd=folder)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert "3 grants added" in ended.stdout
+    for arguments in (["--help"], ["import", "--help"]):
+        ended = run_pdp("grants", *arguments, cwd=folder)
+        assert (ended.returncode, ended.stderr) == (0, "")
+    ended = run_pdp("grants", "ad", cwd=folder)
+    assert ended.returncode == 2
+
+
+def test_a_round_trip_on_postgresql(folder: Path, database: str) -> None:  # noqa: F811  the fixture
+    (folder / "pdp.yaml").write_text(f"store: {{url: '{database}'}}\n")
+    assert "3 grants added, 4 objects registered\n" in done("import", "world.json")
+    assert done("import", "world.json", "--prune").startswith("nothing to change")
+    assert done("add", *ALICE).startswith("added: ")
+    assert done("move", "namespace:lake/sales", "namespace:lake/old").endswith(".3\n")
+    assert len(done("list", "--object", "namespace:lake/old", "--below").splitlines()) == 4
+    done("export", "out.json")
+    done("import", "out.json", "--prune", "--set", "store.url=sqlite:///pdp.db")
+    assert done("export", "--set", "store.url=sqlite:///pdp.db") == (folder / "out.json").read_text()
+    assert [revision.actor.partition(":")[0] for revision in log(database)] == ["cli"] * 3

@@ -1,0 +1,384 @@
+"""Settings: what cannot be meant is refused, and who wins where a key is said twice."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+from support.serving import settings_of
+
+from pdp.app import Service
+from pdp.assembly import build_bundle, read_rules
+from pdp.config.settings import LATER, Settings, load_settings, make_settings
+from pdp.errors import ConfigError
+
+
+def load(text: str, folder: Path, *overrides: str, **environ: str) -> Settings:
+    (folder / "pdp.yaml").write_text(text)
+    return load_settings(folder / "pdp.yaml", overrides, environ)
+
+
+@pytest.mark.parametrize(
+    ("data", "key"),
+    [
+        ({"sever": {}}, "sever"),
+        ({"server": {"htp": "127.0.0.1:1"}}, "server.htp"),
+        ({"limits": {"max-checks": 1}}, "limits.max-checks"),
+        ({"limits": {"MAX_CHECKS": 1}}, "limits.MAX_CHECKS"),
+        ({"authorities": {"default": {"engines": ["cel"], "combin": "all"}}}, "authorities.default.combin"),
+        ({"warehouses": {"lake": {"defaultRef": "main"}}}, "warehouses.lake.defaultRef"),
+        ({"policies": {"rule": []}}, "policies.rule"),
+        ({"store": {"uri": "file:x"}}, "store.uri"),
+        ({"audit": {"sinks": [{"file": "audit", "mask": []}]}}, "audit.sinks.0.mask"),
+        ({"identity": {"provider": {}}}, "identity.provider"),
+        ({"identity": {"callers": {"a": {"loopback": True, "may_asert": []}}}}, "identity.callers.a.may_asert"),
+        ({"trino": {"catalog": {}}}, "trino.catalog"),
+        ({"trino": {"catalogs": {"a": {"warehouse": "lake", "reference": "main"}}}}, "trino.catalogs.a.reference"),
+        ({"trino": {"functions": {"deny": []}}}, "trino.functions.deny"),
+        ({"": 1}, ""),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_an_unknown_key_is_named_at_every_level(tmp_path: Path, data: Any, key: str) -> None:
+    with pytest.raises(ConfigError, match=f"unknown key `{re.escape(key)}`"):
+        make_settings(data, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("data", "key"),
+    [
+        ({"server": None}, "server"),
+        ({"server": []}, "server"),
+        ({"server": {"http": "nowhere"}}, "server.http"),
+        ({"server": {"http": None}}, "server.http"),
+        ({"server": {"diagnostics": "127.0.0.1:99999"}}, "server.diagnostics"),
+        ({"server": {"drain_seconds": -1}}, "server.drain_seconds"),
+        ({"server": {"drain_seconds": float("inf")}}, "server.drain_seconds"),
+        ({"server": {"drain_seconds": float("nan")}}, "server.drain_seconds"),
+        *[
+            ({"row_access": {"member": {"template": template}}}, "row_access.member.template")
+            for template in ("", "user:me", "{subject}{x}", "{subject", "{idp}", "{idp}{subject}", "{idp}-{subject}")
+        ],
+        ({"limits": {"max_checks": 0}}, "limits.max_checks"),
+        ({"limits": {"max_checks": -5}}, "limits.max_checks"),
+        ({"limits": {"max_checks": 1.5}}, "limits.max_checks"),
+        ({"limits": {"max_checks": "many"}}, "limits.max_checks"),
+        ({"limits": {"max_checks": None}}, "limits.max_checks"),
+        ({"limits": {"max_in_flight": 0}}, "limits.max_in_flight"),
+        ({"limits": {"max_body_bytes": 1}}, "limits.max_body_bytes"),
+        ({"limits": {"max_body_bytes": 2**31}}, "limits.max_body_bytes"),
+        ({"limits": {"request_timeout_seconds": 0}}, "limits.request_timeout_seconds"),
+        ({"limits": {"request_timeout_seconds": float("nan")}}, "limits.request_timeout_seconds"),
+        ({"limits": {"request_timeout_seconds": float("inf")}}, "limits.request_timeout_seconds"),
+        ({"limits": {"idle_timeout_seconds": float("inf")}}, "limits.idle_timeout_seconds"),
+        ({"authorities": {"default": {"engines": []}}}, "authorities.default.engines"),
+        ({"authorities": {"default": {"engines": "cel"}}}, "authorities.default.engines"),
+        ({"authorities": {"default": {}}}, "authorities.default.engines"),
+        ({"authorities": {"default": {"engines": ["cel"], "combine": "most"}}}, "authorities.default.combine"),
+        ({"warehouses": {"lake": {"kind": "delta"}}}, "warehouses.lake.kind"),
+        ({"policies": {"rules": "rules/*.properties"}}, "policies.rules"),
+        ({"policies": {"cel_extensions": ["all"]}}, "policies.cel_extensions.0"),
+        ({"store": {"url": "world.yaml"}}, "store.url"),
+        ({"store": {"url": "file:"}}, "store.url"),
+        ({"store": {"url": "mysql://db"}}, "store.url"),
+        ({"audit": {"sinks": [{}]}}, "audit.sinks.0.file"),
+        ({"audit": {"sinks": [{"file": "a"}, {"file": "b"}]}}, "audit.sinks"),
+        ({"identity": {"cel_provider": "OIDC"}}, "identity.cel_provider"),
+        ({"identity": {"cel_provider": ""}}, "identity.cel_provider"),
+        ({"trino": {"catalogs": {"a": {}}}}, "trino.catalogs.a.warehouse"),
+        ({"trino": {"user_prefix": "oidc"}}, "trino.user_prefix"),
+        ({"trino": {"unmanaged_catalogs": "maybe"}}, "trino.unmanaged_catalogs"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_wrong_value_names_its_key(tmp_path: Path, data: Any, key: str) -> None:
+    with pytest.raises(ConfigError, match=f"^`{re.escape(key)}`: ") as caught:
+        make_settings(data, tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+def nested(key: str, value: Any) -> dict[str, Any]:
+    section, _, name = key.partition(".")
+    return {section: {name: value} if name else value}
+
+
+@pytest.mark.parametrize(("key", "default"), LATER.items(), ids=LATER)
+def test_a_key_that_cannot_be_obeyed_yet_is_taken_at_its_default_alone(tmp_path: Path, key: str, default: Any) -> None:
+    assert make_settings(nested(key, default), tmp_path).model_dump() == Settings().model_dump()
+    others = ["other", 4711, ["other"], {"other": 1}, None if default is not None else True]
+    for other in others:
+        with pytest.raises(ConfigError, match=re.escape(f"`{key}`")):
+            make_settings(nested(key, other), tmp_path)
+
+
+def test_all_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        make_settings({"sever": {}, "limits": {"max_checks": 0, "nope": 1}}, tmp_path)
+    for key in ("`sever`", "`limits.max_checks`", "`limits.nope`"):
+        assert key in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text", ["[1, 2]", "text", "5", "a: [", "a: b: c", "\tserver: {}", "!!python/object:os.system {}", "a: \x00"]
+)
+def test_a_file_that_holds_no_sections_is_refused(tmp_path: Path, text: str) -> None:
+    with pytest.raises(ConfigError, match=r"pdp\.yaml"):
+        load(text, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "limits: {max_checks: 5}\nlimits: {max_in_flight: 5}",
+        "limits: {max_checks: 5, max_checks: 6}",
+        "identity: {callers: {a: {loopback: true}, a: {loopback: true, may_assert: [principals]}}}",
+    ],
+)
+def test_a_key_that_stands_twice_is_refused(tmp_path: Path, text: str) -> None:
+    with pytest.raises(ConfigError, match="twice"):
+        load(text, tmp_path)
+
+
+@pytest.mark.parametrize("text", ["", "# nothing\n", "{}", "---\n"])
+def test_an_empty_file_means_the_defaults(tmp_path: Path, text: str) -> None:
+    assert load(text, tmp_path).model_dump() == Settings().model_dump()
+
+
+def test_the_defaults_are_those_of_the_contract() -> None:
+    settings = Settings()
+    assert settings.server.model_dump() == {
+        "http": "127.0.0.1:8181",
+        "grpc": "127.0.0.1:8081",
+        "diagnostics": "127.0.0.1:8282",
+        "unix": None,
+        "tls": {"cert": None, "key": None, "client_ca": None},
+        "drain_seconds": 5,
+    }
+    limits = settings.limits
+    assert (limits.max_checks, limits.max_body_bytes, limits.max_in_flight, limits.request_timeout_seconds) == (
+        10_000,
+        8 << 20,
+        1024,
+        10,
+    )
+    assert (limits.trino_max_resources, limits.trino_max_body_bytes) == (100_000, 64 << 20)
+    assert settings.authorities["default"].model_dump() == {
+        "engines": ("cel", "grants"),
+        "combine": "any",
+        "warehouses": (),
+    }
+    assert settings.policies.rules == ("rules/*.properties",)
+    assert settings.policies.forbid == ()
+    assert [sink.file for sink in settings.audit.sinks] == ["audit/"]
+    assert settings.identity.cel_provider == "oidc"
+    assert settings.trino.user_prefix == "oidc~"
+    assert settings.trino.unmanaged_catalogs == "deny"
+    assert settings.trino.execute_query.allow == ("*",)
+    for empty in (
+        settings.warehouses,
+        settings.identity.callers,
+        settings.identity.providers,
+        settings.trusted_engines,
+        settings.trino.catalogs,
+        settings.trino.groups,
+        settings.trino.impersonation,
+    ):
+        assert dict(empty) == {}
+
+
+def test_settings_are_frozen() -> None:
+    settings = Settings()
+    with pytest.raises(ValidationError):
+        settings.limits.max_checks = 1  # type: ignore[misc]
+
+
+# --- the environment ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "read"),
+    [
+        ("PDP__LIMITS__MAX_CHECKS", "50", lambda settings: settings.limits.max_checks == 50),
+        ("PDP__SERVER__DRAIN_SECONDS", "0.5", lambda settings: settings.server.drain_seconds == 0.5),
+        ("PDP__SERVER__HTTP", "127.0.0.1:1", lambda settings: settings.server.http == "127.0.0.1:1"),
+        ("PDP__POLICIES__RULES", "[a, b]", lambda settings: settings.policies.rules == ("a", "b")),
+        ("PDP__POLICIES__RULES", "[]", lambda settings: settings.policies.rules == ()),
+        ("PDP__TRINO__ADMIN_USERS", "[trino]", lambda settings: settings.trino.admin_users == ("trino",)),
+        ("PDP__STORE__SEED", "null", lambda settings: settings.store.seed is None),
+        ("PDP__LIMITS", "{max_checks: 7}", lambda settings: settings.limits.max_checks == 7),
+        ("PDP__WAREHOUSES__LAKE__KIND", "nessie", lambda settings: settings.warehouses["lake"].kind == "nessie"),
+        (
+            "PDP__AUTHORITIES__DEFAULT",
+            "{engines: [grants], combine: all}",
+            lambda settings: settings.authorities["default"].combine == "all",
+        ),
+    ],
+)
+def test_values_of_the_environment_parse_as_yaml(tmp_path: Path, variable: str, value: str, read: Any) -> None:
+    assert read(load("", tmp_path, **{variable: value}))
+
+
+def test_map_keys_are_found_by_their_capitals(tmp_path: Path) -> None:
+    text = "warehouses: {my-lake: {default_ref: main}, Other: {}}\ntrino: {catalogs: {my-cat: {warehouse: my-lake}}}"
+    environ = {
+        "PDP__WAREHOUSES__MY_LAKE__DEFAULT_REF": "prod",
+        "PDP__WAREHOUSES__OTHER__KIND": "hive",
+        "PDP__WAREHOUSES__NEW_LAKE__KIND": "nessie",
+        "PDP__TRINO__CATALOGS__MY_CAT__REF": "dev",
+    }
+    settings = load(text, tmp_path, **environ)
+    assert sorted(settings.warehouses) == ["Other", "my-lake", "new_lake"]
+    assert settings.warehouses["my-lake"].default_ref == "prod"
+    assert settings.warehouses["Other"].kind == "hive"
+    assert settings.trino.catalogs["my-cat"].model_dump() == {"warehouse": "my-lake", "ref": "dev"}
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "named"),
+    [
+        ("PDP__LIMTS__MAX_CHECKS", "5", "unknown key `limts`"),
+        ("PDP__LIMITS__MAX_CHEKS", "5", "unknown key `limits.max_cheks`"),
+        ("PDP__LIMITS__MAX_CHECKS", "many", "`limits.max_checks`"),
+        ("PDP__LIMITS__MAX_CHECKS", "", "`limits.max_checks`"),
+        ("PDP__LIMITS__MAX_CHECKS", "[", "PDP__LIMITS__MAX_CHECKS"),
+        ("PDP__LIMITS__MAX_CHECKS__DEEP", "1", "MAX_CHECKS"),
+        ("PDP__", "1", "unknown key"),
+        ("PDP__LIMITS__", "1", "unknown key `limits.`"),
+    ],
+)
+def test_the_environment_is_read_as_strictly_as_the_file(tmp_path: Path, variable: str, value: str, named: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(named)):
+        load("limits: {max_checks: 1}" if "DEEP" in variable else "", tmp_path, **{variable: value})
+
+
+@pytest.mark.parametrize(
+    "variable", ["PDP_LIMITS__MAX_CHECKS", "pdp__limits__max_checks", "XPDP__LIMITS__MAX_CHECKS", "PDP"]
+)
+def test_other_variables_mean_nothing(tmp_path: Path, variable: str) -> None:
+    assert load("", tmp_path, **{variable: "garbage"}).model_dump() == Settings().model_dump()
+
+
+# --- who wins -----------------------------------------------------------------------------------------------------
+
+
+def test_an_override_wins_over_the_environment_and_that_over_the_file(tmp_path: Path) -> None:
+    text = "limits: {max_checks: 1, max_in_flight: 1, trino_max_resources: 1}"
+    environ = {"PDP__LIMITS__MAX_CHECKS": "2", "PDP__LIMITS__MAX_IN_FLIGHT": "2"}
+    limits = load(text, tmp_path, "limits.max_checks=3", **environ).limits
+    assert (limits.max_checks, limits.max_in_flight, limits.trino_max_resources) == (3, 2, 1)
+
+
+def test_the_last_override_wins(tmp_path: Path) -> None:
+    assert load("", tmp_path, "limits.max_checks=3", "limits.max_checks=4").limits.max_checks == 4
+
+
+def test_an_override_leaves_its_neighbours_alone(tmp_path: Path) -> None:
+    settings = load("warehouses: {a: {project: p}, b: {project: q}}", tmp_path, "warehouses.a.kind=hive")
+    changed = {"project": "p", "default_ref": None, "kind": "hive", "catalog": None}
+    assert settings.warehouses["a"].model_dump() == changed
+    assert settings.warehouses["b"].project == "q"
+
+
+def test_an_override_keeps_the_spelling_of_a_new_map_key(tmp_path: Path) -> None:
+    settings = load("", tmp_path, "warehouses.Lake-1.kind=nessie", "trino.catalogs.Cat.warehouse=Lake-1")
+    assert list(settings.warehouses) == ["Lake-1"]
+    assert list(settings.trino.catalogs) == ["Cat"]
+
+
+def test_an_override_changes_no_key_but_the_one_it_spells(tmp_path: Path) -> None:
+    settings = load("warehouses: {my-lake: {kind: hive}}", tmp_path, "warehouses.my_lake.kind=nessie")
+    assert {name: warehouse.kind for name, warehouse in settings.warehouses.items()} == {
+        "my-lake": "hive",
+        "my_lake": "nessie",
+    }
+
+
+@pytest.mark.parametrize(
+    "override",
+    ["", "limits", "limits.max_checks", "=5", ".=5", "limits.max_checks=[", "limits.nope=1", "server.http.port=1"],
+)
+def test_an_override_that_cannot_be_meant_is_refused(tmp_path: Path, override: str) -> None:
+    with pytest.raises(ConfigError):
+        load("server: {http: '127.0.0.1:1'}", tmp_path, override)
+
+
+# --- paths --------------------------------------------------------------------------------------------------------
+
+
+def test_relative_paths_start_at_the_folder_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("conf", "elsewhere"):
+        (tmp_path / name / "rules").mkdir(parents=True)
+    for name in ("b", "a"):
+        (tmp_path / "conf" / "rules" / f"{name}.properties").write_text("")
+    (tmp_path / "elsewhere" / "rules" / "c.properties").write_text("")
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    (tmp_path / "conf" / "pdp.yaml").write_text("store: {url: 'file:world.yaml'}")
+    settings = load_settings(Path("../conf/pdp.yaml"), (), {})
+    assert settings.paths(settings.policies.rules) == tuple(
+        tmp_path / "conf" / "rules" / f"{name}.properties" for name in "ab"
+    )
+    assert settings.path("world.yaml") == tmp_path / "conf" / "world.yaml"
+    assert settings.path("/srv/world.yaml") == Path("/srv/world.yaml")
+
+
+def test_absolute_globs_and_plain_names_are_taken_as_they_are(tmp_path: Path) -> None:
+    (tmp_path / "deep" / "er").mkdir(parents=True)
+    (tmp_path / "deep" / "er" / "x.properties").write_text("")
+    settings = make_settings({}, tmp_path / "nowhere")
+    found = settings.paths([f"{tmp_path}/**/*.properties", f"{tmp_path}/deep/*/x.properties", "missing.properties"])
+    assert found == (tmp_path / "deep" / "er" / "x.properties", tmp_path / "nowhere" / "missing.properties")
+
+
+def test_a_glob_that_finds_nothing_is_an_empty_rule_set(tmp_path: Path) -> None:
+    settings = make_settings({"policies": {"rules": ["none/*.properties"]}}, tmp_path)
+    rules = read_rules(settings)
+    assert rules[0].rules == ()
+    assert any("no rules are loaded" in warning for warning in build_bundle(settings, *rules).warnings)
+
+
+@pytest.mark.parametrize("pattern", ["**.properties", "a**/*.properties"])
+def test_a_glob_that_is_none_is_named(tmp_path: Path, pattern: str) -> None:
+    settings = make_settings({"policies": {"rules": [pattern]}}, tmp_path)
+    with pytest.raises(ConfigError, match=re.escape(pattern)):
+        read_rules(settings)
+
+
+# --- what only the whole can tell ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("authorities", "named"),
+    [
+        ({"default": {"engines": ["opa"]}}, "authorities.default.engines"),
+        ({"default": {"engines": ["cel", "CEL"]}}, "authorities.default.engines"),
+        ({"other": {"engines": ["cel"]}}, "authorities.default"),
+        ({}, "authorities.default"),
+        (
+            {
+                "default": {"engines": ["cel"]},
+                "a": {"engines": ["cel"], "warehouses": ["w"]},
+                "b": {"engines": ["cel"], "warehouses": ["w"]},
+            },
+            "`w`",
+        ),
+    ],
+)
+def test_authorities_that_cannot_decide_stop_the_start(tmp_path: Path, authorities: Any, named: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(named)):
+        Service(settings_of({"authorities": authorities}, tmp_path))
+
+
+def test_the_address_of_the_store_may_stand_in_a_file(tmp_path: Path) -> None:
+    (tmp_path / "url").write_text("postgresql://pdp:canary@db/pdp\n")
+    assert load("store: {url_file: url}", tmp_path).store.url == "postgresql://pdp:canary@db/pdp"
+    with pytest.raises(ConfigError, match="cannot both be set"):
+        load("store: {url_file: url, url: 'sqlite:///x.db'}", tmp_path)
+    (tmp_path / "url").write_text("mysql://pdp:canary@db")
+    with pytest.raises(ConfigError, match=r"store\.url") as raised:
+        load("store: {url_file: url}", tmp_path)
+    assert "canary" not in str(raised.value)
+    with pytest.raises(ConfigError, match="FileNotFoundError"):
+        load("store: {url_file: none}", tmp_path)

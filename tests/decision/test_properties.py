@@ -1,0 +1,197 @@
+"""What must hold whatever the policies: over generated rules, grants, configurations and checks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support import worlds
+from support.paths import TESTS
+
+from pdp.app import build_pdp
+from pdp.config.settings import make_settings
+from pdp.decision.service import Pdp
+from pdp.engines.engine import PERMIT, Verdicts
+from pdp.model.checks import Answer
+from pdp.offline.cases import Case, Recorder, batch_of, prepare
+
+HERE = TESTS
+
+
+def service(
+    config: dict[str, Any], rules: dict[str, str], grants: Sequence[Any] = (), forbid: dict[str, str] | None = None
+) -> Pdp:
+    world = {"objects": [], "grants": list(grants)}
+    data = {"config": config, "rules": rules, "forbid": forbid or {}, "world": world}
+    pdp, _ = prepare(Case("generated", HERE, data), build_pdp, Recorder())
+    return pdp
+
+
+def decide(pdp: Pdp, checks: Sequence[Any]) -> Answer:
+    batch = batch_of(Case("generated", HERE, {"checks": checks}), make_settings({}, HERE))
+    return asyncio.run(pdp.check(batch))
+
+
+def decisions(answer: Answer) -> list[Any]:
+    return [answer.decision(at) for at in range(len(answer.allowed))]
+
+
+@given(worlds.configs, worlds.rules, worlds.grants, worlds.checks, st.randoms())
+def test_a_batch_is_its_singles_in_any_order(config: Any, rules: Any, grants: Any, checks: Any, random: Any) -> None:
+    pdp = service(config, rules, grants)
+    together = decisions(decide(pdp, checks))
+    assert together == [decisions(decide(pdp, [check]))[0] for check in checks]
+    order = list(range(len(checks)))
+    random.shuffle(order)
+    assert decisions(decide(pdp, [checks[at] for at in order])) == [together[at] for at in order]
+
+
+OPERATIONS = {
+    "ExecuteTableProcedure": st.sampled_from([{"procedure": "OPTIMIZE"}, {"procedure": "EVIL"}, {}]),
+    "RenameTable": st.sampled_from(
+        [{"destination": "table_or_view:w/n/x"}, {"destination": "catalog:c/n/x"}, {"destination": "server"}, {}]
+    ),
+    "RenameSchema": st.sampled_from([{"destination": "namespace:w/x"}, {"destination": "table:w/n/x"}, {}]),
+    **dict.fromkeys(
+        [
+            "SelectFromColumns",
+            "CreateTable",
+            "DropTable",
+            "ExecuteFunction",
+            "ShowTables",
+            "FilterTables",
+            "ExecuteQuery",
+            "ImpersonateUser",
+            "SetCatalogSessionProperty",
+        ],
+        st.just({}),
+    ),
+}
+PLACES = [
+    "table_or_view:w/n/t", "table:w/n/t", "view:w/n/v", "namespace:w/n", "warehouse:w", "server", "user:oidc~a", "catalog:c/n/t", "catalog:c",
+    "system_catalog:system/runtime/queries", "system_catalog:system/runtime/nodes", "system_schema:w/information_schema/tables",
+    "system_schema:w/information_schema/x", "system_schema:w/foo/bar", "metadata_table:w/n/t$files", "metadata_table:w/n/t$refs",
+    "metadata_table:w/n/$files", "function:k/n/f", "function:k/n", "function:k/a..b/f", "function:k/system/f", "session_property:k/x",
+]  # fmt: skip
+operations = st.lists(
+    st.sampled_from(sorted(OPERATIONS)).flatmap(
+        lambda name: st.builds(
+            lambda place, arguments: {
+                "principal": "user:oidc~a",
+                "action": f"trino:{name}",
+                "resource": place,
+                "context": {"arguments": arguments},
+            },
+            st.sampled_from(PLACES),
+            OPERATIONS[name],
+        )
+    ),
+    min_size=2,
+    max_size=12,
+)
+
+
+@settings(max_examples=300)
+@given(worlds.rules, worlds.grants, operations, st.sampled_from(["allow", "deny"]))
+def test_operations_of_a_batch_are_its_singles(rules: Any, grants: Any, checks: Any, unmanaged: str) -> None:
+    trino = {"catalogs": {"k": {"warehouse": "w", "ref": "main"}}, "unmanaged_catalogs": unmanaged}
+    pdp = service({"trino": trino, "warehouses": {"w": {"default_ref": "main"}}}, rules, grants)
+    assert decisions(decide(pdp, checks)) == [decisions(decide(pdp, [check]))[0] for check in checks]
+
+
+@given(worlds.configs, worlds.rules, worlds.grants, worlds.grants, worlds.checks)
+def test_a_new_grant_never_removes_access(config: Any, rules: Any, grants: Any, more: Any, checks: Any) -> None:
+    added = [grant for grant in more if grant not in grants]
+    before = decide(service(config, rules, grants), checks)
+    after = decide(service(config, rules, [*grants, *added]), checks)
+    assert all(now >= then for then, now in zip(before.allowed, after.allowed, strict=True))
+
+
+@given(worlds.configs, worlds.rules, worlds.grants, worlds.rules, worlds.checks)
+def test_a_forbid_never_adds_access(config: Any, rules: Any, grants: Any, forbid: Any, checks: Any) -> None:
+    free = decide(service(config, rules, grants), checks)
+    bound = decide(service(config, rules, grants, forbid), checks)
+    assert all(now <= then for then, now in zip(free.allowed, bound.allowed, strict=True))
+
+
+@given(worlds.configs, worlds.rules, worlds.grants, worlds.checks, st.randoms())
+def test_the_order_of_rules_and_grants_changes_nothing(
+    config: Any, rules: Any, grants: Any, checks: Any, random: Any
+) -> None:
+    shuffled_rules, shuffled_grants = list(rules.items()), list(grants)
+    random.shuffle(shuffled_rules)
+    random.shuffle(shuffled_grants)
+    first, second = service(config, rules, grants), service(config, dict(shuffled_rules), shuffled_grants)
+    assert decisions(decide(first, checks)) == decisions(decide(second, checks))
+
+
+@given(worlds.configs, worlds.rules, worlds.grants, worlds.checks)
+def test_the_order_of_engines_changes_no_verdict(config: Any, rules: Any, grants: Any, checks: Any) -> None:
+    authority = config["authorities"]["default"]
+    turned = {**config, "authorities": {"default": {**authority, "engines": authority["engines"][::-1]}}}
+    assert (
+        decide(service(config, rules, grants), checks).allowed == decide(service(turned, rules, grants), checks).allowed
+    )
+
+
+@given(worlds.configs, worlds.rules, worlds.grants, worlds.checks)
+def test_explaining_changes_nothing_and_agrees(config: Any, rules: Any, grants: Any, checks: Any) -> None:
+    pdp = service(config, rules, grants)
+    batch = batch_of(Case("generated", HERE, {"checks": checks}), make_settings({}, HERE))
+    explained = asyncio.run(pdp.check(msgspec.structs.replace(batch, explain=True)))
+    assert explained.allowed == decide(pdp, checks).allowed
+    for at, allowed in enumerate(explained.allowed):
+        assert (explained.traces[at].outcome == "permit") == bool(allowed)
+
+
+class Broken:
+    """An engine that fails in some way."""
+
+    name = "broken"
+    digest = ""
+
+    def __init__(self, fault: str) -> None:
+        self.fault = fault
+
+    def applies(self, action: str, type: str) -> bool:
+        return True
+
+    def decide(self, group: Any, resources: Sequence[Any], facts: Any) -> Any:
+        count = len(resources)
+        answers = {
+            "short": Verdicts(bytes([PERMIT]) * (count - 1), ["x"] * (count - 1)),
+            "long": Verdicts(bytes([PERMIT]) * (count + 1), ["x"] * (count + 1)),
+            "uneven": Verdicts(bytes([PERMIT]) * count, []),
+            "none": None,
+            "bool": True,
+        }
+        if self.fault in answers:
+            return answers[self.fault]
+        raise {"recursion": RecursionError, "memory": MemoryError, "value": ValueError, "key": KeyError}[self.fault](
+            "injected"
+        )
+
+    def explain(self, group: Any, resource: Any, facts: Any) -> Any:
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize("fault", ["short", "long", "uneven", "none", "bool", "recursion", "memory", "value", "key"])
+@pytest.mark.parametrize("combine", ["any", "all"])
+@pytest.mark.parametrize("place", ["first", "last", "forbid"])
+def test_no_fault_of_an_engine_allows(fault: str, combine: str, place: str) -> None:
+    pdp = service({"authorities": {"default": {"engines": ["cel"], "combine": combine}}}, {"r": "true"})
+    broken: Any = Broken(fault)
+    bundle = pdp.bundle
+    good = bundle.default.engines
+    engines = (broken, *good) if place == "first" else (*good, broken) if place == "last" else good
+    forbids = (broken,) if place == "forbid" else ()
+    default = msgspec.structs.replace(bundle.default, engines=engines)
+    pdp.bundle = msgspec.structs.replace(bundle, default=default, forbids=forbids)
+    answer = decide(pdp, [worlds.check("user:oidc~a", "READ_ENTITY_VALUE", "content:w/n/t@main", None, False)] * 3)
+    assert (answer.allowed, set(answer.by)) == (b"\0\0\0", {"broken:failed"})
+    assert pdp.telemetry.registry.get_sample_value("pdp_engine_failures_total", {"engine": "broken"}) == 1

@@ -1,0 +1,146 @@
+"""Explanations: what a tree says is what evaluation does, and the nearest miss is the nearest."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from support.paths import RECORDED as RECORDED_FOLDER
+from test_selection import groups, rule, rule_sets
+
+from pdp.cel.grammar import parse
+from pdp.cel.unparse import text_of
+from pdp.cel.values import RuleError
+from pdp.engines.cel.engine import CelEngine, CelForbid
+from pdp.engines.cel.explain import SHOWN, explain_rules, look_at
+from pdp.engines.cel.program import RULE_VARIABLES, compile_program
+from pdp.engines.cel.rules import inline_rules
+from pdp.engines.engine import Group
+from pdp.facts.snapshot import Facts
+from pdp.model.checks import Env, Principal, Resource
+
+RECORDED = RECORDED_FOLDER / "nessie"
+VALUES: dict[str, Any] = dict(
+    zip(
+        RULE_VARIABLES,
+        (
+            "READ_ENTITY_VALUE",
+            "Bob",
+            ("r",),
+            "prod",
+            "Foo",
+            "",
+            "",
+            {"apiName": "Nessie", "apiVersion": 2},
+            (),
+            False,
+            "lake",
+        ),
+        strict=True,
+    )
+)
+
+
+def only(text: str) -> Any:
+    return inline_rules({"r": text}).rules[0]
+
+
+@given(rule)
+def test_text_reads_back_to_the_same_rule(text: str) -> None:
+    written = text_of(parse(text))
+    assert text_of(parse(written)) == written
+    outcomes: list[Any] = []
+    for program in (compile_program(text), compile_program(written)):
+        try:
+            outcomes.append(program.evaluate(*VALUES.values()))
+        except RuleError as error:
+            outcomes.append(str(error))
+    assert outcomes[0] == outcomes[1]
+
+
+def test_recorded_rules_and_expressions_read_back() -> None:
+    rules = {
+        text
+        for line in (RECORDED / "golden.jsonl").read_text().splitlines()
+        if "wantError" not in (case := json.loads(line))
+        for text in case["rules"].values()
+    }
+    expressions = {
+        case["expr"]
+        for case in json.loads((RECORDED / "cel_conformance.json").read_text())
+        if case.get("core") and "value" in case
+    }
+    assert len(rules) > 100
+    for text in rules | expressions:
+        written = text_of(parse(text))
+        assert text_of(parse(written)) == written, text
+
+
+@given(rule)
+def test_a_rule_is_explained_as_it_evaluates(text: str) -> None:
+    seen = look_at(only(text), VALUES)
+    try:
+        expected = "true" if compile_program(text).evaluate(*VALUES.values()) else "false"
+    except RuleError:
+        expected = "error"
+    assert seen.trace.outcome == expected
+    assert (seen.lacks == ()) == (expected == "true")
+
+
+@given(rule_sets, groups())
+def test_engines_explain_what_they_decide(rules: dict[str, str], asked: Any) -> None:
+    group, resources = asked
+    for kind, outcomes in ((CelEngine, ("silent", "permit")), (CelForbid, ("silent", "silent", "forbid"))):
+        engine: Any = kind(inline_rules(rules), "oidc")
+        effect = engine.decide(group, resources[:1], Facts.empty()).effects[0]
+        assert engine.explain(group, resources[0], Facts.empty()).outcome == outcomes[effect]
+
+
+@pytest.mark.parametrize(
+    ("rules", "says"),
+    [
+        (
+            {"a": "op=='READ_ENTITY_VALUE' && path=='Foo' && role=='Alice'", "b": "op=='X' && role=='Alice'"},
+            "rule a lacks `role == 'Alice'` (role is 'Bob')",
+        ),
+        (
+            {"a": "op=='X' && role=='Bob'", "b": "op=='READ_ENTITY_VALUE' && role=='Eve'"},
+            "rule b lacks `role == 'Eve'`",
+        ),
+        ({"a": "false"}, "rule a lacks `false`"),
+        ({"a": "roles[3]=='x'"}, "rule a lacks `roles[3] == 'x'`"),
+        ({}, "there are no rules"),
+    ],
+)
+def test_the_nearest_miss(rules: dict[str, str], says: str) -> None:
+    assert says in explain_rules(inline_rules(rules).rules, VALUES)[1]
+
+
+def test_a_true_rule_leaves_no_miss() -> None:
+    assert explain_rules(inline_rules({"a": "true", "b": "false"}).rules, VALUES)[1] == ""
+
+
+def test_of_many_rules_the_telling_ones_are_shown() -> None:
+    rules = {f"r{number:04}": f"op=='X' && role=='u{number}' && ref=='x'" for number in range(500)} | {
+        "z": "roles[5]=='a'",
+        "near": "role=='Eve'",
+    }
+    traces, miss = explain_rules(inline_rules(rules).rules, VALUES)
+    shown = [trace.what for trace in traces]
+    assert len(shown) == SHOWN + 2
+    assert {"rule z", "rule near"} <= set(shown)
+    assert shown[-1] == "451 more rules"
+    assert miss.startswith("nearest miss: rule near lacks")
+
+
+def test_without_a_reference_a_rule_is_explained_as_it_decides() -> None:
+    """A false operand absorbs the missing reference, in the explanation as in the decision."""
+    engine = CelForbid(
+        inline_rules({"drop": "op=='DELETE_ENTITY' && ref=='main'", "any": "ref=='x' && role=='Eve'"}), "oidc"
+    )
+    group = Group(Principal("user", "oidc~Bob"), "read_data", "table", "lake", None, False, Env())
+    resource = Resource("table", "lake", ("a", "b"))
+    assert engine.decide(group, [resource], Facts.empty()).effects == b"\0"
+    assert engine.explain(group, resource, Facts.empty()).outcome == "silent"

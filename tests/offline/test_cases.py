@@ -1,0 +1,94 @@
+"""One corpus, many runners: every case in this process, over HTTP, over gRPC, over Trino's endpoints, on the command line."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.case_surfaces import surfaces
+from support.paths import ROOT, TESTS
+from support.serving import run_pdp
+
+from pdp.app import build_pdp
+from pdp.offline.cases import Case, CaseOutcome, find_cases, run_case
+
+CORPUS = list(find_cases([TESTS / "cases"]))
+RECORDED = list(
+    find_cases([TESTS / "recorded" / "nessie" / "golden.jsonl", TESTS / "recorded" / "lakekeeper" / "golden.jsonl"])
+)
+EXPRESSIBLE = {"http": 1.0, "grpc": 0.9, "trino": 0.05}
+"""The least share of the corpus that a surface can say; below it the runner must have lost its way."""
+
+
+def failures(outcomes: list[CaseOutcome]) -> list[str]:
+    return [f"{outcome.note}: {outcome.error}" for outcome in outcomes if not outcome.passed]
+
+
+def test_every_note_is_unique() -> None:
+    notes = [case.note for case in CORPUS]
+    assert len(notes) == len(set(notes))
+
+
+def test_in_process() -> None:
+    with asyncio.Runner() as runner:
+        assert failures([run_case(case, build_pdp, runner) for case in CORPUS + RECORDED]) == []
+
+
+@pytest.mark.parametrize("surface", ["http", "grpc", "trino"])
+async def test_over(surface: str, tmp_path: Path) -> None:
+    cases = CORPUS + (RECORDED if surface != "trino" else [])
+    async with surfaces(tmp_path) as running:
+        outcomes = [outcome for case in cases if (outcome := await running.run(case, surface)) is not None]
+    assert failures(outcomes) == []
+    assert len(outcomes) >= EXPRESSIBLE[surface] * len(cases)
+
+
+def test_on_the_command_line() -> None:
+    done = run_pdp("test", "tests/cases", "--format", "json", cwd=ROOT)
+    results = json.loads(done.stdout)
+    assert [result for result in results if not result["passed"]] == []
+    assert (done.returncode, len(results)) == (0, len(CORPUS))
+
+
+def test_the_runner_fails_what_is_wrong() -> None:
+    """A judge that cannot fail judges nothing: every part of a want, turned around, fails the case."""
+    data = {
+        "rules": {"r": "op=='VIEW_REFERENCE'", "boom": "roles[9]=='x'"},
+        "checks": [{"principal": "user:oidc~a", "action": "VIEW_REFERENCE", "resource": "reference:lake@main"}],
+    }
+    row = {
+        "resource": "reference:lake@main",
+        "as": "user:oidc~a",
+        "delegated": False,
+        "action": "VIEW_REFERENCE",
+        "allowed": True,
+    }
+    right = {"want": [{"allowed": True, "by": "cel:r", "errors": []}], "wantAudit": [row]}
+    wrong: list[Any] = [
+        {"want": [False]},
+        {"want": [True, True]},
+        {"want": []},
+        {"want": [{"by": "cel:other"}]},
+        {"want": [{"errors": ["boom"]}]},
+        {"want": [True], "wantError": "rule_compile_error"},
+        *(
+            {"wantAudit": [row | {key: value}]}
+            for key, value in (
+                ("allowed", False),
+                ("as", "role:x"),
+                ("delegated", True),
+                ("action", "use"),
+                ("resource", "reference:lake@dev"),
+            )
+        ),
+        {"wantAudit": []},
+        {"wantAudit": [row, row]},
+        {},
+    ]
+    with asyncio.Runner() as runner:
+        assert run_case(Case("right", TESTS, {**data, **right}), build_pdp, runner).passed
+        for want in wrong:
+            assert not run_case(Case("wrong", TESTS, {**data, **want}), build_pdp, runner).passed, want

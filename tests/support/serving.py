@@ -1,0 +1,124 @@
+"""Real services for tests: in this process on free ports, or `pdp serve` as a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+from support.paths import ROOT
+
+from pdp.app import Service, embedded_settings
+from pdp.config.settings import Settings, make_settings
+
+FREE_PORTS = {"http": "127.0.0.1:0", "grpc": "127.0.0.1:0", "diagnostics": "127.0.0.1:0", "drain_seconds": 2}
+
+
+def settings_of(config: Mapping[str, Any], folder: Path) -> Settings:
+    """Settings with free ports and the audit below `folder`."""
+    server = {**FREE_PORTS, **config.get("server", {})}
+    return make_settings(
+        {"policies": {"rules": []}, "audit": {"sinks": [{"file": "audit"}]}, **config, "server": server}, folder
+    )
+
+
+def example_settings(folder: Path, *overrides: str) -> Settings:
+    """The embedded example's settings with free ports and the audit below `folder`."""
+    ports = [f"server.{name}={json.dumps(value)}" for name, value in FREE_PORTS.items()]
+    audit = f"audit.sinks={json.dumps([{'file': str(folder / 'audit')}])}"
+    return embedded_settings((*ports, audit, *overrides))
+
+
+@asynccontextmanager
+async def serving(settings: Settings) -> AsyncIterator[Service]:
+    """A service in this process."""
+    service = Service(settings)
+    try:
+        await service.start()
+        yield service
+    finally:
+        await service.stop()
+
+
+class Process:
+    """`pdp serve` in a process of its own; `addresses` as it printed them."""
+
+    def __init__(self, process: subprocess.Popen[str], addresses: dict[str, str], folder: Path) -> None:
+        self.process = process
+        self.addresses = addresses
+        self.folder = folder
+
+    def url(self, path: str, listener: str = "http") -> str:
+        return f"http://{self.addresses[listener]}{path}"
+
+    def terminate(self, timeout: float = 20) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(timeout)
+
+    def stderr(self) -> str:
+        return (self.folder / "stderr").read_text()
+
+    def records(self) -> list[dict[str, Any]]:
+        lines = [
+            line for file in sorted((self.folder / "audit").glob("*.jsonl")) for line in file.read_text().splitlines()
+        ]
+        return [json.loads(line) for line in lines]
+
+
+@contextmanager
+def serve_process(
+    folder: Path, *arguments: str, env: Mapping[str, str] | None = None, preexec: Any = None
+) -> Iterator[Process]:
+    """`pdp serve` with free ports, in `folder`; stopped at the end whatever happens."""
+    sets = [f"server.{name}={value}" for name, value in FREE_PORTS.items()]
+    command = [sys.executable, "-m", "pdp", "serve", *arguments, *(part for item in sets for part in ("--set", item))]
+    with (folder / "stdout").open("w") as out, (folder / "stderr").open("w") as err:
+        process = subprocess.Popen(
+            command, cwd=folder, stdout=out, stderr=err, text=True, env={**os.environ, "PYTHONPATH": str(ROOT), **(env or {})},
+            preexec_fn=preexec,  # noqa: PLW1509  it only sets limits of the child
+        )  # fmt: skip
+    try:
+        yield Process(process, _addresses(process, folder), folder)
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait(10)
+
+
+def run_pdp(
+    *arguments: str,
+    stdin: str | bytes = "",
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    timeout: float = 120,
+) -> subprocess.CompletedProcess[str]:
+    """One `pdp` command to its end."""
+    text = stdin.decode() if isinstance(stdin, bytes) else stdin
+    return subprocess.run(
+        [sys.executable, "-m", "pdp", *arguments], input=text, capture_output=True, text=True, timeout=timeout, check=False,
+        cwd=cwd, env={**os.environ, "PYTHONPATH": str(ROOT), **(env or {})},
+    )  # fmt: skip
+
+
+def _addresses(process: subprocess.Popen[str], folder: Path) -> dict[str, str]:
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        printed = (folder / "stdout").read_text()
+        if "Trino's" in printed:
+            found = {name: re.search(rf"{label}\s+(?:http://)?([\d.:]+)", printed) for name, label in _LABELS.items()}
+            return {name: match[1] for name, match in found.items() if match}
+        if process.poll() is not None:
+            raise AssertionError(f"pdp serve ended with {process.returncode}: {(folder / 'stderr').read_text()}")
+        time.sleep(0.02)
+    raise AssertionError("pdp serve did not start")
+
+
+_LABELS = {"http": "HTTP", "grpc": "gRPC", "diagnostics": "diagnostics"}

@@ -1,0 +1,41 @@
+"""What tests of stores write, and how they compare what they find."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from pdp.facts.objects import Change, Grant, GrantAdded, Object
+from pdp.facts.snapshot import Facts
+from pdp.store.store import Revision, Store
+
+Open: TypeAlias = Callable[[], Store]
+"""Opens another service's store on the test's database."""
+
+
+def grant(number: int, id: str = "") -> Grant:
+    return Grant(("table", ("lake", "sales", f"t{number}")), "select", "user:oidc~alice", id)
+
+
+def added(*numbers: int) -> list[Change]:
+    return [GrantAdded(grant(number)) for number in numbers]
+
+
+def adding(number: int, log: Sequence[Revision]) -> Sequence[Change]:
+    """A decision to add one grant, whatever others wrote; its first argument is to be bound."""
+    return added(number)
+
+
+def write(store: Store, changes: Sequence[Change]) -> Sequence[Revision]:
+    """Write some changes on the newest snapshot; the new revision alone."""
+    return store.write("me", store.load(), lambda log: changes)
+
+
+def followed(facts: Facts, log: Sequence[Revision]) -> Facts:
+    for revision in log:
+        facts = facts.apply(revision.sequence, revision.changes)
+    return facts
+
+
+def content(facts: Facts) -> set[Object | Grant]:
+    return {*facts.objects(), *facts.grants()}

@@ -1,0 +1,304 @@
+"""Names that Trino cannot tell apart: found in the facts as they change, and denied whatever is asked of them."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil  # type: ignore[import-untyped]
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pdp.app import build_pdp
+from pdp.config.settings import make_settings
+from pdp.decision.service import Pdp
+from pdp.engines.cel.rules import inline_rules
+from pdp.facts.objects import Grant, GrantAdded, GrantRemoved, Key, Object, ObjectDeleted, ObjectPut
+from pdp.facts.snapshot import Facts
+from pdp.identity.callers import EMBEDDED_CALLER
+from pdp.model.vocabulary import TRINO_OPERATIONS
+from pdp.store.replica import FixedFacts
+from pdp.trino import ambiguity as lookalikes
+from pdp.trino.ambiguity import ambiguous_tables, is_ambiguous_schema
+from pdp.trino.endpoints import TrinoSurface
+
+
+def known(*objects: tuple[str, ...]) -> Facts:
+    """Facts that know some objects: a type, and the path below `lake`."""
+    return Facts.build("e", 1, [Object((type, ("lake", *path))) for type, *path in objects], [])
+
+
+def schema(facts: Facts, *path: str) -> bool:
+    return is_ambiguous_schema(facts, "lake", path)
+
+
+def table(facts: Facts, *path: str) -> bool:
+    names = ambiguous_tables(facts, "lake", path[:-1])
+    return names is not None and path[-1].casefold() in names
+
+
+# --- what the facts say -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("objects", "name", "ambiguous"),
+    [
+        ([("namespace", "a", "b"), ("namespace", "a.b")], ["a", "b"], True),
+        ([("namespace", "a", "b"), ("namespace", "a.b")], ["A", "B"], True),
+        ([("namespace", "a", "b"), ("namespace", "a.b")], ["a"], False),
+        ([("namespace", "A"), ("namespace", "a")], ["a"], True),
+        ([("namespace", "A", "b"), ("namespace", "a", "b")], ["a", "b"], True),
+        ([("table", "A", "t"), ("table", "a", "u")], ["a"], True),
+        ([("namespace", "a", "b", "c"), ("namespace", "a.b", "c")], ["a", "b", "c"], True),
+        ([("namespace", "a.b.c"), ("namespace", "a", "b.c")], ["a", "b", "c"], True),
+        ([("namespace", "stra\u00dfe"), ("namespace", "STRASSE")], ["strasse"], True),
+        ([("namespace", "a", "b")], ["a", "b"], False),
+        ([("namespace", "A")], ["a"], False),
+        ([], ["a"], False),
+        ([("table", "a"), ("view", "A")], ["a"], False),
+        ([("namespace", "a", "b"), ("namespace", "a.b")], ["a", "b", "c"], True),
+        ([("namespace", "a", "b", "c"), ("namespace", "a.b")], ["a", "b", "c"], False),
+        ([("namespace", "a", "b"), ("namespace", "a.b")], ["a", "bc"], False),
+        ([("namespace", "a.b")], ["a", "b"], True),
+        ([("namespace", "a.b")], ["a", "b", "c"], True),
+        ([("namespace", "a.b", "c")], ["a", "b", "c"], True),
+        ([("namespace", "A", "b")], ["a", "b"], False),
+    ],
+)
+def test_a_schema_is_ambiguous(objects: list[tuple[str, ...]], name: list[str], ambiguous: bool) -> None:
+    assert schema(known(*objects), *name) == ambiguous
+    assert not is_ambiguous_schema(known(*objects), "pond", tuple(name))
+
+
+@pytest.mark.parametrize(
+    ("objects", "name", "ambiguous"),
+    [
+        ([("table", "s", "Orders"), ("table", "s", "orders")], ["s", "ORDERS"], True),
+        ([("table", "s", "Orders"), ("view", "s", "orders")], ["s", "orders"], True),
+        ([("table", "S", "Orders"), ("table", "S", "orders")], ["s", "orders"], True),
+        ([("table", "s", "orders"), ("view", "s", "orders")], ["s", "orders"], False),
+        ([("table", "s", "Orders")], ["s", "orders"], False),
+        ([("table", "s", "Orders"), ("namespace", "s", "orders")], ["s", "orders"], False),
+        ([("table", "s", "Orders"), ("table", "s", "orders")], ["s", "order"], False),
+        ([("table", "a", "b", "t"), ("table", "a.b", "u")], ["a", "b", "x"], True),
+        ([("table", "a", "b", "t"), ("table", "a.b", "u")], ["a", "b", "c", "x"], True),
+    ],
+)
+def test_a_table_is_ambiguous(objects: list[tuple[str, ...]], name: list[str], ambiguous: bool) -> None:
+    assert table(known(*objects), *name) == ambiguous
+
+
+def plainly(spaces: list[tuple[str, ...]], asked: tuple[str, ...], name: str) -> bool:
+    """Whether a name means several namespaces or one with other parts, or what holds it does where nothing has it."""
+    meant = [space for space in spaces if ".".join(space).lower() == name.lower()]
+    if not meant:
+        return "." in name and plainly(spaces, asked, name.rpartition(".")[0])
+    there = [part.lower() for part in meant[0]]
+    return len(meant) > 1 or there != [part.lower() for part in asked[: len(there)]]
+
+
+parts = st.sampled_from(["a", "A", "b", "a.b", "a.a"])
+paths = st.lists(parts, min_size=1, max_size=3).map(tuple)
+
+
+@settings(max_examples=200)
+@given(st.lists(st.tuples(paths, st.sampled_from(["t", "T", "u"]), st.booleans()), max_size=8), paths)
+def test_ambiguity_is_what_brute_force_finds(
+    changes: list[tuple[tuple[str, ...], str, bool]], asked: tuple[str, ...]
+) -> None:
+    """Of facts that grow and shrink, asked after each change."""
+    facts, tables = Facts.empty(), set[tuple[str, ...]]()
+    for sequence, (path, name, there) in enumerate(changes):
+        key: Key = ("table", ("lake", *path, name))
+        facts = facts.apply(sequence, [ObjectPut(Object(key)) if there else ObjectDeleted(key)])
+        tables = tables | {(*path, name)} if there else tables - {(*path, name)}
+        spaces = sorted({known[:end] for known in tables for end in range(1, len(known))})
+        spelt = ".".join(asked)
+        assert schema(facts, *asked) == plainly(spaces, asked, spelt)
+        here = [known for known in tables if ".".join(known[:-1]).lower() == spelt.lower()]
+        doubled = len({known[-1] for known in here if known[-1] in "tT"}) > 1
+        assert table(facts, *asked, "T") == (plainly(spaces, asked, spelt) or doubled)
+
+
+def test_a_grant_makes_an_object_known_and_its_end_unknown() -> None:
+    facts = known(("table", "s", "orders"))
+    grant = Grant(("table", ("lake", "s", "Orders")), "select", "user:oidc~a")
+    more = facts.apply(2, [GrantAdded(grant)])
+    less = more.apply(3, [GrantRemoved(grant)])
+    assert [table(at, "s", "orders") for at in (facts, more, less, more, facts)] == [False, True, False, True, False]
+
+
+def test_what_is_remembered_does_not_grow_with_revisions() -> None:
+    facts = Facts.build("e", 1, [Object(("table", ("lake", f"n{number}", "t"))) for number in range(2000)], [])
+    assert not schema(facts, "n1")
+    before = psutil.Process().memory_info().rss
+    for number in range(600):
+        facts = facts.apply(number + 2, [ObjectPut(Object(("table", ("lake", f"x{number}", "t"))))])
+        assert not schema(facts, "n1")
+    assert psutil.Process().memory_info().rss - before < 20_000_000
+
+
+def test_what_is_remembered_does_not_grow_with_names() -> None:
+    facts = known(*[("table", f"n{number}", "t") for number in range(5000)])
+    for number in range(10_000):
+        assert not schema(facts, f"n{number}")
+    assert len(lookalikes._found._kept) <= 4096
+    assert len(lookalikes._doubles._kept) <= 4096
+
+
+@pytest.mark.parametrize("name", ["a." * 100_000 + "a", "a" * 10_000, ".".join("a" * 300)])
+def test_a_name_that_takes_long_to_read_is_ambiguous_at_once(name: str) -> None:
+    facts = known(*[("namespace", *["a"] * depth) for depth in range(1, 200)])
+    began = time.monotonic()
+    assert schema(facts, *name.split("."))
+    assert time.monotonic() - began < 1
+
+
+# --- what Trino is told -------------------------------------------------------------------------------------------
+
+MINE = [Grant(("warehouse", ("lake",)), privilege, "user:oidc~a") for privilege in ("ownership", "modify")]
+TWO_TABLES = [("table", "s", "Orders"), ("table", "s", "orders")]
+TWO_SCHEMAS = [("table", "a", "b", "t"), ("table", "a.b", "t")]
+
+
+class Asked:
+    """A service in this process, asked as Trino asks; `a` owns the warehouse."""
+
+    def __init__(self, *objects: tuple[str, ...], **config: Any) -> None:
+        whole = {
+            "authorities": {"default": {"engines": ["grants"]}},
+            "trino": {"catalogs": {"k": {"warehouse": "lake", "ref": "main"}}},
+            **config,
+        }
+        self.pdp: Pdp = build_pdp(make_settings(whole, Path()), Facts.empty(), (inline_rules({}), inline_rules({})))
+        self.surface = TrinoSurface(self.pdp, 1000, 10)
+        self.facts = known(*objects).apply(2, map(GrantAdded, MINE))
+
+    @property
+    def facts(self) -> Facts:
+        return self.pdp.source.facts
+
+    @facts.setter
+    def facts(self, facts: Facts) -> None:
+        self.pdp.source = FixedFacts(facts)
+
+    async def ask(self, operation: str, *resources: Any, endpoint: str = "allow", **more: Any) -> Any:
+        named = {"filterResources": list(resources)} if endpoint.startswith("batch") else {"resource": resources[0]}
+        body = {
+            "input": {
+                "context": {"identity": {"user": "a", "groups": []}},
+                "action": {"operation": operation, **named, **more},
+            }
+        }
+        called = {"rowFilters": "row_filters", "columnMask": "column_mask", "batchColumnMasks": "batch_column_masks"}
+        answer = await getattr(self.surface, called.get(endpoint, endpoint))(json.dumps(body).encode(), EMBEDDED_CALLER)
+        decoded = json.loads(answer)
+        return decoded if endpoint == "columnMask" else decoded["result"]
+
+
+def named(schema: str, name: str = "", **more: Any) -> dict[str, Any]:
+    place = {"catalogName": "k", "schemaName": schema}
+    return {"table": {**place, "tableName": name, **more}} if name else {"schema": place}
+
+
+ABOUT_SCHEMAS = [
+    *("CreateSchema", "DropSchema", "FilterSchemas", "ShowTables", "ShowFunctions", "ShowCreateSchema"),
+    "SetSchemaAuthorization",
+]
+ABOUT_TABLES = sorted(
+    name
+    for name, operation in TRINO_OPERATIONS.items()
+    if not operation.rule and name not in ABOUT_SCHEMAS and not re.search("Schema|Catalog", name)
+)
+
+
+@pytest.mark.parametrize("operation", ABOUT_TABLES)
+async def test_no_operation_on_an_ambiguous_table_is_allowed(operation: str) -> None:
+    asked = Asked(*TWO_TABLES, *TWO_SCHEMAS)
+    for name in (named("s", "orders"), named("a.b", "t"), named("a.b", "unknown"), named("a.b.c", "unknown")):
+        assert await asked.ask(operation, name) is False
+    assert await asked.ask(operation, named("s", "other")) is True, "so that the denials are by the names"
+
+
+@pytest.mark.parametrize("operation", ABOUT_SCHEMAS)
+async def test_no_operation_on_an_ambiguous_schema_is_allowed(operation: str) -> None:
+    asked = Asked(*TWO_SCHEMAS, ("namespace", "S"), ("namespace", "s"))
+    for name in (named("a.b"), named("s")):
+        assert await asked.ask(operation, name) is False
+    assert await asked.ask(operation, named("z")) is True
+
+
+@pytest.mark.parametrize("operation", ["RenameTable", "RenameView", "RenameMaterializedView"])
+async def test_nothing_is_renamed_to_an_ambiguous_name(operation: str) -> None:
+    asked = Asked(*TWO_TABLES, *TWO_SCHEMAS)
+    source = named("s", "other")
+    for target in (named("s", "orders"), named("a.b", "new"), named("a.b.c", "new")):
+        assert await asked.ask(operation, source, targetResource=target) is False
+    assert await asked.ask(operation, source, targetResource=named("s", "new")) is True
+    assert await asked.ask("RenameSchema", named("z"), targetResource=named("a.b")) is False
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        "CreateFunction",
+        "DropFunction",
+        "ExecuteFunction",
+        "FilterFunctions",
+        "ShowCreateFunction",
+        "CreateViewWithExecuteFunction",
+    ],
+)
+async def test_no_function_of_an_ambiguous_schema_is_allowed(operation: str) -> None:
+    asked = Asked(*TWO_SCHEMAS)
+    for schema_name, wanted in (("a.b", False), ("a.b.c", False), ("s", True)):
+        function = {"function": {"catalogName": "k", "schemaName": schema_name, "functionName": "f"}}
+        assert await asked.ask(operation, function) is wanted
+
+
+async def test_a_batch_is_the_set_of_its_singles() -> None:
+    asked = Asked(*TWO_TABLES, *TWO_SCHEMAS, ("view", "s", "v"), ("table", "s", "v"))
+    names = [("s", "orders"), ("s", "ORDERS"), ("s", "v"), ("s", "x"), ("s", "orders$snapshots"), ("s", "orders$other")]
+    names += [("a.b", "t"), ("a", "t"), ("a.b", "u"), ("S", "Orders")]
+    resources = [named(*name) for name in names]
+    singles = [at for at, resource in enumerate(resources) if await asked.ask("FilterTables", resource)]
+    assert singles == [2, 3, 5, 7]
+    assert await asked.ask("FilterTables", *resources, endpoint="batch") == singles
+    plain = [named("s", name) for name in ("x", "orders", "v", *(f"t{number}" for number in range(20)))]
+    assert await asked.ask("FilterTables", *plain, endpoint="batch") == [0, *range(2, 23)]
+
+
+async def test_nothing_is_seen_of_what_a_name_may_mean() -> None:
+    asked = Asked(*TWO_TABLES, *TWO_SCHEMAS)
+    for schema_name, name in (("s", "orders"), ("a.b", "t"), ("s", "orders$files"), ("a.b", "x$snapshots")):
+        assert await asked.ask("GetRowFilters", named(schema_name, name), endpoint="rowFilters") == [
+            {"expression": "false"}
+        ]
+        column = {
+            "catalogName": "k",
+            "schemaName": schema_name,
+            "tableName": name,
+            "columnName": "c",
+            "columnType": "date",
+        }
+        mask = {"expression": "CAST(NULL AS date)"}
+        assert await asked.ask("GetColumnMask", {"column": column}, endpoint="columnMask") == {"result": mask}
+        masks = await asked.ask("GetColumnMask", {"column": column}, endpoint="batchColumnMasks")
+        assert masks == [{"index": 0, "viewExpression": mask}]
+    assert await asked.ask("GetRowFilters", named("s", "other"), endpoint="rowFilters") == []
+
+
+async def test_a_name_means_one_object_again_once_the_other_is_gone() -> None:
+    asked = Asked(*TWO_TABLES, *TWO_SCHEMAS)
+    names = [named("s", "orders", columns=["c"]), named("a.b", "t", columns=["c"])]
+    assert [await asked.ask("SelectFromColumns", name) for name in names] == [False, False]
+    before = asked.facts
+    gone = [ObjectDeleted(("table", ("lake", *path))) for path in (("s", "Orders"), ("a.b", "t"))]
+    asked.facts = before.apply(3, gone)
+    assert [await asked.ask("SelectFromColumns", name) for name in names] == [True, True]
+    asked.facts = asked.facts.apply(4, [ObjectPut(Object(("view", ("lake", "s", "ORDERS"))))])
+    assert [await asked.ask("SelectFromColumns", name) for name in names] == [False, True]

@@ -1,0 +1,242 @@
+"""What Trino's surface remembers: never an answer of other policies, facts or callers, and never without a record."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import replace as with_changes
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import psutil  # type: ignore[import-untyped]
+import pytest
+from test_trino_rows import Client, client, records  # noqa: F401  the fixture
+
+from pdp.app import build_pdp
+from pdp.audit.log import NoAudit
+from pdp.config.settings import make_settings
+from pdp.decision.bundle import Bundle
+from pdp.engines.cel.rules import inline_rules
+from pdp.errors import Unavailable
+from pdp.facts.objects import Grant, GrantAdded, GrantRemoved
+from pdp.facts.snapshot import Facts
+from pdp.identity.callers import EMBEDDED_CALLER
+from pdp.model.checks import Caller
+from pdp.offline.cases import Recorder
+from pdp.store.replica import FixedFacts
+from pdp.trino.answer_cache import QueryOwners
+from pdp.trino.endpoints import TrinoSurface
+
+SELECT = Grant(("table", ("lake", "s", "t")), "select", "user:oidc~a")
+
+
+class Asked:
+    """A surface in this process, with its records."""
+
+    def __init__(self) -> None:
+        config = {
+            "authorities": {"default": {"engines": ["grants"]}},
+            "trino": {"catalogs": {"k": {"warehouse": "lake", "ref": "main"}}},
+        }
+        self.recorder = Recorder()
+        rules = inline_rules({})
+        self.pdp = build_pdp(
+            make_settings(config, Path()), Facts.empty().apply(1, [GrantAdded(SELECT)]), (rules, rules), self.recorder
+        )
+        self.surface = TrinoSurface(self.pdp, 1000, 10)
+
+    async def allow(self, body: bytes, caller: Caller = EMBEDDED_CALLER) -> bool:
+        allowed: bool = json.loads(await self.surface.allow(body, caller))["result"]
+        return allowed
+
+    @property
+    def cached(self) -> list[bool]:
+        return [record["checks"][0]["cached"] for record in self.recorder.records]
+
+
+def body_of(table: str = "t", user: str = "a", query: str = "", operation: str = "SelectFromColumns") -> bytes:
+    named = {"table": {"catalogName": "k", "schemaName": "s", "tableName": table, "columns": ["c"]}}
+    context = {"identity": {"user": user, "groups": []}, **({"queryId": query} if query else {})}
+    return json.dumps({"input": {"context": context, "action": {"operation": operation, "resource": named}}}).encode()
+
+
+async def test_the_same_body_gets_the_same_answer_and_a_record_of_its_own() -> None:
+    asked = Asked()
+    assert [await asked.allow(body_of()) for _ in range(3)] == [True] * 3
+    assert [await asked.allow(body_of("u")) for _ in range(2)] == [False] * 2
+    found = asked.recorder.records
+    assert asked.cached == [False, True, True, False, True]
+    assert len({record["id"] for record in found}) == 5
+    kept = ("checks", "requests")
+    same = [
+        {key: value for key, value in record.items() if key not in ("id", "seq", "time", "latencyUs", *kept)}
+        for record in found
+    ]
+    assert same[0] == same[1] == same[2]
+    assert found[0]["checks"][0] | {"cached": True} == found[1]["checks"][0]
+    assert found[1]["checks"][0]["by"] == ["grants:select on table:lake/s/t via user:oidc~a"]
+
+
+@pytest.mark.parametrize("endpoint", ["allow", "batch"])
+async def test_an_answer_is_of_its_endpoint(endpoint: str) -> None:
+    asked = Asked()
+    action = {"operation": "FilterTables", "resource": {"catalog": {"name": "k"}}, "filterResources": []}
+    body = json.dumps({"input": {"context": {"identity": {"user": "a"}}, "action": action}}).encode()
+    first, second = (
+        (asked.surface.allow, asked.surface.batch)
+        if endpoint == "allow"
+        else (asked.surface.batch, asked.surface.allow)
+    )
+    one, other = json.loads(await first(body, EMBEDDED_CALLER)), json.loads(await second(body, EMBEDDED_CALLER))
+    assert {type(one["result"]), type(other["result"])} == {bool, list}
+
+
+async def test_other_facts_are_asked_anew() -> None:
+    asked, facts = Asked(), None
+    assert await asked.allow(body_of())
+    facts = asked.pdp.source.facts
+    asked.pdp.source = FixedFacts(facts.apply(2, [GrantRemoved(SELECT)]))
+    assert not await asked.allow(body_of())
+    asked.pdp.source = FixedFacts(facts)
+    assert await asked.allow(body_of())
+    assert asked.cached == [False] * 3
+    assert await asked.allow(body_of())
+    asked.pdp.source = FixedFacts(with_changes(facts))
+    assert await asked.allow(body_of()), "equal facts may be of another revision"
+    assert asked.cached == [False] * 3 + [True, False]
+
+
+async def test_another_bundle_is_asked_anew() -> None:
+    asked = Asked()
+    assert await asked.allow(body_of())
+    bundle: Bundle = asked.pdp.bundle
+    asked.pdp.bundle = msgspec.structs.replace(bundle, digest="f" * 16)
+    assert await asked.allow(body_of())
+    assert asked.cached == [False, False]
+    assert asked.recorder.records[1]["revision"].endswith(".ffffffffffffffff")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"name": "other"}, {"may_assert": frozenset({"principals"})}, {"may_inspect": True}, {"may_assert": frozenset()}],
+)
+async def test_another_caller_is_asked_anew(change: dict[str, Any]) -> None:
+    asked = Asked()
+    other = msgspec.structs.replace(EMBEDDED_CALLER, **change)
+    assert await asked.allow(body_of())
+    assert await asked.allow(body_of(), other) == (change.get("may_assert") != frozenset())
+    assert asked.cached == [False, False]
+
+
+class Silent(FixedFacts):
+    silent = False
+
+    def is_stale(self) -> bool:
+        return self.silent
+
+
+async def test_a_silent_store_answers_from_no_memory_and_leaves_nothing_in_it() -> None:
+    asked = Asked()
+    source = asked.pdp.source = Silent(asked.pdp.source.facts)
+    assert await asked.allow(body_of())
+    source.silent = True
+    assert not await asked.allow(body_of())
+    assert not await asked.allow(body_of())
+    source.silent = False
+    assert await asked.allow(body_of())
+    assert asked.cached == [False, False, False, True], "what was decided of these facts still holds"
+    assert asked.recorder.records[1]["checks"][0]["by"] == ["store_stale"]
+
+
+async def test_what_cannot_be_recorded_is_not_answered_from_memory() -> None:
+    asked = Asked()
+    assert await asked.allow(body_of())
+
+    class Full(Recorder):
+        def admit(self) -> None:
+            raise Unavailable("the audit cannot be written")
+
+    asked.pdp.audit = Full()
+    assert not await asked.allow(body_of())
+    asked.pdp.audit = asked.recorder
+    assert await asked.allow(body_of())
+    assert asked.cached == [False, True]
+
+
+async def test_what_is_seen_is_never_answered_from_memory(client: Client) -> None:  # noqa: F811
+    for _ in range(2):
+        await client.rows("orders")
+    await client.service.stop()
+    assert [row["cached"] for record in records(client) for row in record["checks"]] == [False, False]
+
+
+# --- who runs a query ---------------------------------------------------------------------------------------------
+
+
+async def test_the_record_of_a_view_s_owner_names_who_runs_the_query(client: Client) -> None:  # noqa: F811
+    resource = {"table": {"catalogName": "k", "schemaName": "s", "tableName": "free", "columns": ["c"]}}
+    select = {"operation": "SelectFromColumns", "resource": resource}
+    for user in ("eve", "boss", "eve", "nobody"):
+        assert await client.ask("allow", select, user) == (user != "nobody")
+    await client.rows("orders", "boss")
+    await client.service.stop()
+    asked = [record["inputs"] for record in records(client)]
+    assert [inputs["context"]["queryId"] for inputs in asked] == ["q1"] * 5
+    runs = [inputs["context"].get("queryUser") for inputs in asked]
+    assert runs == [None, "user:oidc~eve", None, "user:oidc~eve", "user:oidc~eve"]
+
+
+async def test_no_decision_depends_on_who_else_ran_under_a_query() -> None:
+    asked = Asked()
+    bodies = [body_of(table, user, "q") for table in "tu" for user in "ab"]
+    alone = [await Asked().allow(body) for body in bodies]
+    assert [await asked.allow(body) for body in bodies] == alone == [True, False, False, False]
+    assert [await asked.allow(body) for body in reversed(bodies)] == alone[::-1]
+
+
+def test_a_query_is_its_caller_s_own() -> None:
+    queries = QueryOwners()
+    assert queries.other_user("trino", "q", "user:oidc~a") == ""
+    assert queries.other_user("trino", "q", "user:oidc~b") == "user:oidc~a"
+    assert queries.other_user("other", "q", "user:oidc~b") == ""
+    for number in range(20_000):
+        queries.other_user("trino", f"q{number}", "user:oidc~a")
+    assert queries.other_user("trino", "q", "user:oidc~b") == "", "the oldest are forgotten"
+
+
+def test_who_has_a_long_name_is_not_remembered() -> None:
+    queries, long = QueryOwners(), "user:oidc~" + "x" * 1000
+    assert queries.other_user("trino", "q", long) == ""
+    assert queries.other_user("trino", "q", "user:oidc~a") == ""
+    assert queries.other_user("trino", "q", long) == "user:oidc~a"
+
+
+def test_many_users_operations_and_queries_take_little_memory() -> None:
+    asked = Asked()
+    asked.pdp.audit = NoAudit()
+    operations = ("SelectFromColumns", "ShowCreateTable", "Operation{}")
+
+    async def ask(numbers: range) -> None:
+        for number in numbers:
+            operation = operations[number % 3].format(number)
+            await asked.allow(body_of(f"t{number}", f"u{number}", f"q{number}", operation))
+
+    asyncio.run(ask(range(1000)))
+    before = psutil.Process().memory_info().rss
+    asyncio.run(ask(range(1000, 25_000)))
+    assert psutil.Process().memory_info().rss - before < 20_000_000
+
+
+def test_answers_are_kept_within_bounds() -> None:
+    asked = Asked()
+
+    async def ask() -> None:
+        for number in range(200):
+            await asked.allow(body_of(f"t{number}" + "x" * 100_000))
+        assert not await asked.allow(body_of("t199" + "x" * 100_000))
+        await asked.allow(body_of("x" * 2_000_000))
+        await asked.allow(body_of("x" * 2_000_000))
+
+    asyncio.run(ask())
+    assert asked.cached[-3:] == [True, False, False], "the last is kept, a body beyond measure is not"

@@ -1,0 +1,167 @@
+"""Attacks on Trino's endpoints that a review came up with, each as whoever would try it."""
+
+from __future__ import annotations
+
+import io
+import json
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+from jwt.algorithms import ECAlgorithm
+from support.serving import serving, settings_of
+
+from pdp.app import Service
+
+WORLD = {
+    "objects": ["project:p", {"object": "warehouse:lake", "parent": "project:p"}],
+    "grants": [
+        {"principal": "user:oidc~ann", "privilege": "modify", "object": "warehouse:lake"},
+        {"principal": "role:super", "privilege": "select", "object": "warehouse:lake"},
+    ],
+}
+CONFIG = {
+    "store": {"url": "file:world.json"},
+    "warehouses": {"lake": {"default_ref": "main"}},
+    "policies": {"row_access": ["rows.yaml"]},
+    "trino": {"catalogs": {"k": {"warehouse": "lake"}}, "groups": {"devs": "analyst"}},
+    "identity": {
+        "providers": {
+            "oidc": {
+                "issuer": "https://idp.invalid",
+                "audiences": ["pdp"],
+                "jwks": "keys.json",
+                "role_map": {"analyst": "super"},
+            }
+        },
+        "callers": {"local": {"loopback": True, "may_assert": ["principals", "groups", "roles", "delegated"]}},
+    },
+}
+ROWS = {
+    "policies": [{"id": "some", "table": "lake.s.t", "grantees": ["role:super"], "filter": "TRUE"}],
+    "masks": [{"id": "pay", "table": "lake.s.m", "column": "c", "grantees": ["user:ann"], "kind": "null"}],
+}
+
+
+class Client:
+    def __init__(self, service: Service, session: aiohttp.ClientSession, folder: Path) -> None:
+        self.service, self.session, self.folder = service, session, folder
+
+    async def post(self, endpoint: str, action: Any, user: str = "ann", groups: Any = ()) -> tuple[int, Any]:
+        groups = groups if groups is None else list(groups)
+        body = {"input": {"context": {"identity": {"user": user, "groups": groups}}, "action": action}}
+        url = f"http://{self.service.addresses['http']}/v1/data/trino/{endpoint}"
+        data = io.BytesIO(json.dumps(body).encode())
+        async with self.session.post(url, data=data, headers={"content-type": "application/json"}) as response:
+            return response.status, await response.json()
+
+    async def allow(self, operation: str, table: str, **more: Any) -> Any:
+        named = {"table": {"catalogName": "k", "schemaName": "s", "tableName": table}}
+        return (await self.post("allow", {"operation": operation, "resource": named}, **more))[1]["result"]
+
+    async def records(self) -> list[dict[str, Any]]:
+        await self.service.stop()
+        return [
+            json.loads(line) for file in self.folder.glob("audit/*.jsonl") for line in file.read_text().splitlines()
+        ]
+
+
+@asynccontextmanager
+async def served(folder: Path) -> AsyncIterator[Client]:
+    (folder / "world.json").write_text(json.dumps(WORLD))
+    (folder / "rows.yaml").write_text(json.dumps(ROWS))
+    key = ECAlgorithm.to_jwk(ec.generate_private_key(ec.SECP256R1()).public_key(), as_dict=True)
+    (folder / "keys.json").write_text(json.dumps({"keys": [{**key, "kid": "k", "alg": "ES256"}]}))
+    async with serving(settings_of(CONFIG, folder)) as service, aiohttp.ClientSession() as session:
+        yield Client(service, session, folder)
+
+
+@pytest.fixture
+async def client(tmp_path: Path) -> AsyncIterator[Client]:
+    async with served(tmp_path) as found:
+        yield found
+
+
+async def test_a_mapped_group_is_not_mapped_again_as_a_role_of_a_token(client: Client) -> None:
+    assert await client.allow("SelectFromColumns", "t", user="bob", groups=["devs"]) is False
+    table = {"table": {"catalogName": "k", "schemaName": "s", "tableName": "t"}}
+    asked = {"operation": "GetRowFilters", "resource": table}
+    assert (await client.post("rowFilters", asked, "bob", ["devs"]))[1] == {"result": [{"expression": "false"}]}
+
+
+@pytest.mark.parametrize("suffix", ["files", "FILES", "Partitions", "all_Entries"])
+async def test_a_table_about_a_restricted_one_is_denied_in_any_case(client: Client, suffix: str) -> None:
+    assert await client.allow("SelectFromColumns", f"m${suffix}") is False
+    assert await client.allow("SelectFromColumns", f"free${suffix}") is True
+    for name in (f"table:lake/s/m${suffix}", f"table_or_view:lake/s/m${suffix}"):
+        check = {"principal": "user:oidc~ann", "action": "trino:SelectFromColumns", "resource": name}
+        url = f"http://{client.service.addresses['http']}/v1/check"
+        async with client.session.post(url, json={"checks": [check]}) as response:
+            assert not (await response.json())["decisions"][0]["allowed"]
+
+
+async def test_a_deletion_that_is_one_end_of_a_rename_is_denied(client: Client) -> None:
+    check = {"principal": "user:oidc~ann", "action": "DELETE_ENTITY", "resource": "table:lake/s/m@main"}
+    moved = check | {"context": {"actions": ["CATALOG_RENAME_ENTITY_FROM"]}}
+    url = f"http://{client.service.addresses['http']}/v1/check"
+    async with client.session.post(url, json={"checks": [check, moved]}) as response:
+        first, second = (await response.json())["decisions"]
+    assert first["allowed"]
+    assert (second["allowed"], second["by"]) == (False, ["row_access:pay"])
+
+
+def column(table: str = "m", type: str = "varchar") -> dict[str, Any]:
+    return {
+        "column": {
+            "catalogName": "k", "schemaName": "s", "tableName": table, "columnName": "c", "columnType": type,
+        }
+    }  # fmt: skip
+
+
+async def test_masks_are_asked_of_one_table_at_a_time(client: Client) -> None:
+    asked = {"operation": "GetColumnMask", "filterResources": [column("m"), column("n")]}
+    status, answer = await client.post("batchColumnMasks", asked)
+    assert (status, answer["error"]["code"]) == (400, "invalid_argument")
+    assert await client.post("batchColumnMasks", {"operation": "GetColumnMask", "filterResources": []}) == (
+        200,
+        {"result": []},
+    )
+
+
+async def test_a_type_of_any_length_is_masked_at_once(client: Client) -> None:
+    fields = ", ".join(f"f{at} varchar" for at in range(200_000))
+    asked = {"operation": "GetColumnMask", "resource": column(type=f"row({fields})")}
+    began = time.monotonic()
+    assert await client.post("columnMask", asked) == (200, {"result": {"expression": "NULL"}})
+    assert time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize("endpoint", ["allow", "batch", "rowFilters", "columnMask", "batchColumnMasks"])
+async def test_a_flood_of_objects_is_refused_before_they_are_made(client: Client, endpoint: str) -> None:
+    flood = {"operation": "FilterTables", "filterResources": [{}] * 400_000}
+    status, answer = await client.post(endpoint, flood)
+    assert (status, answer["error"]["code"]) == (400, "too_many_checks")
+
+
+async def test_a_newer_trino_may_say_null_for_what_is_not_there(client: Client) -> None:
+    action = {
+        "operation": "ExecuteQuery", "resource": None, "filterResources": None, "targetResource": None, "grantee": None,
+    }  # fmt: skip
+    assert await client.post("allow", action, groups=None) == (200, {"result": True})
+
+
+async def test_what_no_answer_could_be_made_for_is_recorded(client: Client) -> None:
+    def broken(*_: Any, **__: Any) -> Any:
+        raise ValueError("injected")
+
+    client.service.pdp.bundle.row_access.restriction = broken  # type: ignore[method-assign]
+    table = {"table": {"catalogName": "k", "schemaName": "s", "tableName": "m"}}
+    asked = {"operation": "GetRowFilters", "resource": table}
+    assert await client.post("rowFilters", asked) == (200, {"result": [{"expression": "false"}]})
+    (record,) = await client.records()
+    assert (record["surface"], record["checks"][0]["by"]) == ("trino", ["internal_failure"])

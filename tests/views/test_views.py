@@ -1,0 +1,564 @@
+"""View security at its edges: what surfaces answer to attacks, what the audit keeps, what an explanation says."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import grpc
+import msgspec
+import pytest
+from support.paths import ROOT
+from support.serving import run_pdp, serving, settings_of
+
+from pdp.app import Service, build_pdp
+from pdp.audit.reader import ReadReport, RecordedCheck, RecordedOutcome, read_audit
+from pdp.audit.record import requests
+from pdp.config.settings import load_settings, make_settings
+from pdp.engines.engine import Group
+from pdp.errors import ConfigError, InvalidArgument, TooManyChecks
+from pdp.identity.callers import EMBEDDED_CALLER
+from pdp.identity.trust import trusted_engines_of
+from pdp.model.checks import Caller, ChainView, Check, Load, Principal, Resource, TokenIdentity, TrustedEngine
+from pdp.offline.cases import Case, Recorder, prepare
+from pdp.offline.replay import replay
+from pdp.views.codec import LoadBody, TokenBody, ViewBody, decode_load
+from pdp.views.loads import ViewSecurity
+from pdp.wire import decision_pb2 as wire
+from pdp.wire import decision_pb2_grpc as wire_grpc
+
+OWNER = "trino.run-as-owner"
+ENGINES = {"trino": {"type": "trino", "owner_property": OWNER, "identities": {"oidc": {"audiences": ["trino"]}}}}
+WORLD: dict[str, Any] = {
+    "objects": [],
+    "grants": [
+        {"principal": "user:oidc~alice", "privilege": "select", "object": "view:lake/ns/v"},
+        {"principal": "user:oidc~bob", "privilege": "select", "object": "table:lake/ns/t"},
+    ],
+}
+LOAD: dict[str, Any] = {
+    "principal": "user:oidc~alice",
+    "action": "loadTable",
+    "target": "table:lake/ns/t",
+    "referencedBy": "ns%1Fv",
+    "views": [{"resource": "view:lake/ns/v", "properties": {OWNER: "bob"}}],
+    "caller": {"idp": "oidc", "subject": "svc", "audiences": ["trino"]},
+}
+COMMIT: dict[str, Any] = {
+    "principal": "user:oidc~alice",
+    "view": "view:lake/ns/v",
+    "operation": "commit",
+    "set": {OWNER: "alice"},
+}
+
+
+class Client:
+    """A running service, asked over HTTP."""
+
+    def __init__(self, service: Service, session: aiohttp.ClientSession) -> None:
+        self.service = service
+        self._session = session
+
+    async def post(self, body: Any, path: str = "/v1/load") -> tuple[int, Any]:
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        url = f"http://{self.service.addresses['http']}{path}"
+        async with self._session.post(url, data=data, headers={"content-type": "application/json"}) as response:
+            return response.status, await response.json()
+
+
+@asynccontextmanager
+async def client(folder: Path, **config: Any) -> AsyncIterator[Client]:
+    (folder / "world.json").write_text(json.dumps(WORLD))
+    usual = {
+        "trusted_engines": ENGINES,
+        "store": {"url": "file:world.json"},
+        "authorities": {"default": {"engines": ["grants"]}},
+    }
+    async with serving(settings_of({**usual, **config}, folder)) as service, aiohttp.ClientSession() as session:
+        yield Client(service, session)
+
+
+def files(folder: Path) -> list[Path]:
+    return list(folder.glob("audit/*.jsonl"))
+
+
+def records(folder: Path) -> list[dict[str, Any]]:
+    """The records of a service that has stopped."""
+    return [json.loads(line) for file in files(folder) for line in file.read_text().splitlines()]
+
+
+def views_of(recorder: Recorder | None = None, **data: Any) -> ViewSecurity:
+    usual = {"engines": ["grants"], "world": WORLD, "config": {"trusted_engines": ENGINES}}
+    pdp, settings = prepare(Case("views", ROOT, {**usual, **data}), build_pdp, recorder or Recorder())
+    return ViewSecurity(pdp, settings)
+
+
+# --- over HTTP and gRPC -------------------------------------------------------------------------------------------
+
+
+async def test_an_answer_has_every_field_of_the_contract(tmp_path: Path) -> None:
+    async with client(tmp_path) as asked:
+        status, answer = await asked.post(LOAD)
+    step = {"resource": "table:lake/ns/t", "as": "user:oidc~bob", "delegated": True, "action": "write_data"}
+    assert status == 200
+    assert list(answer) == [
+        "allowed", "by", "errors", "storageAccess", "referencedByUsed", "steps", "revision", "decisionId",
+    ]  # fmt: skip
+    assert (answer["allowed"], answer["storageAccess"], answer["referencedByUsed"]) == (True, "read", True)
+    assert answer["steps"][-1] == {**step, "allowed": False, "by": ["default_deny"]}
+    assert len(answer["steps"]) == 5
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/load", LOAD | {"extra": 1}),
+        ("/v1/load", LOAD | {"caller": {"idp": "oidc", "groups": []}}),
+        ("/v1/load", LOAD | {"views": [{"resource": "view:lake/ns/v"}]}),
+        ("/v1/load", LOAD | {"views": [{"resource": "view:lake/ns/v", "properties": None}]}),
+        ("/v1/load", LOAD | {"referencedBy": [["ns", 1]]}),
+        ("/v1/load", LOAD | {"referencedBy": ["ns"]}),
+        ("/v1/load", LOAD | {"referencedBy": None}),
+        ("/v1/load", LOAD | {"actingRole": None}),
+        ("/v1/load", b"{" + json.dumps(LOAD)[1:-1].encode() + b',"caller":{"idp":"oidc","audiences":["trino"]}}'),
+        ("/v1/load", b"[" * 100_000),
+        ("/v1/commit-view", COMMIT | {"extra": 1}),
+        ("/v1/commit-view", COMMIT | {"remove": [1]}),
+        ("/v1/commit-view", json.dumps(COMMIT).encode()[:-1] + b',"set":{}}'),
+    ],
+)
+async def test_nonsense_is_400(tmp_path: Path, path: str, body: Any) -> None:
+    async with client(tmp_path) as asked:
+        status, answer = await asked.post(body, path)
+    assert (status, answer["error"]["code"]) == (400, "invalid_argument")
+
+
+async def test_both_numbers_are_in_the_text(tmp_path: Path) -> None:
+    async with client(tmp_path, limits={"referenced_by_depth": 3}) as asked:
+        status, answer = await asked.post(LOAD | {"referencedBy": "a,b,c,d", "caller": {"idp": "oidc"}})
+    assert (status, answer["error"]["code"]) == (400, "ReferencedByDepthExceeded")
+    assert {"4", "3"} <= set(answer["error"]["message"].split())
+
+
+@pytest.mark.parametrize("change", [{}, {"set": {}, "remove": ["TRINO.run-as-owner"]}, {"operation": "create"}])
+async def test_a_protected_property_is_403_and_recorded(tmp_path: Path, change: dict[str, Any]) -> None:
+    async with client(tmp_path) as asked:
+        status, answer = await asked.post(COMMIT | change, "/v1/commit-view")
+    assert (status, answer["error"]["code"]) == (403, "ProtectedPropertyModification")
+    (record,) = records(tmp_path)
+    (request,) = requests(record)
+    assert (request["allowed"], request["by"], request["as"]) == (False, ["protected_property"], "user:oidc~alice")
+    assert [key.casefold() for key in request["change"]["touched"]] == [OWNER]
+
+
+async def test_over_grpc_a_protected_property_is_permission_denied(tmp_path: Path) -> None:
+    async with client(tmp_path) as asked, grpc.aio.insecure_channel(asked.service.addresses["grpc"]) as channel:
+        stub = wire_grpc.DecisionServiceStub(channel)  # type: ignore[no-untyped-call]
+        request = wire.CheckViewCommitRequest(
+            principal=wire.Principal(id="user:oidc~alice"),
+            view=wire.Resource(reference="view:lake/ns/v"),
+            operation="commit",
+            remove=[OWNER],
+        )
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await stub.CheckViewCommit(request)
+        view = wire.View(resource=wire.Resource(reference="view:lake/ns/v"))
+        load = wire.CheckLoadRequest(
+            principal=request.principal,
+            target=wire.Resource(reference="table:lake/ns/t"),
+            action="loadTable",
+            views=[view],
+        )
+        with pytest.raises(grpc.aio.AioRpcError) as without_properties:
+            await stub.CheckLoad(load)
+    assert refused.value.code() == grpc.StatusCode.PERMISSION_DENIED
+    assert (refused.value.details() or "").startswith("ProtectedPropertyModification: ")
+    assert without_properties.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert "properties" in (without_properties.value.details() or "")
+
+
+# --- attacks ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("audience", ["trino", "other"])
+@pytest.mark.parametrize(
+    ("referenced_by", "code"),
+    [
+        ("," * 100_000, "ReferencedByDepthExceeded"),
+        ("%1F" * 33_000, ""),
+        ("n%1F" * 25_000 + "v", "NamespaceDepthExceeded"),
+        ("n" * 100_000, ""),
+        ("%" * 100_000, ""),
+        ("%2C" * 33_000, ""),
+        ("+" * 100_000, ""),
+    ],
+)
+def test_a_hundred_kilobytes_of_chain_are_judged_at_once(referenced_by: str, code: str, audience: str) -> None:
+    token = TokenBody("oidc", audiences=(audience,))
+    body = LoadBody("table:lake/ns/t", "loadTable", "user:oidc~alice", referenced_by=referenced_by, caller=token)
+    if audience == "other" and code == "NamespaceDepthExceeded":
+        code = ""
+    started = time.perf_counter()
+    if code:
+        with pytest.raises(InvalidArgument) as refused:
+            asyncio.run(views_of().load(body, EMBEDDED_CALLER, "test"))
+        assert refused.value.code == code
+    else:
+        assert not asyncio.run(views_of().load(body, EMBEDDED_CALLER, "test")).decision.allowed
+    assert time.perf_counter() - started < 5
+
+
+@pytest.mark.parametrize(
+    "raw", ["v", "ns.v", "ns%251Fv", "ns/v", "ns%2Fv", "NS%1Fv", "ns%1FV", "ns%1Fv ", " ns%1Fv", "ns%1F\uff56"]
+)
+def test_no_other_spelling_is_the_view(raw: str) -> None:
+    """A view that the world lets alice pass is not what these name: they are missing, or nothing."""
+    body = decode_load(json.dumps(LOAD | {"referencedBy": raw}).encode())
+    loaded = asyncio.run(views_of().load(body, EMBEDDED_CALLER, "test"))
+    assert not loaded.decision.allowed
+    assert loaded.decision.error
+    assert loaded.decision.error.code == "NoSuchView"
+
+
+def test_a_cycle_is_as_long_as_it_is_written() -> None:
+    views = [ViewBody("view:lake/ns/v", {OWNER: "bob"}), ViewBody("view:lake/ns/w", {OWNER: "alice"})]
+    token = TokenBody("oidc", audiences=("trino",))
+    chain = [["ns", "v"], ["ns", "w"]] * 5
+    body = LoadBody("table:lake/ns/t", "loadTable", "user:oidc~alice", referenced_by=chain, views=views, caller=token)
+    loaded = asyncio.run(views_of().load(body, EMBEDDED_CALLER, "test"))
+    assert len(loaded.steps) == 23
+    assert {step.as_principal for step in loaded.steps} == {"user:oidc~alice", "user:oidc~bob"}
+    assert not loaded.decision.allowed
+
+
+def test_engines_are_asked_once_per_group() -> None:
+    """However long the chain: each user is asked each action about all of the user's views together."""
+    views = views_of()
+    bundle = views._pdp.bundle
+    asked: list[tuple[Group, int]] = []
+    engine: Any = bundle.default.engines[0]
+
+    class Counting:
+        name, digest, reads_facts = engine.name, engine.digest, engine.reads_facts
+        applies, explain = engine.applies, engine.explain
+
+        def decide(self, group: Group, resources: Any, facts: Any) -> Any:
+            asked.append((group, len(resources)))
+            return engine.decide(group, resources, facts)
+
+    counting: Any = Counting()
+    default = type(bundle.default)("default", (counting,), "any")
+    views._pdp.bundle = msgspec.structs.replace(bundle, authorities={}, default=default)
+    names = [f"v{number}" for number in range(10)]
+    body = LoadBody(
+        "table:lake/ns/t",
+        "loadTable",
+        "user:oidc~alice",
+        referenced_by=",".join(names),
+        views=[ViewBody(f"view:lake/{name}", {}) for name in names],
+        caller=TokenBody("oidc", audiences=("trino",)),
+    )
+    asyncio.run(views.load(body, EMBEDDED_CALLER, "test"))
+    assert sorted(count for _, count in asked) == [1, 1, 1, 10, 10]
+
+
+def test_a_flood_of_views_is_refused() -> None:
+    body = LoadBody("table:lake/ns/t", "loadTable", "user:oidc~alice", views=[ViewBody("nonsense", {})] * 10_001)
+    with pytest.raises(TooManyChecks):
+        asyncio.run(views_of().load(body, EMBEDDED_CALLER, "test"))
+
+
+@pytest.mark.parametrize("place", ["engine", "forbid"])
+@pytest.mark.parametrize("action", ["loadTable", "loadCredentials"])
+def test_a_failing_engine_loads_nothing(place: str, action: str) -> None:
+    views = views_of()
+    bundle = views._pdp.bundle
+
+    class Broken:
+        name = "broken"
+        digest = ""
+
+        def applies(self, action: str, type: str) -> bool:
+            return True
+
+        def decide(self, group: Group, resources: Any, facts: Any) -> Any:
+            raise ValueError("injected")
+
+    broken: Any = Broken()
+    engines = (broken, *bundle.default.engines) if place == "engine" else bundle.default.engines
+    default = type(bundle.default)("default", engines, "any")
+    forbids = (broken,) if place == "forbid" else ()
+    views._pdp.bundle = msgspec.structs.replace(bundle, authorities={}, default=default, forbids=forbids)
+    loaded = asyncio.run(
+        views.load(decode_load(json.dumps(LOAD | {"action": action}).encode()), EMBEDDED_CALLER, "test")
+    )
+    assert (loaded.decision.allowed, loaded.storage_access) == (False, "none")
+    assert loaded.decision.by == ("view:lake/ns/v: broken:failed",)
+
+
+def test_a_peer_s_own_token_makes_it_an_engine_unless_the_body_tells_of_another() -> None:
+    engine = TrustedEngine("trino", "trino", OWNER, "corp")
+    peer = Caller("catalog", EMBEDDED_CALLER.may_assert, engines=(engine,))
+    own = {key: value for key, value in LOAD.items() if key != "caller"}
+    for body, who in (
+        (own, "user:corp~bob"),
+        (LOAD, "user:oidc~bob"),
+        (LOAD | {"caller": {"idp": "x"}}, "user:oidc~alice"),
+    ):
+        loaded = asyncio.run(views_of().load(decode_load(json.dumps(body).encode()), peer, "test"))
+        assert loaded.steps[-1].as_principal == who
+
+
+RULES: dict[str, Any] = {
+    "a": {"type": "trino", "owner_property": "p", "identities": {"oidc": {"audiences": ["x"], "subjects": ["s"]}}},
+    "b": {
+        "type": "trino",
+        "owner_property": "q",
+        "identities": {"corp": {"subjects": ["s"]}},
+        "enforces_row_access": True,
+    },
+    "c": {"type": "trino", "owner_property": "p", "identities": {"oidc": {"audiences": ["x", "y"]}}},
+}
+
+
+@pytest.mark.parametrize(
+    ("idp", "subject", "audiences", "names"),
+    [
+        ("oidc", "", ["x"], "ac"),
+        ("oidc", "s", [], "a"),
+        ("oidc", "s", ["y", "z"], "ac"),
+        ("corp", "s", ["x"], "b"),
+        ("corp", "x", ["s"], ""),
+        ("oidc", "x", ["s"], ""),
+        ("other", "s", ["x", "y"], ""),
+        ("oidc", "", [], ""),
+        ("oidc", "", [""], ""),
+    ],
+)
+def test_engines_are_matched_by_provider_and_audience_or_subject(
+    idp: str, subject: str, audiences: list[str], names: str
+) -> None:
+    rules = make_settings({"trusted_engines": RULES}, ROOT).trusted_engines
+    found = trusted_engines_of(TokenIdentity(idp, subject, tuple(audiences)), rules)
+    assert "".join(engine.name for engine in found) == names
+    assert all(engine.enforces_row_access == (engine.name == "b") for engine in found)
+
+
+@pytest.mark.parametrize(
+    ("rule", "named"),
+    [
+        ({"identities": {}}, "identities"),
+        ({"identities": {"oidc": {}}}, "must name somebody"),
+        ({"identities": {"OIDC": {"subjects": ["s"]}}}, "OIDC"),
+        ({"owner_property": ""}, "owner_property"),
+        ({"type": "spark"}, "type"),
+        ({"owner": "x"}, "owner"),
+    ],
+)
+def test_an_engine_that_nobody_or_anybody_could_be_stops_the_start(rule: dict[str, Any], named: str) -> None:
+    with pytest.raises(ConfigError, match=named):
+        make_settings({"trusted_engines": {"trino": {**RULES["a"], **rule}}}, ROOT)
+
+
+def test_an_engine_can_come_from_the_environment() -> None:
+    start = "PDP__TRUSTED_ENGINES__TRINO__"
+    given = {"TYPE": "trino", "OWNER_PROPERTY": OWNER, "IDENTITIES__OIDC__AUDIENCES": "[trino]"}
+    settings = load_settings(environ={start + key: value for key, value in given.items()})
+    found = trusted_engines_of(TokenIdentity("oidc", "", ("trino",)), settings.trusted_engines)
+    assert [engine.owner_property for engine in found] == [OWNER]
+
+
+# --- audit --------------------------------------------------------------------------------------------------------
+
+
+async def test_a_record_says_why_the_identity_switched(tmp_path: Path) -> None:
+    async with client(tmp_path) as asked:
+        await asked.post(LOAD)
+        await asked.post(LOAD | {"caller": {"idp": "oidc"}})
+        await asked.post(LOAD | {"referencedBy": "a,,b"})
+        await asked.post(LOAD | {"referencedBy": "ns%1Fgone,ns%1Fv"})
+    loads = [next(requests(record))["load"] for record in records(tmp_path)]
+    switched = {"view": "view:lake/ns/v", "owner": "user:oidc~bob", "engine": "trino", "property": OWNER}
+    assert loads == [
+        {"chain": [switched], "entries": 1, "ignored": ""},
+        {"chain": [], "entries": 1, "ignored": "no trusted engine"},
+        {"chain": [], "entries": 3, "ignored": "malformed: a path part is empty"},
+        {
+            "chain": [{"view": "view:lake/ns/gone", "found": False}, {"view": "view:lake/ns/v"}],
+            "entries": 2,
+            "ignored": "",
+        },
+    ]
+
+
+MORE: list[dict[str, Any]] = [
+    {},
+    {"action": "loadCredentials"},
+    {"referencedBy": "ns%1Fv,ns%1Fgone"},
+    {"referencedBy": "a,,b"},
+    {"caller": {"idp": "oidc"}},
+    {"target": "view:lake/ns/w", "action": "loadView"},
+    {"target": "generic_table:lake/ns/t"},
+    {"target": "table:lake/ns/u"},
+    {
+        "target": "table:lake/ns/t@dev",
+        "views": [{"resource": "view:lake/ns/v@dev", "properties": {OWNER: "role:x@y/z"}}],
+    },
+    {"actingRole": "role:etl"},
+    {"principal": {"id": "user:oidc~alice", "roles": ["r"], "groups": ["g"], "attributes": {"a": 1}}},
+]
+
+
+async def test_records_of_loads_decide_again(tmp_path: Path) -> None:
+    """What is read back is decided again as it was then; and a record asked under other policies shows who gains."""
+    changes: list[dict[str, Any]] = [
+        {},
+        {"set": {}},
+        {"operation": "create", "set": {}},
+        {"operation": "replace", "remove": [OWNER]},
+    ]
+    async with client(tmp_path) as asked:
+        for more in MORE:
+            assert (await asked.post(LOAD | more))[0] == 200
+        for change in changes:
+            await asked.post(COMMIT | change, "/v1/commit-view")
+        pdp = asked.service.pdp
+    reading = ReadReport()
+    recorded = list(read_audit(tmp_path / "audit", reading))
+    assert (len(recorded), reading.skipped, reading.rejected) == (len(MORE) + len(changes), {}, 0)
+    assert not any(one.check.delegated for one in recorded), "the hops are, the load is not"
+    assert not await replay(recorded, None, pdp)
+    everything = {
+        "grants": [{"principal": "user:oidc~bob", "privilege": "modify", "object": "warehouse:lake"}],
+        "objects": [],
+    }
+    other, _ = prepare(Case("other", ROOT, {"engines": ["grants"], "world": everything}), build_pdp, Recorder())
+    found = await replay(recorded, None, other)
+    assert found.totals["gained"] == 0
+    assert found.totals["lost"] > 0
+
+
+async def test_loads_through_different_chains_are_different_loads() -> None:
+    """They are alike in all but their chains, and came out alike; who lost the table is the owner of one of them."""
+    alice, table = Principal("user", "oidc~alice"), Resource("table", "lake", ("ns", "t"))
+    then = RecordedOutcome(True, "grants:select on view:lake/ns/v via user:oidc~alice")
+    recorded = [
+        RecordedCheck(
+            Check(alice, "loadTable", (table,), (0,), view_security=Load((ChainView(("ns", "v"), owner=owner),))),
+            "t",
+            then,
+        )
+        for owner in ("oidc~bob", "oidc~carol")
+    ]
+    found = await replay(recorded, None, views_of()._pdp)
+    assert (found.checks, dict(found.totals)) == (2, {"lost": 1})
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"action":"loadTable","as"', '"action":"read_data","as"'),
+        ('"resource":"table:lake/ns/t","allowed":true,"by":["grants:select on view', '"resource":"server","allowed":true,"by":["grants:select on view'),
+        ('"view":"view:lake/ns/v"', '"view":"table:lake/ns/v"'),
+        ('"owner":"user:oidc~bob"', '"owner":"role:bob"'),
+        ('"property":"', '"because":"'),
+    ],
+)  # fmt: skip
+async def test_a_record_that_was_not_written_here_is_not_decided(tmp_path: Path, old: str, new: str) -> None:
+    async with client(tmp_path) as asked:
+        await asked.post(LOAD)
+    (file,) = files(tmp_path)
+    text = file.read_text()
+    assert old in text
+    file.write_text(text.replace(old, new))
+    reading = ReadReport()
+    assert list(read_audit(tmp_path / "audit", reading)) == []
+    assert reading.skipped
+
+
+# --- pdp explain --load -------------------------------------------------------------------------------------------
+
+
+def explain(folder: Path, body: Any, *arguments: str) -> Any:
+    (folder / "world.json").write_text(json.dumps(WORLD))
+    config = {
+        "trusted_engines": ENGINES,
+        "authorities": {"default": {"engines": ["grants"]}},
+        "policies": {"rules": []},
+        "store": {"url": "file:world.json"},
+    }
+    (folder / "pdp.yaml").write_text(json.dumps(config))
+    (folder / "load.json").write_text(json.dumps(body))
+    return run_pdp("explain", "--load", "load.json", *arguments, cwd=folder)
+
+
+W = {"resource": "view:lake/ns/w", "properties": {}}
+
+
+@pytest.mark.parametrize(
+    ("more", "line"),
+    [
+        ({}, "allowed, storage access read, hops: 2"),
+        ({"target": "table:lake/ns/x"}, "denied at hop 2 of 2: owner bob lacks get_metadata on table:lake/ns/x"),
+        (
+            {"referencedBy": "ns%1Fv,ns%1Fw", "views": [*LOAD["views"], W]},
+            "denied at hop 2 of 3: owner bob lacks get_metadata and select on view:lake/ns/w",
+        ),
+        ({"referencedBy": "ns%1Fv,ns%1Fw"}, "denied at hop 2 of 3: view:lake/ns/w is not there"),
+        ({"principal": "user:oidc~carol"}, "denied at hop 1 of 2: caller carol lacks get_metadata and select on view:lake/ns/v"),
+        ({"principal": "role:etl"}, "denied at hop 1 of 2: caller role:etl lacks get_metadata and select on view:lake/ns/v"),
+        ({"actingRole": "role:etl"}, "denied by cannot_assume"),
+        ({"caller": {"idp": "oidc"}}, "denied at hop 1 of 1: caller alice lacks get_metadata on table:lake/ns/t"),
+    ],
+)  # fmt: skip
+def test_an_explanation_names_the_hop_and_whom_it_runs_as(tmp_path: Path, more: dict[str, Any], line: str) -> None:
+    done = explain(tmp_path, LOAD | more)
+    assert (done.returncode, done.stdout.splitlines()[0]) == (0, line), done.stderr
+    if "caller" in more:
+        assert "referencedBy is ignored: no trusted engine" in done.stdout
+
+
+async def test_a_dry_run_reads_loads_from_the_audit(tmp_path: Path) -> None:
+    async with client(tmp_path) as asked:
+        await asked.post(LOAD)
+    for name, grants in (("same", WORLD["grants"]), ("none", WORLD["grants"][:1])):
+        (tmp_path / f"{name}.json").write_text(json.dumps({"objects": [], "grants": grants}))
+    for world, code in (("same", 0), ("none", 3)):
+        arguments = ("--baseline", "same.json", "--candidate", f"{world}.json", "--audit", "audit")
+        done = await asyncio.to_thread(run_pdp, "dry-run", *arguments, cwd=tmp_path)
+        assert done.returncode == code, done.stdout + done.stderr
+    assert "loadTable" in done.stdout
+    assert "table:lake/ns/t: default_deny" in done.stdout
+
+
+def test_an_explanation_as_json_is_the_answer_with_its_trace(tmp_path: Path) -> None:
+    answer = json.loads(explain(tmp_path, LOAD, "--format", "json").stdout)
+    assert (answer["allowed"], answer["storageAccess"], len(answer["steps"])) == (True, "read", 5)
+    assert len(answer["trace"]["parts"]) == 4
+
+
+def test_a_load_can_come_from_stdin_and_errors_are_one_line(tmp_path: Path) -> None:
+    explain(tmp_path, LOAD)
+    done = run_pdp("explain", "--load", "-", stdin=json.dumps(LOAD), cwd=tmp_path)
+    assert done.stdout.startswith("allowed, ")
+    for stdin, word in (("{", "truncated"), (json.dumps(LOAD | {"referencedBy": "," * 20}), "21 views")):
+        done = run_pdp("explain", "--load", "-", stdin=stdin, cwd=tmp_path)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert word in done.stderr.lower()
+        assert done.stderr.count("\n") == 1
+    assert run_pdp("explain", "--load", "none.json", cwd=tmp_path).returncode == 2
+
+
+def test_what_is_ignored_is_logged_where_debug_is_asked_for(tmp_path: Path) -> None:
+    explain(tmp_path, LOAD)
+    ignored = json.dumps(LOAD | {"caller": {"idp": "oidc"}})
+    for level, logged in (("debug", True), ("info", False)):
+        done = run_pdp("explain", "--load", "-", stdin=ignored, cwd=tmp_path, env={"PDP_LOG_LEVEL": level})
+        assert ("referenced-by is ignored" in done.stderr) == logged
+    assert run_pdp("explain", "--vocabulary", env={"PDP_LOG_LEVEL": "loud"}).returncode == 2
