@@ -28,10 +28,11 @@ chaos: $(STAMP) ## services on one database, written to and killed for SECONDS (
 cases: $(STAMP) ## the case files alone, through the command line
 	$(VENV)/bin/pdp test tests/cases
 
-lint: $(STAMP) ## ruff, the import contract, the deploy files
+lint: $(STAMP) ## ruff, the import contract, sizes and prose, the deploy files
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/lint-imports
+	$(PY) docs/check_prose.py
 	$(VENV)/bin/yamllint -s deploy rules tests/cases tests/real_trino tests/trino_cases
 	$(VENV)/bin/hadolint deploy/Dockerfile
 	$(VENV)/bin/kubernetes-validate --strict --quiet deploy/sidecar.yaml

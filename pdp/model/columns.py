@@ -1,0 +1,17 @@
+"""Items grouped by a key, with the positions to put their answers back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable
+from typing import TypeVar
+
+T = TypeVar("T")
+K = TypeVar("K", bound=Hashable)
+
+
+def positions_by(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[int]]:
+    """Return the positions of the items of each key, keys in order of first appearance."""
+    found: dict[K, list[int]] = {}
+    for position, item in enumerate(items):
+        found.setdefault(key(item), []).append(position)
+    return found
