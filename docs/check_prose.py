@@ -19,12 +19,12 @@ OPENINGS: Final = frozenset({"What", "Who", "Whom", "Whose", "Whether", "Where",
 """First words that no docstring may have."""
 NO_VERBS: Final = frozenset(
     """The A An All Every Each Any Some No One Those These This Its It As For With To From If How Why When In Of On At
-    Is Are Only Also Same Everything Nothing""".split()
+    Is Are Only Also Same Everything Nothing""".split()  # noqa: SIM905
 )
 """First words that no function's docstring may have: it begins with a verb."""
 PRONOUNS: Final = frozenset(
     """what who whom whose whoever whatever it its one ones some somebody something that which they them
-    those""".split()
+    those""".split()  # noqa: SIM905
 )
 Definition: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
