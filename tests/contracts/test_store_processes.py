@@ -29,7 +29,7 @@ class Processes:
 
     def start(self, *arguments: Any) -> subprocess.Popen[bytes]:
         environment = os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}
-        command = [sys.executable, "-m", "contracts.writer", *map(str, arguments)]
+        command = [sys.executable, "-m", "support.writer", *map(str, arguments)]
         self.running.append(subprocess.Popen(command, stdout=subprocess.PIPE, env=environment))
         return self.running[-1]
 
