@@ -39,7 +39,7 @@ def compile_expression(
     arguments = {name: f"_x{number}" for number, name in enumerate(types)}
     emitter = Emitter(checked, arguments)
     evaluate = load_function(
-        emitter.function("expression", arguments.values(), wants_bool=False), "expression", emitter
+        emitter.emit_function("expression", arguments.values(), wants_bool=False), "expression", emitter
     )
 
     def run(bindings: Mapping[str, Any]) -> Any:
@@ -70,7 +70,7 @@ def load_function(source: str, name: str, emitter: Emitter) -> Callable[..., Any
         code = compile(source, "<cel>", "exec", dont_inherit=True)
     except (SyntaxError, RecursionError, MemoryError):
         raise CompileError("nested too deeply for the compiler", emitter.checked.root.pos) from None
-    scope = emitter.globals(source)
+    scope = emitter.globals_of(source)
     exec(code, scope)  # noqa: S102 - the emitter wrote it
     function: Callable[..., Any] = scope.pop(name)
     return function

@@ -76,7 +76,7 @@ class Emitter:
         piece: Fragment = _EMITTERS[type(node)](self, node)
         return piece
 
-    def function(self, name: str, parameters: Iterable[str], wants_bool: bool) -> str:
+    def emit_function(self, name: str, parameters: Iterable[str], wants_bool: bool) -> str:
         """The whole generated source."""
         piece = self.emit(self.checked.root)
         if wants_bool:
@@ -84,7 +84,7 @@ class Emitter:
         start = "    _b = _budget()\n" if self.loops else ""
         return f"def {name}({', '.join(parameters)}):\n{start}    return {piece.code}\n"
 
-    def globals(self, source: str) -> dict[str, Any]:
+    def globals_of(self, source: str) -> dict[str, Any]:
         """What `source` needs to run, and nothing that it does not mention."""
         return {name: self.bound[name] for name in ("__builtins__", *_GLOBAL.findall(source)) if name in self.bound}
 
@@ -325,17 +325,17 @@ class Emitter:
             fresh = Fragment(f"_fresh_pattern(_b, {pattern.code})", pattern.raises) if self.inside else pattern
             return self.overloaded(resolved, [self.scanned(text), fresh])
         try:
-            compiled = patterns.compiled(pattern.value)
+            compiled = patterns.compile_pattern(pattern.value)
         except RuleError as error:
             self.warnings.append((str(error), resolved.args[1].pos))
             return self.fail(str(error))
         if self.type(resolved.args[0]).kind != "string":
             return self.overloaded(resolved, args)
         folded = self.fold(lambda known, _: compiled.find(known), args)
-        simple = None if folded else self.shaped(text, patterns.shape(pattern.value))
+        simple = None if folded else self.shaped(text, patterns.find_string_test(pattern.value))
         return folded or simple or Fragment(f"{self.bind(compiled.find, '_m')}({self.scanned(text).code})", text.raises)
 
-    def shaped(self, text: Fragment, shape: patterns.Shape | None) -> Fragment | None:
+    def shaped(self, text: Fragment, shape: patterns.StringTest | None) -> Fragment | None:
         """A pattern that is really equality, a prefix, a suffix or a part."""
         if shape is None or (shape.one_line and not text.code.isidentifier()):
             return None
@@ -346,14 +346,14 @@ class Emitter:
             code = f"{code} and {self.known(chr(10))} not in {text}"
         return comparison(code, text.raises, not shape.one_line)
 
-    def shape_test(self, text: Fragment, shape: patterns.Shape) -> str | None:
+    def shape_test(self, text: Fragment, shape: patterns.StringTest) -> str | None:
         texts = shape.texts
         one = self.known(texts[0]).code
-        if shape.test == "equals":
+        if shape.kind == "equals":
             return f"{text} == {one}" if len(texts) == 1 else f"{text} in {self.bind(frozenset(texts), '_s')}"
-        if shape.test == "contains":
+        if shape.kind == "contains":
             return f"{one} in {text}" if len(texts) == 1 else None
-        method = "startswith" if shape.test == "starts" else "endswith"
+        method = "startswith" if shape.kind == "starts" else "endswith"
         return f"{text}.{method}({one if len(texts) == 1 else self.bind(texts)})"
 
 

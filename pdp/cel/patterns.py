@@ -57,14 +57,14 @@ def _find_cached(pattern: Pattern, text: str) -> bool:
 
 
 @lru_cache(maxsize=256)
-def compiled(text: str) -> Pattern:
+def compile_pattern(text: str) -> Pattern:
     """The pattern of `text`; raises RuleError."""
     return Pattern(text)
 
 
 def matches(text: str, pattern: str) -> bool:
     """`text.matches(pattern)` where the pattern is known at run time only."""
-    return compiled(pattern).find(text)
+    return compile_pattern(pattern).find(text)
 
 
 def _reason(error: Exception) -> str:
@@ -72,18 +72,18 @@ def _reason(error: Exception) -> str:
     return reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)
 
 
-class Shape(NamedTuple):
-    """What a pattern without regex says: `test` is equals, starts, ends or contains, of any of `texts`.
+class StringTest(NamedTuple):
+    """What a pattern without regex says: `kind` is equals, starts, ends or contains, of any of `texts`.
 
     `one_line` adds that the text holds no newline, which a `.*` at an anchored end means.
     """
 
-    test: str
+    kind: str
     texts: tuple[str, ...]
     one_line: bool = False
 
 
-def shape(pattern: str) -> Shape | None:
+def find_string_test(pattern: str) -> StringTest | None:
     """How to decide `pattern` without a regex, or None."""
     begins, ends = pattern.startswith("^"), _ends_anchored(pattern)
     body = pattern[begins : len(pattern) - ends]
@@ -96,7 +96,7 @@ def shape(pattern: str) -> Shape | None:
     one_line = begins and ends and (open_start or open_end)
     if one_line and any("\n" in text for text in texts):
         return None
-    return Shape(_test(begins and not open_start, ends and not open_end), texts, one_line)
+    return StringTest(_test(begins and not open_start, ends and not open_end), texts, one_line)
 
 
 def _test(begins: bool, ends: bool) -> str:

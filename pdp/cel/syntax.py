@@ -5,7 +5,6 @@ Owns nothing of parsing, types or evaluation. Nodes compare by identity, so that
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
@@ -106,18 +105,6 @@ class Comprehension(Node, frozen=True, eq=False):
     range: Node
     body: Node
     where: Node | None = None
-
-
-def descend(node: Node) -> Iterator[Node]:
-    """A node and all below it."""
-    waiting: list[Any] = [node]
-    while waiting:
-        found = waiting.pop()
-        if isinstance(found, Node):
-            yield found
-            waiting += [getattr(found, field) for field in found.__struct_fields__]
-        elif isinstance(found, tuple):
-            waiting += found
 
 
 def height(pos: int, *children: Node) -> int:

@@ -38,13 +38,13 @@ _PREFIX: Final = {"!_": "!", "-_": "-"}
 _CONDITIONAL, _OR, _AND, _UNARY, _MEMBER, _NEVER_BARE = 1, 2, 3, 7, 8, 9
 
 
-def text_of(node: Node, outer: int = 0) -> str:
+def unparse(node: Node, outer: int = 0) -> str:
     """The expression; `outer` is the precedence of what it stands in."""
     text, precedence = _TEXTS[type(node)](node)
     return f"({text})" if precedence < outer else text
 
 
-def literal(value: Any) -> str:
+def unparse_value(value: Any) -> str:
     """A value as CEL writes it."""
     if isinstance(value, bool) or value is None:
         return {True: "true", False: "false", None: "null"}[value]
@@ -57,14 +57,14 @@ def literal(value: Any) -> str:
             + "'"
         )
     if isinstance(value, tuple | list):
-        return f"[{', '.join(map(literal, value))}]"
+        return f"[{', '.join(map(unparse_value, value))}]"
     if isinstance(value, str) and "'" not in value and value.isprintable() and "\\" not in value:
         return f"'{value}'"
     return json.dumps(value, ensure_ascii=False) if isinstance(value, str | int | float) else str(value)
 
 
 def _constant(node: Constant) -> tuple[str, int]:
-    return literal(node.value), _MEMBER
+    return unparse_value(node.value), _MEMBER
 
 
 def _name(node: Name) -> tuple[str, int]:
@@ -72,11 +72,11 @@ def _name(node: Name) -> tuple[str, int]:
 
 
 def _select(node: Select) -> tuple[str, int]:
-    return f"{text_of(node.operand, _MEMBER)}.{_field(node.field)}", _MEMBER
+    return f"{unparse(node.operand, _MEMBER)}.{_field(node.field)}", _MEMBER
 
 
 def _has(node: Has) -> tuple[str, int]:
-    return f"has({text_of(node.operand, _MEMBER)}.{_field(node.field)})", _MEMBER
+    return f"has({unparse(node.operand, _MEMBER)}.{_field(node.field)})", _MEMBER
 
 
 def _field(name: str) -> str:
@@ -87,41 +87,41 @@ def _call(node: Call) -> tuple[str, int]:
     if node.function in _BINARY and node.target is None:
         sign, precedence = _BINARY[node.function]
         left, right = node.args
-        return f"{text_of(left, precedence)} {sign} {text_of(right, precedence + 1)}", precedence
+        return f"{unparse(left, precedence)} {sign} {unparse(right, precedence + 1)}", precedence
     if node.function in _PREFIX:
         operand = node.args[0]
         apart = isinstance(operand, Constant) or (isinstance(operand, Call) and operand.function == node.function)
-        return _PREFIX[node.function] + text_of(operand, _NEVER_BARE if apart else _UNARY), _UNARY
+        return _PREFIX[node.function] + unparse(operand, _NEVER_BARE if apart else _UNARY), _UNARY
     if node.function == "_[_]":
-        return f"{text_of(node.args[0], _MEMBER)}[{text_of(node.args[1])}]", _MEMBER
-    arguments = ", ".join(text_of(argument) for argument in node.args)
-    target = "" if node.target is None else f"{text_of(node.target, _MEMBER)}."
+        return f"{unparse(node.args[0], _MEMBER)}[{unparse(node.args[1])}]", _MEMBER
+    arguments = ", ".join(unparse(argument) for argument in node.args)
+    target = "" if node.target is None else f"{unparse(node.target, _MEMBER)}."
     return f"{target}{node.function}({arguments})", _MEMBER
 
 
 def _logic(node: Logic) -> tuple[str, int]:
     sign, precedence = ("&&", _AND) if node.conjunction else ("||", _OR)
-    return f" {sign} ".join(text_of(part, precedence + 1) for part in node.parts), precedence
+    return f" {sign} ".join(unparse(part, precedence + 1) for part in node.parts), precedence
 
 
 def _conditional(node: Conditional) -> tuple[str, int]:
-    condition, then = text_of(node.condition, _OR), text_of(node.then, _OR)
-    return f"{condition} ? {then} : {text_of(node.otherwise, _CONDITIONAL)}", _CONDITIONAL
+    condition, then = unparse(node.condition, _OR), unparse(node.then, _OR)
+    return f"{condition} ? {then} : {unparse(node.otherwise, _CONDITIONAL)}", _CONDITIONAL
 
 
 def _list(node: ListOf) -> tuple[str, int]:
-    return f"[{', '.join(text_of(item) for item in node.items)}]", _MEMBER
+    return f"[{', '.join(unparse(item) for item in node.items)}]", _MEMBER
 
 
 def _map(node: MapOf) -> tuple[str, int]:
-    entries = ", ".join(f"{text_of(key)}: {text_of(value)}" for key, value in node.entries)
+    entries = ", ".join(f"{unparse(key)}: {unparse(value)}" for key, value in node.entries)
     return f"{{{entries}}}", _MEMBER
 
 
 def _comprehension(node: Comprehension) -> tuple[str, int]:
-    where = f"{text_of(node.where)}, " if node.where is not None else ""
-    body = f"{node.variable}, {where}{text_of(node.body)}"
-    return f"{text_of(node.range, _MEMBER)}.{node.macro}({body})", _MEMBER
+    where = f"{unparse(node.where)}, " if node.where is not None else ""
+    body = f"{node.variable}, {where}{unparse(node.body)}"
+    return f"{unparse(node.range, _MEMBER)}.{node.macro}({body})", _MEMBER
 
 
 _TEXTS: Final[dict[type, Any]] = {

@@ -9,7 +9,7 @@ from pdp.cel.checker import CheckedExpression, Variable
 from pdp.cel.syntax import Call, Constant, ListOf, Logic, Name, Node
 
 
-def variable(node: Node, checked: CheckedExpression) -> str:
+def variable_name(node: Node, checked: CheckedExpression) -> str:
     """The variable that a node is, or ""."""
     meaning = checked.names.get(node)
     return meaning.name if isinstance(node, Name) and isinstance(meaning, Variable) else ""
@@ -30,21 +30,23 @@ def _nodes(value: Any) -> Iterator[Node]:
 
 
 def walk(node: Node) -> Iterator[Node]:
-    """A node and all below it, in the order of the text."""
-    yield node
-    for child in children(node):
-        yield from walk(child)
+    """Yield a node and all nodes below, in the order of the text."""
+    stack = [node]
+    while stack:
+        current = stack.pop()
+        yield current
+        stack.extend(reversed(list(children(current))))
 
 
-def normal(node: Node) -> str:
+def canonical_text(node: Node) -> str:
     """A text that two nodes share only if they mean the same; the order of commutative operands does not show."""
     if isinstance(node, Constant):
         return f"{type(node.value).__name__} {node.value!r}"
-    below = [normal(child) for child in children(node)]
+    below = [canonical_text(child) for child in children(node)]
     if isinstance(node, Logic) or (isinstance(node, Call) and node.function in ("_==_", "_!=_")):
         below.sort()
     if isinstance(node, Call) and node.function == "@in" and isinstance(node.args[1], ListOf):
-        below[1] = f"one of ({', '.join(sorted(map(normal, node.args[1].items)))})"
+        below[1] = f"one of ({', '.join(sorted(map(canonical_text, node.args[1].items)))})"
     return f"{_label(node)}({', '.join(below)})"
 
 

@@ -7,8 +7,7 @@ from importlib.metadata import version
 
 import pytest
 
-from pdp.cel import ast_builder as builder
-from pdp.cel import grammar, syntax
+from pdp.cel import ast_builder, grammar, syntax
 from pdp.cel.grammar import grammar_text, parse
 from pdp.cel.syntax import CompileError
 
@@ -35,8 +34,8 @@ def test_rule_names() -> None:
     """Every rule has its builder, and no builder waits for a rule that is gone."""
     rules = {name for name in re.findall(r"^([a-z_]+) *:", grammar_text(), re.MULTILINE) if not name.startswith("_")}
     assert rules == RULES
-    assert RULES.issubset(dir(builder.AstBuilder))
-    assert set(builder.LITERALS) == LITERALS
+    assert RULES.issubset(dir(ast_builder.AstBuilder))
+    assert set(ast_builder.LITERALS) == LITERALS
 
 
 def test_a_changed_grammar_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -112,11 +112,11 @@ def _in(left: Node, right: Node, checked: CheckedExpression) -> Condition | None
 
 
 def _matches(variable: Node, pattern: str | None, checked: CheckedExpression) -> Condition | None:
-    shape = patterns.shape(pattern) if pattern is not None else None
+    shape = patterns.find_string_test(pattern) if pattern is not None else None
     name = _variable(variable, checked)
-    if shape is None or shape.one_line or shape.test not in _SHAPES or name not in _STRINGS:
+    if shape is None or shape.one_line or shape.kind not in _SHAPES or name not in _STRINGS:
         return None
-    return Condition(name, _SHAPES[shape.test], frozenset(shape.texts))
+    return Condition(name, _SHAPES[shape.kind], frozenset(shape.texts))
 
 
 def _on_string(kind: Kind, variable: Node, text: str | None, checked: CheckedExpression) -> Condition | None:

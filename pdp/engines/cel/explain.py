@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from pdp.cel.unparse import literal
+from pdp.cel.unparse import unparse_value
 from pdp.cel.values import RuleError
 from pdp.engines.cel.program import Part, parts_of
 from pdp.engines.cel.rules import Rule
@@ -65,7 +65,7 @@ def _trace(part: Part, values: dict[str, Any]) -> Trace:
 
 def _outcome(part: Part, values: dict[str, Any]) -> tuple[str, str]:
     try:
-        return literal(part.evaluate(values)), ""
+        return unparse_value(part.evaluate(values)), ""
     except RuleError as error:
         return "error", str(error)
 
@@ -76,7 +76,7 @@ def _lack(part: Part, values: dict[str, Any]) -> str:
 
 
 def _short(value: Any) -> str:
-    text = literal(value) if not isinstance(value, dict) else str(value)
+    text = unparse_value(value) if not isinstance(value, dict) else str(value)
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 

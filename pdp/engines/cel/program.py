@@ -15,9 +15,10 @@ from pdp.cel.checker import CheckedExpression, Variable, check
 from pdp.cel.compiler import function_table, load_function
 from pdp.cel.emit import Emitter
 from pdp.cel.grammar import parse
-from pdp.cel.syntax import Call, Conditional, Logic, Node, descend
+from pdp.cel.syntax import Call, Conditional, Logic, Node
 from pdp.cel.types import BOOL, DYN, INT, STRING, Type, list_of, map_of
-from pdp.cel.unparse import text_of
+from pdp.cel.unparse import unparse
+from pdp.cel.walk import walk
 from pdp.engines.cel.conditions import Requirements, needs
 
 RULE_VARIABLES: Final[Mapping[str, Type]] = {
@@ -68,9 +69,9 @@ def compile_program(text: str, extensions: frozenset[str] = frozenset()) -> Prog
     """The rule `text`, type-checked and compiled; raises CompileError."""
     checked = check(parse(text), RULE_VARIABLES, function_table(extensions))
     emitter = Emitter(checked, _RULE_ARGUMENTS, RULE_FIELDS)
-    source = emitter.function("rule", RULE_VARIABLES, wants_bool=True)
+    source = emitter.emit_function("rule", RULE_VARIABLES, wants_bool=True)
     evaluate = load_function(source, "rule", emitter)
-    code = source + "".join(_legend(emitter.globals(source)))
+    code = source + "".join(_legend(emitter.globals_of(source)))
     return Program(text, code, _mentioned(checked), needs(checked), evaluate, tuple(emitter.warnings), extensions)
 
 
@@ -104,12 +105,12 @@ def _part(node: Node, checked: CheckedExpression, missing: Mapping[str, str]) ->
         below = node.args
     mine = msgspec.structs.replace(checked, root=node)
     emitter = Emitter(mine, _RULE_ARGUMENTS, RULE_FIELDS, missing)
-    run = load_function(emitter.function("part", RULE_VARIABLES, wants_bool=False), "part", emitter)
+    run = load_function(emitter.emit_function("part", RULE_VARIABLES, wants_bool=False), "part", emitter)
     variables = tuple(sorted(_mentioned(mine, node)))
     parts = tuple(_part(part, checked, missing) for part in below)
     conjunction = isinstance(node, Logic) and node.conjunction
     return Part(
-        text_of(node),
+        unparse(node),
         variables,
         parts,
         conjunction,
@@ -121,7 +122,7 @@ def _part(node: Node, checked: CheckedExpression, missing: Mapping[str, str]) ->
 def _without_ref(text: str, extensions: frozenset[str]) -> Callable[..., bool]:
     checked = check(parse(text), RULE_VARIABLES, function_table(extensions))
     emitter = Emitter(checked, _RULE_ARGUMENTS, RULE_FIELDS, {"ref": MISSING_REFERENCE})
-    return load_function(emitter.function("rule", RULE_VARIABLES, wants_bool=True), "rule", emitter)
+    return load_function(emitter.emit_function("rule", RULE_VARIABLES, wants_bool=True), "rule", emitter)
 
 
 def _legend(scope: Mapping[str, Any]) -> list[str]:
@@ -140,7 +141,7 @@ def _shown(value: Any) -> str:
 def _mentioned(checked: CheckedExpression, within: Node | None = None) -> frozenset[str]:
     """The variables that a tree mentions, or that one node of it does."""
     names = checked.names.items()
-    nodes = None if within is None else set(descend(within))
+    nodes = None if within is None else set(walk(within))
     return frozenset(
         meaning.name for node, meaning in names if isinstance(meaning, Variable) and (nodes is None or node in nodes)
     )

@@ -11,7 +11,7 @@ from support.paths import RECORDED as RECORDED_FOLDER
 from test_selection import groups, rule, rule_sets
 
 from pdp.cel.grammar import parse
-from pdp.cel.unparse import text_of
+from pdp.cel.unparse import unparse
 from pdp.cel.values import RuleError
 from pdp.engines.cel.engine import CelEngine, CelForbid
 from pdp.engines.cel.explain import SHOWN, explain_rules, look_at
@@ -49,8 +49,8 @@ def only(text: str) -> Any:
 
 @given(rule)
 def test_text_reads_back_to_the_same_rule(text: str) -> None:
-    written = text_of(parse(text))
-    assert text_of(parse(written)) == written
+    written = unparse(parse(text))
+    assert unparse(parse(written)) == written
     outcomes: list[Any] = []
     for program in (compile_program(text), compile_program(written)):
         try:
@@ -74,8 +74,8 @@ def test_recorded_rules_and_expressions_read_back() -> None:
     }
     assert len(rules) > 100
     for text in rules | expressions:
-        written = text_of(parse(text))
-        assert text_of(parse(written)) == written, text
+        written = unparse(parse(text))
+        assert unparse(parse(written)) == written, text
 
 
 @given(rule)

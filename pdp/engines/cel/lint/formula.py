@@ -15,7 +15,7 @@ from pdp.cel import patterns
 from pdp.cel.checker import CheckedExpression
 from pdp.cel.syntax import Call, Conditional, Constant, Logic, Name, Node
 from pdp.cel.values import RuleError
-from pdp.cel.walk import normal, variable
+from pdp.cel.walk import canonical_text, variable_name
 from pdp.engines.cel import conditions
 
 TRUE: Final = 1
@@ -183,11 +183,11 @@ def _formula(node: Node, checked: CheckedExpression) -> Formula:
         return Choice(*(_formula(part, checked) for part in (node.condition, node.then, node.otherwise)))
     if isinstance(node, Constant) and isinstance(node.value, bool):
         return ConstantFormula(TRUE if node.value else FALSE)
-    if isinstance(node, Name) and (name := variable(node, checked)):
+    if isinstance(node, Name) and (name := variable_name(node, checked)):
         return Flag(name)
     if isinstance(node, Call):
-        return _call(node, checked) or Opaque(normal(node))
-    return Opaque(normal(node))
+        return _call(node, checked) or Opaque(canonical_text(node))
+    return Opaque(canonical_text(node))
 
 
 def _call(node: Call, checked: CheckedExpression) -> Formula | None:
@@ -214,22 +214,22 @@ def _condition(node: Call, checked: CheckedExpression) -> Formula | None:
 def _text_test(node: Call, checked: CheckedExpression) -> Formula | None:
     """`endsWith`, and patterns and parts, which are opaque but can be decided where the text is known."""
     operands = (node.target, *node.args) if node.target is not None else node.args
-    name = variable(operands[0], checked) if len(operands) == 2 and operands[0] is not None else ""
+    name = variable_name(operands[0], checked) if len(operands) == 2 and operands[0] is not None else ""
     text = operands[1].value if name and isinstance(operands[1], Constant) else None
     if not isinstance(text, str):
         return None
     if node.function == "endsWith":
         return Text(name, "ends", frozenset({text}))
     if node.function == "contains":
-        return Opaque(normal(node), name, lambda value: text in value)
+        return Opaque(canonical_text(node), name, lambda value: text in value)
     return _pattern(node, name, text) if node.function == "matches" else None
 
 
 def _pattern(node: Node, name: str, text: str) -> Formula | None:
-    shape = patterns.shape(text)
-    if shape and shape.test == "ends" and not shape.one_line:
+    shape = patterns.find_string_test(text)
+    if shape and shape.kind == "ends" and not shape.one_line:
         return Text(name, "ends", frozenset(shape.texts))
     try:
-        return Opaque(normal(node), name, patterns.compiled(text).find)
+        return Opaque(canonical_text(node), name, patterns.compile_pattern(text).find)
     except RuleError:
         return None

@@ -16,7 +16,7 @@ from pdp.cel.checker import check
 from pdp.cel.compiler import function_table
 from pdp.cel.grammar import parse
 from pdp.cel.syntax import CompileError, Comprehension, Constant
-from pdp.cel.walk import normal, walk
+from pdp.cel.walk import canonical_text, walk
 from pdp.engines.cel.condition_index import ConditionIndex
 from pdp.engines.cel.engine import IMPLICIT_RULE
 from pdp.engines.cel.lint import remarks
@@ -137,7 +137,7 @@ def _among(studies: Sequence[RuleStudy], options: Options, budget: SearchBudget)
     seen: dict[str, RuleStudy] = {}
     smaller = ConditionIndex[StudiedRule]()
     for study in studies:
-        same = seen.setdefault(normal(study.checked.root), study)
+        same = seen.setdefault(canonical_text(study.checked.root), study)
         if same is not study:
             yield _remark(study.rule, Remark("duplicate-rule", 0, f"says the same as rule `{same.rule.id}`"))
             continue

@@ -16,7 +16,7 @@ from pdp.cel.compiler import EXTENSIONS
 from pdp.cel.functions import STANDARD
 from pdp.cel.syntax import Call, Constant, ListOf, Node
 from pdp.cel.values import RuleError
-from pdp.cel.walk import children, variable, walk
+from pdp.cel.walk import children, variable_name, walk
 from pdp.engines.cel.program import RULE_VARIABLES
 from pdp.model.vocabulary import CONTENT_TYPE, NESSIE_CHECKS
 
@@ -122,7 +122,7 @@ def comparisons(checked: CheckedExpression) -> Iterator[Comparison]:
     """Every text constant that a variable is tested against."""
     for node in walk(checked.root):
         operands = _operands(node)
-        names = [name for operand in operands if (name := variable(operand, checked))]
+        names = [name for operand in operands if (name := variable_name(operand, checked))]
         if isinstance(node, Call) and len(operands) == 2 and len(names) == 1:
             for constant in filter(_is_text, [part for operand in operands for part in _parts(operand)]):
                 yield Comparison(names[0], node.function, constant.value, constant.pos)  # type: ignore[attr-defined]
@@ -189,7 +189,7 @@ def _on_call(node: Call) -> Iterator[Remark]:
 
 def _on_pattern(pattern: str, offset: int) -> Iterator[Remark]:
     try:
-        patterns.compiled(pattern)
+        patterns.compile_pattern(pattern)
     except RuleError as error:
         construct = next((name for known, name in _CONSTRUCTS if known.search(pattern)), "")
         hint = f"RE2 has no {construct.removeprefix('a ').removeprefix('an ')}" if construct else ""
@@ -199,7 +199,7 @@ def _on_pattern(pattern: str, offset: int) -> Iterator[Remark]:
         lines = " without a line break" if pattern == "^.*$" else ""
         yield Remark("matches-everything", offset, f"the pattern `{pattern}` matches every text{lines}")
     elif "|" not in pattern and (pattern.startswith(".*") or _ends_open(pattern)):
-        hint = _plainer(patterns.shape(pattern))
+        hint = _plainer(patterns.find_string_test(pattern))
         yield Remark(
             "redundant-wildcard", offset, "`matches` looks anywhere in the text: `.*` at an end adds nothing", hint
         )
@@ -211,8 +211,8 @@ def _ends_open(pattern: str) -> bool:
     return body != pattern and (len(body) - len(body.rstrip("\\"))) % 2 == 0
 
 
-def _plainer(shape: patterns.Shape | None) -> str:
+def _plainer(shape: patterns.StringTest | None) -> str:
     names = {"contains": "contains", "starts": "startsWith", "ends": "endsWith"}
-    if shape is None or shape.one_line or shape.test not in names or len(shape.texts) != 1:
+    if shape is None or shape.one_line or shape.kind not in names or len(shape.texts) != 1:
         return ""
-    return f"`.{names[shape.test]}('{shape.texts[0]}')` says the same"
+    return f"`.{names[shape.kind]}('{shape.texts[0]}')` says the same"

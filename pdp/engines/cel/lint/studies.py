@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from pdp.cel.checker import CheckedExpression
-from pdp.cel.walk import variable, walk
+from pdp.cel.walk import variable_name, walk
 from pdp.engines.cel.condition_index import ConditionIndex, texts_of
 from pdp.engines.cel.lint.formula import Chain, Formula, Text
 from pdp.engines.cel.lint.reach import SearchBudget, SearchExhausted, StudiedRule, satisfy
@@ -39,7 +39,7 @@ class RuleStudy(NamedTuple):
 
 def mention(checked: CheckedExpression, name: str) -> int:
     """Where a rule first mentions a variable."""
-    return next(node.pos for node in walk(checked.root) if variable(node, checked) == name)
+    return next(node.pos for node in walk(checked.root) if variable_name(node, checked) == name)
 
 
 def empty_variables(study: RuleStudy, budget: SearchBudget) -> Iterator[Remark]:
