@@ -79,7 +79,7 @@ def build_bundle(
 def _row_access(settings: Settings, policies: RowPolicies) -> RowAccess:
     rules = settings.row_access
     try:
-        return policies.engine(Members(rules.member.template, settings.identity.cel_provider), rules.protected)
+        return policies.build_engine(Members(rules.member.template, settings.identity.cel_provider), rules.protected)
     except ValueError as error:
         raise ConfigError(f"`row_access.protected`: {error}") from None
 

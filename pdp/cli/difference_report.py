@@ -12,7 +12,7 @@ from rich.text import Text
 
 from pdp.audit.reader import ReadReport
 from pdp.cli.context import visible
-from pdp.offline.replay import KINDS, Differences, GroupChanges, GroupKey, Kind, ObjectChanges, ObjectKey
+from pdp.offline.replay import KINDS, ChangedObject, Differences, GroupChanges, GroupKey, Kind, ObjectChanges
 
 SHOWN_GROUPS: Final = 100
 SHOWN_OBJECTS: Final = 5
@@ -89,7 +89,7 @@ def _group(key: GroupKey, group: GroupChanges) -> dict[str, Any]:
     }
 
 
-def _object(key: ObjectKey, changes: ObjectChanges) -> dict[str, Any]:
+def _object(key: ChangedObject, changes: ObjectChanges) -> dict[str, Any]:
     example = changes.example
     return {
         "resource": key.resource,

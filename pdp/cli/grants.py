@@ -17,7 +17,7 @@ from pdp.cli.context import Composition, one_line_errors, visible
 from pdp.cli.grants_export import export_world
 from pdp.cli.grants_import import import_world
 from pdp.cli.grants_store import actor, print_lines, read_store, store_options, writable
-from pdp.engines.grants.administration import Administration, GrantWishes, ObjectWishes
+from pdp.engines.grants.administration import Administration, GrantEdits, ObjectEdits
 from pdp.errors import InvalidArgument
 from pdp.facts.objects import Change, Grant
 from pdp.facts.snapshot import Facts
@@ -107,7 +107,7 @@ def add_grant(
     """
     grant = _grant(principal, privilege, object_, id_)
     with composition.writing(writable(composition, config, overrides), actor().name, seeded=True) as writer:
-        is_new = writer.write(lambda facts: Administration().grants(facts, actor(), GrantWishes(add=[grant])))
+        is_new = writer.write(lambda facts: Administration().grants(facts, actor(), GrantEdits(add=[grant])))
         click.echo(visible(f"{'added' if is_new else 'there already'}: {grant_text(grant)}"))
         for flag in listed(writer.facts, [grant])[0].flags:
             said = _ODD[flag].format(principal=principal, object=object_)
@@ -133,7 +133,7 @@ def remove_grant(
     """
     grant = _grant(principal, privilege, object_, id_)
     with composition.writing(writable(composition, config, overrides), actor().name, seeded=True) as writer:
-        was_there = writer.write(lambda facts: Administration().grants(facts, actor(), GrantWishes(remove=[grant])))
+        was_there = writer.write(lambda facts: Administration().grants(facts, actor(), GrantEdits(remove=[grant])))
         click.echo(visible(f"{'removed' if was_there else 'not there'}: {grant_text(grant)}"))
         click.echo(f"revision {writer.revision}")
 
@@ -157,7 +157,7 @@ def move_object(
 
     Example: pdp grants move table:lake/sales/orders table:lake/archive/orders
     """
-    wishes = ObjectWishes(move=[(read_key(source, ("from",)), read_key(target, ("to",)))])
+    wishes = ObjectEdits(move=[(read_key(source, ("from",)), read_key(target, ("to",)))])
     settings = writable(composition, config, overrides)
 
     def decide(facts: Facts) -> Sequence[Change]:

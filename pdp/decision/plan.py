@@ -131,7 +131,7 @@ class PlanContext(msgspec.Struct, frozen=True, gc=False):
 
     def restriction(self, table: Resource) -> Restriction:
         """What of a table or view is seen."""
-        return self.bundle.row_access.restriction(self.principal, table, self.facts, stale=self.stale)
+        return self.bundle.row_access.restrict(self.principal, table, self.facts, stale=self.stale)
 
     def restricted(self, object: Resource) -> Reason | None:
         """Why not every row and column is seen of a table, or of what a namespace holds; None where it is."""

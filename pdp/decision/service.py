@@ -37,7 +37,7 @@ from pdp.decision.plan import (
     plan,
 )
 from pdp.engines.engine import ABSTAIN, EFFECT_NAMES, FAILED, NO_ERRORS, PERMIT, Engine, Group, Verdicts
-from pdp.engines.rowaccess.engine import Restriction, nothing
+from pdp.engines.rowaccess.engine import Restriction, hide_everything
 from pdp.errors import InvalidArgument
 from pdp.facts.snapshot import Facts
 from pdp.model.checks import (
@@ -190,7 +190,7 @@ class Pdp:
         self.audit.admit()
         bundle, facts = self.bundle, self.source.facts
         found, asked = self._restriction(batch, bundle, facts)
-        seen, masked = found.seen(columns)
+        seen, masked = found.row_view(columns)
         answer = _answer(batch, _revision(bundle, facts), bytes([found.shows_rows]), [found.by])
         elapsed = time.perf_counter() - started
         recorded = DecisionRecord(
@@ -204,10 +204,10 @@ class Pdp:
 
     def _restriction(self, batch: Batch, bundle: Bundle, facts: Facts) -> tuple[Restriction, tuple[DecidedCheck, ...]]:
         if batch.rejected:
-            return nothing(batch.rejected[0].by), ()
+            return hide_everything(batch.rejected[0].by), ()
         check = batch.checks[0]
         if check.inspected:
-            return nothing("denied"), ()
+            return hide_everything("denied"), ()
         table = check.resources[0]
         asker = asker_of(check, bundle, facts, stale=self.source.is_stale())
         found = self.planners.restriction(asker, table)
@@ -278,7 +278,7 @@ class Pdp:
 
 def unseen(columns: Sequence[TypedColumn]) -> RowView:
     """What is seen of a table where nobody can tell what may be: no rows, and no values."""
-    return nothing(DEFAULT_DENY).seen(columns)[0]
+    return hide_everything(DEFAULT_DENY).row_view(columns)[0]
 
 
 def _answer(

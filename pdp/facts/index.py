@@ -1,7 +1,7 @@
 """The indexes of facts, and how they follow changes: persistent maps, so that a successor shares the unchanged parts.
 
-Owns two indexes. One holds every known object by its place (`ObjectEntry`). The other holds, for every grantee, the
-places of its grants and of everything visible below them (`Holding`). Building from nothing and following one change
+Owns two indexes. One holds every known object by its place (`ObjectNode`). The other holds, for every grantee, the
+places of its grants and of everything visible below them (`GranteeNode`). Building from nothing and following a change
 are the same code. A change costs its own size and the depth of its object, not the size of the world.
 """
 
@@ -18,18 +18,18 @@ from pdp.facts.objects import (
     BIT,
     MEMBERSHIP,
     SERVER,
-    SHOWING,
+    VISIBILITY,
     Change,
+    ContainerPath,
     Grant,
     GrantAdded,
     GrantRemoved,
-    Key,
-    Leaf,
     Object,
+    ObjectKey,
+    ObjectName,
     ObjectPut,
-    Place,
-    container_at,
-    place_of,
+    container_key,
+    split_key,
 )
 from pdp.model.checks import CONTENT_TYPES
 
@@ -67,7 +67,7 @@ class StoredPrivileges(msgspec.Struct, frozen=True, gc=False):
         return bool((dict(self.ids).get(id, 0) if id else self.mask) & BIT[privilege])
 
 
-class ObjectEntry(msgspec.Struct, frozen=True, gc=False):
+class ObjectNode(msgspec.Struct, frozen=True, gc=False):
     """A known object: registered, or granted on, or above one that is. `children` counts the known ones inside."""
 
     registered: Object | None = None
@@ -80,7 +80,7 @@ class ObjectEntry(msgspec.Struct, frozen=True, gc=False):
         return self.registered.id if self.registered else ""
 
 
-class Holding(msgspec.Struct, frozen=True, gc=False):
+class GranteeNode(msgspec.Struct, frozen=True, gc=False):
     """What one grantee has at one object; `below` counts what shows directly inside it."""
 
     stored: StoredPrivileges
@@ -88,26 +88,26 @@ class Holding(msgspec.Struct, frozen=True, gc=False):
 
 
 NOTHING: Final = StoredPrivileges(0)
-UNKNOWN: Final = ObjectEntry()
-_NOWHERE: Final = Holding(NOTHING)
-Holdings: TypeAlias = Map[Place, Map[Leaf, Holding]]
+UNKNOWN: Final = ObjectNode()
+_NOWHERE: Final = GranteeNode(NOTHING)
+GranteeTree: TypeAlias = Map[ContainerPath, Map[ObjectName, GranteeNode]]
 """Everywhere that one grantee holds something, or something below shows."""
-NO_HOLDINGS: Final[Holdings] = Map()
+EMPTY_TREE: Final[GranteeTree] = Map()
 
 
 class Index(msgspec.Struct, frozen=True):
     """One state. `layout` is another object after whatever may change the rights of one whose grants did not change."""
 
-    known: Map[Place, Map[Leaf, ObjectEntry]] = Map()
-    holdings: Map[str, Holdings] = Map()
+    objects: Map[ContainerPath, Map[ObjectName, ObjectNode]] = Map()
+    grantees: Map[str, GranteeTree] = Map()
     memberships: Map[str, frozenset[str]] = Map()
-    managed: Map[Key, bool] = Map()
+    managed: Map[ObjectKey, bool] = Map()
     layout: object = None
 
-    def entry(self, key: Key) -> ObjectEntry:
+    def node(self, key: ObjectKey) -> ObjectNode:
         """What is known of an object."""
-        place, leaf = place_of(key)
-        here = self.known.get(place)
+        place, leaf = split_key(key)
+        here = self.objects.get(place)
         return here.get(leaf, UNKNOWN) if here is not None else UNKNOWN
 
     def after(self, changes: Iterable[Change]) -> Index:
@@ -123,24 +123,24 @@ class _Overlay(Generic[V]):
 
     __slots__ = ("_base", "_new")
 
-    def __init__(self, base: Map[Place, Map[Leaf, V]]) -> None:
+    def __init__(self, base: Map[ContainerPath, Map[ObjectName, V]]) -> None:
         self._base = base
-        self._new: dict[Place, dict[Leaf, V | None]] = {}
+        self._new: dict[ContainerPath, dict[ObjectName, V | None]] = {}
 
-    def get(self, place: Place, leaf: Leaf) -> V | None:
+    def get(self, place: ContainerPath, leaf: ObjectName) -> V | None:
         here = self._new.get(place)
         if here is not None and leaf in here:
             return here[leaf]
         before = self._base.get(place)
         return None if before is None else before.get(leaf)
 
-    def set(self, place: Place, leaf: Leaf, value: V | None) -> None:
+    def set(self, place: ContainerPath, leaf: ObjectName, value: V | None) -> None:
         here = self._new.get(place)
         if here is None:
             here = self._new[place] = {}
         here[leaf] = value
 
-    def tree(self) -> Map[Place, Map[Leaf, V]]:
+    def tree(self) -> Map[ContainerPath, Map[ObjectName, V]]:
         found = {place: _merged(self._base.get(place), leaves) for place, leaves in self._new.items()}
         return _merged(self._base, {place: here or None for place, here in found.items()})
 
@@ -150,14 +150,14 @@ class _IndexBuilder:
 
     def __init__(self, index: Index) -> None:
         self._index = index
-        self._known = _Overlay(index.known)
-        self._holdings: dict[str, _Overlay[Holding]] = {}
+        self._known = _Overlay(index.objects)
+        self._holdings: dict[str, _Overlay[GranteeNode]] = {}
         self._memberships: dict[str, frozenset[str]] = {}
-        self._managed: dict[Key, bool | None] = {}
+        self._managed: dict[ObjectKey, bool | None] = {}
         self._layout = index.layout
         # worlds are built in the order of objects: what is derived from a key is derived once, and kept once
-        self._last: tuple[Key, tuple[Place, Leaf]] = (SERVER, place_of(SERVER))
-        self._containers: dict[Place, tuple[Place, Leaf]] = {}
+        self._last: tuple[ObjectKey, tuple[ContainerPath, ObjectName]] = (SERVER, split_key(SERVER))
+        self._containers: dict[ContainerPath, tuple[ContainerPath, ObjectName]] = {}
 
     def follow(self, change: Change) -> None:
         if isinstance(change, GrantAdded):
@@ -174,7 +174,7 @@ class _IndexBuilder:
         memberships = {grantee: roles or None for grantee, roles in self._memberships.items()}
         return Index(
             self._known.tree(),
-            _merged(self._index.holdings, holdings),
+            _merged(self._index.grantees, holdings),
             _merged(self._index.memberships, memberships),
             _merged(self._index.managed, self._managed),
             self._layout,
@@ -183,7 +183,7 @@ class _IndexBuilder:
     def _toggle(self, grant: Grant, *, wanted: bool) -> None:
         key, found = self._last
         if grant.object is not key:
-            found = place_of(grant.object)
+            found = split_key(grant.object)
             self._last = grant.object, found
         place, leaf = found
         entry = self._known.get(place, leaf) or UNKNOWN
@@ -192,18 +192,18 @@ class _IndexBuilder:
             return
         after = before.toggled(grant.privilege, grant.id)
         grants = entry.grants.delete(grant.principal) if after is None else entry.grants.set(grant.principal, after)
-        self._keep(found, entry, ObjectEntry(entry.registered, grants, entry.children))
+        self._keep(found, entry, ObjectNode(entry.registered, grants, entry.children))
         self._hold(grant.principal, found, after or NOTHING, (entry.id, entry.id))
         if leaf[0] == "role":
             self._join(grant.principal, leaf[1], bool(after and after.counting(entry.id) & MEMBERSHIP))
 
-    def _register(self, key: Key, registered: Object | None) -> None:
-        found = place_of(key)
+    def _register(self, key: ObjectKey, registered: Object | None) -> None:
+        found = split_key(key)
         leaf = found[1]
         entry = self._known.get(*found) or UNKNOWN
         was = entry.registered or Object(key)
         now = registered or Object(key)
-        self._keep(found, entry, ObjectEntry(registered, entry.grants, entry.children))
+        self._keep(found, entry, ObjectNode(registered, entry.grants, entry.children))
         bound = [grantee for grantee, stored in entry.grants.items() if stored.ids] if was.id != now.id else []
         if bound or (was.project, was.managed) != (now.project, now.managed):
             self._layout = object()
@@ -214,7 +214,7 @@ class _IndexBuilder:
             if leaf[0] == "role":
                 self._join(grantee, leaf[1], bool(stored.counting(now.id) & MEMBERSHIP))
 
-    def _keep(self, at: tuple[Place, Leaf], before: ObjectEntry, after: ObjectEntry) -> None:
+    def _keep(self, at: tuple[ContainerPath, ObjectName], before: ObjectNode, after: ObjectNode) -> None:
         """An object's entry, and its container's count of those inside."""
         while True:  # no recursion: namespaces nest as deep as anybody likes
             place, leaf = at
@@ -224,44 +224,46 @@ class _IndexBuilder:
                 return
             at = self._container(place)
             before = self._known.get(*at) or UNKNOWN
-            after = ObjectEntry(before.registered, before.grants, before.children + (1 if is_known else -1))
+            after = ObjectNode(before.registered, before.grants, before.children + (1 if is_known else -1))
 
-    def _hold(self, grantee: str, at: tuple[Place, Leaf], stored: StoredPrivileges, ids: tuple[str, str]) -> None:
+    def _hold(
+        self, grantee: str, at: tuple[ContainerPath, ObjectName], stored: StoredPrivileges, ids: tuple[str, str]
+    ) -> None:
         """What a grantee holds at an object, whose registered id was the first and is the second of `ids`."""
         place, leaf = at
         overlay = self._overlay(grantee)
         before = overlay.get(place, leaf) or _NOWHERE
-        after = _holding(stored.mask, before.below) if not stored.ids else Holding(stored, before.below)
+        after = _holding(stored.mask, before.below) if not stored.ids else GranteeNode(stored, before.below)
         overlay.set(place, leaf, after if after.below or after.stored != NOTHING else None)
         was, now = _shows(before, ids[0]), _shows(after, ids[1])
         if was != now and place and leaf[0] in CONTENT_TYPES:
             self._shift(overlay, place, 1 if now else -1)
 
-    def _shift(self, overlay: _Overlay[Holding], place: Place, step: int) -> None:
+    def _shift(self, overlay: _Overlay[GranteeNode], place: ContainerPath, step: int) -> None:
         """Tell the containers above that one more inside shows, or one less: as far up as it makes a difference."""
         while place:
             place, leaf = self._container(place)
             before = overlay.get(place, leaf) or _NOWHERE
             stored, below = before.stored, before.below + step
-            after = _holding(stored.mask, below) if not stored.ids else Holding(stored, below)
+            after = _holding(stored.mask, below) if not stored.ids else GranteeNode(stored, below)
             overlay.set(place, leaf, after if below or stored != NOTHING else None)
             # what was granted on the container itself did not change: only a count from or to zero can matter
             if before.below and below:
                 return
             id = (self._known.get(place, leaf) or UNKNOWN).id if stored.ids else ""
-            if stored.counting(id) & SHOWING:
+            if stored.counting(id) & VISIBILITY:
                 return
 
-    def _container(self, place: Place) -> tuple[Place, Leaf]:
+    def _container(self, place: ContainerPath) -> tuple[ContainerPath, ObjectName]:
         found = self._containers.get(place)
         if found is None:
-            found = self._containers[place] = place_of(container_at(place))
+            found = self._containers[place] = split_key(container_key(place))
         return found
 
-    def _overlay(self, grantee: str) -> _Overlay[Holding]:
+    def _overlay(self, grantee: str) -> _Overlay[GranteeNode]:
         overlay = self._holdings.get(grantee)
         if overlay is None:
-            overlay = self._holdings[grantee] = _Overlay(self._index.holdings.get(grantee, NO_HOLDINGS))
+            overlay = self._holdings[grantee] = _Overlay(self._index.grantees.get(grantee, EMPTY_TREE))
         return overlay
 
     def _join(self, grantee: str, role: str, member: bool) -> None:
@@ -271,8 +273,8 @@ class _IndexBuilder:
         self._memberships[grantee] = roles | {role} if member else roles - {role}
 
 
-def _shows(holding: Holding, registered: str) -> bool:
-    return holding.below > 0 or bool(holding.stored.counting(registered) & SHOWING)
+def _shows(holding: GranteeNode, registered: str) -> bool:
+    return holding.below > 0 or bool(holding.stored.counting(registered) & VISIBILITY)
 
 
 def _merged(before: Map[K, V] | None, news: Mapping[K, V | None]) -> Map[K, V]:
@@ -297,5 +299,5 @@ def _stored(mask: int) -> StoredPrivileges | None:
 
 
 @lru_cache(maxsize=4096)
-def _holding(mask: int, below: int) -> Holding:
-    return Holding(_stored(mask) or NOTHING, below)
+def _holding(mask: int, below: int) -> GranteeNode:
+    return GranteeNode(_stored(mask) or NOTHING, below)

@@ -2,7 +2,7 @@
 
 Objects are known by keys without a ref, because a grant holds on every ref. What lies below a warehouse is not
 registered: where it stands follows from its path. What a privilege means is the grants engine's to say, with two
-exceptions that indexes rest on: a member of a role (`MEMBERSHIP`), and what makes an object visible (`SHOWING`).
+exceptions that indexes rest on: a member of a role (`MEMBERSHIP`), and what makes an object visible (`VISIBILITY`).
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from pdp.model.checks import NAMED_TYPES, Resource
 from pdp.model.references import format_resource
 from pdp.model.vocabulary import PRIVILEGES
 
-Key: TypeAlias = tuple[str, tuple[str, ...]]
+ObjectKey: TypeAlias = tuple[str, tuple[str, ...]]
 """An object: its type and decoded parts, warehouse first (`("table", ("lake", "sales", "orders"))`)."""
-Place: TypeAlias = tuple[str, ...]
+ContainerPath: TypeAlias = tuple[str, ...]
 """Where an object stands: the parts of its key without the last, which are the container's parts."""
-Leaf: TypeAlias = tuple[str, str]
+ObjectName: TypeAlias = tuple[str, str]
 """What an object is called there: its type and last part; one name can be a table's and a view's."""
 
-SERVER: Final[Key] = ("server", ())
+SERVER: Final[ObjectKey] = ("server", ())
 BIT: Final = {privilege: 1 << i for i, privilege in enumerate(PRIVILEGES)}
 """Privilege -> its bit in a mask; the strongest has the lowest."""
 
@@ -35,14 +35,14 @@ def mask_of(*privileges: str) -> int:
 
 MEMBERSHIP: Final = mask_of("assignee", "ownership")
 """Stored on a role, these make the grantee its member."""
-SHOWING: Final = mask_of("ownership", "modify", "create", "select", "describe")
+VISIBILITY: Final = mask_of("ownership", "modify", "create", "select", "describe")
 """Stored on anything below a project, these make it, and so all above it, visible to the grantee."""
 
 
 class Object(msgspec.Struct, frozen=True):
     """What is registered about an object: the `project` of a warehouse, role or tag, managed access, the stable id."""
 
-    key: Key
+    key: ObjectKey
     project: str = ""
     managed: bool = False
     id: str = ""
@@ -51,7 +51,7 @@ class Object(msgspec.Struct, frozen=True):
 class Grant(msgspec.Struct, frozen=True, order=True):
     """A stored privilege. `principal` is a canonical id; a grant with an `id` is for the object with that id alone."""
 
-    object: Key
+    object: ObjectKey
     privilege: str
     principal: str
     id: str = ""
@@ -66,7 +66,7 @@ class ObjectPut(msgspec.Struct, frozen=True, tag="put"):
 class ObjectDeleted(msgspec.Struct, frozen=True, tag="delete"):
     """An object is no longer registered; what was granted on it goes by changes of its own."""
 
-    key: Key
+    key: ObjectKey
 
 
 class GrantAdded(msgspec.Struct, frozen=True, tag="add"):
@@ -85,31 +85,31 @@ Change: TypeAlias = ObjectPut | ObjectDeleted | GrantAdded | GrantRemoved
 """One row's change; a revision is a sequence of them."""
 
 
-def place_of(key: Key) -> tuple[Place, Leaf]:
+def split_key(key: ObjectKey) -> tuple[ContainerPath, ObjectName]:
     """Where an object stands, and what it is called there."""
     type, parts = key
     return parts[:-1], (type, parts[-1] if parts else "")
 
 
-def key_at(place: Place, leaf: Leaf) -> Key:
-    """The object that stands at a place; the inverse of `place_of`."""
+def join_key(place: ContainerPath, leaf: ObjectName) -> ObjectKey:
+    """The object that stands at a place; the inverse of `split_key`."""
     type, name = leaf
     return type, (*place, name) if name else place
 
 
-def container_at(place: Place) -> Key:
+def container_key(place: ContainerPath) -> ObjectKey:
     """The warehouse or namespace whose inside a place is."""
     return ("namespace" if len(place) > 1 else "warehouse"), place
 
 
-def key_of(resource: Resource, type: str = "") -> Key:
+def key_of(resource: Resource, type: str = "") -> ObjectKey:
     """The key of a resource, as the concrete `type` that is asked about; its ref does not matter."""
     if resource.warehouse:
         return type or resource.type, (resource.warehouse, *resource.path)
     return type or resource.type, (resource.name,) if resource.name else ()
 
 
-def resource_of(key: Key) -> Resource:
+def resource_of(key: ObjectKey) -> Resource:
     """The resource of a key, on no ref; `key_of` undone."""
     type, parts = key
     if type in NAMED_TYPES:
@@ -117,12 +117,12 @@ def resource_of(key: Key) -> Resource:
     return Resource(type, "".join(parts[:1]), parts[1:])
 
 
-def key_text(key: Key) -> str:
+def key_text(key: ObjectKey) -> str:
     """The canonical reference string of a key."""
     return format_resource(resource_of(key))
 
 
-def key_from_text(text: str) -> Key:
+def key_from_text(text: str) -> ObjectKey:
     """The key of a canonical reference string: `key_text` undone, faster than parsing what anybody wrote."""
     type, _, rest = text.partition(":")
     if not rest:

@@ -13,18 +13,18 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from pdp.errors import ConfigError
-from pdp.facts.index import UNKNOWN, Index, ObjectEntry, StoredPrivileges
+from pdp.facts.index import UNKNOWN, Index, ObjectNode, StoredPrivileges
 from pdp.facts.objects import (
     BIT,
     SERVER,
     Change,
+    ContainerPath,
     Grant,
     GrantAdded,
-    Key,
     Object,
+    ObjectKey,
     ObjectPut,
-    Place,
-    key_at,
+    join_key,
 )
 from pdp.model.checks import CONTENT_TYPES, Principal
 
@@ -78,60 +78,60 @@ class Facts:
                 raise ConfigError(f"`warehouses` contradicts the store: {said}")
         return replace(self, projects=dict(projects), derived={})
 
-    def entry(self, key: Key) -> ObjectEntry:
+    def node(self, key: ObjectKey) -> ObjectNode:
         """What is known of an object, and what was granted on it."""
-        return self.index.entry(key)
+        return self.index.node(key)
 
-    def object(self, key: Key) -> Object:
+    def object(self, key: ObjectKey) -> Object:
         """What is registered about an object; a blank one where nothing is."""
-        return self.index.entry(key).registered or Object(key)
+        return self.index.node(key).registered or Object(key)
 
-    def is_registered(self, key: Key) -> bool:
+    def is_registered(self, key: ObjectKey) -> bool:
         """Whether somebody registered this very object."""
-        return self.index.entry(key).registered is not None
+        return self.index.node(key).registered is not None
 
     def has(self, grant: Grant) -> bool:
         """Whether this very grant is there."""
-        stored = self.entry(grant.object).grants.get(grant.principal)
+        stored = self.node(grant.object).grants.get(grant.principal)
         return stored is not None and stored.has(grant.privilege, grant.id)
 
     def objects(self) -> Iterator[Object]:
         """Everything registered, in no order."""
-        for here in self.index.known.values():
+        for here in self.index.objects.values():
             for entry in here.values():
                 if entry.registered is not None:
                     yield entry.registered
 
     def grants(self) -> Iterator[Grant]:
         """Every grant, in no order."""
-        for place, here in self.index.known.items():
+        for place, here in self.index.objects.items():
             for leaf, entry in here.items():
-                yield from _grants(key_at(place, leaf), entry)
+                yield from _grants(join_key(place, leaf), entry)
 
-    def grants_on(self, key: Key) -> Iterator[Grant]:
+    def grants_on(self, key: ObjectKey) -> Iterator[Grant]:
         """The grants on one object."""
-        return _grants(key, self.entry(key))
+        return _grants(key, self.node(key))
 
     def grants_to(self, principal: str) -> Iterator[Grant]:
         """What one grantee was granted, anywhere."""
-        for place, here in self.index.holdings.get(principal, {}).items():
+        for place, here in self.index.grantees.get(principal, {}).items():
             for leaf, holding in here.items():
-                yield from _unfold(key_at(place, leaf), principal, holding.stored)
+                yield from _unfold(join_key(place, leaf), principal, holding.stored)
 
     def grantees(self) -> Iterator[str]:
         """Everybody to whom something was granted."""
-        return iter(self.index.holdings)
+        return iter(self.index.grantees)
 
-    def subtree(self, key: Key) -> Iterator[tuple[Key, ObjectEntry]]:
+    def subtree(self, key: ObjectKey) -> Iterator[tuple[ObjectKey, ObjectNode]]:
         """An object, if it is known, and all known objects below it, each before those inside it."""
-        entry = self.entry(key)
+        entry = self.node(key)
         if entry is not UNKNOWN:
             yield key, entry
         if key[0] in _CONTAINERS:
             yield from self._inside(key[1])
         for other in self._top() if key[0] in ("project", "server") else ():
             if other != key and (key == SERVER or self.parent(other) == key):
-                yield other, self.entry(other)
+                yield other, self.node(other)
                 yield from self._inside(other[1]) if other[0] == "warehouse" else ()
 
     def warehouses(self, project: str) -> tuple[str, ...]:
@@ -175,7 +175,7 @@ class Facts:
             self.derived.clear()
         self.derived[kind, about] = value
 
-    def parent(self, key: Key) -> Key | None:
+    def parent(self, key: ObjectKey) -> ObjectKey | None:
         """The object above: by path below a warehouse, by registration for warehouse, role and tag."""
         type, parts = key
         if type in CONTENT_TYPES:
@@ -185,25 +185,25 @@ class Facts:
             return ("project", (project,)) if project else None
         return None if type == "server" else SERVER
 
-    def ancestors(self, key: Key) -> Iterator[Key]:
+    def ancestors(self, key: ObjectKey) -> Iterator[ObjectKey]:
         """All objects above, nearest first."""
         above = self.parent(key)
         while above is not None:
             yield above
             above = self.parent(above)
 
-    def _top(self) -> Iterable[Key]:
+    def _top(self) -> Iterable[ObjectKey]:
         """What stands below no warehouse: known, or named by something known or by configuration."""
-        known = {key_at((), leaf) for leaf in self.index.known.get((), ())}
+        known = {join_key((), leaf) for leaf in self.index.objects.get((), ())}
         known |= {("warehouse", (name,)) for name in self.projects}
         return known | {above for key in known if (above := self.parent(key)) is not None}
 
-    def _inside(self, place: Place) -> Iterator[tuple[Key, ObjectEntry]]:
+    def _inside(self, place: ContainerPath) -> Iterator[tuple[ObjectKey, ObjectNode]]:
         places = [place]
         while places:  # no recursion: namespaces nest as deep as anybody likes
             place = places.pop()
-            for leaf, entry in self.index.known.get(place, {}).items():
-                yield key_at(place, leaf), entry
+            for leaf, entry in self.index.objects.get(place, {}).items():
+                yield join_key(place, leaf), entry
                 if leaf[0] == "namespace":
                     places.append((*place, leaf[1]))
 
@@ -229,12 +229,12 @@ def _uncollected() -> Iterator[None]:
             gc.enable()
 
 
-def _grants(key: Key, entry: ObjectEntry) -> Iterator[Grant]:
+def _grants(key: ObjectKey, entry: ObjectNode) -> Iterator[Grant]:
     for principal, stored in entry.grants.items():
         yield from _unfold(key, principal, stored)
 
 
-def _unfold(key: Key, principal: str, stored: StoredPrivileges) -> Iterator[Grant]:
+def _unfold(key: ObjectKey, principal: str, stored: StoredPrivileges) -> Iterator[Grant]:
     for id, mask in (("", stored.mask), *stored.ids):
         for privilege, bit in BIT.items():
             if mask & bit:

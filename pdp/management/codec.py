@@ -11,10 +11,10 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from pdp.decision.codec import PrincipalBody, ResourceBody, make_acting_role, make_principal, make_resource
-from pdp.engines.grants.administration import GrantWishes, ObjectWishes
+from pdp.engines.grants.administration import GrantEdits, ObjectEdits
 from pdp.engines.grants.model import ACTIONS
 from pdp.errors import AssertionNotAllowed, InvalidArgument
-from pdp.facts.objects import BIT, Key
+from pdp.facts.objects import BIT, ObjectKey
 from pdp.identity.callers import own_principal, speaking_for
 from pdp.management.service import GrantFilter, GrantListing, PageRequest, PageResult, Requester
 from pdp.model.checks import AtLeast, Caller, Resource
@@ -86,32 +86,32 @@ _CONTAINERS: Final = ("server", "project", "warehouse", "namespace")
 _QUERY: Final = frozenset({"object", "principal", "privilege", "below", "actor", "actingRole", "pageSize", "pageToken"})
 
 
-def decode_grants(body: bytes, caller: Caller) -> tuple[Requester, GrantWishes]:
+def decode_grants(body: bytes, caller: Caller) -> tuple[Requester, GrantEdits]:
     """What a POST /v1/grants asks for."""
     given = decode(body, _GRANTS)
     return given.asking(caller), grant_wishes(given.add, given.remove)
 
 
-def grant_wishes(add: Sequence[Any], remove: Sequence[Any]) -> GrantWishes:
+def grant_wishes(add: Sequence[Any], remove: Sequence[Any]) -> GrantEdits:
     """Grants to add and to remove, as entries of world files."""
     _bound(len(add) + len(remove))
-    return GrantWishes(
+    return GrantEdits(
         [read_grant(entry, ("add", i)) for i, entry in enumerate(add)],
         [read_grant(entry, ("remove", i)) for i, entry in enumerate(remove)],
     )
 
 
-def decode_objects(body: bytes, caller: Caller) -> tuple[Requester, ObjectWishes]:
+def decode_objects(body: bytes, caller: Caller) -> tuple[Requester, ObjectEdits]:
     """What a POST /v1/objects asks for."""
     given = decode(body, _OBJECTS)
     moves = [_move(entry, i) for i, entry in enumerate(given.move)]
     return given.asking(caller), object_wishes(given.put, given.delete, moves)
 
 
-def object_wishes(put: Sequence[Any], delete: Sequence[str], move: Sequence[tuple[str, str]]) -> ObjectWishes:
+def object_wishes(put: Sequence[Any], delete: Sequence[str], move: Sequence[tuple[str, str]]) -> ObjectEdits:
     """Objects to put, as entries of world files, to delete and to move, as references."""
     _bound(len(put) + len(delete) + len(move))
-    return ObjectWishes(
+    return ObjectEdits(
         [read_object(entry, ("put", i)) for i, entry in enumerate(put)],
         [read_key(text, ("delete", i)) for i, text in enumerate(delete)],
         [
@@ -129,7 +129,7 @@ def decode_access(body: bytes, caller: Caller) -> tuple[Requester, str, Resource
     return given.asking(caller), action_of(resource.type, given.action), resource, page
 
 
-def decode_list(body: bytes, caller: Caller) -> tuple[Requester, tuple[str, str, Key], PageRequest]:
+def decode_list(body: bytes, caller: Caller) -> tuple[Requester, tuple[str, str, ObjectKey], PageRequest]:
     """What a POST /v1/list asks: about whom; action, type and container; which page."""
     given = decode(body, _LIST)
     if given.actor is not UNSET:
@@ -139,7 +139,7 @@ def decode_list(body: bytes, caller: Caller) -> tuple[Requester, tuple[str, str,
     return asking, list_question(given.action, given.type, given.container), page
 
 
-def list_question(action: str, type: str, container: str) -> tuple[str, str, Key]:
+def list_question(action: str, type: str, container: str) -> tuple[str, str, ObjectKey]:
     """Action, type and container of a list; InvalidArgument where there can be no such objects."""
     if type not in ACTIONS:
         raise InvalidArgument(f"`type` must be one of {', '.join(sorted(ACTIONS))}, not `{type}`")

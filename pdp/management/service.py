@@ -16,11 +16,11 @@ import msgspec
 from pdp.audit.record import LISTING
 from pdp.decision.inspection import sees_all
 from pdp.decision.service import Pdp
-from pdp.engines.grants.access import flags_of, grantees_near, with_members
-from pdp.engines.grants.administration import Actor, Administration, GrantWishes, ObjectWishes
+from pdp.engines.grants.administration import Actor, Administration, GrantEdits, ObjectEdits
 from pdp.engines.grants.engine import GrantsEngine
+from pdp.engines.grants.grantees import expand_roles, grant_flags, related_grantees
 from pdp.errors import AssertionNotAllowed, Forbidden, InvalidArgument, Unavailable
-from pdp.facts.objects import SERVER, Change, Grant, Key, key_of, key_text, resource_of
+from pdp.facts.objects import SERVER, Change, Grant, ObjectKey, key_of, key_text, resource_of
 from pdp.facts.snapshot import Facts
 from pdp.model.checks import NAMED_TYPES, Batch, Caller, Check, Consistency, Principal, Resource
 from pdp.model.references import format_resource, parse_principal
@@ -74,7 +74,7 @@ class GrantListing(msgspec.Struct, frozen=True):
 class GrantFilter(msgspec.Struct, frozen=True):
     """Which grants: each field narrows. `below` takes in everything below `object`."""
 
-    object: Key | None = None
+    object: ObjectKey | None = None
     below: bool = False
     principal: str = ""
     privilege: str = ""
@@ -97,13 +97,13 @@ class Management:
         self._rules = Administration(bootstrap_admins, frozenset(pdp.bundle.warehouses))
         self._admins = bootstrap_admins
 
-    async def write_grants(self, asking: Requester, wishes: GrantWishes) -> tuple[str, tuple[GrantListing, ...]]:
+    async def write_grants(self, asking: Requester, wishes: GrantEdits) -> tuple[str, tuple[GrantListing, ...]]:
         """Grant and revoke, all or nothing; the revision, and what is odd about the grants that are there now."""
         facts = await self._write(asking, lambda facts, actor: self._rules.grants(facts, actor, wishes))
         odd = (_listed(facts, grant) for grant in dict.fromkeys(wishes.add))
         return self._revision(facts), tuple(listed for listed in odd if listed.flags)
 
-    async def write_objects(self, asking: Requester, wishes: ObjectWishes) -> str:
+    async def write_objects(self, asking: Requester, wishes: ObjectEdits) -> str:
         """Register, move and delete objects, all or nothing; the revision."""
         return self._revision(await self._write(asking, lambda facts, actor: self._rules.objects(facts, actor, wishes)))
 
@@ -120,7 +120,7 @@ class Management:
         if actor.principal is not None and wanted.object is None and not wanted.principal:
             wanted = msgspec.structs.replace(wanted, principal=actor.name)  # not to look through everything for it
         if wanted.object is not None and actor.principal is not None and wanted.principal != actor.name:
-            self._rules.demand(facts, actor, "read_assignments", wanted.object)
+            self._rules.require(facts, actor, "read_assignments", wanted.object)
         found = await asyncio.to_thread(self._matching, facts, actor, wanted)
         rest = [listed for listed in found if listed.name > page.after]
         shown = rest[: page.size]
@@ -133,7 +133,7 @@ class Management:
         Raises Forbidden for an actor that may not read the object's assignments.
         """
         facts, key = await self._facts(asking), key_of(resource)
-        self._rules.demand(facts, self._actor(facts, asking), "read_assignments", key)
+        self._rules.require(facts, self._actor(facts, asking), "read_assignments", key)
         await self._demand_inspection(asking, resource)
         candidates = sorted(await asyncio.to_thread(self._candidates, facts, action, key))
 
@@ -142,7 +142,9 @@ class Management:
 
         return await self._permitted(_judged(asking.caller), candidates, page, checks)
 
-    async def list_objects(self, asking: Requester, question: tuple[str, str, Key], page: PageRequest) -> PageResult:
+    async def list_objects(
+        self, asking: Requester, question: tuple[str, str, ObjectKey], page: PageRequest
+    ) -> PageResult:
         """The known objects of a type below a container on which the asking's principal may do something.
 
         `question` is action, type and container. Known is what is registered, or granted on, or above something that
@@ -229,7 +231,7 @@ class Management:
         return f"{facts.epoch}.{facts.sequence}.{self._pdp.bundle.digest}"
 
     def _matching(self, facts: Facts, actor: Actor, wanted: GrantFilter) -> list[GrantListing]:
-        readable: dict[Key, bool] = {}
+        readable: dict[ObjectKey, bool] = {}
 
         def is_seen(grant: Grant) -> bool:
             if actor.principal is None or grant.principal == actor.name:
@@ -241,14 +243,14 @@ class Management:
 
         return listed(facts, filter(is_seen, matching(facts, wanted)))
 
-    def _candidates(self, facts: Facts, action: str, key: Key) -> set[str]:
+    def _candidates(self, facts: Facts, action: str, key: ObjectKey) -> set[str]:
         """Who has to be looked at: all whom grants know, or fewer where grants alone decide."""
         warehouse = key[1][0] if key[0] not in NAMED_TYPES and key[1] else ""
         authority = self._pdp.bundle.authority(warehouse)
         others = [e for e in authority.engines if e.applies(action, key[0]) and not isinstance(e, GrantsEngine)]
         if not others and key[0] not in _SHARED_BY_ALL:
-            near = grantees_near(facts, key) | self._admins | self._pdp.bundle.instance_admins
-            return with_members(facts, near)
+            near = related_grantees(facts, key) | self._admins | self._pdp.bundle.instance_admins
+            return expand_roles(facts, near)
         registered = {key_text(o.key) for o in facts.objects() if o.key[0] in _SHARED_BY_ALL}
         return {*facts.grantees(), *registered, *self._admins, *self._pdp.bundle.instance_admins}
 
@@ -275,7 +277,7 @@ class Management:
             return Actor(principal.id, principal, principal.id in bundle.instance_admins, reports)
         if not facts.can_assume(principal, role):
             raise Forbidden(f"`{principal.id}` cannot assume role:{role}")
-        return Actor(f"role:{role}", Principal("role", role), reports=reports)
+        return Actor(f"role:{role}", Principal("role", role), may_report=reports)
 
 
 def _judged(caller: Caller) -> Caller:
@@ -306,8 +308,8 @@ def listed(facts: Facts, grants: Iterable[Grant]) -> list[GrantListing]:
 
 def _listed(facts: Facts, grant: Grant) -> GrantListing:
     name = "\x00".join((key_text(grant.object), grant.privilege, grant.principal, grant.id))
-    return GrantListing(grant, flags_of(facts, grant), name)
+    return GrantListing(grant, grant_flags(facts, grant), name)
 
 
-def _below(facts: Facts, type: str, container: Key) -> dict[str, Key]:
+def _below(facts: Facts, type: str, container: ObjectKey) -> dict[str, ObjectKey]:
     return {key_text(key): key for key, _ in facts.subtree(container) if key[0] == type and key != container}

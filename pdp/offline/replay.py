@@ -59,7 +59,7 @@ class GroupKey(msgspec.Struct, frozen=True, order=True):
     container: str
 
 
-class ObjectKey(msgspec.Struct, frozen=True, order=True):
+class ChangedObject(msgspec.Struct, frozen=True, order=True):
     """One object of a group, and how it changed. `destination` is where a rename goes."""
 
     resource: str
@@ -142,7 +142,7 @@ class GroupChanges:
 
     def __init__(self) -> None:
         self.checks = 0
-        self.objects: Smallest[ObjectKey, ObjectChanges] = Smallest(MAX_OBJECTS, ObjectChanges)
+        self.objects: Smallest[ChangedObject, ObjectChanges] = Smallest(MAX_OBJECTS, ObjectChanges)
 
     def add(self, change: Change) -> None:
         self.checks += change.count
@@ -271,11 +271,11 @@ def _group_key(change: Change) -> GroupKey:
     return GroupKey(KINDS.index(change.kind), check.principal.id, role, check.action, container)
 
 
-def _object_key(change: Change) -> ObjectKey:
+def _object_key(change: Change) -> ChangedObject:
     check = change.recorded.check
     resource = check.resources[0]
     to = resource.arguments.destination
-    return ObjectKey(
+    return ChangedObject(
         format_resource(resource),
         format_resource(to) if to else "",
         check.delegated,

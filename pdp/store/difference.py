@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
-from pdp.engines.grants.administration import ObjectWish, refuse_other_project
+from pdp.engines.grants.administration import ObjectPatch, check_configured_project
 from pdp.facts.objects import Change, GrantAdded, GrantRemoved, ObjectDeleted, ObjectPut
 from pdp.facts.snapshot import Facts
 from pdp.store.world import World
 
-Step: TypeAlias = GrantRemoved | ObjectDeleted | ObjectWish | GrantAdded
+Step: TypeAlias = GrantRemoved | ObjectDeleted | ObjectPatch | GrantAdded
 """A part of the work that can be done, or be found done, on any later snapshot."""
 
 
@@ -51,8 +51,8 @@ def _candidates(facts: Facts, world: World, prune: bool) -> Iterator[Step]:
     yield from map(GrantAdded, world.grants)
 
 
-def _completed(wish: ObjectWish) -> ObjectWish:
-    return ObjectWish(wish.key, wish.project or "", wish.managed or False, wish.id or "")
+def _completed(wish: ObjectPatch) -> ObjectPatch:
+    return ObjectPatch(wish.key, wish.project or "", wish.managed or False, wish.id or "")
 
 
 def _change(facts: Facts, step: Step) -> Change | None:
@@ -64,5 +64,5 @@ def _change(facts: Facts, step: Step) -> Change | None:
     if isinstance(step, ObjectDeleted):
         return step if facts.is_registered(step.key) else None
     after = step.over(facts.object(step.key))
-    refuse_other_project(facts, after)
+    check_configured_project(facts, after)
     return None if facts.is_registered(step.key) and facts.object(step.key) == after else ObjectPut(after)

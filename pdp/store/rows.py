@@ -21,8 +21,8 @@ from pdp.facts.objects import (
     Grant,
     GrantAdded,
     GrantRemoved,
-    Key,
     Object,
+    ObjectKey,
     ObjectPut,
     key_from_text,
     key_text,
@@ -58,7 +58,7 @@ def grants_of(rows: Iterable[Sequence[Any]]) -> Iterator[Grant]:
     What is equal in many grants is one value in memory. Unreadable where a privilege is unknown.
     """
     principals: dict[str, str] = {}
-    last, key = "", ("", ())  # type: str, Key
+    last, key = "", ("", ())  # type: str, ObjectKey
     for object, privilege, principal, id in rows:
         if object != last:
             last, key = object, key_from_text(object)
@@ -84,7 +84,7 @@ def decoded(text: str) -> tuple[Change, ...]:
 def write(connection: Connection, sequence: int, changes: Sequence[Change]) -> None:
     """Make the rows follow the changes of revision `sequence`; ValueError where one of them is none."""
     grants: dict[Grant, list[bool]] = {}
-    objects: dict[Key, Object | None] = {}
+    objects: dict[ObjectKey, Object | None] = {}
     for change in changes:
         if isinstance(change, GrantAdded | GrantRemoved):
             grants.setdefault(change.grant, []).append(isinstance(change, GrantAdded))

@@ -16,10 +16,10 @@ import msgspec
 import yaml
 
 from pdp import strict
-from pdp.engines.grants.administration import ObjectWish
+from pdp.engines.grants.administration import ObjectPatch
 from pdp.engines.grants.model import STORED
 from pdp.errors import InvalidArgument, InvalidReference, Place, PolicyError
-from pdp.facts.objects import SERVER, Grant, Key, Object, key_of, key_text
+from pdp.facts.objects import SERVER, Grant, Object, ObjectKey, key_of, key_text
 from pdp.facts.snapshot import Facts
 from pdp.model.checks import CONTENT_TYPES, Resource
 from pdp.model.references import is_id, parse_principal, parse_resource
@@ -44,7 +44,7 @@ _MANAGED: Final = frozenset({"warehouse", "namespace"})
 class World(msgspec.Struct, frozen=True):
     """What a world file says, in its order: what is to be registered of each object, and grants; none twice."""
 
-    objects: tuple[ObjectWish, ...] = ()
+    objects: tuple[ObjectPatch, ...] = ()
     grants: tuple[Grant, ...] = ()
 
     def facts(self) -> Facts:
@@ -92,7 +92,7 @@ def parse_world(data: Any) -> Facts:
 def read_world(data: Any) -> World:
     """What a world says; WorldFault (an InvalidArgument) names the entry and the field that is wrong."""
     world = _mapping(data, (), _WORLD)
-    objects: dict[Key, ObjectWish] = {}
+    objects: dict[ObjectKey, ObjectPatch] = {}
     for where, entry in _entries(world, "objects"):
         wish = read_object(entry, where)
         if wish.key in objects:
@@ -113,10 +113,10 @@ def in_order(facts: Facts) -> tuple[Sequence[Object], Sequence[Grant]]:
     return sorted(facts.objects(), key=lambda known: key_text(known.key)), sorted(facts.grants())
 
 
-def read_object(entry: Any, where: Where) -> ObjectWish:
+def read_object(entry: Any, where: Where) -> ObjectPatch:
     """An entry of `objects`: a reference, or a mapping with what is registered; WorldFault otherwise."""
     if isinstance(entry, str):
-        return ObjectWish(read_key(entry, where))
+        return ObjectPatch(read_key(entry, where))
     fields = _mapping(entry, where, _OBJECT)
     key = read_key(_field(fields, "object", where), (*where, "object"))
     managed = fields.get("managedAccess")
@@ -127,10 +127,10 @@ def read_object(entry: Any, where: Where) -> ObjectWish:
     project = None
     if "parent" in fields:
         project = _project(key, _field(fields, "parent", where), (*where, "parent"))
-    return ObjectWish(key, project, managed, _id(fields, where) if "id" in fields else None)
+    return ObjectPatch(key, project, managed, _id(fields, where) if "id" in fields else None)
 
 
-def _project(key: Key, parent: str, where: Where) -> str:
+def _project(key: ObjectKey, parent: str, where: Where) -> str:
     """The project to register; every other parent says only what the path says, or is wrong."""
     above = read_key(parent, where)
     if key[0] in CONTENT_TYPES:
@@ -175,7 +175,7 @@ def format_grant(grant: Grant) -> dict[str, str]:
     return entry | ({"id": grant.id} if grant.id else {})
 
 
-def read_key(text: str, where: Where) -> Key:
+def read_key(text: str, where: Where) -> ObjectKey:
     """The key of an object that grants can stand on; WorldFault otherwise."""
     resource: Resource = _reference(parse_resource, text, where)
     if resource.type not in STORED:

@@ -13,13 +13,13 @@ from typing import Final, Generic, TypeAlias, TypeVar
 
 from immutables import Map
 
-from pdp.facts.index import ObjectEntry
-from pdp.facts.objects import Leaf, Place
+from pdp.facts.index import ObjectNode
+from pdp.facts.objects import ContainerPath, ObjectName
 from pdp.facts.snapshot import Facts
 
 T = TypeVar("T")
-_Here: TypeAlias = Map[Leaf, ObjectEntry]
-_World: TypeAlias = Map[Place, _Here]
+_Here: TypeAlias = Map[ObjectName, ObjectNode]
+_World: TypeAlias = Map[ContainerPath, _Here]
 _NOTHING: Final[_Here] = Map()
 _LONGEST_KEPT: Final = 256
 """Characters of the name of a schema that anybody may ask about and that is remembered."""
@@ -30,17 +30,17 @@ _KEPT: Final = 4096
 """Schemas, and places, about which something is remembered."""
 
 
-def is_ambiguous_schema(facts: Facts, warehouse: str, path: Place) -> bool:
+def is_ambiguous_schema(facts: Facts, warehouse: str, path: ContainerPath) -> bool:
     """Whether several known namespaces are one schema to an engine, or what holds it where it is not known itself."""
     return ambiguous_tables(facts, warehouse, path) is EVERY
 
 
-def ambiguous_tables(facts: Facts, warehouse: str, path: Place) -> Container[str] | None:
+def ambiguous_tables(facts: Facts, warehouse: str, path: ContainerPath) -> Container[str] | None:
     """Names in a schema that mean several known tables or views to an engine, in the one case that it folds to.
 
     EVERY where the schema itself means several namespaces or another one, None where no name is ambiguous.
     """
-    known = facts.index.known
+    known = facts.index.objects
     if sum(map(len, path)) > _LONGEST_KEPT:
         return _find(known, warehouse, path)
     return _found.of(known, (warehouse, *path), lambda: _find(known, warehouse, path))
@@ -61,9 +61,9 @@ class _Newest(Generic[T]):
 
     def __init__(self) -> None:
         self._known: _World = Map()
-        self._kept: dict[Place, T] = {}
+        self._kept: dict[ContainerPath, T] = {}
 
-    def of(self, known: _World, about: Place, derive: Callable[[], T]) -> T:
+    def of(self, known: _World, about: ContainerPath, derive: Callable[[], T]) -> T:
         if known is not self._known or len(self._kept) >= _KEPT:
             self._known, self._kept = known, {}
         if about not in self._kept:
@@ -76,9 +76,9 @@ class _Derived(Generic[T]):
 
     def __init__(self, derive: Callable[[_Here], T]) -> None:
         self._derive = derive
-        self._kept: dict[Place, tuple[_Here, T]] = {}
+        self._kept: dict[ContainerPath, tuple[_Here, T]] = {}
 
-    def of(self, known: _World, place: Place) -> T:
+    def of(self, known: _World, place: ContainerPath) -> T:
         here = known.get(place, _NOTHING)
         if here is _NOTHING:
             return self._derive(here)
@@ -90,7 +90,7 @@ class _Derived(Generic[T]):
         return found[1]
 
 
-def _find(known: _World, warehouse: str, path: Place) -> Container[str] | None:
+def _find(known: _World, warehouse: str, path: ContainerPath) -> Container[str] | None:
     spelling = ".".join(path).casefold()
     if len(spelling) > _LONGEST or spelling.count(".") >= _MOST_PARTS:
         return EVERY
@@ -102,18 +102,18 @@ def _find(known: _World, warehouse: str, path: Place) -> Container[str] | None:
     return (_doubles.of(known, places[0]) or None) if spelling == whole else None
 
 
-def _is_divided_alike(place: Place, path: Place) -> bool:
+def _is_divided_alike(place: ContainerPath, path: ContainerPath) -> bool:
     """Whether dots divide a path as they divide the known place: rights on `[a]` say nothing of `["a.b"]`."""
     parts = place[1:]
     return [part.casefold() for part in parts] == [part.casefold() for part in path[: len(parts)]]
 
 
-def _places(known: _World, warehouse: str, spelling: str) -> list[Place]:
+def _places(known: _World, warehouse: str, spelling: str) -> list[ContainerPath]:
     """The places that an engine calls so, two at most; the warehouse itself has no name in it."""
     return list(islice(_spelt(known, (warehouse,), spelling), 2))
 
 
-def _spelt(known: _World, place: Place, rest: str) -> Iterator[Place]:
+def _spelt(known: _World, place: ContainerPath, rest: str) -> Iterator[ContainerPath]:
     """The places below one that an engine calls `rest`."""
     if not rest:
         yield place

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Final
 
 from pdp.decision.plan import PlanContext
-from pdp.engines.rowaccess.engine import UNRESTRICTED, Restriction, nothing
+from pdp.engines.rowaccess.engine import UNRESTRICTED, Restriction, hide_everything
 from pdp.errors import AmbiguousName
 from pdp.model.checks import Resource, Siblings
 from pdp.model.vocabulary import METADATA_TABLES
@@ -38,10 +38,10 @@ def is_metadata_table(table: Resource) -> bool:
 def restriction_of(asker: PlanContext, table: Resource) -> Restriction:
     """What of the table or view that Trino names is seen: nothing where it cannot be known which one is meant."""
     if table.type in OF_SCHEMAS and ambiguity(asker, [table]):
-        return nothing(AMBIGUOUS)
+        return hide_everything(AMBIGUOUS)
     if table.type == "metadata_table":
         restricted = asker.restricted(base_table(table)) if _shows_values(table) else None
-        return nothing(restricted) if restricted else UNRESTRICTED
+        return hide_everything(restricted) if restricted else UNRESTRICTED
     if table.type not in TABLES:
         return UNRESTRICTED
     return asker.restriction(table)

@@ -15,12 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.stores import content, followed
 
-from pdp.facts.objects import Change, Grant, GrantAdded, GrantRemoved, Key, Object, ObjectDeleted, ObjectPut
+from pdp.facts.objects import Change, Grant, GrantAdded, GrantRemoved, Object, ObjectDeleted, ObjectKey, ObjectPut
 from pdp.facts.snapshot import Facts
 from pdp.store.sql import open_store
 from pdp.store.store import Revision, Store
 
-KEYS: tuple[Key, ...] = (
+KEYS: tuple[ObjectKey, ...] = (
     ("server", ()),
     ("project", ("p",)),
     ("warehouse", ("w",)),
@@ -82,7 +82,7 @@ def deciding(changes: list[Change], log: Sequence[Revision]) -> Sequence[Change]
 
 
 def indexes(facts: Facts) -> Any:
-    return facts.index.known, facts.index.holdings, facts.index.memberships
+    return facts.index.objects, facts.index.grantees, facts.index.memberships
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])

@@ -14,9 +14,9 @@ from pdp.facts.objects import (
     Grant,
     GrantAdded,
     GrantRemoved,
-    Key,
     Object,
     ObjectDeleted,
+    ObjectKey,
     ObjectPut,
     key_from_text,
     key_text,
@@ -52,7 +52,7 @@ changes = st.lists(
 
 def rebuilt(made: list[Change]) -> Facts:
     """The same world from what is left of the changes, in the plainest way."""
-    objects: dict[Key, Object] = {}
+    objects: dict[ObjectKey, Object] = {}
     grants: set[Grant] = set()
     for change in made:
         if isinstance(change, ObjectPut):
@@ -67,7 +67,7 @@ def rebuilt(made: list[Change]) -> Facts:
 
 
 def content(facts: Facts) -> Any:
-    return facts.index.known, facts.index.holdings, facts.index.memberships
+    return facts.index.objects, facts.index.grantees, facts.index.memberships
 
 
 def world_of(facts: Facts) -> dict[str, Any]:

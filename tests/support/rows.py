@@ -33,4 +33,4 @@ def load(folder: Path, data: Any, **config: Any) -> Bundle:
 def seen(bundle: Bundle, table: str = "t", who: str = "user:alice@example.com", schema: str = "s") -> Restriction:
     principal = Principal("user", f"oidc~{who.removeprefix('user:')}")
     resource = Resource("table_or_view", "lake", (*schema.split("."), table))
-    return bundle.row_access.restriction(principal, resource, Facts.empty())
+    return bundle.row_access.restrict(principal, resource, Facts.empty())

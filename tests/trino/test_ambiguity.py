@@ -17,7 +17,7 @@ from pdp.app import build_pdp
 from pdp.config.settings import make_settings
 from pdp.decision.service import Pdp
 from pdp.engines.cel.rules import inline_rules
-from pdp.facts.objects import Grant, GrantAdded, GrantRemoved, Key, Object, ObjectDeleted, ObjectPut
+from pdp.facts.objects import Grant, GrantAdded, GrantRemoved, Object, ObjectDeleted, ObjectKey, ObjectPut
 from pdp.facts.snapshot import Facts
 from pdp.identity.callers import EMBEDDED_CALLER
 from pdp.model.vocabulary import TRINO_OPERATIONS
@@ -113,7 +113,7 @@ def test_ambiguity_is_what_brute_force_finds(
     """Of facts that grow and shrink, asked after each change."""
     facts, tables = Facts.empty(), set[tuple[str, ...]]()
     for sequence, (path, name, there) in enumerate(changes):
-        key: Key = ("table", ("lake", *path, name))
+        key: ObjectKey = ("table", ("lake", *path, name))
         facts = facts.apply(sequence, [ObjectPut(Object(key)) if there else ObjectDeleted(key)])
         tables = tables | {(*path, name)} if there else tables - {(*path, name)}
         spaces = sorted({known[:end] for known in tables for end in range(1, len(known))})

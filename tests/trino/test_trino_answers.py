@@ -340,9 +340,9 @@ def test_an_expression_that_does_not_parse_is_refused_when_it_is_loaded(case: st
         with pytest.raises(PolicyError):
             compile_policies([source])
         return
-    rows = compile_policies([source]).engine(Members("user:{subject}", "oidc"), ())
-    restriction = rows.restriction(Principal("user", "oidc~bob"), Resource("table", "w", ("f", "t")), parse_world({}))
-    seen, _ = restriction.seen([TypedColumn("a", "integer")])
+    rows = compile_policies([source]).build_engine(Members("user:{subject}", "oidc"), ())
+    restriction = rows.restrict(Principal("user", "oidc~bob"), Resource("table", "w", ("f", "t")), parse_world({}))
+    seen, _ = restriction.row_view([TypedColumn("a", "integer")])
     [shown] = seen.masks
     assert shown is not None
     assert (shown.expression.startswith("CAST("), shown.expression.endswith(" AS integer)")) == (True, True)

@@ -159,7 +159,7 @@ async def test_what_no_answer_could_be_made_for_is_recorded(client: Client) -> N
     def broken(*_: Any, **__: Any) -> Any:
         raise ValueError("injected")
 
-    client.service.pdp.bundle.row_access.restriction = broken  # type: ignore[method-assign]
+    client.service.pdp.bundle.row_access.restrict = broken  # type: ignore[method-assign]
     table = {"table": {"catalogName": "k", "schemaName": "s", "tableName": "m"}}
     asked = {"operation": "GetRowFilters", "resource": table}
     assert await client.post("rowFilters", asked) == (200, {"result": [{"expression": "false"}]})

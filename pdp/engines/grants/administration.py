@@ -22,9 +22,9 @@ from pdp.facts.objects import (
     Grant,
     GrantAdded,
     GrantRemoved,
-    Key,
     Object,
     ObjectDeleted,
+    ObjectKey,
     ObjectPut,
     key_text,
 )
@@ -54,21 +54,21 @@ ACCEPT: Final = {"namespace": "accept_moved_namespace"} | dict.fromkeys(TABULAR_
 class Actor(msgspec.Struct, frozen=True):
     """Whose wish it is. `principal` None is an operator of the deployment, who needs no right and owns nothing.
 
-    `principal` is the acting role where one is assumed: only its rights count, and it becomes the owner. `passes`: it
-    needs no right, as an instance admin who acts for itself. `reports`: its caller speaks for others, as a catalog
+    `principal` is the acting role where one is assumed: only its rights count, and it becomes the owner. `exempt`: it
+    needs no right, as an instance admin who acts for itself. `may_report`: its caller speaks for others, as a catalog
     does, so that its word on what was created counts.
     """
 
     name: str
     principal: Principal | None = None
-    passes: bool = False
-    reports: bool = True
+    exempt: bool = False
+    may_report: bool = True
 
 
-class ObjectWish(msgspec.Struct, frozen=True):
+class ObjectPatch(msgspec.Struct, frozen=True):
     """What is to be registered about an object; None leaves what is known."""
 
-    key: Key
+    key: ObjectKey
     project: str | None = None
     managed: bool | None = None
     id: str | None = None
@@ -83,15 +83,15 @@ class ObjectWish(msgspec.Struct, frozen=True):
         )
 
 
-class ObjectWishes(msgspec.Struct, frozen=True):
+class ObjectEdits(msgspec.Struct, frozen=True):
     """Objects to delete, to move and to put: in this order, and none twice."""
 
-    put: Sequence[ObjectWish] = ()
-    delete: Sequence[Key] = ()
-    move: Sequence[tuple[Key, Key]] = ()
+    put: Sequence[ObjectPatch] = ()
+    delete: Sequence[ObjectKey] = ()
+    move: Sequence[tuple[ObjectKey, ObjectKey]] = ()
 
 
-class GrantWishes(msgspec.Struct, frozen=True):
+class GrantEdits(msgspec.Struct, frozen=True):
     """Grants that are to be there, and that are not to be there."""
 
     add: Sequence[Grant] = ()
@@ -111,7 +111,7 @@ class Administration:
         self._bootstrap_admins = bootstrap_admins
         self._warehouses = warehouses
 
-    def grants(self, facts: Facts, actor: Actor, wishes: GrantWishes) -> tuple[Change, ...]:
+    def grants(self, facts: Facts, actor: Actor, wishes: GrantEdits) -> tuple[Change, ...]:
         """The changes that fulfil all wishes at once; what is so already is no change.
 
         Forbidden names the first right that is missing; every right is judged on the facts as they were, so that an
@@ -122,16 +122,16 @@ class Administration:
             raise InvalidArgument(f"{_grant_text(min(both))} is to be added and removed")
         changes: list[Change] = []
         for grant in dict.fromkeys(wishes.remove):
-            self.demand(facts, actor, right_to_remove(grant), grant.object)
+            self.require(facts, actor, right_to_remove(grant), grant.object)
             if facts.has(grant):
                 changes.append(GrantRemoved(grant))
         for grant in dict.fromkeys(wishes.add):
-            self.demand(facts, actor, right_to_add(grant), grant.object)
+            self.require(facts, actor, right_to_add(grant), grant.object)
             if not facts.has(grant):
                 changes.append(GrantAdded(grant))
         return tuple(changes)
 
-    def objects(self, facts: Facts, actor: Actor, wishes: ObjectWishes) -> tuple[Change, ...]:
+    def objects(self, facts: Facts, actor: Actor, wishes: ObjectEdits) -> tuple[Change, ...]:
         """The changes that fulfil all wishes, one after the other, each on what the ones before left.
 
         Forbidden names the first right that is missing, InvalidArgument the first wish that makes no sense.
@@ -146,16 +146,16 @@ class Administration:
             draft.put(wish)
         return tuple(draft.changes)
 
-    def demand(self, facts: Facts, actor: Actor, action: str, key: Key) -> None:
+    def require(self, facts: Facts, actor: Actor, action: str, key: ObjectKey) -> None:
         """Forbidden where the actor may not do something to an object."""
         if not self.may(facts, actor, action, key):
             raise Forbidden(f"`{actor.name}` lacks {action} on {key_text(key)}")
 
-    def may(self, facts: Facts, actor: Actor, action: str, key: Key) -> bool:
+    def may(self, facts: Facts, actor: Actor, action: str, key: ObjectKey) -> bool:
         """Whether the actor may do something to an object."""
-        return actor.principal is None or actor.passes or self._engine.may(actor.principal, action, key, facts)
+        return actor.principal is None or actor.exempt or self._engine.may(actor.principal, action, key, facts)
 
-    def is_in_use(self, facts: Facts, key: Key) -> bool:
+    def is_in_use(self, facts: Facts, key: ObjectKey) -> bool:
         """Whether an object is more than a name: registered or configured, with grants on, below or to it."""
         if key[0] == "warehouse" and key[1][0] in self._warehouses | facts.projects.keys():
             return True
@@ -184,7 +184,7 @@ class _Draft:
     facts: Facts
     changes: list[Change] = field(default_factory=list)
 
-    def delete(self, key: Key) -> None:
+    def delete(self, key: ObjectKey) -> None:
         """With all below it, and with all that was granted on it or, where it is a user or role, to it."""
         if key == SERVER:
             raise InvalidArgument("the server cannot be deleted")
@@ -200,7 +200,7 @@ class _Draft:
             made += map(GrantRemoved, self.facts.grants_to(key_text(key)))
         self._make(list(dict.fromkeys(made)))
 
-    def move(self, source: Key, target: Key) -> None:
+    def move(self, source: ObjectKey, target: ObjectKey) -> None:
         """With all below it; grants follow."""
         _refuse_move(source, target)
         old, new = self.facts.parent(source), self.facts.parent(target)
@@ -214,14 +214,14 @@ class _Draft:
         self._refuse_target(source, target)
         made: list[Change] = []
         for below, entry in self.facts.subtree(source):
-            moved: Key = (below[0], (*target[1], *below[1][len(source[1]) :]))
+            moved: ObjectKey = (below[0], (*target[1], *below[1][len(source[1]) :]))
             for grant in self.facts.grants_on(below):
                 made += [GrantRemoved(grant), GrantAdded(msgspec.structs.replace(grant, object=moved))]
             if entry.registered:
                 made += [ObjectDeleted(below), ObjectPut(msgspec.structs.replace(entry.registered, key=moved))]
         self._make(made)
 
-    def _refuse_target(self, source: Key, target: Key) -> None:
+    def _refuse_target(self, source: ObjectKey, target: ObjectKey) -> None:
         """InvalidArgument where the new name is taken, or configured for something else."""
         if next(self.facts.subtree(target), None) is not None:
             raise InvalidArgument(f"{key_text(target)} is there already")
@@ -230,14 +230,14 @@ class _Draft:
             if configured not in (None, self.facts.object(source).project):
                 raise InvalidArgument(f"{key_text(key)} belongs to `{configured}` by configuration")
 
-    def put(self, wish: ObjectWish) -> None:
+    def put(self, wish: ObjectPatch) -> None:
         """Register an object that is new, or change what is known of one."""
         key = wish.key
         if key == SERVER:
             raise InvalidArgument("the server is always there")
         known = self.facts.object(key)
         after = wish.over(known)
-        refuse_other_project(self.facts, after)
+        check_configured_project(self.facts, after)
         is_new = not self.facts.is_registered(key) or (known.id not in ("", after.id))
         if is_new:
             self._create(known, after)
@@ -255,7 +255,7 @@ class _Draft:
         named = msgspec.structs.replace(after, managed=known.managed)
         parent = self.facts.apply(self.facts.sequence, [ObjectPut(named)]).parent(key)
         if self.actor.principal is not None:
-            if not self.actor.reports:
+            if not self.actor.may_report:
                 raise Forbidden(f"`{self.actor.name}` cannot report new objects: that is for a catalog to do")
             if parent is None:
                 raise InvalidArgument(f"{key_text(key)} needs a parent: `project:<id>`")
@@ -282,7 +282,7 @@ class _Draft:
         if after.id != known.id:
             self._demand("change_ownership", known.key)
 
-    def _demand_handing_over(self, key: Key) -> None:
+    def _demand_handing_over(self, key: ObjectKey) -> None:
         """The right to put what is in use into a project, whose administrators may then do everything with it.
 
         Whoever could become operator of the server may.
@@ -290,31 +290,31 @@ class _Draft:
         if not self.rules.may(self.facts, self.actor, "grant_operator", SERVER):
             self._demand("change_ownership", key)
 
-    def _demand(self, action: str, key: Key) -> None:
-        self.rules.demand(self.facts, self.actor, action, key)
+    def _demand(self, action: str, key: ObjectKey) -> None:
+        self.rules.require(self.facts, self.actor, action, key)
 
     def _make(self, changes: Sequence[Change]) -> None:
         self.changes += changes
         self.facts = self.facts.apply(self.facts.sequence, changes)
 
 
-def refuse_other_project(facts: Facts, after: Object) -> None:
+def check_configured_project(facts: Facts, after: Object) -> None:
     """InvalidArgument where a warehouse would be registered in another project than it is configured in."""
     configured = facts.projects.get(after.key[1][0]) if after.key[0] == "warehouse" else None
     if configured and after.project not in ("", configured):
         raise InvalidArgument(f"{key_text(after.key)} belongs to `{configured}` by configuration")
 
 
-def _refuse_doubles(wishes: ObjectWishes) -> None:
+def _refuse_doubles(wishes: ObjectEdits) -> None:
     named = [*(wish.key for wish in wishes.put), *wishes.delete, *(key for pair in wishes.move for key in pair)]
-    seen: set[Key] = set()
+    seen: set[ObjectKey] = set()
     for key in named:
         if key in seen:
             raise InvalidArgument(f"{key_text(key)} is named twice")
         seen.add(key)
 
 
-def _refuse_move(source: Key, target: Key) -> None:
+def _refuse_move(source: ObjectKey, target: ObjectKey) -> None:
     """InvalidArgument where a move makes no sense whatever is known."""
     said = f"{key_text(source)} cannot move to {key_text(target)}"
     if source[0] not in RENAME:

@@ -13,11 +13,11 @@ from typing import Final
 from immutables import Map
 
 from pdp.engines.engine import ABSTAIN, PERMIT, Group, Verdicts
+from pdp.engines.grants.effective_access import CacheBudget, ContainerAccess, EffectiveAccess, Extra, grantees_of
 from pdp.engines.grants.explain import explain_denial, trace_objects
 from pdp.engines.grants.model import ACTIONS, CONTENT, MODEL, NESSIE
-from pdp.engines.grants.standing import CacheBudget, ContainerAccess, EffectiveAccess, Extra, grantees_of
-from pdp.facts.index import Holding
-from pdp.facts.objects import SERVER, Key, Leaf, Place, key_of, key_text, mask_of
+from pdp.facts.index import GranteeNode
+from pdp.facts.objects import SERVER, ContainerPath, ObjectKey, ObjectName, key_of, key_text, mask_of
 from pdp.facts.snapshot import Facts
 from pdp.model.checks import CONTENT_TYPES, Principal, Reason, Resource, Siblings, Trace
 from pdp.model.vocabulary import TABULAR_TYPES
@@ -82,7 +82,7 @@ class GrantsEngine:
                 by[i] = standing.reason(key, id, witness)
         return Verdicts(bytes(effects), by)
 
-    def may(self, principal: Principal, action: str, key: Key, facts: Facts) -> bool:
+    def may(self, principal: Principal, action: str, key: ObjectKey, facts: Facts) -> bool:
         """Whether grants alone permit an action of the model on an object."""
         return action in self._standing(principal, key[0], facts).held(key).relations
 
@@ -130,7 +130,7 @@ class GrantsEngine:
     def _is_known(self, id: str, facts: Facts) -> bool:
         """Whether anything was granted to a user or role."""
         index = facts.index
-        return id in index.holdings or id in index.memberships or id in self._bootstrap_admins
+        return id in index.grantees or id in index.memberships or id in self._bootstrap_admins
 
     def _made(self, principal: Principal, facts: Facts) -> EffectiveAccess:
         bootstrap = self._bootstrap_admins and not self._bootstrap_admins.isdisjoint(grantees_of(facts, principal))
@@ -154,7 +154,7 @@ def _decide_siblings(standing: EffectiveAccess, group: Group, resources: Sibling
     return Verdicts(bytes(effects), by)
 
 
-def _found(names: Sequence[str], type: str, here: Map[Leaf, Holding]) -> Iterator[tuple[int, str]]:
+def _found(names: Sequence[str], type: str, here: Map[ObjectName, GranteeNode]) -> Iterator[tuple[int, str]]:
     """The names at which something of a type is held, with their positions."""
     if len(here) * _FEW > len(names):
         yield from ((i, name) for i, name in enumerate(names) if (type, name) in here)
@@ -187,21 +187,25 @@ def _decide_tabular(standing: EffectiveAccess, group: Group, resources: Sequence
     return Verdicts(bytes(effects), by)
 
 
-def _plain(standing: EffectiveAccess, group: Group, place: Place, name: str) -> tuple[ContainerAccess, Reason | None]:
+def _plain(
+    standing: EffectiveAccess, group: Group, place: ContainerPath, name: str
+) -> tuple[ContainerAccess, Reason | None]:
     """The inside of a container, and why all in it is permitted on which nothing was granted, if it is."""
     column = standing.inside(place)
     witness = column.plain(group.type).relations.get(group.action)
     return column, None if witness is None else standing.reason((group.type, (*place, name)), "", witness)
 
 
-def _own(standing: EffectiveAccess, group: Group, at: tuple[ContainerAccess, Place, str], id: str) -> Reason | None:
+def _own(
+    standing: EffectiveAccess, group: Group, at: tuple[ContainerAccess, ContainerPath, str], id: str
+) -> Reason | None:
     """Why something on which more was granted is permitted, if it is."""
     column, place, name = at
     witness = standing.held_inside(column, place, (group.type, name), id).relations.get(group.action)
     return None if witness is None else standing.reason((group.type, (*place, name)), id, witness)
 
 
-def _question(action: str, of: str, resource: Resource) -> tuple[str, Key, str]:
+def _question(action: str, of: str, resource: Resource) -> tuple[str, ObjectKey, str]:
     """The relation that a check asks, the object on which it is asked, and the id that the resource carries."""
     key = key_of(resource, of)
     nessie = NESSIE.get(action)

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from pdp.engines.grants.effective_access import EffectiveAccess
 from pdp.engines.grants.model import MODEL, STORED
 from pdp.engines.grants.rules import CIRCUMSTANCE
-from pdp.engines.grants.standing import EffectiveAccess
-from pdp.facts.objects import BIT, Key, key_text
+from pdp.facts.objects import BIT, ObjectKey, key_text
 from pdp.model.checks import Trace
 from pdp.model.vocabulary import PRIVILEGES
 
@@ -18,13 +18,13 @@ _WEAKEST_FIRST: Final = tuple(reversed(PRIVILEGES))
 _NAMES: Final = tuple((BIT | CIRCUMSTANCE).items())
 
 
-def trace_objects(standing: EffectiveAccess, key: Key, id: str) -> tuple[Trace, ...]:
+def trace_objects(standing: EffectiveAccess, key: ObjectKey, id: str) -> tuple[Trace, ...]:
     """One node per object, from the asked one upward: what is effective there, and what was stored for whom."""
     nearest = _trace_object(standing, key, id)
     return (nearest, *(_trace_object(standing, above, "") for above in standing.facts.ancestors(key)))
 
 
-def explain_denial(standing: EffectiveAccess, relation: str, key: Key, id: str) -> str:
+def explain_denial(standing: EffectiveAccess, relation: str, key: ObjectKey, id: str) -> str:
     """The weakest privilege on the nearest object that would turn a denial, in one line."""
     who = standing.principal.id
     if not standing.grantees:
@@ -36,7 +36,7 @@ def explain_denial(standing: EffectiveAccess, relation: str, key: Key, id: str) 
     return f"{privilege} on {key_text(at)} to {who} would permit it"
 
 
-def _trace_object(standing: EffectiveAccess, key: Key, id: str) -> Trace:
+def _trace_object(standing: EffectiveAccess, key: ObjectKey, id: str) -> Trace:
     held = standing.held(key, id).relations
     effective = [name for name in MODEL[key[0]].relations if name in held]
     mask = standing.stored(key, id)
@@ -46,14 +46,14 @@ def _trace_object(standing: EffectiveAccess, key: Key, id: str) -> Trace:
     )
 
 
-def _stored(standing: EffectiveAccess, key: Key, privilege: str, id: str) -> str:
+def _stored(standing: EffectiveAccess, key: ObjectKey, privilege: str, id: str) -> str:
     if privilege in CIRCUMSTANCE:
         return privilege
     grantee = standing.grantee(key, privilege, id)
     return f"{privilege} via {grantee}" if grantee else f"{privilege} by configuration"
 
 
-def _smallest_grant(standing: EffectiveAccess, relation: str, key: Key, id: str) -> tuple[Key, str] | None:
+def _smallest_grant(standing: EffectiveAccess, relation: str, key: ObjectKey, id: str) -> tuple[ObjectKey, str] | None:
     for at in (key, *standing.facts.ancestors(key)):
         for privilege in _WEAKEST_FIRST:
             if privilege in STORED[at[0]]:

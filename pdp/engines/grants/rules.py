@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple, TypeAlias
 
 from pdp.engines.grants.model import CIRCUMSTANCES, MODEL, STORED
-from pdp.facts.objects import BIT, SHOWING
+from pdp.facts.objects import BIT, VISIBILITY
 from pdp.model.vocabulary import PRIVILEGES
 
 PRECEDENCE: Final = (*CIRCUMSTANCES, *PRIVILEGES)
@@ -32,7 +32,7 @@ class Witness(NamedTuple):
     rank: int
 
 
-class HeldRelations:
+class EffectiveRelations:
     """All relations that hold on an object, with their witnesses; compared by identity, because `hold` remembers."""
 
     __slots__ = ("relations",)
@@ -114,7 +114,7 @@ RULES: Final[Mapping[str, Rules]] = {type: _compile(type) for type in MODEL}
 
 
 @lru_cache(maxsize=65536)
-def hold(type: str, stored: int, above: HeldRelations | None, below: bool) -> HeldRelations:
+def evaluate(type: str, stored: int, above: EffectiveRelations | None, below: bool) -> EffectiveRelations:
     """What holds on an object of a type.
 
     `stored` is the mask of the privileges stored on it for the principal and of the circumstances that apply; `above`
@@ -127,16 +127,16 @@ def hold(type: str, stored: int, above: HeldRelations | None, below: bool) -> He
 class _Evaluation:
     """One run over the rules of a type: each relation once, in whatever order they refer to one another."""
 
-    def __init__(self, type: str, stored: int, above: HeldRelations | None, below: bool) -> None:
+    def __init__(self, type: str, stored: int, above: EffectiveRelations | None, below: bool) -> None:
         self._rules = RULES[type]
         self._stored = stored
         self._above: Mapping[str, Witness] = above.relations if above else {}
         self._below = below
         self._known: dict[str, Witness | None] = {}
 
-    def result(self) -> HeldRelations:
+    def result(self) -> EffectiveRelations:
         found = {relation: self._relation(relation) for relation in self._rules}
-        return HeldRelations({relation: witness for relation, witness in found.items() if witness is not None})
+        return EffectiveRelations({relation: witness for relation, witness in found.items() if witness is not None})
 
     def _relation(self, name: str) -> Witness | None:
         if name not in self._known:
@@ -167,11 +167,11 @@ class _Evaluation:
 
 
 def _shows(type: str, privilege: str) -> bool:
-    return "get_metadata" in hold(type, BIT[privilege], None, False).relations
+    return "get_metadata" in evaluate(type, BIT[privilege], None, False).relations
 
 
 _BELOW_PROJECT: Final = frozenset(STORED) - {"server", "project", "role", "tag", "user"}
-assert all(_shows(type, p) == bool(BIT[p] & SHOWING) for type in _BELOW_PROJECT for p in STORED[type]), (
+assert all(_shows(type, p) == bool(BIT[p] & VISIBILITY) for type in _BELOW_PROJECT for p in STORED[type]), (
     "what facts index as showing is not what the model shows"
 )
 

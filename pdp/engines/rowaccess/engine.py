@@ -21,7 +21,7 @@ Name = tuple[str, str]
 """A table as policies know it: its warehouse, and its path in one text and one case."""
 HIDDEN: Final = "$"
 """How names of columns begin that tell where a row is stored."""
-PREFIX: Final = "row_access:"
+REASON_PREFIX: Final = "row_access:"
 
 
 def name_of(warehouse: str, path: Iterable[str]) -> Name:
@@ -83,12 +83,12 @@ class Restriction(msgspec.Struct, frozen=True):
             return Predicate(null(type)), self.by
         mask = self.masks.get(column.casefold())
         if mask is not None:
-            return Predicate(masked(mask.kind, mask.value, column, type), mask.identity), PREFIX + mask.id
+            return Predicate(masked(mask.kind, mask.value, column, type), mask.identity), REASON_PREFIX + mask.id
         if column.startswith(HIDDEN) and (self.rows or self.masks):
-            return Predicate(null(type)), f"{PREFIX}hidden_column"
+            return Predicate(null(type)), f"{REASON_PREFIX}hidden_column"
         return None, UNRESTRICTED.by
 
-    def seen(self, columns: Sequence[TypedColumn]) -> tuple[RowView, dict[str, Reason | None]]:
+    def row_view(self, columns: Sequence[TypedColumn]) -> tuple[RowView, dict[str, Reason | None]]:
         """What is seen through it, and why each column is masked, None where it is not."""
         masks = [self.mask(column.name, column.type) for column in columns]
         why = {column.name: by if mask else None for column, (mask, by) in zip(columns, masks, strict=True)}
@@ -104,14 +104,14 @@ class Restriction(msgspec.Struct, frozen=True):
         """Why not everything is seen; None where it is."""
         if self.rows:
             return self.by
-        return PREFIX + min(mask.id for mask in self.masks.values()) if self.masks else None
+        return REASON_PREFIX + min(mask.id for mask in self.masks.values()) if self.masks else None
 
 
 NO_ROWS: Final = Predicate(FALSE)
-UNRESTRICTED: Final = Restriction(None, f"{PREFIX}unrestricted")
+UNRESTRICTED: Final = Restriction(None, f"{REASON_PREFIX}unrestricted")
 
 
-def nothing(by: Reason) -> Restriction:
+def hide_everything(by: Reason) -> Restriction:
     """No rows, and no values in the columns."""
     return Restriction(NO_ROWS, by, blank=True)
 
@@ -128,7 +128,7 @@ class RowAccess:
         self._protected = tuple(protected)
         self._reading = frozenset(name for name, table in tables.items() if table.reads_facts())
 
-    def restriction(self, principal: Principal, table: Resource, facts: Facts, *, stale: bool = False) -> Restriction:
+    def restrict(self, principal: Principal, table: Resource, facts: Facts, *, stale: bool = False) -> Restriction:
         """What a principal sees of a table or view. `stale`: the facts are too old to widen what anybody sees."""
         if not self._tables and not self._protected:
             return UNRESTRICTED
@@ -153,7 +153,7 @@ class RowAccess:
         if covered is None:
             return _PROTECTED if self._is_protected(name) else UNRESTRICTED
         if stale and name in self._reading:
-            return nothing(STORE_STALE)
+            return hide_everything(STORE_STALE)
         masks = {column: mask for column in covered.masks if (mask := self._mask(principal, covered, column, facts))}
         if not covered.policies:
             rows = _PROTECTED if self._is_protected(name) else UNRESTRICTED
@@ -163,13 +163,13 @@ class RowAccess:
 
     def _mask(self, principal: Principal, table: TablePolicies, column: str, facts: Facts) -> Mask | None:
         for mask in table.masks[column]:
-            masked = self._members.may_be_among(principal, mask.grantees, facts)
+            masked = self._members.may_match(principal, mask.grantees, facts)
             if masked and not self._names(principal, mask.exempt, facts):
                 return mask
         return None
 
     def _names(self, principal: Principal, grantees: tuple[Grantee, ...], facts: Facts) -> bool:
-        return self._members.among(principal, grantees, facts)
+        return self._members.matches(principal, grantees, facts)
 
     def _is_protected(self, name: Name) -> bool:
         warehouse, path = name
@@ -180,10 +180,10 @@ class RowAccess:
 
 def _rows(matching: Sequence[Policy], masks: Mapping[str, Mask]) -> Restriction:
     if not matching:
-        return Restriction(NO_ROWS, f"{PREFIX}no_policy", masks)
+        return Restriction(NO_ROWS, f"{REASON_PREFIX}no_policy", masks)
     everything = next((policy for policy in matching if policy.predicate is None), None)
     if everything:
-        return Restriction(None, PREFIX + everything.id, masks)
+        return Restriction(None, REASON_PREFIX + everything.id, masks)
     ids = ",".join(policy.id for policy in matching)
     filters = [policy.predicate for policy in matching if policy.predicate is not None]
-    return Restriction(Predicate(any_of(filters), matching[0].identity), PREFIX + ids, masks)
+    return Restriction(Predicate(any_of(filters), matching[0].identity), REASON_PREFIX + ids, masks)

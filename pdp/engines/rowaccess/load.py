@@ -30,7 +30,7 @@ class RowPolicies(msgspec.Struct, frozen=True):
     texts: Sequence[dict[str, Any]]
     warnings: tuple[Notice, ...]
 
-    def engine(self, members: Members, protected: Iterable[str]) -> RowAccess:
+    def build_engine(self, members: Members, protected: Iterable[str]) -> RowAccess:
         """The engine; raises ValueError where `protected` names no container."""
         return RowAccess(self.tables, members, [_container(text) for text in protected])
 

@@ -70,20 +70,20 @@ class Members:
         # in one pass: a subject may spell a field
         return TEMPLATE_FIELD.sub(lambda field: subject if field[1] == "subject" else idp, self._template)
 
-    def among(self, principal: Principal, grantees: tuple[Grantee, ...], facts: Facts) -> bool:
+    def matches(self, principal: Principal, grantees: tuple[Grantee, ...], facts: Facts) -> bool:
         """Whether a principal is one of some grantees."""
         if not grantees:
             return False
         kind, _, name = self.member(principal).partition(":")
         return any(self._is(principal, grantee, (kind, _address(name)), facts) for grantee in grantees)
 
-    def may_be_among(self, principal: Principal, grantees: tuple[Grantee, ...], facts: Facts) -> bool:
+    def may_match(self, principal: Principal, grantees: tuple[Grantee, ...], facts: Facts) -> bool:
         """Whether a principal is, or could be, one of those from whom something is hidden.
 
         Groups and domains count whoever vouches for them; of whom nobody knows what it carries, it may be any group or
         role.
         """
-        if self.among(principal, grantees, facts):
+        if self.matches(principal, grantees, facts):
             return True
         groups = {_address(group.removeprefix("group:")) for group in principal.groups}
         host = _host(principal.name.rpartition("@")[2]) if principal.type == "user" and "@" in principal.name else ""

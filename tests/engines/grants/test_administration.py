@@ -17,14 +17,14 @@ from pdp.engines.grants.administration import (
     OWNER,
     Actor,
     Administration,
-    GrantWishes,
-    ObjectWish,
-    ObjectWishes,
+    GrantEdits,
+    ObjectEdits,
+    ObjectPatch,
 )
 from pdp.engines.grants.engine import GrantsEngine
 from pdp.engines.grants.model import STORED
 from pdp.errors import Forbidden, InvalidArgument
-from pdp.facts.objects import SERVER, Grant, GrantAdded, Key, Object, key_from_text, key_text
+from pdp.facts.objects import SERVER, Grant, GrantAdded, Object, ObjectKey, key_from_text, key_text
 from pdp.facts.snapshot import Facts
 from pdp.model.checks import Principal
 from pdp.model.references import parse_principal
@@ -56,23 +56,23 @@ def grant(text: str) -> Grant:
 
 
 def put(facts: Facts, by: Actor, *entries: Any, rules: Administration = RULES) -> Facts:
-    return wish(facts, by, ObjectWishes([read_object(entry, ()) for entry in entries]), rules)
+    return wish(facts, by, ObjectEdits([read_object(entry, ()) for entry in entries]), rules)
 
 
 def delete(facts: Facts, by: Actor, *objects: str) -> Facts:
-    return wish(facts, by, ObjectWishes(delete=[*map(key_from_text, objects)]))
+    return wish(facts, by, ObjectEdits(delete=[*map(key_from_text, objects)]))
 
 
 def move(facts: Facts, by: Actor, *pairs: tuple[str, str]) -> Facts:
-    return wish(facts, by, ObjectWishes(move=[(key_from_text(a), key_from_text(b)) for a, b in pairs]))
+    return wish(facts, by, ObjectEdits(move=[(key_from_text(a), key_from_text(b)) for a, b in pairs]))
 
 
-def wish(facts: Facts, by: Actor, wishes: ObjectWishes, rules: Administration = RULES) -> Facts:
+def wish(facts: Facts, by: Actor, wishes: ObjectEdits, rules: Administration = RULES) -> Facts:
     return facts.apply(facts.sequence + 1, rules.objects(facts, by, wishes))
 
 
 def change(facts: Facts, by: Actor, add: Sequence[str] = (), remove: Sequence[str] = ()) -> Facts:
-    wishes = GrantWishes([*map(grant, add)], [*map(grant, remove)])
+    wishes = GrantEdits([*map(grant, add)], [*map(grant, remove)])
     return facts.apply(facts.sequence + 1, RULES.grants(facts, by, wishes))
 
 
@@ -107,8 +107,8 @@ def test_who_holds_the_right_and_nobody_else_adds_and_removes(data: st.DataObjec
         wanted = Grant(key_from_text(target), privilege, "user:i~new")
         there = facts.apply(1, [GrantAdded(wanted)])
         for before, wishes, takes_back in (
-            (facts, GrantWishes(add=[wanted]), False),
-            (there, GrantWishes(remove=[wanted]), True),
+            (facts, GrantEdits(add=[wanted]), False),
+            (there, GrantEdits(remove=[wanted]), True),
         ):
             try:
                 made = RULES.grants(before, actor(principal), wishes)
@@ -169,7 +169,7 @@ def test_the_first_administrator_is_configured() -> None:
     rules = Administration(frozenset({X}))
     for principal, allowed in ((X, True), ("user:i~y", False)):
         try:
-            wishes = GrantWishes(add=[grant("user:i~y operator server")])
+            wishes = GrantEdits(add=[grant("user:i~y operator server")])
             assert rules.grants(world(), actor(principal), wishes) == (GrantAdded(wishes.add[0]),)
         except Forbidden:
             assert not allowed
@@ -190,10 +190,10 @@ def test_ownership_changes_hands_in_one_request() -> None:
 def test_what_is_so_already_is_no_change_but_needs_the_right() -> None:
     facts = world(["namespace:v/a"], [f"{X} ownership table:v/a/t"])
     known = grant(f"{X} ownership table:v/a/t")
-    assert RULES.grants(facts, actor(), GrantWishes([known, known], [grant("user:i~y select table:v/a/t")])) == ()
-    assert RULES.objects(facts, OPERATOR, ObjectWishes([ObjectWish(("namespace", ("v", "a")))])) == ()
+    assert RULES.grants(facts, actor(), GrantEdits([known, known], [grant("user:i~y select table:v/a/t")])) == ()
+    assert RULES.objects(facts, OPERATOR, ObjectEdits([ObjectPatch(("namespace", ("v", "a")))])) == ()
     with pytest.raises(Forbidden):
-        RULES.grants(facts, actor("user:i~y"), GrantWishes([known]))
+        RULES.grants(facts, actor("user:i~y"), GrantEdits([known]))
 
 
 def test_a_grant_is_not_added_and_removed() -> None:
@@ -337,8 +337,8 @@ def test_a_moved_subtree_keeps_everything() -> None:
         entry["object"] = entry["object"].replace("v/a/c", "v/b/e/c")
     moved = parse_world(expected)
     assert format_world(after) == format_world(moved)
-    assert after.index.known == moved.index.known
-    assert after.index.holdings == moved.index.holdings
+    assert after.index.objects == moved.index.objects
+    assert after.index.grantees == moved.index.grantees
 
 
 def test_moving_needs_the_right_at_both_ends() -> None:
@@ -404,12 +404,12 @@ def test_nothing_is_named_twice() -> None:
     key = key_from_text("namespace:v/a")
     other = key_from_text("namespace:v/b")
     for wishes in (
-        ObjectWishes([ObjectWish(key), ObjectWish(key)]),
-        ObjectWishes([ObjectWish(key)], [key]),
-        ObjectWishes(delete=[key, key]),
-        ObjectWishes(delete=[key], move=[(other, key)]),
-        ObjectWishes(move=[(key, other), (other, key)]),
-        ObjectWishes([ObjectWish(other)], move=[(key, other)]),
+        ObjectEdits([ObjectPatch(key), ObjectPatch(key)]),
+        ObjectEdits([ObjectPatch(key)], [key]),
+        ObjectEdits(delete=[key, key]),
+        ObjectEdits(delete=[key], move=[(other, key)]),
+        ObjectEdits(move=[(key, other), (other, key)]),
+        ObjectEdits([ObjectPatch(other)], move=[(key, other)]),
     ):
         with pytest.raises(InvalidArgument, match="is named twice"):
             wish(world(), OPERATOR, wishes)
@@ -524,15 +524,15 @@ def small_grants(draw: st.DrawFn, principals: tuple[str, ...]) -> Grant:
 
 
 @st.composite
-def small_wishes(draw: st.DrawFn, named: bool = True) -> ObjectWish:
+def small_wishes(draw: st.DrawFn, named: bool = True) -> ObjectPatch:
     key = draw(st.sampled_from(KEYS))
     project = draw(st.sampled_from((None, "p", "q"))) if key[0] in ("warehouse", "role", "tag") else None
     managed = draw(st.sampled_from((None, None, True, False))) if key[0] in ("warehouse", "namespace") else None
-    return ObjectWish(key, project, managed, draw(IDS) if named else None)
+    return ObjectPatch(key, project, managed, draw(IDS) if named else None)
 
 
 @st.composite
-def small_moves(draw: st.DrawFn) -> tuple[Key, Key]:
+def small_moves(draw: st.DrawFn) -> tuple[ObjectKey, ObjectKey]:
     source = draw(st.sampled_from([key for key in KEYS if key[0] in CONTENT | {"warehouse"}]))
     beside = (*source[1][:-1], draw(st.sampled_from("cw")))
     elsewhere = (source[1][0], draw(st.sampled_from("abn")), draw(st.sampled_from("ct")))
@@ -548,12 +548,12 @@ small_worlds = st.builds(
     st.lists(small_grants((X,)), min_size=1, max_size=4),
 )
 any_wishes = st.one_of(
-    st.builds(GrantWishes, st.lists(small_grants((X, "role:r", "role:s")), min_size=1, max_size=2)),
-    st.builds(GrantWishes, st.just(()), st.lists(small_grants((X, "user:i~y", "role:r")), min_size=1, max_size=1)),
-    st.builds(ObjectWishes, st.lists(small_wishes(), min_size=1, max_size=2, unique_by=lambda wish: wish.key)),
-    st.builds(ObjectWishes, st.lists(small_wishes(named=False), min_size=1, max_size=1)),
-    st.builds(ObjectWishes, delete=st.lists(st.sampled_from(KEYS), min_size=1, max_size=1)),
-    st.builds(ObjectWishes, move=st.lists(small_moves(), min_size=1, max_size=1)),
+    st.builds(GrantEdits, st.lists(small_grants((X, "role:r", "role:s")), min_size=1, max_size=2)),
+    st.builds(GrantEdits, st.just(()), st.lists(small_grants((X, "user:i~y", "role:r")), min_size=1, max_size=1)),
+    st.builds(ObjectEdits, st.lists(small_wishes(), min_size=1, max_size=2, unique_by=lambda wish: wish.key)),
+    st.builds(ObjectEdits, st.lists(small_wishes(named=False), min_size=1, max_size=1)),
+    st.builds(ObjectEdits, delete=st.lists(st.sampled_from(KEYS), min_size=1, max_size=1)),
+    st.builds(ObjectEdits, move=st.lists(small_moves(), min_size=1, max_size=1)),
 )
 
 
@@ -569,7 +569,7 @@ def reachable(facts: Facts, principal: Principal) -> Facts:
             GrantAdded(wanted)
             for key in KEYS
             for privilege in STORED[key[0]]
-            if not facts.entry(key).grants.get(principal.id, _NONE).has(privilege, "")
+            if not facts.node(key).grants.get(principal.id, _NONE).has(privilege, "")
             for wanted in [Grant(key, privilege, principal.id)]
             if any(RULES.may(facts, Actor(p.id, p), right(key[0], privilege, takes_back=False), key)
                    for p in identities(facts, principal))
@@ -587,14 +587,14 @@ class _None:
 _NONE: Any = _None()
 
 
-def held(facts: Facts, principal: Principal, key: Key) -> set[str]:
+def held(facts: Facts, principal: Principal, key: ObjectKey) -> set[str]:
     """What a principal may do with an object's content, as itself or in a role."""
     engine = GrantsEngine()
     actions = ("assume",) if key[0] == "role" else RIGHTS
     return {a for p in identities(facts, principal) for a in actions if engine.may(p, a, key, facts)}
 
 
-def follow(where: dict[Key, Key], wishes: ObjectWishes) -> None:
+def follow(where: dict[ObjectKey, ObjectKey], wishes: ObjectEdits) -> None:
     """Where the objects of the beginning are after wishes that were accepted: what was deleted is nowhere."""
     for gone in wishes.delete:
         for key, now in list(where.items()):
@@ -606,14 +606,14 @@ def follow(where: dict[Key, Key], wishes: ObjectWishes) -> None:
                 where[key] = (now[0], (*target[1], *now[1][len(source[1]) :]))
 
 
-def _is_in(key: Key, container: Key) -> bool:
+def _is_in(key: ObjectKey, container: ObjectKey) -> bool:
     return len(key[1]) > len(container[1]) and key[1][: len(container[1])] == container[1]
 
 
 @settings(max_examples=500, deadline=None)
 @given(small_worlds, st.lists(any_wishes, min_size=1, max_size=8), st.booleans(), st.data())
 def test_no_wishes_give_what_could_not_be_granted(
-    facts: Facts, wanted: list[ObjectWishes | GrantWishes], configured: bool, data: st.DataObject
+    facts: Facts, wanted: list[ObjectEdits | GrantEdits], configured: bool, data: st.DataObject
 ) -> None:
     """Whatever a principal gets accepted, with what was there before it can do no more than if it had only granted."""
     facts = facts.with_projects({"w": facts.object(("warehouse", ("w",))).project or "q"} if configured else {})
@@ -624,7 +624,7 @@ def test_no_wishes_give_what_could_not_be_granted(
     for wishes in wanted:
         who = data.draw(st.sampled_from(identities(facts, principal)))
         try:
-            if isinstance(wishes, GrantWishes):
+            if isinstance(wishes, GrantEdits):
                 made = RULES.grants(facts, Actor(who.id, who), wishes)
             else:
                 made = RULES.objects(facts, Actor(who.id, who), wishes)

@@ -28,7 +28,7 @@ NOBODY = Facts.empty()
 
 def access(data: dict[str, Any], members: Members = OIDC) -> RowAccess:
     document = {key: value for key, value in data.items() if key != "protected"}
-    return compile_policies([parse_document(document)]).engine(members, data.get("protected", ()))
+    return compile_policies([parse_document(document)]).build_engine(members, data.get("protected", ()))
 
 
 def table(*path: str, ref: str | None = None) -> Resource:
@@ -40,7 +40,7 @@ def user(name: str, *groups: str) -> Principal:
 
 
 def is_named(grantee: str, who: Principal, members: Members = OIDC, facts: Facts = NOBODY) -> bool:
-    return members.among(who, (parse_grantee(grantee),), facts)
+    return members.matches(who, (parse_grantee(grantee),), facts)
 
 
 # --- recorded answers ---------------------------------------------------------------------------------------------
@@ -241,7 +241,7 @@ def test_a_restriction_is_what_the_oracle_says(
     principal = parse_principal(who["id"])
     principal = Principal(principal.type, principal.name, groups=tuple(who["groups"]))
     resource = Resource("table_or_view", path[0], tuple(path[1]), ref)
-    found = access(data).restriction(principal, resource, parse_world(world))
+    found = access(data).restrict(principal, resource, parse_world(world))
     assert as_spec(found, data) == seen(data, world, who, path)
     assert (found.reason is None) == (found.rows is None and not found.masks)
 
@@ -254,10 +254,10 @@ def test_a_store_that_is_silent_shows_no_more(
     principal = parse_principal(who["id"])
     resource = Resource("table_or_view", path[0], tuple(path[1]))
     engine, facts = access(data), parse_world(world)
-    stale = engine.restriction(principal, resource, facts, stale=True)
-    fresh = engine.restriction(principal, resource, facts)
+    stale = engine.restrict(principal, resource, facts, stale=True)
+    fresh = engine.restrict(principal, resource, facts)
     if stale != fresh:
-        assert stale.seen([TypedColumn("c", "bigint"), TypedColumn("z", "date")])[0].masks == (
+        assert stale.row_view([TypedColumn("c", "bigint"), TypedColumn("z", "date")])[0].masks == (
             Predicate("CAST(NULL AS bigint)"), Predicate("CAST(NULL AS date)"),
         )  # fmt: skip
         assert (stale.rows, stale.by, stale.shows_rows) == (Predicate("false"), "store_stale", False)
@@ -271,5 +271,5 @@ def test_a_role_anywhere_among_the_grantees_hides_a_table_of_a_silent_store(wher
     policy = {"id": "p", "table": "lake.s.t", "filter": "TRUE", "grantees": ["allUsers"]}
     (policy if where == "policy" else mask)["grantees" if where == "policy" else where] = ["allUsers", "role:r"]
     engine = access({"policies": [policy], "masks": [mask]})
-    assert engine.restriction(user("oidc~a"), table("s", "t"), NOBODY, stale=True).by == "store_stale"
-    assert engine.restriction(user("oidc~a"), table("s", "u"), NOBODY, stale=True) is UNRESTRICTED
+    assert engine.restrict(user("oidc~a"), table("s", "t"), NOBODY, stale=True).by == "store_stale"
+    assert engine.restrict(user("oidc~a"), table("s", "u"), NOBODY, stale=True) is UNRESTRICTED

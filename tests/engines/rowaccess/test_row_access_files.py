@@ -11,7 +11,7 @@ import yaml
 from support.paths import ROOT
 from support.rows import MASK, POLICY, RECORDED, bundle_of, load, seen
 
-from pdp.engines.rowaccess.engine import PREFIX
+from pdp.engines.rowaccess.engine import REASON_PREFIX
 from pdp.errors import PolicyError
 from pdp.model.checks import Principal, Resource
 from pdp.store.world import parse_world
@@ -27,7 +27,7 @@ def test_the_sample_loads(tmp_path: Path) -> None:
     ):
         found = seen(bundle, "orders", who, "sales")
         assert found.rows
-        assert (found.rows.expression, found.by) == (wanted[0], PREFIX + wanted[1])
+        assert (found.rows.expression, found.by) == (wanted[0], REASON_PREFIX + wanted[1])
     assert seen(bundle, "items", schema="sales").reason is None
     own = seen(bundle, "salaries", schema="hr")
     assert own.rows
@@ -60,7 +60,7 @@ def test_files_merge_in_both_forms(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_names_are_read_with_a_default(tmp_path: Path, default: list[str], name: str) -> None:
     found = seen(load(tmp_path, {"default": default, "policies": [POLICY | {"table": name}]}))
-    assert found.by == f"{PREFIX}p"
+    assert found.by == f"{REASON_PREFIX}p"
 
 
 def test_bare_values_of_yaml_are_what_they_look_like(tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_the_page_s_example_gives_what_the_page_says(tmp_path: Path) -> None:
         id = who.split("`")[1]
         kind, _, name = id.partition(":")
         principal = Principal(kind, name, groups=("eu@example.com",) if "eu@example.com" in who else ())
-        found = bundle.row_access.restriction(
+        found = bundle.row_access.restrict(
             principal, Resource("table", "lake", ("sales", "orders")), parse_world(world)
         )
         said = {" all ": None, " none ": "false"}.get(rows, rows.strip(" `"))
