@@ -1,112 +1,101 @@
-"""What Trino's surface remembers between requests: answers to bodies it may see again, who runs a query, complaints.
+"""Answers to bodies that Trino may send again, within bounds.
 
-All is bounded and nothing of it decides: an answer holds for the very bundle and facts that it was made of, and whoever
-runs a query is named in the audit alone.
+A cached answer holds only for the very bundle and facts that decided the first one. Each repetition is recorded in the
+audit like the first answer.
 """
 
 from __future__ import annotations
 
-import time
-from collections import OrderedDict
-from collections.abc import Hashable
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
-import structlog
 
 from pdp.decision.bundle import Bundle
-from pdp.decision.service import BatchResult
-from pdp.errors import Unavailable
+from pdp.decision.service import BatchResult, Pdp
 from pdp.facts.snapshot import Facts
+from pdp.model.checks import Caller
 
-log = structlog.get_logger()
-_BYTES: Final = 12 << 20
-_OF_ENTRY: Final = 4096
-_OF_BYTE: Final = 3
-"""What all that is kept may cost, and what it does: an entry by itself, and each byte of a body with its decision."""
-LONGEST: Final = 128 << 10
-_FEWEST_OF_RESOURCE: Final = 40
-"""Bytes of a body whose answer is kept, and bytes that each resource of it has, so that few bytes keep few objects."""
-_QUERIES: Final = 10_000
-_LONGEST_KEPT: Final = 256
-"""Characters of the id of somebody who is remembered."""
+LONGEST_BODY: Final = 128 << 10
+"""Bytes of a body whose answer is cached."""
+_BUDGET: Final = 12 << 20
+_ENTRY_COST: Final = 4096
+_BYTE_COST: Final = 3
+"""Bytes of memory: of all entries, of an entry by itself, and per byte of an entry's body (decision included)."""
+_BYTES_PER_RESOURCE: Final = 40
+"""Bytes of a body per resource, at least. Shorter bodies are not cached: each would keep many objects in memory."""
+
+AnswerKey: TypeAlias = tuple[str, Caller, bytes]
+"""Endpoint, caller and body."""
+Basis: TypeAlias = tuple[Bundle, Facts]
+"""The policies and the facts of a decision."""
 
 
 class CachedAnswer(msgspec.Struct, frozen=True, gc=False):
-    """An answer, and what was decided for it."""
+    """An answer and the decided batch behind it."""
 
-    shown: BatchResult
+    result: BatchResult
     answer: bytes
 
 
 class AnswerCache:
-    """Answers by what was asked, of one bundle and one snapshot of the facts; with the next ones, all is forgotten."""
+    """Answers by endpoint, caller and body, all for one bundle and one snapshot of the facts.
 
-    def __init__(self) -> None:
-        self._made_of: tuple[Bundle, Facts] | None = None
-        self._kept: dict[Hashable, CachedAnswer] = {}
+    A lookup with another bundle or snapshot empties the cache.
+    """
+
+    def __init__(self, pdp: Pdp) -> None:
+        self._pdp = pdp
+        self._basis: Basis | None = None
+        self._entries: dict[AnswerKey, CachedAnswer] = {}
         self._cost = 0
 
-    def of(self, bundle: Bundle, facts: Facts, asked: Hashable) -> CachedAnswer | None:
-        """The answer that was given when this very thing was asked."""
-        made_of = self._made_of
-        if made_of is None or made_of[0] is not bundle or made_of[1] is not facts:
-            self._forget()
-            self._made_of = (bundle, facts)
-            return None
-        return self._kept.get(asked)
+    def current_basis(self) -> Basis | None:
+        """Return the bundle and facts of a decision made now; None if the facts are stale and no answer is cached."""
+        basis = self._pdp.bundle, self._pdp.source.facts
+        return None if self._pdp.source.is_stale() else basis
 
-    def keep(self, bundle: Bundle, facts: Facts, asked: Hashable, size: int, kept: CachedAnswer) -> None:
-        """Remember an answer to `size` bytes, unless what it was made of has gone."""
-        made_of = self._made_of
-        if made_of is None or made_of[0] is not bundle or made_of[1] is not facts:
+    def repeat(self, key: AnswerKey) -> bytes | None:
+        """Return the cached answer and record the repetition; None if the request must be decided.
+
+        A failure counts as a miss: the decision that follows meets the same failure and denies or raises as configured.
+        """
+        if len(key[2]) > LONGEST_BODY:
+            return None
+        pdp = self._pdp
+        try:
+            cached = self._get(pdp.bundle, pdp.source.facts, key)
+            if cached is None or pdp.source.is_stale():
+                return None
+            pdp.repeat(cached.result)
+        except Exception:  # noqa: BLE001  a miss; see above
+            return None
+        return cached.answer
+
+    def put(self, basis: Basis, key: AnswerKey, cached: CachedAnswer) -> None:
+        """Keep an answer unless its basis is no longer the cache's, or its body is too long or too short."""
+        if not self._is_current(*basis):
             return
-        if size > LONGEST or size < kept.shown.decided.batch.size * _FEWEST_OF_RESOURCE:
+        size = len(key[2])
+        if size > LONGEST_BODY or size < cached.result.decided.batch.size * _BYTES_PER_RESOURCE:
             return
-        cost = _OF_ENTRY + _OF_BYTE * size
-        if self._cost + cost > _BYTES:
-            self._forget()
-        self._kept[asked] = kept
+        cost = _ENTRY_COST + _BYTE_COST * size
+        if self._cost + cost > _BUDGET:
+            self._clear()
+        self._entries[key] = cached
         self._cost += cost
 
-    def _forget(self) -> None:
-        self._kept.clear()
+    def _get(self, bundle: Bundle, facts: Facts, key: AnswerKey) -> CachedAnswer | None:
+        if not self._is_current(bundle, facts):
+            self._clear()
+            self._basis = (bundle, facts)
+            return None
+        return self._entries.get(key)
+
+    def _is_current(self, bundle: Bundle, facts: Facts) -> bool:
+        # identity, not equality: equal facts may belong to another revision, which the record must name
+        basis = self._basis
+        return basis is not None and basis[0] is bundle and basis[1] is facts
+
+    def _clear(self) -> None:
+        self._entries.clear()
         self._cost = 0
-
-
-class QueryOwners:
-    """Who runs a query: whoever it is first asked about. Views then ask as their owners, under the same id."""
-
-    def __init__(self) -> None:
-        self._users: OrderedDict[tuple[str, str], str] = OrderedDict()
-
-    def other_user(self, caller: str, query: str, principal: str) -> str:
-        """The id of who runs a query of a caller's, where that is another than `principal`; empty otherwise."""
-        if len(principal) > _LONGEST_KEPT:
-            return self._users.get((caller, query), "")
-        user = self._users.setdefault((caller, query), principal)
-        self._users.move_to_end((caller, query))
-        if len(self._users) > _QUERIES:
-            self._users.popitem(last=False)
-        return user if user != principal else ""
-
-
-class FailureLog:
-    """Failures in the log: at most one line a second, which counts those that went unsaid."""
-
-    def __init__(self) -> None:
-        self._next = 0.0
-        self._unsaid = 0
-
-    def say(self, operation: str, error: Exception) -> None:
-        """Log that a request failed; with where in our code, unless it is one of the failures that are expected."""
-        now = time.monotonic()
-        if now < self._next:
-            self._unsaid += 1
-            return
-        expected = isinstance(error, Unavailable | TimeoutError)
-        log.error(
-            "trino request failed", operation=operation[:100], why=str(error) or type(error).__name__,
-            unsaid=self._unsaid, exc_info=None if expected else error,
-        )  # fmt: skip
-        self._next, self._unsaid = now + 1, 0

@@ -25,8 +25,8 @@ from pdp.identity.callers import EMBEDDED_CALLER
 from pdp.model.checks import Caller
 from pdp.offline.cases import Recorder
 from pdp.store.replica import FixedFacts
-from pdp.trino.answer_cache import QueryOwners
 from pdp.trino.endpoints import TrinoSurface
+from pdp.trino.query_owners import QueryOwners
 
 SELECT = Grant(("table", ("lake", "s", "t")), "select", "user:oidc~a")
 

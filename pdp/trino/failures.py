@@ -1,0 +1,89 @@
+"""Failures on Trino's requests: counted, logged, recorded in the audit, then denied or raised as configured.
+
+Trino reads an undefined answer as an error or as "no filter", so each denial here is a definite answer. Must not know
+bodies or routes.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+import structlog
+
+from pdp.decision.service import Pdp
+from pdp.errors import Forbidden, InvalidArgument, Unavailable
+from pdp.model.checks import Batch, Caller, Rejected
+from pdp.model.vocabulary import TRINO_OPERATIONS
+
+DENIED: Final = b'{"result":false}'
+NONE_ALLOWED: Final = b'{"result":[]}'
+"""Denials of the endpoints `allow` and `batch`."""
+_UNDECIDED: Final = Rejected("internal_failure", "no decision could be made", by="internal_failure")
+_LOGGED_NAME: Final = 100
+"""Characters of an operation's name in the log."""
+_UNKNOWN_NAMES: Final = 100
+log = structlog.get_logger()
+
+
+class FailureHandler:
+    """Handling of requests that the service could not decide."""
+
+    def __init__(self, pdp: Pdp) -> None:
+        self._pdp = pdp
+        self._log = FailureLog()
+
+    def handle(self, operation: str, error: Exception, unrecorded: Caller | None = None) -> None:
+        """Count, log and record a failure; return if the caller of this method must deny.
+
+        `unrecorded` is the caller whose request has no audit record yet. Raise the error itself if the request caused
+        it; raise Unavailable if `trino.on_internal_failure` is `error`.
+        """
+        if isinstance(error, InvalidArgument | Forbidden):
+            raise error
+        pdp = self._pdp
+        pdp.telemetry.trino_failures.inc()
+        self._log.write(operation, error)
+        if unrecorded:
+            pdp.record_failure(Batch("trino", unrecorded, 1, (), {0: _UNDECIDED}))
+        if pdp.bundle.trino.on_internal_failure == "error":
+            raise Unavailable("no decision could be made, see the service's log") from None
+
+
+class FailureLog:
+    """Failures in the log: at most one line per second. Each line counts the failures dropped since the last line."""
+
+    def __init__(self) -> None:
+        self._next_line = 0.0
+        self._dropped = 0
+
+    def write(self, operation: str, error: Exception) -> None:
+        """Log a failed request, with a stack trace unless the failure is an expected kind."""
+        now = time.monotonic()
+        if now < self._next_line:
+            self._dropped += 1
+            return
+        expected = isinstance(error, Unavailable | TimeoutError)
+        log.error(
+            "trino request failed", operation=operation[:_LOGGED_NAME], why=str(error) or type(error).__name__,
+            unsaid=self._dropped, exc_info=None if expected else error,
+        )  # fmt: skip
+        self._next_line, self._dropped = now + 1, 0
+
+
+class UnknownOperations:
+    """Names of operations that no table lists. The log names each of the first hundred once; all are counted."""
+
+    def __init__(self, pdp: Pdp) -> None:
+        self._telemetry = pdp.telemetry
+        self._logged: set[str] = set()
+
+    def note(self, operation: str) -> None:
+        """Count an operation and log its name, unless the operation is known."""
+        if operation in TRINO_OPERATIONS:
+            return
+        self._telemetry.unknown_operations.inc()
+        name = operation[:_LOGGED_NAME]
+        if name not in self._logged and len(self._logged) < _UNKNOWN_NAMES:
+            self._logged.add(name)
+            log.warning("unknown trino operation denied", operation=name)

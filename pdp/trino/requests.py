@@ -1,0 +1,172 @@
+"""Requests of Trino's plugin: bodies to batches of checks, within limits.
+
+Must not know decisions, answers or routes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+from msgspec.structs import replace
+
+from pdp.decision.codec import BatchBuilder
+from pdp.decision.service import Pdp
+from pdp.errors import InvalidArgument, TooManyChecks
+from pdp.model.checks import Arguments, Batch, Caller, Check, Rejected, Resource, Siblings
+from pdp.model.references import is_id
+from pdp.model.vocabulary import TRINO_PREFIX
+from pdp.strict import decode
+from pdp.trino.bodies import REQUEST, CatalogTables, OpaAction, OpaInput, ResourceName, read_tables
+from pdp.trino.names import Names
+from pdp.trino.query_owners import QueryOwners
+
+_BASE_OBJECTS: Final = 1000
+_OBJECTS_PER_RESOURCE: Final = 3
+"""JSON objects in a body as Trino writes it: outside of the resources (properties included), and per resource."""
+
+
+class TableBatch(NamedTuple):
+    """Tables of one catalog: siblings per schema, with their positions. `size` counts all tables."""
+
+    parts: list[tuple[Siblings, Sequence[int]]]
+    size: int
+
+
+class TrinoRequest(NamedTuple):
+    """A decoded body: the context and action, and the resources to decide on in the order of the answer."""
+
+    input: OpaInput
+    resources: list[ResourceName] | TableBatch
+
+    @property
+    def operation(self) -> str:
+        """Return the name of Trino's operation."""
+        return self.input.action.operation
+
+    @property
+    def size(self) -> int:
+        """Return the number of resources."""
+        resources = self.resources
+        return resources.size if isinstance(resources, TableBatch) else len(resources)
+
+
+class RequestDecoder:
+    """Decoding of bodies. `max_resources` bounds the resources of one body."""
+
+    def __init__(self, pdp: Pdp, max_resources: int) -> None:
+        self._pdp = pdp
+        self._max_resources = max_resources
+        self._names = Names(pdp.bundle.trino, pdp.bundle.warehouses)
+        self._query_owners = QueryOwners()
+
+    def decode(self, body: bytes) -> OpaInput:
+        """Return the input document of a body; raise InvalidArgument or TooManyChecks."""
+        self._check_objects(body)
+        return decode(body, REQUEST, typed=True).input
+
+    def decode_batch(self, body: bytes) -> TrinoRequest:
+        """Return the request of a body of the endpoint `batch`; raise as `decode` does."""
+        self._check_objects(body)
+        tables = read_tables(body)
+        table_batch = self._table_batch(tables) if tables else None
+        if tables and table_batch:
+            return TrinoRequest(OpaInput(tables.context, OpaAction("FilterTables")), table_batch)
+        input = decode(body, REQUEST, typed=True).input
+        return TrinoRequest(input, input.action.filter_resources or [])
+
+    def to_batch(self, request: TrinoRequest, caller: Caller) -> Batch:
+        """Return the checks of a request; a name that cannot be read rejects its own position."""
+        builder = BatchBuilder(caller)
+        context = request.input.context
+        names = self._current_names()
+        try:
+            principal = names.principal(context.identity.user, context.identity.groups or ())
+        except InvalidArgument as error:
+            for _ in range(request.size):
+                builder.reject(Rejected(error.code, str(error)))
+            return builder.batch("trino")
+        query = context.query_id or ""
+        query = query if is_id(query) else ""
+        user = self._query_owners.other_user(caller.name, query, principal.id) if query else ""
+        check = Check(principal, TRINO_PREFIX + request.operation, (), (), query_id=query, query_user=user)
+        if isinstance(request.resources, TableBatch):
+            for siblings, positions in request.resources.parts:
+                builder.siblings(check, siblings, positions)
+        else:
+            builder.spread(check, _resources(names, request.input.action, request.resources))
+        return builder.batch("trino")
+
+    def _check_objects(self, body: bytes) -> None:
+        """Raise TooManyChecks before any object is made of a body that names too many resources."""
+        if body.count(b"{") > _BASE_OBJECTS + _OBJECTS_PER_RESOURCE * self._max_resources:
+            raise TooManyChecks(f"more than {self._max_resources} resources in one request")
+
+    def _table_batch(self, tables: CatalogTables) -> TableBatch | None:
+        """Return tables as siblings; None unless all are plain tables in a warehouse."""
+        names = self._current_names()
+        parts: list[tuple[Siblings, Sequence[int]]] = []
+        try:
+            for group in tables.columns:
+                siblings = names.tables(tables.catalog, group.schema, group.names)
+                if siblings is None:
+                    return None
+                parts.append((siblings, group.at))
+        except InvalidArgument:
+            return None
+        return TableBatch(parts, tables.size)
+
+    def _current_names(self) -> Names:
+        """Return the names of the current bundle, with their memory of schemas."""
+        bundle = self._pdp.bundle
+        if self._names.trino is not bundle.trino:
+            self._names = Names(bundle.trino, bundle.warehouses)
+        return self._names
+
+
+def _resources(names: Names, action: OpaAction, named: list[ResourceName]) -> Iterator[Resource | Rejected]:
+    for name in named:
+        try:
+            table = name.table
+            if table and not action.resource:
+                yield names.table(table.catalog_name, table.schema_name, table.table_name)
+            else:
+                yield _with_arguments(_resource(names, name), names, action, name)
+        except InvalidArgument as error:
+            yield Rejected(error.code, str(error))
+
+
+def _resource(names: Names, name: ResourceName) -> Resource:
+    if table := name.table or name.column:
+        return names.table(table.catalog_name, table.schema_name, table.table_name)
+    if schema := name.schema:
+        return names.schema(schema.catalog_name, schema.schema_name)
+    if catalog := name.catalog:
+        return names.catalog(catalog.name)
+    if user := name.user:
+        return names.user(user.user)
+    if function := name.function:
+        return names.function(function.catalog_name or "", function.schema_name or "", function.function_name)
+    if system := name.system_session_property:
+        return names.session_property("", system.name)
+    if of_catalog := name.catalog_session_property:
+        return names.session_property(of_catalog.catalog_name, of_catalog.property_name)
+    return Resource("server")
+
+
+def _with_arguments(resource: Resource, names: Names, action: OpaAction, name: ResourceName) -> Resource:
+    """Return the resource with the rest of the request's names: properties, columns, procedure, grantee, target."""
+    given: dict[str, Any] = {}
+    body = name.table or name.schema
+    if body and body.properties:
+        given["properties"] = body.properties
+    if name.table and name.table.columns:
+        given["columns"] = name.table.columns
+    if name.table and name.function:
+        given["procedure"] = name.function.function_name
+    if action.grantee:
+        given["grantee"] = {"type": action.grantee.type, "name": action.grantee.name}
+    destination = _resource(names, action.target_resource) if action.target_resource else None
+    if not given and destination is None:
+        return resource
+    return replace(resource, arguments=Arguments(destination=destination, given=given))
