@@ -41,14 +41,16 @@ from pdp.store.store import seeded as seeded_store
 from pdp.store.world import load_world
 from pdp.store.writer import Writer
 from pdp.surfaces.admission import BODIES_IN_FLIGHT, Admission
-from pdp.surfaces.calls import Calls
-from pdp.surfaces.diagnostics import diagnostics_routes
-from pdp.surfaces.grpc import DecisionService, GrpcServer
-from pdp.surfaces.grpc_grants import GrantsService
-from pdp.surfaces.http import Endpoints, Routes, native_routes, router
-from pdp.surfaces.management import management_routes
-from pdp.surfaces.unix import listen_on_socket, remove_socket
-from pdp.surfaces.views import view_routes
+from pdp.surfaces.grpc_decisions import DecisionService
+from pdp.surfaces.grpc_handlers import GrpcHandlers
+from pdp.surfaces.grpc_management import GrantsService
+from pdp.surfaces.grpc_server import GrpcServer
+from pdp.surfaces.http_decisions import decision_routes
+from pdp.surfaces.http_diagnostics import diagnostics_routes
+from pdp.surfaces.http_handlers import HttpHandlers, Routes, router
+from pdp.surfaces.http_management import management_routes
+from pdp.surfaces.http_views import view_routes
+from pdp.surfaces.unix_socket import listen_on_socket, remove_socket
 from pdp.telemetry import Telemetry
 from pdp.trino.endpoints import TrinoSurface
 from pdp.views.catalog import IcebergCatalog
@@ -178,24 +180,24 @@ class Service:
             max(limits.max_body_bytes, limits.trino_max_body_bytes) * BODIES_IN_FLIGHT,
             callers.count,
         )
-        endpoints = Endpoints(self.pdp, callers, self._admission, limits.request_timeout_seconds)
+        shared = (callers, self._admission, telemetry, limits.request_timeout_seconds)
+        handlers = HttpHandlers(*shared)
         ledger = self.source if isinstance(self.source, Replica) else None
         management = Management(self.pdp, ledger, frozenset(settings.store.bootstrap_admins))
         trino = TrinoSurface(self.pdp, limits.trino_max_resources, limits.request_timeout_seconds * _OF_DEADLINE)
         self._catalogs = build_catalogs(settings)
         views = ViewSecurity(self.pdp, settings, self._catalogs)
         self._http = _runner(
-            native_routes(endpoints, limits.max_checks, limits.max_body_bytes)
-            | management_routes(endpoints, management, limits.max_body_bytes)
-            | view_routes(endpoints, views, limits.max_body_bytes)
-            | trino.routes(endpoints, limits.trino_max_body_bytes),
+            decision_routes(handlers, self.pdp, limits.max_checks, limits.max_body_bytes)
+            | management_routes(handlers, management, limits.max_body_bytes)
+            | view_routes(handlers, views, limits.max_body_bytes)
+            | trino.routes(handlers, limits.trino_max_body_bytes),
             settings,
         )
         self._diagnostics = _runner(diagnostics_routes(telemetry, self.unready), settings)
-        calls = Calls(callers, self._admission, telemetry, limits.request_timeout_seconds)
         services = (DecisionService(self.pdp, views, management, limits), GrantsService(management))
-        handlers = [service.handlers(calls) for service in services]
-        self._grpc = GrpcServer(handlers, limits, read_certificates(settings))
+        methods = {service.name: service.handler(GrpcHandlers(*shared)) for service in services}
+        self._grpc = GrpcServer(methods, limits, read_certificates(settings))
         self._out_of_files_until = 0.0
         self._following: asyncio.Task[None] | None = None
 

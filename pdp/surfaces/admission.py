@@ -1,4 +1,4 @@
-"""What may be in flight at once: requests and bytes, globally and per caller; beyond that, refuse at once."""
+"""Limits on requests and bytes in flight, in total and per caller. Requests beyond a limit are refused at once."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pdp.errors import Overloaded
 from pdp.model.checks import Caller
 
 BODIES_IN_FLIGHT = 8
-"""Bodies of the largest size that may be held at once."""
+"""Bodies of the largest size that fit into memory at the same time."""
 
 
 class AdmittedRequest:
-    """One request in flight; `grow` accounts for bytes that were not announced."""
+    """One request in flight. `size` is in bytes: announced at first, corrected by `grow`."""
 
     __slots__ = ("_admission", "size")
 
@@ -24,35 +24,38 @@ class AdmittedRequest:
         self.size = size
 
     def grow(self, size: int) -> None:
-        """The request holds `size` bytes by now; raises Overloaded where that is too much for all together."""
+        """Raise the request's size to `size` bytes; raise Overloaded if the total then exceeds its limit."""
         if size > self.size:
-            self._admission.take(size - self.size)
+            self._admission.reserve(size - self.size)
             self.size = size
 
 
 class Admission:
-    """Counts what is in flight. `share` is the part of all requests that one caller may have."""
+    """Counter of requests and bytes in flight.
+
+    One caller may have `max_requests // callers` requests in flight, and at least one.
+    """
 
     def __init__(self, max_requests: int, max_bytes: int, callers: int) -> None:
         self._max_requests = max_requests
         self._max_bytes = max_bytes
-        self._share = max(1, max_requests // callers)
+        self._max_per_caller = max(1, max_requests // callers)
         self._requests: Counter[str] = Counter()
         self._bytes = 0
-        self._quiet: asyncio.Event | None = None
+        self._empty: asyncio.Event | None = None
 
     async def idle(self) -> None:
         """Return once nothing is in flight."""
-        self._quiet = asyncio.Event()
+        self._empty = asyncio.Event()
         if self._requests.total():
-            await self._quiet.wait()
+            await self._empty.wait()
 
     @contextmanager
     def enter(self, caller: Caller, size: int) -> Iterator[AdmittedRequest]:
-        """Hold a place for a request that announces `size` bytes; raises Overloaded where there is none."""
-        if self._requests.total() >= self._max_requests or self._requests[caller.name] >= self._share:
+        """Count a request that announces `size` bytes until the block ends; raise Overloaded beyond a limit."""
+        if self._requests.total() >= self._max_requests or self._requests[caller.name] >= self._max_per_caller:
             raise Overloaded(f"{self._max_requests} requests are in flight")
-        self.take(size)
+        self.reserve(size)
         admitted = AdmittedRequest(self, size)
         self._requests[caller.name] += 1
         try:
@@ -60,13 +63,13 @@ class Admission:
         finally:
             self._requests[caller.name] -= 1
             if not self._requests[caller.name]:
-                del self._requests[caller.name]  # callers are as many as there are tokens
+                del self._requests[caller.name]  # tokens name callers without bound: keep none that is idle
             self._bytes -= admitted.size
-            if self._quiet and not self._requests.total():
-                self._quiet.set()
+            if self._empty and not self._requests.total():
+                self._empty.set()
 
-    def take(self, size: int) -> None:
-        """Account for bytes; raises Overloaded, taking none, where they are too many."""
+    def reserve(self, size: int) -> None:
+        """Count bytes; raise Overloaded, and count none, if the total would exceed its limit."""
         if self._bytes + size > self._max_bytes:
             raise Overloaded("too many bytes are in flight")
         self._bytes += size

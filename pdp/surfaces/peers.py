@@ -1,6 +1,7 @@
-"""What a request shows of who sent it, as HTTP and gRPC carry it; judges only whether a browser may have sent it.
+"""Evidence of a request's sender, as HTTP and gRPC carry it.
 
-Headers that other services take an identity from (`X-User`, `X-Forwarded-User`, ...) are never read.
+Decides only whether a browser or proxy may have sent the request. Headers from which other services take an identity
+(`X-User`, `X-Forwarded-User`, ...) are never read.
 """
 
 from __future__ import annotations
@@ -19,15 +20,15 @@ from pdp.config.section import is_loopback
 from pdp.identity.callers import Peer
 from pdp.identity.tls import names_of_certificate
 
-_PASSED_ON: Final = frozenset({"origin", "forwarded"})
-_PASSED_ON_PREFIX: Final = "x-forwarded-"
-_PASSED_ON_TEXT: Final = "requests of browsers and proxies are not taken from loopback"
+_FORWARDED: Final = frozenset({"origin", "forwarded"})
+_FORWARDED_PREFIX: Final = "x-forwarded-"
+_FORWARDED_TEXT: Final = "requests of browsers and proxies are not taken from loopback"
 _CREDENTIALS: Final = struct.Struct("3i")
-"""What SO_PEERCRED tells: process, user, group."""
+"""Form of SO_PEERCRED: process id, user id, group id."""
 
 
 def http_peer(request: web.BaseRequest) -> Peer:
-    """The peer of an HTTP request."""
+    """Return the peer of an HTTP request."""
     transport = request.transport
     connection = transport.get_extra_info("socket") if transport else None
     by_socket = connection is not None and connection.family == socket.AF_UNIX
@@ -43,20 +44,20 @@ def http_peer(request: web.BaseRequest) -> Peer:
 
 
 def grpc_peer(context: Any) -> Peer:
-    """The peer of a gRPC call."""
+    """Return the peer of a gRPC call."""
     certificate = next(iter(context.auth_context().get("x509_pem_cert", ())), None)
     metadata = context.invocation_metadata() or ()
-    passed_on = any(_is_passed_on(key) for key, _ in metadata)
+    forwarded = any(_is_forwarding(key) for key, _ in metadata)
     return Peer(
         grpc_host(context.peer()),
         certificate=names_of_certificate(bytes(certificate)) if certificate else None,
         authorization=tuple(str(value) for key, value in metadata if key == "authorization"),
-        suspicion=errors.Forbidden(_PASSED_ON_TEXT) if passed_on else None,
+        suspicion=errors.Forbidden(_FORWARDED_TEXT) if forwarded else None,
     )
 
 
 def grpc_host(peer: str) -> str:
-    """The host of gRPC's peer string, such as `ipv4:127.0.0.1:4711` or `ipv6:%5B::1%5D:4711`."""
+    """Return the host of gRPC's peer string, such as `ipv4:127.0.0.1:4711` or `ipv6:%5B::1%5D:4711`."""
     family, _, rest = peer.partition(":")
     if family not in ("ipv4", "ipv6"):
         return peer
@@ -64,36 +65,40 @@ def grpc_host(peer: str) -> str:
 
 
 def _uid(connection: Any) -> int:
-    with socket.socket(fileno=os.dup(connection.fileno())) as copy:  # the loop's own object lends no options
+    """Return the user id of a unix socket's peer."""
+    # asyncio's socket object offers no getsockopt: read the option from a duplicate
+    with socket.socket(fileno=os.dup(connection.fileno())) as copy:
         credentials = copy.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     uid: int = _CREDENTIALS.unpack(credentials)[1]
     return uid
 
 
 def _suspicion(request: web.BaseRequest, by_socket: bool) -> errors.PdpError | None:
-    """Why a request may not pass for one of a program of this machine.
+    """Return why a request is not accepted as one of a local program; None if it is.
 
-    A page in a browser of this machine, or a proxy on it, must not: neither says anything of who sent it.
+    A loopback address proves nothing if a web page in a local browser, or a local proxy, sent the request.
     """
     headers = request.headers
-    if any(map(_is_passed_on, headers)):
-        return errors.Forbidden(_PASSED_ON_TEXT)
-    if not by_socket and not _is_this_machine(request.host):
+    if any(map(_is_forwarding, headers)):
+        return errors.Forbidden(_FORWARDED_TEXT)
+    # a page whose DNS name was rebound to 127.0.0.1 sends the page's own name as Host
+    if not by_socket and not _is_local(request.host):
         return errors.Forbidden("the Host header names no loopback address")
+    # a page may send other content types to another origin without asking first (CORS)
     if request.method != "GET" and request.content_type != "application/json":
         return errors.UnsupportedMedia("the content type must be application/json")
     return None
 
 
-def _is_passed_on(name: str) -> bool:
-    """Whether only browsers and proxies send a header or metadata of this name."""
+def _is_forwarding(name: str) -> bool:
+    """Tell whether only browsers and proxies send a header or metadata key of this name."""
     name = name.lower()
-    return name in _PASSED_ON or name.startswith(_PASSED_ON_PREFIX)
+    return name in _FORWARDED or name.startswith(_FORWARDED_PREFIX)
 
 
-@lru_cache(maxsize=64)
-def _is_this_machine(authority: str) -> bool:
-    """Whether a Host header names a loopback address; clients repeat theirs with every request."""
+@lru_cache(maxsize=64)  # clients repeat their Host header with every request
+def _is_local(authority: str) -> bool:
+    """Tell whether a Host header names a loopback address."""
     try:
         return is_loopback(URL.build(scheme="http", authority=authority).host or "")
     except ValueError:

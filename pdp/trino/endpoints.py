@@ -20,7 +20,7 @@ from pdp.decision.service import Pdp, unseen
 from pdp.errors import InvalidArgument, Unavailable
 from pdp.model.checks import Answer, Caller, Predicate, RowView, TypedColumn
 from pdp.model.vocabulary import TRINO_OPERATIONS
-from pdp.surfaces.http import Endpoints, Routes
+from pdp.surfaces.http_handlers import HttpHandlers, Routes
 from pdp.trino.answer_cache import AnswerCache, AnswerKey, CachedAnswer
 from pdp.trino.bodies import OpaInput, ResourceName, TableName
 from pdp.trino.failures import DENIED, NONE_ALLOWED, FailureHandler, UnknownOperations
@@ -42,7 +42,7 @@ class TrinoSurface:
         self._failures = FailureHandler(pdp)
         self._unknown_operations = UnknownOperations(pdp)
 
-    def routes(self, endpoints: Endpoints, max_body: int) -> Routes:
+    def routes(self, handlers: HttpHandlers, max_body: int) -> Routes:
         """Return the five paths of Trino's configuration. `max_body` is in bytes."""
         paths = {
             "allow": self.allow,
@@ -52,7 +52,7 @@ class TrinoSurface:
             "batchColumnMasks": self.batch_column_masks,
         }
         return {
-            ("POST", f"/v1/data/trino/{path}"): endpoints.route("trino", endpoint, max_body)
+            ("POST", f"/v1/data/trino/{path}"): handlers.for_body("trino", endpoint, max_body)
             for path, endpoint in paths.items()
         }
 

@@ -18,8 +18,8 @@ from pdp.config.settings import Settings, load_settings
 from pdp.errors import ConfigError, Unauthenticated
 from pdp.identity.callers import EMBEDDED_CALLER, Callers, Peer, local_caller
 from pdp.identity.tokens import Tokens
-from pdp.surfaces.calls import STATUS as GRPC_STATUS
-from pdp.surfaces.http import STATUS as HTTP_STATUS
+from pdp.surfaces.grpc_handlers import STATUS as GRPC_STATUS
+from pdp.surfaces.http_handlers import STATUS as HTTP_STATUS
 from pdp.surfaces.peers import grpc_host as host_of_peer
 from pdp.telemetry import Telemetry
 from pdp.wire import decision_pb2 as wire

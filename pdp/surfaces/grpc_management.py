@@ -24,23 +24,23 @@ from pdp.management.codec import (
 )
 from pdp.management.service import GrantListing, Management, PageRequest, PageResult, Requester
 from pdp.model.checks import Caller
-from pdp.surfaces.calls import Calls
-from pdp.surfaces.messages import parse, read_asked, read_consistency, read_resource
+from pdp.surfaces.grpc_handlers import GrpcHandlers
+from pdp.surfaces.grpc_messages import parse, read_asked, read_consistency, read_resource
 from pdp.wire import decision_pb2 as wire
-
-SERVICE: Final = "pdp.v1.GrantsService"
 
 
 class GrantsService:
-    """The management API on the wire."""
+    """Methods of the grants service. Each maps a request message to a call and the result to a response message."""
+
+    name: Final = "pdp.v1.GrantsService"
 
     def __init__(self, management: Management) -> None:
         self._management = management
 
-    def handlers(self, calls: Calls) -> grpc.GenericRpcHandler:
-        """The methods."""
-        return calls.service(
-            SERVICE,
+    def handler(self, handlers: GrpcHandlers) -> grpc.GenericRpcHandler:
+        """Return the handler of all methods."""
+        return handlers.service(
+            self.name,
             {
                 "WriteGrants": self.write_grants,
                 "ListGrants": self.list_grants,

@@ -1,4 +1,4 @@
-"""What every gRPC method shares: limits, the caller, the deadline, and one error table around an answer."""
+"""gRPC machinery that every method shares: limits, caller, deadline and error table."""
 
 from __future__ import annotations
 
@@ -25,15 +25,21 @@ STATUS: Final[tuple[tuple[type[errors.PdpError], grpc.StatusCode], ...]] = (
     (errors.Overloaded, grpc.StatusCode.RESOURCE_EXHAUSTED),
     (errors.Unavailable, grpc.StatusCode.UNAVAILABLE),
 )
-"""The error table: exception to status; the details start with the stable code."""
+"""Error table: exception class -> gRPC status. The details begin with the stable error code."""
 
 GrpcMethod = Callable[[bytes, Caller], Awaitable[Message]]
-"""A message's bytes and the caller to the answer: bytes that are no message are an error of ours, too."""
+"""Method of a service: (bytes of the request message, caller) -> response message.
+
+The method parses the bytes, so that bytes that do not parse also go through the error table.
+"""
 log = structlog.get_logger()
 
 
-class Calls:
-    """Makes methods of answers. `timeout` is in seconds, from the first byte to the answer."""
+class GrpcHandlers:
+    """Factory of gRPC handlers: wraps methods with limits, caller, deadline and the error table.
+
+    `timeout` is in seconds, from the whole request message to the response.
+    """
 
     def __init__(self, callers: Callers, admission: Admission, telemetry: Telemetry, timeout: float) -> None:
         self._callers = callers
@@ -42,11 +48,12 @@ class Calls:
         self._timeout = timeout
 
     def service(self, name: str, methods: dict[str, GrpcMethod]) -> grpc.GenericRpcHandler:
-        """A service of these methods."""
-        return grpc.method_handlers_generic_handler(name, {method: self._method(a) for method, a in methods.items()})
+        """Return the handler of a service. `name` is the full name, `methods` are by name."""
+        handlers = {method: self._handler(answer) for method, answer in methods.items()}
+        return grpc.method_handlers_generic_handler(name, handlers)
 
-    def _method(self, answer: GrpcMethod) -> Any:
-        async def run(body: bytes, context: Any) -> Message:
+    def _handler(self, answer: GrpcMethod) -> Any:
+        async def handle(body: bytes, context: Any) -> Message:
             try:
                 caller = await self._callers.of(grpc_peer(context))
                 with self._admission.enter(caller, len(body)):
@@ -62,7 +69,7 @@ class Calls:
             self._telemetry.answered("grpc", "OK")
             return response
 
-        return grpc.unary_unary_rpc_method_handler(run, response_serializer=_serialize)
+        return grpc.unary_unary_rpc_method_handler(handle, response_serializer=_serialize)
 
     async def _abort(self, context: Any, code: grpc.StatusCode, details: str) -> Message:
         self._telemetry.answered("grpc", code.name)

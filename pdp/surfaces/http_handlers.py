@@ -1,7 +1,7 @@
-"""HTTP: the machinery that every endpoint shares, and the native API.
+"""HTTP machinery that every endpoint shares: limits, caller, deadline, error table and routing.
 
 Reads a body within its limits, names the caller, calls the endpoint, and maps every error by one table. Holds no
-policy.
+policy and knows no endpoint.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import structlog
 from aiohttp import web
 
 from pdp import errors
-from pdp.decision.codec import ErrorBody, decode_batch, encode_answer
-from pdp.decision.service import Pdp
+from pdp.decision.codec import ErrorBody
 from pdp.identity.callers import Callers
 from pdp.model.checks import Caller
 from pdp.surfaces.admission import Admission, AdmittedRequest
 from pdp.surfaces.peers import http_peer
+from pdp.telemetry import Telemetry
 
 JSON: Final = "application/json"
 log = structlog.get_logger()
@@ -34,38 +34,42 @@ STATUS: Final[tuple[tuple[type[errors.PdpError], int], ...]] = (
     (errors.Overloaded, 429),
     (errors.Unavailable, 503),
 )
-"""The error table: exception to status."""
+"""Error table: exception class -> HTTP status. The first matching row applies."""
 
-Endpoint = Callable[[bytes, Caller], Awaitable[bytes]]
-"""The body and the caller to the body of a 200 answer."""
-
-
+BodyEndpoint = Callable[[bytes, Caller], Awaitable[bytes]]
+"""Endpoint with a request body: (body, caller) -> body of the 200 response."""
 Query = Iterable[tuple[str, str]]
+"""Query parameters: names and values, in order."""
+QueryEndpoint = Callable[[Query, Caller], Awaitable[bytes]]
+"""Endpoint without a request body: (query parameters, caller) -> body of the 200 response."""
 Handler = Callable[[web.BaseRequest], Awaitable[web.Response]]
 Routes = dict[tuple[str, str], Handler]
-"""Method and path -> handler."""
+"""(method, path) -> handler."""
 _Answer = Callable[[web.BaseRequest, Caller, AdmittedRequest], Awaitable[bytes]]
 
 
-class Endpoints:
-    """Wraps endpoints with limits, caller, deadline and the error table."""
+class HttpHandlers:
+    """Factory of aiohttp handlers: wraps endpoints with limits, caller, deadline and the error table.
 
-    def __init__(self, pdp: Pdp, callers: Callers, admission: Admission, timeout: float) -> None:
-        self.pdp = pdp
+    `timeout` is in seconds and covers reading the body and computing the answer.
+    """
+
+    def __init__(self, callers: Callers, admission: Admission, telemetry: Telemetry, timeout: float) -> None:
         self._callers = callers
         self._admission = admission
+        self._telemetry = telemetry
         self._timeout = timeout
 
-    def route(self, surface: str, endpoint: Endpoint, max_body: int) -> Handler:
-        """An aiohttp handler for one endpoint that takes a body. `max_body` is in bytes."""
+    def for_body(self, surface: str, endpoint: BodyEndpoint, max_body: int) -> Handler:
+        """Return the handler of an endpoint with a request body. `max_body` is in bytes."""
 
         async def answer(request: web.BaseRequest, caller: Caller, admitted: AdmittedRequest) -> bytes:
             return await endpoint(await _read(request, max_body, admitted.grow), caller)
 
         return self._handler(surface, answer, max_body)
 
-    def query_route(self, surface: str, endpoint: Callable[[Query, Caller], Awaitable[bytes]]) -> Handler:
-        """The same for one that takes query parameters and no body."""
+    def for_query(self, surface: str, endpoint: QueryEndpoint) -> Handler:
+        """Return the handler of an endpoint with query parameters and no request body."""
 
         async def answer(request: web.BaseRequest, caller: Caller, admitted: AdmittedRequest) -> bytes:
             return await endpoint(request.query.items(), caller)
@@ -85,28 +89,18 @@ class Endpoints:
             except TimeoutError:
                 response = error_response(503, "unavailable", f"not answered within {self._timeout:g} seconds")
             except ConnectionError:
-                raise
+                raise  # the client is gone: aiohttp closes the connection
             except Exception:
                 log.exception("request failed", surface=surface)
                 response = error_response(500, "internal", "internal error, see the service's log")
-            self.pdp.telemetry.answered(surface, str(response.status))
+            self._telemetry.answered(surface, str(response.status))
             return response
 
         return handle
 
 
-def native_routes(endpoints: Endpoints, max_checks: int, max_body: int) -> Routes:
-    """The native API."""
-    pdp = endpoints.pdp
-
-    async def check(body: bytes, caller: Caller) -> bytes:
-        return encode_answer(await pdp.check(decode_batch(body, caller, max_checks)))
-
-    return {("POST", "/v1/check"): endpoints.route("http", check, max_body)}
-
-
 def router(routes: Routes) -> Handler:
-    """A handler for routes; what none of them takes is an error in the same form."""
+    """Return one handler for all routes. Unknown paths and methods get a 404 or 405 in the common error form."""
     paths: dict[str, dict[str, Handler]] = {}
     for (method, path), handler in routes.items():
         paths.setdefault(path, {})[method] = handler
@@ -127,7 +121,7 @@ def router(routes: Routes) -> Handler:
 
 
 def error_response(status: int, code: str, message: str) -> web.Response:
-    """An error as every HTTP surface shows it."""
+    """Return an error in the form of every HTTP surface."""
     response = _response(status, msgspec.json.encode({"error": ErrorBody(code, message)}))
     if status == 401:
         response.headers["WWW-Authenticate"] = "Bearer"
@@ -135,7 +129,7 @@ def error_response(status: int, code: str, message: str) -> web.Response:
 
 
 def _check_head(request: web.BaseRequest, max_body: int) -> None:
-    """What a request's head alone disqualifies it for, whoever sent it."""
+    """Refuse a request by its head alone: raise UnsupportedMedia if compressed, PayloadTooLarge if too long."""
     encodings = request.headers.getall("Content-Encoding", ())
     if any(encoding.lower() != "identity" for encoding in encodings):
         raise errors.UnsupportedMedia("compressed bodies are not accepted")
@@ -144,6 +138,7 @@ def _check_head(request: web.BaseRequest, max_body: int) -> None:
 
 
 async def _read(request: web.BaseRequest, max_body: int, grow: Callable[[int], None]) -> bytes:
+    """Read the body; call `grow` with the bytes read so far, because a chunked body announces no length."""
     chunks = []
     size = 0
     while chunk := await request.content.readany():

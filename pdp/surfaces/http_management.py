@@ -1,4 +1,4 @@
-"""HTTP for management: grants, objects, who has access, what somebody may see. Only maps; holds no policy."""
+"""HTTP for management: grants, objects, access to an object, and listings. Only maps bodies; holds no policy."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from pdp.management.codec import (
 )
 from pdp.management.service import Management
 from pdp.model.checks import Caller
-from pdp.surfaces.http import Endpoints, Query, Routes
+from pdp.surfaces.http_handlers import HttpHandlers, Query, Routes
 
 
-def management_routes(endpoints: Endpoints, management: Management, max_body: int) -> Routes:
-    """The management API."""
+def management_routes(handlers: HttpHandlers, management: Management, max_body: int) -> Routes:
+    """Return the routes of the management API. `max_body` is in bytes."""
 
     async def write_grants(body: bytes, caller: Caller) -> bytes:
         return encode_written(*await management.write_grants(*decode_grants(body, caller)))
@@ -37,9 +37,9 @@ def management_routes(endpoints: Endpoints, management: Management, max_body: in
         return encode_list(await management.list_objects(*decode_list(body, caller)))
 
     return {
-        ("POST", "/v1/grants"): endpoints.route("http", write_grants, max_body),
-        ("GET", "/v1/grants"): endpoints.query_route("http", grants),
-        ("POST", "/v1/objects"): endpoints.route("http", write_objects, max_body),
-        ("POST", "/v1/access"): endpoints.route("http", access, max_body),
-        ("POST", "/v1/list"): endpoints.route("http", list_objects, max_body),
+        ("POST", "/v1/grants"): handlers.for_body("http", write_grants, max_body),
+        ("GET", "/v1/grants"): handlers.for_query("http", grants),
+        ("POST", "/v1/objects"): handlers.for_body("http", write_objects, max_body),
+        ("POST", "/v1/access"): handlers.for_body("http", access, max_body),
+        ("POST", "/v1/list"): handlers.for_body("http", list_objects, max_body),
     }

@@ -1,4 +1,7 @@
-"""Health and metrics, apart from decisions: liveness says the loop turns, readiness says whether to send traffic."""
+"""HTTP for operators: liveness, readiness and metrics, on an address apart from decisions.
+
+Liveness says that the event loop runs. Readiness says whether to send traffic.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,12 @@ from collections.abc import Callable
 import msgspec
 from aiohttp import web
 
-from pdp.surfaces.http import Routes
+from pdp.surfaces.http_handlers import Routes
 from pdp.telemetry import Telemetry
 
 
 def diagnostics_routes(telemetry: Telemetry, unready: Callable[[], list[str]]) -> Routes:
-    """`unready` names what keeps the service from being ready; nothing means it is."""
+    """Return the routes of the diagnostics API. `unready` lists why the service is not ready; empty if ready."""
 
     async def live(request: web.BaseRequest) -> web.Response:
         return _json(200, {"status": "live"})

@@ -1,0 +1,61 @@
+"""Unix socket of the HTTP service. Its file permissions decide who may connect; the peer's user id names the caller."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+from typing import Final
+
+from aiohttp import web
+
+from pdp.errors import ConfigError
+
+MODE: Final = 0o660
+"""File permissions: the service's own user and group may connect."""
+
+
+async def listen_on_socket(runner: web.ServerRunner, path: Path) -> str:
+    """Serve on a socket at `path`; raise ConfigError if another service listens there or another file exists."""
+    try:
+        _remove_stale(path)
+        listening = _bind(path)
+    except OSError as error:
+        cause = os.strerror(error.errno).lower() if error.errno else str(error)
+        raise ConfigError(f"cannot listen on `{path}` (server.unix): {cause}") from None
+    await web.SockSite(runner, listening, backlog=1024).start()
+    return str(path)
+
+
+def remove_socket(path: Path) -> None:
+    """Delete the socket file of a service that stops."""
+    path.unlink(missing_ok=True)
+
+
+def _bind(path: Path) -> socket.socket:
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    umask = os.umask(0o777)  # no process can connect before `chmod` sets the final permissions
+    try:
+        listening.bind(str(path))
+        path.chmod(MODE)
+    except OSError:
+        listening.close()
+        raise
+    finally:
+        os.umask(umask)
+    return listening
+
+
+def _remove_stale(path: Path) -> None:
+    """Delete the socket file of a service that no longer runs; raise ConfigError for any other file."""
+    if not path.is_socket():
+        if path.exists():
+            raise ConfigError(f"cannot listen on `{path}` (server.unix): the file exists and is not a socket")
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            path.unlink()
+            return
+    raise ConfigError(f"cannot listen on `{path}` (server.unix): another service listens there")
