@@ -1,7 +1,7 @@
-"""The audit trail on disk: one JSON line per request, written by a thread of its own.
+"""Audit trail on disk: one JSON line per request, written by a thread of its own.
 
-A request hands its batch over and goes on; records wait in memory, bounded, while the disk does not take them, and
-beyond the bound requests are refused rather than answered unrecorded.
+A request hands its record over and goes on. While the disk takes no writes, a bounded number of records waits in
+memory; beyond the bound the service refuses requests instead of answering without a record. `encoding` makes the lines.
 """
 
 from __future__ import annotations
@@ -11,45 +11,46 @@ import threading
 import time
 from collections import deque
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Final
 
 import structlog
 from uuid6 import uuid7
 
-from pdp.audit.record import DecisionRecord, write_record
+from pdp.audit.encoding import encode_record
+from pdp.audit.record import DecisionRecord
 from pdp.errors import ConfigError, Unavailable
 from pdp.telemetry import Telemetry
 
-WAITING = 10_000
-WAITING_DECISIONS = 2_000_000
-"""Records, and decisions in them, that may wait for the disk."""
-LARGE = 5000
-"""Decisions in one record from which the event loop does not encode it."""
-AT_ONCE = 100
-GATHER_SECONDS = 0.01
-"""Records in one write, and how long a write waits for more of them: each wake-up of a thread costs the others."""
-RETRY_SECONDS = 1.0
+MAX_PENDING: Final = 10_000
+MAX_PENDING_DECISIONS: Final = 2_000_000
+"""Records, and decisions in all of them, that may wait for the disk."""
+LARGE: Final = 5000
+"""Largest record, in decisions, that the event loop encodes."""
+BATCH: Final = 100
+GATHER_SECONDS: Final = 0.01
+"""Records in one write, and the wait for more of them: each wake-up of the thread delays all other threads."""
+RETRY_SECONDS: Final = 1.0
 
 log = structlog.get_logger()
 
 
 class NoAudit:
-    """For dry runs on the command line, where nothing is enforced."""
+    """Audit of dry runs on the command line, which enforce nothing: drops every record."""
 
     def admit(self) -> None:
-        """Always open."""
+        """Admit every request."""
 
-    def append(self, decided: DecisionRecord) -> None:
-        """Nothing is kept."""
+    def append(self, record: DecisionRecord) -> None:
+        """Drop the record."""
 
 
 class _PendingRecord:
-    """A record on its way to the disk: a batch, its place in the sequence and, once encoded, its line."""
+    """A record in the queue: its place in the sequence and, once encoded, its line."""
 
-    __slots__ = ("decided", "line", "seq")
+    __slots__ = ("line", "record", "seq")
 
-    def __init__(self, decided: DecisionRecord, seq: int) -> None:
-        self.decided = decided
+    def __init__(self, record: DecisionRecord, seq: int) -> None:
+        self.record = record
         self.seq = seq
         self.line: bytes | None = None
 
@@ -57,8 +58,8 @@ class _PendingRecord:
 class FileAudit:
     """JSON lines in `<folder>/decisions-<instance>.jsonl`, bundles in `<folder>/bundles/<digest>`.
 
-    Small records are encoded on the event loop once the answer is out: two threads that want the interpreter at the
-    same time cost each other more than the encoding takes. Large ones are encoded by the thread that writes.
+    The event loop encodes small records after the answer is sent: two threads that compete for the interpreter cost
+    more time than the encoding takes. The writing thread encodes large records.
     """
 
     def __init__(self, folder: Path, telemetry: Telemetry) -> None:
@@ -67,12 +68,15 @@ class FileAudit:
         self._folder = folder
         self._path = folder / f"decisions-{self.instance}.jsonl"
         self._telemetry = telemetry
-        self._waiting: deque[_PendingRecord] = deque()
+        # The event loop alone appends and the thread alone removes, which a deque allows without a lock. The same
+        # holds for the two counters of decisions: each has one writer.
+        self._pending: deque[_PendingRecord] = deque()
+        self._taken = self._written = 0
         self._wake = threading.Event()
         self._closing = threading.Event()
         self._seq = 0
-        self._taken = self._written = 0
-        self._kept: set[str] = set()
+        self._archived: set[str] = set()
+        """Digests of the bundles in the folder."""
         try:
             (folder / "bundles").mkdir(parents=True, exist_ok=True)
             self._file = self._path.open("ab", buffering=0)
@@ -83,78 +87,85 @@ class FileAudit:
 
     def admit(self) -> None:
         """Raise Unavailable while too many records wait."""
-        if len(self._waiting) >= WAITING or self._taken - self._written >= WAITING_DECISIONS:
+        if len(self._pending) >= MAX_PENDING or self._taken - self._written >= MAX_PENDING_DECISIONS:
             raise Unavailable("the audit cannot be written, so nothing is decided")
 
-    def append(self, decided: DecisionRecord) -> None:
-        """Take a decided batch; returns at once. Called on an event loop."""
-        self._taken += decided.batch.size
-        waiting = _PendingRecord(decided, self._seq)
+    def append(self, record: DecisionRecord) -> None:
+        """Put a record into the queue and return at once. Call from the event loop only."""
+        self._taken += record.batch.size
+        pending = _PendingRecord(record, self._seq)
         self._seq += 1
-        self._waiting.append(waiting)
-        if decided.batch.size <= LARGE:
-            asyncio.get_running_loop().call_soon(self._encode_soon, waiting)
+        self._pending.append(pending)
+        if record.batch.size <= LARGE:
+            asyncio.get_running_loop().call_soon(self._encode_soon, pending)
         else:
             self._wake.set()
 
     def close(self, timeout: float) -> bool:
-        """Write what waits; False if some records could not be written in `timeout` seconds."""
+        """Write all waiting records; return False if `timeout` seconds were not enough."""
         self._closing.set()
         self._wake.set()
         self._thread.join(timeout)
-        return not self._waiting
+        return not self._pending
 
-    def _encode_soon(self, waiting: _PendingRecord) -> None:
+    def _encode_soon(self, pending: _PendingRecord) -> None:
         try:
-            waiting.line = self._encoded(waiting)
+            pending.line = self._encoded(pending)
         finally:
             self._wake.set()
 
-    def _encoded(self, waiting: _PendingRecord) -> bytes:
-        """The line; whoever needs it first makes it, and it is the same whoever does."""
-        return waiting.line or write_record(waiting.decided, self.instance, waiting.seq) + b"\n"
+    def _encoded(self, pending: _PendingRecord) -> bytes:
+        """Return the line, encoded by the first thread in need of it.
+
+        Both threads may encode the same record at once. That is only a waste: the lines are equal.
+        """
+        return pending.line or encode_record(pending.record, self.instance, pending.seq) + b"\n"
 
     def _run(self) -> None:
         try:
             with self._file:
-                while not (self._closing.is_set() and not self._waiting):
+                while not (self._closing.is_set() and not self._pending):
                     self._wake.wait()
                     self._wake.clear()
                     self._closing.wait(GATHER_SECONDS)
-                    while self._waiting:
-                        if not self._write_first():
+                    while self._pending:
+                        if not self._write_oldest():
                             time.sleep(RETRY_SECONDS)
         finally:
-            self.failing = self.failing or not self._closing.is_set()  # whatever ended it, nothing is written any more
+            # a thread that ends for any other reason than `close` writes nothing any more
+            self.failing = self.failing or not self._closing.is_set()
 
-    def _write_first(self) -> bool:
-        """Write the records that have waited longest, in one piece; False where they have to wait on."""
-        some = [self._waiting[at] for at in range(min(len(self._waiting), AT_ONCE))]
+    def _write_oldest(self) -> bool:
+        """Write the oldest records as one piece; return False if they have to go on waiting.
+
+        Records leave the queue only after the write: a failure loses none.
+        """
+        oldest = [self._pending[place] for place in range(min(len(self._pending), BATCH))]
         try:
-            for waiting in some:
-                self._keep_bundle(waiting.decided)
-            _write_whole(self._file, b"".join([self._encoded(waiting) for waiting in some]))
+            for pending in oldest:
+                self._archive_bundle(pending.record)
+            _write_whole(self._file, b"".join([self._encoded(pending) for pending in oldest]))
         except Exception as error:  # noqa: BLE001  nothing is dropped: the records wait, and readiness says so
             self._report(error)
             return False
         self.failing = False
-        for waiting in some:
-            self._waiting.popleft()
-            self._written += waiting.decided.batch.size
-        self._telemetry.audit_written.inc(len(some))
-        self._telemetry.audit_waiting.set(len(self._waiting))
+        for pending in oldest:
+            self._pending.popleft()
+            self._written += pending.record.batch.size
+        self._telemetry.audit_written.inc(len(oldest))
+        self._telemetry.audit_waiting.set(len(self._pending))
         return True
 
-    def _keep_bundle(self, decided: DecisionRecord) -> None:
-        digest = decided.bundle_digest
-        if digest in self._kept:
+    def _archive_bundle(self, record: DecisionRecord) -> None:
+        digest = record.bundle_digest
+        if digest in self._archived:
             return
         path = self._folder / "bundles" / digest
         if not path.exists():
             draft = path.with_suffix(".new")
-            draft.write_bytes(decided.bundle_text)
+            draft.write_bytes(record.bundle_text)
             draft.rename(path)
-        self._kept.add(digest)
+        self._archived.add(digest)
 
     def _report(self, error: Exception) -> None:
         was_failing, self.failing = self.failing, True
@@ -164,7 +175,7 @@ class FileAudit:
 
 
 def _write_whole(file: BinaryIO, text: bytes) -> None:
-    """All of it or nothing: a part that was written before a failure is cut off again."""
+    """Append all of the text or nothing: cut a part off again if the rest cannot be written."""
     start = file.seek(0, 2)
     written = 0
     try:

@@ -10,7 +10,7 @@ import msgspec
 from rich.console import Console
 from rich.text import Text
 
-from pdp.audit.reader import ReadReport
+from pdp.audit.recorded import ReadReport
 from pdp.cli.context import visible
 from pdp.offline.replay import KINDS, ChangedObject, Differences, GroupChanges, GroupKey, Kind, ObjectChanges
 

@@ -15,9 +15,10 @@ import msgspec
 import yaml
 from rich.console import Console
 
-from pdp.audit.form import ArchivedBundle
-from pdp.audit.reader import ReadReport, RecordedCheck, RecordFilter, kept_bundle, read_audit
-from pdp.audit.record import timestamp
+from pdp.audit.encoding import timestamp
+from pdp.audit.reader import read_audit, read_bundle
+from pdp.audit.recorded import ReadReport, RecordedCheck, RecordFilter
+from pdp.audit.schema import ArchivedBundle
 from pdp.cli.context import Composition, one_line_errors
 from pdp.cli.difference_report import Report, as_json, print_text
 from pdp.config.settings import LATER, Settings, load_settings
@@ -177,7 +178,7 @@ def _implicit(pdp: Pdp) -> bool:
 
 def _implicit_then(folder: Path | None, digests: set[str]) -> bool | None:
     """The same of the bundles that decided then; None where they are not kept, or not of one kind."""
-    bundles = [kept_bundle(folder, digest) for digest in digests] if folder else []
+    bundles = [read_bundle(folder, digest) for digest in digests] if folder else []
     found = {_is_implicit(bundle) if bundle else None for bundle in bundles}
     return found.pop() if len(found) == 1 else None
 

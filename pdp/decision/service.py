@@ -72,7 +72,7 @@ class AuditLog(Protocol):
         """Raise Unavailable while records cannot be taken."""
         ...
 
-    def append(self, decided: DecisionRecord) -> None:
+    def append(self, record: DecisionRecord) -> None:
         """Take a decided batch."""
         ...
 
@@ -171,7 +171,7 @@ class Pdp:
         before = shown.decided
         answer = msgspec.structs.replace(before.answer, id=str(uuid7()))
         now = time.time()
-        self._record(msgspec.structs.replace(before, answer=answer, time=now, latency_us=0, again=shown.again), 0)
+        self._record(msgspec.structs.replace(before, answer=answer, time=now, latency_us=0, template=shown.again), 0)
 
     def record_failure(self, batch: Batch) -> None:
         """Record a batch, rejected as a whole, that no answer could be made for; not where the audit is why."""
@@ -194,7 +194,7 @@ class Pdp:
         answer = _answer(batch, _revision(bundle, facts), bytes([found.shows_rows]), [found.by])
         elapsed = time.perf_counter() - started
         recorded = DecisionRecord(
-            batch, answer, asked, bundle.digest, bundle.text, time.time(), int(elapsed * 1e6), restricted=masked
+            batch, answer, asked, bundle.digest, bundle.text, time.time(), int(elapsed * 1e6), masks=masked
         )
         self._record(recorded, elapsed)
         return seen

@@ -17,7 +17,9 @@ import msgspec
 import yaml
 
 from pdp import strict
-from pdp.audit.record import DecisionRecord, make_record, rows
+from pdp.audit.encoding import build_json
+from pdp.audit.record import DecisionRecord
+from pdp.audit.rows import rows
 from pdp.config.settings import Settings, make_settings
 from pdp.decision.codec import ResourceBody, decode_batch, encode_answer, make_resource
 from pdp.decision.service import Pdp
@@ -90,9 +92,9 @@ class Recorder:
     def admit(self) -> None:
         """Always open."""
 
-    def append(self, decided: DecisionRecord) -> None:
+    def append(self, record: DecisionRecord) -> None:
         """Keep the record."""
-        self.records.append(make_record(decided, "case", len(self.records)))
+        self.records.append(build_json(record, "case", len(self.records)))
 
 
 def find_cases(paths: Sequence[Path]) -> Iterator[Case]:

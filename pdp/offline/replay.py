@@ -12,7 +12,7 @@ from typing import Any, Final, Generic, Literal, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
-from pdp.audit.reader import RecordedCheck, RecordedOutcome
+from pdp.audit.recorded import RecordedCheck, RecordedOutcome
 from pdp.decision.service import Pdp
 from pdp.identity.callers import EMBEDDED_CALLER
 from pdp.model.checks import (
@@ -216,7 +216,7 @@ def _windows(recorded: Iterable[RecordedCheck]) -> Iterator[_Window]:
         check = one.check
         key = (
             check.principal, check.action, check.delegated, check.acting_role, check.env, check.inspected,
-            check.view_security, one.key, one.then,
+            check.view_security, one.key, one.outcome,
         )  # fmt: skip
         same = window.get(key)
         if same is None:
@@ -236,7 +236,7 @@ async def _changes(window: _Window, baseline: Pdp | None, candidate: Pdp) -> Asy
     if old and (old.allowed, old.by, old.errors) == (new.allowed, new.by, new.errors):
         return
     for at, same in enumerate(window.values()):
-        before = _outcome(old, at) if old else same.recorded.then
+        before = _outcome(old, at) if old else same.recorded.outcome
         after = _outcome(new, at)
         kind = _kind(before, after) if before else None
         if before and kind:

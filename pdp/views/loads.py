@@ -235,7 +235,7 @@ def _own_steps(steps: Sequence[LoadStep]) -> Iterator[LoadStep]:
 def _steps(decided: DecisionRecord) -> Iterator[LoadStep]:
     """One row per concrete check, in the order of the plan."""
     last, name = None, ""
-    for asked in decided.asked:
+    for asked in decided.checks:
         for asking in asked.concrete:
             group, verdicts = asking.group, asking.verdicts
             if asking.resources[0] is not last:

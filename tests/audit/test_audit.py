@@ -16,9 +16,10 @@ from support.paths import TESTS
 from support.serving import example_settings, serving
 from test_properties import service
 
-from pdp.audit import record as audit_record
+from pdp.audit import encoding
+from pdp.audit.encoding import build_json
 from pdp.audit.log import FileAudit
-from pdp.audit.record import make_record, requests, rows
+from pdp.audit.rows import requests, rows
 from pdp.decision.codec import CheckBody, draft
 from pdp.decision.service import Pdp
 from pdp.identity.callers import EMBEDDED_CALLER
@@ -28,31 +29,31 @@ from pdp.telemetry import Telemetry
 HERE = TESTS
 
 
-class Keep:
+class LastRecord:
     def __init__(self) -> None:
-        self.decided: Any = None
+        self.record: Any = None
 
     def admit(self) -> None:
         pass
 
-    def append(self, decided: Any) -> None:
-        self.decided = decided
+    def append(self, record: Any) -> None:
+        self.record = record
 
 
 def decided(pdp: Pdp, checks: list[Any]) -> tuple[Answer, Any]:
-    pdp.audit = keep = Keep()
+    pdp.audit = last = LastRecord()
     batch: Batch = draft([msgspec.json.encode(check) for check in checks], EMBEDDED_CALLER).batch("test")
-    return asyncio.run(pdp.check(batch)), keep.decided
+    return asyncio.run(pdp.check(batch)), last.record
 
 
 @given(worlds.configs, worlds.rules, worlds.grants, worlds.checks)
 def test_columns_read_back_to_the_same_rows(config: Any, rules: Any, grants: Any, checks: Any) -> None:
-    _, kept = decided(service(config, rules, grants), checks)
+    _, recorded = decided(service(config, rules, grants), checks)
     forms = []
     for limit in (1, 1000):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(audit_record, "COLUMNS_FROM", limit)
-            text = msgspec.json.encode(make_record(kept, "i", 7))
+            patch.setattr(encoding, "COLUMNS_FROM", limit)
+            text = msgspec.json.encode(build_json(recorded, "i", 7))
         forms.append(list(rows(json.loads(text))))
     assert forms[0] == forms[1]
     assert forms[0]
@@ -62,8 +63,8 @@ def test_columns_read_back_to_the_same_rows(config: Any, rules: Any, grants: Any
 def test_a_record_decides_again(config: Any, rules: Any, grants: Any, checks: Any) -> None:
     """Every row, asked again as it stands in the record, comes out as it stands there."""
     pdp = service(config, rules, grants)
-    answer, kept = decided(pdp, checks)
-    record = json.loads(msgspec.json.encode(make_record(kept, "i", 0)))
+    answer, recorded = decided(pdp, checks)
+    record = json.loads(msgspec.json.encode(build_json(recorded, "i", 0)))
     inputs = [record["inputs"], *record.get("otherInputs", [])]
     for row in requests(record):
         given_inputs = inputs[row.get("inputs", 0)]
@@ -116,13 +117,13 @@ def test_a_full_resource_reads_back() -> None:
         "resource": resource,
         "context": {"arguments": {"destination": "table:w/z/c", "force": True}},
     }
-    _, kept = decided(service({}, {}), [check])
-    row = next(rows(json.loads(msgspec.json.encode(make_record(kept, "i", 0)))))
+    _, recorded = decided(service({}, {}), [check])
+    row = next(rows(json.loads(msgspec.json.encode(build_json(recorded, "i", 0)))))
     arguments = row["resource"].pop("arguments")
     assert arguments == {"destination": "table:w/z/c", "force": True}
     body = {**check, "resource": row["resource"], "context": {"arguments": arguments}}
     again = draft([msgspec.json.encode(body)], EMBEDDED_CALLER).batch("test")
-    assert again.checks[0].resources == kept.batch.checks[0].resources
+    assert again.checks[0].resources == recorded.batch.checks[0].resources
     assert isinstance(msgspec.convert(body, CheckBody), CheckBody)
 
 

@@ -24,10 +24,12 @@ from test_properties import decide, service
 
 from pdp.app import build_pdp, embedded_settings, read_facts, serve, writing
 from pdp.assembly import read_rules
+from pdp.audit import encoding
 from pdp.audit import reader as audit_reader
-from pdp.audit import record as audit_record
-from pdp.audit.reader import ReadReport, RecordedCheck, RecordedOutcome, RecordFilter, read_audit
-from pdp.audit.record import make_record
+from pdp.audit.encoding import build_json
+from pdp.audit.reader import read_audit
+from pdp.audit.recorded import MAX_NAMED, ReadReport, RecordedCheck, RecordedOutcome, RecordFilter
+from pdp.audit.rows import rows
 from pdp.cli.context import Composition
 from pdp.cli.difference_report import Report, as_json
 from pdp.cli.dry_run import dry_run
@@ -428,7 +430,7 @@ def test_every_decision_of_an_audit_is_read_or_counted(served: Path) -> None:
         (record["id"], at)
         for record in records(served)
         if record["event"] == "decision"
-        for at in (row["at"] for row in audit_record.rows(record))
+        for at in (row["at"] for row in rows(record))
     }
     assert reading.row_filters == sum(record["event"] == "filter" for record in records(served)) > 0
     assert len(read) + reading.rejected == len(wanted)
@@ -583,8 +585,8 @@ def test_kinds_beyond_the_bound_are_counted_together(tmp_path: Path) -> None:
     reading = ReadReport()
     assert list(read_audit(tmp_path, reading)) == []
     assert reading.skipped.total() == 100
-    assert len(reading.skipped) == audit_reader.MAX_NAMED + 1
-    assert reading.skipped["other"] == 100 - audit_reader.MAX_NAMED
+    assert len(reading.skipped) == MAX_NAMED + 1
+    assert reading.skipped["other"] == 100 - MAX_NAMED
     assert "nothing could be compared: event `e0`" in bad("--candidate", STORIES, "--audit", tmp_path)
 
 
@@ -717,14 +719,14 @@ def test_every_generated_record_decides_again(config: Any, rules: Any, grants: A
     pdp = service(config, rules, grants)
     answer, kept = decided(pdp, checks)
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
-        patch.setattr(audit_record, "COLUMNS_FROM", columns)
-        text = msgspec.json.encode(make_record(kept, "i", 0)) + b"\n"
+        patch.setattr(encoding, "COLUMNS_FROM", columns)
+        text = msgspec.json.encode(build_json(kept, "i", 0)) + b"\n"
         Path(folder, "decisions-i.jsonl").write_bytes(text)
         reading = ReadReport()
         read = list(read_audit(Path(folder), reading))
     assert not compared(read, None, pdp)
     assert (len(read), reading.skipped.total()) == (len(checks), 0)
-    allowed = {one.at: one.then.allowed for one in read if one.then}
+    allowed = {one.at: one.outcome.allowed for one in read if one.outcome}
     assert [allowed[at] for at in range(len(checks))] == [bool(each) for each in answer.allowed]
 
 
@@ -753,7 +755,7 @@ def test_equal_checks_decided_differently_then_are_apart() -> None:
         RecordedOutcome(False, "cel:y"),
         RecordedOutcome(False, "default_deny", ("r",)),
     ]
-    found = compared([msgspec.structs.replace(one, then=outcome) for outcome in then], None, pdp)
+    found = compared([msgspec.structs.replace(one, outcome=outcome) for outcome in then], None, pdp)
     assert dict(found.totals) == {"lost": 1, "reason": 1, "errors": 1}
     assert dict(found.vanished) == {"r": 1}
 

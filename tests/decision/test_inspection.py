@@ -14,8 +14,9 @@ from support.idp import Provider, provider, token
 
 from pdp.app import Service, build_pdp
 from pdp.assembly import read_rules
-from pdp.audit.reader import ReadReport, read_audit
-from pdp.audit.record import rows
+from pdp.audit.reader import read_audit
+from pdp.audit.recorded import ReadReport
+from pdp.audit.rows import rows
 from pdp.config.settings import make_settings
 from pdp.decision.bundle import Authority
 from pdp.decision.codec import draft

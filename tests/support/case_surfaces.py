@@ -14,7 +14,7 @@ from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
 from support.serving import serving, settings_of
 
 from pdp.app import Service, build_pdp
-from pdp.audit.record import requests, rows
+from pdp.audit.rows import requests, rows
 from pdp.errors import InvalidReference, PdpError
 from pdp.model.references import parse_resource
 from pdp.offline.cases import (

@@ -17,7 +17,7 @@ from support.paths import ROOT
 from support.serving import run_pdp, serve_process, serving, settings_of
 
 import pdp.trino.operations
-from pdp.audit.record import rows
+from pdp.audit.rows import rows
 from pdp.config.settings import LATER
 from pdp.model.references import parse_resource
 from pdp.model.vocabulary import TRINO_OPERATIONS

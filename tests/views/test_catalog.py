@@ -17,7 +17,7 @@ from support.iceberg_rest import IcebergServer, iceberg_server
 from support.serving import run_pdp
 from test_views import ENGINES, LOAD, OWNER, WORLD, Client, client, records
 
-from pdp.audit.record import requests
+from pdp.audit.rows import requests
 from pdp.config.settings import CatalogRule
 from pdp.errors import ConfigError, Unavailable
 from pdp.model.checks import Resource

@@ -18,8 +18,9 @@ from support.paths import ROOT
 from support.serving import run_pdp, serving, settings_of
 
 from pdp.app import Service, build_pdp
-from pdp.audit.reader import ReadReport, RecordedCheck, RecordedOutcome, read_audit
-from pdp.audit.record import requests
+from pdp.audit.reader import read_audit
+from pdp.audit.recorded import ReadReport, RecordedCheck, RecordedOutcome
+from pdp.audit.rows import requests
 from pdp.config.settings import load_settings, make_settings
 from pdp.engines.engine import Group
 from pdp.errors import ConfigError, InvalidArgument, TooManyChecks

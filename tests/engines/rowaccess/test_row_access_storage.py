@@ -12,8 +12,9 @@ from support.paths import ROOT
 from test_views import client, records
 
 from pdp.app import build_pdp
-from pdp.audit.reader import ReadReport, read_audit
-from pdp.audit.record import requests
+from pdp.audit.reader import read_audit
+from pdp.audit.recorded import ReadReport
+from pdp.audit.rows import requests
 from pdp.decision.service import Pdp
 from pdp.offline.cases import Case, Recorder, prepare
 from pdp.offline.replay import Differences, replay

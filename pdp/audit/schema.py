@@ -1,7 +1,7 @@
-"""The form of a record as it is read back: strict in what decides, open in the rest.
+"""Schema of a record for reading: strict in the fields that decide, open in all others.
 
-The other end of `record.py`, which writes it. An unknown key where inputs or a resource are is an error, since what it
-says might decide; unknown keys elsewhere are read over.
+`encoding` writes the same schema. In inputs and resources an unknown key is an error, because the key might decide;
+elsewhere unknown keys are ignored.
 """
 
 from __future__ import annotations
@@ -11,11 +11,17 @@ from typing import Any, Final
 
 import msgspec
 
-from pdp.audit.chains import RecordedLoad, RecordedViewCommit
+from pdp.audit.view_security import RecordedLoad, RecordedViewCommit
+
+SCHEMA: Final = 1
+"""Version of the schema."""
+DECISION_EVENT: Final = "decision"
+FILTER_EVENT: Final = "filter"
+"""`event` of a record: decisions, or the row view of a table."""
 
 
 class FullResource(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """A resource that is more than its reference."""
+    """A resource with more than its reference."""
 
     reference: str
     ref: str | None = None
@@ -56,7 +62,7 @@ class _Context(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="
 
 
 class Inputs(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """What checks of a record share. Unknown keys are refused: what they say might decide."""
+    """Inputs that checks of a record share. Unknown keys are refused, because they might decide."""
 
     principal: _Principal
     acting_role: str | None = None
@@ -65,7 +71,7 @@ class Inputs(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
 
 
 class RecordEntry(msgspec.Struct, frozen=True, rename="camel"):
-    """A row or a request; with `resources` a run of them as columns, the first at `at`; with an `error`, no check."""
+    """One row, or columns if there are `resources`. An entry with an `error` is a position without a check."""
 
     at: int | list[int]
     action: str = ""
@@ -83,21 +89,21 @@ class RecordEntry(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def positions(self) -> Sequence[int]:
-        """Where in the answer its resources are."""
+        """Return the position in the answer of each resource."""
         if isinstance(self.at, list):
             return self.at
         return range(self.at, self.at + (1 if self.resources is None else len(self.by)))
 
 
 class Header(msgspec.Struct, frozen=True):
-    """Enough of any record to say what it is."""
+    """The kind of a record, readable whatever the rest of the record holds."""
 
     event: str = ""
     schema: int = 0
 
 
 class Record(Header, frozen=True, rename="camel"):
-    """One request: `checks` are its concrete checks, `requests` what was asked where they are only the parts of it."""
+    """One request: `checks` are the concrete checks, `requests` those checks of the caller that were split."""
 
     id: str = ""
     time: str = ""
@@ -110,13 +116,13 @@ class Record(Header, frozen=True, rename="camel"):
 
 
 class ArchivedAuthority(msgspec.Struct, frozen=True):
-    """What a kept bundle says of an authority."""
+    """An authority of an archived bundle: the names of its engines."""
 
     engines: tuple[str, ...]
 
 
 class ArchivedBundle(msgspec.Struct, frozen=True):
-    """A bundle as the audit keeps it, as far as it is read back."""
+    """A bundle in the audit folder, without the fields that no reader uses."""
 
     rules: dict[str, str]
     authorities: dict[str, ArchivedAuthority]

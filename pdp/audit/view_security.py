@@ -1,6 +1,6 @@
-"""View security in a record: the chain of a load, with the reason of every switch of identity, and changes of views.
+"""View security in a record: the view chain of a load with each switch of identity, and changes of views.
 
-Owns both ends, writing and reading back. Strict, since all of it decides.
+Owns both directions, writing and reading. Reading is strict, because every field decides.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _CHANGES = frozenset(action for action, _ in VIEW_CHANGES.values())
 
 
 class RecordedChainView(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A view of a chain, and by which property of which engine the identity switches to its owner after it."""
+    """A view of a chain. If the identity switches to the view's owner: the owner, and the engine's property in use."""
 
     view: str
     found: bool = True
@@ -29,9 +29,9 @@ class RecordedChainView(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
 
 
 class RecordedLoad(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The chain of a load, of as many entries as were named; `ignored` says why it is not theirs.
+    """The view chain of a load. `entries` counts the named views; `ignored` is the reason for not using all of them.
 
-    `enforced`: the engine that loads applies row filters and masks itself.
+    `enforced`: the loading engine applies row filters and masks itself.
     """
 
     chain: tuple[RecordedChainView, ...] = ()
@@ -46,38 +46,40 @@ class RecordedViewCommit(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     touched: tuple[str, ...] = ()
 
 
-def kept(check: Check) -> dict[str, Any]:
-    """What a record says of a check beyond its inputs and its outcome: nothing, a load or a change."""
+def write_view_security(check: Check) -> dict[str, Any]:
+    """Return the `load` or `change` field of a check; empty for every other check."""
     about = check.view_security
     if isinstance(about, Load):
-        chain = tuple(_written(view, check.resources[0]) for view in about.views)
+        chain = tuple(_write_view(view, check.resources[0]) for view in about.views)
         return {"load": RecordedLoad(chain, about.entries, about.ignored, about.enforced or UNSET)}
     return {"change": RecordedViewCommit(about.touched)} if about else {}
 
 
-def read_back(action: str, load: RecordedLoad | None, change: RecordedViewCommit | None) -> Load | ViewCommit | None:
-    """What was kept of a check; InvalidReference where it cannot have been written here."""
+def read_view_security(
+    action: str, load: RecordedLoad | None, change: RecordedViewCommit | None
+) -> Load | ViewCommit | None:
+    """Return the view security of a recorded check; raise InvalidReference if this service cannot have written it."""
     if (load and action not in LOADS) or (change and action not in _CHANGES):
         raise InvalidReference(f"`{action}` is no load or change of a view")
     if load:
-        return Load(tuple(map(_read, load.chain)), load.entries, load.ignored, bool(load.enforced))
+        return Load(tuple(map(_read_view, load.chain)), load.entries, load.ignored, bool(load.enforced))
     return ViewCommit(change.touched) if change else None
 
 
 def check_target(check: Check, resource: Resource) -> None:
-    """Raise InvalidReference where a load or change read back is about what none can be about."""
+    """Raise InvalidReference if a recorded load or change is about a type of resource that has none."""
     if check.view_security and resource.type not in LOADS.get(check.action, ("view",)):
         raise InvalidReference(f"a {check.action} of a {resource.type}")
 
 
-def _written(view: ChainView, target: Resource) -> RecordedChainView:
-    name = format_resource(Resource("view", target.warehouse, view.path, target.ref))
+def _write_view(view: ChainView, target: Resource) -> RecordedChainView:
+    name = format_resource(view.resource(target))
     return RecordedChainView(name, view.found, f"user:{view.owner}" if view.owner else "", view.engine, view.property)
 
 
-def _read(written: RecordedChainView) -> ChainView:
-    view = parse_resource(written.view)
-    owner = parse_principal(written.owner) if written.owner else None
+def _read_view(recorded: RecordedChainView) -> ChainView:
+    view = parse_resource(recorded.view)
+    owner = parse_principal(recorded.owner) if recorded.owner else None
     if view.type != "view" or (owner and owner.type != "user"):
-        raise InvalidReference(f"`{written.view}` is no view of a user")
-    return ChainView(view.path, written.found, owner.name if owner else "", written.engine, written.property)
+        raise InvalidReference(f"`{recorded.view}` is no view of a user")
+    return ChainView(view.path, recorded.found, owner.name if owner else "", recorded.engine, recorded.property)

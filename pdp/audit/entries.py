@@ -1,0 +1,196 @@
+"""Reading of one record: entries, in rows or in columns, to checks that can be decided again."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from pdp.audit.record import LISTING
+from pdp.audit.recorded import ReadReport, RecordedCheck, RecordedOutcome, RecordFilter
+from pdp.audit.schema import FullResource, Inputs, Record, RecordEntry, SiblingNames
+from pdp.audit.view_security import check_target, read_view_security
+from pdp.errors import InvalidReference
+from pdp.model.checks import CONTENT_TYPES, NO_ARGUMENTS, Arguments, Check, Env, Principal, Resource
+from pdp.model.references import format_resource, parse_principal, parse_resource
+
+MAX_BUNDLES: Final = 1000
+"""Digests of bundles that a report names."""
+
+
+class _EntryResource(NamedTuple):
+    """One resource of an entry, as written or as made from names, with the decision about the resource."""
+
+    at: int
+    resource: str | FullResource | Resource
+    outcome: RecordedOutcome
+
+
+class _Unusable(Exception):
+    """An entry whose fields contradict one another."""
+
+
+class RecordReader:
+    """Reader of one record; `place` is `file:line`."""
+
+    def __init__(self, record: Record, place: str, report: ReadReport, filter: RecordFilter) -> None:
+        self._record = record
+        self._place = place
+        self._report = report
+        self._filter = filter
+        self._inputs = [record.inputs, *record.other_inputs] if record.inputs else []
+        self._checks: dict[int, Check] = {}
+        """Number of inputs -> a check with these inputs."""
+
+    def checks(self) -> Iterator[RecordedCheck]:
+        """Yield the checks of the caller: the `requests`, and the `checks` at all other positions."""
+        record, report = self._record, self._report
+        if record.surface == LISTING and not self._filter.listings:
+            report.listings += 1
+            return
+        rows = [entry for entry in record.checks if entry.error is None]
+        report.rejected += len(record.checks) - len(rows)
+        if len(report.bundles) < MAX_BUNDLES:
+            report.bundles.add(record.revision.rpartition(".")[2])
+        requested = {at for request in record.requests for at in request.positions}
+        delegated = {at for row in rows if row.delegated and requested for at in row.positions}
+        for request in record.requests:
+            yield from self._entry(request, (), delegated)
+        for row in rows:
+            yield from self._entry(row, requested, ())
+
+    def _entry(
+        self, entry: RecordEntry, without: Collection[int], delegated: Collection[int]
+    ) -> Iterator[RecordedCheck]:
+        """Yield the checks of an entry but for the positions `without`.
+
+        A request does not say whether its concrete checks were delegated: `delegated` has the positions of those.
+        """
+        try:
+            items = [item for item in _items(entry) if item.at not in without]
+            shared = self._check(entry) if items else None
+        except (_Unusable, InvalidReference) as error:
+            self._report.skip("entry that cannot be read", f"{self._place}: {error}")
+            return
+        if shared is None:
+            return
+        if not self._matches(shared):
+            self._report.filtered += len(items)
+            return
+        for item in items:
+            # a view chain delegates single concrete checks of a load, but not the load itself
+            part_delegated = not shared.view_security and item.at in delegated
+            recorded = self._recorded(shared, item, shared.delegated or part_delegated)
+            if recorded:
+                self._report.checks += 1
+                yield recorded
+
+    def _recorded(self, shared: Check, item: _EntryResource, delegated: bool) -> RecordedCheck | None:
+        try:
+            resource, key = _resource(item.resource)
+            check_target(shared, resource)
+        except (_Unusable, InvalidReference) as error:
+            self._report.skip("check that cannot be asked now", f"{self._place}: {error}")
+            return None
+        check = msgspec.structs.replace(shared, resources=(resource,), at=(0,), delegated=delegated)
+        return RecordedCheck(check, key, item.outcome, self._record.id, item.at, self._record.time)
+
+    def _check(self, entry: RecordEntry) -> Check:
+        """Return a check with everything that the resources of an entry share; raise _Unusable without inputs.
+
+        The id of the query decides nothing and is left out.
+        """
+        check = self._checks.get(entry.inputs)
+        if check is None:
+            if not 0 <= entry.inputs < len(self._inputs):
+                raise _Unusable(f"there are no inputs {entry.inputs}")
+            check = self._checks[entry.inputs] = _check_of(self._inputs[entry.inputs])
+        about = read_view_security(entry.action, entry.load, entry.change)
+        return msgspec.structs.replace(check, action=entry.action, delegated=bool(entry.delegated), view_security=about)
+
+    def _matches(self, check: Check) -> bool:
+        filter, time = self._filter, self._record.time
+        if filter.principal and check.principal.id != filter.principal:
+            return False
+        return (not filter.since or time >= filter.since) and (not filter.until or time < filter.until)
+
+
+def _check_of(inputs: Inputs) -> Check:
+    recorded = inputs.principal
+    name = parse_principal(recorded.id)
+    attributes = bytes(recorded.attributes).decode()
+    principal = Principal(name.type, name.name, recorded.roles, recorded.groups, attributes, recorded.member_of)
+    role = parse_principal(inputs.acting_role).name if inputs.acting_role is not None else None
+    api = inputs.context.api
+    env = Env(api.name, api.version, inputs.context.actions)
+    return Check(principal, "", (), (), acting_role=role, env=env, inspected=inputs.inspected)
+
+
+def _items(entry: RecordEntry) -> Iterator[_EntryResource]:
+    """Yield the resources of an entry of either form; raise _Unusable if the fields contradict one another."""
+    if entry.resources is not None:
+        yield from _column_items(entry, _column_resources(entry.resources))
+        return
+    if (
+        not isinstance(entry.at, int)
+        or not entry.by
+        or isinstance(entry.allowed, str)
+        or isinstance(entry.errors, dict)
+    ):
+        raise _Unusable("a row without its decision")
+    errors = None if entry.errors is None else tuple(entry.errors)
+    yield _EntryResource(entry.at, entry.resource, RecordedOutcome(entry.allowed, str(entry.by[0]), errors))
+
+
+def _column_items(entry: RecordEntry, resources: Sequence[str | FullResource | Resource]) -> Iterator[_EntryResource]:
+    allowed, errors, positions = entry.allowed, entry.errors, entry.positions
+    if not isinstance(allowed, str) or not isinstance(errors, dict):
+        raise _Unusable("columns without their decisions")
+    if len({len(positions), len(resources), len(allowed), len(entry.by)}) != 1:
+        raise _Unusable("columns of different lengths")
+    for row, reason in enumerate(entry.by):
+        if not isinstance(reason, int) or not 0 <= reason < len(entry.reasons):
+            raise _Unusable(f"there is no reason {reason}")
+        row_errors = tuple(errors.get(str(row), ())) if errors else ()
+        outcome = RecordedOutcome(allowed[row] == "1", entry.reasons[reason], row_errors)
+        yield _EntryResource(positions[row], resources[row], outcome)
+
+
+def _column_resources(
+    resources: list[str | FullResource] | SiblingNames,
+) -> Sequence[str | FullResource | Resource]:
+    if isinstance(resources, list):
+        return resources
+    if resources.type not in CONTENT_TYPES:
+        raise _Unusable(f"a {resources.type} has no siblings")
+    type, warehouse, path, ref = resources.type, resources.warehouse, resources.path, resources.ref
+    return [Resource(type, warehouse, (*path, name), ref) for name in resources.names]
+
+
+def _resource(recorded: str | FullResource | Resource) -> tuple[Resource, str]:
+    """Return a resource and its key."""
+    if isinstance(recorded, str):
+        return parse_resource(recorded), recorded
+    if isinstance(recorded, Resource):
+        return recorded, format_resource(recorded)
+    bare = parse_resource(recorded.reference)
+    resource = msgspec.structs.replace(
+        bare,
+        ref=recorded.ref or bare.ref,
+        content_type=recorded.content_type,
+        ref_type=recorded.ref_type,
+        id=recorded.id,
+        properties=recorded.properties,
+        arguments=_arguments(recorded.arguments),
+    )
+    return resource, msgspec.json.encode(recorded, order="sorted").decode()
+
+
+def _arguments(recorded: Mapping[str, Any]) -> Arguments:
+    if not recorded:
+        return NO_ARGUMENTS
+    name, destination = recorded.get("name"), recorded.get("destination")
+    if not isinstance(name, str | None) or not isinstance(destination, str | None):
+        raise _Unusable("`name` or `destination` is not a text")
+    return Arguments(name, parse_resource(destination) if destination else None, recorded)

@@ -1,0 +1,81 @@
+"""Values of a read audit folder: recorded checks, the filter of a reading, and the report on everything skipped."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Final
+
+import msgspec
+
+from pdp.model.checks import Check
+
+MAX_NAMED: Final = 20
+"""Kinds of skips that are counted by name; all further kinds are counted together."""
+
+
+class RecordedOutcome(msgspec.Struct, frozen=True, gc=False):
+    """The decision in a record. `errors` is None if the record does not hold any."""
+
+    allowed: bool
+    by: str
+    errors: tuple[str, ...] | None = ()
+
+
+class RecordedCheck(msgspec.Struct, frozen=True, gc=False):
+    """A check of one resource that can be decided again.
+
+    `key` is the resource with all its inputs as text: equal keys are equal resources. `outcome` is None for a check
+    that was never decided. `decision` (the record's id), `at` and `time` name the source, if that is a record.
+    """
+
+    check: Check
+    key: str
+    outcome: RecordedOutcome | None = None
+    decision: str = ""
+    at: int = 0
+    time: str = ""
+
+
+class RecordFilter(msgspec.Struct, frozen=True):
+    """A choice of records and checks; times as records write them, `since` inclusive, `until` exclusive.
+
+    `listings` includes the checks behind listings, which are hypothetical and many.
+    """
+
+    since: str = ""
+    until: str = ""
+    principal: str = ""
+    listings: bool = False
+
+
+class ReadReport:
+    """Counts of a reading: checks, and everything that gave no check, by kind with the first place of each kind."""
+
+    def __init__(self) -> None:
+        self.files = 0
+        self.records = 0
+        """Decision records, inside the filter or not."""
+        self.checks = 0
+        self.filtered = 0
+        """Checks outside the filter."""
+        self.listings = 0
+        """Records of listings outside the filter."""
+        self.row_filters = 0
+        """Records of row views: they hold no decision."""
+        self.rejected = 0
+        """Positions without a check already when recorded, such as a malformed check."""
+        self.torn: list[str] = []
+        """Last lines that a crash left unfinished, as `file:line`."""
+        self.skipped: Counter[str] = Counter()
+        """Cause -> number of unusable lines and checks."""
+        self.first: dict[str, str] = {}
+        """Cause -> place of the first skip."""
+        self.bundles: set[str] = set()
+        """Digests of the bundles behind the decisions."""
+
+    def skip(self, why: str, place: str, count: int = 1) -> None:
+        """Count an unusable line or check."""
+        if why not in self.skipped and len(self.skipped) >= MAX_NAMED:
+            why = "other"
+        self.skipped[why] += count
+        self.first.setdefault(why, place)
