@@ -1,7 +1,8 @@
-"""The type checker: names to declarations, calls to overloads, every node to its static type.
+"""Type checker: names to declarations, calls to overloads, and every node to its static type.
 
-Follows the reference checker: longest qualified name first, containers from the inside out, local names before all.
-With `strict` off everything is dyn and what is unknown fails at run time, as CEL has it for unchecked expressions.
+Follows the reference checkers. Names resolve as in "Name Resolution" of the CEL specification (langdef.md): the
+variables of macros first, then the longest qualified name, and containers from the innermost out. With `strict` off,
+every type is dyn and an unknown name or function fails at run time, as CEL requires for unchecked expressions.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from pdp.cel.functions import Key, Overload, Table
+from pdp.cel.functions import FunctionKey, FunctionTable, Overload
 from pdp.cel.syntax import (
     MAX_NODES,
     Call,
@@ -39,12 +40,12 @@ from pdp.cel.types import (
     Bindings,
     Type,
     assign,
-    fresh,
     has_variables,
     is_variable,
     join,
     list_of,
     map_of,
+    rename_variables,
     resolve,
     substitute,
     type_type,
@@ -76,39 +77,44 @@ _TYPE_NAMES: Final = [
 ]
 
 Declarations: TypeAlias = Mapping[str, Type]
+"""Types of the variables, by name."""
 
 
 class Variable(msgspec.Struct, frozen=True):
-    """A name that stands for a declared variable."""
+    """Meaning of a name: a declared variable."""
 
     name: str
 
 
 class LocalName(msgspec.Struct, frozen=True):
-    """A name that stands for a macro's variable."""
+    """Meaning of a name: the variable of the macro `node`."""
 
     node: Comprehension
 
 
 class UndeclaredName(msgspec.Struct, frozen=True):
-    """A name that nothing declares; fails at run time. Unchecked expressions only."""
+    """Meaning of a name without a declaration. The name fails at run time; unchecked expressions only."""
 
     name: str
 
 
 Meaning: TypeAlias = Variable | LocalName | UndeclaredName | TypeName
+"""Declaration that a name refers to."""
 
 
 class ResolvedCall(msgspec.Struct, frozen=True):
-    """The overloads that a call may be, and whether as a function although written like a method."""
+    """Meaning of a call: the overloads that its static types allow, and all arguments, a method's target first.
 
-    key: Key
+    `key` differs from the node for a qualified function: `strings.quote(x)` is written like a method.
+    """
+
+    key: FunctionKey
     overloads: tuple[Overload, ...]
     args: tuple[Node, ...]
 
 
 class CheckedExpression(msgspec.Struct, frozen=True):
-    """A tree with what the checker found out; `types` has no variables left."""
+    """Tree with the type of each node and the meaning of each name and call. The types contain no type variables."""
 
     root: Node
     types: Mapping[Node, Type]
@@ -117,9 +123,12 @@ class CheckedExpression(msgspec.Struct, frozen=True):
 
 
 def check(
-    root: Node, declarations: Declarations, table: Table, container: str = "", strict: bool = True
+    root: Node, declarations: Declarations, table: FunctionTable, container: str = "", strict: bool = True
 ) -> CheckedExpression:
-    """Types for every node of `root`; raises CompileError."""
+    """Return the tree with types and meanings. Raise CompileError for an ill-typed expression.
+
+    `container` is the namespace in which names are looked up, such as `a.b`.
+    """
     checker = _Checker(declarations, table, container, strict)
     checker.visit(root)
     types = {node: substitute(type, checker.bindings, True) for node, type in checker.types.items()}
@@ -127,7 +136,9 @@ def check(
 
 
 class _Checker:
-    def __init__(self, declarations: Declarations, table: Table, container: str, strict: bool) -> None:
+    """State of one check: the types and meanings so far, and the macros around the current node."""
+
+    def __init__(self, declarations: Declarations, table: FunctionTable, container: str, strict: bool) -> None:
         self.declarations = declarations
         self.table = table
         parts = container.split(".") if container else []
@@ -141,23 +152,23 @@ class _Checker:
         self.local_types: dict[Comprehension, Type] = {}
 
     def visit(self, node: Node) -> Type:
-        """The type of `node`, noted; every kind of node has one method."""
+        """Infer and record the type of `node`. Raise CompileError beyond MAX_NODES."""
         if len(self.types) > MAX_NODES:
             raise CompileError(f"too large: more than {MAX_NODES} nodes", node.pos)
-        found: Type = _VISITORS[type(node)](self, node)
-        self.types[node] = found if self.strict else DYN
+        inferred: Type = _INFERENCES[type(node)](self, node)
+        self.types[node] = inferred if self.strict else DYN
         return self.types[node]
 
-    def constant(self, node: Constant) -> Type:
+    def infer_constant(self, node: Constant) -> Type:
         return _CONSTANTS[type(node.value)]
 
-    def name(self, node: Name) -> Type:
+    def infer_name(self, node: Name) -> Type:
         type = self.lookup(node, node.name, node.rooted)
-        return self.unknown(node, node.name) if type is None else type
+        return self.fail_unknown(node, node.name) if type is None else type
 
     def lookup(self, node: Node, name: str, rooted: bool) -> Type | None:
-        """Note what `name` stands for, locals first; None when nothing declares it."""
-        local = None if rooted else self.local(name)
+        """Record the meaning of `name` and return its type; None if the name has no declaration."""
+        local = None if rooted else self.find_local(name)
         if local is not None:
             self.names[node] = LocalName(local)
             return self.local_types[local]
@@ -170,26 +181,29 @@ class _Checker:
             return type_type(DYN)
         return None
 
-    def local(self, name: str) -> Comprehension | None:
+    def find_local(self, name: str) -> Comprehension | None:
+        """Return the innermost macro around the current node whose variable has this name."""
         return next((local for local in reversed(self.locals) if local.variable == name), None)
 
-    def unknown(self, node: Node, name: str) -> Type:
+    def fail_unknown(self, node: Node, name: str) -> Type:
+        """Raise CompileError; with `strict` off, record a name that fails at run time."""
         if self.strict:
             raise CompileError(f"undeclared reference to `{name}`", node.pos)
         self.names[node] = UndeclaredName(name)
         return DYN
 
-    def select(self, node: Select) -> Type:
+    def infer_select(self, node: Select) -> Type:
         qualified = _qualified(node)
         if qualified is not None:
+            # `a.b.c` may be one declared name. A macro variable `a` hides all such names.
             name, base = qualified
-            shadowed = not base.rooted and self.local(base.name) is not None
+            shadowed = not base.rooted and self.find_local(base.name) is not None
             type = None if shadowed else self.lookup(node, name, base.rooted)
             if type is not None:
                 return type
-        return self.field(node)
+        return self.infer_field(node)
 
-    def field(self, node: Select | Has) -> Type:
+    def infer_field(self, node: Select | Has) -> Type:
         operand = resolve(self.visit(node.operand), self.bindings)
         if operand.kind == "map":
             return operand.params[1]
@@ -197,53 +211,54 @@ class _Checker:
             raise CompileError(f"type {operand} does not support field selection", node.pos)
         return DYN
 
-    def has(self, node: Has) -> Type:
-        self.field(node)
+    def infer_has(self, node: Has) -> Type:
+        self.infer_field(node)
         return BOOL
 
-    def logic(self, node: Logic) -> Type:
+    def infer_logic(self, node: Logic) -> Type:
         for part in node.parts:
-            self.want_bool(part, "&&" if node.conjunction else "||")
+            self.require_bool(part, "&&" if node.conjunction else "||")
         return BOOL
 
-    def want_bool(self, node: Node, where: str) -> None:
+    def require_bool(self, node: Node, operator: str) -> None:
         type = self.visit(node)
         if not assign(type, BOOL, self.bindings):
-            raise CompileError(f"`{where}` takes bool, not {substitute(type, self.bindings)}", node.pos)
+            raise CompileError(f"`{operator}` takes bool, not {substitute(type, self.bindings)}", node.pos)
 
-    def conditional(self, node: Conditional) -> Type:
-        self.want_bool(node.condition, "?:")
+    def infer_conditional(self, node: Conditional) -> Type:
+        self.require_bool(node.condition, "?:")
         then, otherwise = self.visit(node.then), self.visit(node.otherwise)
+        # A new type variable takes the more general type of both results.
         joined = Type(f"?{node.pos}:{len(self.types)}")
         if not (assign(then, joined, self.bindings) and assign(otherwise, joined, self.bindings)):
             left, right = (substitute(type, self.bindings) for type in (then, otherwise))
             raise CompileError(f"both results of `?:` must have one type, not {left} and {right}", node.pos)
         return joined
 
-    def list_of(self, node: ListOf) -> Type:
+    def infer_list_of(self, node: ListOf) -> Type:
         element = join([self.visit(item) for item in node.items], self.bindings)
         return list_of(element or Type(f"?{node.pos}:{len(self.types)}"))
 
-    def map_of(self, node: MapOf) -> Type:
+    def infer_map_of(self, node: MapOf) -> Type:
         key = join([self.visit(key) for key, _ in node.entries], self.bindings)
         value = join([self.visit(value) for _, value in node.entries], self.bindings)
         suffix = f"{node.pos}:{len(self.types)}"
         return map_of(key or Type(f"?K{suffix}"), value or Type(f"?V{suffix}"))
 
-    def comprehension(self, node: Comprehension) -> Type:
-        self.local_types[node] = self.element(node.range)
+    def infer_comprehension(self, node: Comprehension) -> Type:
+        self.local_types[node] = self.infer_element(node.range)
         self.locals.append(node)
         try:
             if node.where is not None:
-                self.want_bool(node.where, node.macro)
+                self.require_bool(node.where, node.macro)
             if node.macro == "map":
                 return list_of(self.visit(node.body))
-            self.want_bool(node.body, node.macro)
+            self.require_bool(node.body, node.macro)
         finally:
             self.locals.pop()
         return list_of(self.local_types[node]) if node.macro == "filter" else BOOL
 
-    def element(self, range: Node) -> Type:
+    def infer_element(self, range: Node) -> Type:
         type = resolve(self.visit(range), self.bindings)
         if type.kind in ("list", "map"):
             return type.params[0]
@@ -251,8 +266,8 @@ class _Checker:
             raise CompileError(f"a macro walks a list or map, not {type}", range.pos)
         return DYN
 
-    def call(self, node: Call) -> Type:
-        key, args = self.callee(node)
+    def infer_call(self, node: Call) -> Type:
+        key, args = self.find_callee(node)
         types = [self.visit(arg) for arg in args]
         overloads = self.table.get(key)
         if overloads is None:
@@ -261,13 +276,16 @@ class _Checker:
             overloads = ()
         chosen, result = self.resolve_overloads(overloads, types, len(self.types))
         if not chosen and self.strict:
-            shown = ", ".join(str(substitute(type, self.bindings)) for type in types)
-            raise CompileError(f"no overload of `{key[0]}` for ({shown})", node.pos)
+            arguments = ", ".join(str(substitute(type, self.bindings)) for type in types)
+            raise CompileError(f"no overload of `{key[0]}` for ({arguments})", node.pos)
         self.calls[node] = ResolvedCall(key, chosen, args)
         return result
 
-    def callee(self, node: Call) -> tuple[Key, tuple[Node, ...]]:
-        """`strings.quote(x)` is a function of that name; `x.size()` is a method."""
+    def find_callee(self, node: Call) -> tuple[FunctionKey, tuple[Node, ...]]:
+        """Return the function and its arguments; a method's target comes first.
+
+        `strings.quote(x)` is a function if the table has the qualified name. Any other call with a target is a method.
+        """
         if node.target is None:
             return (node.function, False), node.args
         qualified = _qualified(node.target)
@@ -278,26 +296,33 @@ class _Checker:
     def resolve_overloads(
         self, overloads: tuple[Overload, ...], args: list[Type], call: int
     ) -> tuple[tuple[Overload, ...], Type]:
-        """Every overload that the argument types allow, and the type they agree on, else dyn."""
+        """Return every overload that the argument types allow, and their common result type, or dyn.
+
+        A dyn argument fits any parameter, so several overloads may remain; the emitted code then chooses by the kinds
+        of the values. `call` is a number that no other call of the tree has.
+        """
         chosen: list[Overload] = []
         result: Type | None = None
         open_args = any(map(has_variables, args))
         for number, overload in enumerate(overloads):
             if len(overload.params) != len(args):
                 continue
+            # A failed overload must leave no bindings behind, so each overload is tried on a copy. Without type
+            # variables on either side nothing can be bound, and the copy is saved.
             binds = open_args or any(map(has_variables, overload.params))
             trial = dict(self.bindings) if binds else self.bindings
-            params = [fresh(param, f"{call}.{number}") for param in overload.params]
+            params = [rename_variables(param, f"{call}.{number}") for param in overload.params]
             if all(assign(arg, param, trial) for arg, param in zip(args, params, strict=True)):
+                # The reference checkers keep the bindings of every fitting overload, not of the first alone.
                 self.bindings = trial
                 chosen.append(overload)
-                this = substitute(fresh(overload.result, f"{call}.{number}"), trial)
-                result = this if result in (None, this) else DYN
+                overload_result = substitute(rename_variables(overload.result, f"{call}.{number}"), trial)
+                result = overload_result if result in (None, overload_result) else DYN
         return tuple(chosen), result or DYN
 
 
 def _qualified(node: Node) -> tuple[str, Name] | None:
-    """`a.b.c` as one dotted name with its first part."""
+    """Return the dotted name of `a.b.c` and the node of `a`; None if the node is not a chain of fields on a name."""
     fields: list[str] = []
     while isinstance(node, Select):
         fields.append(node.field)
@@ -307,15 +332,15 @@ def _qualified(node: Node) -> tuple[str, Name] | None:
     return None
 
 
-_VISITORS: Final[dict[type, Any]] = {
-    Constant: _Checker.constant,
-    Name: _Checker.name,
-    Select: _Checker.select,
-    Has: _Checker.has,
-    Call: _Checker.call,
-    Logic: _Checker.logic,
-    Conditional: _Checker.conditional,
-    ListOf: _Checker.list_of,
-    MapOf: _Checker.map_of,
-    Comprehension: _Checker.comprehension,
+_INFERENCES: Final[dict[type, Any]] = {
+    Constant: _Checker.infer_constant,
+    Name: _Checker.infer_name,
+    Select: _Checker.infer_select,
+    Has: _Checker.infer_has,
+    Call: _Checker.infer_call,
+    Logic: _Checker.infer_logic,
+    Conditional: _Checker.infer_conditional,
+    ListOf: _Checker.infer_list_of,
+    MapOf: _Checker.infer_map_of,
+    Comprehension: _Checker.infer_comprehension,
 }

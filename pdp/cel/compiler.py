@@ -13,13 +13,13 @@ from typing import Any, Final
 from pdp.cel import strings
 from pdp.cel.checker import check
 from pdp.cel.emit import Emitter
-from pdp.cel.functions import STANDARD, Table, table
+from pdp.cel.functions import STANDARD, FunctionTable, table
 from pdp.cel.grammar import parse
 from pdp.cel.syntax import CompileError
 from pdp.cel.types import Type, parse_type
 from pdp.cel.values import RuleError
 
-EXTENSIONS: Final[Mapping[str, Table]] = {"strings": table(strings.rows())}
+EXTENSIONS: Final[Mapping[str, FunctionTable]] = {"strings": table(strings.rows())}
 """What may be enabled beyond the standard library."""
 
 
@@ -53,7 +53,7 @@ def compile_expression(
 
 
 @lru_cache(maxsize=16)
-def function_table(extensions: frozenset[str]) -> Table:
+def function_table(extensions: frozenset[str]) -> FunctionTable:
     """The standard library with `extensions`; raises ValueError for one that does not exist."""
     unknown = sorted(extensions - EXTENSIONS.keys())
     if unknown:

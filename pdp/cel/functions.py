@@ -45,9 +45,9 @@ class Overload(msgspec.Struct, frozen=True):
     costly: bool = False
 
 
-Key: TypeAlias = tuple[str, bool]
+FunctionKey: TypeAlias = tuple[str, bool]
 """A function's name, and whether it is called as a method."""
-Table: TypeAlias = Mapping[Key, tuple[Overload, ...]]
+FunctionTable: TypeAlias = Mapping[FunctionKey, tuple[Overload, ...]]
 _Row: TypeAlias = tuple[str, bool, Overload]
 _Rows: TypeAlias = Iterable[_Row]
 
@@ -185,9 +185,9 @@ def _times() -> _Rows:
         yield _method(name, (DURATION,), INT, get, raises=False)
 
 
-def table(*parts: _Rows) -> Table:
+def table(*parts: _Rows) -> FunctionTable:
     """The overloads by name and way of calling."""
-    built: dict[Key, list[Overload]] = {}
+    built: dict[FunctionKey, list[Overload]] = {}
     for rows in parts:
         for name, is_method, overload in rows:
             built.setdefault((name, is_method), []).append(overload)

@@ -1,7 +1,6 @@
-"""Text to syntax tree: cel-python's grammar with its gaps closed, in a parser of our own.
+"""Text to syntax tree: the grammar of cel-python, corrected and extended, in a separate parser.
 
-Of cel-python only the text of the grammar is used: importing the package would bring its evaluator and a process-wide
-parser.
+Only the grammar file of cel-python is read: an import of the package would load its evaluator and a global parser.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import Any, Final
 from lark import Lark
 from lark.exceptions import UnexpectedCharacters, UnexpectedEOF, UnexpectedInput, UnexpectedToken
 
-from pdp.cel.ast_builder import AstBuilder, single
+from pdp.cel.ast_builder import AstBuilder, only_node
 from pdp.cel.syntax import MAX_SOURCE, CompileError, Node
 
 _STRING: Final = r"""(?:[rR](?:"[^"\r\n]*"|'[^'\r\n]*')|"(?:[^"\\\r\n]|\\[^\r\n])*"|'(?:[^'\\\r\n]|\\[^\r\n])*')"""
@@ -34,8 +33,11 @@ TERMINALS: Final = {
     "NULL_LIT": "NULL_LIT.1 : /null(?![_a-zA-Z0-9])/",
     "COMMENT": r"COMMENT : /\/\/[^\r\n]*/" + "\nIN.1 : /in(?![_a-zA-Z0-9])/\nQUOTED : /`[a-zA-Z0-9_.\\-\\/ ]+`/",
 }
-"""Terminals that replace cel-python's. Its string patterns backtrack exponentially and its keywords end inside names;
-escapes are validated by `literals`, not by the lexer."""
+"""Replacements for terminals of cel-python, by name.
+
+The string patterns of cel-python backtrack exponentially, and its keywords match the beginning of longer names. The
+patterns here accept every escape; `literals` validates escapes.
+"""
 RULES: Final = (
     ('relation_in    : relation "in"', "relation_in    : relation IN"),
     ('member_dot     : member "." IDENT', 'member_dot     : member "." (IDENT | QUOTED)'),
@@ -44,29 +46,33 @@ RULES: Final = (
     ('exprlist       : expr ("," expr)*', 'exprlist       : _exprs\n_exprs         : expr | _exprs "," expr'),
     ('mapinits       : expr ":" expr ("," expr ":" expr)*', '_pairs : expr ":" expr | _pairs "," expr ":" expr'),
 )
-"""Rules of the grammar that are extended: old text, new text."""
+"""Extended rules of the grammar: old text, new text.
+
+Fields may be quoted, lists and maps may end with a comma, and list rules are left-recursive. `_exprs` and `_pairs` are
+inlined into their parents by lark, because their names begin with an underscore.
+"""
 
 
-def grammar_text() -> str:
-    """cel-python's grammar as extended here; raises RuntimeError when it is not the one that this module knows."""
+def load_grammar() -> str:
+    """Return the extended grammar. Raise RuntimeError if cel-python's grammar lacks a text that is replaced here."""
     grammar = Path(str(distribution("cel-python").locate_file("celpy/cel.lark"))).read_text("utf-8")
     for name, replacement in TERMINALS.items():
         pattern = rf"(?ms)^{name}\s*:.*?(?=^(?:[A-Z]|//|%)|\Z)"
         grammar, count = re.subn(pattern, lambda _, new=replacement: f"{new}\n\n", grammar)  # type: ignore[misc]
-        _expect(count, name)
+        _expect_once(count, name)
     for old, new in RULES:
-        _expect(grammar.count(old), old)
+        _expect_once(grammar.count(old), old)
         grammar = grammar.replace(old, new)
     return grammar
 
 
-def _expect(count: int, what: str) -> None:
+def _expect_once(count: int, text: str) -> None:
     if count != 1:
-        raise RuntimeError(f"cel-python's grammar has changed: `{what}` stands there {count} times")
+        raise RuntimeError(f"cel-python's grammar has changed: expected `{text}` once, but it occurs {count} times")
 
 
 def parse(text: str) -> Node:
-    """The syntax tree of `text`; raises CompileError."""
+    """Return the syntax tree of `text`. Raise CompileError for a syntax error or a text over a limit."""
     if len(text) > MAX_SOURCE:
         raise CompileError(f"too long: more than {MAX_SOURCE} characters", MAX_SOURCE)
     if not text.strip():
@@ -75,7 +81,7 @@ def parse(text: str) -> Node:
         tree: Any = _parser().parse(text)
     except UnexpectedInput as error:
         raise _syntax_error(text, error) from None
-    return single(tree)
+    return only_node(tree)
 
 
 def _syntax_error(text: str, error: UnexpectedInput) -> CompileError:
@@ -91,7 +97,7 @@ def _syntax_error(text: str, error: UnexpectedInput) -> CompileError:
 @cache
 def _parser() -> Lark:
     return Lark(
-        grammar_text(),
+        load_grammar(),
         parser="lalr",
         start="expr",
         lexer="contextual",

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from pdp.cel.arithmetic import string_from_bool, string_from_double
-from pdp.cel.functions import Key, Overload
+from pdp.cel.functions import FunctionKey, Overload
 from pdp.cel.times import show_duration, show_timestamp
 from pdp.cel.types import DYN, INT, STRING, Type, list_of
 from pdp.cel.values import KINDS, RuleError, Value, keys
@@ -222,5 +222,5 @@ def rows() -> Iterable[tuple[str, bool, Overload]]:
     for name, params, optional, result, run in signatures:
         for count in range(len(params) - optional, len(params) + 1):
             yield name, True, Overload(params[:count], result, run, costly=True)
-    key: Key = ("strings.quote", False)
+    key: FunctionKey = ("strings.quote", False)
     yield *key, Overload((STRING,), STRING, quote, costly=True)

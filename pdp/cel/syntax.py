@@ -1,6 +1,6 @@
-"""The abstract syntax of a rule: small frozen nodes that know their offset in the text, and the limits they keep.
+"""Abstract syntax of an expression: frozen nodes with text offsets, and the size limits of a tree.
 
-Owns nothing of parsing, types or evaluation. Nodes compare by identity, so that they can be keys of a type table.
+This module does not parse, type-check or evaluate. Nodes compare by identity, so that a node can be the key of a table.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from typing import Any, Final, Literal, TypeAlias
 import msgspec
 
 MAX_SOURCE: Final = 65_536
-"""Characters of one rule."""
+"""Most characters of one expression."""
 MAX_DEPTH: Final = 96
-"""Levels of one rule's tree: what the checker and the emitter recurse over, and what CPython's own parser takes."""
+"""Most levels of one tree. Bounds the recursion of the checker and the emitter, and of CPython's own parser."""
 MAX_NODES: Final = 20_000
-"""Nodes of one rule's tree."""
+"""Most nodes of one tree."""
 
 Macro: TypeAlias = Literal["all", "exists", "exists_one", "map", "filter"]
 
 
 class CompileError(Exception):
-    """A rule that does not parse or type-check; `offset` counts characters of its text from 0."""
+    """Expression that does not parse or type-check. `offset` counts characters of the text from 0."""
 
     def __init__(self, message: str, offset: int) -> None:
         super().__init__(message)
@@ -29,41 +29,41 @@ class CompileError(Exception):
 
 
 class Node(msgspec.Struct, frozen=True, eq=False):
-    """Any expression: where it begins, and the height of the tree below it."""
+    """Any expression: the offset of its first character, and the height of the tree below."""
 
     pos: int
     depth: int
 
 
 class Constant(Node, frozen=True, eq=False):
-    """A literal; `value` is a value of the language."""
+    """Literal. `value` is a value of the language."""
 
     value: Any
 
 
 class Name(Node, frozen=True, eq=False):
-    """An identifier; `rooted` is `.name`, which no local name and no container changes."""
+    """Identifier. `rooted` marks the form `.name`: macro variables and containers do not apply to the name."""
 
     name: str
     rooted: bool = False
 
 
 class Select(Node, frozen=True, eq=False):
-    """`operand.field`."""
+    """Field selection `operand.field`."""
 
     operand: Node
     field: str
 
 
 class Has(Node, frozen=True, eq=False):
-    """`has(operand.field)`."""
+    """Macro `has(operand.field)`."""
 
     operand: Node
     field: str
 
 
 class Call(Node, frozen=True, eq=False):
-    """A function, method (with `target`) or operator; operators are named as in the CEL standard, `_+_`."""
+    """Function, method (with `target`) or operator. Operators have their CEL names, such as `_+_`."""
 
     function: str
     target: Node | None
@@ -71,14 +71,14 @@ class Call(Node, frozen=True, eq=False):
 
 
 class Logic(Node, frozen=True, eq=False):
-    """A chain of `&&` or `||`, flattened: both are associative and absorb errors in any order."""
+    """Flattened chain of `&&` or `||`. Both operators are associative and absorb errors in any order."""
 
     conjunction: bool
     parts: tuple[Node, ...]
 
 
 class Conditional(Node, frozen=True, eq=False):
-    """`condition ? then : otherwise`."""
+    """Conditional operator `condition ? then : otherwise`."""
 
     condition: Node
     then: Node
@@ -86,19 +86,19 @@ class Conditional(Node, frozen=True, eq=False):
 
 
 class ListOf(Node, frozen=True, eq=False):
-    """`[a, b]`."""
+    """List literal `[a, b]`."""
 
     items: tuple[Node, ...]
 
 
 class MapOf(Node, frozen=True, eq=False):
-    """`{k: v}`."""
+    """Map literal `{k: v}`."""
 
     entries: tuple[tuple[Node, Node], ...]
 
 
 class Comprehension(Node, frozen=True, eq=False):
-    """A macro over a list or the keys of a map; `where` is the filter of a three-argument `map`."""
+    """Macro over a list or the keys of a map. `where` is the filter of a `map` with three arguments."""
 
     macro: Macro
     variable: str
@@ -107,8 +107,8 @@ class Comprehension(Node, frozen=True, eq=False):
     where: Node | None = None
 
 
-def height(pos: int, *children: Node) -> int:
-    """The depth of a node above `children`; raises CompileError beyond MAX_DEPTH."""
+def depth_above(pos: int, *children: Node) -> int:
+    """Return the depth of a node with these `children`. Raise CompileError beyond MAX_DEPTH."""
     depth = 1 + max((child.depth for child in children), default=0)
     if depth > MAX_DEPTH:
         raise CompileError(f"nested too deeply: more than {MAX_DEPTH} levels", pos)

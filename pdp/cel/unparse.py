@@ -1,4 +1,4 @@
-"""A tree back to CEL, for people: one line, with as few parentheses as precedence allows."""
+"""Syntax tree back to CEL text for people: one line, with the fewest parentheses that precedence allows."""
 
 from __future__ import annotations
 
@@ -35,17 +35,18 @@ _BINARY: Final = {
     "_%_": ("%", 6),
 }
 _PREFIX: Final = {"!_": "!", "-_": "-"}
-_CONDITIONAL, _OR, _AND, _UNARY, _MEMBER, _NEVER_BARE = 1, 2, 3, 7, 8, 9
+_CONDITIONAL, _OR, _AND, _UNARY, _MEMBER, _PARENTHESES = 1, 2, 3, 7, 8, 9
+"""Precedence levels of the CEL grammar, loosest first. `_PARENTHESES` is above all, so it always adds parentheses."""
 
 
 def unparse(node: Node, outer: int = 0) -> str:
-    """The expression; `outer` is the precedence of what it stands in."""
-    text, precedence = _TEXTS[type(node)](node)
+    """Return the text of the expression, in parentheses if it binds less tightly than the `outer` precedence."""
+    text, precedence = _UNPARSERS[type(node)](node)
     return f"({text})" if precedence < outer else text
 
 
 def unparse_value(value: Any) -> str:
-    """A value as CEL writes it."""
+    """Return a value as CEL text: a literal, or Python's text for a map, a timestamp, a duration or a type."""
     if isinstance(value, bool) or value is None:
         return {True: "true", False: "false", None: "null"}[value]
     if isinstance(value, Uint):
@@ -63,35 +64,37 @@ def unparse_value(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False) if isinstance(value, str | int | float) else str(value)
 
 
-def _constant(node: Constant) -> tuple[str, int]:
+def _unparse_constant(node: Constant) -> tuple[str, int]:
     return unparse_value(node.value), _MEMBER
 
 
-def _name(node: Name) -> tuple[str, int]:
+def _unparse_name(node: Name) -> tuple[str, int]:
     return f".{node.name}" if node.rooted else node.name, _MEMBER
 
 
-def _select(node: Select) -> tuple[str, int]:
-    return f"{unparse(node.operand, _MEMBER)}.{_field(node.field)}", _MEMBER
+def _unparse_select(node: Select) -> tuple[str, int]:
+    return f"{unparse(node.operand, _MEMBER)}.{_field_text(node.field)}", _MEMBER
 
 
-def _has(node: Has) -> tuple[str, int]:
-    return f"has({unparse(node.operand, _MEMBER)}.{_field(node.field)})", _MEMBER
+def _unparse_has(node: Has) -> tuple[str, int]:
+    return f"has({unparse(node.operand, _MEMBER)}.{_field_text(node.field)})", _MEMBER
 
 
-def _field(name: str) -> str:
+def _field_text(name: str) -> str:
     return name if name.isidentifier() and name.isascii() else f"`{name}`"
 
 
-def _call(node: Call) -> tuple[str, int]:
+def _unparse_call(node: Call) -> tuple[str, int]:
     if node.function in _BINARY and node.target is None:
         sign, precedence = _BINARY[node.function]
         left, right = node.args
+        # Binary operators associate to the left: a right operand of the same level needs parentheses.
         return f"{unparse(left, precedence)} {sign} {unparse(right, precedence + 1)}", precedence
     if node.function in _PREFIX:
         operand = node.args[0]
-        apart = isinstance(operand, Constant) or (isinstance(operand, Call) and operand.function == node.function)
-        return _PREFIX[node.function] + unparse(operand, _NEVER_BARE if apart else _UNARY), _UNARY
+        # `-1` would read back as a literal and `!!x` as `x`, so these operands need parentheses.
+        merges = isinstance(operand, Constant) or (isinstance(operand, Call) and operand.function == node.function)
+        return _PREFIX[node.function] + unparse(operand, _PARENTHESES if merges else _UNARY), _UNARY
     if node.function == "_[_]":
         return f"{unparse(node.args[0], _MEMBER)}[{unparse(node.args[1])}]", _MEMBER
     arguments = ", ".join(unparse(argument) for argument in node.args)
@@ -99,40 +102,40 @@ def _call(node: Call) -> tuple[str, int]:
     return f"{target}{node.function}({arguments})", _MEMBER
 
 
-def _logic(node: Logic) -> tuple[str, int]:
+def _unparse_logic(node: Logic) -> tuple[str, int]:
     sign, precedence = ("&&", _AND) if node.conjunction else ("||", _OR)
     return f" {sign} ".join(unparse(part, precedence + 1) for part in node.parts), precedence
 
 
-def _conditional(node: Conditional) -> tuple[str, int]:
+def _unparse_conditional(node: Conditional) -> tuple[str, int]:
     condition, then = unparse(node.condition, _OR), unparse(node.then, _OR)
     return f"{condition} ? {then} : {unparse(node.otherwise, _CONDITIONAL)}", _CONDITIONAL
 
 
-def _list(node: ListOf) -> tuple[str, int]:
+def _unparse_list(node: ListOf) -> tuple[str, int]:
     return f"[{', '.join(unparse(item) for item in node.items)}]", _MEMBER
 
 
-def _map(node: MapOf) -> tuple[str, int]:
+def _unparse_map(node: MapOf) -> tuple[str, int]:
     entries = ", ".join(f"{unparse(key)}: {unparse(value)}" for key, value in node.entries)
     return f"{{{entries}}}", _MEMBER
 
 
-def _comprehension(node: Comprehension) -> tuple[str, int]:
+def _unparse_comprehension(node: Comprehension) -> tuple[str, int]:
     where = f"{unparse(node.where)}, " if node.where is not None else ""
     body = f"{node.variable}, {where}{unparse(node.body)}"
     return f"{unparse(node.range, _MEMBER)}.{node.macro}({body})", _MEMBER
 
 
-_TEXTS: Final[dict[type, Any]] = {
-    Constant: _constant,
-    Name: _name,
-    Select: _select,
-    Has: _has,
-    Call: _call,
-    Logic: _logic,
-    Conditional: _conditional,
-    ListOf: _list,
-    MapOf: _map,
-    Comprehension: _comprehension,
+_UNPARSERS: Final[dict[type, Any]] = {
+    Constant: _unparse_constant,
+    Name: _unparse_name,
+    Select: _unparse_select,
+    Has: _unparse_has,
+    Call: _unparse_call,
+    Logic: _unparse_logic,
+    Conditional: _unparse_conditional,
+    ListOf: _unparse_list,
+    MapOf: _unparse_map,
+    Comprehension: _unparse_comprehension,
 }

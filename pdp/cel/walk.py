@@ -1,4 +1,4 @@
-"""Walking a rule's tree, and a text of it that shows what it means rather than how it is written."""
+"""Traversal of a checked tree, and a canonical text of a tree that shows its meaning, not its spelling."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from pdp.cel.syntax import Call, Constant, ListOf, Logic, Name, Node
 
 
 def variable_name(node: Node, checked: CheckedExpression) -> str:
-    """The variable that a node is, or ""."""
+    """Return the name of the variable that `node` reads, or "" for any other node."""
     meaning = checked.names.get(node)
     return meaning.name if isinstance(node, Name) and isinstance(meaning, Variable) else ""
 
 
 def children(node: Node) -> Iterator[Node]:
-    """The nodes right below."""
+    """Yield the nodes directly below `node`, in the order of the text."""
     for field in node.__struct_fields__:
-        yield from _nodes(getattr(node, field))
+        yield from _nodes_in(getattr(node, field))
 
 
-def _nodes(value: Any) -> Iterator[Node]:
+def _nodes_in(value: Any) -> Iterator[Node]:
     if isinstance(value, Node):
         yield value
     elif isinstance(value, tuple):
         for item in value:
-            yield from _nodes(item)
+            yield from _nodes_in(item)
 
 
 def walk(node: Node) -> Iterator[Node]:
-    """Yield a node and all nodes below, in the order of the text."""
+    """Yield `node` and all nodes below, parents first, in the order of the text."""
     stack = [node]
     while stack:
         current = stack.pop()
@@ -39,7 +39,10 @@ def walk(node: Node) -> Iterator[Node]:
 
 
 def canonical_text(node: Node) -> str:
-    """A text that two nodes share only if they mean the same; the order of commutative operands does not show."""
+    """Return a text of the tree. Equal texts mean equal results, whatever the values of the variables.
+
+    Operands of commutative operators are sorted. Different texts may still mean the same.
+    """
     if isinstance(node, Constant):
         return f"{type(node.value).__name__} {node.value!r}"
     below = [canonical_text(child) for child in children(node)]
@@ -51,8 +54,8 @@ def canonical_text(node: Node) -> str:
 
 
 def _label(node: Node) -> str:
-    """All of a node but its children and its place."""
-    kept = (field for field in node.__struct_fields__ if field not in ("pos", "depth"))
-    words = [getattr(node, field) for field in kept]
+    """Return the class and the plain fields of `node`, without its children, offset and depth."""
+    fields = (field for field in node.__struct_fields__ if field not in ("pos", "depth"))
+    words = [getattr(node, field) for field in fields]
     plain = [repr(word) for word in words if isinstance(word, (str, bool)) or word is None]
     return " ".join([type(node).__name__, *plain])

@@ -1,4 +1,4 @@
-"""What the front end depends on in cel-python's grammar, and the trees that it makes of texts."""
+"""The rules of cel-python's grammar that the parser depends on, and the trees of some texts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from importlib.metadata import version
 import pytest
 
 from pdp.cel import ast_builder, grammar, syntax
-from pdp.cel.grammar import grammar_text, parse
+from pdp.cel.grammar import load_grammar, parse
 from pdp.cel.syntax import CompileError
 
 RULES = {
@@ -31,8 +31,8 @@ def test_the_version_is_the_pinned_one() -> None:
 
 
 def test_rule_names() -> None:
-    """Every rule has its builder, and no builder waits for a rule that is gone."""
-    rules = {name for name in re.findall(r"^([a-z_]+) *:", grammar_text(), re.MULTILINE) if not name.startswith("_")}
+    """Every grammar rule has a method of the builder, and every literal token a parser."""
+    rules = {name for name in re.findall(r"^([a-z_]+) *:", load_grammar(), re.MULTILINE) if not name.startswith("_")}
     assert rules == RULES
     assert RULES.issubset(dir(ast_builder.AstBuilder))
     assert set(ast_builder.LITERALS) == LITERALS
@@ -41,7 +41,7 @@ def test_rule_names() -> None:
 def test_a_changed_grammar_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grammar, "RULES", (("no such rule", ""),))
     with pytest.raises(RuntimeError, match="has changed"):
-        grammar_text()
+        load_grammar()
 
 
 def test_positions_are_offsets_of_the_text() -> None:
