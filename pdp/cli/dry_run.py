@@ -172,7 +172,9 @@ def _implicit(pdp: Pdp) -> bool:
     """Whether Nessie's implicit rule, that everyone may view references, is in force."""
     authorities = (pdp.bundle.default, *pdp.bundle.authorities.values())
     return any(
-        isinstance(engine, CelEngine) and engine.implicit for authority in authorities for engine in authority.engines
+        isinstance(engine, CelEngine) and engine.has_implicit_rule
+        for authority in authorities
+        for engine in authority.engines
     )
 
 

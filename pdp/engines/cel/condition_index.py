@@ -1,48 +1,52 @@
-"""Rules on shelves, one condition each, so that of many only those are looked at that some values can concern."""
+"""Index of items by one necessary condition each, to find the few items that given values can concern."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from pdp.engines.cel.conditions import Condition
 
 T = TypeVar("T")
-_ORDER: Final = ("path", "role", "roles", "ref", "contentType", "type", "warehouse", "op")
-"""Which condition chooses the shelf: the first of these, as what tells rules apart best."""
+_PREFERENCE: Final = ("path", "role", "roles", "ref", "contentType", "type", "warehouse", "op")
+"""Variables by how well their conditions tell rules apart. An item is indexed by the first with a condition."""
 
-Texts = Mapping[str, Collection[str]]
-"""The values a variable may have; one that is not there may have any."""
+Texts: TypeAlias = Mapping[str, Collection[str]]
+"""The possible values of each variable, by name. A variable that is missing may have any value."""
 
 
 class ConditionIndex(Generic[T]):
-    """Items with the conditions that they need, in the order in which they were added."""
+    """Items with their necessary conditions, in the order of their addition."""
 
     def __init__(self) -> None:
         self._items: list[T] = []
-        self._shelves: dict[str, dict[str, list[int]]] = {}
-        self._rest: list[int] = []
+        self._numbers: dict[str, dict[str, list[int]]] = {}
+        self._unindexed: list[int] = []
 
     def add(self, item: T, conditions: Sequence[Condition]) -> None:
+        """Add an item that is of interest only if all `conditions` hold."""
         exact = {condition.variable: condition.texts for condition in conditions if condition.kind != "starts"}
-        variable = next((name for name in _ORDER if name in exact), "")
+        variable = next((name for name in _PREFERENCE if name in exact), "")
         number = len(self._items)
         self._items.append(item)
         for text in exact.get(variable, ()):
-            self._shelves.setdefault(variable, {}).setdefault(text, []).append(number)
+            self._numbers.setdefault(variable, {}).setdefault(text, []).append(number)
         if not variable:
-            self._rest.append(number)
+            self._unindexed.append(number)
 
     def find(self, texts: Texts) -> list[T]:
-        """All items whose conditions hold for some of `texts`, and others."""
-        numbers = set(self._rest)
-        for variable, shelves in self._shelves.items():
-            for text in texts.get(variable, shelves):
-                numbers.update(shelves.get(text, ()))
+        """Return all items whose conditions can hold for `texts`, and maybe others, in the order of addition.
+
+        One condition per item is enough: an item is left out only if this condition holds for none of the values.
+        """
+        numbers = set(self._unindexed)
+        for variable, by_text in self._numbers.items():
+            for text in texts.get(variable, by_text):
+                numbers.update(by_text.get(text, ()))
         return [self._items[number] for number in sorted(numbers)]
 
 
 def texts_of(values: Mapping[str, Any]) -> Texts:
-    """The one text of a string variable, all texts of a list."""
-    listed = ((name, values[name]) for name in _ORDER if name in values)
-    return {name: (value,) if isinstance(value, str) else value for name, value in listed}
+    """Return the text of each string variable as its only possible value, and all texts of each list variable."""
+    known = ((name, values[name]) for name in _PREFERENCE if name in values)
+    return {name: (value,) if isinstance(value, str) else value for name, value in known}

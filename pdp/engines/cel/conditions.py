@@ -1,7 +1,7 @@
-"""What a rule needs: simple conditions on single variables, found in its tree, that must hold for it to be true.
+"""Necessary conditions of a rule: tests of single variables, read from the tree, that hold wherever the rule is true.
 
-A condition never raises, and where one does not hold the rule is false, whatever else stands in it: a false operand
-absorbs the errors of the others. So rules can be chosen by their conditions and the others left alone.
+A condition never raises. If a condition does not hold, the rule is false and raises nothing: in `a && b` a false
+operand absorbs the error of the other operand. So a selector may skip the rule, and no answer and no error changes.
 """
 
 from __future__ import annotations
@@ -12,24 +12,28 @@ from typing import Any, Final, Literal, TypeAlias
 import msgspec
 
 from pdp.cel import patterns
-from pdp.cel.checker import CheckedExpression, Variable
-from pdp.cel.syntax import Call, Constant, ListOf, Logic, Name, Node
+from pdp.cel.checker import CheckedExpression
+from pdp.cel.syntax import Call, Constant, ListOf, Logic, Node
+from pdp.cel.walk import variable_name
 
 Kind: TypeAlias = Literal["equals", "starts", "holds"]
 _STRINGS: Final = frozenset({"op", "role", "ref", "path", "contentType", "type", "warehouse"})
 _LISTS: Final = frozenset({"roles", "actions"})
-_SHAPES: Final[Mapping[str, Kind]] = {"equals": "equals", "starts": "starts"}
+_PATTERN_KINDS: Final[Mapping[str, Kind]] = {"equals": "equals", "starts": "starts"}
 
 
 class Condition(msgspec.Struct, frozen=True):
-    """`variable` equals, or starts with, one of `texts`; or, being a list, holds one of them."""
+    """A test of one variable against `texts`, of which one must fit.
+
+    A string variable equals or starts with the text; a list variable holds the text.
+    """
 
     variable: str
     kind: Kind
     texts: frozenset[str]
 
-    def met(self, value: Any) -> bool:
-        """Whether a value of the variable meets the condition."""
+    def is_met_by(self, value: Any) -> bool:
+        """Tell whether a value of the variable meets the condition."""
         if self.kind == "equals":
             return value in self.texts
         if self.kind == "starts":
@@ -38,46 +42,54 @@ class Condition(msgspec.Struct, frozen=True):
 
 
 class Requirements(msgspec.Struct, frozen=True):
-    """All `conditions` are necessary; `whole` says that together they are the rule."""
+    """The necessary `conditions` of a rule. `sufficient`: the rule is true if all conditions hold, and never raises."""
 
     conditions: tuple[Condition, ...]
-    whole: bool
+    sufficient: bool
 
 
-_ANYTHING: Final = Requirements((), whole=False)
-_ALWAYS: Final = Requirements((), whole=True)
-_NEVER: Final = Requirements((Condition("op", "equals", frozenset()),), whole=True)
+_UNKNOWN: Final = Requirements((), sufficient=False)
+_ALWAYS: Final = Requirements((), sufficient=True)
+_NEVER: Final = Requirements((Condition("op", "equals", frozenset()),), sufficient=True)
 
 
-def needs(checked: CheckedExpression) -> Requirements:
-    """The conditions of a rule; its variables are those that rules may mention."""
-    return _needs(checked.root, checked)
+def requirements_of(checked: CheckedExpression) -> Requirements:
+    """Return the conditions of a rule over RULE_VARIABLES."""
+    return _requirements(checked.root, checked)
 
 
-def _needs(node: Node, checked: CheckedExpression) -> Requirements:
+def _requirements(node: Node, checked: CheckedExpression) -> Requirements:
     if isinstance(node, Logic):
-        parts = [_needs(part, checked) for part in node.parts]
+        parts = [_requirements(part, checked) for part in node.parts]
         return _all_of(parts) if node.conjunction else _any_of(parts)
     if isinstance(node, Constant) and isinstance(node.value, bool):
         return _ALWAYS if node.value else _NEVER
     condition = _condition(node, checked) if isinstance(node, Call) else None
-    return Requirements((condition,), whole=True) if condition else _ANYTHING
+    return Requirements((condition,), sufficient=True) if condition else _UNKNOWN
 
 
 def _all_of(parts: Sequence[Requirements]) -> Requirements:
+    """Return the requirements of `&&`: a condition of any part is a condition of the whole."""
     conditions = tuple(dict.fromkeys(condition for part in parts for condition in part.conditions))
-    return Requirements(conditions, all(part.whole for part in parts))
+    return Requirements(conditions, all(part.sufficient for part in parts))
 
 
 def _any_of(parts: Sequence[Requirements]) -> Requirements:
-    """What every part needs of the same variable in the same way; whole where no part needs more than that."""
+    """Return the requirements of `||`.
+
+    If every part tests the same variable in the same way, the whole tests for the union of the texts. Other conditions
+    are lost: one part can be true without the condition of another. The union is sufficient only if each part is
+    exactly this one condition: of `(op == 'X' && role == 'a') || (op == 'Y' && role == 'b')` the unions alone would
+    also admit op X with role b.
+    """
+    # If a part tests one variable twice in the same way, the table has the last test. Each test alone is necessary.
     tables = [
         {(condition.variable, condition.kind): condition.texts for condition in part.conditions} for part in parts
     ]
     shared = [key for key in tables[0] if all(key in table for table in tables)]
     conditions = tuple(Condition(*key, frozenset().union(*(table[key] for table in tables))) for key in shared)
-    whole = all(part.whole and len(part.conditions) == 1 for part in parts) and len(conditions) == 1
-    return Requirements(conditions, whole)
+    sufficient = all(part.sufficient and len(part.conditions) == 1 for part in parts) and len(conditions) == 1
+    return Requirements(conditions, sufficient)
 
 
 def _condition(call: Call, checked: CheckedExpression) -> Condition | None:
@@ -96,37 +108,33 @@ def _condition(call: Call, checked: CheckedExpression) -> Condition | None:
     return None
 
 
-def _equals(variable: Node, value: Node, checked: CheckedExpression) -> Condition | None:
-    return _on_string("equals", variable, _text(value), checked)
+def _equals(tested: Node, value: Node, checked: CheckedExpression) -> Condition | None:
+    return _on_string("equals", tested, _text(value), checked)
 
 
 def _in(left: Node, right: Node, checked: CheckedExpression) -> Condition | None:
-    name = _variable(right, checked)
+    name = variable_name(right, checked)
     if name in _LISTS and (text := _text(left)) is not None:
         return Condition(name, "holds", frozenset({text}))
     texts = [_text(item) for item in right.items] if isinstance(right, ListOf) else [None]
-    name = _variable(left, checked)
+    name = variable_name(left, checked)
     if name not in _STRINGS or None in texts:
         return None
     return Condition(name, "equals", frozenset(text for text in texts if text is not None))
 
 
-def _matches(variable: Node, pattern: str | None, checked: CheckedExpression) -> Condition | None:
-    shape = patterns.find_string_test(pattern) if pattern is not None else None
-    name = _variable(variable, checked)
-    if shape is None or shape.one_line or shape.kind not in _SHAPES or name not in _STRINGS:
+def _matches(tested: Node, pattern: str | None, checked: CheckedExpression) -> Condition | None:
+    test = patterns.find_string_test(pattern) if pattern is not None else None
+    name = variable_name(tested, checked)
+    # With `one_line` the pattern also refuses line breaks, so the condition would not say all that the pattern says.
+    if test is None or test.one_line or test.kind not in _PATTERN_KINDS or name not in _STRINGS:
         return None
-    return Condition(name, _SHAPES[shape.kind], frozenset(shape.texts))
+    return Condition(name, _PATTERN_KINDS[test.kind], frozenset(test.texts))
 
 
-def _on_string(kind: Kind, variable: Node, text: str | None, checked: CheckedExpression) -> Condition | None:
-    name = _variable(variable, checked)
+def _on_string(kind: Kind, tested: Node, text: str | None, checked: CheckedExpression) -> Condition | None:
+    name = variable_name(tested, checked)
     return Condition(name, kind, frozenset({text})) if name in _STRINGS and text is not None else None
-
-
-def _variable(node: Node, checked: CheckedExpression) -> str:
-    meaning = checked.names.get(node)
-    return meaning.name if isinstance(node, Name) and isinstance(meaning, Variable) else ""
 
 
 def _text(node: Node) -> str | None:

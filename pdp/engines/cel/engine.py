@@ -1,7 +1,8 @@
-"""CEL rules as an engine: an action becomes checks of Nessie's kind, each of which some rule must permit.
+"""CEL rules as engines: `CelEngine` permits, `CelForbid` forbids.
 
-`CelEngine` permits, `CelForbid` forbids; both read the same rule language and the same vocabulary. The determining
-rule is the one with the smallest id, so that it does not depend on files or luck.
+The vocabulary gives one or more checks of Nessie's kind for every action. Both engines evaluate the same rule language
+on the same checks. The determining rule is the true rule with the smallest id, so that the order of files has no
+influence.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from pdp.engines.cel.plain import PlainEvaluator
-from pdp.engines.cel.questions import GroupChecks, folder_of, paths_of
+from pdp.engines.cel.group_checks import GroupChecks, folder_prefix, paths_of
+from pdp.engines.cel.reference_evaluator import ReferenceEvaluator
+from pdp.engines.cel.residue import ResidueSet
 from pdp.engines.cel.rules import Rule, RuleSet, inline_rules
-from pdp.engines.cel.selection import ResidueSet, Selector
+from pdp.engines.cel.selection import Selector
 from pdp.engines.cel.tables import NEVER
 from pdp.engines.engine import FORBID, Group, Verdicts
 from pdp.facts.snapshot import Facts
@@ -25,40 +27,43 @@ from pdp.model.checks import Reason, Resource, Siblings, Trace
 from pdp.model.vocabulary import CEL_CHECKS, VIEW_ONLY, CelCheck
 
 IMPLICIT_RULE = "__ALLOW_VIEWING_REF_ID"
-"""Nessie's rule that references are viewable, added unless some rule's text contains VIEW_REFERENCE."""
+"""Nessie's rule that permits everyone to view references, added unless the text of a rule contains VIEW_REFERENCE."""
 
 
-_GIVEN: Final = partial(is_not, None)
-"""Whether there is a reason: True is the number of PERMIT, False that of ABSTAIN."""
+_has_reason: Final = partial(is_not, None)
+"""Tell whether there is a reason. As numbers, True is PERMIT and False is ABSTAIN."""
 
 
 class RuleRanks(NamedTuple):
-    """One check of many resources: the smallest rank that is true, or NEVER, and the rules that raised where none is.
+    """The outcome of one check for many resources, one entry each; a single entry stands for all resources.
 
-    A single entry stands for all resources.
+    `ranks` are the smallest ranks of true rules, or NEVER. `raised` are the ids of the rules that raised, by position,
+    at positions with NEVER only.
     """
 
     ranks: Sequence[int]
     raised: dict[int, tuple[str, ...]]
 
     def rank(self, at: int) -> int:
+        """Return the rank for the resource at a position."""
         return self.ranks[at if len(self.ranks) > 1 else 0]
 
     def raised_at(self, at: int) -> tuple[str, ...]:
+        """Return the ids of the rules that raised for the resource at a position."""
         return self.raised.get(at if len(self.ranks) > 1 else 0, ())
 
 
-class _Last(NamedTuple):
-    """The last column asked. A table and a view of the same names are often the same question to the rules."""
+class _LastColumn(NamedTuple):
+    """The latest column. A table and a view of the same names are often the same question to the rules."""
 
-    judge: ResidueSet | None
+    residues: ResidueSet | None
     resources: Sequence[Resource]
     path: str
-    answers: RuleRanks
+    column: RuleRanks
 
 
 class _RuleEngine:
-    """A rule set with its index."""
+    """A rule set that evaluates the checks of a group. `self.rules` come sorted by id: a rank is a position in them."""
 
     name = "cel"
 
@@ -68,104 +73,112 @@ class _RuleEngine:
         self.reads_facts = False
         self._provider = provider
         self._selector = Selector(rules)
-        self._last = _Last(None, (), "", RuleRanks((), {}))
+        self._last = _LastColumn(None, (), "", RuleRanks((), {}))
         self._ids = [rule.id for rule in rules]
         self._reasons: dict[int, Reason] = {rank: f"cel:{id}" for rank, id in enumerate(self._ids)}
 
-    def questions(self, group: Group) -> GroupChecks:
+    def group_checks(self, group: Group) -> GroupChecks:
+        """Return the checks of a group."""
         return GroupChecks(group, self._provider)
 
-    def plain(self, group: Group) -> PlainEvaluator:
-        return PlainEvaluator(self.rules, self.questions(group))
+    def reference_evaluator(self, group: Group) -> ReferenceEvaluator:
+        """Return an evaluator of every rule for the checks of a group."""
+        return ReferenceEvaluator(self.rules, self.group_checks(group))
 
-    def ask(self, questions: GroupChecks, resources: Sequence[Resource]) -> tuple[RuleRanks, ...]:
-        """The answers to every check of a group."""
-        if questions.lacks_ref:
-            return self._ask_plain(questions, resources)
-        return tuple(self._ask(questions, number, resources) for number in range(len(questions.checks)))
+    def evaluate(self, group_checks: GroupChecks, resources: Sequence[Resource]) -> tuple[RuleRanks, ...]:
+        """Evaluate every check of a group and return one column for each."""
+        if group_checks.lacks_ref:
+            return self._reference_columns(group_checks, resources)
+        return tuple(self._column(group_checks, check, resources) for check in group_checks.checks)
 
-    def _ask(self, questions: GroupChecks, number: int, resources: Sequence[Resource]) -> RuleRanks:
-        check = questions.checks[number]
-        if not questions.about_path(check):
+    def _column(self, group_checks: GroupChecks, check: CelCheck, resources: Sequence[Resource]) -> RuleRanks:
+        if not group_checks.varies(check):
             resources = resources[:1]
-        if questions.about_path(check) and (check.path == "none" or not _of_one_type(resources)):
-            return self._ask_each(questions, number, resources)
-        judge = self._selector.judge(questions.known(check, resources[0]))
+        elif check.path == "none" or not _share_content_type(resources):
+            return self._column_one_by_one(group_checks, check, resources)
+        residues = self._selector.residues(group_checks.values(check, resources[0]))
         last = self._last
-        if judge is last.judge and resources is last.resources and check.path == last.path:
-            return last.answers
-        ranks = self._ranks(judge, check, resources)
+        # The same residues for the same sequence of resources and the same kind of path give the same ranks.
+        if residues is last.residues and resources is last.resources and check.path == last.path:
+            return last.column
+        ranks = self._ranks(residues, check, resources)
         raised = {}
-        if judge.may_raise:
-            raised = self._raised([judge] * len(ranks), ranks, paths_of(check, resources))
-        answers = RuleRanks(ranks, raised)
+        if residues.may_raise:
+            raised = self._raised([residues] * len(ranks), ranks, paths_of(check, resources))
+        column = RuleRanks(ranks, raised)
         if len(resources) > 1:
-            self._last = _Last(judge, resources, check.path, answers)
-        return answers
+            self._last = _LastColumn(residues, resources, check.path, column)
+        return column
 
-    def _ranks(self, judge: ResidueSet, check: CelCheck, resources: Sequence[Resource]) -> list[int]:
-        if judge.fixed:
-            return judge.ranks([""]) * len(resources)
-        if isinstance(resources, Siblings) and check.path == "self" and (folder := folder_of(resources)) is not None:
-            return judge.ranks_in(folder, resources.names)
-        return judge.ranks(paths_of(check, resources))
+    def _ranks(self, residues: ResidueSet, check: CelCheck, resources: Sequence[Resource]) -> list[int]:
+        if residues.is_constant:
+            return residues.ranks([""]) * len(resources)
+        if isinstance(resources, Siblings) and check.path == "self":
+            folder = folder_prefix(resources)
+            if folder is not None:
+                return residues.ranks_in(folder, resources.names)
+        return residues.ranks(paths_of(check, resources))
 
-    def _ask_each(self, questions: GroupChecks, number: int, resources: Sequence[Resource]) -> RuleRanks:
-        """Where resources differ in more than their paths."""
-        check = questions.checks[number]
+    def _column_one_by_one(
+        self, group_checks: GroupChecks, check: CelCheck, resources: Sequence[Resource]
+    ) -> RuleRanks:
+        """Return the column for resources that differ in more than the path."""
         paths = paths_of(check, resources) if check.path != "none" else [""] * len(resources)
-        judges = [self._selector.judge(questions.known(check, resource)) for resource in resources]
-        ranks = [judge.ranks([path])[0] for judge, path in zip(judges, paths, strict=True)]
-        return RuleRanks(ranks, self._raised(judges, ranks, paths))
+        sets = [self._selector.residues(group_checks.values(check, resource)) for resource in resources]
+        ranks = [residues.ranks([path])[0] for residues, path in zip(sets, paths, strict=True)]
+        return RuleRanks(ranks, self._raised(sets, ranks, paths))
 
     def _raised(
-        self, judges: Sequence[ResidueSet], ranks: Sequence[int], paths: Sequence[str]
+        self, sets: Sequence[ResidueSet], ranks: Sequence[int], paths: Sequence[str]
     ) -> dict[int, tuple[str, ...]]:
-        found = {}
-        for at, judge in enumerate(judges):
-            if ranks[at] == NEVER and (raised := judge.raised(paths[at])):
-                found[at] = tuple(self._ids[rank] for rank in raised)
-        return found
+        """Return the ids of the rules that raised, by position, where no rule is true."""
+        raised = {}
+        for at, residues in enumerate(sets):
+            if ranks[at] == NEVER and (raising := residues.raised(paths[at])):
+                raised[at] = tuple(self._ids[rank] for rank in raising)
+        return raised
 
-    def _ask_plain(self, questions: GroupChecks, resources: Sequence[Resource]) -> tuple[RuleRanks, ...]:
-        plain = PlainEvaluator(self.rules, questions)
+    def _reference_columns(self, group_checks: GroupChecks, resources: Sequence[Resource]) -> tuple[RuleRanks, ...]:
+        evaluator = ReferenceEvaluator(self.rules, group_checks)
         rank_of = {id: rank for rank, id in enumerate(self._ids)}
-        columns: list[RuleRanks] = [RuleRanks([], {}) for _ in questions.checks]
+        columns: list[tuple[list[int], dict[int, tuple[str, ...]]]] = [([], {}) for _ in group_checks.checks]
         for at, resource in enumerate(resources):
-            for column, answer in zip(columns, plain.answers(resource), strict=True):
-                column.ranks.append(NEVER if answer.rule is None else rank_of[answer.rule])  # type: ignore[attr-defined]
-                if answer.raised:
-                    column.raised[at] = answer.raised
-        return tuple(columns)
+            for (ranks, raised), outcome in zip(columns, evaluator.outcomes(resource), strict=True):
+                ranks.append(NEVER if outcome.rule is None else rank_of[outcome.rule])
+                if outcome.raised:
+                    raised[at] = outcome.raised
+        return tuple(RuleRanks(ranks, raised) for ranks, raised in columns)
 
 
 class CelEngine(_RuleEngine):
-    """Permits what the rule set permits; silent, with the ids of rules that raised, otherwise."""
+    """Engine that permits if every check has a true rule. Otherwise silent, with the ids of the rules that raised."""
 
     def __init__(self, rules: RuleSet, provider: str) -> None:
-        self.implicit = not any("VIEW_REFERENCE" in text for text in rules.texts.values())
-        used = _with_implicit_rule(rules.rules) if self.implicit else rules.rules
+        self.has_implicit_rule = not any("VIEW_REFERENCE" in text for text in rules.texts.values())
+        used = _with_implicit_rule(rules.rules) if self.has_implicit_rule else rules.rules
         super().__init__(used, _digest(rules, provider), provider)
-        self._decided: tuple[tuple[tuple[RuleRanks, ...], int], Verdicts] = (((), 0), Verdicts(b"", ()))
+        self._last_verdicts: tuple[tuple[tuple[RuleRanks, ...], int], Verdicts] = (((), 0), Verdicts(b"", ()))
 
     def applies(self, action: str, type: str) -> bool:
+        """Tell whether rules decide the action. The implicit rule alone does not make the engine apply."""
         key = (type, action)
-        return key in CEL_CHECKS and not (self.implicit and key in VIEW_ONLY)
+        return key in CEL_CHECKS and not (self.has_implicit_rule and key in VIEW_ONLY)
 
     def decide(self, group: Group, resources: Sequence[Resource], facts: Facts) -> Verdicts:
-        questions = self.questions(group)
+        """Permit every resource for which each check of the group has a true rule."""
+        group_checks = self.group_checks(group)
         count = len(resources)
-        if questions.lacks_ref:
+        if group_checks.lacks_ref:
             return Verdicts(bytes(count), [None] * count, dict.fromkeys(range(count), ("missing_reference",)))
-        columns = self.ask(questions, resources)
-        asked, verdicts = self._decided
-        if (columns, count) != asked:
+        columns = self.evaluate(group_checks, resources)
+        key, verdicts = self._last_verdicts
+        if (columns, count) != key:
             verdicts = self._permit(columns, count)
-            self._decided = ((columns, count), verdicts)
+            self._last_verdicts = ((columns, count), verdicts)
         return verdicts
 
     def _permit(self, columns: tuple[RuleRanks, ...], count: int) -> Verdicts:
-        """Permitted is what every check permits, by the rule that permits the last."""
+        """Permit the resources with a true rule in every column. The rule of the last column determines."""
         if any(len(column.ranks) == 1 and column.ranks[0] == NEVER for column in columns[:-1]):
             return Verdicts(bytes(count), [None] * count, self._errors(columns, range(count)))
         last = columns[-1].ranks if len(columns[-1].ranks) == count else list(columns[-1].ranks) * count
@@ -173,19 +186,20 @@ class CelEngine(_RuleEngine):
         for column in columns[:-1]:
             if len(column.ranks) > 1:
                 by = [None if rank == NEVER else reason for rank, reason in zip(column.ranks, by, strict=True)]
-        effects = bytes(map(_GIVEN, by))
+        effects = bytes(map(_has_reason, by))
         denied = [at for at, reason in enumerate(by) if reason is None] if any(c.raised for c in columns) else ()
         return Verdicts(effects, by, self._errors(columns, denied))
 
     def explain(self, group: Group, resource: Resource, facts: Facts) -> Trace:
-        if self.questions(group).lacks_ref:
+        """Return the checks of the group for one resource, with every rule."""
+        if self.group_checks(group).lacks_ref:
             return Trace("cel", "silent", why="missing_reference: no ref given and the warehouse has no default_ref")
-        checks = self.plain(group).traces(resource)
+        checks = self.reference_evaluator(group).traces(resource)
         permitted = all(check.outcome == "permit" for check in checks)
         return Trace("cel", "permit" if permitted else "silent", parts=checks)
 
     def _errors(self, columns: Sequence[RuleRanks], denied: Sequence[int]) -> dict[int, tuple[str, ...]]:
-        """Per denied resource, the rules that raised for a check that was not permitted."""
+        """Return for the denied resources the ids of the rules that raised for a check without a true rule."""
         if not any(column.raised for column in columns):
             return {}
         errors = {at: {rule for column in columns for rule in column.raised_at(at)} for at in denied}
@@ -193,16 +207,18 @@ class CelEngine(_RuleEngine):
 
 
 class CelForbid(_RuleEngine):
-    """Forbids where a rule is true, and where a rule raised: a forbid that cannot be judged denies."""
+    """Engine that forbids if a check has a rule that is true or raised: a forbid that cannot be evaluated denies."""
 
     def __init__(self, rules: RuleSet, provider: str) -> None:
         super().__init__(rules.rules, _digest(rules, provider), provider)
 
     def applies(self, action: str, type: str) -> bool:
+        """Tell whether rules decide the action."""
         return (type, action) in CEL_CHECKS
 
     def decide(self, group: Group, resources: Sequence[Resource], facts: Facts) -> Verdicts:
-        columns = self.ask(self.questions(group), resources)
+        """Forbid every resource for which a check of the group has a rule that is true or raised."""
+        columns = self.evaluate(self.group_checks(group), resources)
         effects = bytearray(len(resources))
         by: list[Reason | None] = [None] * len(resources)
         errors: dict[int, tuple[str, ...]] = {}
@@ -219,13 +235,14 @@ class CelForbid(_RuleEngine):
         return Verdicts(bytes(effects), by, errors)
 
     def explain(self, group: Group, resource: Resource, facts: Facts) -> Trace:
-        checks = self.plain(group).traces(resource)
-        binding = any(part.outcome != "false" for check in checks for part in check.parts)
-        return Trace("cel forbid", "forbid" if binding else "silent", parts=checks)
+        """Return the checks of the group for one resource, with every rule."""
+        checks = self.reference_evaluator(group).traces(resource)
+        forbidden = any(part.outcome != "false" for check in checks for part in check.parts)
+        return Trace("cel forbid", "forbid" if forbidden else "silent", parts=checks)
 
 
-def _of_one_type(resources: Sequence[Resource]) -> bool:
-    """Whether rules see the same contentType of all."""
+def _share_content_type(resources: Sequence[Resource]) -> bool:
+    """Tell whether rules see the same contentType for all resources."""
     if isinstance(resources, Siblings):
         return True
     first = resources[0].content_type
@@ -233,10 +250,10 @@ def _of_one_type(resources: Sequence[Resource]) -> bool:
 
 
 def _with_implicit_rule(rules: Sequence[Rule]) -> tuple[Rule, ...]:
-    """Nessie overwrites an own rule of that id."""
+    """Add the implicit rule. As in Nessie, a configured rule with the same id gives way."""
     implicit = inline_rules({IMPLICIT_RULE: "op=='VIEW_REFERENCE' && ref.matches('.*')"}).rules
-    kept = [rule for rule in rules if rule.id != IMPLICIT_RULE]
-    return tuple(sorted([*kept, *implicit], key=lambda rule: rule.id))
+    others = [rule for rule in rules if rule.id != IMPLICIT_RULE]
+    return tuple(sorted([*others, *implicit], key=lambda rule: rule.id))
 
 
 def _digest(rules: RuleSet, provider: str) -> str:

@@ -1,122 +1,160 @@
-"""A residue: what is left of a rule set once all but the path is known; equal paths and prefixes become tables.
+"""Residues: the rest of a rule set for one `CheckValues`, as a function of the path alone.
 
-Rules are known by rank, their place in the order of ids; the smallest rank that is true determines.
+With all variables but `path` known, most rules vanish, are true for every path, or become entries of tables. Only the
+rest needs a call per path. Rules are known by rank, their position in the order of ids.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final
+from typing import Any, NamedTuple, TypeAlias
 
 from pdp.cel.values import RuleError
+from pdp.engines.cel.check_values import PATH_ARGUMENT, CheckValues
 from pdp.engines.cel.conditions import Condition, Requirements
-from pdp.engines.cel.tables import NEVER, PathTables
+from pdp.engines.cel.tables import NEVER, PathTables, merge_tables
 
-Evaluate = Callable[..., bool]
+Evaluate: TypeAlias = Callable[..., bool]
 
 
-class Candidate:
-    """A rule as the residue takes it: its rank, what it needs, whether it looks at the path, and its function."""
+class Candidate(NamedTuple):
+    """A rule that a check can concern: its rank, its necessary conditions, and its function."""
 
-    __slots__ = ("evaluate", "looks_at_path", "needs", "rank")
-
-    def __init__(self, rank: int, needs: Requirements, looks_at_path: bool, evaluate: Evaluate) -> None:
-        self.rank = rank
-        self.needs = needs
-        self.looks_at_path = looks_at_path
-        self.evaluate = evaluate
+    rank: int
+    requirements: Requirements
+    uses_path: bool
+    evaluate: Evaluate
 
 
 class Residue:
-    """Answers for paths. `known` are the arguments of a rule with the path left out at index `PATH`."""
+    """The rest of `candidates`, which come sorted by rank, for one `CheckValues`.
 
-    PATH: Final = 4
-    __slots__ = ("_after", "_before", "_others", "_raising", "_tables")
+    Every candidate takes the first of these ways:
 
-    def __init__(self, candidates: Iterable[Candidate], values: dict[str, Any], known: Sequence[Any]) -> None:
-        self._before = tuple(known[: self.PATH])
-        self._after = tuple(known[self.PATH + 1 :])
-        self._others: list[tuple[int, Evaluate]] = []
+    1. A condition on another variable is not met. The rule is false for every path and raises for none: left out.
+    2. One condition on the path is the whole rest of the rule: an entry of a table. Such a rule never raises.
+    3. The rule does not use the path: evaluated once. If true, the rule is true for every path, and candidates with
+       larger ranks are left out: they cannot determine, and errors count only where no rule is true.
+    4. Any other rule keeps its function, which is called for each path.
+    """
+
+    __slots__ = ("_after_path", "_before_path", "_functions", "_raising", "_tables")
+
+    def __init__(self, candidates: Iterable[Candidate], values: CheckValues) -> None:
+        arguments, by_variable = values.arguments(), values.by_variable()
+        self._before_path = arguments[:PATH_ARGUMENT]
+        self._after_path = arguments[PATH_ARGUMENT + 1 :]
+        self._functions: list[tuple[int, Evaluate]] = []
         self._raising: list[int] = []
         always, exact, starts = NEVER, dict[str, int](), dict[str, int]()
         for candidate in candidates:
-            paths = _left(candidate.needs, values)
-            if paths is None:
+            conditions = _path_conditions(candidate.requirements, by_variable)
+            if conditions is None:
                 continue
-            if candidate.needs.whole and len(paths) == 1:
-                table = exact if paths[0].kind == "equals" else starts
-                for text in paths[0].texts:
-                    table.setdefault(text, candidate.rank)
-            elif candidate.looks_at_path:
-                self._others.append((candidate.rank, candidate.evaluate))
+            if candidate.requirements.sufficient and len(conditions) == 1:
+                table = exact if conditions[0].kind == "equals" else starts
+                for text in conditions[0].texts:
+                    table.setdefault(text, candidate.rank)  # an earlier candidate has the smaller rank
+            elif candidate.uses_path:
+                self._functions.append((candidate.rank, candidate.evaluate))
             elif self._is_true(candidate):
                 always = candidate.rank
                 break
         self._tables = PathTables(always, exact, starts)
 
     @property
-    def empty(self) -> bool:
-        """Whether no path is permitted and none raises."""
-        return self.fixed and self._tables.always == NEVER and not self._raising
+    def is_empty(self) -> bool:
+        """Tell whether no rule is true and none raises, whatever the path."""
+        return self.is_constant and self._tables.always == NEVER and not self._raising
 
     @property
-    def fixed(self) -> bool:
-        """Whether the answer is the same for every path."""
-        return self._tables.fixed and not self._others
+    def is_constant(self) -> bool:
+        """Tell whether the answer is the same for every path."""
+        return self._tables.is_constant and not self._functions
 
     @property
     def may_raise(self) -> bool:
-        """Whether some rule that is left may raise, as far as is known."""
-        return bool(self._others or self._raising)
+        """Tell whether a rule may raise for some path."""
+        return bool(self._functions or self._raising)
 
     def ranks(self, paths: Sequence[str]) -> list[int]:
-        """For each path the smallest rank of a rule that is true, or NEVER."""
-        found = self._tables.ranks(paths)
-        if self._others:
-            found = [self._other(path, rank) for path, rank in zip(paths, found, strict=True)]
-        return found
+        """Return for each path the smallest rank of a rule that is true, or NEVER."""
+        ranks = self._tables.ranks(paths)
+        if self._functions:
+            ranks = [self._lowered(path, rank) for path, rank in zip(paths, ranks, strict=True)]
+        return ranks
 
     def tables_in(self, folder: str) -> PathTables | None:
-        """All there is to know of the paths that begin with `folder`, where no rule needs more than tables."""
-        return None if self._others else self._tables.within(folder)
+        """Return tables that answer for all paths below `folder`; None if a rule needs its function."""
+        return None if self._functions else self._tables.within(folder)
 
     def raised(self, path: str) -> list[int]:
-        """The ranks of the rules that raise for a path that no rule is true for."""
-        found = list(self._raising)
-        for rank, evaluate in self._others:
+        """Return the ranks of the rules that raise for a path for which no rule is true."""
+        raised = list(self._raising)
+        for rank, evaluate in self._functions:
             try:
-                evaluate(*self._before, path, *self._after)
+                evaluate(*self._before_path, path, *self._after_path)
             except RuleError:
-                found.append(rank)
-        return found
+                raised.append(rank)
+        return raised
 
-    def _other(self, path: str, found: int) -> int:
-        """The smallest rank below `found` among the rules that no table holds, or `found`."""
-        for rank, evaluate in self._others:
-            if rank > found:
+    def _lowered(self, path: str, limit: int) -> int:
+        """Return the smallest rank below `limit` of a function that is true for the path, or `limit`."""
+        for rank, evaluate in self._functions:
+            if rank > limit:
                 break
             try:
-                if evaluate(*self._before, path, *self._after):
+                if evaluate(*self._before_path, path, *self._after_path):
                     return rank
             except RuleError:
                 continue
-        return found
+        return limit
 
     def _is_true(self, candidate: Candidate) -> bool:
-        """A rule that does not look at the path: true, false or raising for all of them."""
+        """Evaluate a rule that does not use the path. Note the rank if the rule raises."""
         try:
-            return candidate.evaluate(*self._before, "", *self._after)
+            return candidate.evaluate(*self._before_path, "", *self._after_path)
         except RuleError:
             self._raising.append(candidate.rank)
             return False
 
 
-def _left(needs: Requirements, values: dict[str, Any]) -> list[Condition] | None:
-    """The conditions on the path that are left, or None where another condition is not met."""
-    paths = []
-    for condition in needs.conditions:
+class ResidueSet:
+    """The residues that together answer for one `CheckValues`."""
+
+    __slots__ = ("_residues", "is_constant", "may_raise")
+
+    def __init__(self, residues: Sequence[Residue]) -> None:
+        self._residues = tuple(residue for residue in residues if not residue.is_empty)
+        self.is_constant = all(residue.is_constant for residue in self._residues)
+        self.may_raise = any(residue.may_raise for residue in self._residues)
+
+    def ranks(self, paths: Sequence[str]) -> list[int]:
+        """Return for each path the smallest rank of a rule that is true, or NEVER."""
+        columns = [residue.ranks(paths) for residue in self._residues]
+        if not columns:
+            return [NEVER] * len(paths)
+        return columns[0] if len(columns) == 1 else list(map(min, *columns))
+
+    def ranks_in(self, folder: str, names: Sequence[str]) -> list[int]:
+        """Return the same for the paths that begin with `folder` and end in `names`, without making the paths."""
+        tables = [residue.tables_in(folder) for residue in self._residues]
+        known = [table for table in tables if table is not None]
+        if len(known) < len(tables):
+            return self.ranks([folder + name for name in names])
+        return merge_tables(known).ranks(names)
+
+    def raised(self, path: str) -> list[int]:
+        """Return the ranks of the rules that raise for a path for which no rule is true."""
+        return sorted(rank for residue in self._residues for rank in residue.raised(path))
+
+
+def _path_conditions(requirements: Requirements, values: dict[str, Any]) -> list[Condition] | None:
+    """Return the conditions on the path; None if another condition is not met."""
+    conditions = []
+    for condition in requirements.conditions:
         if condition.variable == "path":
-            paths.append(condition)
-        elif not condition.met(values[condition.variable]):
+            conditions.append(condition)
+        elif not condition.is_met_by(values[condition.variable]):
             return None
-    return paths
+    return conditions

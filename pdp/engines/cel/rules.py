@@ -1,4 +1,4 @@
-"""Rule sets: texts from files or from memory, compiled, each under one id. Knows no engine."""
+"""Rule sets: rules from files or from memory, compiled, each under one id. Knows no engine."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from types import MappingProxyType
 
 from pdp.cel.syntax import CompileError
 from pdp.engines.cel.program import Program, compile_program
-from pdp.engines.cel.sources import RuleText, inline, read
+from pdp.engines.cel.sources import RuleText, inline_rule, read_rule_file
 from pdp.errors import DuplicateRule, Notice, Place, RuleCompileError
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A compiled rule, its id and where its text begins."""
+    """A compiled rule. `place`: the position of the first character of the text."""
 
     id: str
     program: Program
@@ -24,7 +24,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class RuleSet:
-    """Rules sorted by id, their texts, and what their files hold besides."""
+    """Rules sorted by id, their texts by id, and warnings about other content of the files."""
 
     rules: tuple[Rule, ...]
     texts: Mapping[str, str]
@@ -32,28 +32,35 @@ class RuleSet:
 
 
 def load_rules(paths: Sequence[Path], extensions: frozenset[str] = frozenset()) -> RuleSet:
-    """The rules of all files together; raises PolicyError, RuleCompileError or DuplicateRule."""
-    sources = [read(path) for path in paths]
-    texts = [rule for source in sources for rule in source.rules]
-    return _rule_set(texts, extensions, [warning for source in sources for warning in source.warnings])
+    """Load the rules of all files into one set.
+
+    Raise PolicyError if a file cannot be read, RuleCompileError if a rule is not valid, and DuplicateRule if two rules
+    have the same id.
+    """
+    files = [read_rule_file(path) for path in paths]
+    texts = [rule for file in files for rule in file.rules]
+    return _rule_set(texts, extensions, [warning for file in files for warning in file.warnings])
 
 
 def inline_rules(rules: Mapping[str, str], extensions: frozenset[str] = frozenset()) -> RuleSet:
-    """Rules that stand in no file; raises RuleCompileError."""
-    return _rule_set([inline(id, text) for id, text in rules.items()], extensions, ())
+    """Compile rules given as texts by id.
+
+    Raise RuleCompileError if a rule is not valid.
+    """
+    return _rule_set([inline_rule(id, text) for id, text in rules.items()], extensions, ())
 
 
 def _rule_set(texts: Iterable[RuleText], extensions: frozenset[str], warnings: Iterable[Notice]) -> RuleSet:
-    seen: dict[str, RuleText] = {}
+    by_id: dict[str, RuleText] = {}
     for text in texts:
-        if text.id in seen:
-            raise DuplicateRule(f"rule `{text.id}` stands at {seen[text.id].place()} already", text.place())
-        seen[text.id] = text
-    rules = tuple(_compiled(seen[id], extensions) for id in sorted(seen))
-    return RuleSet(rules, MappingProxyType({id: seen[id].text for id in sorted(seen)}), tuple(warnings))
+        if text.id in by_id:
+            raise DuplicateRule(f"rule `{text.id}` stands at {by_id[text.id].place()} already", text.place())
+        by_id[text.id] = text
+    rules = tuple(_compile(by_id[id], extensions) for id in sorted(by_id))
+    return RuleSet(rules, MappingProxyType({id: by_id[id].text for id in sorted(by_id)}), tuple(warnings))
 
 
-def _compiled(rule: RuleText, extensions: frozenset[str]) -> Rule:
+def _compile(rule: RuleText, extensions: frozenset[str]) -> Rule:
     try:
         return Rule(rule.id, compile_program(rule.text, extensions), rule.place())
     except CompileError as error:

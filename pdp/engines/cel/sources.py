@@ -1,7 +1,7 @@
-"""Rule files to rule texts, every character of which knows its line and column; compiles nothing.
+"""Readers of rule files: from `.properties` and YAML to texts with the line and column of every character.
 
-Properties are read as Quarkus reads them (continuations, escapes, UTF-8; `${}` stays as it is), YAML as `rules: {id:
-expression}`.
+Properties files are read as Quarkus reads them: with continuations, escapes and UTF-8, but `${}` is not expanded. YAML
+files have a mapping `rules:` from id to expression. Compiles nothing.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import javaproperties
 import yaml
@@ -17,7 +17,7 @@ import yaml
 from pdp.errors import Notice, Place, PolicyError
 
 PREFIX: Final = "nessie.server.authorization.rules."
-"""What the key of a rule begins with in a properties file."""
+"""The beginning of the key of a rule in a properties file."""
 MAX_FILE_BYTES: Final = 64 << 20
 _MAX_YAML_DEPTH: Final = 16
 
@@ -25,31 +25,38 @@ _LINE: Final = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)?")
 _KEY: Final = re.compile(r"(?:[^\\=: \t\f]|\\.)*[ \t\f]*[=:]?[ \t\f]*", re.DOTALL)
 _ESCAPED: Final = re.compile(r"(?:\\u[dD][89abAB]..\\u[dD][c-fC-F]..)|\\u.{4}|\\.|.", re.DOTALL)
 
-Spot = tuple[int, int]
-"""Line and column, from 1."""
+Position: TypeAlias = tuple[int, int]
+"""Line and column, both from 1."""
 
 
 class RuleText(NamedTuple):
-    """One rule as it stands in a file; `spots[i]` is where character i stands, and one more for the end."""
+    """One rule of a file. `positions[i]` is the position of character i, with one more for the end of the text.
+
+    A single position, that of the beginning, is enough where the others cannot be told.
+    """
 
     id: str
     text: str
     file: str
-    spots: Sequence[Spot]
+    positions: Sequence[Position]
 
     def place(self, offset: int = 0) -> Place:
-        return Place(self.file, *self.spots[min(offset, len(self.spots) - 1)])
+        """Return the place of the character at `offset`."""
+        return Place(self.file, *self.positions[min(offset, len(self.positions) - 1)])
 
 
 class RuleFile(NamedTuple):
-    """What one file holds: its rules, and what else stands in it."""
+    """The rules of one file, and warnings about other keys."""
 
     rules: list[RuleText]
     warnings: list[Notice]
 
 
-def read(path: Path) -> RuleFile:
-    """The rules of a `.properties`, `.yaml` or `.yml` file; raises PolicyError."""
+def read_rule_file(path: Path) -> RuleFile:
+    """Read the rules of a `.properties`, `.yaml` or `.yml` file.
+
+    Raise PolicyError if the file cannot be read or is no rule file.
+    """
     readers = {".properties": _properties, ".yaml": _yaml, ".yml": _yaml}
     reader = readers.get(path.suffix)
     if reader is None:
@@ -57,9 +64,9 @@ def read(path: Path) -> RuleFile:
     return reader(_text(path), str(path))
 
 
-def inline(id: str, text: str) -> RuleText:
-    """A rule that stands in no file."""
-    return RuleText(id, text, Place().file, _spots(text, 1, 1))
+def inline_rule(id: str, text: str) -> RuleText:
+    """Return a rule that is given as text, not in a file."""
+    return RuleText(id, text, Place().file, _positions(text, 1, 1))
 
 
 def _text(path: Path) -> str:
@@ -77,31 +84,31 @@ def _text(path: Path) -> str:
         raise PolicyError("not UTF-8", Place(str(path), lines + 1)) from None
 
 
-def _spots(text: str, line: int, column: int) -> list[Spot]:
-    spots = []
+def _positions(text: str, line: int, column: int) -> list[Position]:
+    positions = []
     for character in text:
-        spots.append((line, column))
+        positions.append((line, column))
         line, column = (line + 1, 1) if character == "\n" else (line, column + 1)
-    return [*spots, (line, column)]
+    return [*positions, (line, column)]
 
 
 def _properties(text: str, file: str) -> RuleFile:
-    found = RuleFile([], [])
+    result = RuleFile([], [])
     for element, line in _elements(text, file):
         if not isinstance(element, javaproperties.KeyValue):
             continue
         if not element.key.startswith(PREFIX):
-            found.warnings.append(Notice(Place(file, line), f"ignored key `{element.key}`"))
+            result.warnings.append(Notice(Place(file, line), f"ignored key `{element.key}`"))
             continue
-        id = _unquoted(element.key[len(PREFIX) :])
+        id = _unquote(element.key[len(PREFIX) :])
         if not id:
             raise PolicyError("a rule without an id", Place(file, line))
-        found.rules.append(RuleText(id, element.value, file, _value_spots(element, line)))
-    return found
+        result.rules.append(RuleText(id, element.value, file, _value_positions(element, line)))
+    return result
 
 
 def _elements(text: str, file: str) -> Iterator[tuple[javaproperties.PropertiesElement, int]]:
-    """The file's entries with the lines they begin on."""
+    """Yield the entries of the file with their first lines."""
     line = 1
     elements = javaproperties.parse(text)
     while True:
@@ -115,49 +122,53 @@ def _elements(text: str, file: str) -> Iterator[tuple[javaproperties.PropertiesE
         line += len(re.findall(r"\r\n|\r|\n", element.source))
 
 
-def _unquoted(id: str) -> str:
+def _unquote(id: str) -> str:
     quoted = len(id) > 1 and id[0] == id[-1] == '"'
     return id[1:-1] if quoted else id
 
 
-def _value_spots(element: javaproperties.KeyValue, line: int) -> Sequence[Spot]:
-    """Where each character of the value stands: continuations joined, escapes counted as what they stand for."""
-    joined, spots = _joined(element.source, line)
+def _value_positions(element: javaproperties.KeyValue, line: int) -> Sequence[Position]:
+    """Return the position of each character of the value, and of the end.
+
+    An escape is one character, or two UTF-16 escapes for one character beyond the BMP. If the count does not agree with
+    the value that the library read, only the beginning of the entry is known.
+    """
+    joined, positions = _join_lines(element.source, line)
     start = _KEY.match(joined)
     assert start is not None
-    value = [spots[match.start()] for match in _ESCAPED.finditer(joined, start.end())]
+    value = [positions[match.start()] for match in _ESCAPED.finditer(joined, start.end())]
     if len(value) != len(element.value):
         return [(line, 1)]
-    return [*value, spots[len(joined)]]
+    return [*value, positions[len(joined)]]
 
 
-def _joined(source: str, line: int) -> tuple[str, list[Spot]]:
-    """The logical line, and the place of each of its characters and of its end."""
-    text, spots, end = "", [], (line, 1)
+def _join_lines(source: str, line: int) -> tuple[str, list[Position]]:
+    """Return the logical line without continuations, with the position of each character and of the end."""
+    text, positions, end = "", [], (line, 1)
     for physical in _LINE.findall(source):
         body = physical.rstrip("\r\n")
         stripped = body.lstrip(" \t\f")
         continued = (len(stripped) - len(stripped.rstrip("\\"))) % 2 == 1
-        kept = stripped[:-1] if continued else stripped
+        content = stripped[:-1] if continued else stripped
         first = len(body) - len(stripped) + 1
-        spots += [(line, first + index) for index in range(len(kept))]
-        text, end, line = text + kept, (line, first + len(kept)), line + 1
+        positions += [(line, first + index) for index in range(len(content))]
+        text, end, line = text + content, (line, first + len(content)), line + 1
         if not continued:
             break
-    return text, [*spots, end]
+    return text, [*positions, end]
 
 
 def _yaml(text: str, file: str) -> RuleFile:
-    found = RuleFile([], [])
+    result = RuleFile([], [])
     root = _compose(text, file)
     if root is None:
-        return found
+        return result
     for key, value in _pairs(root, file):
         if key.value == "rules":
-            found.rules.extend(_yaml_rule(text, file, id, rule) for id, rule in _pairs(value, file))
+            result.rules.extend(_yaml_rule(text, file, id, rule) for id, rule in _pairs(value, file))
         else:
-            found.warnings.append(Notice(_mark(key, file), f"ignored key `{key.value}`"))
-    return found
+            result.warnings.append(Notice(_mark(key, file), f"ignored key `{key.value}`"))
+    return result
 
 
 def _compose(text: str, file: str) -> Any:
@@ -174,7 +185,10 @@ def _compose(text: str, file: str) -> Any:
 
 
 def _check_depth(text: str, file: str, loader: Any) -> None:
-    """Composing recurses in C, without a limit of its own; walking the events does not."""
+    """Raise PolicyError for a document that is nested too deeply.
+
+    Composing a document recurses in C without a limit. Reading the events does not recurse, so they are counted first.
+    """
     depth = 0
     for event in yaml.parse(text, Loader=loader):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
@@ -187,7 +201,10 @@ def _mark(node: Any, file: str) -> Place:
 
 
 def _pairs(node: Any, file: str) -> list[tuple[Any, Any]]:
-    """The entries of a mapping whose keys are scalars, duplicates and all."""
+    """Return the entries of a mapping, including duplicate keys. A null node has none.
+
+    Raise PolicyError for another node or for a key that is not a scalar.
+    """
     if isinstance(node, yaml.ScalarNode) and node.tag.endswith(":null"):
         return []
     if not isinstance(node, yaml.MappingNode):
@@ -205,27 +222,30 @@ def _yaml_rule(text: str, file: str, id: Any, rule: Any) -> RuleText:
     if not id.value:
         raise PolicyError("a rule without an id", _mark(id, file))
     value = "" if rule.tag.endswith(":null") else rule.value
-    return RuleText(id.value, value, file, _yaml_spots(text, rule))
+    return RuleText(id.value, value, file, _yaml_positions(text, rule))
 
 
-def _yaml_spots(text: str, rule: Any) -> Sequence[Spot]:
-    """Exact for scalars on one line without escapes and for literal blocks, else where the scalar begins."""
+def _yaml_positions(text: str, rule: Any) -> Sequence[Position]:
+    """Return the position of each character of a scalar.
+
+    Exact for literal blocks and for scalars on one line without escapes. Otherwise only the beginning is known.
+    """
     start, end = rule.start_mark, rule.end_mark
     line, column = start.line + 1, start.column + 1
     if rule.style == "|":
-        return _block_spots(text, rule.value, line)
+        return _block_positions(text, rule.value, line)
     quotes = 1 if rule.style in ("'", '"') else 0
     if rule.style == ">" or start.line != end.line or end.column - start.column != len(rule.value) + 2 * quotes:
         return [(line, column)]
-    return _spots(rule.value, line, column + quotes)
+    return _positions(rule.value, line, column + quotes)
 
 
-def _block_spots(text: str, value: str, header: int) -> Sequence[Spot]:
-    """A literal block stands below its header, indented like its first line that is not blank."""
+def _block_positions(text: str, value: str, header: int) -> Sequence[Position]:
+    """Return the positions of a literal block: below its header, indented like the first line that is not blank."""
     body = text.splitlines()[header:]
     first = next((line for line in body if line.strip()), "")
     indent = len(first) - len(first.lstrip(" "))
-    spots = []
+    positions = []
     for number, line in enumerate(value.split("\n")):
-        spots += [(header + 1 + number, indent + 1 + index) for index in range(len(line) + 1)]
-    return spots
+        positions += [(header + 1 + number, indent + 1 + index) for index in range(len(line) + 1)]
+    return positions

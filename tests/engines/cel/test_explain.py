@@ -14,7 +14,7 @@ from pdp.cel.grammar import parse
 from pdp.cel.unparse import unparse
 from pdp.cel.values import RuleError
 from pdp.engines.cel.engine import CelEngine, CelForbid
-from pdp.engines.cel.explain import SHOWN, explain_rules, look_at
+from pdp.engines.cel.explain import MAX_FALSE_RULES, explain_rule, explain_rules
 from pdp.engines.cel.program import RULE_VARIABLES, compile_program
 from pdp.engines.cel.rules import inline_rules
 from pdp.engines.engine import Group
@@ -80,13 +80,13 @@ def test_recorded_rules_and_expressions_read_back() -> None:
 
 @given(rule)
 def test_a_rule_is_explained_as_it_evaluates(text: str) -> None:
-    seen = look_at(only(text), VALUES)
+    explained = explain_rule(only(text), VALUES)
     try:
         expected = "true" if compile_program(text).evaluate(*VALUES.values()) else "false"
     except RuleError:
         expected = "error"
-    assert seen.trace.outcome == expected
-    assert (seen.lacks == ()) == (expected == "true")
+    assert explained.trace.outcome == expected
+    assert (explained.unmet == ()) == (expected == "true")
 
 
 @given(rule_sets, groups())
@@ -129,7 +129,7 @@ def test_of_many_rules_the_telling_ones_are_shown() -> None:
     }
     traces, miss = explain_rules(inline_rules(rules).rules, VALUES)
     shown = [trace.what for trace in traces]
-    assert len(shown) == SHOWN + 2
+    assert len(shown) == MAX_FALSE_RULES + 2
     assert {"rule z", "rule near"} <= set(shown)
     assert shown[-1] == "451 more rules"
     assert miss.startswith("nearest miss: rule near lacks")

@@ -25,13 +25,13 @@ from pdp.engines.cel.lint.reach import Reachable, SearchBudget, Shadowed, Studie
 from pdp.engines.cel.lint.remarks import ACTIONS, CODES
 from pdp.engines.cel.lint.studies import RuleStudy
 from pdp.engines.cel.program import RULE_VARIABLES, compile_program
-from pdp.engines.cel.sources import inline
+from pdp.engines.cel.sources import inline_rule
 
 PREFIX = "nessie.server.authorization.rules."
 
 
 def findings(rules: Mapping[str, str], **options: Any) -> list[Finding]:
-    return list(lint_rules([inline(id, text) for id, text in rules.items()], Options(**options)))
+    return list(lint_rules([inline_rule(id, text) for id, text in rules.items()], Options(**options)))
 
 
 def codes(rules: Mapping[str, str], **options: Any) -> list[tuple[str, str, int, int]]:
@@ -337,14 +337,14 @@ def _combined(tests: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
 
 def subjects(texts: Sequence[str]) -> list[StudiedRule]:
     """As lint studies them."""
-    studies = [studied(inline(f"r{number}", text), frozenset()) for number, text in enumerate(texts)]
+    studies = [studied(inline_rule(f"r{number}", text), frozenset()) for number, text in enumerate(texts)]
     return [study.subject for study in studies if isinstance(study, RuleStudy)]
 
 
 def shelved(rules: Sequence[StudiedRule]) -> ConditionIndex[StudiedRule]:
     shelves = ConditionIndex[StudiedRule]()
     for rule in rules:
-        shelves.add(rule, rule.program.needs.conditions)
+        shelves.add(rule, rule.program.requirements.conditions)
     return shelves
 
 

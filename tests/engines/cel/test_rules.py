@@ -199,10 +199,10 @@ def test_every_character_of_a_value_has_its_place(value: str) -> None:
         (element, *_) = [one for one in javaproperties.parse(text) if isinstance(one, javaproperties.KeyValue)]
     except javaproperties.InvalidUEscapeError:
         return
-    spots = sources._value_spots(element, 1)
-    assert len(spots) == len(element.value) + 1
+    positions = sources._value_positions(element, 1)
+    assert len(positions) == len(element.value) + 1
     lines = [line.rstrip("\r\n") for line in sources._LINE.findall(text)]
-    for character, (line, column) in zip(element.value, spots[:-1], strict=True):
+    for character, (line, column) in zip(element.value, positions[:-1], strict=True):
         found = lines[line - 1][column - 1]
         assert found in (character, "\\")
-    assert list(spots) == sorted(spots)
+    assert list(positions) == sorted(positions)

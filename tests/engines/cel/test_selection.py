@@ -1,4 +1,4 @@
-"""The selective way and the plain way give one answer, on generated rule sets and checks."""
+"""Engines and the reference evaluator agree on generated rule sets and checks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pdp.engines.cel.engine import CelEngine, CelForbid
-from pdp.engines.cel.plain import PlainEvaluator
 from pdp.engines.cel.program import compile_program
 from pdp.engines.cel.rules import inline_rules
 from pdp.engines.engine import ABSTAIN, FORBID, PERMIT, Group
@@ -102,36 +101,36 @@ def _resource(type: str, path: tuple[str, ...], content_type: str, argued: bool)
     return Resource(type, "w", path, content_type=content_type, arguments=arguments)
 
 
-def plainly(engine: Any, group: Group, resource: Resource) -> tuple[int, str | None, tuple[str, ...]]:
-    answers = PlainEvaluator(engine.rules, engine.questions(group)).answers(resource)
-    true = [answer.rule for answer in answers if answer.rule is not None]
-    raised = tuple(sorted({rule for answer in answers for rule in answer.raised}))
+def expected(engine: Any, group: Group, resource: Resource) -> tuple[int, str | None, tuple[str, ...]]:
+    outcomes = engine.reference_evaluator(group).outcomes(resource)
+    true = [outcome.rule for outcome in outcomes if outcome.rule is not None]
+    raised = tuple(sorted({rule for outcome in outcomes for rule in outcome.raised}))
     if isinstance(engine, CelForbid):
         return (FORBID, f"cel:{min(true or raised)}", raised) if true or raised else (ABSTAIN, None, ())
-    if engine.questions(group).lacks_ref:
+    if engine.group_checks(group).lacks_ref:
         return (ABSTAIN, None, ("missing_reference",))
-    return (PERMIT, f"cel:{true[-1]}", ()) if len(true) == len(answers) else (ABSTAIN, None, raised)
+    return (PERMIT, f"cel:{true[-1]}", ()) if len(true) == len(outcomes) else (ABSTAIN, None, raised)
 
 
 @settings(max_examples=1500)
 @given(rule_sets, st.lists(groups(), min_size=1, max_size=4), st.sampled_from([CelEngine, CelForbid]), st.booleans())
-def test_both_ways_agree(
+def test_engines_agree_with_the_reference_evaluator(
     rules: dict[str, str], asked: list[tuple[Group, list[Resource]]], kind: Any, dotted: bool
 ) -> None:
     engine = kind(inline_rules(rules), "oidc")
     for group, resources in asked:
         verdicts = engine.decide(group, resources, Facts.empty())
         found = [(verdicts.effects[at], verdicts.by[at], verdicts.errors.get(at, ())) for at in range(len(resources))]
-        assert found == [plainly(engine, group, resource) for resource in resources], group
+        assert found == [expected(engine, group, resource) for resource in resources], group
         names = ["t", "", "a", "ab", "x.y", "t"] if dotted else ["t", "n", "a", "ab", "t"]
         column = Siblings(Resource(group.type, group.warehouse, resources[0].path), names)
         verdicts = engine.decide(group, column, Facts.empty())
         found = [(verdicts.effects[at], verdicts.by[at], verdicts.errors.get(at, ())) for at in range(len(names))]
-        assert found == [plainly(engine, group, resource) for resource in column], group
+        assert found == [expected(engine, group, resource) for resource in column], group
 
 
 @pytest.mark.parametrize(
-    ("text", "whole", "conditions"),
+    ("text", "sufficient", "conditions"),
     [
         ("op=='X' && role in ['a','b']", True, [("op", "equals", {"X"}), ("role", "equals", {"a", "b"})]),
         ("path.startsWith('a') || path.startsWith('b')", True, [("path", "starts", {"a", "b"})]),
@@ -147,16 +146,16 @@ def test_both_ways_agree(
         ("role==ref", False, []),
     ],
 )
-def test_what_a_rule_needs(text: str, whole: bool, conditions: list[tuple[str, str, set[str]]]) -> None:
-    needs = compile_program(text).needs
-    assert needs.whole is whole
-    assert [(found.variable, found.kind, set(found.texts)) for found in needs.conditions] == conditions
+def test_requirements_of_a_rule(text: str, sufficient: bool, conditions: list[tuple[str, str, set[str]]]) -> None:
+    requirements = compile_program(text).requirements
+    assert requirements.sufficient is sufficient
+    assert [(found.variable, found.kind, set(found.texts)) for found in requirements.conditions] == conditions
 
 
-def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pdp.engines.cel.selection.KEPT", 10)
+def test_remembered_residues_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pdp.engines.cel.selection.MAX_RESIDUE_SETS", 10)
     engine = CelEngine(inline_rules({"r": "role.startsWith('u') && path=='a'"}), "oidc")
     for number in range(100):
         group = Group(Principal("user", f"oidc~u{number}"), "READ_ENTITY_VALUE", "content", "w", "main", False, Env())
         assert engine.decide(group, [Resource("content", "w", ("a",))], Facts.empty()).effects == b"\1"
-    assert len(engine._selector._judges) == 10
+    assert len(engine._selector._residue_sets) == 10

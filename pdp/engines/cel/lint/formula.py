@@ -201,8 +201,8 @@ def _call(node: Call, checked: CheckedExpression) -> Formula | None:
 
 def _condition(node: Call, checked: CheckedExpression) -> Formula | None:
     """What rules are selected by is a test as it stands."""
-    found = conditions.needs(CheckedExpression(node, checked.types, checked.names, checked.calls))
-    if not found.whole or len(found.conditions) != 1:
+    found = conditions.requirements_of(CheckedExpression(node, checked.types, checked.names, checked.calls))
+    if not found.sufficient or len(found.conditions) != 1:
         return None
     (condition,) = found.conditions
     if condition.kind == "holds":

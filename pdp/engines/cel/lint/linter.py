@@ -26,7 +26,7 @@ from pdp.engines.cel.lint.reach import Reachable, SearchBudget, Shadowed, Studie
 from pdp.engines.cel.lint.remarks import CODES, Remark, Severity
 from pdp.engines.cel.lint.studies import RuleStudy
 from pdp.engines.cel.program import RULE_VARIABLES, compile_program
-from pdp.engines.cel.sources import RuleText, read
+from pdp.engines.cel.sources import RuleText, read_rule_file
 from pdp.errors import Notice, Place, PolicyError
 
 _VIEW: Final = "VIEW_REFERENCE"
@@ -63,7 +63,7 @@ def lint(files: Sequence[Path], options: Options) -> list[Finding]:
     rules: list[RuleText] = []
     for file in files:
         try:
-            source = read(file)
+            source = read_rule_file(file)
         except PolicyError as error:
             findings.append(_finding("unreadable-file", error.place, error.message))
             continue
@@ -142,7 +142,7 @@ def _among(studies: Sequence[RuleStudy], options: Options, budget: SearchBudget)
             yield _remark(study.rule, Remark("duplicate-rule", 0, f"says the same as rule `{same.rule.id}`"))
             continue
         found = judge(study.subject, smaller, budget)
-        smaller.add(study.subject, study.subject.program.needs.conditions)
+        smaller.add(study.subject, study.subject.program.requirements.conditions)
         if isinstance(found, Unreachable):
             yield _remark(study.rule, Remark("unreachable", 0, "is never true: its conditions exclude one another"))
         elif isinstance(found, Shadowed):

@@ -91,7 +91,7 @@ def unseen_references(studies: Sequence[RuleStudy], budget: SearchBudget) -> Ite
         return
     shelves = ConditionIndex[Formula]()
     for study, view in views:
-        shelves.add(view, [one for one in study.subject.program.needs.conditions if one.variable not in _VIEW])
+        shelves.add(view, [one for one in study.subject.program.requirements.conditions if one.variable not in _VIEW])
     for study in studies:
         blind = [role for role in _roles(study) if _is_blind(study, role, shelves, budget)]
         if blind:
@@ -103,7 +103,7 @@ def unseen_references(studies: Sequence[RuleStudy], budget: SearchBudget) -> Ite
 
 def _roles(study: RuleStudy) -> Sequence[str | None]:
     """The users that a rule names, each to be looked at; None for all together."""
-    conditions = study.subject.program.needs.conditions
+    conditions = study.subject.program.requirements.conditions
     names = next((c.texts for c in conditions if c.variable == "role" and c.kind == "equals"), frozenset())
     return sorted(names) if 0 < len(names) <= _MAX_ROLES else [None]
 
@@ -112,7 +112,7 @@ def _is_blind(study: RuleStudy, role: str | None, views: ConditionIndex[Formula]
     """Proven: there is something that the rule permits, and no view of its reference."""
     given = {} if role is None else {"role": role}
     rule = Chain(True, (study.subject.formula, _ON_REFERENCE)).given(given)
-    conditions = study.subject.program.needs.conditions
+    conditions = study.subject.program.requirements.conditions
     texts = {one.variable: one.texts for one in conditions if one.kind == "equals"}
     try:
         point = satisfy(rule, (), budget)

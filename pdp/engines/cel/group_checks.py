@@ -1,30 +1,30 @@
-"""What a rule set is asked for one group: the checks of its action, with the values that rules look at."""
+"""The checks that a group asks of a rule set, and the values that each check binds."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pdp.engines.cel.selection import CheckValues
+from pdp.engines.cel.check_values import CheckValues
 from pdp.engines.engine import Group
 from pdp.model.checks import VERSIONED_TYPES, Resource, Siblings
 from pdp.model.vocabulary import CEL_CHECKS, CONTENT_TYPE, CelCheck
 
 
 class GroupChecks:
-    """The checks of a group. `lacks_ref`: it has none, and no default."""
+    """The checks of one group. `lacks_ref`: a ref is needed, but neither the resource nor the warehouse has one."""
 
     def __init__(self, group: Group, provider: str) -> None:
         self.checks = CEL_CHECKS[group.type, group.action]
         self.lacks_ref = group.ref is None and (group.type in VERSIONED_TYPES or group.type == "warehouse")
         self._group = group
-        self._role, self._roles = _identity(group, provider)
+        self._role, self._roles = _role_variables(group, provider)
 
-    def about_path(self, check: CelCheck) -> bool:
-        """Whether the check differs from resource to resource."""
+    def varies(self, check: CelCheck) -> bool:
+        """Tell whether the check differs from resource to resource."""
         return check.path != "none" or self._group.type == "repository_config"
 
-    def known(self, check: CelCheck, resource: Resource) -> CheckValues:
-        """All that rules may look at but the path."""
+    def values(self, check: CelCheck, resource: Resource) -> CheckValues:
+        """Return the values of all variables but `path` for one check of one resource."""
         group, content_type, type = self._group, "", ""
         if check.path == "new":
             content_type = check.content_type
@@ -47,12 +47,12 @@ class GroupChecks:
 
 
 def path_of(check: CelCheck, resource: Resource) -> str:
-    """The path that a check binds, as rules see it."""
-    return path_string(_parts(check, resource))
+    """Return the value of `path` for one check of one resource."""
+    return path_string(_elements(check, resource))
 
 
 def path_string(path: Sequence[str]) -> str:
-    """Nessie's ContentKey.toPathString: joined by dots, a dot or NUL inside an element becomes U+001D."""
+    """Join a path as Nessie's ContentKey.toPathString does: by dots, with U+001D for a dot or NUL in an element."""
     joined = ".".join(path)
     if joined.count(".") < len(path) and "\0" not in joined:
         return joined
@@ -60,10 +60,11 @@ def path_string(path: Sequence[str]) -> str:
 
 
 def paths_of(check: CelCheck, resources: Sequence[Resource]) -> list[str]:
-    """The same for many resources, a dotted name among them being rare."""
+    """Return the value of `path` for one check of many resources."""
     if check.path != "self":
         return [path_of(check, resource) for resource in resources]
     joined = [".".join(resource.path) for resource in resources]
+    # One count over the whole column proves that no element holds a dot. Dotted elements are rare.
     text = "\n".join(joined)
     dots = sum([len(resource.path) for resource in resources]) - len(resources)
     if text.count(".") == dots and "\0" not in text:
@@ -71,14 +72,17 @@ def paths_of(check: CelCheck, resources: Sequence[Resource]) -> list[str]:
     return [path_string(resource.path) for resource in resources]
 
 
-def folder_of(siblings: Siblings) -> str | None:
-    """What the paths of siblings begin with; None where a name of theirs would have to be rewritten."""
+def folder_prefix(siblings: Siblings) -> str | None:
+    """Return the beginning that all paths of the siblings share, up to the last dot.
+
+    Return None if a path is not this beginning followed by the sibling's name as given.
+    """
     if "." in "".join(siblings.names) or not siblings.like.path:
         return None
     return path_string(siblings.like.path) + "."
 
 
-def _parts(check: CelCheck, resource: Resource) -> tuple[str, ...]:
+def _elements(check: CelCheck, resource: Resource) -> tuple[str, ...]:
     arguments = resource.arguments
     if check.path == "none":
         return ()
@@ -89,8 +93,8 @@ def _parts(check: CelCheck, resource: Resource) -> tuple[str, ...]:
     return resource.path
 
 
-def _identity(group: Group, provider: str) -> tuple[str, tuple[str, ...]]:
-    """`role` and `roles` as rules see them: the subject, and what the token carried; a role is only itself."""
+def _role_variables(group: Group, provider: str) -> tuple[str, tuple[str, ...]]:
+    """Return `role` (the subject) and `roles` (those of the token). A principal that is a role has only itself."""
     principal = group.principal
     if principal.type == "role":
         return "", (principal.name,)
