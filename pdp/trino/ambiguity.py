@@ -1,7 +1,8 @@
-"""Names that an engine cannot tell apart: known objects that differ by case, or by where dots divide a schema's name.
+"""Ambiguous names: known objects that differ only by case, or by how dots divide the name of a schema.
 
-An engine that folds case and writes `[a, b]` as `a.b` means one of several objects by such a name, and nobody knows
-which. Where only a namespace called `a.b` is known, `a.b` is not `[a, b]` either. Reads facts, decides nothing.
+Trino folds case and writes the namespace [a, b] as `a.b`. If several known objects match such a name, nothing tells
+which object Trino means. A name is ambiguous, too, if its only match has other parts: a namespace called `a.b` is not
+[a, b]. Reads facts, decides nothing.
 """
 
 from __future__ import annotations
@@ -16,134 +17,136 @@ from immutables import Map
 from pdp.facts.index import ObjectNode
 from pdp.facts.objects import ContainerPath, ObjectName
 from pdp.facts.snapshot import Facts
+from pdp.memo import Memo
 
 T = TypeVar("T")
-_Here: TypeAlias = Map[ObjectName, ObjectNode]
-_World: TypeAlias = Map[ContainerPath, _Here]
-_NOTHING: Final[_Here] = Map()
-_LONGEST_KEPT: Final = 256
-"""Characters of the name of a schema that anybody may ask about and that is remembered."""
-_LONGEST: Final = 8192
+_Content: TypeAlias = Map[ObjectName, ObjectNode]
+_Index: TypeAlias = Map[ContainerPath, _Content]
+_EMPTY: Final[_Content] = Map()
+_MEMO_ENTRIES: Final = 4096
+"""Schemas, and containers, with remembered values."""
+_LONGEST_REMEMBERED: Final = 256
+"""Characters of a remembered schema name."""
+_LONGEST_NAME: Final = 8192
 _MOST_PARTS: Final = 32
-"""Signs and parts of a name that are looked at; of a longer one nobody could tell in time what it means."""
-_KEPT: Final = 4096
-"""Schemas, and places, about which something is remembered."""
+"""Characters and dot-separated parts of a schema name. A longer name counts as ambiguous: the search is not bounded."""
 
 
 def is_ambiguous_schema(facts: Facts, warehouse: str, path: ContainerPath) -> bool:
-    """Whether several known namespaces are one schema to an engine, or what holds it where it is not known itself."""
-    return ambiguous_tables(facts, warehouse, path) is EVERY
+    """Tell whether a schema, or the nearest known schema above, matches several namespaces or one with other parts."""
+    return ambiguous_tables(facts, warehouse, path) is EVERY_NAME
 
 
 def ambiguous_tables(facts: Facts, warehouse: str, path: ContainerPath) -> Container[str] | None:
-    """Names in a schema that mean several known tables or views to an engine, in the one case that it folds to.
+    """Return the case-folded names that match several known tables or views of a schema; None without such a name.
 
-    EVERY where the schema itself means several namespaces or another one, None where no name is ambiguous.
+    Return EVERY_NAME for an ambiguous schema.
     """
-    known = facts.index.objects
-    if sum(map(len, path)) > _LONGEST_KEPT:
-        return _find(known, warehouse, path)
-    return _found.of(known, (warehouse, *path), lambda: _find(known, warehouse, path))
+    return _schemas.ambiguous_names(facts.index.objects, warehouse, path)
 
 
-class _Every:
-    """Holds whatever it is asked for."""
+class _EveryName:
+    """Container of every name."""
 
     def __contains__(self, name: object) -> bool:
         return True
 
 
-EVERY: Final = _Every()
+EVERY_NAME: Final = _EveryName()
 
 
-class _Newest(Generic[T]):
-    """What was derived, by place, of the map that was asked about last: another map takes its room, so none is kept."""
+class _SchemaMemo:
+    """Ambiguous names by schema, for one index. Another index empties the memo."""
 
     def __init__(self) -> None:
-        self._known: _World = Map()
-        self._kept: dict[ContainerPath, T] = {}
+        self.names: Memo[ContainerPath, Container[str] | None] = Memo(_MEMO_ENTRIES, _LONGEST_REMEMBERED)
+        self._index: _Index = Map()
 
-    def of(self, known: _World, about: ContainerPath, derive: Callable[[], T]) -> T:
-        if known is not self._known or len(self._kept) >= _KEPT:
-            self._known, self._kept = known, {}
-        if about not in self._kept:
-            self._kept[about] = derive()
-        return self._kept[about]
+    def ambiguous_names(self, index: _Index, warehouse: str, path: ContainerPath) -> Container[str] | None:
+        if index is not self._index:
+            self._index = index
+            self.names.clear()
+        key = (warehouse, *path)
+        if key in self.names:
+            return self.names[key]
+        return self.names.keep(key, _find_ambiguous_names(index, warehouse, path), sum(map(len, path)))
 
 
-class _Derived(Generic[T]):
-    """What was derived of what is known at a place, as long as that is the very same map; of each place the last."""
+class _ContentMemo(Generic[T]):
+    """Values derived from the content of containers, one per container.
 
-    def __init__(self, derive: Callable[[_Here], T]) -> None:
+    A value is valid while the index holds the very same content: index changes share the maps that they leave alone.
+    """
+
+    def __init__(self, derive: Callable[[_Content], T]) -> None:
+        self.values: Memo[ContainerPath, tuple[_Content, T]] = Memo(_MEMO_ENTRIES)
         self._derive = derive
-        self._kept: dict[ContainerPath, tuple[_Here, T]] = {}
 
-    def of(self, known: _World, place: ContainerPath) -> T:
-        here = known.get(place, _NOTHING)
-        if here is _NOTHING:
-            return self._derive(here)
-        found = self._kept.get(place)
-        if found is None or found[0] is not here:
-            if len(self._kept) >= _KEPT:
-                self._kept.clear()
-            found = self._kept[place] = here, self._derive(here)
-        return found[1]
+    def get(self, index: _Index, container: ContainerPath) -> T:
+        content = index.get(container, _EMPTY)
+        if content is _EMPTY:  # not remembered: a request may name any number of unknown containers
+            return self._derive(content)
+        entry = self.values.get(container)
+        if entry is None or entry[0] is not content:
+            entry = self.values.keep(container, (content, self._derive(content)))
+        return entry[1]
 
 
-def _find(known: _World, warehouse: str, path: ContainerPath) -> Container[str] | None:
+def _find_ambiguous_names(index: _Index, warehouse: str, path: ContainerPath) -> Container[str] | None:
     spelling = ".".join(path).casefold()
-    if len(spelling) > _LONGEST or spelling.count(".") >= _MOST_PARTS:
-        return EVERY
-    whole = spelling
-    while not (places := _places(known, warehouse, spelling)):
-        spelling = spelling.rpartition(".")[0]
-    if len(places) > 1 or not _is_divided_alike(places[0], path):
-        return EVERY
-    return (_doubles.of(known, places[0]) or None) if spelling == whole else None
+    if len(spelling) > _LONGEST_NAME or spelling.count(".") >= _MOST_PARTS:
+        return EVERY_NAME
+    # The nearest known schema decides on an unknown one. The loop ends at the warehouse, which the empty name matches.
+    nearest = spelling
+    while not (containers := list(islice(_matches(index, (warehouse,), nearest), 2))):
+        nearest = nearest.rpartition(".")[0]
+    if len(containers) > 1 or not _has_same_parts(containers[0], path):
+        return EVERY_NAME
+    if nearest != spelling:
+        return None
+    return _doubled_tables.get(index, containers[0]) or None
 
 
-def _is_divided_alike(place: ContainerPath, path: ContainerPath) -> bool:
-    """Whether dots divide a path as they divide the known place: rights on `[a]` say nothing of `["a.b"]`."""
-    parts = place[1:]
+def _has_same_parts(container: ContainerPath, path: ContainerPath) -> bool:
+    """Tell whether dots divide a path like the known container: rights on `[a]` say nothing about `["a.b"]`."""
+    parts = container[1:]
     return [part.casefold() for part in parts] == [part.casefold() for part in path[: len(parts)]]
 
 
-def _places(known: _World, warehouse: str, spelling: str) -> list[ContainerPath]:
-    """The places that an engine calls so, two at most; the warehouse itself has no name in it."""
-    return list(islice(_spelt(known, (warehouse,), spelling), 2))
-
-
-def _spelt(known: _World, place: ContainerPath, rest: str) -> Iterator[ContainerPath]:
-    """The places below one that an engine calls `rest`."""
-    if not rest:
-        yield place
+def _matches(index: _Index, container: ContainerPath, spelling: str) -> Iterator[ContainerPath]:
+    """Yield the known containers below one whose names, joined by dots and case-folded, are `spelling`."""
+    if not spelling:
+        yield container
         return
-    spaces = _namespaces.of(known, place)
-    if not spaces:
+    namespaces = _namespaces.get(index, container)
+    if not namespaces:
         return
-    end = rest.find(".")
-    while True:
-        for name in spaces.get(rest if end < 0 else rest[:end], ()):
-            yield from _spelt(known, (*place, name), "" if end < 0 else rest[end + 1 :])
-        if end < 0:
-            return
-        end = rest.find(".", end + 1)
+    # a namespace's own name may contain dots: the first name may end at each dot, or with the text
+    end = spelling.find(".")
+    while end >= 0:
+        for name in namespaces.get(spelling[:end], ()):
+            yield from _matches(index, (*container, name), spelling[end + 1 :])
+        end = spelling.find(".", end + 1)
+    for name in namespaces.get(spelling, ()):
+        yield (*container, name)
 
 
-def _by_spelling(here: _Here) -> Mapping[str, tuple[str, ...]]:
-    found: dict[str, tuple[str, ...]] = {}
-    for type, name in here:
+def _names_by_folding(content: _Content) -> Mapping[str, tuple[str, ...]]:
+    """Return the namespaces of a container by their case-folded names."""
+    names: dict[str, tuple[str, ...]] = {}
+    for type, name in content:
         if type == "namespace":
             folded = name.casefold()
-            found[folded] = (*found.get(folded, ()), name)
-    return found
+            names[folded] = (*names.get(folded, ()), name)
+    return names
 
 
-def _spelt_alike(here: _Here) -> frozenset[str]:
-    counts = Counter(name.casefold() for name in {name for type, name in here if type != "namespace"})
+def _names_with_doubles(content: _Content) -> frozenset[str]:
+    """Return the case-folded names that several spellings of tables or views in a container share."""
+    counts = Counter(name.casefold() for name in {name for type, name in content if type != "namespace"})
     return frozenset(name for name, count in counts.items() if count > 1)
 
 
-_found: Final = _Newest[Container[str] | None]()
-_namespaces: Final = _Derived(_by_spelling)
-_doubles: Final = _Derived(_spelt_alike)
+_schemas: Final = _SchemaMemo()
+_namespaces: Final = _ContentMemo(_names_by_folding)
+_doubled_tables: Final = _ContentMemo(_names_with_doubles)

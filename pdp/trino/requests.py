@@ -107,11 +107,11 @@ class RequestDecoder:
         names = self._current_names()
         parts: list[tuple[Siblings, Sequence[int]]] = []
         try:
-            for group in tables.columns:
+            for group in tables.schemas:
                 siblings = names.tables(tables.catalog, group.schema, group.names)
                 if siblings is None:
                     return None
-                parts.append((siblings, group.at))
+                parts.append((siblings, group.positions))
         except InvalidArgument:
             return None
         return TableBatch(parts, tables.size)

@@ -1,6 +1,6 @@
-"""What Trino means by the name of a schema or table: which object, whether only one, and what of it is seen.
+"""Tables as Trino names them: ambiguous names, metadata tables, and the restriction of a table.
 
-Owns doubt about names, and tables that are about tables. Must not know operations.
+Must not know operations.
 """
 
 from __future__ import annotations
@@ -17,54 +17,58 @@ from pdp.model.vocabulary import METADATA_TABLES
 from pdp.trino.ambiguity import ambiguous_tables, is_ambiguous_schema
 from pdp.trino.names import base_table, suffix_of
 
-AMBIGUOUS: Final = AmbiguousName.code
-TABLES: Final = frozenset({"table_or_view", "table", "view"})
-OF_SCHEMAS: Final = TABLES | {"namespace", "metadata_table"}
-"""Types of what a mapped catalog's schemas hold, and of those."""
+AMBIGUOUS_NAME: Final = AmbiguousName.code
+"""The reason of denials of ambiguous names."""
+TABLE_TYPES: Final = frozenset({"table_or_view", "table", "view"})
+SCHEMA_TYPES: Final = TABLE_TYPES | {"namespace", "metadata_table"}
+"""Types of schemas of a mapped catalog, and of their content."""
 
 
-def names_metadata_tables(resources: Sequence[Resource]) -> bool:
-    """Whether a table is named by which Trino would mean one about it; its own names say so already."""
-    if isinstance(resources, Siblings) or resources[0].type not in TABLES:
+def has_metadata_tables(resources: Sequence[Resource]) -> bool:
+    """Tell whether resources that are typed as tables have a name that Trino reads as a metadata table's.
+
+    Names from Trino itself are already typed; only the native API sends such resources.
+    """
+    if isinstance(resources, Siblings) or resources[0].type not in TABLE_TYPES:
         return False
     return any(map(is_metadata_table, resources))
 
 
 def is_metadata_table(table: Resource) -> bool:
-    """Whether Trino would mean by a name what a table is stored as."""
+    """Tell whether Trino reads the table's name as a metadata table's."""
     return bool(table.path) and suffix_of(table.path[-1]) in METADATA_TABLES
 
 
-def restriction_of(asker: PlanContext, table: Resource) -> Restriction:
-    """What of the table or view that Trino names is seen: nothing where it cannot be known which one is meant."""
-    if table.type in OF_SCHEMAS and ambiguity(asker, [table]):
-        return hide_everything(AMBIGUOUS)
+def restriction_of(context: PlanContext, table: Resource) -> Restriction:
+    """Return the restriction of a table or view; no rows and no values for an ambiguous name."""
+    if table.type in SCHEMA_TYPES and ambiguity_check(context, [table]):
+        return hide_everything(AMBIGUOUS_NAME)
     if table.type == "metadata_table":
-        restricted = asker.restricted(base_table(table)) if _shows_values(table) else None
-        return hide_everything(restricted) if restricted else UNRESTRICTED
-    if table.type not in TABLES:
+        reason = context.restricted(base_table(table)) if _shows_values(table) else None
+        return hide_everything(reason) if reason else UNRESTRICTED
+    if table.type not in TABLE_TYPES:
         return UNRESTRICTED
-    return asker.restriction(table)
+    return context.restriction(table)
 
 
-def ambiguity(asker: PlanContext, resources: Sequence[Resource]) -> Callable[[Resource], bool] | None:
-    """Tells which of some resources of one type several known objects could be meant by; None where none is."""
+def ambiguity_check(context: PlanContext, resources: Sequence[Resource]) -> Callable[[Resource], bool] | None:
+    """Return a test for ambiguous names among resources of one type; None if no name is ambiguous."""
     if isinstance(resources, Siblings):
         like = resources.like
-        if ambiguous_tables(asker.facts, like.warehouse, like.path) is None:
+        if ambiguous_tables(context.facts, like.warehouse, like.path) is None:
             return None
-    elif not any(_is_ambiguous(asker, resource) for resource in resources):
+    elif not any(_is_ambiguous(context, resource) for resource in resources):
         return None
-    return partial(_is_ambiguous, asker)
+    return partial(_is_ambiguous, context)
 
 
-def _is_ambiguous(asker: PlanContext, resource: Resource) -> bool:
-    to = resource.arguments.destination
-    if to and to.type in OF_SCHEMAS and _is_ambiguous(asker, to):
+def _is_ambiguous(context: PlanContext, resource: Resource) -> bool:
+    destination = resource.arguments.destination
+    if destination and destination.type in SCHEMA_TYPES and _is_ambiguous(context, destination):
         return True
     if resource.type == "namespace":
-        return is_ambiguous_schema(asker.facts, resource.warehouse, resource.path)
-    names = ambiguous_tables(asker.facts, resource.warehouse, resource.path[:-1])
+        return is_ambiguous_schema(context.facts, resource.warehouse, resource.path)
+    names = ambiguous_tables(context.facts, resource.warehouse, resource.path[:-1])
     if names is None:
         return False
     table = base_table(resource) if resource.type == "metadata_table" else resource

@@ -17,7 +17,7 @@ from pdp.model.vocabulary import (
     TABLE_OR_VIEW,
     TRINO_OPERATIONS,
 )
-from pdp.trino.operations import _RULES
+from pdp.trino.operation_rules import RULES
 
 RECORDED = RECORDED_FOLDER / "trino"
 
@@ -37,7 +37,7 @@ def test_sixty_three_operations_of_trino_each_decided_by_something() -> None:
     assert len(TRINO_OPERATIONS) == 63
     for name, operation in TRINO_OPERATIONS.items():
         assert operation.steps or operation.rule, name
-    assert {operation.rule for operation in TRINO_OPERATIONS.values() if operation.rule} == set(_RULES)
+    assert {operation.rule for operation in TRINO_OPERATIONS.values() if operation.rule} == set(RULES)
 
 
 def test_every_recorded_operation_is_in_the_table() -> None:

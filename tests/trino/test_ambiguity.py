@@ -22,7 +22,7 @@ from pdp.facts.snapshot import Facts
 from pdp.identity.callers import EMBEDDED_CALLER
 from pdp.model.vocabulary import TRINO_OPERATIONS
 from pdp.store.replica import FixedFacts
-from pdp.trino import ambiguity as lookalikes
+from pdp.trino import ambiguity
 from pdp.trino.ambiguity import ambiguous_tables, is_ambiguous_schema
 from pdp.trino.endpoints import TrinoSurface
 
@@ -146,8 +146,8 @@ def test_what_is_remembered_does_not_grow_with_names() -> None:
     facts = known(*[("table", f"n{number}", "t") for number in range(5000)])
     for number in range(10_000):
         assert not schema(facts, f"n{number}")
-    assert len(lookalikes._found._kept) <= 4096
-    assert len(lookalikes._doubles._kept) <= 4096
+    assert len(ambiguity._schemas.names) <= 4096
+    assert len(ambiguity._doubled_tables.values) <= 4096
 
 
 @pytest.mark.parametrize("name", ["a." * 100_000 + "a", "a" * 10_000, ".".join("a" * 300)])

@@ -56,8 +56,8 @@ NAMES = Names(
 )
 def test_a_table_is_read_as(catalog: str, schema: str, table: str, read: Resource) -> None:
     assert NAMES.table(catalog, schema, table) == read
-    column = NAMES.tables(catalog, schema, [table, table])
-    assert column is None or list(column) == [read, read]
+    siblings = NAMES.tables(catalog, schema, [table, table])
+    assert siblings is None or list(siblings) == [read, read]
 
 
 @pytest.mark.parametrize("table", ["t@dev", "t#x", "`t`", "t@dev$files"])
@@ -107,7 +107,7 @@ def test_a_plain_filter_is_read_as_a_column() -> None:
     tables = read_tables(body_of(3))
     assert tables is not None
     assert (tables.catalog, tables.context.identity.user, tables.size) == ("k", "a", 3)
-    assert tables.columns == [SchemaTables("s", ["t0", "t1", "t2"], range(3))]
+    assert tables.schemas == [SchemaTables("s", ["t0", "t1", "t2"], range(3))]
 
 
 def named(schema: str, name: str) -> dict[str, Any]:
@@ -125,7 +125,7 @@ def test_a_filter_of_few_schemas_is_read_as_columns() -> None:
     tables = [("s", "a"), ("z", "a"), *[("s", f"t{i}") for i in range(20)], ("z", "b")]
     found = read_tables(filter_of(tables))
     assert found is not None
-    assert [(column.schema, column.names[:2], list(column.at)[:2]) for column in found.columns] == [
+    assert [(group.schema, group.names[:2], list(group.positions)[:2]) for group in found.schemas] == [
         ("s", ["a", "t0"], [0, 2]),
         ("z", ["a", "b"], [1, 22]),
     ]

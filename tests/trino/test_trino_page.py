@@ -16,7 +16,7 @@ from support.paths import RECORDED as RECORDED_FOLDER
 from support.paths import ROOT
 from support.serving import run_pdp, serve_process, serving, settings_of
 
-import pdp.trino.operations
+import pdp.trino
 from pdp.audit.rows import rows
 from pdp.config.settings import LATER
 from pdp.model.references import parse_resource
@@ -105,7 +105,7 @@ async def test_what_a_row_says_is_asked(tmp_path: Path) -> None:
 
 
 def test_every_reason_that_no_engine_gives_is_on_the_page_and_no_other() -> None:
-    source = Path(pdp.trino.operations.__file__).read_text()
+    source = "".join(path.read_text() for folder in pdp.trino.__path__ for path in Path(folder).glob("*.py"))
     given = set(re.findall(r'"((?:rule|config):[a-z_.]+)"', source))
     said = set(re.findall(r"`((?:rule|config):[a-z_.]+)`", PAGE))
     assert given == said

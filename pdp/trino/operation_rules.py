@@ -1,0 +1,173 @@
+"""Plans of operations with a rule of their own, by the `rule` that the table of operations names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Final
+
+from pdp.decision.plan import Node, split
+from pdp.errors import InvalidReference
+from pdp.model.checks import Resource
+from pdp.model.vocabulary import TABLE_PROCEDURES
+from pdp.trino.ambiguity import is_ambiguous_schema
+from pdp.trino.names import Names
+from pdp.trino.operation_places import ADMIN, UNMANAGED, plan_by_place
+from pdp.trino.operation_planner import OperationPlanner
+from pdp.trino.tables import AMBIGUOUS_NAME, TABLE_TYPES
+
+_WAREHOUSE_TYPES: Final = TABLE_TYPES | {"namespace"}
+"""Types of what a rename may move within a warehouse."""
+
+
+def _table_procedure(planner: OperationPlanner) -> Node:
+    """Check ALTER TABLE ... EXECUTE as a write; deny unknown procedures."""
+    return split(
+        planner.resources,
+        lambda table: str(table.arguments.given.get("procedure", "")).upper() in TABLE_PROCEDURES,
+        lambda known, part: (
+            plan_by_place(planner.with_resources(part))
+            if known
+            else planner.fixed(False, "rule:unknown_procedure", part)
+        ),
+    )
+
+
+def _whole_table(planner: OperationPlanner) -> Node:
+    """Deny an operation on rows or columns that the principal cannot see."""
+    if planner.resources[0].type not in TABLE_TYPES:
+        return plan_by_place(planner)
+    return planner.context.unless_restricted(
+        planner.resources, planner.action, lambda part: plan_by_place(planner.with_resources(part))
+    )
+
+
+def _rename(planner: OperationPlanner) -> Node:
+    """Deny a rename that leaves the warehouses or enters one."""
+    source_type = planner.resources[0].type
+    return split(
+        planner.resources,
+        lambda resource: _has_similar_target(source_type, resource.arguments.destination),
+        lambda similar, part: (
+            plan_by_place(planner.with_resources(part)) if similar else planner.fixed(False, "rule:rename_target", part)
+        ),
+    )
+
+
+def _has_similar_target(source_type: str, destination: Resource | None) -> bool:
+    """Tell whether both ends of a rename are in warehouses, or neither is. A metadata table is no target in one."""
+    if destination is None:
+        return False
+    return (source_type in _WAREHOUSE_TYPES | {"metadata_table"}) == (destination.type in _WAREHOUSE_TYPES)
+
+
+def _procedure(planner: OperationPlanner) -> Node:
+    """Allow CALL to administrators, and the configured procedures to every user."""
+    allowed = set(planner.trino.procedures.allow)
+    if planner.is_admin:
+        return planner.fixed(True, ADMIN)
+    return split(
+        planner.resources,
+        _full_name,
+        lambda name, part: planner.fixed(name in allowed, "config:trino.procedures", part),
+    )
+
+
+def _function(planner: OperationPlanner) -> Node:
+    """Check functions of a mapped catalog on their schema, other functions by the configuration."""
+    allowed = set(planner.trino.functions.allow)
+    names = Names(planner.trino, planner.context.bundle.warehouses)
+    return split(
+        planner.resources,
+        lambda function: (function.warehouse, function.path[0], _full_name(function) in allowed),
+        partial(_functions_of_schema, planner, names),
+    )
+
+
+def _functions_of_schema(
+    planner: OperationPlanner, names: Names, place: tuple[str, str, bool], resources: Sequence[Resource]
+) -> Node:
+    """Plan functions of one schema. `place` is catalog, schema, and whether the configuration lists the functions."""
+    catalog, schema, listed = place
+    changes = planner.name in ("CreateFunction", "DropFunction")
+    if not changes and catalog in planner.trino.functions.builtin_catalogs:
+        return planner.fixed(True, "config:trino.functions.builtin_catalogs", resources)
+    try:
+        parent = names.schema(catalog, schema)
+    except InvalidReference:
+        return planner.unknown(resources)
+    if parent.type == "namespace":
+        if is_ambiguous_schema(planner.context.facts, parent.warehouse, parent.path):
+            return planner.fixed(False, AMBIGUOUS_NAME, resources)
+        step = planner.operation.steps[0]
+        return planner.plan_step(step._replace(on="given"), [parent] * len(resources))
+    if parent.type == "catalog":
+        return planner.fixed(planner.trino.unmanaged_catalogs == "allow", UNMANAGED, resources)
+    return planner.fixed(listed and not changes, "config:trino.functions.allow", resources)
+
+
+def _execute_query(planner: OperationPlanner) -> Node:
+    allowed = planner.trino.execute_query.allow
+    permitted = planner.is_user and ("*" in allowed or planner.user in allowed)
+    return planner.fixed(permitted, "config:trino.execute_query")
+
+
+def _administrative(planner: OperationPlanner) -> Node:
+    return planner.fixed(planner.is_admin, ADMIN)
+
+
+def _own_query(planner: OperationPlanner) -> Node:
+    """Allow operations on a query to administrators and to the user who started the query."""
+    if planner.is_admin:
+        return planner.fixed(True, ADMIN)
+    name = planner.context.principal.name
+    return split(
+        planner.resources,
+        lambda owner: planner.is_user and owner.name == name,
+        lambda own, part: planner.fixed(own, "rule:own_query", part),
+    )
+
+
+def _impersonation(planner: OperationPlanner) -> Node:
+    """Allow a user to become the users that the configuration lists."""
+    allowed = planner.trino.impersonation.get(planner.user, ()) if planner.is_user else ()
+    return split(
+        planner.resources,
+        lambda user: planner.trino_name(user.name) in allowed,
+        lambda listed, part: planner.fixed(listed, "config:trino.impersonation", part),
+    )
+
+
+def _session_property(planner: OperationPlanner) -> Node:
+    """Allow SET SESSION, except for the properties that the configuration denies."""
+    denied = set(planner.trino.session_properties.deny)
+    return split(
+        planner.resources,
+        lambda property: _property_name(property) not in denied,
+        lambda permitted, part: planner.fixed(permitted, "config:trino.session_properties", part),
+    )
+
+
+def _property_name(property: Resource) -> str:
+    """Return the name as the configuration spells the name: the catalog in front, unless the property is Trino's."""
+    return ".".join(property.path if property.warehouse == "system" else (property.warehouse, *property.path))
+
+
+def _full_name(function: Resource) -> str:
+    return ".".join((function.warehouse, *function.path))
+
+
+RULES: Final[Mapping[str, Callable[[OperationPlanner], Node]]] = {
+    "table_procedure": _table_procedure,
+    "rename": _rename,
+    "whole_table": _whole_table,
+    "procedure": _procedure,
+    "function": _function,
+    "execute_query": _execute_query,
+    "admin": _administrative,
+    "own_query": _own_query,
+    "impersonation": _impersonation,
+    "session_property": _session_property,
+    "filter": OperationPlanner.unknown,
+}
+"""Rule -> its plan. Row filters and masks have endpoints of their own, so `filter` is no verdict."""
