@@ -1,8 +1,8 @@
-"""Objects, grants, and changes to them: the values of which facts are made and that stores keep.
+"""Objects, grants and changes: the values that facts consist of and that stores persist.
 
-Objects are known by keys without a ref, because a grant holds on every ref. What lies below a warehouse is not
-registered: where it stands follows from its path. What a privilege means is the grants engine's to say, with two
-exceptions that indexes rest on: a member of a role (`MEMBERSHIP`), and what makes an object visible (`VISIBILITY`).
+A key names an object without a ref, because a grant holds on every ref. Nobody registers the objects below a
+warehouse: the path of a key gives the parent. The grants engine gives privileges their meaning, with two exceptions
+for the indexes: `MEMBERSHIP` makes a grantee a member of a role, `VISIBILITY` makes an object visible.
 """
 
 from __future__ import annotations
@@ -17,30 +17,30 @@ from pdp.model.references import format_resource
 from pdp.model.vocabulary import PRIVILEGES
 
 ObjectKey: TypeAlias = tuple[str, tuple[str, ...]]
-"""An object: its type and decoded parts, warehouse first (`("table", ("lake", "sales", "orders"))`)."""
+"""Type and decoded parts of an object, warehouse first: `("table", ("lake", "sales", "orders"))`."""
 ContainerPath: TypeAlias = tuple[str, ...]
-"""Where an object stands: the parts of its key without the last, which are the container's parts."""
+"""Parts of the container of an object: the parts of the object's key without the last part."""
 ObjectName: TypeAlias = tuple[str, str]
-"""What an object is called there: its type and last part; one name can be a table's and a view's."""
+"""Type and last part of an object's key. A table and a view in one container can share the last part."""
 
 SERVER: Final[ObjectKey] = ("server", ())
 BIT: Final = {privilege: 1 << i for i, privilege in enumerate(PRIVILEGES)}
-"""Privilege -> its bit in a mask; the strongest has the lowest."""
+"""Privilege -> its bit in a mask. The strongest privilege has the lowest bit."""
 
 
 def mask_of(*privileges: str) -> int:
-    """The mask of some privileges."""
+    """Return the mask of the privileges."""
     return sum({BIT[privilege] for privilege in privileges})
 
 
 MEMBERSHIP: Final = mask_of("assignee", "ownership")
-"""Stored on a role, these make the grantee its member."""
+"""Privileges on a role that make the grantee a member of the role."""
 VISIBILITY: Final = mask_of("ownership", "modify", "create", "select", "describe")
-"""Stored on anything below a project, these make it, and so all above it, visible to the grantee."""
+"""Privileges on an object below a project that show the object, and all objects above it, to the grantee."""
 
 
 class Object(msgspec.Struct, frozen=True):
-    """What is registered about an object: the `project` of a warehouse, role or tag, managed access, the stable id."""
+    """Registration of an object: `project` of a warehouse, role or tag, managed access, stable `id`."""
 
     key: ObjectKey
     project: str = ""
@@ -49,7 +49,7 @@ class Object(msgspec.Struct, frozen=True):
 
 
 class Grant(msgspec.Struct, frozen=True, order=True):
-    """A stored privilege. `principal` is a canonical id; a grant with an `id` is for the object with that id alone."""
+    """Stored privilege of a principal (a canonical id). A grant with an `id` is only for the object of that id."""
 
     object: ObjectKey
     privilege: str
@@ -58,59 +58,59 @@ class Grant(msgspec.Struct, frozen=True, order=True):
 
 
 class ObjectPut(msgspec.Struct, frozen=True, tag="put"):
-    """An object is registered, or what is registered about it changes."""
+    """Registration of a new object, or a new registration of a known object."""
 
     object: Object
 
 
 class ObjectDeleted(msgspec.Struct, frozen=True, tag="delete"):
-    """An object is no longer registered; what was granted on it goes by changes of its own."""
+    """End of an object's registration. Grants on the object end by changes of their own."""
 
     key: ObjectKey
 
 
 class GrantAdded(msgspec.Struct, frozen=True, tag="add"):
-    """A grant that was not there."""
+    """Addition of a missing grant."""
 
     grant: Grant
 
 
 class GrantRemoved(msgspec.Struct, frozen=True, tag="remove"):
-    """A grant that was there."""
+    """Removal of an existing grant."""
 
     grant: Grant
 
 
 Change: TypeAlias = ObjectPut | ObjectDeleted | GrantAdded | GrantRemoved
-"""One row's change; a revision is a sequence of them."""
+"""Change of one row. A revision is a sequence of changes."""
 
 
 def split_key(key: ObjectKey) -> tuple[ContainerPath, ObjectName]:
-    """Where an object stands, and what it is called there."""
+    """Return the path of an object's container and the object's name there."""
     type, parts = key
     return parts[:-1], (type, parts[-1] if parts else "")
 
 
-def join_key(place: ContainerPath, leaf: ObjectName) -> ObjectKey:
-    """The object that stands at a place; the inverse of `split_key`."""
-    type, name = leaf
-    return type, (*place, name) if name else place
+def join_key(path: ContainerPath, name: ObjectName) -> ObjectKey:
+    """Return the key of a name in a container: the inverse of `split_key`."""
+    type, last = name
+    return type, (*path, last) if last else path
 
 
-def container_key(place: ContainerPath) -> ObjectKey:
-    """The warehouse or namespace whose inside a place is."""
-    return ("namespace" if len(place) > 1 else "warehouse"), place
+def container_key(path: ContainerPath) -> ObjectKey:
+    """Return the key of the warehouse or namespace at a path."""
+    return ("namespace" if len(path) > 1 else "warehouse"), path
 
 
 def key_of(resource: Resource, type: str = "") -> ObjectKey:
-    """The key of a resource, as the concrete `type` that is asked about; its ref does not matter."""
+    """Return the key of a resource without the ref. The concrete `type` replaces the resource's type if given."""
     if resource.warehouse:
         return type or resource.type, (resource.warehouse, *resource.path)
     return type or resource.type, (resource.name,) if resource.name else ()
 
 
 def resource_of(key: ObjectKey) -> Resource:
-    """The resource of a key, on no ref; `key_of` undone."""
+    """Return the resource of a key, without a ref: the inverse of `key_of`."""
     type, parts = key
     if type in NAMED_TYPES:
         return Resource(type, name=parts[0])
@@ -118,12 +118,15 @@ def resource_of(key: ObjectKey) -> Resource:
 
 
 def key_text(key: ObjectKey) -> str:
-    """The canonical reference string of a key."""
+    """Return the canonical reference string of a key."""
     return format_resource(resource_of(key))
 
 
 def key_from_text(text: str) -> ObjectKey:
-    """The key of a canonical reference string: `key_text` undone, faster than parsing what anybody wrote."""
+    """Return the key of a canonical reference string: the inverse of `key_text`.
+
+    Trusts the text, and so costs less than parsing a reference of a user.
+    """
     type, _, rest = text.partition(":")
     if not rest:
         return type, ()

@@ -1,7 +1,7 @@
-"""Facts: one revision's snapshot of objects, grants and memberships; immutable.
+"""Facts: an immutable snapshot of the objects, grants and memberships of one revision.
 
-Owns what can be asked of a snapshot, not what a privilege means: that is the grants engine's table. The next snapshot
-is this one with some changes applied; it shares all that they do not touch.
+Answers questions about the snapshot. The meaning of a privilege is in the table of the grants engine. The next
+snapshot is this snapshot with changes applied, and shares all unchanged parts.
 """
 
 from __future__ import annotations
@@ -10,10 +10,12 @@ import gc
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from functools import partial
+from typing import Final
 
 from pdp.errors import ConfigError
-from pdp.facts.index import UNKNOWN, Index, ObjectNode, StoredPrivileges
+from pdp.facts.index import Index
+from pdp.facts.nodes import UNKNOWN, ObjectNode, StoredPrivileges
 from pdp.facts.objects import (
     BIT,
     SERVER,
@@ -26,157 +28,150 @@ from pdp.facts.objects import (
     ObjectPut,
     join_key,
 )
+from pdp.memo import Memo
 from pdp.model.checks import CONTENT_TYPES, Principal
 
 _PARENT_IS_PROJECT: Final = frozenset({"warehouse", "role", "tag"})
 _CONTAINERS: Final = frozenset({"warehouse", "namespace"})
-_MEMO_LIMIT: Final = 10_000
-_LONGEST_KEPT: Final = 256
-"""Characters of a name that anybody may ask about and that is remembered."""
+_MEMO_ENTRIES: Final = 5_000
+_LONGEST_PROJECT: Final = 256
+"""Characters of a project's name in a memo. A request can name any project."""
 _NO_ROLES: Final[frozenset[str]] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Facts:
-    """One snapshot. `projects` are the projects that configuration gives to warehouses; they hold over registered ones.
+    """Snapshot of one revision.
 
-    `derived` is room for what is computed from this snapshot and may be computed again at any time; see `remember`.
+    `projects` maps a warehouse to the project from the configuration; the configuration wins over a registration.
+    The memos hold values that follow from the snapshot. A new snapshot starts with empty memos.
     """
 
     epoch: str
     sequence: int
     index: Index = Index()  # noqa: RUF009  immutable
     projects: Mapping[str, str] = field(default_factory=dict)
-    derived: dict[tuple[str, str], Any] = field(default_factory=dict, repr=False)
+    role_memo: Memo[str, frozenset[str]] = field(default_factory=partial(Memo, _MEMO_ENTRIES), init=False, repr=False)
+    warehouse_memo: Memo[str, tuple[str, ...]] = field(
+        default_factory=partial(Memo, _MEMO_ENTRIES, _LONGEST_PROJECT), init=False, repr=False
+    )
 
     @classmethod
     def empty(cls) -> Facts:
-        """Nobody was granted anything."""
+        """Return facts without objects and grants."""
         return cls("none", 0)
 
     @classmethod
     def build(cls, epoch: str, sequence: int, objects: Iterable[Object], grants: Iterable[Grant]) -> Facts:
-        """A snapshot from scratch; costs the size of the world. A grant given twice counts once."""
+        """Build a snapshot from nothing, at the cost of the size of the world. A repeated grant counts once."""
 
         def changes() -> Iterator[Change]:
             yield from map(ObjectPut, objects)
             yield from map(GrantAdded, grants)
 
-        with _uncollected():
+        with _garbage_collection_off():
             return cls(epoch, sequence, Index().after(changes()))
 
     def apply(self, sequence: int, changes: Iterable[Change]) -> Facts:
-        """The snapshot of revision `sequence`, which made these changes; costs their size, not the world's."""
-        return replace(self, sequence=sequence, index=self.index.after(changes), derived={})
+        """Return the snapshot of revision `sequence`, made by the changes. Costs the size of the changes."""
+        return replace(self, sequence=sequence, index=self.index.after(changes))
 
     def with_projects(self, projects: Mapping[str, str]) -> Facts:
-        """The same facts with the projects that configuration gives; ConfigError where one is registered elsewhere."""
+        """Return the same facts with the projects of the configuration.
+
+        Raise ConfigError if a warehouse is registered in another project.
+        """
         for warehouse, project in projects.items():
-            known = self.object(("warehouse", (warehouse,)))
-            if known.project not in ("", project):
-                said = f"warehouse `{warehouse}` belongs to `{known.project}`, not to `{project}`"
-                raise ConfigError(f"`warehouses` contradicts the store: {said}")
-        return replace(self, projects=dict(projects), derived={})
+            registered = self.object(("warehouse", (warehouse,)))
+            if registered.project not in ("", project):
+                cause = f"warehouse `{warehouse}` belongs to `{registered.project}`, not to `{project}`"
+                raise ConfigError(f"`warehouses` contradicts the store: {cause}")
+        return replace(self, projects=dict(projects))
 
     def node(self, key: ObjectKey) -> ObjectNode:
-        """What is known of an object, and what was granted on it."""
+        """Return the node of an object: registration, grants and number of known objects inside."""
         return self.index.node(key)
 
     def object(self, key: ObjectKey) -> Object:
-        """What is registered about an object; a blank one where nothing is."""
+        """Return the registration of an object; a blank registration for an unregistered object."""
         return self.index.node(key).registered or Object(key)
 
     def is_registered(self, key: ObjectKey) -> bool:
-        """Whether somebody registered this very object."""
+        """Tell whether the object has a registration of its own."""
         return self.index.node(key).registered is not None
 
     def has(self, grant: Grant) -> bool:
-        """Whether this very grant is there."""
+        """Tell whether exactly this grant is stored."""
         stored = self.node(grant.object).grants.get(grant.principal)
         return stored is not None and stored.has(grant.privilege, grant.id)
 
     def objects(self) -> Iterator[Object]:
-        """Everything registered, in no order."""
-        for here in self.index.objects.values():
-            for entry in here.values():
-                if entry.registered is not None:
-                    yield entry.registered
+        """Yield every registration, in no order."""
+        for names in self.index.objects.values():
+            for node in names.values():
+                if node.registered is not None:
+                    yield node.registered
 
     def grants(self) -> Iterator[Grant]:
-        """Every grant, in no order."""
-        for place, here in self.index.objects.items():
-            for leaf, entry in here.items():
-                yield from _grants(join_key(place, leaf), entry)
+        """Yield every grant, in no order."""
+        for path, names in self.index.objects.items():
+            for name, node in names.items():
+                yield from _grants(join_key(path, name), node)
 
     def grants_on(self, key: ObjectKey) -> Iterator[Grant]:
-        """The grants on one object."""
+        """Yield the grants on one object."""
         return _grants(key, self.node(key))
 
     def grants_to(self, principal: str) -> Iterator[Grant]:
-        """What one grantee was granted, anywhere."""
-        for place, here in self.index.grantees.get(principal, {}).items():
-            for leaf, holding in here.items():
-                yield from _unfold(join_key(place, leaf), principal, holding.stored)
+        """Yield the grants to one grantee, on all objects."""
+        for path, names in self.index.grantees.get(principal, {}).items():
+            for name, node in names.items():
+                yield from _unfold(join_key(path, name), principal, node.stored)
 
     def grantees(self) -> Iterator[str]:
-        """Everybody to whom something was granted."""
+        """Yield every principal with a grant."""
         return iter(self.index.grantees)
 
     def subtree(self, key: ObjectKey) -> Iterator[tuple[ObjectKey, ObjectNode]]:
-        """An object, if it is known, and all known objects below it, each before those inside it."""
-        entry = self.node(key)
-        if entry is not UNKNOWN:
-            yield key, entry
+        """Yield an object, if known, and all known objects below; a container comes before its content."""
+        node = self.node(key)
+        if node is not UNKNOWN:
+            yield key, node
         if key[0] in _CONTAINERS:
             yield from self._inside(key[1])
-        for other in self._top() if key[0] in ("project", "server") else ():
+        for other in self._outside_warehouses() if key[0] in ("project", "server") else ():
             if other != key and (key == SERVER or self.parent(other) == key):
                 yield other, self.node(other)
                 yield from self._inside(other[1]) if other[0] == "warehouse" else ()
 
     def warehouses(self, project: str) -> tuple[str, ...]:
-        """The known warehouses of a project."""
-        known: tuple[str, ...] | None = self.derived.get(("warehouses", project))
-        if known is None:
-            above = ("project", (project,))
-            known = tuple(key[1][0] for key in self._top() if key[0] == "warehouse" and self.parent(key) == above)
-            if len(project) <= _LONGEST_KEPT:
-                self.remember("warehouses", project, known)
-        return known
+        """Return the names of the known warehouses of a project."""
+        names = self.warehouse_memo.get(project)
+        if names is None:
+            parent = ("project", (project,))
+            outside = self._outside_warehouses()
+            names = tuple(key[1][0] for key in outside if key[0] == "warehouse" and self.parent(key) == parent)
+            self.warehouse_memo.keep(project, names, len(project))
+        return names
 
     def can_assume(self, principal: Principal, role: str) -> bool:
-        """Whether the principal is, or is a member of, the role with this bare id; see `roles_of`."""
+        """Tell whether the principal is the role with this bare id, or a member of the role; see `roles_of`."""
         return principal.id == f"role:{role}" or role in self.roles_of(principal)
 
     def roles_of(self, principal: Principal) -> frozenset[str]:
-        """The bare ids of all roles that the principal is a member of, through other roles too.
+        """Return the bare ids of all roles of the principal, including roles of roles.
 
-        Stored memberships, and those that what it carries stands for (`member_of`).
+        Counts stored memberships and the memberships from the principal's token or groups (`member_of`).
         """
         if principal.type == "anonymous":
             return _NO_ROLES
-        found = self._stored_roles_of(principal.id)
+        roles = self._stored_roles_of(principal.id)
         for role in principal.member_of:
-            found = found | {role} | self._stored_roles_of(f"role:{role}")
-        return found
-
-    def _stored_roles_of(self, grantee: str) -> frozenset[str]:
-        if grantee not in self.index.memberships:
-            return _NO_ROLES
-        known: frozenset[str] | None = self.derived.get(("roles", grantee))
-        if known is None:
-            known = self._roles_of(grantee)
-            self.remember("roles", grantee, known)
-        return known
-
-    def remember(self, kind: str, about: str, value: Any) -> None:
-        """Keep what was derived. Bounded: when full, all is forgotten."""
-        if len(self.derived) >= _MEMO_LIMIT:
-            self.derived.clear()
-        self.derived[kind, about] = value
+            roles = roles | {role} | self._stored_roles_of(f"role:{role}")
+        return roles
 
     def parent(self, key: ObjectKey) -> ObjectKey | None:
-        """The object above: by path below a warehouse, by registration for warehouse, role and tag."""
+        """Return the object above: by path below a warehouse, by registration for a warehouse, role or tag."""
         type, parts = key
         if type in CONTENT_TYPES:
             return ("namespace", parts[:-1]) if parts[2:] else ("warehouse", parts[:1])
@@ -186,40 +181,47 @@ class Facts:
         return None if type == "server" else SERVER
 
     def ancestors(self, key: ObjectKey) -> Iterator[ObjectKey]:
-        """All objects above, nearest first."""
+        """Yield all objects above, nearest first."""
         above = self.parent(key)
         while above is not None:
             yield above
             above = self.parent(above)
 
-    def _top(self) -> Iterable[ObjectKey]:
-        """What stands below no warehouse: known, or named by something known or by configuration."""
-        known = {join_key((), leaf) for leaf in self.index.objects.get((), ())}
-        known |= {("warehouse", (name,)) for name in self.projects}
-        return known | {above for key in known if (above := self.parent(key)) is not None}
+    def _outside_warehouses(self) -> Iterable[ObjectKey]:
+        """Return all objects outside warehouses: known, named by the configuration, or parent of such an object."""
+        keys = {join_key((), name) for name in self.index.objects.get((), ())}
+        keys |= {("warehouse", (name,)) for name in self.projects}
+        return keys | {parent for key in keys if (parent := self.parent(key)) is not None}
 
-    def _inside(self, place: ContainerPath) -> Iterator[tuple[ObjectKey, ObjectNode]]:
-        places = [place]
-        while places:  # no recursion: namespaces nest as deep as anybody likes
-            place = places.pop()
-            for leaf, entry in self.index.objects.get(place, {}).items():
-                yield join_key(place, leaf), entry
-                if leaf[0] == "namespace":
-                    places.append((*place, leaf[1]))
+    def _inside(self, path: ContainerPath) -> Iterator[tuple[ObjectKey, ObjectNode]]:
+        paths = [path]
+        while paths:  # no recursion: namespaces can nest without limit
+            path = paths.pop()
+            for name, node in self.index.objects.get(path, {}).items():
+                yield join_key(path, name), node
+                if name[0] == "namespace":
+                    paths.append((*path, name[1]))
 
-    def _roles_of(self, principal: str) -> frozenset[str]:
-        found: set[str] = set()
-        fringe = [principal]
-        while fringe:
-            new = self.index.memberships.get(fringe.pop(), _NO_ROLES) - found
-            found |= new
-            fringe += [f"role:{role}" for role in new]
-        return frozenset(found)
+    def _stored_roles_of(self, grantee: str) -> frozenset[str]:
+        # Only a grantee with a membership gets an entry: a request can name any number of principals.
+        if grantee not in self.index.memberships:
+            return _NO_ROLES
+        roles = self.role_memo.get(grantee)
+        return self.role_memo.keep(grantee, self._collect_roles(grantee)) if roles is None else roles
+
+    def _collect_roles(self, grantee: str) -> frozenset[str]:
+        roles: set[str] = set()
+        pending = [grantee]
+        while pending:
+            new = self.index.memberships.get(pending.pop(), _NO_ROLES) - roles
+            roles |= new
+            pending += [f"role:{role}" for role in new]
+        return frozenset(roles)
 
 
 @contextmanager
-def _uncollected() -> Iterator[None]:
-    """Without garbage collection: while a world is built, all is kept, and looking through it doubles the time."""
+def _garbage_collection_off() -> Iterator[None]:
+    """Switch garbage collection off. A world under construction has no garbage, and each search takes as long again."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -229,8 +231,8 @@ def _uncollected() -> Iterator[None]:
             gc.enable()
 
 
-def _grants(key: ObjectKey, entry: ObjectNode) -> Iterator[Grant]:
-    for principal, stored in entry.grants.items():
+def _grants(key: ObjectKey, node: ObjectNode) -> Iterator[Grant]:
+    for principal, stored in node.grants.items():
         yield from _unfold(key, principal, stored)
 
 

@@ -14,7 +14,7 @@ from typing import Final, Generic, TypeAlias, TypeVar
 
 from immutables import Map
 
-from pdp.facts.index import ObjectNode
+from pdp.facts.nodes import ObjectNode
 from pdp.facts.objects import ContainerPath, ObjectName
 from pdp.facts.snapshot import Facts
 from pdp.memo import Memo

@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 from immutables import Map
 
 from pdp.engines.grants.rules import ASKS_BELOW, CIRCUMSTANCE, PRECEDENCE, EffectiveRelations, Witness, evaluate
-from pdp.facts.index import EMPTY_TREE, GranteeNode, GranteeTree, StoredPrivileges
+from pdp.facts.nodes import EMPTY_TREE, GranteeNode, GranteeTree, StoredPrivileges
 from pdp.facts.objects import (
     BIT,
     VISIBILITY,

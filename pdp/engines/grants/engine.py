@@ -16,7 +16,7 @@ from pdp.engines.engine import ABSTAIN, PERMIT, Group, Verdicts
 from pdp.engines.grants.effective_access import CacheBudget, ContainerAccess, EffectiveAccess, Extra, grantees_of
 from pdp.engines.grants.explain import explain_denial, trace_objects
 from pdp.engines.grants.model import ACTIONS, CONTENT, MODEL, NESSIE
-from pdp.facts.index import GranteeNode
+from pdp.facts.nodes import GranteeNode
 from pdp.facts.objects import SERVER, ContainerPath, ObjectKey, ObjectName, key_of, key_text, mask_of
 from pdp.facts.snapshot import Facts
 from pdp.model.checks import CONTENT_TYPES, Principal, Reason, Resource, Siblings, Trace
