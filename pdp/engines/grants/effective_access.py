@@ -1,19 +1,29 @@
-"""Where one principal stands: what it holds on an object, and which grant says so.
+"""Effective access of one principal: the relations on an object, and the grant that decides.
 
-Owns the walk from an object up to the server and the look-up of what shows from below; knows no action and no rule.
-What is worked out about a container is kept as long as no change touches the principal's grants.
+Walks from an object up to the server, and looks up the visible objects below. Knows no action and no rule.
+
+Access to a container is computed on demand and cached while no change touches the grants of the principal. This walk is
+the check of the original, in another order: OpenFGA starts at a relation and follows `x from parent` upward for each
+check (https://openfga.dev/docs/concepts); here all relations on a container are computed once, from the top down.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
 from itertools import islice
-from typing import Final, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 from immutables import Map
 
-from pdp.engines.grants.rules import ASKS_BELOW, CIRCUMSTANCE, PRECEDENCE, EffectiveRelations, Witness, evaluate
+from pdp.engines.grants.container_access import CacheBudget, ContainerAccess, uniform_access
+from pdp.engines.grants.rules import (
+    CIRCUMSTANCE_BIT,
+    PRECEDENCE,
+    RESTS_ON_SIBLINGS,
+    EffectiveRelations,
+    Witness,
+    evaluate,
+)
 from pdp.facts.nodes import EMPTY_TREE, GranteeNode, GranteeTree, StoredPrivileges
 from pdp.facts.objects import (
     BIT,
@@ -32,282 +42,268 @@ from pdp.model.vocabulary import PRIVILEGES
 
 K = TypeVar("K")
 V = TypeVar("V")
-Extra = Mapping[ObjectKey, int]
-"""Masks of privileges held without a stored grant, by object."""
+ExtraPrivileges: TypeAlias = Mapping[ObjectKey, int]
+"""Object -> mask of privileges without a stored grant."""
 
-_AUTHENTICATED: Final = CIRCUMSTANCE["authenticated"]
-_MANAGED: Final = CIRCUMSTANCE["managed_access"]
-_SELF: Final = CIRCUMSTANCE["self"]
-_LONGEST_KEPT: Final = 256
-"""Characters of a path that is remembered."""
-_MOST_KEPT: Final = 4096
-"""What a standing remembers that shares its room with no other."""
-_WITH_BELOW: Final = frozenset({"project", "warehouse"})
-
-
-class ContainerAccess:
-    """The inside of one container: what is held on the container, and where in it the principal was granted more.
-
-    `granted` are the leaves at which one of the grantees holds something, or something below shows; mostly none.
-    """
-
-    __slots__ = ("_always", "_plain", "above", "granted")
-
-    def __init__(
-        self, above: EffectiveRelations, granted: tuple[Map[ObjectName, GranteeNode], ...], always: int
-    ) -> None:
-        self.above = above
-        self.granted = granted
-        self._always = always
-        self._plain: dict[str, EffectiveRelations] = {}
-
-    def plain(self, type: str) -> EffectiveRelations:
-        """What is held on anything of a type in here on which nothing was granted."""
-        known = self._plain.get(type)
-        if known is None:
-            known = self._plain[type] = evaluate(type, self._always, self.above, False)
-        return known
-
-
-@lru_cache(maxsize=4096)
-def _blank(above: EffectiveRelations, always: int) -> ContainerAccess:
-    """The column of a container in which nothing was granted: one for all containers on which the same is held."""
-    return ContainerAccess(above, (), always)
-
-
-class CacheBudget:
-    """How much more may be remembered, by all standings that share it."""
-
-    __slots__ = ("left",)
-
-    def __init__(self, left: int) -> None:
-        self.left = left
-
-    def take(self, length: int) -> bool:
-        """Whether there is room for one more, whose name has so many characters."""
-        if length > _LONGEST_KEPT or self.left <= 0:
-            return False
-        self.left -= 1
-        return True
+_AUTHENTICATED: Final = CIRCUMSTANCE_BIT["authenticated"]
+_MANAGED: Final = CIRCUMSTANCE_BIT["managed_access"]
+_SELF: Final = CIRCUMSTANCE_BIT["self"]
+_OWN_BUDGET: Final = 4096
+"""Cache entries of an effective access that shares no budget."""
+_VISIBLE_FROM_BELOW: Final = frozenset({"project", "warehouse"})
 
 
 class EffectiveAccess:
-    """One principal in one snapshot, or in successors of it that changed nothing about the principal.
+    """Access of one principal in one snapshot, or in a later snapshot without a change for the principal.
 
-    `grantees` are the ids whose grants count, the principal's own first; none for anonymous.
+    `grantees` are the ids whose grants count, the id of the principal first; empty for anonymous. `extra` adds
+    privileges without a stored grant.
     """
 
-    def __init__(self, facts: Facts, principal: Principal, extra: Extra, room: CacheBudget | None = None) -> None:
+    def __init__(
+        self, facts: Facts, principal: Principal, extra: ExtraPrivileges, budget: CacheBudget | None = None
+    ) -> None:
         self.facts = facts
         self.principal = principal
         self.extra = extra
         self.grantees = grantees_of(facts, principal)
-        self._columns: dict[ContainerPath, ContainerAccess] = {}
-        self._room = room or CacheBudget(_MOST_KEPT)
-        self._own = {(principal.type, (principal.name,)), *(("role", (role,)) for role in principal.member_of)}
-        self._always = _AUTHENTICATED if self.grantees else 0
+        self._own_keys = {(principal.type, (principal.name,)), *(("role", (role,)) for role in principal.member_of)}
+        self._base_mask = _AUTHENTICATED if self.grantees else 0
         self._managed = facts.index.managed
-        self._sources = self._read(facts)
-        self._holdings = [holdings for holdings, _ in self._sources if holdings]
-        self._top: dict[ObjectKey, EffectiveRelations] = {}
-        self._aboves: dict[ObjectKey, EffectiveRelations] = {}
+        self._sources = self._read_sources(facts)
+        self._trees = [tree for tree, _ in self._sources if tree]
+        self._budget = budget or CacheBudget(_OWN_BUDGET)
+        self._containers: dict[ContainerPath, ContainerAccess] = {}
+        self._outside_containers: dict[ObjectKey, EffectiveRelations] = {}
+        self._parents: dict[ObjectKey, EffectiveRelations] = {}
         self._reasons: dict[tuple[ObjectKey, int, bool], str] = {}
 
-    def serves(self, facts: Facts) -> bool:
-        """Whether all that this standing rests on is the same in another snapshot; from then on it is about that."""
+    def advance_to(self, facts: Facts) -> bool:
+        """Move to another snapshot if all caches stay valid there; return False otherwise, without a change.
+
+        The caches rest on four things. The grants and the memberships of each grantee: persistent maps keep the very
+        same objects across a change elsewhere, so comparing identities is enough and cannot miss a change. The list of
+        grantees: it follows from these memberships. Registrations (projects, managed access, ids): each change that
+        can matter replaces `layout`. The projects of the configuration.
+        """
         if facts is self.facts:
             return True
-        known = self.facts
-        if facts.index.layout is not known.index.layout or facts.projects is not known.projects:
+        current = self.facts
+        if facts.index.layout is not current.index.layout or facts.projects is not current.projects:
             return False
-        pairs = zip(self._sources, self._read(facts), strict=True)
-        if any(held is not now_held or joined is not now_joined for (held, joined), (now_held, now_joined) in pairs):
+        pairs = zip(self._sources, self._read_sources(facts), strict=True)
+        if any(tree is not new_tree or roles is not new_roles for (tree, roles), (new_tree, new_roles) in pairs):
             return False
         self.facts = facts
         return True
 
-    def held(self, key: ObjectKey, id: str = "") -> EffectiveRelations:
-        """What the principal holds on an object; `id` is the one that the asked resource carries."""
-        place, leaf = split_key(key)
-        if place:
-            return self.held_inside(self.inside(place), place, leaf, id)
-        known = self._top.get(key)
-        if known is None or id:
-            below = self._shows_below(key) if key[0] in _WITH_BELOW else False
-            known = self._held_top(key, id, below)
+    def relations_on(self, key: ObjectKey, id: str = "") -> EffectiveRelations:
+        """Return the relations on an object. `id` is the id in the check, or empty."""
+        path, name = split_key(key)
+        if path:
+            return self.relations_inside(self.container(path), path, name, id)
+        relations = self._outside_containers.get(key)
+        if relations is None or id:
+            below = self._is_visible_from_below(key) if key[0] in _VISIBLE_FROM_BELOW else False
+            relations = self._evaluate_outside(key, id, below)
             if not id:
-                self._keep(self._top, key, known, key)
-        return known
+                self._cache(self._outside_containers, key, relations, key)
+        return relations
 
-    def held_inside(
-        self, column: ContainerAccess, place: ContainerPath, leaf: ObjectName, id: str
+    def relations_inside(
+        self, container: ContainerAccess, path: ContainerPath, name: ObjectName, id: str
     ) -> EffectiveRelations:
-        """What the principal holds on something in a container."""
-        type = leaf[0]
-        if not column.granted and not self.extra and type != "namespace":
-            return column.plain(type)
-        below = any(holding.below for holding in _at(leaf, column.granted))
-        return evaluate(type, self._stored(column.granted, place, leaf, id), column.above, below)
+        """Return the relations on an object in a container."""
+        type = name[0]
+        # Without exceptions no grant and no visible object below counts. Of the objects in a container, namespaces
+        # alone have a circumstance of their own: managed access.
+        if not container.exceptions and not self.extra and type != "namespace":
+            return container.default_relations(type)
+        below = any(node.below for node in _nodes_of(name, container.exceptions))
+        return evaluate(type, self._mask_at(container.exceptions, path, name, id), container.parent, below)
 
-    def inside(self, place: ContainerPath) -> ContainerAccess:
-        """The inside of a warehouse or namespace."""
-        column = self._columns.get(place)
-        if column is not None:
-            return column
-        depth = len(place)
-        while column is None and depth > 1:  # upward, then down again: paths of any depth need no recursion
+    def container(self, path: ContainerPath) -> ContainerAccess:
+        """Return the access inside a warehouse or namespace. Computes missing containers above on the way."""
+        container = self._containers.get(path)
+        if container is not None:
+            return container
+        depth = len(path)
+        # up to the nearest cached container, then down again: a path of any depth needs no recursion
+        while container is None and depth > 1:
             depth -= 1
-            column = self._columns.get(place[:depth])
-        if column is None:
-            depth, column = 1, self._open(place[:1], self._above(("warehouse", place[:1])))
-        for length in range(depth + 1, len(place) + 1):
-            column = self._open(place[:length], self._container(column, place[: length - 1], place[length - 1]))
-        return column
+            container = self._containers.get(path[:depth])
+        if container is None:
+            depth, container = 1, self._open(path[:1], self._relations_as_parent(("warehouse", path[:1])))
+        for length in range(depth + 1, len(path) + 1):
+            relations = self._relations_on_namespace(container, path[: length - 1], path[length - 1])
+            container = self._open(path[:length], relations)
+        return container
 
-    def stored(self, key: ObjectKey, id: str = "") -> int:
-        """The mask of privileges stored for the principal on this very object, and of the circumstances there."""
-        place, leaf = split_key(key)
-        return self._stored(self._inside_of(place), place, leaf, id)
+    def stored_mask(self, key: ObjectKey, id: str = "") -> int:
+        """Return the mask of the principal's stored privileges on exactly this object, and of the circumstances."""
+        path, name = split_key(key)
+        return self._mask_at(self._nodes_in(path), path, name, id)
 
     def reason(self, key: ObjectKey, id: str, witness: Witness) -> str:
-        """The determining grant in the words of `by`."""
+        """Return the text of the determining grant, as in `by` of a decision."""
         below, distance, rank = witness
         if distance == 0 and not below:
-            return self._name(key, PRECEDENCE[rank], id)
+            return self._describe(key, PRECEDENCE[rank], id)
+        # The grant is on another object, and so the same for all objects with this witness in a container.
         target = self._ancestor(key, distance) if distance else key
-        asked = (target, rank, below)
-        known = self._reasons.get(asked)
-        if known is None:
-            known = self._below(target) if below else self._name(target, PRECEDENCE[rank], "")
-            self._keep(self._reasons, asked, known, target)
-        return known
+        cache_key = (target, rank, below)
+        text = self._reasons.get(cache_key)
+        if text is None:
+            text = self._describe_below(target) if below else self._describe(target, PRECEDENCE[rank], "")
+            self._cache(self._reasons, cache_key, text, target)
+        return text
 
-    def grantee(self, key: ObjectKey, privilege: str, id: str = "") -> str | None:
-        """For whom the privilege is stored on the object: the principal itself before the smallest role."""
+    def grantee_with(self, key: ObjectKey, privilege: str, id: str = "") -> str | None:
+        """Return the grantee of a stored privilege: the principal before the smallest role; None without a grant."""
         grants = self.facts.node(key).grants
         bit = BIT[privilege]
-        place, leaf = split_key(key)
+        path, name = split_key(key)
         for grantee in self.grantees:
             stored = grants.get(grantee)
-            if stored is not None and self._counting(place, leaf, stored, id) & bit:
+            if stored is not None and self._counting(path, name, stored, id) & bit:
                 return grantee
         return None
 
-    def _read(self, facts: Facts) -> list[tuple[GranteeTree, frozenset[str] | None]]:
+    def _read_sources(self, facts: Facts) -> list[tuple[GranteeTree, frozenset[str] | None]]:
+        """Return the grants and the memberships of each grantee."""
         index = facts.index
         return [(index.grantees.get(g, EMPTY_TREE), index.memberships.get(g)) for g in self.grantees]
 
-    def _inside_of(self, place: ContainerPath) -> tuple[Map[ObjectName, GranteeNode], ...]:
-        """What the grantees have in a place."""
-        return tuple([here for holdings in self._holdings if (here := holdings.get(place)) is not None])
+    def _nodes_in(self, path: ContainerPath) -> tuple[Map[ObjectName, GranteeNode], ...]:
+        """Return the nodes in a container, one map for each grantee with nodes there."""
+        return tuple([nodes for tree in self._trees if (nodes := tree.get(path)) is not None])
 
-    def _stored(
-        self, granted: tuple[Map[ObjectName, GranteeNode], ...], place: ContainerPath, leaf: ObjectName, id: str
+    def _mask_at(
+        self, nodes: tuple[Map[ObjectName, GranteeNode], ...], path: ContainerPath, name: ObjectName, id: str
     ) -> int:
-        """The mask of what counts at a leaf, of all that was granted in its place, and of the circumstances there."""
-        mask = self._always | self._circumstances(join_key(place, leaf))
-        for holding in _at(leaf, granted):
-            mask |= self._counting(place, leaf, holding.stored, id)
+        """Return the mask of an object: counting grants from the nodes of the container, and circumstances."""
+        mask = self._base_mask | self._circumstances(join_key(path, name))
+        for node in _nodes_of(name, nodes):
+            mask |= self._counting(path, name, node.stored, id)
         return mask
 
-    def _counting(self, place: ContainerPath, leaf: ObjectName, stored: StoredPrivileges, id: str) -> int:
-        return stored.counting(self.facts.node(join_key(place, leaf)).id, id) if stored.ids else stored.mask
+    def _counting(self, path: ContainerPath, name: ObjectName, stored: StoredPrivileges, id: str) -> int:
+        return stored.counting(self.facts.node(join_key(path, name)).id, id) if stored.ids else stored.mask
 
     def _circumstances(self, key: ObjectKey) -> int:
-        """The mask of what holds on an object beside grants."""
-        found = _MANAGED if self._managed and key in self._managed else 0
-        if key in self._own:
-            found |= _SELF
-        return found | self.extra.get(key, 0) if self.extra else found
+        """Return the mask of the circumstances on an object, and of the extra privileges there."""
+        mask = _MANAGED if self._managed and key in self._managed else 0
+        if key in self._own_keys:
+            mask |= _SELF
+        return mask | self.extra.get(key, 0) if self.extra else mask
 
-    def _above(self, key: ObjectKey) -> EffectiveRelations:
-        """What is held on a server, project or warehouse, for what is in it: there, nothing asks what is below."""
-        known = self._aboves.get(key)
-        if known is None:
-            known = self._held_top(key, "", False)
-            self._keep(self._aboves, key, known, key)
-        return known
+    def _relations_as_parent(self, key: ObjectKey) -> EffectiveRelations:
+        """Return the relations on a server, project or warehouse, for the evaluation of its content.
 
-    def _held_top(self, key: ObjectKey, id: str, below: bool) -> EffectiveRelations:
-        parent = self.facts.parent(key)
-        above = None if parent is None else self._above(parent) if key[0] not in ASKS_BELOW else self.held(parent)
-        return evaluate(key[0], self.stored(key, id), above, below)
+        Ignores the objects below, because no rule of the content rests on siblings (see RESTS_ON_SIBLINGS). So equal
+        containers share a result, with and without visible content.
+        """
+        relations = self._parents.get(key)
+        if relations is None:
+            relations = self._evaluate_outside(key, "", False)
+            self._cache(self._parents, key, relations, key)
+        return relations
 
-    def _container(self, column: ContainerAccess, place: ContainerPath, name: str) -> EffectiveRelations:
-        """What is held on a namespace, for what is in it."""
-        return evaluate("namespace", self._stored(column.granted, place, ("namespace", name), ""), column.above, False)
+    def _evaluate_outside(self, key: ObjectKey, id: str, below: bool) -> EffectiveRelations:
+        """Evaluate the rules of an object outside containers."""
+        above = self.facts.parent(key)
+        parent = None
+        if above is not None:
+            parent = self.relations_on(above) if key[0] in RESTS_ON_SIBLINGS else self._relations_as_parent(above)
+        return evaluate(key[0], self.stored_mask(key, id), parent, below)
 
-    def _open(self, place: ContainerPath, above: EffectiveRelations) -> ContainerAccess:
-        granted = self._inside_of(place)
-        column = ContainerAccess(above, granted, self._always) if granted else _blank(above, self._always)
-        if self._room.take(sum(map(len, place))):
-            self._columns[place] = column
-        return column
+    def _relations_on_namespace(self, container: ContainerAccess, path: ContainerPath, name: str) -> EffectiveRelations:
+        """Return the relations on a namespace in a container, for the evaluation of the namespace's content."""
+        mask = self._mask_at(container.exceptions, path, ("namespace", name), "")
+        return evaluate("namespace", mask, container.parent, False)
 
-    def _keep(self, memory: dict[K, V], name: K, value: V, about: ObjectKey) -> None:
-        if self._room.take(sum(map(len, about[1]))):
-            memory[name] = value
+    def _open(self, path: ContainerPath, parent: EffectiveRelations) -> ContainerAccess:
+        """Return the access inside a container with these relations, and cache the access."""
+        exceptions = self._nodes_in(path)
+        if exceptions:
+            container = ContainerAccess(parent, exceptions, self._base_mask)
+        else:
+            container = uniform_access(parent, self._base_mask)
+        if self._budget.take(sum(map(len, path))):
+            self._containers[path] = container
+        return container
 
-    def _shows_below(self, key: ObjectKey) -> bool:
-        """Whether something shows below a warehouse or a project."""
+    def _cache(self, entries: dict[K, V], cache_key: K, value: V, key: ObjectKey) -> None:
+        if self._budget.take(sum(map(len, key[1]))):
+            entries[cache_key] = value
+
+    def _is_visible_from_below(self, key: ObjectKey) -> bool:
+        """Tell whether the principal sees an object below a warehouse or a project."""
         if key[0] == "project":
-            return any(self._shows(("warehouse", (name,))) for name in self.facts.warehouses(key[1][0]))
-        return any(holding.below for holding in self._at(key))
+            return any(self._is_visible(("warehouse", (name,))) for name in self.facts.warehouses(key[1][0]))
+        return any(node.below for node in self._nodes_at(key))
 
-    def _shows(self, key: ObjectKey) -> bool:
-        place, leaf = split_key(key)
-        return any(h.below or self._counting(place, leaf, h.stored, "") & VISIBILITY for h in self._at(key))
+    def _is_visible(self, key: ObjectKey) -> bool:
+        """Tell whether a stored privilege on the object, or on an object below, shows the object."""
+        path, name = split_key(key)
+        return any(
+            node.below or self._counting(path, name, node.stored, "") & VISIBILITY for node in self._nodes_at(key)
+        )
 
-    def _at(self, key: ObjectKey) -> list[GranteeNode]:
-        """What each of the grantees has at an object."""
-        place, leaf = split_key(key)
-        return _at(leaf, self._inside_of(place))
+    def _nodes_at(self, key: ObjectKey) -> list[GranteeNode]:
+        path, name = split_key(key)
+        return _nodes_of(name, self._nodes_in(path))
 
     def _ancestor(self, key: ObjectKey, distance: int) -> ObjectKey:
-        """The object so many steps above another."""
+        """Return the object at a distance above another object."""
         type, parts = key
         left = len(parts) - distance
         if left > 0 and type in CONTENT_TYPES:
             return container_key(parts[:left])
         return next(islice(self.facts.ancestors(key), distance - 1, None))
 
-    def _below(self, target: ObjectKey) -> str:
-        nearest = self._nearest_below(target)
-        mask = self.stored(nearest) & VISIBILITY
-        return self._name(nearest, next(p for p in PRIVILEGES if mask & BIT[p]), "")
-
-    def _nearest_below(self, target: ObjectKey) -> ObjectKey:
-        """The nearest object inside that shows by a grant of its own; of several, the smallest by name."""
-        inside: Iterable[ObjectKey]
-        if target[0] == "project":
-            inside = [("warehouse", (name,)) for name in self.facts.warehouses(target[1][0])]
-        else:
-            inside = self._granted_inside(target[1])
-        while True:
-            showing = [key for key in inside if self.stored(key) & VISIBILITY]
-            if showing:
-                return min(showing, key=key_text)
-            inside = {deeper for key in inside if self._shows(key) for deeper in self._granted_inside(key[1])}
-            assert inside, f"nothing shows below {key_text(target)}"
-
-    def _granted_inside(self, place: ContainerPath) -> set[ObjectKey]:
-        return {join_key(place, leaf) for holdings in self._holdings for leaf in holdings.get(place, ())}
-
-    def _name(self, key: ObjectKey, privilege: str, id: str) -> str:
-        if privilege in CIRCUMSTANCE:
+    def _describe(self, key: ObjectKey, privilege: str, id: str) -> str:
+        if privilege in CIRCUMSTANCE_BIT:
             return f"grants:{privilege}"
-        grantee = self.grantee(key, privilege, id)
+        grantee = self.grantee_with(key, privilege, id)
         if grantee is None:
             return "config:store.bootstrap_admins"
         return f"grants:{privilege} on {key_text(key)} via {grantee}"
 
+    def _describe_below(self, target: ObjectKey) -> str:
+        nearest = self._nearest_visible_below(target)
+        mask = self.stored_mask(nearest) & VISIBILITY
+        return self._describe(nearest, next(p for p in PRIVILEGES if mask & BIT[p]), "")
 
-def _at(leaf: ObjectName, granted: tuple[Map[ObjectName, GranteeNode], ...]) -> list[GranteeNode]:
-    return [holding for here in granted if (holding := here.get(leaf)) is not None]
+    def _nearest_visible_below(self, target: ObjectKey) -> ObjectKey:
+        """Return the nearest object below that a grant of its own shows; among equals the smallest by name.
+
+        Searches level by level, only through objects with a visible object below. So a decision names the same grant
+        whatever the order of the maps, and the search is as small as the principal's visible part of the tree.
+        """
+        level: Iterable[ObjectKey]
+        if target[0] == "project":
+            level = [("warehouse", (name,)) for name in self.facts.warehouses(target[1][0])]
+        else:
+            level = self._keys_inside(target[1])
+        while True:
+            visible = [key for key in level if self.stored_mask(key) & VISIBILITY]
+            if visible:
+                return min(visible, key=key_text)
+            level = {key for above in level if self._is_visible(above) for key in self._keys_inside(above[1])}
+            assert level, f"no visible object below {key_text(target)}"
+
+    def _keys_inside(self, path: ContainerPath) -> set[ObjectKey]:
+        """Return the objects in a container with a node of a grantee."""
+        return {join_key(path, name) for tree in self._trees for name in tree.get(path, ())}
 
 
 def grantees_of(facts: Facts, principal: Principal) -> tuple[str, ...]:
-    """The ids whose grants count for a principal, its own first; of token roles, what they are mapped to."""
+    """Return the ids whose grants count for a principal: the principal's id first, then all roles in order."""
     if principal.type == "anonymous":
         return ()
     return (principal.id, *sorted({f"role:{role}" for role in facts.roles_of(principal)} - {principal.id}))
+
+
+def _nodes_of(name: ObjectName, nodes: tuple[Map[ObjectName, GranteeNode], ...]) -> list[GranteeNode]:
+    return [node for names in nodes if (node := names.get(name)) is not None]

@@ -1,6 +1,6 @@
-"""Explanations of the grants engine: what was looked at, object by object, and what is missing.
+"""Explanations of the grants engine: the relations object by object, and the missing grant.
 
-Owns the wording; asks the same `EffectiveAccess` that decides.
+Contains the wording. Reads the same `EffectiveAccess` as the decision.
 """
 
 from __future__ import annotations
@@ -9,55 +9,56 @@ from typing import Final
 
 from pdp.engines.grants.effective_access import EffectiveAccess
 from pdp.engines.grants.model import MODEL, STORED
-from pdp.engines.grants.rules import CIRCUMSTANCE
+from pdp.engines.grants.rules import CIRCUMSTANCE_BIT
 from pdp.facts.objects import BIT, ObjectKey, key_text
 from pdp.model.checks import Trace
 from pdp.model.vocabulary import PRIVILEGES
 
 _WEAKEST_FIRST: Final = tuple(reversed(PRIVILEGES))
-_NAMES: Final = tuple((BIT | CIRCUMSTANCE).items())
+_NAMES: Final = tuple((BIT | CIRCUMSTANCE_BIT).items())
 
 
-def trace_objects(standing: EffectiveAccess, key: ObjectKey, id: str) -> tuple[Trace, ...]:
-    """One node per object, from the asked one upward: what is effective there, and what was stored for whom."""
-    nearest = _trace_object(standing, key, id)
-    return (nearest, *(_trace_object(standing, above, "") for above in standing.facts.ancestors(key)))
+def trace_objects(access: EffectiveAccess, key: ObjectKey, id: str) -> tuple[Trace, ...]:
+    """Return a node for the object and for each object above: the effective relations and the stored privileges."""
+    nearest = _trace_object(access, key, id)
+    return (nearest, *(_trace_object(access, above, "") for above in access.facts.ancestors(key)))
 
 
-def explain_denial(standing: EffectiveAccess, relation: str, key: ObjectKey, id: str) -> str:
-    """The weakest privilege on the nearest object that would turn a denial, in one line."""
-    who = standing.principal.id
-    if not standing.grantees:
+def explain_denial(access: EffectiveAccess, relation: str, key: ObjectKey, id: str) -> str:
+    """Return a line that names the weakest privilege on the nearest object that would permit the relation."""
+    who = access.principal.id
+    if not access.grantees:
         return f"{who} has no grants"
-    found = _smallest_grant(standing, relation, key, id)
-    if found is None:
+    grant = _smallest_grant(access, relation, key, id)
+    if grant is None:
         return f"no single grant to {who} would permit {relation} on {key_text(key)}"
-    at, privilege = found
-    return f"{privilege} on {key_text(at)} to {who} would permit it"
+    target, privilege = grant
+    return f"{privilege} on {key_text(target)} to {who} would permit it"
 
 
-def _trace_object(standing: EffectiveAccess, key: ObjectKey, id: str) -> Trace:
-    held = standing.held(key, id).relations
-    effective = [name for name in MODEL[key[0]].relations if name in held]
-    mask = standing.stored(key, id)
+def _trace_object(access: EffectiveAccess, key: ObjectKey, id: str) -> Trace:
+    relations = access.relations_on(key, id).relations
+    effective = [name for name in MODEL[key[0]].relations if name in relations]
+    mask = access.stored_mask(key, id)
     stored = sorted(name for name, bit in _NAMES if mask & bit and name != "authenticated")
     return Trace(
-        key_text(key), ", ".join(effective) or "nothing", ", ".join(_stored(standing, key, p, id) for p in stored)
+        key_text(key), ", ".join(effective) or "nothing", ", ".join(_source(access, key, p, id) for p in stored)
     )
 
 
-def _stored(standing: EffectiveAccess, key: ObjectKey, privilege: str, id: str) -> str:
-    if privilege in CIRCUMSTANCE:
+def _source(access: EffectiveAccess, key: ObjectKey, privilege: str, id: str) -> str:
+    if privilege in CIRCUMSTANCE_BIT:
         return privilege
-    grantee = standing.grantee(key, privilege, id)
+    grantee = access.grantee_with(key, privilege, id)
     return f"{privilege} via {grantee}" if grantee else f"{privilege} by configuration"
 
 
-def _smallest_grant(standing: EffectiveAccess, relation: str, key: ObjectKey, id: str) -> tuple[ObjectKey, str] | None:
-    for at in (key, *standing.facts.ancestors(key)):
+def _smallest_grant(access: EffectiveAccess, relation: str, key: ObjectKey, id: str) -> tuple[ObjectKey, str] | None:
+    # tries each grant in turn: as an extra privilege, without a change of the facts
+    for target in (key, *access.facts.ancestors(key)):
         for privilege in _WEAKEST_FIRST:
-            if privilege in STORED[at[0]]:
-                extra = {**standing.extra, at: standing.extra.get(at, 0) | BIT[privilege]}
-                if relation in EffectiveAccess(standing.facts, standing.principal, extra).held(key, id).relations:
-                    return at, privilege
+            if privilege in STORED[target[0]]:
+                extra = {**access.extra, target: access.extra.get(target, 0) | BIT[privilege]}
+                if relation in EffectiveAccess(access.facts, access.principal, extra).relations_on(key, id).relations:
+                    return target, privilege
     return None

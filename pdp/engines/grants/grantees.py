@@ -1,6 +1,6 @@
-"""Who can have to do with an object, and what is odd about a grant: for those who look after grants.
+"""Grantees around an object, and oddities of a grant: for the administration of grants.
 
-Owns no decision: who may do what is decided like every check.
+Decides nothing: every decision is a check.
 """
 
 from __future__ import annotations
@@ -12,36 +12,39 @@ from pdp.facts.snapshot import Facts
 
 
 def grant_flags(facts: Facts, grant: Grant) -> tuple[str, ...]:
-    """What is odd about a grant: `unknown_principal` nobody registered, `orphaned` for an id that the object lost."""
-    known = facts.object(grant.object).id
+    """Return the oddities of a grant.
+
+    `unknown_principal`: the grantee has no registration. `orphaned`: the object has another id than the grant.
+    """
+    registered = facts.object(grant.object).id
     type, _, name = grant.principal.partition(":")
     flags = {
         "unknown_principal": not facts.is_registered((type, (name,))),
-        "orphaned": bool(grant.id and known and grant.id != known),
+        "orphaned": bool(grant.id and registered and grant.id != registered),
     }
     return tuple(flag for flag, holds in flags.items() if holds)
 
 
 def related_grantees(facts: Facts, key: ObjectKey) -> set[str]:
-    """Everybody whose grants can matter to an object: those on it, above it and below it.
+    """Return all grantees with a grant on the object, above or below; a superset of all principals with access.
 
-    What stands beside the warehouses of a project can be seen by whoever sees the project.
+    For a role or tag, also all grantees below the project: whoever sees the project sees its roles and tags.
     """
-    found: set[str] = set()
+    grantees: set[str] = set()
     for above in (key, *facts.ancestors(key)):
-        found |= set(facts.node(above).grants)
-    for _, entry in facts.subtree(facts.parent(key) or key if key[0] in ("role", "tag") else key):
-        found |= set(entry.grants)
-    return found
+        grantees |= set(facts.node(above).grants)
+    for _, node in facts.subtree(facts.parent(key) or key if key[0] in ("role", "tag") else key):
+        grantees |= set(node.grants)
+    return grantees
 
 
 def expand_roles(facts: Facts, principals: Iterable[str]) -> set[str]:
-    """The principals and all members of the roles among them, through other roles too."""
-    found = set(principals)
-    fringe = list(found)
-    while fringe:
-        type, _, name = fringe.pop().partition(":")
-        new = set(facts.node((type, (name,))).grants) - found if type == "role" else set()
-        found |= new
-        fringe += new
-    return found
+    """Return the principals and all members of the roles among them, including members of members."""
+    expanded = set(principals)
+    pending = list(expanded)
+    while pending:
+        type, _, name = pending.pop().partition(":")
+        new = set(facts.node((type, (name,))).grants) - expanded if type == "role" else set()
+        expanded |= new
+        pending += new
+    return expanded

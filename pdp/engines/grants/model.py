@@ -1,13 +1,22 @@
-"""Lakekeeper's authorization model v4.14 as one table: object types, stored privileges, relations, actions.
+"""Lakekeeper's authorization model v4.14 as a single table: object types, stored privileges, relations, actions.
 
-Owns every rule of the grants engine; must not know how rules are evaluated or where grants come from.
+Has every rule of the grants engine; must not know how rules are evaluated, or the place of grants.
 
-Notation: `+` a stored grant of this very relation on this very object; a bare name is another relation of the same
-object; `up.x` relation x of the parent; `down.x` relation x of anything below; `|` or, `&` and, `-` but not.
-Bare names without a rule are circumstances: `managed_access` the flag on the object, `self` the object is the
-principal, `authenticated` the principal is not anonymous.
+Source: `authz/openfga/v4.14/schema.json` of https://github.com/lakekeeper/lakekeeper, described at
+https://docs.lakekeeper.io/docs/latest/authorization-openfga/. `tests/recorded/lakekeeper` has decisions of OpenFGA with
+the original.
 
-Deviation: Lakekeeper's managed access does not bind a principal that is a role; here it binds everybody.
+Notation, with OpenFGA's words (https://openfga.dev/docs/configuration-language) in brackets:
+- `+`: a stored grant of the relation on the object (direct relationship)
+- bare name: another relation on the same object (computed userset)
+- `up.x`: relation x on the parent (tuple to userset, `x from parent`)
+- `down.x`: relation x on any object below (tuple to userset, `x from child`)
+- `|`, `&`, `-`: or, and, but not (union, intersection, difference)
+
+Bare names without a rule are circumstances: `managed_access` is the flag on the object, `self` means that the object is
+the principal, `authenticated` that the principal is not anonymous.
+
+Deviation: Lakekeeper's managed access does not bind a principal of type role; here managed access binds everybody.
 """
 
 from __future__ import annotations
@@ -19,7 +28,7 @@ CIRCUMSTANCES: Final = ("self", "authenticated", "managed_access")
 
 
 class ObjectType(NamedTuple):
-    """The rules of one type. `stored` are the privileges that can be granted on it; `actions` groups names by rule."""
+    """Rules of an object type. `stored` lists the privileges for grants; `actions` groups action names by rule."""
 
     stored: str
     relations: Mapping[str, str]
@@ -196,15 +205,15 @@ MODEL: Final[Mapping[str, ObjectType]] = {
         },
     ),
 }
-"""Object type -> its rules. A user's parent is the server; roles and tags do not show in the project above them."""
+"""Object type -> rules. The parent of a user is the server. A visible role or tag does not show the project above."""
 
 ACTIONS: Final[Mapping[str, frozenset[str]]] = {
     name: frozenset(action for names in rules.actions for action in names.split()) for name, rules in MODEL.items()
 }
-"""Object type -> its canonical actions: the model's relations without `can_`."""
+"""Object type -> canonical actions: the relations of Lakekeeper's model without the prefix `can_`."""
 
 STORED: Final[Mapping[str, frozenset[str]]] = {name: frozenset(rules.stored.split()) for name, rules in MODEL.items()}
-"""Object type -> the privileges that can be granted on it."""
+"""Object type -> privileges for grants on objects of the type."""
 
 NESSIE: Final[Mapping[str, Mapping[str, str]]] = {
     "READ_CONTENT_KEY": {"": "include_in_list"},
@@ -224,7 +233,7 @@ NESSIE: Final[Mapping[str, Mapping[str, str]]] = {
         "": "up.create_table",
     },
 }
-"""Nessie check type -> object type (`` any other) -> the action that it asks; `up.` on the parent."""
+"""Nessie check type -> object type (empty: any other type) -> action in the model; `up.` means on the parent."""
 
 CONTENT: Final[Mapping[str, str]] = {"ICEBERG_VIEW": "view", "NAMESPACE": "namespace"}
-"""Nessie content type -> object type of a resource known as `content` only; every other one counts as a table."""
+"""Nessie content type -> object type of a resource of type `content`. Every other content type counts as a table."""
