@@ -22,6 +22,7 @@ from pdp.decision.codec import decode_batch, encode_answer
 from pdp.decision.service import Pdp
 from pdp.engines.engine import Group, Verdicts
 from pdp.identity.callers import EMBEDDED_CALLER
+from pdp.identity.evidence import admit
 from pdp.offline.cases import Case, Recorder, prepare
 from pdp.views.codec import decode_load, encode_load
 from pdp.views.loads import ViewSecurity
@@ -115,7 +116,7 @@ async def main(views: int) -> None:
         return run
 
     async def checking() -> bytes:
-        return encode_answer(await pdp.check(decode_batch(plain, EMBEDDED_CALLER, 1000)))
+        return encode_answer(await pdp.check(admit(decode_batch(plain, 1000), EMBEDDED_CALLER)))
 
     plain = check_body(views)
     runs = {

@@ -11,8 +11,9 @@ import click
 import msgspec
 
 from pdp.cli.context import Composition, chosen_settings, one_line_errors, policy_options
-from pdp.decision.codec import decision_body, draft
+from pdp.decision.codec import decision_body, decode_checks
 from pdp.identity.callers import EMBEDDED_CALLER
+from pdp.identity.evidence import admit
 
 AT_ONCE = 1000
 """Lines decided together, so that a long input streams."""
@@ -38,7 +39,8 @@ def check(
     with asyncio.Runner() as runner:
         lines = (line for line in sys.stdin.buffer if line.strip())
         while some := list(itertools.islice(lines, AT_ONCE)):
-            answer = runner.run(pdp.check(draft(some, EMBEDDED_CALLER, strictly=True).batch("cli", explain=explain)))
+            request = decode_checks(some, unique_keys=True).request("cli", explain=explain)
+            answer = runner.run(pdp.check(admit(request, EMBEDDED_CALLER)))
             malformed = malformed or bool(answer.rejected)
             for at in range(len(some)):
                 sys.stdout.buffer.write(msgspec.json.encode(decision_body(answer.decision(at))) + b"\n")

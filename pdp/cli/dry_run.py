@@ -22,11 +22,12 @@ from pdp.audit.schema import ArchivedBundle
 from pdp.cli.context import Composition, one_line_errors
 from pdp.cli.difference_report import Report, as_json, print_text
 from pdp.config.settings import LATER, Settings, load_settings
-from pdp.decision.codec import draft
+from pdp.decision.codec import decode_checks
 from pdp.decision.service import Pdp
 from pdp.engines.cel.engine import CelEngine
 from pdp.errors import InvalidArgument
 from pdp.identity.callers import EMBEDDED_CALLER
+from pdp.identity.evidence import admit
 from pdp.offline.replay import Differences, replay
 
 DIFFERENT: Final = 3
@@ -208,7 +209,8 @@ def _lines(file: str, reading: ReadReport) -> Iterator[RecordedCheck]:
 def _parsed(stream: BinaryIO, name: str, reading: ReadReport) -> Iterator[RecordedCheck]:
     numbered = ((number, line) for number, line in enumerate(stream, 1) if line.strip())
     while some := list(itertools.islice(numbered, AT_ONCE)):
-        batch = draft((line for _, line in some), EMBEDDED_CALLER, strictly=True).batch("cli")
+        request = decode_checks((line for _, line in some), unique_keys=True).request("cli")
+        batch = admit(request, EMBEDDED_CALLER)
         for at, rejected in sorted(batch.rejected.items()):
             raise InvalidArgument(f"{name}:{some[at][0]}: {rejected.message}")
         reading.checks += len(some)

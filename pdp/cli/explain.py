@@ -14,9 +14,10 @@ from rich.text import Text
 
 from pdp.cli.context import Composition, chosen_settings, fail, one_line_errors, policy_options, visible
 from pdp.cli.explain_load import explain_load, tree_of
-from pdp.decision.codec import decision_body, draft
+from pdp.decision.codec import decision_body, decode_checks
 from pdp.engines.cel.rules import RuleSet
 from pdp.identity.callers import EMBEDDED_CALLER
+from pdp.identity.evidence import admit
 from pdp.model.checks import Answer
 from pdp.model.vocabulary import CATALOG_ACTIONS, CEL_CHECKS, TRINO_OPERATIONS
 
@@ -55,7 +56,8 @@ def explain(
     check = {"principal": {"id": principal, "roles": roles}, "action": action, "resource": resource}
     if acting_role is not None:
         check["actingRole"] = acting_role
-    batch = draft([msgspec.json.encode(check)], EMBEDDED_CALLER).batch("cli", explain=True)
+    request = decode_checks([msgspec.json.encode(check)]).request("cli", explain=True)
+    batch = admit(request, EMBEDDED_CALLER)
     for rejected in batch.rejected.values():
         fail(rejected.message)
     answer = asyncio.run(composition.pdp(settings).check(batch))

@@ -1,6 +1,7 @@
-"""The native JSON form of checks and decisions, as HTTP, the command line and case files write it.
+"""Native JSON form of checks and decisions, for HTTP, the command line and case files.
 
-Only maps: a check that does not parse becomes a rejection at its own position and never touches its neighbours.
+Decoding is pure: it knows no caller and judges no evidence. A check that does not parse is rejected at its own position
+and does not affect its neighbours. `pdp.identity.evidence` turns the decoded request into a batch.
 """
 
 from __future__ import annotations
@@ -12,17 +13,16 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from pdp.errors import InvalidArgument, InvalidReference, TooManyChecks
-from pdp.identity.callers import own_principal, weigh
 from pdp.model.checks import (
     NAMED_TYPES,
     NO_ARGUMENTS,
     RESOURCE_TYPES,
+    UNNAMED,
     VERSIONED_TYPES,
     Answer,
     Arguments,
     AtLeast,
-    Batch,
-    Caller,
+    BatchRequest,
     Check,
     CheckGrouper,
     Decision,
@@ -41,7 +41,7 @@ class _Body(msgspec.Struct, forbid_unknown_fields=True, rename="camel", omit_def
 
 
 class PrincipalBody(_Body):
-    """A principal with what its token carried."""
+    """Principal with the claims of its token."""
 
     id: str
     roles: tuple[str, ...] = ()
@@ -50,7 +50,7 @@ class PrincipalBody(_Body):
 
 
 class ResourceBody(_Body):
-    """A resource in parts, or a reference with what a reference cannot say."""
+    """Resource in parts, or a reference with the properties that a reference cannot express."""
 
     type: str = ""
     warehouse: str = ""
@@ -65,14 +65,14 @@ class ResourceBody(_Body):
 
 
 class ApiBody(_Body):
-    """The API that the principal used."""
+    """API that the principal used."""
 
     name: str = ""
     version: int = 0
 
 
 class ContextBody(_Body):
-    """The circumstances of a check."""
+    """Environment of a check."""
 
     api: ApiBody = msgspec.field(default_factory=ApiBody)
     actions: tuple[str, ...] = ()
@@ -81,7 +81,7 @@ class ContextBody(_Body):
 
 
 class CheckBody(_Body):
-    """One check as written."""
+    """One check as written in JSON."""
 
     action: str
     resource: str | ResourceBody
@@ -92,7 +92,7 @@ class CheckBody(_Body):
 
 
 class CheckRequest(_Body):
-    """The body of POST /v1/check."""
+    """Body of POST /v1/check."""
 
     checks: list[msgspec.Raw]
     consistency: str | AtLeast = "minimize_latency"
@@ -100,14 +100,14 @@ class CheckRequest(_Body):
 
 
 class ErrorBody(msgspec.Struct, frozen=True):
-    """An error as every surface shows it."""
+    """Error in the form that every surface shows."""
 
     code: str
     message: str
 
 
 class DecisionBody(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A decision as written; what is empty by nature is always there."""
+    """Decision as written in JSON. `allowed` and `by` are always present."""
 
     allowed: bool
     by: tuple[str, ...]
@@ -118,82 +118,91 @@ class DecisionBody(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 MAX_EXPLAINED = 500
-"""Checks in one request that asks for traces."""
+"""Most checks in one request that asks for traces."""
 _REQUEST = msgspec.json.Decoder(CheckRequest)
 _CHECK = msgspec.json.Decoder(CheckBody)
 
 
 class BatchBuilder:
-    """A batch in the making: checks that share everything but the resource become one."""
+    """Builder of a request: joins checks that share everything but the resource."""
 
-    def __init__(self, caller: Caller) -> None:
-        self._caller = caller
-        self._gathered = CheckGrouper()
+    def __init__(self) -> None:
+        self._grouper = CheckGrouper()
         self._columns: list[Check] = []
         self._rejected: dict[int, Rejected] = {}
+        self._unresolved: list[Check] = []
         self._size = 0
 
-    def put(self, body: CheckBody) -> None:
-        """Add a check at the next position."""
+    def add_json(self, body: CheckBody) -> None:
+        """Add a decoded JSON check at the next position; reject the position if a part does not parse."""
+        principal = None
         try:
-            self.add(_check(body, self._caller))
+            resource, env, query_id = _subject(body)
+            principal = UNNAMED if body.principal is UNSET else make_principal(body.principal)
+            role = make_acting_role(body.acting_role)
         except InvalidArgument as error:
+            if principal is UNNAMED:
+                # A missing principal is the earlier error. Only admission knows whether the caller has one.
+                self._unresolved.append(Check(UNNAMED, "", (), (self._size,)))
             self.reject(Rejected(error.code, str(error)))
+        else:
+            self.add(Check(principal, body.action, (resource,), (0,), body.delegated, role, env, query_id))
 
     def add(self, check: Check) -> None:
-        """Add a check of one resource at the next position; its caller's evidence is weighed here."""
-        weighed = weigh(self._caller, check)
-        if isinstance(weighed, Rejected):
-            self.reject(weighed)
-            return
-        self._gathered.put(weighed, self._size)
+        """Add a check of one resource at the next position."""
+        self._grouper.put(check, self._size)
         self._size += 1
 
-    def spread(self, check: Check, resources: Iterable[Resource | Rejected]) -> None:
-        """Add one question about many resources, each at the next position."""
-        weighed = weigh(self._caller, check)
-        refused = weighed if isinstance(weighed, Rejected) else None
-        buckets: dict[tuple[str, str, str | None], tuple[list[Resource], list[int]]] = {}
+    def add_resources(self, check: Check, resources: Iterable[Resource | Rejected]) -> None:
+        """Add one question about many resources, each at the next position. `check` has no resources yet."""
+        columns: dict[tuple[str, str, str | None], tuple[list[Resource], list[int]]] = {}
+        unresolved: list[int] = []
         for resource in resources:
-            rejected = refused or (resource if isinstance(resource, Rejected) else None)
-            if rejected:
-                self._rejected[self._size] = rejected
-            elif isinstance(resource, Resource):
-                key = (resource.type, resource.warehouse, resource.ref)
-                bucket = buckets.get(key)
-                if bucket is None:
-                    bucket = buckets[key] = ([], [])
-                bucket[0].append(resource)
-                bucket[1].append(self._size)
+            position = self._size
             self._size += 1
-        if isinstance(weighed, Check):
-            self._columns += (msgspec.structs.replace(weighed, resources=some, at=at) for some, at in buckets.values())
+            if isinstance(resource, Rejected):
+                self._rejected[position] = resource
+                unresolved.append(position)
+                continue
+            key = (resource.type, resource.warehouse, resource.ref)
+            column = columns.get(key)
+            if column is None:
+                column = columns[key] = ([], [])
+            column[0].append(resource)
+            column[1].append(position)
+        self._columns += (msgspec.structs.replace(check, resources=some, at=at) for some, at in columns.values())
+        if unresolved:
+            self._unresolved.append(msgspec.structs.replace(check, at=unresolved))
 
-    def siblings(self, check: Check, resources: Siblings, at: Sequence[int]) -> None:
-        """The same about siblings, as one column at positions of their own; whoever asks so leaves none out."""
-        weighed = weigh(self._caller, check)
+    def add_siblings(self, check: Check, resources: Siblings, at: Sequence[int]) -> None:
+        """Add one question about siblings as one column at the positions `at`.
+
+        The calls for one request must together cover all positions.
+        """
         self._size += len(resources)
-        if isinstance(weighed, Rejected):
-            self._rejected.update(dict.fromkeys(at, weighed))
-        else:
-            self._columns.append(msgspec.structs.replace(weighed, resources=resources, at=at))
+        self._columns.append(msgspec.structs.replace(check, resources=resources, at=at))
 
     def reject(self, rejected: Rejected) -> None:
-        """Give the next position to a check that cannot be asked."""
+        """Reject the check at the next position."""
         self._rejected[self._size] = rejected
         self._size += 1
 
-    def batch(self, surface: str, consistency: str | AtLeast = "minimize_latency", explain: bool = False) -> Batch:
-        """The finished batch."""
-        checks = (*self._gathered.checks(), *self._columns)
-        return Batch(surface, self._caller, self._size, checks, self._rejected, consistency, explain)
+    def request(
+        self, surface: str, consistency: str | AtLeast = "minimize_latency", *, explain: bool = False
+    ) -> BatchRequest:
+        """Return the finished request."""
+        checks = (*self._grouper.checks(), *self._columns)
+        return BatchRequest(surface, self._size, checks, self._rejected, self._unresolved, consistency, explain)
 
 
-def decode_batch(body: bytes, caller: Caller, max_checks: int, surface: str = "http") -> Batch:
-    """The batch of a POST /v1/check body; raises InvalidArgument or TooManyChecks for the request as a whole."""
+def decode_batch(body: bytes, max_checks: int, surface: str = "http") -> BatchRequest:
+    """Return the request in a POST /v1/check body.
+
+    Raise InvalidArgument if the body as a whole is invalid, TooManyChecks above the limit.
+    """
     request = decode(body, _REQUEST)
     bound_checks(len(request.checks), min(max_checks, MAX_EXPLAINED) if request.explain else max_checks)
-    return draft(request.checks, caller).batch(surface, request.consistency, request.explain)
+    return decode_checks(request.checks).request(surface, request.consistency, explain=request.explain)
 
 
 def bound_checks(count: int, max_checks: int) -> None:
@@ -202,24 +211,24 @@ def bound_checks(count: int, max_checks: int) -> None:
         raise TooManyChecks(f"{count} checks in one request, the limit is {max_checks}")
 
 
-def draft(checks: Iterable[msgspec.Raw | bytes], caller: Caller, *, strictly: bool = False) -> BatchBuilder:
-    """Checks as JSON texts; one that does not parse rejects its own position.
+def decode_checks(checks: Iterable[msgspec.Raw | bytes], *, unique_keys: bool = False) -> BatchBuilder:
+    """Return a builder with checks from JSON texts. A text that does not parse rejects its own position.
 
-    `strictly` looks for duplicate keys, for texts that no whole body was checked for.
+    `unique_keys` rejects duplicate keys, for texts that are not part of a body that was searched as a whole.
     """
-    made = BatchBuilder(caller)
+    builder = BatchBuilder()
     for text in checks:
         try:
-            made.put(decode(bytes(text), _CHECK) if strictly else _CHECK.decode(text))
+            builder.add_json(decode(bytes(text), _CHECK) if unique_keys else _CHECK.decode(text))
         except InvalidArgument as error:
-            made.reject(Rejected(error.code, str(error)))
+            builder.reject(Rejected(error.code, str(error)))
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-            made.reject(Rejected("invalid_argument", sentence(str(error))))
-    return made
+            builder.reject(Rejected("invalid_argument", sentence(str(error))))
+    return builder
 
 
 def decision_body(decision: Decision) -> DecisionBody:
-    """A decision as JSON shows it."""
+    """Return a decision in its JSON form."""
     error = ErrorBody(decision.error.code, decision.error.message) if decision.error else UNSET
     if decision.error:
         return DecisionBody(False, decision.by, error=error)
@@ -228,13 +237,13 @@ def decision_body(decision: Decision) -> DecisionBody:
 
 
 def encode_answer(answer: Answer) -> bytes:
-    """The answer of POST /v1/check."""
+    """Return the answer of POST /v1/check as JSON."""
     decisions = [decision_body(answer.decision(at)) for at in range(len(answer.allowed))]
     return msgspec.json.encode({"decisions": decisions, "revision": answer.revision, "decisionId": answer.id})
 
 
 def make_resource(body: str | ResourceBody) -> Resource:
-    """A resource from either of its forms; raises InvalidReference."""
+    """Return the resource of a reference or of a body in parts; raise InvalidReference."""
     if isinstance(body, str):
         return parse_resource(body)
     if body.reference:
@@ -283,7 +292,7 @@ def _referenced(body: ResourceBody) -> Resource:
 
 
 def make_principal(body: str | PrincipalBody) -> Principal:
-    """A principal from either of its forms; raises InvalidReference."""
+    """Return the principal of an id or of a body; raise InvalidReference."""
     if isinstance(body, str):
         return parse_principal(body)
     attributes = msgspec.json.encode(body.attributes, order="sorted").decode() if body.attributes else "{}"
@@ -291,28 +300,20 @@ def make_principal(body: str | PrincipalBody) -> Principal:
     return Principal(bare.type, bare.name, body.roles, body.groups, attributes)
 
 
-def _check(body: CheckBody, caller: Caller) -> Check:
+def _subject(body: CheckBody) -> tuple[Resource, Env, str]:
+    """Return the resource with its arguments, the environment and the query id of a check; raise InvalidArgument."""
     resource = make_resource(body.resource)
-    arguments = make_arguments(body.context.arguments)
+    context = body.context
+    arguments = make_arguments(context.arguments)
     if arguments is not NO_ARGUMENTS:
         resource = msgspec.structs.replace(resource, arguments=arguments)
-    api = body.context.api
-    if not is_id(body.context.query_id):
+    if not is_id(context.query_id):
         raise InvalidArgument("`context.queryId` is not 1 to 128 of A-Z a-z 0-9 . _ : -")
-    return Check(
-        own_principal(caller) if body.principal is UNSET else make_principal(body.principal),
-        body.action,
-        (resource,),
-        (0,),
-        body.delegated,
-        make_acting_role(body.acting_role),
-        Env(api.name, api.version, body.context.actions),
-        body.context.query_id,
-    )
+    return resource, Env(context.api.name, context.api.version, context.actions), context.query_id
 
 
 def make_acting_role(role: str | UnsetType) -> str | None:
-    """The id of an assumed role; an empty one is invalid, not absent."""
+    """Return the id of an acting role, None if absent; raise InvalidReference if invalid. An empty text is invalid."""
     if role is UNSET:
         return None
     principal = parse_principal(role)
@@ -322,7 +323,10 @@ def make_acting_role(role: str | UnsetType) -> str | None:
 
 
 def make_arguments(given: Mapping[str, Any]) -> Arguments:
-    """The arguments of a check; `name` and `destination` are read, the rest is kept as given."""
+    """Return the arguments of a check. `name` and `destination` are parsed; the others stay as given.
+
+    Raise InvalidArgument if `name` is not a string or `destination` is not a resource.
+    """
     if not given:
         return NO_ARGUMENTS
     name, destination = given.get("name"), given.get("destination")

@@ -1,9 +1,8 @@
-"""Who sends a request, and what its word counts for.
+"""Callers: the senders of requests, recognised by what their connection shows.
 
-Two identities, never mixed up: the caller sends, the principal is asked about. A caller is known by what it shows: a
-token before a certificate, before a socket, before being on this machine; what is shown and does not count is never
-replaced by something weaker. What a request says of others is evidence, taken only from a caller whose configuration
-lists that kind.
+A caller sends a request; a principal is the subject of a check. The two are never mixed. A connection shows its caller
+by a bearer token, else a client certificate, else the user of a unix socket, else a loopback address. If the strongest
+sign that is present does not match a configured caller, no weaker sign replaces it.
 """
 
 from __future__ import annotations
@@ -15,31 +14,30 @@ import msgspec
 from pdp.config.identity import EVIDENCE, Bearer, CallerRule
 from pdp.config.section import is_loopback, split_address
 from pdp.config.settings import Settings
-from pdp.errors import AssertionNotAllowed, InvalidArgument, PdpError, Unauthenticated
+from pdp.errors import PdpError, Unauthenticated
 from pdp.identity.tokens import Token, Tokens
 from pdp.identity.trust import trusted_engines_of
-from pdp.model.checks import Caller, Check, Principal, Rejected, TokenIdentity
-from pdp.model.vocabulary import TRINO_OPERATIONS, TRINO_PREFIX
+from pdp.model.checks import Caller, TokenIdentity
 
 EMBEDDED_CALLER: Final = Caller("loopback", frozenset(EVIDENCE), may_write=True)
-"""The one caller of a service without configured callers, as long as it keeps its grants to itself."""
+"""Only caller of a service without configured callers. This caller may write while the grants are a local file."""
 
 
 class Peer(msgspec.Struct, frozen=True):
-    """What a request shows of who sent it. `suspicion` is why it may not pass for a program of this machine."""
+    """Evidence of the sender in a connection. `suspicion` is the error if the peer may not count as a local program."""
 
     host: str = ""
     uid: int | None = None
-    """The user behind a unix socket."""
+    """User id of the peer of a unix socket."""
     certificate: frozenset[str] | None = None
-    """The names of a verified client certificate; None where there is none."""
+    """Names of a verified client certificate; None without a certificate."""
     authorization: tuple[str, ...] = ()
-    """The Authorization headers as they were sent."""
+    """Authorization headers as sent."""
     suspicion: PdpError | None = None
 
 
 class Callers:
-    """The configured callers, matched against a peer."""
+    """Configured callers, matched against a peer."""
 
     def __init__(self, settings: Settings, tokens: Tokens) -> None:
         self._settings = settings
@@ -49,7 +47,10 @@ class Callers:
         self.count = max(1, len(self._rules)) + bool(settings.identity.providers)
 
     async def of(self, peer: Peer) -> Caller:
-        """The caller that a peer shows to be; raises Unauthenticated, or Forbidden for what a browser may have sent."""
+        """Return the caller of a peer.
+
+        Raise Unauthenticated if no caller matches, or Forbidden if a browser may have sent the request.
+        """
         if peer.authorization:
             return self._of_token(await self._tokens.verify(_bearer(peer.authorization)))
         if peer.certificate is not None:
@@ -63,13 +64,16 @@ class Callers:
         return self._local
 
     def _of_token(self, token: Token) -> Caller:
-        """The first rule that the token matches; a token of none asserts nothing and asks for its own principal."""
+        """Return the caller of the first rule that matches the token.
+
+        A token that matches no rule makes a caller that may assert nothing and asks for its own principal.
+        """
         identity, settings = token.identity, self._settings
         engines = trusted_engines_of(identity, settings.trusted_engines)
-        found = next(((name, rule) for name, rule in self._rules.items() if _marks(rule.bearer, identity)), None)
-        if found is None and not engines and not settings.identity.providers[identity.idp].audiences:
+        match = next(((name, rule) for name, rule in self._rules.items() if _matches(rule.bearer, identity)), None)
+        if match is None and not engines and not settings.identity.providers[identity.idp].audiences:
             raise Unauthenticated("the token is for no audience of this service")
-        name, rule = found or (token.principal.id, None)
+        name, rule = match or (token.principal.id, None)
         return Caller(
             name,
             frozenset(rule.may_assert) if rule else frozenset(),
@@ -83,7 +87,7 @@ class Callers:
     def _of_certificate(self, names: frozenset[str]) -> Caller:
         for name, rule in self._rules.items():
             if rule.mtls and not names.isdisjoint(rule.mtls.subjects):
-                return _ruled(name, rule)
+                return _configured(name, rule)
         raise Unauthenticated("the client certificate names no configured caller")
 
     def _of_socket(self, uid: int, suspicion: PdpError | None) -> Caller:
@@ -91,19 +95,20 @@ class Callers:
             if rule.unix_socket:
                 if suspicion:
                     raise suspicion
-                return _ruled(f"{name}:uid={uid}", rule)
+                return _configured(f"{name}:uid={uid}", rule)
         raise Unauthenticated("no caller is configured for the unix socket: a bearer token is missing")
 
 
 def local_caller(settings: Settings) -> Caller | None:
-    """The caller that being on this machine makes; None where that makes none.
+    """Return the caller of a local connection without further evidence; None if the configuration has none.
 
-    The embedded default may write while all that it could change is a file beside it: bound to loopback, on SQLite.
+    Without configured callers, the local caller may write only if the service listens on loopback and stores its facts
+    in SQLite: then nobody else depends on the file.
     """
     callers = settings.identity.callers
     for name, rule in callers.items():
         if rule.loopback:
-            return _ruled(name, rule)
+            return _configured(name, rule)
     if callers:
         return None
     bound = (split_address(address)[0] for address in (settings.server.http, settings.server.grpc))
@@ -111,12 +116,12 @@ def local_caller(settings: Settings) -> Caller | None:
     return EMBEDDED_CALLER if alone else msgspec.structs.replace(EMBEDDED_CALLER, may_write=False)
 
 
-def _ruled(name: str, rule: CallerRule) -> Caller:
+def _configured(name: str, rule: CallerRule) -> Caller:
     return Caller(name, frozenset(rule.may_assert), rule.may_write)
 
 
-def _marks(bearer: Bearer | None, identity: TokenIdentity) -> bool:
-    """Whether a token is what a rule demands: its provider's, and in each list that the rule gives."""
+def _matches(bearer: Bearer | None, identity: TokenIdentity) -> bool:
+    """Tell whether a token is from the rule's provider and is in each list that the rule gives."""
     if bearer is None or bearer.idp != identity.idp:
         return False
     if bearer.subjects and identity.subject not in bearer.subjects:
@@ -125,98 +130,10 @@ def _marks(bearer: Bearer | None, identity: TokenIdentity) -> bool:
 
 
 def _bearer(authorization: tuple[str, ...]) -> str:
-    """The one bearer token of a request."""
+    """Return the bearer token of a request; raise Unauthenticated unless there is exactly one."""
     if len(authorization) != 1:
         raise Unauthenticated("there is more than one Authorization")
     scheme, _, token = authorization[0].strip().partition(" ")
     if scheme.lower() != "bearer" or not token.strip():
         raise Unauthenticated("the Authorization is no bearer token")
     return token.strip()
-
-
-def own_principal(caller: Caller) -> Principal:
-    """About whom a check is that names nobody; raises InvalidArgument for a caller that is no principal itself."""
-    if caller.own is None:
-        raise InvalidArgument("`principal` is missing, and the caller has none of its own")
-    return caller.own
-
-
-def evidence_of(check: Check) -> frozenset[str]:
-    """The kinds of evidence that a check rests on, from a caller without a principal of its own."""
-    return _of_principal(check.principal) | _of_circumstances(check)
-
-
-_OTHERS: Final = frozenset({"principals"})
-
-
-def weigh(caller: Caller, check: Check, also: frozenset[str] = frozenset()) -> Check | Rejected:
-    """The check as its caller's word allows to ask it, or why it is not asked.
-
-    A check about the caller's own principal says nothing of it that would have to be believed: its roles, groups and
-    attributes are the token's. About somebody else a caller with a principal may ask as an inspector. `also` are kinds
-    that the request rests on beside the check.
-    """
-    principal, claimed = _meant(caller, check.principal)
-    if principal is not check.principal:
-        check = msgspec.structs.replace(check, principal=principal)
-    missing = (claimed | _of_circumstances(check) | also) - caller.may_assert
-    if not missing:
-        return check
-    if is_inspection(caller, missing):
-        return msgspec.structs.replace(check, inspected=True)
-    return Rejected("assertion_not_allowed", _refusal(caller, missing))
-
-
-def speaking_for(caller: Caller, principal: Principal, *, inspects: bool = False) -> Principal:
-    """On whose behalf a caller acts; AssertionNotAllowed where its word on that does not count.
-
-    With `inspects` a caller may name somebody else where every answer is guarded by its own right to ask that.
-    """
-    meant, claimed = _meant(caller, principal)
-    missing = claimed - caller.may_assert
-    if missing and not (inspects and is_inspection(caller, missing)):
-        raise AssertionNotAllowed(_refusal(caller, missing))
-    return meant
-
-
-def is_inspection(caller: Caller, missing: frozenset[str]) -> bool:
-    """Whether a caller that may not assert what is missing may ask nevertheless, where it may read grants."""
-    return missing == _OTHERS and caller.own is not None and caller.may_inspect
-
-
-def _meant(caller: Caller, principal: Principal) -> tuple[Principal, frozenset[str]]:
-    """Whom a caller means, and what has to be believed for that."""
-    own = caller.own
-    if own is not None and principal.id == own.id:
-        if principal in (own, Principal(own.type, own.name)):
-            return own, frozenset()
-        return principal, _of_principal(principal) - _OTHERS
-    return principal, _of_principal(principal)
-
-
-def _refusal(caller: Caller, missing: frozenset[str]) -> str:
-    return f"caller `{caller.name}` may not assert {', '.join(sorted(missing))}"
-
-
-def _of_principal(principal: Principal) -> frozenset[str]:
-    kinds = {
-        "principals": True,
-        "roles": bool(principal.roles or principal.member_of),
-        "groups": bool(principal.groups),
-        "attributes": principal.attributes != "{}",
-    }
-    return frozenset(kind for kind, given in kinds.items() if given)
-
-
-def _of_circumstances(check: Check) -> frozenset[str]:
-    kinds = {
-        "delegated": check.delegated or _is_delegated(check.action),
-        "properties": any(resource.properties for resource in check.resources),
-    }
-    return frozenset(kind for kind, given in kinds.items() if given)
-
-
-def _is_delegated(action: str) -> bool:
-    """Whether an operation says by itself that it is on behalf of a view's owner."""
-    operation = TRINO_OPERATIONS.get(action.removeprefix(TRINO_PREFIX)) if action.startswith(TRINO_PREFIX) else None
-    return operation is not None and operation.delegated

@@ -15,7 +15,7 @@ from pdp.engines.grants.administration import GrantEdits, ObjectEdits
 from pdp.engines.grants.model import ACTIONS
 from pdp.errors import AssertionNotAllowed, InvalidArgument
 from pdp.facts.objects import BIT, ObjectKey
-from pdp.identity.callers import own_principal, speaking_for
+from pdp.identity.evidence import asserted_principal, own_principal
 from pdp.management.service import GrantFilter, GrantListing, PageRequest, PageResult, Requester
 from pdp.model.checks import AtLeast, Caller, Resource
 from pdp.model.vocabulary import ALIASES
@@ -191,7 +191,7 @@ def asking_of(
     AssertionNotAllowed where the caller may not speak for whom it names.
     """
     if principal is not UNSET:
-        actor = speaking_for(caller, make_principal(principal))
+        actor = asserted_principal(caller, make_principal(principal))
     elif caller.own is not None:
         actor = caller.own
     elif role is not UNSET:
@@ -212,7 +212,7 @@ def asking_about(
     About somebody else a caller may ask that speaks for others, or that inspects: then each object is guarded.
     """
     about = own_principal(caller) if principal is UNSET else make_principal(principal)
-    return Requester(caller, speaking_for(caller, about, inspects=True), make_acting_role(role), consistency)
+    return Requester(caller, asserted_principal(caller, about, inspects=True), make_acting_role(role), consistency)
 
 
 def action_of(type: str, action: str) -> str:

@@ -1,7 +1,7 @@
-"""The value types of a decision, from decode to audit: frozen, slotted, converted and validated once at the edge.
+"""Value types of a decision, from decoding to audit: frozen, slotted, validated once at the edge.
 
-Knows no engine, no surface and no file. One `Check` asks one question about many resources, so that a batch of a
-thousand tables is one object with a list, and an engine can prepare once and loop.
+This module knows no engine, no surface and no file. One `Check` asks one question about many resources. A batch of a
+thousand tables is therefore one object with a list, and an engine prepares once and loops.
 """
 
 from __future__ import annotations
@@ -23,26 +23,25 @@ ENGINE_TYPES = frozenset(
         "system_schema",
     }
 )
-"""What query engines name beside the catalogs' objects; the engine's catalog stands in the warehouse's place."""
+"""Resource types that query engines add to those of catalogs. Their `warehouse` is the engine's catalog."""
 VERSIONED_TYPES = CONTENT_TYPES | {"reference", "metadata_table", "system_schema"}
 """Resource types that live on a ref."""
 NAMED_TYPES = frozenset({"project", "tag", "role", "user"})
-"""Resource types that are a name alone."""
+"""Resource types that have a name and no path."""
 RESOURCE_TYPES = VERSIONED_TYPES | NAMED_TYPES | ENGINE_TYPES | {"server", "warehouse", "repository_config"}
 """Every type that a caller may name."""
 
 Reason: TypeAlias = str
-"""What determined a decision, as `by` shows it: `cel:<rule>`, `grants:...`, `default_deny`, ..."""
-
+"""Cause of a decision, as `by` shows the cause: `cel:<rule>`, `grants:...`, `default_deny`, ..."""
 
 DEFAULT_DENY = "default_deny"
-"""The reason of silence."""
+"""Reason of a denial where no engine permits or forbids."""
 STORE_STALE = "store_stale"
-"""The reason of what rests on facts that are too old."""
+"""Reason of a denial because the facts are too old to permit anything."""
 
 
 class Arguments(msgspec.Struct, frozen=True, gc=False):
-    """What a check says beyond its resource: the name of a new object, where a rename goes, the rest as given."""
+    """Arguments of a check: the name of a new object, the target of a rename, and all arguments as given."""
 
     name: str | None = None
     destination: Resource | None = None
@@ -53,10 +52,10 @@ NO_ARGUMENTS = Arguments()
 
 
 class Resource(msgspec.Struct, frozen=True, gc=False):
-    """An object that a check is about.
+    """Object that a check is about.
 
-    `path` is decoded parts below the warehouse; `ref` None means the warehouse's default; `name` serves the types
-    without a path; `id` is the catalog's stable id.
+    `path` has the decoded parts below the warehouse. `ref` None means the warehouse's default ref. `name` serves the
+    types without a path. `id` is the catalog's stable id.
     """
 
     type: str
@@ -72,9 +71,9 @@ class Resource(msgspec.Struct, frozen=True, gc=False):
 
 
 class Siblings(Sequence[Resource]):
-    """Resources that differ in their last name alone, each made when it is looked at.
+    """Resources that differ only in their last name. Each access to an item makes the resource.
 
-    `like` is one of them without its name: the type, the warehouse, the path above and the ref.
+    `like` has the shared parts: the type, the warehouse, the path above the name, and the ref.
     """
 
     __slots__ = ("like", "names")
@@ -98,11 +97,11 @@ class Siblings(Sequence[Resource]):
 
 
 class Principal(msgspec.Struct, frozen=True, gc=False):
-    """About whom a check is: `type` user, role or anonymous; `name` is `<idp>~<subject>`, a role id or empty.
+    """Subject of a check. `type` is user, role or anonymous; `name` is `<idp>~<subject>`, a role id or empty.
 
-    `roles` and `groups` are those the token carried; `attributes` is a JSON object in sorted, compact text, so that
-    a principal hashes. `member_of` are ids of roles that what it carried stands for: memberships beside those stored.
-    `bare`: nobody knows what it would carry, because it did not come itself: it is a view's owner.
+    `roles` and `groups` come from the token. `attributes` is a JSON object as sorted, compact text, so that a principal
+    can be hashed. `member_of` has the ids of the roles that the token's roles map to; they add to the stored
+    memberships. `bare`: true for a view owner, whose token claims are unknown.
     """
 
     type: str
@@ -115,12 +114,16 @@ class Principal(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def id(self) -> str:
-        """The canonical id: `user:oidc~alice`, `role:etl`, `anonymous`."""
+        """Return the canonical id: `user:oidc~alice`, `role:etl`, `anonymous`."""
         return f"{self.type}:{self.name}" if self.name else self.type
 
 
+UNNAMED = Principal("", "")
+"""Placeholder of a decoded check that names no principal. Admission replaces this object with the caller's own."""
+
+
 class Env(msgspec.Struct, frozen=True, gc=False):
-    """What the request says about its circumstances; `actions` as Nessie's ApiContext names them."""
+    """Environment of a check, as the request gives it. `actions` are named as in Nessie's ApiContext."""
 
     api_name: str = ""
     api_version: int = 0
@@ -128,10 +131,10 @@ class Env(msgspec.Struct, frozen=True, gc=False):
 
 
 class ChainView(msgspec.Struct, frozen=True):
-    """A view through which something is loaded, in the warehouse and on the ref of what is loaded.
+    """View of a chain, in the warehouse and on the ref of the loaded object.
 
-    `owner` is `<idp>~<subject>` where the view runs as its owner, by `property` of the trusted engine `engine`; it is
-    empty where the view runs as whoever came to it. `found` is False for a view that is not there.
+    `owner` is `<idp>~<subject>` if the view runs as its owner, by `property` of the trusted engine `engine`. An empty
+    `owner` means that the view runs as the principal that reads the view. `found` is False if the view does not exist.
     """
 
     path: tuple[str, ...]
@@ -146,9 +149,10 @@ class ChainView(msgspec.Struct, frozen=True):
 
 
 class Load(msgspec.Struct, frozen=True, gc=False):
-    """That a check is a load through `views`, outermost first; `entries` were named, and `ignored` says why in vain.
+    """Load of an object through `views`, outermost first.
 
-    `enforced`: the engine that loads applies row filters and masks itself, so that it may have the files.
+    `entries` counts the views that the request names. `ignored` says why the request's chain does not count.
+    `enforced`: the loading engine applies row filters and masks itself and may therefore read the files.
     """
 
     views: tuple[ChainView, ...] = ()
@@ -158,7 +162,7 @@ class Load(msgspec.Struct, frozen=True, gc=False):
 
 
 class ViewCommit(msgspec.Struct, frozen=True):
-    """That a check is a change of a view; `touched` are the protected properties that its caller may not change."""
+    """Change of a view. `touched` lists the changed properties that are protected from the caller."""
 
     touched: tuple[str, ...] = ()
 
@@ -166,10 +170,10 @@ class ViewCommit(msgspec.Struct, frozen=True):
 class Check(msgspec.Struct, frozen=True, gc=False):
     """One question about resources that share type, warehouse and ref.
 
-    `at[i]` is the position of `resources[i]` in the answer. `query_user` is the id of who runs the query `query_id`,
-    where that is somebody else. `view_security` is there for loads and changes of views.
-    `inspected`: somebody else than the principal asks, who has no right to speak for others, and may look only at
-    objects whose grants it may read.
+    `at[i]` is the position of `resources[i]` in the answer. `query_user` is the id of the user who runs the query
+    `query_id`, if not the principal. `view_security` is present for loads and changes of views. `inspected`: the caller
+    asks about another principal and may not assert principals. Such a caller gets answers only for objects whose
+    grants the caller may read.
     """
 
     principal: Principal
@@ -185,8 +189,16 @@ class Check(msgspec.Struct, frozen=True, gc=False):
     inspected: bool = False
 
 
+def grouping_key(check: Check, resource: Resource) -> Hashable:
+    """Return the key that two checks share if one check may ask about the resources of both."""
+    return (
+        check.principal, check.action, check.delegated, check.acting_role, check.env, check.query_id,
+        check.query_user, check.inspected, check.view_security, resource.type, resource.warehouse, resource.ref,
+    )  # fmt: skip
+
+
 class CheckGrouper:
-    """Checks of one resource each, gathered into checks of many: those that share everything but the resource."""
+    """Builder that joins checks of one resource each into checks of many resources."""
 
     __slots__ = ("_groups",)
 
@@ -194,27 +206,24 @@ class CheckGrouper:
         self._groups: dict[Hashable, tuple[Check, list[Resource], list[int]]] = {}
 
     def put(self, check: Check, at: int) -> None:
-        """Add the one resource of a check, answered at position `at`."""
+        """Add a check of one resource, answered at position `at`."""
         resource = check.resources[0]
-        key = (
-            check.principal, check.action, check.delegated, check.acting_role, check.env, check.query_id,
-            check.query_user, check.inspected, check.view_security, resource.type, resource.warehouse, resource.ref,
-        )  # fmt: skip
-        known = self._groups.get(key)
-        if known is None:
-            known = self._groups[key] = (check, [], [])
-        known[1].append(resource)
-        known[2].append(at)
+        key = grouping_key(check, resource)
+        group = self._groups.get(key)
+        if group is None:
+            group = self._groups[key] = (check, [], [])
+        group[1].append(resource)
+        group[2].append(at)
 
     def checks(self) -> tuple[Check, ...]:
-        """What was gathered, in the order of first appearance."""
+        """Return the joined checks in the order of first appearance."""
         return tuple(
             msgspec.structs.replace(check, resources=resources, at=at) for check, resources, at in self._groups.values()
         )
 
 
 class Rejected(msgspec.Struct, frozen=True):
-    """A check that cannot be asked; it denies at its position and never touches its neighbours."""
+    """Rejection of one check. The position is denied; other positions are not affected."""
 
     code: str
     message: str
@@ -222,7 +231,7 @@ class Rejected(msgspec.Struct, frozen=True):
 
 
 class TokenIdentity(msgspec.Struct, frozen=True):
-    """Whose token it is, and for whom it was issued."""
+    """Provider, subject and audiences of a token."""
 
     idp: str
     subject: str
@@ -230,7 +239,7 @@ class TokenIdentity(msgspec.Struct, frozen=True):
 
 
 class TrustedEngine(msgspec.Struct, frozen=True):
-    """A query engine that a request comes from; owners of its views are users of `idp`."""
+    """Query engine that sends a request. The owners of its views are users of `idp`."""
 
     name: str
     type: str
@@ -240,10 +249,10 @@ class TrustedEngine(msgspec.Struct, frozen=True):
 
 
 class Caller(msgspec.Struct, frozen=True):
-    """Who sent the request, and which kinds of evidence it may assert.
+    """Sender of a request, with the kinds of evidence that the sender may assert.
 
-    `own` is the principal that its token names; None where it has none. `may_inspect`: it may ask about others where
-    `own` may read an object's grants. `engines` are the trusted engines that its token marks.
+    `own` is the principal of the caller's token, None without a token. `may_inspect`: the caller may ask about other
+    principals on objects whose grants `own` may read. `engines` are the trusted engines that the token identifies.
     """
 
     name: str
@@ -256,28 +265,31 @@ class Caller(msgspec.Struct, frozen=True):
 
 
 class Predicate(msgspec.Struct, frozen=True):
-    """An SQL expression, and the engine's user as whom it is evaluated where that is not the one who asks."""
+    """SQL expression. `identity` is the engine's user that evaluates the expression, empty for the asking user."""
 
     expression: str
     identity: str = ""
 
 
 class TypedColumn(msgspec.Struct, frozen=True):
-    """A column and its type, as the engine that asks writes it."""
+    """Column with its type in the asking engine's notation."""
 
     name: str
     type: str
 
 
 class RowView(msgspec.Struct, frozen=True):
-    """What is seen of a table: `rows` None for all of them, `masks[i]` None where column i shows."""
+    """Visible part of a table. `rows` None means all rows; `masks[i]` None means that column i has no mask."""
 
     rows: Predicate | None
     masks: tuple[Predicate | None, ...]
 
 
 class Batch(msgspec.Struct, frozen=True, gc=False):
-    """All that one request asks: `size` answers in order, from `checks` and from `rejected` by position."""
+    """Admitted request: `size` answers in order, from `checks` and from `rejected` by position.
+
+    The caller may assert all evidence of the checks. `pdp.identity.evidence.admit` makes batches from requests.
+    """
 
     surface: str
     caller: Caller
@@ -288,8 +300,24 @@ class Batch(msgspec.Struct, frozen=True, gc=False):
     explain: bool = False
 
 
+class BatchRequest(msgspec.Struct, frozen=True, gc=False):
+    """Decoded request, before admission: nobody has compared its evidence with the caller's rights.
+
+    The principal of a check is `UNNAMED` if the request names none. `unresolved` has checks without resources: their
+    positions `at` are rejected already, but an error in the evidence of such a check replaces the rejection.
+    """
+
+    surface: str
+    size: int
+    checks: Sequence[Check]
+    rejected: Mapping[int, Rejected]
+    unresolved: Sequence[Check] = ()
+    consistency: Consistency = "minimize_latency"
+    explain: bool = False
+
+
 class AtLeast(msgspec.Struct, frozen=True, rename="camel"):
-    """Wait for a store revision that is not older than this one."""
+    """Demand that the facts are at least as new as a revision."""
 
     at_least: str
 
@@ -298,7 +326,7 @@ Consistency: TypeAlias = str | AtLeast
 
 
 class Trace(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One node of an explanation: what was asked, what came of it, and of which parts."""
+    """Node of an explanation: the question, the outcome, and the parts that lead to the outcome."""
 
     what: str
     outcome: str
@@ -307,7 +335,7 @@ class Trace(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """The answer at one position. `errors` are ids of rules that raised, sorted, on denials only."""
+    """Answer at one position. `errors` has the sorted ids of rules that raised, on denials only."""
 
     allowed: bool
     by: tuple[Reason, ...]
@@ -318,9 +346,9 @@ class Decision(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True, gc=False):
-    """The decisions of a batch in its order: columns, with no object per item.
+    """Decisions of a batch in columns, with no object per item.
 
-    `allowed[i]` is 0 or 1; `by[i]` is None where nothing permitted or forbade.
+    `allowed[i]` is 0 or 1. `by[i]` is None where no engine permitted or forbade.
     """
 
     id: str
@@ -332,7 +360,7 @@ class Answer(msgspec.Struct, frozen=True, gc=False):
     traces: Mapping[int, Trace]
 
     def decision(self, at: int) -> Decision:
-        """One position as an object of its own."""
+        """Return the decision at one position as an object."""
         allowed = bool(self.allowed[at])
         errors = () if allowed else self.errors.get(at, ())
         return Decision(

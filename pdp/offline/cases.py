@@ -28,6 +28,7 @@ from pdp.engines.rowaccess.document import NamedDocument, parse_document, read_d
 from pdp.errors import InvalidArgument, PdpError, Unauthenticated
 from pdp.facts.snapshot import Facts
 from pdp.identity.callers import local_caller
+from pdp.identity.evidence import admit
 from pdp.model.checks import Batch, Caller
 from pdp.model.references import format_resource
 from pdp.store.world import load_world, parse_world
@@ -165,7 +166,7 @@ def batch_of(case: Case, settings: Settings) -> Batch:
     if "checks" not in case.data:
         raise InvalidArgument("the case has no `checks`")
     caller = _caller(settings)
-    return decode_batch(request_body(case), caller, settings.limits.max_checks, "case")
+    return admit(decode_batch(request_body(case), settings.limits.max_checks, "case"), caller)
 
 
 def _caller(settings: Settings) -> Caller:

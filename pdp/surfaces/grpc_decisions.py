@@ -12,8 +12,9 @@ from pdp import errors
 from pdp.config.settings import Limits
 from pdp.decision.codec import MAX_EXPLAINED, BatchBuilder, bound_checks
 from pdp.decision.service import Pdp
+from pdp.identity.evidence import admit
 from pdp.management.service import Management
-from pdp.model.checks import Batch, Caller, Decision, Rejected, Trace
+from pdp.model.checks import BatchRequest, Caller, Decision, Rejected, Trace
 from pdp.surfaces.grpc_handlers import GrpcHandlers
 from pdp.surfaces.grpc_management import list_objects
 from pdp.surfaces.grpc_messages import (
@@ -54,7 +55,7 @@ class DecisionService:
 
     async def check(self, body: bytes, caller: Caller) -> wire.CheckResponse:
         """Decide a batch."""
-        answer = await self._pdp.check(self._batch(parse(body, wire.CheckRequest), caller))
+        answer = await self._pdp.check(admit(self._decode(parse(body, wire.CheckRequest)), caller))
         decisions = [_decision(answer.decision(at)) for at in range(len(answer.allowed))]
         return wire.CheckResponse(decisions=decisions, revision=answer.revision, decision_id=answer.id)
 
@@ -68,16 +69,17 @@ class DecisionService:
         request = read_change(parse(body, wire.CheckViewCommitRequest))
         return change_response(await self._views.change(request, caller, "grpc"))
 
-    def _batch(self, request: wire.CheckRequest, caller: Caller) -> Batch:
+    def _decode(self, request: wire.CheckRequest) -> BatchRequest:
         limit = self._limits.max_checks
         bound_checks(len(request.checks), min(limit, MAX_EXPLAINED) if request.explain else limit)
-        draft = BatchBuilder(caller)
+        builder = BatchBuilder()
         for check in request.checks:
             try:
-                draft.put(read_check(check))
+                builder.add_json(read_check(check))
             except errors.InvalidArgument as error:
-                draft.reject(Rejected(error.code, str(error)))
-        return draft.batch("grpc", read_consistency(request.consistency), request.explain)
+                builder.reject(Rejected(error.code, str(error)))
+        consistency = read_consistency(request.consistency)
+        return builder.request("grpc", consistency, explain=request.explain)
 
 
 def _decision(decision: Decision) -> wire.Decision:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pdp.decision.codec import decode_batch, encode_answer
 from pdp.decision.service import Pdp
+from pdp.identity.evidence import admit
 from pdp.model.checks import Caller
 from pdp.surfaces.http_handlers import HttpHandlers, Routes
 
@@ -12,6 +13,6 @@ def decision_routes(handlers: HttpHandlers, pdp: Pdp, max_checks: int, max_body:
     """Return the routes of the check API. `max_body` is in bytes."""
 
     async def check(body: bytes, caller: Caller) -> bytes:
-        return encode_answer(await pdp.check(decode_batch(body, caller, max_checks)))
+        return encode_answer(await pdp.check(admit(decode_batch(body, max_checks), caller)))
 
     return {("POST", "/v1/check"): handlers.for_body("http", check, max_body)}

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from pdp.decision.codec import BatchBuilder
 from pdp.decision.service import Pdp
 from pdp.errors import InvalidArgument, TooManyChecks
+from pdp.identity.evidence import admit
 from pdp.model.checks import Arguments, Batch, Caller, Check, Rejected, Resource, Siblings
 from pdp.model.references import is_id
 from pdp.model.vocabulary import TRINO_PREFIX
@@ -77,7 +78,7 @@ class RequestDecoder:
 
     def to_batch(self, request: TrinoRequest, caller: Caller) -> Batch:
         """Return the checks of a request; a name that cannot be read rejects its own position."""
-        builder = BatchBuilder(caller)
+        builder = BatchBuilder()
         context = request.input.context
         names = self._current_names()
         try:
@@ -85,17 +86,17 @@ class RequestDecoder:
         except InvalidArgument as error:
             for _ in range(request.size):
                 builder.reject(Rejected(error.code, str(error)))
-            return builder.batch("trino")
+            return admit(builder.request("trino"), caller)
         query = context.query_id or ""
         query = query if is_id(query) else ""
         user = self._query_owners.other_user(caller.name, query, principal.id) if query else ""
         check = Check(principal, TRINO_PREFIX + request.operation, (), (), query_id=query, query_user=user)
         if isinstance(request.resources, TableBatch):
             for siblings, positions in request.resources.parts:
-                builder.siblings(check, siblings, positions)
+                builder.add_siblings(check, siblings, positions)
         else:
-            builder.spread(check, _resources(names, request.input.action, request.resources))
-        return builder.batch("trino")
+            builder.add_resources(check, _resources(names, request.input.action, request.resources))
+        return admit(builder.request("trino"), caller)
 
     def _check_objects(self, body: bytes) -> None:
         """Raise TooManyChecks before any object is made of a body that names too many resources."""

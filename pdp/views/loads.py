@@ -22,7 +22,7 @@ from pdp.decision.inspection import plain_reason
 from pdp.decision.service import BatchResult, Pdp
 from pdp.engines.engine import PERMIT
 from pdp.errors import InvalidArgument, InvalidReference, ProtectedPropertyModification
-from pdp.identity.callers import own_principal, weigh
+from pdp.identity.evidence import admit_check, own_principal
 from pdp.identity.trust import trusted_engines_of
 from pdp.model.checks import (
     DEFAULT_DENY,
@@ -87,13 +87,13 @@ class ViewSecurity:
         bound_namespaces([check.resources[0].path], self._limits.namespace_depth)
         engines = self._engines(body.caller, caller)
         given = self._given(body.views, check.resources[0])
-        weighed = _weighed(caller, check, body.caller, properties=bool(body.views))
-        if isinstance(weighed, Rejected):
-            return await self._refused(surface, caller, weighed)
+        admitted = _admit(check, caller, body.caller, properties=bool(body.views))
+        if isinstance(admitted, Rejected):
+            return await self._refused(surface, caller, admitted)
         load = await self._chain(body, engines, check.resources[0], given) if entries else _NO_LOAD
         if engines and all(engine.enforces_row_access for engine in engines):
             load = msgspec.structs.replace(load, enforced=True)
-        check = msgspec.structs.replace(weighed, view_security=load)
+        check = msgspec.structs.replace(admitted, view_security=load)
         return _loaded(await self._pdp.decide(Batch(surface, caller, 1, (check,), explain=explain)), load)
 
     async def change(self, body: ChangeBody, caller: Caller, surface: str) -> LoadResult:
@@ -101,12 +101,12 @@ class ViewSecurity:
         check = _change_check(body, caller)
         bound_namespaces([check.resources[0].path], self._limits.namespace_depth)
         engines = self._engines(body.caller, caller)
-        weighed = _weighed(caller, check, body.caller)
-        if isinstance(weighed, Rejected):
-            return await self._refused(surface, caller, weighed)
+        admitted = _admit(check, caller, body.caller)
+        if isinstance(admitted, Rejected):
+            return await self._refused(surface, caller, admitted)
         owners = [rule.owner_property for rule in self._rules.values()]
         touched = protected_keys([*body.set, *body.remove], owners, engines)
-        check = msgspec.structs.replace(weighed, view_security=ViewCommit(touched))
+        check = msgspec.structs.replace(admitted, view_security=ViewCommit(touched))
         shown = await self._pdp.decide(Batch(surface, caller, 1, (check,)))
         if touched and not shown.answer.rejected:
             keys = ", ".join(f"`{key}`" for key in touched)
@@ -206,10 +206,10 @@ def _check(action: str, body: LoadBody | ChangeBody, caller: Caller, resource: R
     return Check(principal, action, (resource,), (0,), acting_role=make_acting_role(body.acting_role))
 
 
-def _weighed(caller: Caller, check: Check, token: TokenBody | None, *, properties: bool = False) -> Check | Rejected:
-    """The check as the caller's word allows to ask it, or why it is not asked."""
-    more = {"callers": token is not None, "properties": properties}
-    return weigh(caller, check, frozenset(kind for kind, given in more.items() if given))
+def _admit(check: Check, caller: Caller, token: TokenBody | None, *, properties: bool = False) -> Check | Rejected:
+    """Return the check that the caller may ask, or the rejection."""
+    evidence = {"callers": token is not None, "properties": properties or bool(check.resources[0].properties)}
+    return admit_check(check, caller, frozenset(kind for kind, given in evidence.items() if given))
 
 
 def _loaded(shown: BatchResult, load: Load = _NO_LOAD) -> LoadResult:

@@ -20,9 +20,10 @@ from pdp.audit import encoding
 from pdp.audit.encoding import build_json
 from pdp.audit.log import FileAudit
 from pdp.audit.rows import requests, rows
-from pdp.decision.codec import CheckBody, draft
+from pdp.decision.codec import CheckBody, decode_checks
 from pdp.decision.service import Pdp
 from pdp.identity.callers import EMBEDDED_CALLER
+from pdp.identity.evidence import admit
 from pdp.model.checks import Answer, Batch
 from pdp.telemetry import Telemetry
 
@@ -42,7 +43,9 @@ class LastRecord:
 
 def decided(pdp: Pdp, checks: list[Any]) -> tuple[Answer, Any]:
     pdp.audit = last = LastRecord()
-    batch: Batch = draft([msgspec.json.encode(check) for check in checks], EMBEDDED_CALLER).batch("test")
+    batch: Batch = admit(
+        decode_checks([msgspec.json.encode(check) for check in checks]).request("test"), EMBEDDED_CALLER
+    )
     return asyncio.run(pdp.check(batch)), last.record
 
 
@@ -122,7 +125,7 @@ def test_a_full_resource_reads_back() -> None:
     arguments = row["resource"].pop("arguments")
     assert arguments == {"destination": "table:w/z/c", "force": True}
     body = {**check, "resource": row["resource"], "context": {"arguments": arguments}}
-    again = draft([msgspec.json.encode(body)], EMBEDDED_CALLER).batch("test")
+    again = admit(decode_checks([msgspec.json.encode(body)]).request("test"), EMBEDDED_CALLER)
     assert again.checks[0].resources == recorded.batch.checks[0].resources
     assert isinstance(msgspec.convert(body, CheckBody), CheckBody)
 
@@ -135,7 +138,7 @@ async def test_every_request_is_one_line_and_the_bundle_is_kept(tmp_path: Path) 
         ]
         for _ in range(20):
             await running.pdp.check(
-                draft([msgspec.json.encode(check) for check in checks], EMBEDDED_CALLER).batch("test")
+                admit(decode_checks([msgspec.json.encode(check) for check in checks]).request("test"), EMBEDDED_CALLER)
             )
         digest, text = running.pdp.bundle.digest, running.pdp.bundle.text
     (file,) = (tmp_path / "audit").glob("*.jsonl")

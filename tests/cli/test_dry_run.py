@@ -33,9 +33,10 @@ from pdp.audit.rows import rows
 from pdp.cli.context import Composition
 from pdp.cli.difference_report import Report, as_json
 from pdp.cli.dry_run import dry_run
-from pdp.decision.codec import draft
+from pdp.decision.codec import decode_checks
 from pdp.decision.service import Pdp
 from pdp.identity.callers import EMBEDDED_CALLER
+from pdp.identity.evidence import admit
 from pdp.offline import replay as replay_module
 from pdp.offline.replay import Differences, Smallest, replay
 
@@ -629,7 +630,7 @@ def test_a_damaged_record_is_counted(tmp_path: Path, why: str, edit: dict[str, A
 def recorded_of(checks: Sequence[Any]) -> list[RecordedCheck]:
     """Checks one by one, in order."""
     found: dict[int, RecordedCheck] = {}
-    batch = draft([msgspec.json.encode(check) for check in checks], EMBEDDED_CALLER).batch("test")
+    batch = admit(decode_checks([msgspec.json.encode(check) for check in checks]).request("test"), EMBEDDED_CALLER)
     assert not batch.rejected
     for check in batch.checks:
         for at, resource in zip(check.at, check.resources, strict=True):

@@ -19,11 +19,12 @@ from pdp.audit.recorded import ReadReport
 from pdp.audit.rows import rows
 from pdp.config.settings import make_settings
 from pdp.decision.bundle import Authority
-from pdp.decision.codec import draft
+from pdp.decision.codec import decode_checks
 from pdp.decision.service import Pdp
 from pdp.facts.snapshot import Facts
-from pdp.identity.callers import EMBEDDED_CALLER, evidence_of
-from pdp.model.checks import Check, Principal, Resource
+from pdp.identity.callers import EMBEDDED_CALLER
+from pdp.identity.evidence import admit, admit_check
+from pdp.model.checks import Caller, Check, Principal, Rejected, Resource
 from pdp.offline.cases import Recorder
 
 READ = {"action": "read_data", "resource": ORDERS}
@@ -186,7 +187,7 @@ DATA: list[dict[str, Any]] = [
 async def decide(folder: Path, config: dict[str, Any], *checks: dict[str, Any]) -> list[tuple[bool, str]]:
     """Decisions in this process, for the embedded caller."""
     settings = make_settings({"policies": {"rules": []}, **config}, folder)
-    made = draft([json.dumps(check).encode() for check in checks], EMBEDDED_CALLER).batch("test")
+    made = admit(decode_checks([json.dumps(check).encode() for check in checks]).request("test"), EMBEDDED_CALLER)
     answer = await build_pdp(settings, Facts.empty(), read_rules(settings)).check(made)
     return [(decision.allowed, decision.by[0]) for decision in map(answer.decision, range(len(checks)))]
 
@@ -265,7 +266,9 @@ async def test_a_pass_beside_a_forbid_is_one_row_and_one_node_of_the_trace(tmp_p
         {"action": action, "resource": f"{PEOPLE}@main", "principal": "user:oidc~root"}
         for action in ("drop", "get_metadata")
     ]
-    batch = draft([json.dumps(check).encode() for check in checks], EMBEDDED_CALLER).batch("test", explain=True)
+    batch = admit(
+        decode_checks([json.dumps(check).encode() for check in checks]).request("test", explain=True), EMBEDDED_CALLER
+    )
     answer = await pdp.check(batch)
     (record,) = recorder.records
     assert "requests" not in record
@@ -280,7 +283,7 @@ async def test_a_pass_beside_a_forbid_is_one_row_and_one_node_of_the_trace(tmp_p
 async def test_a_pass_needs_no_other_permit_and_gives_way_to_a_failure(tmp_path: Path, combine: Any) -> None:
     pdp, _ = forbidding(tmp_path)
     check = json.dumps({**CONTROL[0], "principal": "user:oidc~root"}).encode()
-    batch = draft([check], EMBEDDED_CALLER).batch("test")
+    batch = admit(decode_checks([check]).request("test"), EMBEDDED_CALLER)
     engines = pdp.bundle.default.engines
     pdp.bundle = msgspec.structs.replace(pdp.bundle, default=Authority("default", (*engines, *engines), combine))
     assert (await pdp.check(batch)).by == [ADMIN]
@@ -385,4 +388,7 @@ def test_memberships_count_like_stored_ones() -> None:
     assert not facts.can_assume(dave, "auditor")
     assert facts.roles_of(Principal("anonymous", "", member_of=("analyst",))) == frozenset()
     assert dave != Principal("user", "oidc~dave")
-    assert "roles" in evidence_of(Check(dave, "read_data", (Resource("server"),), (0,)))
+    known = Caller("gateway", frozenset({"principals"}))
+    refused = admit_check(Check(dave, "read_data", (Resource("server"),), (0,)), known)
+    assert isinstance(refused, Rejected)
+    assert "roles" in refused.message

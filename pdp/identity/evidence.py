@@ -1,0 +1,192 @@
+"""Evidence: the statements of a request that only some callers may make.
+
+A request may name a principal and describe the principal: roles, groups, attributes. A request may also say that a view
+owner's rights apply, or bring properties of objects. Each kind counts only for callers whose configuration lists the
+kind. `admit` checks this once for each decoded request, before planning. Decoders must not import this module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from operator import attrgetter, itemgetter
+from typing import Final
+
+import msgspec
+
+from pdp.errors import AssertionNotAllowed, InvalidArgument
+from pdp.model.checks import (
+    UNNAMED,
+    Batch,
+    BatchRequest,
+    Caller,
+    Check,
+    Principal,
+    Rejected,
+    Siblings,
+    grouping_key,
+)
+from pdp.model.columns import positions_by
+from pdp.model.vocabulary import TRINO_OPERATIONS, TRINO_PREFIX
+
+_NONE: Final[frozenset[str]] = frozenset()
+_PRINCIPALS: Final = frozenset({"principals"})
+_PROPERTIES: Final = frozenset({"properties"})
+_properties_of: Final = attrgetter("properties")
+
+
+def admit(request: BatchRequest, caller: Caller) -> Batch:
+    """Return the batch that a caller may ask.
+
+    A check without a principal gets the caller's own. A check whose evidence the caller may not assert is rejected at
+    its own positions only, or is marked as `inspected` if the caller may inspect. The cost grows with the number of
+    checks, not with the number of resources, except for callers that may not assert properties.
+    """
+    admitted: list[Check] = []
+    refused: dict[int, Rejected] = {}
+    divided = resolved = False
+    for check in request.checks:
+        parts = _by_properties(check, caller)
+        divided |= len(parts) > 1
+        for part, evidence in parts:
+            outcome = admit_check(part, caller, evidence)
+            if isinstance(outcome, Rejected):
+                refused.update(dict.fromkeys(part.at, outcome))
+            else:
+                resolved |= outcome.principal is not part.principal
+                admitted.append(outcome)
+    for check in request.unresolved:
+        outcome = admit_check(check, caller)
+        if isinstance(outcome, Rejected):
+            refused.update(dict.fromkeys(check.at, outcome))
+    if resolved and len(admitted) > 1:
+        admitted = _joined(admitted)
+    if divided:
+        admitted.sort(key=lambda check: check.at[0])
+    rejected = dict(sorted({**request.rejected, **refused}.items())) if refused else request.rejected
+    return Batch(request.surface, caller, request.size, tuple(admitted), rejected, request.consistency, request.explain)
+
+
+def admit_check(check: Check, caller: Caller, evidence: frozenset[str] = _NONE) -> Check | Rejected:
+    """Return the check that the caller may ask, or the rejection.
+
+    `evidence` has the kinds that the request rests on in addition to the check's principal, action and flags; a check
+    whose resources have properties needs `properties`. The caller's own token vouches for its own principal.
+    """
+    try:
+        principal, stated = _resolve(caller, check.principal)
+    except InvalidArgument as error:
+        return Rejected(error.code, str(error))
+    if principal is not check.principal:
+        check = msgspec.structs.replace(check, principal=principal)
+    if check.delegated or _is_delegated(check.action):
+        stated |= {"delegated"}
+    missing = (stated | evidence) - caller.may_assert
+    if not missing:
+        return check
+    if _is_inspection(caller, missing):
+        return msgspec.structs.replace(check, inspected=True)
+    return Rejected("assertion_not_allowed", _refusal(caller, missing))
+
+
+def own_principal(caller: Caller) -> Principal:
+    """Return the caller's own principal; raise InvalidArgument if the caller has none."""
+    if caller.own is None:
+        raise InvalidArgument("`principal` is missing, and the caller has none of its own")
+    return caller.own
+
+
+def asserted_principal(caller: Caller, principal: Principal, *, inspects: bool = False) -> Principal:
+    """Return the principal that a caller acts for; raise AssertionNotAllowed if the caller may not assert it.
+
+    With `inspects`, a caller that may inspect can name another principal. Each answer then needs a guard of its own.
+    """
+    resolved, stated = _resolve(caller, principal)
+    missing = stated - caller.may_assert
+    if missing and not (inspects and _is_inspection(caller, missing)):
+        raise AssertionNotAllowed(_refusal(caller, missing))
+    return resolved
+
+
+def _resolve(caller: Caller, principal: Principal) -> tuple[Principal, frozenset[str]]:
+    """Return the principal that a request means, and the kinds of evidence that naming it takes.
+
+    The token vouches for the caller's own principal, so naming that principal takes no evidence. Own roles, groups or
+    attributes that differ from the token's do take evidence.
+    """
+    own = caller.own
+    if principal is UNNAMED:
+        return own_principal(caller), _NONE
+    if own is not None and principal.id == own.id:
+        if principal in (own, Principal(own.type, own.name)):
+            return own, _NONE
+        return principal, _description(principal)
+    return principal, _description(principal) | _PRINCIPALS
+
+
+def _description(principal: Principal) -> frozenset[str]:
+    """Return the kinds of evidence in a principal's description."""
+    kinds = {
+        "roles": bool(principal.roles or principal.member_of),
+        "groups": bool(principal.groups),
+        "attributes": principal.attributes != "{}",
+    }
+    return frozenset(kind for kind, given in kinds.items() if given)
+
+
+def _is_delegated(action: str) -> bool:
+    """Tell whether an operation by itself runs on behalf of a view's owner."""
+    operation = TRINO_OPERATIONS.get(action.removeprefix(TRINO_PREFIX)) if action.startswith(TRINO_PREFIX) else None
+    return operation is not None and operation.delegated
+
+
+def _is_inspection(caller: Caller, missing: frozenset[str]) -> bool:
+    """Tell whether the caller may ask about another principal, on objects whose grants the caller may read."""
+    return missing == _PRINCIPALS and caller.own is not None and caller.may_inspect
+
+
+def _refusal(caller: Caller, missing: frozenset[str]) -> str:
+    return f"caller `{caller.name}` may not assert {', '.join(sorted(missing))}"
+
+
+def _by_properties(check: Check, caller: Caller) -> Sequence[tuple[Check, frozenset[str]]]:
+    """Divide a check into resources without and with properties, each part with the evidence that it rests on.
+
+    Resources without properties must not be rejected because of their neighbours.
+    """
+    resources = check.resources
+    if "properties" in caller.may_assert or isinstance(resources, Siblings):  # siblings have no properties
+        return ((check, _NONE),)
+    if not any(map(_properties_of, resources)):
+        return ((check, _NONE),)
+    rows_by = positions_by(resources, lambda resource: bool(resource.properties))
+    return [
+        (_rows_of(check, rows) if len(rows_by) > 1 else check, _PROPERTIES if described else _NONE)
+        for described, rows in rows_by.items()
+    ]
+
+
+def _rows_of(check: Check, rows: Iterable[int]) -> Check:
+    pairs = [(check.resources[row], check.at[row]) for row in rows]
+    return msgspec.structs.replace(check, resources=[pair[0] for pair in pairs], at=[pair[1] for pair in pairs])
+
+
+def _joined(checks: Sequence[Check]) -> list[Check]:
+    """Join the checks that became equal when the caller's own principal was filled in.
+
+    Some name the principal and some do not, so the decoder could not join them. Siblings stay columns of their own.
+    """
+    groups: dict[Hashable, list[Check]] = {}
+    for number, check in enumerate(checks):
+        alone = isinstance(check.resources, Siblings)
+        groups.setdefault(number if alone else grouping_key(check, check.resources[0]), []).append(check)
+    return [_union(group) for group in groups.values()]
+
+
+def _union(checks: Sequence[Check]) -> Check:
+    if len(checks) == 1:
+        return checks[0]
+    rows = sorted(
+        (row for check in checks for row in zip(check.at, check.resources, strict=True)),
+        key=itemgetter(0),
+    )
+    return msgspec.structs.replace(checks[0], resources=[row[1] for row in rows], at=[row[0] for row in rows])
