@@ -23,7 +23,7 @@ from pdp.errors import ConfigError
 from pdp.model.references import parse_resource
 from pdp.trino.operations import plan_operation
 from pdp.trino.tables import restriction_of
-from pdp.views.chains import plan_views
+from pdp.views.plans import plan_views
 
 PLANNERS: Final = Planners((plan_views, plan_operation), restriction_of)
 """Planners of the subjects that the decision itself does not know."""

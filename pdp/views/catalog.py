@@ -1,14 +1,13 @@
-"""Views' properties from an Iceberg REST catalog, for chains whose views a request does not bring.
+"""Client of an Iceberg REST catalog: properties of views that a request does not bring.
 
-Speaks two calls of the REST specification: the configuration, for the prefix, and the load of a view. Whatever does
-not answer as specified has not answered: nobody passes by a view that cannot be read.
+Uses two calls of the REST specification: the configuration, for the prefix, and the load of a view. Any answer outside
+of the specification counts as no answer, so a load through an unreadable view fails.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections import OrderedDict
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -21,52 +20,53 @@ from yarl import URL
 
 from pdp.config.settings import CatalogRule
 from pdp.errors import ConfigError, Unavailable
+from pdp.memo import Memo
 from pdp.model.checks import Resource
 
 MAX_ANSWER_BYTES: Final = 8 << 20
-"""A view's metadata with all of its versions is far smaller."""
-MAX_KEPT: Final = 10_000
+"""A view's metadata with all versions is far smaller."""
+_CACHED_VIEWS: Final = 10_000
 _MISSING: Final = frozenset({"NoSuchViewException", "NoSuchNamespaceException"})
 T = TypeVar("T")
 log = structlog.get_logger()
 
 
-class _Overrides(msgspec.Struct):
+class _Settings(msgspec.Struct):
     prefix: str = ""
 
 
-class _Config(msgspec.Struct):
-    overrides: _Overrides = msgspec.field(default_factory=_Overrides)
-    defaults: _Overrides = msgspec.field(default_factory=_Overrides)
+class _CatalogConfig(msgspec.Struct):
+    overrides: _Settings = msgspec.field(default_factory=_Settings)
+    defaults: _Settings = msgspec.field(default_factory=_Settings)
 
 
-class _View(msgspec.Struct, rename="kebab"):
+class _LoadViewResult(msgspec.Struct, rename="kebab"):
     metadata_location: str
     metadata: msgspec.Raw
 
 
-class _Metadata(msgspec.Struct):
+class _ViewMetadata(msgspec.Struct):
     properties: dict[str, str] = {}
 
 
-class _Problem(msgspec.Struct):
+class _ErrorModel(msgspec.Struct):
     type: str
 
 
-class _Refused(msgspec.Struct):
-    error: _Problem
+class _ErrorResponse(msgspec.Struct):
+    error: _ErrorModel
 
 
 class _CachedView(msgspec.Struct, frozen=True):
-    """A view's properties, those of one metadata file; asked again after `until`, in seconds of the monotonic clock."""
+    """A view's properties from the metadata file at `location`. `expiry` is in seconds of the monotonic clock."""
 
     location: str
     properties: Mapping[str, Any]
-    until: float
+    expiry: float
 
 
 class IcebergCatalog:
-    """The catalog of one warehouse. Made outside of an event loop, used on one, closed there."""
+    """The catalog of one warehouse. The constructor needs no event loop; use and close the catalog on one loop."""
 
     def __init__(self, warehouse: str, rule: CatalogRule, token_file: Path | None) -> None:
         self._name = f"the catalog of warehouse `{warehouse}`"
@@ -74,76 +74,73 @@ class IcebergCatalog:
         self._token_file = token_file
         self._token = self._read_token()
         self._prefix: str | None = None
-        self._kept: OrderedDict[tuple[str, ...], _CachedView] = OrderedDict()
+        self._views: Memo[tuple[str, ...], _CachedView] = Memo(_CACHED_VIEWS)
         self._session: aiohttp.ClientSession | None = None
 
     async def properties(self, view: Resource) -> Mapping[str, Any] | None:
-        """A view's properties, None where it is not there; raises Unavailable where the catalog does not say."""
-        known = self._kept.get(view.path)
-        if known and time.monotonic() < known.until:
-            return known.properties
+        """Return a view's properties; None for a missing view. Raise Unavailable if the catalog gives no answer."""
+        cached = self._views.get(view.path)
+        if cached and time.monotonic() < cached.expiry:
+            return cached.properties
         if len(view.path) < 2:
             return None
-        found = await self._load(view.path)
-        if found is None:
-            self._kept.pop(view.path, None)
+        loaded = await self._load(view.path)
+        if loaded is None:
+            self._views.pop(view.path, None)
             return None
-        if known and known.location == found.metadata_location:
-            properties = known.properties
+        if cached and cached.location == loaded.metadata_location:
+            # metadata files never change, so the cached properties are still right
+            properties = cached.properties
         else:
-            properties = self._decoded(bytes(found.metadata), _Metadata).properties
-        return self._keep(view.path, found.metadata_location, properties)
+            properties = self._decode(bytes(loaded.metadata), _ViewMetadata).properties
+        expiry = time.monotonic() + self._rule.ttl_seconds
+        self._views.keep(view.path, _CachedView(loaded.metadata_location, properties, expiry))
+        self._views.move_to_end(view.path)
+        return properties
 
     async def close(self) -> None:
         """Close the connections."""
         if self._session:
             await self._session.close()
 
-    def _keep(self, path: tuple[str, ...], location: str, properties: Mapping[str, Any]) -> Mapping[str, Any]:
-        self._kept[path] = _CachedView(location, properties, time.monotonic() + self._rule.ttl_seconds)
-        self._kept.move_to_end(path)
-        if len(self._kept) > MAX_KEPT:
-            self._kept.popitem(last=False)
-        return properties
-
-    async def _load(self, path: tuple[str, ...]) -> _View | None:
+    async def _load(self, path: tuple[str, ...]) -> _LoadViewResult | None:
         if self._prefix is None:
-            self._prefix = await self._ask_prefix()
+            self._prefix = await self._load_prefix()
         *namespace, name = path
-        place = f"namespaces/{quote(chr(0x1F).join(namespace), safe='')}/views/{quote(name, safe='')}"
-        status, body = await self._get(f"v1/{self._prefix}{place}")
+        url_path = f"namespaces/{quote(chr(0x1F).join(namespace), safe='')}/views/{quote(name, safe='')}"
+        status, body = await self._get(f"v1/{self._prefix}{url_path}")
         if status == 200:
-            return self._decoded(body, _View)
-        if status == 404 and self._decoded(body, _Refused).error.type in _MISSING:
+            return self._decode(body, _LoadViewResult)
+        if status == 404 and self._decode(body, _ErrorResponse).error.type in _MISSING:
             return None
         raise Unavailable(f"{self._name} answered {status} for view `{'.'.join(path)}`")
 
-    async def _ask_prefix(self) -> str:
+    async def _load_prefix(self) -> str:
         warehouse = f"?warehouse={quote(self._rule.warehouse, safe='')}" if self._rule.warehouse else ""
         status, body = await self._get(f"v1/config{warehouse}")
         if status != 200:
             raise Unavailable(f"{self._name} answered {status} for its configuration")
-        config = self._decoded(body, _Config)
+        config = self._decode(body, _CatalogConfig)
         prefix = config.overrides.prefix or config.defaults.prefix
         return f"{quote(prefix, safe='')}/" if prefix else ""
 
-    async def _get(self, place: str) -> tuple[int, bytes]:
-        """Status and body; a token that is refused is read again, since it may have been renewed."""
-        status, body = await self._request(place)
+    async def _get(self, path: str) -> tuple[int, bytes]:
+        """Return status and body. After a 401, read the token file again and retry: the token may have been renewed."""
+        status, body = await self._request(path)
         if status == 401 and self._token_file:
             try:
                 self._token = await asyncio.to_thread(self._read_token)
             except ConfigError as error:
                 raise Unavailable(str(error)) from None
-            status, body = await self._request(place)
+            status, body = await self._request(path)
         return status, body
 
-    async def _request(self, place: str) -> tuple[int, bytes]:
+    async def _request(self, path: str) -> tuple[int, bytes]:
         if self._session is None:
             timeout = aiohttp.ClientTimeout(total=self._rule.timeout_seconds)
             self._session = aiohttp.ClientSession(timeout=timeout, headers={"Accept": "application/json"})
         headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
-        url = URL(f"{self._rule.uri.rstrip('/')}/{place}", encoded=True)
+        url = URL(f"{self._rule.uri.rstrip('/')}/{path}", encoded=True)
         try:
             async with self._session.get(url, headers=headers, allow_redirects=False) as response:
                 body = bytearray()
@@ -158,7 +155,7 @@ class IcebergCatalog:
             log.warning("catalog cannot be asked", catalog=self._name, cause=repr(error))
             raise Unavailable(f"{self._name} cannot be asked: {type(error).__name__}") from None
 
-    def _decoded(self, body: bytes, kind: type[T]) -> T:
+    def _decode(self, body: bytes, kind: type[T]) -> T:
         try:
             return msgspec.json.decode(body, type=kind)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

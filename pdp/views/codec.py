@@ -1,4 +1,4 @@
-"""The native JSON form of loads and changes of views, as HTTP, the command line and case files write it. Only maps."""
+"""JSON bodies and answers of loads and changes of views, for HTTP, the command line and case files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class _Body(msgspec.Struct, forbid_unknown_fields=True, rename="camel", omit_def
 
 
 class TokenBody(_Body):
-    """What the token of the catalog's own caller said, as the catalog read it."""
+    """The token of the catalog's own caller, as the catalog read the token."""
 
     idp: str
     subject: str = ""
@@ -25,14 +25,14 @@ class TokenBody(_Body):
 
 
 class ViewBody(_Body):
-    """A view as the catalog resolved it. Without its properties nobody could tell who it runs as."""
+    """A view with its properties as the catalog resolved them. The properties name the owner."""
 
     resource: str | ResourceBody
     properties: dict[str, Any]
 
 
 class LoadBody(_Body):
-    """The body of POST /v1/load."""
+    """Body of POST /v1/load."""
 
     target: str | ResourceBody
     action: str
@@ -44,7 +44,7 @@ class LoadBody(_Body):
 
 
 class ChangeBody(_Body):
-    """The body of POST /v1/commit-view."""
+    """Body of POST /v1/commit-view."""
 
     view: str | ResourceBody
     operation: str
@@ -56,7 +56,7 @@ class ChangeBody(_Body):
 
 
 class LoadStep(msgspec.Struct, frozen=True, rename={"as_principal": "as"}):
-    """One concrete check of a plan, decided. `as_principal` is whom it was asked for."""
+    """One decided concrete check of a plan. `as_principal` is the id of the principal of the check."""
 
     resource: str
     as_principal: str
@@ -67,9 +67,9 @@ class LoadStep(msgspec.Struct, frozen=True, rename={"as_principal": "as"}):
 
 
 class LoadResult(msgspec.Struct, frozen=True):
-    """What came of a load, through its chain, or of a change of a view, which hands out no storage and has no chain.
+    """The decision on a load or on a change of a view, with the steps of its plan.
 
-    `storage_access` is none, read or read_write.
+    `storage_access` is none, read or read_write. A change has no storage access and an empty `load`.
     """
 
     decision: Decision
@@ -81,7 +81,7 @@ class LoadResult(msgspec.Struct, frozen=True):
 
     @property
     def referenced_by_used(self) -> bool:
-        """Whether there was a chain, and it counted."""
+        """Tell whether the load has a chain that was not ignored."""
         return bool(self.load.views)
 
 
@@ -90,36 +90,36 @@ _CHANGE = msgspec.json.Decoder(ChangeBody)
 
 
 def decode_load(body: bytes) -> LoadBody:
-    """The body of POST /v1/load; raises InvalidArgument."""
+    """Return the body of POST /v1/load; raise InvalidArgument."""
     return decode(body, _LOAD, typed=True)
 
 
 def decode_change(body: bytes) -> ChangeBody:
-    """The body of POST /v1/commit-view; raises InvalidArgument."""
+    """Return the body of POST /v1/commit-view; raise InvalidArgument."""
     return decode(body, _CHANGE, typed=True)
 
 
-def encode_load(loaded: LoadResult) -> bytes:
-    """The answer of POST /v1/load."""
-    load = {"storageAccess": loaded.storage_access, "referencedByUsed": loaded.referenced_by_used}
-    return msgspec.json.encode(_answer(loaded, load))
+def encode_load(result: LoadResult) -> bytes:
+    """Return the answer of POST /v1/load."""
+    access = {"storageAccess": result.storage_access, "referencedByUsed": result.referenced_by_used}
+    return msgspec.json.encode(_answer(result, access))
 
 
-def encode_change(changed: LoadResult) -> bytes:
-    """The answer of POST /v1/commit-view."""
-    return msgspec.json.encode(_answer(changed, {}))
+def encode_change(result: LoadResult) -> bytes:
+    """Return the answer of POST /v1/commit-view."""
+    return msgspec.json.encode(_answer(result, {}))
 
 
-def _answer(loaded: LoadResult, more: dict[str, Any]) -> dict[str, Any]:
-    decision = loaded.decision
+def _answer(result: LoadResult, access: dict[str, Any]) -> dict[str, Any]:
+    decision = result.decision
     answer = {
         "allowed": decision.allowed,
         "by": decision.by,
         "errors": decision.errors,
-        **more,
-        "steps": loaded.steps,
-        "revision": loaded.revision,
-        "decisionId": loaded.id,
+        **access,
+        "steps": result.steps,
+        "revision": result.revision,
+        "decisionId": result.id,
     }
     if decision.error:
         answer["error"] = ErrorBody(decision.error.code, decision.error.message)

@@ -1,0 +1,87 @@
+"""Plans of loads through view chains, and of changes of views.
+
+Owns the switch to a view's owner. Must not know bodies or the encoding of chains.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final
+
+from msgspec.structs import replace
+
+from pdp.decision.plan import AllOf, EachOf, Node, PlanContext
+from pdp.model.checks import Check, Load, Principal, Reason, Resource, ViewCommit
+from pdp.model.vocabulary import VIEW_CHANGES
+
+NO_SUCH_VIEW: Final = "no_such_view"
+"""The reason of denials of a chain with a missing view."""
+PROTECTED: Final = "protected_property"
+"""The reason of denials of a change of a view's owner."""
+READS: Final = "read_data"
+WRITES: Final = "write_data"
+
+
+def plan_views(context: PlanContext, check: Check) -> Node | None:
+    """Return the plan of a load or of a change of a view; None for every other check."""
+    security = check.view_security
+    if isinstance(security, Load):
+        return _plan_load(context, check, security)
+    return _plan_change(context, check, security) if security else None
+
+
+def _plan_load(context: PlanContext, check: Check, load: Load) -> Node:
+    """Check each view and the target, each for the principal of that hop. A DEFINER view hands over to its owner.
+
+    A load needs no storage access; a load of credentials does.
+    """
+    targets = check.resources
+    target = targets[0]
+    if missing := [view for view in load.views if not view.found]:
+        hops = ([view.resource(target)] * len(targets) for view in missing)
+        return AllOf(tuple(context.fixed(False, NO_SUCH_VIEW, "get_metadata", hop) for hop in hops))
+    parts: list[Node] = []
+    hidden: Reason | None = None
+    for view in load.views:
+        hop = [view.resource(target)] * len(targets)
+        hidden = hidden or context.restricted(hop[0])
+        parts += (context.leaf("view", "get_metadata", hop), context.leaf("view", "select", hop))
+        if view.owner:
+            context = _as_owner(context, view.owner)
+    parts.append(context.leaf(target.type, "get_metadata", targets))
+    if target.type != "view":
+        parts.append(_plan_storage(context, check, hidden, enforced=load.enforced))
+    return AllOf(tuple(parts))
+
+
+def _plan_storage(context: PlanContext, check: Check, hidden: Reason | None, *, enforced: bool) -> Node:
+    """Check read and write access to the target's files.
+
+    `hidden` is the reason why a view of the chain hides rows or columns. Files hold all rows and columns, so they are
+    withheld if a row policy or mask of a view or of the target applies, unless the engine enforces these itself.
+    """
+    type = check.resources[0].type
+
+    def withheld(table: Resource) -> Reason | None:
+        return None if enforced else hidden or context.restricted(table)
+
+    accesses = tuple(
+        context.unless(withheld, check.resources, action, partial(context.leaf, type, action))
+        for action in (READS, WRITES)
+    )
+    return EachOf(accesses, optional=check.action == "loadTable")
+
+
+def _as_owner(context: PlanContext, owner: str) -> PlanContext:
+    """Return the context of a view's owner: a plain user, without roles or attributes of the earlier principal."""
+    return replace(context, principal=Principal("user", owner, bare=True), delegated=True)
+
+
+def _plan_change(context: PlanContext, check: Check, commit: ViewCommit) -> Node:
+    if commit.touched:
+        return context.fixed(False, PROTECTED, check.action, check.resources)
+    step = next(step for action, step in VIEW_CHANGES.values() if action == check.action)
+    context = context.with_actions(step.also)
+    if step.on == "parent":
+        return context.in_parent(step.action, check.resources)
+    return context.leaf("view", step.action, check.resources)
