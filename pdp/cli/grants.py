@@ -17,7 +17,8 @@ from pdp.cli.context import Composition, one_line_errors, visible
 from pdp.cli.grants_export import export_world
 from pdp.cli.grants_import import import_world
 from pdp.cli.grants_store import actor, print_lines, read_store, store_options, writable
-from pdp.engines.grants.administration import Administration, GrantEdits, ObjectEdits
+from pdp.engines.grants.administration import Administration
+from pdp.engines.grants.edits import GrantEdits, ObjectEdits
 from pdp.errors import InvalidArgument
 from pdp.facts.objects import Change, Grant
 from pdp.facts.snapshot import Facts
@@ -107,7 +108,7 @@ def add_grant(
     """
     grant = _grant(principal, privilege, object_, id_)
     with composition.writing(writable(composition, config, overrides), actor().name, seeded=True) as writer:
-        is_new = writer.write(lambda facts: Administration().grants(facts, actor(), GrantEdits(add=[grant])))
+        is_new = writer.write(lambda facts: Administration().edit_grants(facts, actor(), GrantEdits(add=[grant])))
         click.echo(visible(f"{'added' if is_new else 'there already'}: {grant_text(grant)}"))
         for flag in listed(writer.facts, [grant])[0].flags:
             said = _ODD[flag].format(principal=principal, object=object_)
@@ -133,7 +134,7 @@ def remove_grant(
     """
     grant = _grant(principal, privilege, object_, id_)
     with composition.writing(writable(composition, config, overrides), actor().name, seeded=True) as writer:
-        was_there = writer.write(lambda facts: Administration().grants(facts, actor(), GrantEdits(remove=[grant])))
+        was_there = writer.write(lambda facts: Administration().edit_grants(facts, actor(), GrantEdits(remove=[grant])))
         click.echo(visible(f"{'removed' if was_there else 'not there'}: {grant_text(grant)}"))
         click.echo(f"revision {writer.revision}")
 
@@ -157,11 +158,11 @@ def move_object(
 
     Example: pdp grants move table:lake/sales/orders table:lake/archive/orders
     """
-    wishes = ObjectEdits(move=[(read_key(source, ("from",)), read_key(target, ("to",)))])
+    edits = ObjectEdits(move=[(read_key(source, ("from",)), read_key(target, ("to",)))])
     settings = writable(composition, config, overrides)
 
     def decide(facts: Facts) -> Sequence[Change]:
-        return Administration().objects(facts, actor(), wishes)
+        return Administration().edit_objects(facts, actor(), edits)
 
     if dry_run:
         facts = read_store(composition, settings)

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from pdp.cli.context import Composition, visible
 from pdp.config.settings import Settings
-from pdp.engines.grants.administration import Actor
+from pdp.engines.grants.edits import Actor
 from pdp.errors import InvalidArgument
 from pdp.facts.snapshot import Facts
 

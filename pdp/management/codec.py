@@ -11,7 +11,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from pdp.decision.codec import PrincipalBody, ResourceBody, make_acting_role, make_principal, make_resource
-from pdp.engines.grants.administration import GrantEdits, ObjectEdits
+from pdp.engines.grants.edits import GrantEdits, ObjectEdits
 from pdp.engines.grants.model import ACTIONS
 from pdp.errors import AssertionNotAllowed, InvalidArgument
 from pdp.facts.objects import BIT, ObjectKey
@@ -89,10 +89,10 @@ _QUERY: Final = frozenset({"object", "principal", "privilege", "below", "actor",
 def decode_grants(body: bytes, caller: Caller) -> tuple[Requester, GrantEdits]:
     """What a POST /v1/grants asks for."""
     given = decode(body, _GRANTS)
-    return given.asking(caller), grant_wishes(given.add, given.remove)
+    return given.asking(caller), grant_edits(given.add, given.remove)
 
 
-def grant_wishes(add: Sequence[Any], remove: Sequence[Any]) -> GrantEdits:
+def grant_edits(add: Sequence[Any], remove: Sequence[Any]) -> GrantEdits:
     """Grants to add and to remove, as entries of world files."""
     _bound(len(add) + len(remove))
     return GrantEdits(
@@ -105,10 +105,10 @@ def decode_objects(body: bytes, caller: Caller) -> tuple[Requester, ObjectEdits]
     """What a POST /v1/objects asks for."""
     given = decode(body, _OBJECTS)
     moves = [_move(entry, i) for i, entry in enumerate(given.move)]
-    return given.asking(caller), object_wishes(given.put, given.delete, moves)
+    return given.asking(caller), object_edits(given.put, given.delete, moves)
 
 
-def object_wishes(put: Sequence[Any], delete: Sequence[str], move: Sequence[tuple[str, str]]) -> ObjectEdits:
+def object_edits(put: Sequence[Any], delete: Sequence[str], move: Sequence[tuple[str, str]]) -> ObjectEdits:
     """Objects to put, as entries of world files, to delete and to move, as references."""
     _bound(len(put) + len(delete) + len(move))
     return ObjectEdits(

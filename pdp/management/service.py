@@ -16,7 +16,8 @@ import msgspec
 from pdp.audit.record import LISTING
 from pdp.decision.inspection import sees_all
 from pdp.decision.service import Pdp
-from pdp.engines.grants.administration import Actor, Administration, GrantEdits, ObjectEdits
+from pdp.engines.grants.administration import Administration
+from pdp.engines.grants.edits import Actor, GrantEdits, ObjectEdits
 from pdp.engines.grants.engine import GrantsEngine
 from pdp.engines.grants.grantees import expand_roles, grant_flags, related_grantees
 from pdp.errors import AssertionNotAllowed, Forbidden, InvalidArgument, Unavailable
@@ -97,15 +98,17 @@ class Management:
         self._rules = Administration(bootstrap_admins, frozenset(pdp.bundle.warehouses))
         self._admins = bootstrap_admins
 
-    async def write_grants(self, asking: Requester, wishes: GrantEdits) -> tuple[str, tuple[GrantListing, ...]]:
+    async def write_grants(self, asking: Requester, edits: GrantEdits) -> tuple[str, tuple[GrantListing, ...]]:
         """Grant and revoke, all or nothing; the revision, and what is odd about the grants that are there now."""
-        facts = await self._write(asking, lambda facts, actor: self._rules.grants(facts, actor, wishes))
-        odd = (_listed(facts, grant) for grant in dict.fromkeys(wishes.add))
+        facts = await self._write(asking, lambda facts, actor: self._rules.edit_grants(facts, actor, edits))
+        odd = (_listed(facts, grant) for grant in dict.fromkeys(edits.add))
         return self._revision(facts), tuple(listed for listed in odd if listed.flags)
 
-    async def write_objects(self, asking: Requester, wishes: ObjectEdits) -> str:
+    async def write_objects(self, asking: Requester, edits: ObjectEdits) -> str:
         """Register, move and delete objects, all or nothing; the revision."""
-        return self._revision(await self._write(asking, lambda facts, actor: self._rules.objects(facts, actor, wishes)))
+        return self._revision(
+            await self._write(asking, lambda facts, actor: self._rules.edit_objects(facts, actor, edits))
+        )
 
     async def grants(
         self, asking: Requester, wanted: GrantFilter, page: PageRequest

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
-from pdp.engines.grants.administration import ObjectPatch, check_configured_project
+from pdp.engines.grants.administration import check_configured_project
+from pdp.engines.grants.edits import ObjectPatch
 from pdp.facts.objects import Change, GrantAdded, GrantRemoved, ObjectDeleted, ObjectPut
 from pdp.facts.snapshot import Facts
 from pdp.store.world import World
@@ -44,15 +45,15 @@ def changes_of(facts: Facts, some: Sequence[Step]) -> list[Change]:
 
 def _candidates(facts: Facts, world: World, prune: bool) -> Iterator[Step]:
     if prune:
-        grants, keys = set(world.grants), {wish.key for wish in world.objects}
+        grants, keys = set(world.grants), {patch.key for patch in world.objects}
         yield from map(GrantRemoved, sorted(grant for grant in facts.grants() if grant not in grants))
         yield from map(ObjectDeleted, sorted(known.key for known in facts.objects() if known.key not in keys))
     yield from map(_completed, world.objects) if prune else world.objects
     yield from map(GrantAdded, world.grants)
 
 
-def _completed(wish: ObjectPatch) -> ObjectPatch:
-    return ObjectPatch(wish.key, wish.project or "", wish.managed or False, wish.id or "")
+def _completed(patch: ObjectPatch) -> ObjectPatch:
+    return ObjectPatch(patch.key, patch.project or "", patch.managed or False, patch.id or "")
 
 
 def _change(facts: Facts, step: Step) -> Change | None:
@@ -63,6 +64,6 @@ def _change(facts: Facts, step: Step) -> Change | None:
         return step if facts.has(step.grant) else None
     if isinstance(step, ObjectDeleted):
         return step if facts.is_registered(step.key) else None
-    after = step.over(facts.object(step.key))
+    after = step.apply_to(facts.object(step.key))
     check_configured_project(facts, after)
     return None if facts.is_registered(step.key) and facts.object(step.key) == after else ObjectPut(after)

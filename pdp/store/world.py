@@ -16,7 +16,7 @@ import msgspec
 import yaml
 
 from pdp import strict
-from pdp.engines.grants.administration import ObjectPatch
+from pdp.engines.grants.edits import ObjectPatch
 from pdp.engines.grants.model import STORED
 from pdp.errors import InvalidArgument, InvalidReference, Place, PolicyError
 from pdp.facts.objects import SERVER, Grant, Object, ObjectKey, key_of, key_text
@@ -49,7 +49,7 @@ class World(msgspec.Struct, frozen=True):
 
     def facts(self) -> Facts:
         """A snapshot of this and nothing else; its epoch is a digest of the content, whatever the order."""
-        objects = [wish.over(Object(wish.key)) for wish in self.objects]
+        objects = [patch.apply_to(Object(patch.key)) for patch in self.objects]
         content = (sorted((o.key, o.project, o.managed, o.id) for o in objects), sorted(self.grants))
         return Facts.build(sha256(repr(content).encode()).hexdigest()[:12], 0, objects, self.grants)
 
@@ -94,10 +94,10 @@ def read_world(data: Any) -> World:
     world = _mapping(data, (), _WORLD)
     objects: dict[ObjectKey, ObjectPatch] = {}
     for where, entry in _entries(world, "objects"):
-        wish = read_object(entry, where)
-        if wish.key in objects:
-            raise WorldFault(where, f"`{key_text(wish.key)}` is registered twice")
-        objects[wish.key] = wish
+        patch = read_object(entry, where)
+        if patch.key in objects:
+            raise WorldFault(where, f"`{key_text(patch.key)}` is registered twice")
+        objects[patch.key] = patch
     grants = dict.fromkeys(read_grant(entry, where) for where, entry in _entries(world, "grants"))
     return World(tuple(objects.values()), tuple(grants))
 

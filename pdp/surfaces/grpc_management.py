@@ -14,10 +14,10 @@ from pdp.management.codec import (
     asking_about,
     asking_of,
     grant_body,
-    grant_wishes,
+    grant_edits,
     granted_on,
     list_question,
-    object_wishes,
+    object_edits,
     page_of,
     token_of,
     wanted_of,
@@ -52,8 +52,8 @@ class GrantsService:
     async def write_grants(self, body: bytes, caller: Caller) -> wire.WriteGrantsResponse:
         """Grant and revoke."""
         request = parse(body, wire.WriteGrantsRequest)
-        wishes = grant_wishes([*map(_grant_entry, request.add)], [*map(_grant_entry, request.remove)])
-        revision, odd = await self._management.write_grants(_asking(request, caller), wishes)
+        edits = grant_edits([*map(_grant_entry, request.add)], [*map(_grant_entry, request.remove)])
+        revision, odd = await self._management.write_grants(_asking(request, caller), edits)
         return wire.WriteGrantsResponse(revision=revision, flagged=map(_grant, odd))
 
     async def list_grants(self, body: bytes, caller: Caller) -> wire.ListGrantsResponse:
@@ -74,10 +74,8 @@ class GrantsService:
         """Delete, move and put objects."""
         request = parse(body, wire.WriteObjectsRequest)
         moves = [(getattr(move, "from"), move.to) for move in request.move]
-        wishes = object_wishes([*map(_object_entry, request.put)], request.delete, moves)
-        return wire.WriteObjectsResponse(
-            revision=await self._management.write_objects(_asking(request, caller), wishes)
-        )
+        edits = object_edits([*map(_object_entry, request.put)], request.delete, moves)
+        return wire.WriteObjectsResponse(revision=await self._management.write_objects(_asking(request, caller), edits))
 
     async def access(self, body: bytes, caller: Caller) -> wire.AccessResponse:
         """Who may do something to an object."""

@@ -27,7 +27,8 @@ from pdp.assembly import read_rules
 from pdp.cli import grants_import
 from pdp.cli.context import Composition
 from pdp.cli.main import cli
-from pdp.engines.grants.administration import Actor, Administration, GrantEdits, ObjectEdits
+from pdp.engines.grants.administration import Administration
+from pdp.engines.grants.edits import Actor, GrantEdits, ObjectEdits
 from pdp.errors import InvalidArgument, Unavailable
 from pdp.facts.objects import Change, Grant, GrantAdded, GrantRemoved, Object, ObjectPut
 from pdp.facts.snapshot import Facts
@@ -253,8 +254,8 @@ def test_a_difference_makes_of_any_facts_what_a_world_says(before: dict[str, Any
 def test_without_pruning_it_is_what_an_operator_wishes_over_http(before: dict[str, Any], after: dict[str, Any]) -> None:
     facts, world = parse_world(before), read_world(after)
     rules, operator = Administration(), Actor("cli")
-    wished = rules.objects(facts, operator, ObjectEdits(put=world.objects))
-    made = [*wished, *rules.grants(facts.apply(0, wished), operator, GrantEdits(add=world.grants))]
+    changes = rules.edit_objects(facts, operator, ObjectEdits(put=world.objects))
+    made = [*changes, *rules.edit_grants(facts.apply(0, changes), operator, GrantEdits(add=world.grants))]
     assert content(facts.apply(1, difference(facts, world))) == content(facts.apply(1, made))
 
 

@@ -22,7 +22,8 @@ from yarl import URL
 
 from pdp.app import Service, build_pdp
 from pdp.engines.cel.rules import inline_rules
-from pdp.engines.grants.administration import Actor, Administration, ObjectEdits
+from pdp.engines.grants.administration import Administration
+from pdp.engines.grants.edits import Actor, ObjectEdits
 from pdp.errors import Forbidden, Unavailable
 from pdp.identity.callers import EMBEDDED_CALLER
 from pdp.model.checks import Batch, Check, Resource
@@ -306,11 +307,11 @@ def test_a_user_who_speaks_for_nobody_reports_no_new_objects() -> None:
     """Who may create in a namespace, but is no catalog, must not become the owner of what is there unregistered."""
     facts = parse_world({"grants": [grant(BOB, "create", "namespace:lake/sales")]})
     rules = Administration(warehouses=frozenset({"lake"}))
-    wish = ObjectEdits([read_object(TABLE, ())])
+    edits = ObjectEdits([read_object(TABLE, ())])
     bob = Actor(BOB, parse_principal(BOB), may_report=False)
     with pytest.raises(Forbidden, match="cannot report new objects"):
-        rules.objects(facts, bob, wish)
-    assert len(rules.objects(facts, msgspec.structs.replace(bob, may_report=True), wish)) == 2
+        rules.edit_objects(facts, bob, edits)
+    assert len(rules.edit_objects(facts, msgspec.structs.replace(bob, may_report=True), edits)) == 2
 
 
 async def test_a_silent_store_tells_no_actor_about_grants(tmp_path: Path) -> None:

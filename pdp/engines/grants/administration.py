@@ -1,20 +1,19 @@
-"""Who may change objects and grants, and what a wish to do so comes to in changes.
+"""Administration of objects and grants: an edit on a snapshot becomes a list of changes, or is refused.
 
-Pure: a wish on one snapshot becomes a list of changes, or is refused. Which right is needed stands in the tables; what
-a right means stands in `model`, like that of every other action. Where the wishes come from and where the changes are
-kept is not known here.
+Pure. `rights` says which action an edit requires, `model` says who may do the action. Knows neither the origin of an
+edit nor the storage of changes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final
 
 import msgspec
 
+from pdp.engines.grants.edits import Actor, GrantEdits, ObjectEdits, ObjectPatch
 from pdp.engines.grants.engine import GrantsEngine
-from pdp.engines.grants.model import ACTIONS
+from pdp.engines.grants.rights import ACCEPT, CREATE, DELETE, OWNER, RENAME, right_to_add, right_to_remove
 from pdp.errors import Forbidden, InvalidArgument
 from pdp.facts.objects import (
     SERVER,
@@ -29,79 +28,12 @@ from pdp.facts.objects import (
     key_text,
 )
 from pdp.facts.snapshot import Facts
-from pdp.model.checks import Principal
-from pdp.model.vocabulary import TABULAR_TYPES
-
-CREATE: Final = {
-    "project": "create_project",
-    "warehouse": "create_warehouse",
-    "namespace": "create_namespace",
-    "role": "create_role",
-    "tag": "create_tag",
-    "user": "provision_users",
-} | {type: f"create_{type}" for type in TABULAR_TYPES}
-"""Object type -> the action on its parent that creates one."""
-DELETE: Final = dict.fromkeys(CREATE, "delete") | dict.fromkeys(TABULAR_TYPES, "drop")
-"""Object type -> the action on it that deletes it."""
-OWNER: Final = {type: "ownership" for type in CREATE if type != "user"} | {"project": "project_admin"}
-"""Object type -> the privilege that its creator gets."""
-RENAME: Final = {"warehouse": "rename", "namespace": "move"} | dict.fromkeys(TABULAR_TYPES, "rename")
-"""Object type -> the action on it that gives it another name where it is."""
-ACCEPT: Final = {"namespace": "accept_moved_namespace"} | dict.fromkeys(TABULAR_TYPES, "accept_moved_tabular")
-"""Object type -> the action on a new container, beside creating there, that takes a moved object in."""
-
-
-class Actor(msgspec.Struct, frozen=True):
-    """Whose wish it is. `principal` None is an operator of the deployment, who needs no right and owns nothing.
-
-    `principal` is the acting role where one is assumed: only its rights count, and it becomes the owner. `exempt`: it
-    needs no right, as an instance admin who acts for itself. `may_report`: its caller speaks for others, as a catalog
-    does, so that its word on what was created counts.
-    """
-
-    name: str
-    principal: Principal | None = None
-    exempt: bool = False
-    may_report: bool = True
-
-
-class ObjectPatch(msgspec.Struct, frozen=True):
-    """What is to be registered about an object; None leaves what is known."""
-
-    key: ObjectKey
-    project: str | None = None
-    managed: bool | None = None
-    id: str | None = None
-
-    def over(self, known: Object) -> Object:
-        """The object after the wish."""
-        return Object(
-            self.key,
-            known.project if self.project is None else self.project,
-            known.managed if self.managed is None else self.managed,
-            known.id if self.id is None else self.id,
-        )
-
-
-class ObjectEdits(msgspec.Struct, frozen=True):
-    """Objects to delete, to move and to put: in this order, and none twice."""
-
-    put: Sequence[ObjectPatch] = ()
-    delete: Sequence[ObjectKey] = ()
-    move: Sequence[tuple[ObjectKey, ObjectKey]] = ()
-
-
-class GrantEdits(msgspec.Struct, frozen=True):
-    """Grants that are to be there, and that are not to be there."""
-
-    add: Sequence[Grant] = ()
-    remove: Sequence[Grant] = ()
 
 
 class Administration:
-    """The model's own word on who may change what.
+    """Judgement of edits by the model alone.
 
-    `bootstrap_admins` as for the engine; `warehouses` are those that configuration names.
+    `bootstrap_admins` are the engine's; `warehouses` are the warehouses of the configuration.
     """
 
     def __init__(
@@ -111,73 +43,62 @@ class Administration:
         self._bootstrap_admins = bootstrap_admins
         self._warehouses = warehouses
 
-    def grants(self, facts: Facts, actor: Actor, wishes: GrantEdits) -> tuple[Change, ...]:
-        """The changes that fulfil all wishes at once; what is so already is no change.
+    def edit_grants(self, facts: Facts, actor: Actor, edits: GrantEdits) -> tuple[Change, ...]:
+        """Return the changes for all edits at once; an edit without effect makes no change.
 
-        Forbidden names the first right that is missing; every right is judged on the facts as they were, so that an
-        owner can hand over.
+        Judges every right on the facts before the edits, so that an owner can hand over ownership. Raise Forbidden
+        for the first missing right, InvalidArgument for a grant to add and to remove.
         """
-        both = set(wishes.add) & set(wishes.remove)
+        both = set(edits.add) & set(edits.remove)
         if both:
             raise InvalidArgument(f"{_grant_text(min(both))} is to be added and removed")
         changes: list[Change] = []
-        for grant in dict.fromkeys(wishes.remove):
+        for grant in dict.fromkeys(edits.remove):
             self.require(facts, actor, right_to_remove(grant), grant.object)
             if facts.has(grant):
                 changes.append(GrantRemoved(grant))
-        for grant in dict.fromkeys(wishes.add):
+        for grant in dict.fromkeys(edits.add):
             self.require(facts, actor, right_to_add(grant), grant.object)
             if not facts.has(grant):
                 changes.append(GrantAdded(grant))
         return tuple(changes)
 
-    def objects(self, facts: Facts, actor: Actor, wishes: ObjectEdits) -> tuple[Change, ...]:
-        """The changes that fulfil all wishes, one after the other, each on what the ones before left.
+    def edit_objects(self, facts: Facts, actor: Actor, edits: ObjectEdits) -> tuple[Change, ...]:
+        """Return the changes for all edits, in order, each judged on the facts after the edits before.
 
-        Forbidden names the first right that is missing, InvalidArgument the first wish that makes no sense.
+        Raise Forbidden for the first missing right, InvalidArgument for the first impossible edit.
         """
-        _refuse_doubles(wishes)
-        draft = _Draft(self, actor, facts)
-        for key in wishes.delete:
+        _refuse_doubles(edits)
+        draft = _ObjectDraft(self, actor, facts)
+        for key in edits.delete:
             draft.delete(key)
-        for source, target in wishes.move:
+        for source, target in edits.move:
             draft.move(source, target)
-        for wish in wishes.put:
-            draft.put(wish)
+        for patch in edits.put:
+            draft.put(patch)
         return tuple(draft.changes)
 
     def require(self, facts: Facts, actor: Actor, action: str, key: ObjectKey) -> None:
-        """Forbidden where the actor may not do something to an object."""
+        """Raise Forbidden if the actor may not do an action on an object."""
         if not self.may(facts, actor, action, key):
             raise Forbidden(f"`{actor.name}` lacks {action} on {key_text(key)}")
 
     def may(self, facts: Facts, actor: Actor, action: str, key: ObjectKey) -> bool:
-        """Whether the actor may do something to an object."""
+        """Tell whether the actor may do an action on an object."""
         return actor.principal is None or actor.exempt or self._engine.may(actor.principal, action, key, facts)
 
     def is_in_use(self, facts: Facts, key: ObjectKey) -> bool:
-        """Whether an object is more than a name: registered or configured, with grants on, below or to it."""
+        """Tell whether an object is registered or configured, or has grants on, below or to the object."""
         if key[0] == "warehouse" and key[1][0] in self._warehouses | facts.projects.keys():
             return True
         name = key_text(key)
-        granted = name in self._bootstrap_admins or next(facts.grants_to(name), None) is not None
-        return granted or next(facts.subtree(key), None) is not None
-
-
-def right_to_add(grant: Grant) -> str:
-    """The action on the object that lets somebody grant this."""
-    return "change_ownership" if grant.privilege == "ownership" else f"grant_{grant.privilege}"
-
-
-def right_to_remove(grant: Grant) -> str:
-    """The action on the object that lets somebody take this away: where the model has one of its own, that one."""
-    revoke = f"revoke_{grant.privilege}"
-    return revoke if revoke in ACTIONS[grant.object[0]] else right_to_add(grant)
+        has_grants = name in self._bootstrap_admins or next(facts.grants_to(name), None) is not None
+        return has_grants or next(facts.subtree(key), None) is not None
 
 
 @dataclass(slots=True)
-class _Draft:
-    """Wishes being fulfilled: `facts` are those after the changes so far."""
+class _ObjectDraft:
+    """Edits of objects in progress. `facts` are the facts after the changes so far."""
 
     rules: Administration
     actor: Actor
@@ -185,44 +106,44 @@ class _Draft:
     changes: list[Change] = field(default_factory=list)
 
     def delete(self, key: ObjectKey) -> None:
-        """With all below it, and with all that was granted on it or, where it is a user or role, to it."""
+        """Delete an object with all objects below and all their grants; of a user or role, also the grants to it."""
         if key == SERVER:
             raise InvalidArgument("the server cannot be deleted")
-        self._demand(DELETE[key[0]], key)
+        self._require(DELETE[key[0]], key)
         inside = [below for below, _ in self.facts.subtree(key) if below != key] if key[0] == "project" else ()
         if inside:
             raise InvalidArgument(f"{key_text(key)} still holds {key_text(min(inside))}")
-        made: list[Change] = []
-        for below, entry in self.facts.subtree(key):
-            made += map(GrantRemoved, self.facts.grants_on(below))
-            made += [ObjectDeleted(below)] if entry.registered else []
+        changes: list[Change] = []
+        for below, node in self.facts.subtree(key):
+            changes += map(GrantRemoved, self.facts.grants_on(below))
+            changes += [ObjectDeleted(below)] if node.registered else []
         if key[0] in ("role", "user"):
-            made += map(GrantRemoved, self.facts.grants_to(key_text(key)))
-        self._make(list(dict.fromkeys(made)))
+            changes += map(GrantRemoved, self.facts.grants_to(key_text(key)))
+        self._apply(list(dict.fromkeys(changes)))  # a grant to a role on itself is on and to the role
 
     def move(self, source: ObjectKey, target: ObjectKey) -> None:
-        """With all below it; grants follow."""
+        """Move an object with all objects below; the grants follow."""
         _refuse_move(source, target)
-        old, new = self.facts.parent(source), self.facts.parent(target)
-        if source[0] == "warehouse" or old == new:
-            self._demand(RENAME[source[0]], source)
+        old_parent, new_parent = self.facts.parent(source), self.facts.parent(target)
+        if source[0] == "warehouse" or old_parent == new_parent:
+            self._require(RENAME[source[0]], source)
         else:
-            assert new is not None
-            self._demand("move", source)
-            self._demand(CREATE[target[0]], new)
-            self._demand(ACCEPT[target[0]], new)
+            assert new_parent is not None
+            self._require("move", source)
+            self._require(CREATE[target[0]], new_parent)
+            self._require(ACCEPT[target[0]], new_parent)
         self._refuse_target(source, target)
-        made: list[Change] = []
-        for below, entry in self.facts.subtree(source):
+        changes: list[Change] = []
+        for below, node in self.facts.subtree(source):
             moved: ObjectKey = (below[0], (*target[1], *below[1][len(source[1]) :]))
             for grant in self.facts.grants_on(below):
-                made += [GrantRemoved(grant), GrantAdded(msgspec.structs.replace(grant, object=moved))]
-            if entry.registered:
-                made += [ObjectDeleted(below), ObjectPut(msgspec.structs.replace(entry.registered, key=moved))]
-        self._make(made)
+                changes += [GrantRemoved(grant), GrantAdded(msgspec.structs.replace(grant, object=moved))]
+            if node.registered:
+                changes += [ObjectDeleted(below), ObjectPut(msgspec.structs.replace(node.registered, key=moved))]
+        self._apply(changes)
 
     def _refuse_target(self, source: ObjectKey, target: ObjectKey) -> None:
-        """InvalidArgument where the new name is taken, or configured for something else."""
+        """Raise InvalidArgument if the new name is in use, or configured for another project."""
         if next(self.facts.subtree(target), None) is not None:
             raise InvalidArgument(f"{key_text(target)} is there already")
         for key in (source, target) if source[0] == "warehouse" else ():
@@ -230,101 +151,103 @@ class _Draft:
             if configured not in (None, self.facts.object(source).project):
                 raise InvalidArgument(f"{key_text(key)} belongs to `{configured}` by configuration")
 
-    def put(self, wish: ObjectPatch) -> None:
-        """Register an object that is new, or change what is known of one."""
-        key = wish.key
+    def put(self, patch: ObjectPatch) -> None:
+        """Register a new object, or change the registration of a known object."""
+        key = patch.key
         if key == SERVER:
             raise InvalidArgument("the server is always there")
-        known = self.facts.object(key)
-        after = wish.over(known)
+        before = self.facts.object(key)
+        after = patch.apply_to(before)
         check_configured_project(self.facts, after)
-        is_new = not self.facts.is_registered(key) or (known.id not in ("", after.id))
+        # Another id means that the object was dropped and another object took its name.
+        is_new = not self.facts.is_registered(key) or (before.id not in ("", after.id))
         if is_new:
-            self._create(known, after)
+            self._create(before, after)
         else:
-            self._rebind(known, after)
-        if after.managed != known.managed:
-            self._demand("set_managed_access", key)
+            self._rebind(before, after)
+        if after.managed != before.managed:
+            self._require("set_managed_access", key)
         if not self.facts.is_registered(key) or self.facts.object(key) != after:
-            self._make([ObjectPut(after)])
+            self._apply([ObjectPut(after)])
 
-    def _create(self, known: Object, after: Object) -> None:
-        """The right to, and the owner. What is in use already belongs to whoever its grants say."""
+    def _create(self, before: Object, after: Object) -> None:
+        """Create an object and make the actor its owner, unless grants exist already: then they name the owners."""
         key = after.key
         in_use = self.rules.is_in_use(self.facts, key)
-        named = msgspec.structs.replace(after, managed=known.managed)
-        parent = self.facts.apply(self.facts.sequence, [ObjectPut(named)]).parent(key)
+        # managed access needs a right on the new object, so the flag follows in `put`
+        created = msgspec.structs.replace(after, managed=before.managed)
+        parent = self.facts.apply(self.facts.sequence, [ObjectPut(created)]).parent(key)
         if self.actor.principal is not None:
             if not self.actor.may_report:
                 raise Forbidden(f"`{self.actor.name}` cannot report new objects: that is for a catalog to do")
             if parent is None:
                 raise InvalidArgument(f"{key_text(key)} needs a parent: `project:<id>`")
-            self._demand(CREATE[key[0]], parent)
+            self._require(CREATE[key[0]], parent)
         if in_use and parent != self.facts.parent(key):
-            self._demand_handing_over(key)
-        replaced = known.id not in ("", after.id)
+            self._require_handing_over(key)
+        replaced = before.id not in ("", after.id)
         if replaced:
-            self._demand(DELETE[key[0]], key)
+            self._require(DELETE[key[0]], key)
         elif in_use and after.id:
-            self._demand("change_ownership", key)
-        self._make([ObjectPut(named)])
+            self._require("change_ownership", key)
+        self._apply([ObjectPut(created)])
         if self.actor.principal is not None and key[0] in OWNER and (replaced or not in_use):
-            owned = Grant(key, OWNER[key[0]], self.actor.principal.id, after.id)
-            self._make([] if self.facts.has(owned) else [GrantAdded(owned)])
+            ownership = Grant(key, OWNER[key[0]], self.actor.principal.id, after.id)
+            self._apply([] if self.facts.has(ownership) else [GrantAdded(ownership)])
 
-    def _rebind(self, known: Object, after: Object) -> None:
-        """The rights to give an object another project or its first id, on which grants may depend."""
-        if after.project != known.project:
-            if known.project:
-                self._demand(DELETE[known.key[0]], known.key)
-            self._demand(CREATE[known.key[0]], ("project", (after.project,)))
-            self._demand_handing_over(known.key)
-        if after.id != known.id:
-            self._demand("change_ownership", known.key)
+    def _rebind(self, before: Object, after: Object) -> None:
+        """Require the rights to give an object another project or its first id: grants may depend on both."""
+        if after.project != before.project:
+            if before.project:
+                self._require(DELETE[before.key[0]], before.key)
+            self._require(CREATE[before.key[0]], ("project", (after.project,)))
+            self._require_handing_over(before.key)
+        if after.id != before.id:
+            self._require("change_ownership", before.key)
 
-    def _demand_handing_over(self, key: ObjectKey) -> None:
-        """The right to put what is in use into a project, whose administrators may then do everything with it.
+    def _require_handing_over(self, key: ObjectKey) -> None:
+        """Require the right to put an object in use into a project, whose administrators gain all rights on it.
 
-        Whoever could become operator of the server may.
+        A principal who could become operator of the server has this right.
         """
         if not self.rules.may(self.facts, self.actor, "grant_operator", SERVER):
-            self._demand("change_ownership", key)
+            self._require("change_ownership", key)
 
-    def _demand(self, action: str, key: ObjectKey) -> None:
+    def _require(self, action: str, key: ObjectKey) -> None:
         self.rules.require(self.facts, self.actor, action, key)
 
-    def _make(self, changes: Sequence[Change]) -> None:
+    def _apply(self, changes: Sequence[Change]) -> None:
         self.changes += changes
         self.facts = self.facts.apply(self.facts.sequence, changes)
 
 
 def check_configured_project(facts: Facts, after: Object) -> None:
-    """InvalidArgument where a warehouse would be registered in another project than it is configured in."""
+    """Raise InvalidArgument if a warehouse is to be registered in another project than the configured project."""
     configured = facts.projects.get(after.key[1][0]) if after.key[0] == "warehouse" else None
     if configured and after.project not in ("", configured):
         raise InvalidArgument(f"{key_text(after.key)} belongs to `{configured}` by configuration")
 
 
-def _refuse_doubles(wishes: ObjectEdits) -> None:
-    named = [*(wish.key for wish in wishes.put), *wishes.delete, *(key for pair in wishes.move for key in pair)]
-    seen: set[ObjectKey] = set()
-    for key in named:
-        if key in seen:
+def _refuse_doubles(edits: ObjectEdits) -> None:
+    keys = [*(patch.key for patch in edits.put), *edits.delete, *(key for pair in edits.move for key in pair)]
+    known: set[ObjectKey] = set()
+    for key in keys:
+        if key in known:
             raise InvalidArgument(f"{key_text(key)} is named twice")
-        seen.add(key)
+        known.add(key)
 
 
 def _refuse_move(source: ObjectKey, target: ObjectKey) -> None:
-    """InvalidArgument where a move makes no sense whatever is known."""
-    said = f"{key_text(source)} cannot move to {key_text(target)}"
+    """Raise InvalidArgument for a move that is impossible on any facts."""
+    move = f"{key_text(source)} cannot move to {key_text(target)}"
     if source[0] not in RENAME:
-        raise InvalidArgument(f"{said}: a {source[0]} keeps its name")
+        raise InvalidArgument(f"{move}: a {source[0]} keeps its name")
     if source[0] != target[0]:
-        raise InvalidArgument(f"{said}: that is a {target[0]}")
+        raise InvalidArgument(f"{move}: that is a {target[0]}")
     if source[0] in ("warehouse", "namespace") and target[1][: len(source[1])] == source[1]:
-        raise InvalidArgument(f"{said}: that is below itself")
+        raise InvalidArgument(f"{move}: that is below itself")
     if source[0] != "warehouse" and source[1][0] != target[1][0]:
-        raise InvalidArgument(f"{said}: that is another warehouse")
+        raise InvalidArgument(f"{move}: that is another warehouse")
 
 
 def _grant_text(grant: Grant) -> str:

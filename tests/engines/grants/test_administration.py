@@ -1,4 +1,4 @@
-"""Who may change objects and grants: the rules on snapshots, and that no wishes give what could not be granted."""
+"""Who may change objects and grants: the rules on snapshots, and that no edits give what could not be granted."""
 
 from __future__ import annotations
 
@@ -11,18 +11,11 @@ from hypothesis import strategies as st
 from spec.grant_worlds import OBJECTS, PRINCIPALS, ask, worlds
 from spec.grants import TABULAR, TIERS, Spec
 
-from pdp.engines.grants.administration import (
-    CREATE,
-    DELETE,
-    OWNER,
-    Actor,
-    Administration,
-    GrantEdits,
-    ObjectEdits,
-    ObjectPatch,
-)
+from pdp.engines.grants.administration import Administration
+from pdp.engines.grants.edits import Actor, GrantEdits, ObjectEdits, ObjectPatch
 from pdp.engines.grants.engine import GrantsEngine
 from pdp.engines.grants.model import STORED
+from pdp.engines.grants.rights import CREATE, DELETE, OWNER
 from pdp.errors import Forbidden, InvalidArgument
 from pdp.facts.objects import SERVER, Grant, GrantAdded, Object, ObjectKey, key_from_text, key_text
 from pdp.facts.snapshot import Facts
@@ -56,24 +49,24 @@ def grant(text: str) -> Grant:
 
 
 def put(facts: Facts, by: Actor, *entries: Any, rules: Administration = RULES) -> Facts:
-    return wish(facts, by, ObjectEdits([read_object(entry, ()) for entry in entries]), rules)
+    return carry_out(facts, by, ObjectEdits([read_object(entry, ()) for entry in entries]), rules)
 
 
 def delete(facts: Facts, by: Actor, *objects: str) -> Facts:
-    return wish(facts, by, ObjectEdits(delete=[*map(key_from_text, objects)]))
+    return carry_out(facts, by, ObjectEdits(delete=[*map(key_from_text, objects)]))
 
 
 def move(facts: Facts, by: Actor, *pairs: tuple[str, str]) -> Facts:
-    return wish(facts, by, ObjectEdits(move=[(key_from_text(a), key_from_text(b)) for a, b in pairs]))
+    return carry_out(facts, by, ObjectEdits(move=[(key_from_text(a), key_from_text(b)) for a, b in pairs]))
 
 
-def wish(facts: Facts, by: Actor, wishes: ObjectEdits, rules: Administration = RULES) -> Facts:
-    return facts.apply(facts.sequence + 1, rules.objects(facts, by, wishes))
+def carry_out(facts: Facts, by: Actor, edits: ObjectEdits, rules: Administration = RULES) -> Facts:
+    return facts.apply(facts.sequence + 1, rules.edit_objects(facts, by, edits))
 
 
 def change(facts: Facts, by: Actor, add: Sequence[str] = (), remove: Sequence[str] = ()) -> Facts:
-    wishes = GrantEdits([*map(grant, add)], [*map(grant, remove)])
-    return facts.apply(facts.sequence + 1, RULES.grants(facts, by, wishes))
+    edits = GrantEdits([*map(grant, add)], [*map(grant, remove)])
+    return facts.apply(facts.sequence + 1, RULES.edit_grants(facts, by, edits))
 
 
 def granted(facts: Facts) -> set[str]:
@@ -106,12 +99,12 @@ def test_who_holds_the_right_and_nobody_else_adds_and_removes(data: st.DataObjec
     for privilege in sorted(STORED[type]):
         wanted = Grant(key_from_text(target), privilege, "user:i~new")
         there = facts.apply(1, [GrantAdded(wanted)])
-        for before, wishes, takes_back in (
+        for before, edits, takes_back in (
             (facts, GrantEdits(add=[wanted]), False),
             (there, GrantEdits(remove=[wanted]), True),
         ):
             try:
-                made = RULES.grants(before, actor(principal), wishes)
+                made = RULES.edit_grants(before, actor(principal), edits)
             except Forbidden:
                 made = ()
             assert bool(made) == spec.may(right(type, privilege, takes_back=takes_back), target), privilege
@@ -169,8 +162,8 @@ def test_the_first_administrator_is_configured() -> None:
     rules = Administration(frozenset({X}))
     for principal, allowed in ((X, True), ("user:i~y", False)):
         try:
-            wishes = GrantEdits(add=[grant("user:i~y operator server")])
-            assert rules.grants(world(), actor(principal), wishes) == (GrantAdded(wishes.add[0]),)
+            edits = GrantEdits(add=[grant("user:i~y operator server")])
+            assert rules.edit_grants(world(), actor(principal), edits) == (GrantAdded(edits.add[0]),)
         except Forbidden:
             assert not allowed
         else:
@@ -190,10 +183,10 @@ def test_ownership_changes_hands_in_one_request() -> None:
 def test_what_is_so_already_is_no_change_but_needs_the_right() -> None:
     facts = world(["namespace:v/a"], [f"{X} ownership table:v/a/t"])
     known = grant(f"{X} ownership table:v/a/t")
-    assert RULES.grants(facts, actor(), GrantEdits([known, known], [grant("user:i~y select table:v/a/t")])) == ()
-    assert RULES.objects(facts, OPERATOR, ObjectEdits([ObjectPatch(("namespace", ("v", "a")))])) == ()
+    assert RULES.edit_grants(facts, actor(), GrantEdits([known, known], [grant("user:i~y select table:v/a/t")])) == ()
+    assert RULES.edit_objects(facts, OPERATOR, ObjectEdits([ObjectPatch(("namespace", ("v", "a")))])) == ()
     with pytest.raises(Forbidden):
-        RULES.grants(facts, actor("user:i~y"), GrantEdits([known]))
+        RULES.edit_grants(facts, actor("user:i~y"), GrantEdits([known]))
 
 
 def test_a_grant_is_not_added_and_removed() -> None:
@@ -403,7 +396,7 @@ def test_a_refused_move_does_not_tell_what_is_known() -> None:
 def test_nothing_is_named_twice() -> None:
     key = key_from_text("namespace:v/a")
     other = key_from_text("namespace:v/b")
-    for wishes in (
+    for edits in (
         ObjectEdits([ObjectPatch(key), ObjectPatch(key)]),
         ObjectEdits([ObjectPatch(key)], [key]),
         ObjectEdits(delete=[key, key]),
@@ -412,7 +405,7 @@ def test_nothing_is_named_twice() -> None:
         ObjectEdits([ObjectPatch(other)], move=[(key, other)]),
     ):
         with pytest.raises(InvalidArgument, match="is named twice"):
-            wish(world(), OPERATOR, wishes)
+            carry_out(world(), OPERATOR, edits)
 
 
 # --- projects -------------------------------------------------------------------------------------------------------
@@ -524,7 +517,7 @@ def small_grants(draw: st.DrawFn, principals: tuple[str, ...]) -> Grant:
 
 
 @st.composite
-def small_wishes(draw: st.DrawFn, named: bool = True) -> ObjectPatch:
+def small_patches(draw: st.DrawFn, named: bool = True) -> ObjectPatch:
     key = draw(st.sampled_from(KEYS))
     project = draw(st.sampled_from((None, "p", "q"))) if key[0] in ("warehouse", "role", "tag") else None
     managed = draw(st.sampled_from((None, None, True, False))) if key[0] in ("warehouse", "namespace") else None
@@ -541,17 +534,17 @@ def small_moves(draw: st.DrawFn) -> tuple[ObjectKey, ObjectKey]:
 
 small_worlds = st.builds(
     lambda objects, theirs, mine: Facts.build(
-        "e", 0, [wish.over(Object(wish.key)) for wish in objects], {*theirs, *mine}
+        "e", 0, [patch.apply_to(Object(patch.key)) for patch in objects], {*theirs, *mine}
     ),
-    st.lists(small_wishes(), max_size=6, unique_by=lambda wish: wish.key),
+    st.lists(small_patches(), max_size=6, unique_by=lambda patch: patch.key),
     st.lists(small_grants(("user:i~y", "role:r", "role:s")), max_size=4),
     st.lists(small_grants((X,)), min_size=1, max_size=4),
 )
-any_wishes = st.one_of(
+any_edits = st.one_of(
     st.builds(GrantEdits, st.lists(small_grants((X, "role:r", "role:s")), min_size=1, max_size=2)),
     st.builds(GrantEdits, st.just(()), st.lists(small_grants((X, "user:i~y", "role:r")), min_size=1, max_size=1)),
-    st.builds(ObjectEdits, st.lists(small_wishes(), min_size=1, max_size=2, unique_by=lambda wish: wish.key)),
-    st.builds(ObjectEdits, st.lists(small_wishes(named=False), min_size=1, max_size=1)),
+    st.builds(ObjectEdits, st.lists(small_patches(), min_size=1, max_size=2, unique_by=lambda patch: patch.key)),
+    st.builds(ObjectEdits, st.lists(small_patches(named=False), min_size=1, max_size=1)),
     st.builds(ObjectEdits, delete=st.lists(st.sampled_from(KEYS), min_size=1, max_size=1)),
     st.builds(ObjectEdits, move=st.lists(small_moves(), min_size=1, max_size=1)),
 )
@@ -594,13 +587,13 @@ def held(facts: Facts, principal: Principal, key: ObjectKey) -> set[str]:
     return {a for p in identities(facts, principal) for a in actions if engine.may(p, a, key, facts)}
 
 
-def follow(where: dict[ObjectKey, ObjectKey], wishes: ObjectEdits) -> None:
-    """Where the objects of the beginning are after wishes that were accepted: what was deleted is nowhere."""
-    for gone in wishes.delete:
+def follow(where: dict[ObjectKey, ObjectKey], edits: ObjectEdits) -> None:
+    """Where the objects of the beginning are after edits that were accepted: what was deleted is nowhere."""
+    for gone in edits.delete:
         for key, now in list(where.items()):
             if now == gone or (gone[0] in ("warehouse", "namespace") and now[0] in CONTENT and _is_in(now, gone)):
                 del where[key]
-    for source, target in wishes.move:
+    for source, target in edits.move:
         for key, now in where.items():
             if now == source or (source[0] in ("warehouse", "namespace") and now[0] in CONTENT and _is_in(now, source)):
                 where[key] = (now[0], (*target[1], *now[1][len(source[1]) :]))
@@ -611,8 +604,8 @@ def _is_in(key: ObjectKey, container: ObjectKey) -> bool:
 
 
 @settings(max_examples=500, deadline=None)
-@given(small_worlds, st.lists(any_wishes, min_size=1, max_size=8), st.booleans(), st.data())
-def test_no_wishes_give_what_could_not_be_granted(
+@given(small_worlds, st.lists(any_edits, min_size=1, max_size=8), st.booleans(), st.data())
+def test_no_edits_give_what_could_not_be_granted(
     facts: Facts, wanted: list[ObjectEdits | GrantEdits], configured: bool, data: st.DataObject
 ) -> None:
     """Whatever a principal gets accepted, with what was there before it can do no more than if it had only granted."""
@@ -621,17 +614,17 @@ def test_no_wishes_give_what_could_not_be_granted(
     known = {key for key, _ in facts.subtree(SERVER)} | {key_from_text(name) for name in facts.grantees()}
     where = {key: key for key in known if key[0] in CONTENT | {"warehouse", "role"}}
     accepted = []
-    for wishes in wanted:
+    for edits in wanted:
         who = data.draw(st.sampled_from(identities(facts, principal)))
         try:
-            if isinstance(wishes, GrantEdits):
-                made = RULES.grants(facts, Actor(who.id, who), wishes)
+            if isinstance(edits, GrantEdits):
+                made = RULES.edit_grants(facts, Actor(who.id, who), edits)
             else:
-                made = RULES.objects(facts, Actor(who.id, who), wishes)
-                follow(where, wishes)
+                made = RULES.edit_objects(facts, Actor(who.id, who), edits)
+                follow(where, edits)
         except (Forbidden, InvalidArgument):
             continue
-        accepted.append((who.id, wishes))
+        accepted.append((who.id, edits))
         facts = facts.apply(facts.sequence + 1, made)
         for key, now in where.items():
             assert held(facts, principal, now) <= held(most, principal, key), (key_text(key), accepted)

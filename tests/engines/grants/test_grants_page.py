@@ -15,8 +15,8 @@ from support.paths import ROOT
 from support.serving import serve_process
 from test_cli_grants import grants
 
-from pdp.engines.grants.administration import ACCEPT, CREATE, DELETE, RENAME, right_to_add, right_to_remove
 from pdp.engines.grants.model import MODEL, STORED
+from pdp.engines.grants.rights import ACCEPT, CREATE, DELETE, RENAME, right_to_add, right_to_remove
 from pdp.facts.objects import Grant
 from pdp.model.vocabulary import PRIVILEGES
 
