@@ -1,8 +1,9 @@
 """Ambiguous names: known objects that differ only by case, or by how dots divide the name of a schema.
 
-Trino folds case and writes the namespace [a, b] as `a.b`. If several known objects match such a name, nothing tells
-which object Trino means. A name is ambiguous, too, if its only match has other parts: a namespace called `a.b` is not
-[a, b]. Reads facts, decides nothing.
+Trino folds case and writes the namespace [a, b] as `a.b`. A name is ambiguous if several known objects match the name.
+A name is ambiguous, too, if the only match has other parts: a namespace called `a.b` is not [a, b].
+
+Reads facts, decides nothing.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def is_ambiguous_schema(facts: Facts, warehouse: str, path: ContainerPath) -> bo
 
 
 def ambiguous_tables(facts: Facts, warehouse: str, path: ContainerPath) -> Container[str] | None:
-    """Return the case-folded names that match several known tables or views of a schema; None without such a name.
+    """Return the case-folded names with several known tables or views in a schema; None without such a name.
 
     Return EVERY_NAME for an ambiguous schema.
     """
@@ -75,7 +76,8 @@ class _SchemaMemo:
 class _ContentMemo(Generic[T]):
     """Values derived from the content of containers, one per container.
 
-    A value is valid while the index holds the very same content: index changes share the maps that they leave alone.
+    A value is valid while the index holds the very same content. A new index shares all
+    unchanged content with the index before.
     """
 
     def __init__(self, derive: Callable[[_Content], T]) -> None:
@@ -114,7 +116,7 @@ def _has_same_parts(container: ContainerPath, path: ContainerPath) -> bool:
 
 
 def _matches(index: _Index, container: ContainerPath, spelling: str) -> Iterator[ContainerPath]:
-    """Yield the known containers below one whose names, joined by dots and case-folded, are `spelling`."""
+    """Yield the known containers below `container` whose relative path is `spelling`, joined by dots and folded."""
     if not spelling:
         yield container
         return
@@ -142,7 +144,7 @@ def _names_by_folding(content: _Content) -> Mapping[str, tuple[str, ...]]:
 
 
 def _names_with_doubles(content: _Content) -> frozenset[str]:
-    """Return the case-folded names that several spellings of tables or views in a container share."""
+    """Return the case-folded names with several spellings among the tables and views of a container."""
     counts = Counter(name.casefold() for name in {name for type, name in content if type != "namespace"})
     return frozenset(name for name, count in counts.items() if count > 1)
 

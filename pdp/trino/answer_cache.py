@@ -1,4 +1,4 @@
-"""Answers to bodies that Trino may send again, within bounds.
+"""Bounded cache of answers to repeated bodies.
 
 A cached answer holds only for the very bundle and facts that decided the first one. Each repetition is recorded in the
 audit like the first answer.
@@ -31,7 +31,7 @@ Basis: TypeAlias = tuple[Bundle, Facts]
 
 
 class CachedAnswer(msgspec.Struct, frozen=True, gc=False):
-    """An answer and the decided batch behind it."""
+    """An encoded answer and the decided batch."""
 
     result: BatchResult
     answer: bytes
@@ -57,7 +57,7 @@ class AnswerCache:
     def repeat(self, key: AnswerKey) -> bytes | None:
         """Return the cached answer and record the repetition; None if the request must be decided.
 
-        A failure counts as a miss: the decision that follows meets the same failure and denies or raises as configured.
+        A failure counts as a miss: the decision then meets the same failure, and denies or raises as configured.
         """
         if len(key[2]) > LONGEST_BODY:
             return None
@@ -72,7 +72,7 @@ class AnswerCache:
         return cached.answer
 
     def put(self, basis: Basis, key: AnswerKey, cached: CachedAnswer) -> None:
-        """Keep an answer unless its basis is no longer the cache's, or its body is too long or too short."""
+        """Keep an answer unless the basis is outdated, or the body is too long or too short."""
         if not self._is_current(*basis):
             return
         size = len(key[2])

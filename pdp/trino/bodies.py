@@ -21,7 +21,7 @@ class _Body(msgspec.Struct, omit_defaults=True, rename="camel", gc=False):
 
 
 class TableName(_Body):
-    """A table or view by its name."""
+    """A table or view by name."""
 
     catalog_name: str
     schema_name: str
@@ -45,7 +45,7 @@ class CatalogName(_Body):
 
 
 class ColumnName(_Body):
-    """A column with its type, for masks."""
+    """A column and the type of the column, for masks."""
 
     catalog_name: str
     schema_name: str
@@ -103,7 +103,7 @@ class NewOwner(_Body):
 
 
 class OpaAction(_Body):
-    """An operation and its resources."""
+    """An operation and the resources of the operation."""
 
     operation: str
     resource: ResourceName | UnsetType | None = UNSET
@@ -244,7 +244,7 @@ def _by_schema(schemas: list[str], names: list[str]) -> list[SchemaTables]:
 
 
 def _rewrite(request: _FilterRequest, names: list[str]) -> bytes:
-    """Return the body as Trino would write the body for tables with these names in the first table's schema.
+    """Return the body that Trino writes for tables with these names in the first table's schema.
 
     Joins texts: encoding one item and repeating its start is much faster than encoding all items.
     """

@@ -27,7 +27,7 @@ log = structlog.get_logger()
 
 
 class FailureHandler:
-    """Handling of requests that the service could not decide."""
+    """Handling of requests without a decision."""
 
     def __init__(self, pdp: Pdp) -> None:
         self._pdp = pdp
@@ -36,8 +36,8 @@ class FailureHandler:
     def handle(self, operation: str, error: Exception, unrecorded: Caller | None = None) -> None:
         """Count, log and record a failure; return if the caller of this method must deny.
 
-        `unrecorded` is the caller whose request has no audit record yet. Raise the error itself if the request caused
-        it; raise Unavailable if `trino.on_internal_failure` is `error`.
+        `unrecorded` is the caller of a request without an audit record. Raise the error itself if the request is at
+        fault; raise Unavailable if `trino.on_internal_failure` is `error`.
         """
         if isinstance(error, InvalidArgument | Forbidden):
             raise error
@@ -72,14 +72,14 @@ class FailureLog:
 
 
 class UnknownOperations:
-    """Names of operations that no table lists. The log names each of the first hundred once; all are counted."""
+    """Unknown operations. The log names each of the first hundred once; the metric counts all."""
 
     def __init__(self, pdp: Pdp) -> None:
         self._telemetry = pdp.telemetry
         self._logged: set[str] = set()
 
     def note(self, operation: str) -> None:
-        """Count an operation and log its name, unless the operation is known."""
+        """Count and log an unknown operation."""
         if operation in TRINO_OPERATIONS:
             return
         self._telemetry.unknown_operations.inc()

@@ -24,7 +24,7 @@ _SELECTS: Final = frozenset({"SelectFromColumns", "CreateViewWithSelectFromColum
 
 
 def plan_by_place(planner: OperationPlanner) -> Node:
-    """Return the plan of an operation that needs checks: its steps in a warehouse, fixed rules elsewhere."""
+    """Return the plan of an operation with checks: the steps in a warehouse, fixed rules elsewhere."""
     plan_place = PLACES.get(planner.resources[0].type)
     return plan_place(planner) if plan_place else planner.plan_steps()
 

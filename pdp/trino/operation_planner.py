@@ -1,4 +1,4 @@
-"""Planner of one Trino operation: the parts of a plan that all rules and places share."""
+"""Planner of a Trino operation: parts of plans for all rules and places."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from pdp.model.vocabulary import SYSTEM_READS, TRINO_PREFIX, OperationStep, Trin
 class OperationPlanner:
     """One operation on resources of one type, for one principal.
 
-    `name` is the operation without the prefix of its `action`. `user` is the principal's name as Trino spells the name;
-    empty for a user of another identity provider.
+    `name` is `action` without the prefix. `user` is the principal's name in Trino's spelling; empty for a user of
+    another identity provider.
     """
 
     def __init__(self, context: PlanContext, check: Check, operation: TrinoOperation) -> None:
@@ -30,7 +30,7 @@ class OperationPlanner:
 
     @property
     def reads(self) -> bool:
-        """Tell whether the operation only reads, so that system schemas and metadata tables know it."""
+        """Tell whether the operation only reads: system schemas and metadata tables permit no other."""
         return self.name in SYSTEM_READS
 
     def with_resources(self, resources: Sequence[Resource]) -> OperationPlanner:
@@ -40,20 +40,20 @@ class OperationPlanner:
         return part
 
     def fixed(self, allowed: bool, by: str, resources: Sequence[Resource] | None = None) -> Node:
-        """Return a decision that no engine makes, on all resources unless `resources` is given."""
+        """Return a decision without an engine, on all resources unless `resources` is given."""
         return self.context.fixed(allowed, by, self.action, resources or self.resources)
 
     def unknown(self, resources: Sequence[Resource] | None = None) -> Node:
-        """Return the denial of an action that no engine and no rule knows."""
+        """Return the denial of an unknown action."""
         return self.fixed(False, "unknown_action", resources)
 
     def plan_steps(self, resources: Sequence[Resource] | None = None) -> Node:
-        """Return the checks that the operation needs on objects of a warehouse. All of them must permit."""
+        """Return the checks of the operation on objects of a warehouse. All checks must permit."""
         parts = tuple(self.plan_step(step, resources or self.resources) for step in self.operation.steps)
         return parts[0] if len(parts) == 1 else AllOf(parts)
 
     def plan_step(self, step: OperationStep, resources: Sequence[Resource]) -> Node:
-        """Return the check of one step."""
+        """Return the check of a step."""
         context = self.context.with_actions(step.also) if step.also else self.context
         if step.on == "parent":
             return context.in_parent(step.action, resources)
@@ -62,6 +62,6 @@ class OperationPlanner:
         return context.concrete(action, resources, type)
 
     def trino_name(self, name: str) -> str:
-        """Return a user's name as Trino spells the name; empty for a user of another identity provider."""
+        """Return a user's name in Trino's spelling; empty for a user of another identity provider."""
         prefix = self.trino.user_prefix
         return name.removeprefix(prefix) if name.startswith(prefix) else ""

@@ -1,4 +1,4 @@
-"""Plans of operations with a rule of their own, by the `rule` that the table of operations names."""
+"""Plans of operations with a rule of their own, by the name of the rule."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _table_procedure(planner: OperationPlanner) -> Node:
 
 
 def _whole_table(planner: OperationPlanner) -> Node:
-    """Deny an operation on rows or columns that the principal cannot see."""
+    """Deny an operation on a whole table if rows or columns are hidden from the principal."""
     if planner.resources[0].type not in TABLE_TYPES:
         return plan_by_place(planner)
     return planner.context.unless_restricted(
@@ -43,7 +43,7 @@ def _whole_table(planner: OperationPlanner) -> Node:
 
 
 def _rename(planner: OperationPlanner) -> Node:
-    """Deny a rename that leaves the warehouses or enters one."""
+    """Deny a rename from a warehouse to any other place, or back."""
     source_type = planner.resources[0].type
     return split(
         planner.resources,
@@ -117,7 +117,7 @@ def _administrative(planner: OperationPlanner) -> Node:
 
 
 def _own_query(planner: OperationPlanner) -> Node:
-    """Allow operations on a query to administrators and to the user who started the query."""
+    """Allow operations on a query to administrators and to the query's own user."""
     if planner.is_admin:
         return planner.fixed(True, ADMIN)
     name = planner.context.principal.name
@@ -129,7 +129,7 @@ def _own_query(planner: OperationPlanner) -> Node:
 
 
 def _impersonation(planner: OperationPlanner) -> Node:
-    """Allow a user to become the users that the configuration lists."""
+    """Allow a user to become another user from the configured list."""
     allowed = planner.trino.impersonation.get(planner.user, ()) if planner.is_user else ()
     return split(
         planner.resources,
@@ -139,7 +139,7 @@ def _impersonation(planner: OperationPlanner) -> Node:
 
 
 def _session_property(planner: OperationPlanner) -> Node:
-    """Allow SET SESSION, except for the properties that the configuration denies."""
+    """Allow SET SESSION, except for the denied properties of the configuration."""
     denied = set(planner.trino.session_properties.deny)
     return split(
         planner.resources,

@@ -1,4 +1,4 @@
-"""Users who run queries, for the audit alone. No decision depends on them."""
+"""Owners of running queries, for the audit alone. No decision reads this memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class QueryOwners:
         self._owners: Memo[tuple[str, str], str] = Memo(_QUERIES, _LONGEST_ID)
 
     def other_user(self, caller: str, query: str, principal: str) -> str:
-        """Return the id of the user who runs a caller's query; empty if that user is `principal` or unknown."""
+        """Return the id of the owner of a caller's query; empty if the owner is `principal` or unknown."""
         key = (caller, query)
         owner = self._owners.get(key)
         if owner is None:

@@ -77,7 +77,7 @@ class RequestDecoder:
         return TrinoRequest(input, input.action.filter_resources or [])
 
     def to_batch(self, request: TrinoRequest, caller: Caller) -> Batch:
-        """Return the checks of a request; a name that cannot be read rejects its own position."""
+        """Return the checks of a request; an invalid name rejects only the position of that name."""
         builder = BatchBuilder()
         context = request.input.context
         names = self._current_names()
@@ -99,7 +99,7 @@ class RequestDecoder:
         return admit(builder.request("trino"), caller)
 
     def _check_objects(self, body: bytes) -> None:
-        """Raise TooManyChecks before any object is made of a body that names too many resources."""
+        """Raise TooManyChecks before the decoding of a body with too many resources."""
         if body.count(b"{") > _BASE_OBJECTS + _OBJECTS_PER_RESOURCE * self._max_resources:
             raise TooManyChecks(f"more than {self._max_resources} resources in one request")
 

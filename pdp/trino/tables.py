@@ -25,7 +25,7 @@ SCHEMA_TYPES: Final = TABLE_TYPES | {"namespace", "metadata_table"}
 
 
 def has_metadata_tables(resources: Sequence[Resource]) -> bool:
-    """Tell whether resources that are typed as tables have a name that Trino reads as a metadata table's.
+    """Tell whether a resource with the type of a table has the name of a metadata table.
 
     Names from Trino itself are already typed; only the native API sends such resources.
     """

@@ -1,4 +1,4 @@
-"""Client of an Iceberg REST catalog: properties of views that a request does not bring.
+"""Client of an Iceberg REST catalog: properties of views without properties in the request.
 
 Uses two calls of the REST specification: the configuration, for the prefix, and the load of a view. Any answer outside
 of the specification counts as no answer, so a load through an unreadable view fails.
@@ -159,7 +159,7 @@ class IcebergCatalog:
         try:
             return msgspec.json.decode(body, type=kind)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            raise Unavailable(f"{self._name} answered what no Iceberg catalog answers") from None
+            raise Unavailable(f"{self._name} sent an answer outside of the Iceberg REST specification") from None
 
     def _read_token(self) -> str:
         if self._token_file is None:

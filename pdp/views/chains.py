@@ -86,7 +86,7 @@ def _path(parts: Sequence[str]) -> Path:
 
 
 def resolve_owner(path: Path, properties: Mapping[str, Any], engines: Sequence[TrustedEngine]) -> ChainView:
-    """Return a view with the owner that its properties name to the matched engines.
+    """Return a view with the owner from the view's properties, as the matched engines read the properties.
 
     Raise AmbiguousViewOwner if engines read different owners, UnresolvableViewOwner if the owner is no user of the
     engine's identity provider.
@@ -114,10 +114,10 @@ def _user(path: Path, key: str, owner: Any, idp: str) -> str:
 
 
 def protected_keys(keys: Iterable[str], configured: Iterable[str], matched: Sequence[TrustedEngine]) -> tuple[str, ...]:
-    """Return the keys that the caller must not change, sorted.
+    """Return the protected keys, sorted: the caller must not change these.
 
-    A key is protected if the key equals a `configured` owner property in any casing. A matched engine may change its
-    own property in the exact spelling.
+    A key is protected if the key equals a `configured` owner property in any casing. A matched engine may change the
+    property of that engine in the exact spelling.
     """
     protected = {key.casefold() for key in configured}
     own = {engine.owner_property for engine in matched}

@@ -25,7 +25,7 @@ class TokenBody(_Body):
 
 
 class ViewBody(_Body):
-    """A view with its properties as the catalog resolved them. The properties name the owner."""
+    """A resolved view of the catalog with all properties. The properties name the owner."""
 
     resource: str | ResourceBody
     properties: dict[str, Any]
@@ -67,7 +67,7 @@ class LoadStep(msgspec.Struct, frozen=True, rename={"as_principal": "as"}):
 
 
 class LoadResult(msgspec.Struct, frozen=True):
-    """The decision on a load or on a change of a view, with the steps of its plan.
+    """The decision on a load or on a change of a view, with the steps of the plan.
 
     `storage_access` is none, read or read_write. A change has no storage access and an empty `load`.
     """
@@ -81,7 +81,7 @@ class LoadResult(msgspec.Struct, frozen=True):
 
     @property
     def referenced_by_used(self) -> bool:
-        """Tell whether the load has a chain that was not ignored."""
+        """Tell whether the chain of the load was used: present and not ignored."""
         return bool(self.load.views)
 
 

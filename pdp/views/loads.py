@@ -1,7 +1,7 @@
 """Loads through view chains, and changes of views: bodies to checks with their chains.
 
-Owns which chains count: those from a trusted engine. `plans` makes the checks of a chain, the decision service decides
-on them, `results` reads the outcome.
+Owns the rule of which chains count: only chains from a trusted engine. `plans` makes the checks of a chain, the
+decision service decides, `results` reads the outcome.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ log = structlog.get_logger()
 
 
 class ViewCatalog(Protocol):
-    """Source of the properties of views that a request does not bring."""
+    """Source of view properties in addition to the request."""
 
     async def properties(self, view: Resource) -> Properties | None:
         """Return a view's properties; None for a missing view. Raise Unavailable if the catalog cannot answer."""
@@ -71,7 +71,7 @@ class ViewSecurity:
         self._catalogs = catalogs or {}
 
     async def load(self, body: LoadBody, caller: Caller, surface: str, *, explain: bool = False) -> LoadResult:
-        """Decide on a load through its chain.
+        """Decide on a load through a chain.
 
         Raise InvalidArgument or a subclass for an invalid body, an exceeded limit or an unclear owner. Raise
         Unavailable if a catalog, the audit or the service cannot answer.
@@ -114,7 +114,7 @@ class ViewSecurity:
         return load_result(result, _NO_CHAIN)
 
     async def _reject(self, surface: str, caller: Caller, rejected: Rejected) -> LoadResult:
-        """Record a request whose evidence the caller may not assert; return the denial."""
+        """Record and return the denial of a request with evidence beyond the caller's rights."""
         return load_result(await self._pdp.decide(Batch(surface, caller, 1, (), {0: rejected})), _NO_CHAIN)
 
     async def _chain(

@@ -31,9 +31,9 @@ def plan_views(context: PlanContext, check: Check) -> Node | None:
 
 
 def _plan_load(context: PlanContext, check: Check, load: Load) -> Node:
-    """Check each view and the target, each for the principal of that hop. A DEFINER view hands over to its owner.
+    """Check each view and the target, each for the principal of the hop.
 
-    A load needs no storage access; a load of credentials does.
+    After a DEFINER view, the view's owner is the principal. A load needs no storage access; a load of credentials does.
     """
     targets = check.resources
     target = targets[0]
@@ -57,8 +57,8 @@ def _plan_load(context: PlanContext, check: Check, load: Load) -> Node:
 def _plan_storage(context: PlanContext, check: Check, hidden: Reason | None, *, enforced: bool) -> Node:
     """Check read and write access to the target's files.
 
-    `hidden` is the reason why a view of the chain hides rows or columns. Files hold all rows and columns, so they are
-    withheld if a row policy or mask of a view or of the target applies, unless the engine enforces these itself.
+    `hidden` is the reason why a view of the chain hides rows or columns. Files hold all rows and columns, so no file is
+    handed out if a row policy or mask of a view or of the target applies, unless the engine enforces these itself.
     """
     type = check.resources[0].type
 

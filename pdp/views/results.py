@@ -31,9 +31,9 @@ def load_result(result: BatchResult, load: Load) -> LoadResult:
 
 
 def _own_steps(steps: Sequence[LoadStep]) -> Iterator[LoadStep]:
-    """Yield the steps for a caller who may not read grants: the steps before the first owner, without reasons.
+    """Yield the steps for a caller without access to grants: the steps before the first owner, without reasons.
 
-    Such a caller could check these steps one by one.
+    Such a caller could check each of these steps alone.
     """
     for step in steps:
         if not step.delegated:
