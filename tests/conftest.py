@@ -1,12 +1,15 @@
-"""Settings of the test run itself."""
+"""Settings of the test run, and the PostgreSQL server that tests share."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
 import structlog
 from hypothesis import HealthCheck, settings
+from support.postgres import PostgresMissing, fresh_database, postgres
 
 # machines are shared: how long an example takes says nothing; CI judges a change by the same examples each time, and
 # new ones are looked for wherever else the tests run
@@ -20,3 +23,22 @@ settings.load_profile("pdp")
 def default_logging() -> None:
     """Log as at the start: a command that an earlier test ran in this process configures logging for all."""
     structlog.reset_defaults()
+
+
+@pytest.fixture(scope="session")
+def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Start a PostgreSQL server once and yield its address. Without PostgreSQL, skip the test, but fail in CI."""
+    with ExitStack() as stack:
+        try:
+            url = stack.enter_context(postgres(tmp_path_factory.mktemp("postgres")))
+        except PostgresMissing as missing:
+            if os.environ.get("CI"):
+                raise
+            pytest.skip(f"NOT TESTED ON POSTGRESQL: {missing}")
+        yield url
+
+
+@pytest.fixture
+def database(postgres_server: str) -> str:
+    """Return the address of an empty PostgreSQL database."""
+    return fresh_database(postgres_server)

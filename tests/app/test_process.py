@@ -9,8 +9,6 @@ import shutil
 import signal
 import socket
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -19,6 +17,7 @@ from typing import Any
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from support.http_client import fetch
 from support.paths import RECORDED
 from support.serving import FREE_PORTS, Process, run_pdp, serve_process
 
@@ -48,22 +47,13 @@ def config(folder: Path, text: str) -> None:
 
 
 def get(process: Process, path: str, listener: str = "diagnostics") -> tuple[int, str]:
-    try:
-        with urllib.request.urlopen(process.url(path, listener), timeout=10) as response:
-            return response.status, response.read().decode()
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code, error.read().decode()
+    response = fetch(process.url(path, listener), timeout=10)
+    return response.status, response.text
 
 
 def post(process: Process, body: bytes = GOOD, path: str = "/v1/check") -> tuple[int, dict[str, Any]]:
-    request = urllib.request.Request(process.url(path), body, {"Content-Type": "application/json"})
-    try:
-        with urllib.request.urlopen(request, timeout=30) as response:
-            return response.status, json.loads(response.read())
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code, json.loads(error.read())
+    response = fetch(process.url(path), body)
+    return response.status, response.json()
 
 
 def ready(process: Process) -> bool:

@@ -12,46 +12,22 @@ import msgspec
 import pytest
 from hypothesis import given
 from support import worlds
-from support.paths import TESTS
+from support.generated_pdps import decide_and_record, make_pdp
 from support.serving import example_settings, serving
-from test_properties import service
 
 from pdp.audit import encoding
 from pdp.audit.encoding import build_json
 from pdp.audit.log import FileAudit
 from pdp.audit.rows import requests, rows
 from pdp.decision.codec import CheckBody, decode_checks
-from pdp.decision.service import Pdp
 from pdp.identity.callers import EMBEDDED_CALLER
 from pdp.identity.evidence import admit
-from pdp.model.checks import Answer, Batch
 from pdp.telemetry import Telemetry
-
-HERE = TESTS
-
-
-class LastRecord:
-    def __init__(self) -> None:
-        self.record: Any = None
-
-    def admit(self) -> None:
-        pass
-
-    def append(self, record: Any) -> None:
-        self.record = record
-
-
-def decided(pdp: Pdp, checks: list[Any]) -> tuple[Answer, Any]:
-    pdp.audit = last = LastRecord()
-    batch: Batch = admit(
-        decode_checks([msgspec.json.encode(check) for check in checks]).request("test"), EMBEDDED_CALLER
-    )
-    return asyncio.run(pdp.check(batch)), last.record
 
 
 @given(worlds.configs, worlds.rules, worlds.grants, worlds.checks)
 def test_columns_read_back_to_the_same_rows(config: Any, rules: Any, grants: Any, checks: Any) -> None:
-    _, recorded = decided(service(config, rules, grants), checks)
+    _, recorded = decide_and_record(make_pdp(config, rules, grants), checks)
     forms = []
     for limit in (1, 1000):
         with pytest.MonkeyPatch.context() as patch:
@@ -65,8 +41,8 @@ def test_columns_read_back_to_the_same_rows(config: Any, rules: Any, grants: Any
 @given(worlds.configs, worlds.rules, worlds.grants, worlds.checks)
 def test_a_record_decides_again(config: Any, rules: Any, grants: Any, checks: Any) -> None:
     """Every row, asked again as it stands in the record, comes out as it stands there."""
-    pdp = service(config, rules, grants)
-    answer, recorded = decided(pdp, checks)
+    pdp = make_pdp(config, rules, grants)
+    answer, recorded = decide_and_record(pdp, checks)
     record = json.loads(msgspec.json.encode(build_json(recorded, "i", 0)))
     inputs = [record["inputs"], *record.get("otherInputs", [])]
     for row in requests(record):
@@ -79,7 +55,7 @@ def test_a_record_decides_again(config: Any, rules: Any, grants: Any, checks: An
         }
         check |= {"actingRole": given_inputs["actingRole"]} if given_inputs["actingRole"] else {}
         check |= {"delegated": checks[row["at"]]["delegated"]}
-        again, _ = decided(pdp, [check])
+        again, _ = decide_and_record(pdp, [check])
         assert (bool(again.allowed[0]), list(again.decision(0).by)) == (row["allowed"], row["by"])
     requested = {row["at"] for row in requests(record)}
     for row in rows(record):
@@ -96,7 +72,7 @@ def test_a_record_decides_again(config: Any, rules: Any, grants: Any, checks: An
         }
         if row["by"] == ["cannot_assume"]:
             check["actingRole"] = given_inputs["actingRole"]
-        again, _ = decided(pdp, [check])
+        again, _ = decide_and_record(pdp, [check])
         assert (bool(again.allowed[0]), list(again.decision(0).by), bool(answer.allowed[row["at"]])) == (
             row["allowed"],
             row["by"],
@@ -120,7 +96,7 @@ def test_a_full_resource_reads_back() -> None:
         "resource": resource,
         "context": {"arguments": {"destination": "table:w/z/c", "force": True}},
     }
-    _, recorded = decided(service({}, {}), [check])
+    _, recorded = decide_and_record(make_pdp({}, {}), [check])
     row = next(rows(json.loads(msgspec.json.encode(build_json(recorded, "i", 0)))))
     arguments = row["resource"].pop("arguments")
     assert arguments == {"destination": "table:w/z/c", "force": True}
@@ -152,7 +128,7 @@ async def test_every_request_is_one_line_and_the_bundle_is_kept(tmp_path: Path) 
 
 def test_records_that_come_while_others_are_taken_are_written(tmp_path: Path) -> None:
     check = {"principal": "anonymous", "action": "read_data", "resource": "table:w/a/b"}
-    _, one = decided(service({}, {}), [check])
+    _, one = decide_and_record(make_pdp({}, {}), [check])
     log = FileAudit(tmp_path, Telemetry())
 
     async def append_many() -> None:

@@ -7,26 +7,21 @@ import os
 import pwd
 import socket
 import time
-import urllib.request
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from click.testing import CliRunner, Result
-from contracts.conftest import database, server  # noqa: F401  fixtures
 from hypothesis import given
 from hypothesis import strategies as st
 from spec.grant_worlds import worlds
+from support.command_line import grants
+from support.http_client import fetch
 from support.serving import run_pdp, serve_process
 from support.stores import content
 
-from pdp.app import build_pdp, embedded_settings, read_facts, serve, writing
-from pdp.assembly import read_rules
 from pdp.cli import grants_import
-from pdp.cli.context import Composition
-from pdp.cli.main import cli
 from pdp.engines.grants.administration import Administration
 from pdp.engines.grants.edits import Actor, GrantEdits, ObjectEdits
 from pdp.errors import InvalidArgument, Unavailable
@@ -39,7 +34,6 @@ from pdp.store.world import load_world, parse_world, read_world
 from pdp.store.world_text import entry_text, world_lines
 from pdp.store.writer import Writer
 
-COMPOSITION = Composition(embedded_settings, read_rules, read_facts, build_pdp, serve, writing)
 WORLD: dict[str, Any] = {
     "objects": [
         "project:p1",
@@ -63,10 +57,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "world.json").write_text(json.dumps(WORLD))
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-def grants(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(cli, ["grants", *map(str, arguments)], obj=COMPOSITION)
 
 
 def done(*arguments: str | Path) -> str:
@@ -515,11 +505,7 @@ def test_a_database_that_is_not_reached_is_one_line_without_its_password(folder:
 
 def allowed(url: str) -> bool:
     check = {"principal": ALICE[0], "action": "read_data", "resource": ALICE[2]}
-    request = urllib.request.Request(
-        url, json.dumps({"checks": [check]}).encode(), {"content-type": "application/json"}
-    )
-    with urllib.request.urlopen(request, timeout=20) as answer:
-        verdict: bool = json.load(answer)["decisions"][0]["allowed"]
+    verdict: bool = fetch(url, {"checks": [check]}).json()["decisions"][0]["allowed"]
     return verdict
 
 
@@ -547,7 +533,7 @@ def test_the_command_itself(folder: Path) -> None:
     assert ended.returncode == 2
 
 
-def test_a_round_trip_on_postgresql(folder: Path, database: str) -> None:  # noqa: F811  the fixture
+def test_a_round_trip_on_postgresql(folder: Path, database: str) -> None:
     (folder / "pdp.yaml").write_text(f"store: {{url: '{database}'}}\n")
     assert "3 grants added, 4 objects registered\n" in done("import", "world.json")
     assert done("import", "world.json", "--prune").startswith("nothing to change")

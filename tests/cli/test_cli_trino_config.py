@@ -7,7 +7,6 @@ import json
 import socket
 import subprocess
 import threading
-import urllib.request
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 
 import javaproperties
 import pytest
+from support.http_client import fetch
 from support.idp import Authority
 from support.paths import RECORDED as RECORDED_FOLDER
 from support.serving import Process, run_pdp, serve_process, serving, settings_of
@@ -89,10 +89,8 @@ def test_every_printed_url_is_served(tmp_path: Path, process: Process) -> None:
     sent = bodies()
     for url in urls(ended.stdout).values():
         endpoint = url.rpartition("/")[2]
-        body = json.dumps(sent.pop(endpoint)).encode()
-        request = urllib.request.Request(url, body, {"Content-Type": "application/json; charset=utf-8"})
-        with urllib.request.urlopen(request, timeout=10) as response:
-            answer = json.loads(response.read())
+        response = fetch(url, sent.pop(endpoint), headers={"Content-Type": "application/json; charset=utf-8"})
+        answer = response.json()
         assert response.status == 200
         assert answer == {} if endpoint == "columnMask" else isinstance(answer["result"], bool | list)
     assert not sent

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import msgspec
 import pytest
 import yaml
@@ -17,20 +16,18 @@ from click.testing import CliRunner, Result
 from hypothesis import given
 from hypothesis import strategies as st
 from support import worlds
+from support.command_line import COMPOSITION
+from support.generated_pdps import decide, decide_and_record, make_pdp
+from support.http_client import client_of
 from support.paths import ROOT
-from support.serving import run_pdp, serving, settings_of
-from test_audit import decided
-from test_properties import decide, service
+from support.serving import run_pdp, settings_of
 
-from pdp.app import build_pdp, embedded_settings, read_facts, serve, writing
-from pdp.assembly import read_rules
 from pdp.audit import encoding
 from pdp.audit import reader as audit_reader
 from pdp.audit.encoding import build_json
 from pdp.audit.reader import read_audit
 from pdp.audit.recorded import MAX_NAMED, ReadReport, RecordedCheck, RecordedOutcome, RecordFilter
 from pdp.audit.rows import rows
-from pdp.cli.context import Composition
 from pdp.cli.difference_report import Report, as_json
 from pdp.cli.dry_run import dry_run
 from pdp.decision.codec import decode_checks
@@ -40,7 +37,6 @@ from pdp.identity.evidence import admit
 from pdp.offline import replay as replay_module
 from pdp.offline.replay import Differences, Smallest, replay
 
-COMPOSITION = Composition(embedded_settings, read_rules, read_facts, build_pdp, serve, writing)
 STORIES = ROOT / "rules" / "stories.properties"
 RECORDED = ROOT / "tests" / "recorded" / "trino"
 OPEN_FOO = ("path=='Foo' && role in ['Alice', 'Dave']", "path=='Foo' && role in ['Alice', 'Bob', 'Dave']")
@@ -377,20 +373,15 @@ def trino_bodies() -> list[tuple[str, Any]]:
 
 async def _serve(folder: Path) -> None:
     settings = settings_of(CONFIG, folder)
-    async with serving(settings) as running, aiohttp.ClientSession() as session:
-        base = f"http://{running.addresses['http']}/v1"
-        async with session.post(f"{base}/check", json={"checks": native_checks()}) as response:
-            assert response.status == 200, await response.text()
+    async with client_of(settings) as client:
+        status, answer = await client.check(*native_checks())
+        assert status == 200, answer
         for check in native_checks()[::11]:
-            async with session.post(f"{base}/check", json={"checks": [check]}) as response:
-                assert response.status == 200
+            assert (await client.check(check))[0] == 200
         for endpoint, body in trino_bodies():
             # as Trino writes it, which is what a column of siblings is read from
             text = json.dumps(body, separators=(",", ":"))
-            async with session.post(
-                f"{base}/data/trino/{endpoint}", data=text, headers={"content-type": "application/json"}
-            ) as response:
-                assert response.status == 200
+            assert (await client.trino(endpoint, text))[0] == 200
 
 
 @pytest.fixture(scope="module")
@@ -508,10 +499,10 @@ async def _list(folder: Path) -> None:
     access = {"resource": "table:lake/a/t", "action": "read_data"}
     world = {"objects": ["table:lake/a/t", "table:lake/a/u"], "grants": WORLD["grants"]}
     (folder / "world.json").write_text(json.dumps(world))
-    async with serving(settings_of(CONFIG, folder)) as running, aiohttp.ClientSession() as session:
+    async with client_of(settings_of(CONFIG, folder)) as client:
         for path, body in (("check", {"checks": [check]}), ("list", listing), ("access", access)):
-            async with session.post(f"http://{running.addresses['http']}/v1/{path}", json=body) as response:
-                assert response.status == 200, await response.text()
+            status, answer = await client.post(f"/v1/{path}", body)
+            assert status == 200, answer
 
 
 def test_what_listings_asked_is_not_decided_again_unless_wanted(tmp_path: Path) -> None:
@@ -651,7 +642,7 @@ def report_of(found: Differences) -> dict[str, Any]:
 
 @given(worlds.configs, worlds.rules, worlds.grants, worlds.checks)
 def test_nothing_differs_from_itself(config: Any, rules: Any, grants: Any, checks: Any) -> None:
-    found = compared(recorded_of(checks), service(config, rules, grants), service(config, rules, grants))
+    found = compared(recorded_of(checks), make_pdp(config, rules, grants), make_pdp(config, rules, grants))
     assert not found
     assert found.checks == len(checks)
 
@@ -660,7 +651,7 @@ def test_nothing_differs_from_itself(config: Any, rules: Any, grants: Any, check
 def test_gains_and_losses_are_the_difference_of_two_services(
     config: Any, rules: Any, other: Any, grants: Any, more: Any, forbid: Any, checks: Any
 ) -> None:
-    old, new = service(config, rules, grants), service(config, other, more, forbid)
+    old, new = make_pdp(config, rules, grants), make_pdp(config, other, more, forbid)
     found = compared(recorded_of(checks), old, new)
     before, after = decide(old, checks), decide(new, checks)
     pairs = list(zip(checks, before.allowed, after.allowed, strict=True))
@@ -693,7 +684,7 @@ def _named(found: Differences, kind: str) -> set[tuple[Any, ...]]:
 def test_order_changes_nothing_even_where_little_is_kept(
     config: Any, rules: Any, other: Any, grants: Any, batches: Any, random: Any
 ) -> None:
-    old, new = service(config, rules, grants), service(config, other)
+    old, new = make_pdp(config, rules, grants), make_pdp(config, other)
     recorded = recorded_of([check for checks in batches for check in checks])
     shuffled = list(recorded)
     random.shuffle(shuffled)
@@ -717,8 +708,8 @@ def _total(group: Any) -> Any:
 
 @given(worlds.configs, worlds.rules, worlds.grants, worlds.checks, st.sampled_from([1, 1000]))
 def test_every_generated_record_decides_again(config: Any, rules: Any, grants: Any, checks: Any, columns: int) -> None:
-    pdp = service(config, rules, grants)
-    answer, kept = decided(pdp, checks)
+    pdp = make_pdp(config, rules, grants)
+    answer, kept = decide_and_record(pdp, checks)
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
         patch.setattr(encoding, "COLUMNS_FROM", columns)
         text = msgspec.json.encode(build_json(kept, "i", 0)) + b"\n"
@@ -748,7 +739,7 @@ def test_the_smallest_keys_are_kept_with_exact_totals(keys: list[int], limit: in
 
 
 def test_equal_checks_decided_differently_then_are_apart() -> None:
-    pdp = service({}, {})
+    pdp = make_pdp({}, {})
     (one,) = recorded_of([worlds.check("user:oidc~a", "read_data", "table:w/n/t@main", None, False)])
     then = [
         RecordedOutcome(True, "cel:x"),
@@ -782,5 +773,5 @@ def test_a_filter_without_wishes_wants_all() -> None:
 def test_checks_that_differ_in_anything_are_decided_apart(more: dict[str, Any], rule: str, turned: bool) -> None:
     plain = {"principal": "user:oidc~a", "action": "READ_ENTITY_VALUE", "resource": "content:w/n/t@main"}
     checks = recorded_of([plain, {**plain, **more}])
-    found = compared(checks[::-1] if turned else checks, service({}, {}), service({}, {"a": rule}))
+    found = compared(checks[::-1] if turned else checks, make_pdp({}, {}), make_pdp({}, {"a": rule}))
     assert dict(found.totals) == {"gained": 1}

@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import grpc
 import pytest
-from support.case_surfaces import message
+from support.grpc_messages import check_message
+from support.http_client import HttpClient, client_of
 from support.paths import RECORDED as RECORDED_FOLDER
 from support.serving import serving, settings_of
 
@@ -21,11 +21,11 @@ CASES = [json.loads(line) for line in (RECORDED / "golden.jsonl").read_text(enco
 WORLDS = sorted({case["world"] for case in CASES})
 
 
-async def post(session: aiohttp.ClientSession, url: str, body: dict[str, Any]) -> dict[str, Any]:
-    async with session.post(url, json=body) as response:
-        answer: dict[str, Any] = await response.json()
-        assert response.status == 200, answer
-        return answer
+async def done(client: HttpClient, path: str, body: dict[str, Any]) -> dict[str, Any]:
+    answer: dict[str, Any]
+    status, answer = await client.post(path, body)
+    assert status == 200, answer
+    return answer
 
 
 def test_every_recorded_decision_is_asked() -> None:
@@ -48,19 +48,17 @@ async def test_written_through_the_api_every_recorded_decision_holds(world: str,
     for folder in folders:
         folder.mkdir()
     async with (
-        serving(settings_of(config, folders[0])) as writing,
+        client_of(settings_of(config, folders[0])) as writing,
         serving(settings_of(config, folders[1])) as following,
-        aiohttp.ClientSession() as session,
         grpc.aio.insecure_channel(following.addresses["grpc"]) as channel,
     ):
-        base = f"http://{writing.addresses['http']}/v1"
-        await post(session, f"{base}/objects", {"put": content.get("objects", [])})
+        await done(writing, "/v1/objects", {"put": content.get("objects", [])})
         half = len(content["grants"]) // 2
-        await post(session, f"{base}/grants", {"add": content["grants"][half:]})
-        revision = (await post(session, f"{base}/grants", {"add": content["grants"][:half]}))["revision"]
-        answer = await post(session, f"{base}/check", {"checks": checks})
+        await done(writing, "/v1/grants", {"add": content["grants"][half:]})
+        revision = (await done(writing, "/v1/grants", {"add": content["grants"][:half]}))["revision"]
+        answer = await done(writing, "/v1/check", {"checks": checks})
         assert [decision["allowed"] for decision in answer["decisions"]] == wanted
-        request = wire.CheckRequest(checks=map(message, checks), consistency=wire.Consistency(at_least=revision))
+        request = wire.CheckRequest(checks=map(check_message, checks), consistency=wire.Consistency(at_least=revision))
         response = await wire_grpc.DecisionServiceStub(channel).Check(request)  # type: ignore[no-untyped-call]
         assert [decision.allowed for decision in response.decisions] == wanted
         assert response.revision == answer["revision"] == revision

@@ -18,8 +18,8 @@ from pdp.store.store import EpochChanged, Revision
 
 
 @pytest.fixture
-def primary(server: str, tmp_path: Path) -> Iterator[Cluster]:
-    """A server of this test's own; `server` decides whether there is any."""
+def primary(postgres_server: str, tmp_path: Path) -> Iterator[Cluster]:
+    """A server of this test's own; `postgres_server` decides whether there is any."""
     with cluster(tmp_path) as running:
         yield running
 

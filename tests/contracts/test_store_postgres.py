@@ -12,9 +12,8 @@ from pathlib import Path
 import psycopg
 import pytest
 import sqlalchemy as sa
-from contracts.conftest import fresh_database
 from psycopg import sql
-from support.postgres import find_programs, free_port
+from support.postgres import find_programs, free_port, fresh_database
 from support.proxy import proxied
 from support.stores import Open, added, content, grant, write
 
@@ -93,17 +92,19 @@ def messages(error: BaseException | None) -> str:
         "wrong password",
     ],
 )
-def test_no_message_holds_the_password(server: str, url: str) -> None:
+def test_no_message_holds_the_password(postgres_server: str, url: str) -> None:
     if url == "wrong password":
-        url = f"postgresql://postgres:{CANARY}@127.0.0.1:{port_of(server)}/postgres"
+        url = f"postgresql://postgres:{CANARY}@127.0.0.1:{port_of(postgres_server)}/postgres"
     with pytest.raises((ConfigError, Unavailable)) as raised:
         open_store(url)
     assert CANARY not in messages(raised.value)
 
 
-def test_a_missing_database_is_an_error_that_names_it(server: str) -> None:
+def test_a_missing_database_is_an_error_that_names_it(postgres_server: str) -> None:
     with pytest.raises(Unavailable, match="no_such_database"):
-        open_store(server.replace("/postgres", "/no_such_database").replace("//no_such_database", "//postgres"))
+        open_store(
+            postgres_server.replace("/postgres", "/no_such_database").replace("//no_such_database", "//postgres")
+        )
 
 
 def test_a_notification_wakes_at_once(store: Store, another: Open) -> None:
@@ -210,8 +211,8 @@ def with_role(server: str, *, owner: bool) -> tuple[str, str]:
     return url, f"postgresql://{role}:pw@127.0.0.1:{port_of(server)}/{name}"
 
 
-def test_the_owner_of_the_database_needs_no_other_right(server: str) -> None:
-    admin, ordinary = with_role(server, owner=True)
+def test_the_owner_of_the_database_needs_no_other_right(postgres_server: str) -> None:
+    admin, ordinary = with_role(postgres_server, owner=True)
     store = open_store(ordinary)
     write(store, added(1))
     both = open_store(admin)
@@ -220,8 +221,8 @@ def test_the_owner_of_the_database_needs_no_other_right(server: str) -> None:
     store.close()
 
 
-def test_a_user_may_be_given_rows_alone(server: str) -> None:
-    admin, ordinary = with_role(server, owner=False)
+def test_a_user_may_be_given_rows_alone(postgres_server: str) -> None:
+    admin, ordinary = with_role(postgres_server, owner=False)
     with pytest.raises(ConfigError, match="permission denied"):
         open_store(ordinary)
     open_store(admin).close()
@@ -236,8 +237,8 @@ def test_a_user_may_be_given_rows_alone(server: str) -> None:
     store.close()
 
 
-def test_a_server_that_hides_its_identity_is_told_by_the_rest(server: str) -> None:
-    admin, ordinary = with_role(server, owner=True)
+def test_a_server_that_hides_its_identity_is_told_by_the_rest(postgres_server: str) -> None:
+    admin, ordinary = with_role(postgres_server, owner=True)
     execute(admin, "REVOKE EXECUTE ON FUNCTION pg_control_system() FROM PUBLIC")
     store = open_store(ordinary)
     write(store, added(1))

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from contracts.conftest import fresh_schema
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.postgres import fresh_schema
 from support.stores import content, followed
 
 from pdp.facts.objects import Change, Grant, GrantAdded, GrantRemoved, Object, ObjectDeleted, ObjectKey, ObjectPut
@@ -69,7 +69,7 @@ def fresh(kind: str, request: pytest.FixtureRequest) -> Iterator[Store]:
     with tempfile.TemporaryDirectory() as folder:
         url = f"sqlite:///{folder}/pdp.db"
         if kind == "postgresql":
-            url = fresh_schema(request.getfixturevalue("server"))
+            url = fresh_schema(request.getfixturevalue("postgres_server"))
         store = open_store(url)
         try:
             yield store

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from support.asking import ORDERS, PEOPLE, ask, oidc, post, service_of, users
+from support.authentication import ORDERS, PEOPLE, ask, oidc, post, service_of, users
 from support.idp import Provider, provider, token
 
 from pdp.app import Service, build_pdp

@@ -11,30 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import worlds
-from support.paths import TESTS
+from support.generated_pdps import batch, decide, make_pdp
 
-from pdp.app import build_pdp
-from pdp.config.settings import make_settings
-from pdp.decision.service import Pdp
 from pdp.engines.engine import PERMIT, Verdicts
 from pdp.model.checks import Answer
-from pdp.offline.cases import Case, Recorder, batch_of, prepare
-
-HERE = TESTS
-
-
-def service(
-    config: dict[str, Any], rules: dict[str, str], grants: Sequence[Any] = (), forbid: dict[str, str] | None = None
-) -> Pdp:
-    world = {"objects": [], "grants": list(grants)}
-    data = {"config": config, "rules": rules, "forbid": forbid or {}, "world": world}
-    pdp, _ = prepare(Case("generated", HERE, data), build_pdp, Recorder())
-    return pdp
-
-
-def decide(pdp: Pdp, checks: Sequence[Any]) -> Answer:
-    batch = batch_of(Case("generated", HERE, {"checks": checks}), make_settings({}, HERE))
-    return asyncio.run(pdp.check(batch))
 
 
 def decisions(answer: Answer) -> list[Any]:
@@ -43,7 +23,7 @@ def decisions(answer: Answer) -> list[Any]:
 
 @given(worlds.configs, worlds.rules, worlds.grants, worlds.checks, st.randoms())
 def test_a_batch_is_its_singles_in_any_order(config: Any, rules: Any, grants: Any, checks: Any, random: Any) -> None:
-    pdp = service(config, rules, grants)
+    pdp = make_pdp(config, rules, grants)
     together = decisions(decide(pdp, checks))
     assert together == [decisions(decide(pdp, [check]))[0] for check in checks]
     order = list(range(len(checks)))
@@ -100,22 +80,22 @@ operations = st.lists(
 @given(worlds.rules, worlds.grants, operations, st.sampled_from(["allow", "deny"]))
 def test_operations_of_a_batch_are_its_singles(rules: Any, grants: Any, checks: Any, unmanaged: str) -> None:
     trino = {"catalogs": {"k": {"warehouse": "w", "ref": "main"}}, "unmanaged_catalogs": unmanaged}
-    pdp = service({"trino": trino, "warehouses": {"w": {"default_ref": "main"}}}, rules, grants)
+    pdp = make_pdp({"trino": trino, "warehouses": {"w": {"default_ref": "main"}}}, rules, grants)
     assert decisions(decide(pdp, checks)) == [decisions(decide(pdp, [check]))[0] for check in checks]
 
 
 @given(worlds.configs, worlds.rules, worlds.grants, worlds.grants, worlds.checks)
 def test_a_new_grant_never_removes_access(config: Any, rules: Any, grants: Any, more: Any, checks: Any) -> None:
     added = [grant for grant in more if grant not in grants]
-    before = decide(service(config, rules, grants), checks)
-    after = decide(service(config, rules, [*grants, *added]), checks)
+    before = decide(make_pdp(config, rules, grants), checks)
+    after = decide(make_pdp(config, rules, [*grants, *added]), checks)
     assert all(now >= then for then, now in zip(before.allowed, after.allowed, strict=True))
 
 
 @given(worlds.configs, worlds.rules, worlds.grants, worlds.rules, worlds.checks)
 def test_a_forbid_never_adds_access(config: Any, rules: Any, grants: Any, forbid: Any, checks: Any) -> None:
-    free = decide(service(config, rules, grants), checks)
-    bound = decide(service(config, rules, grants, forbid), checks)
+    free = decide(make_pdp(config, rules, grants), checks)
+    bound = decide(make_pdp(config, rules, grants, forbid), checks)
     assert all(now <= then for then, now in zip(free.allowed, bound.allowed, strict=True))
 
 
@@ -126,7 +106,7 @@ def test_the_order_of_rules_and_grants_changes_nothing(
     shuffled_rules, shuffled_grants = list(rules.items()), list(grants)
     random.shuffle(shuffled_rules)
     random.shuffle(shuffled_grants)
-    first, second = service(config, rules, grants), service(config, dict(shuffled_rules), shuffled_grants)
+    first, second = make_pdp(config, rules, grants), make_pdp(config, dict(shuffled_rules), shuffled_grants)
     assert decisions(decide(first, checks)) == decisions(decide(second, checks))
 
 
@@ -135,15 +115,15 @@ def test_the_order_of_engines_changes_no_verdict(config: Any, rules: Any, grants
     authority = config["authorities"]["default"]
     turned = {**config, "authorities": {"default": {**authority, "engines": authority["engines"][::-1]}}}
     assert (
-        decide(service(config, rules, grants), checks).allowed == decide(service(turned, rules, grants), checks).allowed
+        decide(make_pdp(config, rules, grants), checks).allowed
+        == decide(make_pdp(turned, rules, grants), checks).allowed
     )
 
 
 @given(worlds.configs, worlds.rules, worlds.grants, worlds.checks)
 def test_explaining_changes_nothing_and_agrees(config: Any, rules: Any, grants: Any, checks: Any) -> None:
-    pdp = service(config, rules, grants)
-    batch = batch_of(Case("generated", HERE, {"checks": checks}), make_settings({}, HERE))
-    explained = asyncio.run(pdp.check(msgspec.structs.replace(batch, explain=True)))
+    pdp = make_pdp(config, rules, grants)
+    explained = asyncio.run(pdp.check(msgspec.structs.replace(batch(checks), explain=True)))
     assert explained.allowed == decide(pdp, checks).allowed
     for at, allowed in enumerate(explained.allowed):
         assert (explained.traces[at].outcome == "permit") == bool(allowed)
@@ -184,7 +164,7 @@ class Broken:
 @pytest.mark.parametrize("combine", ["any", "all"])
 @pytest.mark.parametrize("place", ["first", "last", "forbid"])
 def test_no_fault_of_an_engine_allows(fault: str, combine: str, place: str) -> None:
-    pdp = service({"authorities": {"default": {"engines": ["cel"], "combine": combine}}}, {"r": "true"})
+    pdp = make_pdp({"authorities": {"default": {"engines": ["cel"], "combine": combine}}}, {"r": "true"})
     broken: Any = Broken(fault)
     bundle = pdp.bundle
     good = bundle.default.engines

@@ -14,7 +14,7 @@ import aiohttp
 import grpc
 import pytest
 from cryptography import x509
-from support.asking import (
+from support.authentication import (
     ORDERS,
     PEOPLE,
     ask,
@@ -28,6 +28,7 @@ from support.asking import (
     stub,
     users,
 )
+from support.http_client import http_client
 from support.idp import Authority, Provider, jwk, provider, rsa_key, token
 from support.serving import serving, settings_of
 
@@ -148,10 +149,8 @@ async def test_two_tokens_are_no_token(tmp_path: Path) -> None:
     async with users(tmp_path) as service:
         sent = [("authorization", f"Bearer {token()}"), ("authorization", f"Bearer {token(sub='bob')}")]
         assert (await refused_by_grpc(service, metadata=tuple(sent)))[0] == "UNAUTHENTICATED"
-        async with aiohttp.ClientSession() as session:
-            url = f"http://{service.addresses['http']}/v1/check"
-            async with session.post(url, json=NO_BODY, headers=sent) as response:
-                assert response.status == 401
+        async with http_client(service) as client:
+            assert (await client.send("POST", "/v1/check", NO_BODY, sent)).status == 401
 
 
 async def test_a_token_where_no_provider_is_configured_is_nobody(tmp_path: Path) -> None:

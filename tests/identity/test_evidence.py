@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import grpc
 import pytest
+from support.grpc_messages import check_message
+from support.http_client import client_of, http_client
 from support.serving import example_settings, run_pdp, serving
 
 from pdp.app import Service
@@ -51,32 +51,17 @@ def without(*kinds: str) -> list[str]:
 
 
 async def ask_http(service: Service, *checks: Any) -> list[dict[str, Any]]:
-    async with aiohttp.ClientSession() as session:
-        url = f"http://{service.addresses['http']}/v1/check"
-        async with session.post(url, json={"checks": checks}) as response:
-            assert response.status == 200
-            decisions: list[dict[str, Any]] = (await response.json())["decisions"]
-            return decisions
-
-
-def as_message(check: Mapping[str, Any]) -> wire.Check:
-    principal, resource = check["principal"], check["resource"]
-    made = wire.Check(action=check["action"], delegated=check.get("delegated", False))
-    made.principal.id = principal if isinstance(principal, str) else principal["id"]
-    if isinstance(principal, dict):
-        made.principal.roles.extend(principal.get("roles", []))
-        made.principal.groups.extend(principal.get("groups", []))
-        made.principal.attributes.update(principal.get("attributes", {}))
-    made.resource.reference = resource if isinstance(resource, str) else resource["reference"]
-    if isinstance(resource, dict):
-        made.resource.properties.update(resource["properties"])
-    return made
+    async with http_client(service) as client:
+        status, answer = await client.check(*checks)
+    assert status == 200
+    decisions: list[dict[str, Any]] = answer["decisions"]
+    return decisions
 
 
 async def ask_grpc(service: Service, *checks: Any) -> list[dict[str, Any]]:
     async with grpc.aio.insecure_channel(service.addresses["grpc"]) as channel:
         stub: Any = wire_grpc.DecisionServiceStub(channel)  # type: ignore[no-untyped-call]
-        response = await stub.Check(wire.CheckRequest(checks=map(as_message, checks)), timeout=20)
+        response = await stub.Check(wire.CheckRequest(checks=map(check_message, checks)), timeout=20)
     return [
         {"allowed": decision.allowed, "by": list(decision.by)}
         | (
@@ -155,13 +140,12 @@ COLUMNS = {"operation": "FilterColumns", "filterResources": [TABLE]}
 async def ask_trino(service: Service, **identity: Any) -> list[Any]:
     """The answers to one question alone, about two tables, about two columns."""
     answers = []
-    async with aiohttp.ClientSession() as session:
+    async with http_client(service) as client:
         for endpoint, action in (("allow", SINGLE), ("batch", MANY), ("batch", COLUMNS)):
-            url = f"http://{service.addresses['http']}/v1/data/trino/{endpoint}"
             body = {"input": {"context": {"identity": {"user": "Alice", **identity}}, "action": action}}
-            async with session.post(url, json=body) as response:
-                assert response.status == 200
-                answers.append((await response.json())["result"])
+            status, answer = await client.trino(endpoint, body)
+            assert status == 200
+            answers.append(answer["result"])
     return answers
 
 
@@ -190,13 +174,8 @@ async def test_a_view_of_trino_is_delegated_only_on_the_word_of_who_may_say_so(t
     body = {"input": {"context": {"identity": {"user": "Alice"}}, "action": action}}
     answers = []
     for may_assert in (without(), without("delegated")):
-        async with (
-            serving(settings_for(tmp_path, may_assert, f"policies.rules={rules}")) as service,
-            aiohttp.ClientSession() as session,
-        ):
-            url = f"http://{service.addresses['http']}/v1/data/trino/allow"
-            async with session.post(url, json=body) as response:
-                answers.append((await response.json())["result"])
+        async with client_of(settings_for(tmp_path, may_assert, f"policies.rules={rules}")) as client:
+            answers.append((await client.trino("allow", body))[1]["result"])
     assert answers == [True, False]
 
 

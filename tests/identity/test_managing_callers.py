@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
+import urllib.parse
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import grpc
 import pytest
 from google.protobuf.json_format import MessageToDict, ParseDict
-from support.asking import ORDERS, PEOPLE, WORLD, bearer, oidc, service_of
+from support.authentication import ORDERS, PEOPLE, WORLD, bearer, oidc, service_of
+from support.http_client import http_client
 from support.idp import Provider, provider, token
 
 from pdp.app import Service
@@ -57,11 +58,13 @@ async def managed(folder: Path, idp: Provider, rule: Any = None, **more: Any) ->
 async def both(service: Service, path: str, body: dict[str, Any], who: str | None) -> tuple[int, Any]:
     """Status and answer over HTTP; the same over gRPC, or this fails. Steps and objects are compared, too."""
     headers = bearer(who) if who else {}
-    async with aiohttp.ClientSession(headers=headers) as session:
-        url = f"http://{service.addresses['http']}{path if path != 'GET' else '/v1/grants'}"
-        sent = session.get(url, params=body) if path == "GET" else session.post(url, json=body)
-        async with sent as response:
-            status, answer = response.status, json.loads(await response.text())
+    async with http_client(service) as client:
+        if path == "GET":
+            query = urllib.parse.urlencode(body)
+            response = await client.send("GET", f"/v1/grants?{query}", headers=headers)
+        else:
+            response = await client.send("POST", path, body, headers)
+    status, answer = response.status, response.json()
     name, method, kind = VERBS[path]
     metadata = (("authorization", f"Bearer {who}"),) if who else ()
     request = ParseDict(as_proto(path, body), kind())
@@ -122,10 +125,9 @@ async def test_nobody_writes_as_somebody_else(idp: Provider, tmp_path: Path) -> 
             status, answer = await both(service, "/v1/grants", {"add": [BY_CAROL], "actor": who}, token(sub="mallory"))
             assert (status, code(answer)) == (403, "assertion_not_allowed")
         claimed = {"add": [BY_CAROL], "actor": {"id": "user:oidc~alice", "roles": ["kc-analyst"]}}
-        async with aiohttp.ClientSession(headers=bearer(token())) as session:
-            url = f"http://{service.addresses['http']}/v1/grants"
-            async with session.post(url, json=claimed) as response:
-                assert (response.status, code(await response.json())) == (403, "assertion_not_allowed")
+        async with http_client(service) as client:
+            status, answer = await client.post("/v1/grants", claimed, bearer(token()))
+            assert (status, code(answer)) == (403, "assertion_not_allowed")
         said = {"add": [BY_CAROL], "actor": "user:oidc~carol"}
         assert (await both(service, "/v1/grants", said, token(sub="carol")))[0] == 200
 
@@ -154,12 +156,11 @@ async def test_a_deployment_without_a_principal_is_an_operator(tmp_path: Path) -
 async def test_a_bad_token_or_a_page_in_a_browser_is_no_operator(idp: Provider, tmp_path: Path) -> None:
     async with managed(tmp_path, idp) as service:
         assert (await both(service, "/v1/grants", {"add": [OPERATOR]}, token(exp=1)))[0] == 401
-        url = f"http://{service.addresses['http']}/v1/grants"
-        async with aiohttp.ClientSession(headers={"Content-Type": "text/plain"}) as session:
-            async with session.post(url, data=json.dumps({"add": [OPERATOR]})) as response:
-                assert response.status == 415
-            async with session.get(url, headers={"Origin": "http://evil.example"}) as response:
-                assert response.status == 403
+        async with http_client(service) as client:
+            plain = {"Content-Type": "text/plain"}
+            assert (await client.send("POST", "/v1/grants", {"add": [OPERATOR]}, plain)).status == 415
+            origin = {"Content-Type": "text/plain", "Origin": "http://evil.example"}
+            assert (await client.send("GET", "/v1/grants", headers=origin)).status == 403
         assert (await both(service, "/v1/grants", {"add": [OPERATOR]}, None))[0] == 200
 
 

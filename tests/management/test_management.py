@@ -12,15 +12,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-import aiohttp
 import msgspec
 import psutil  # type: ignore[import-untyped]
 import pytest
-from support.serving import serving, settings_of
-from test_http import assert_discreet
-from yarl import URL
+from support.http_client import HttpClient, client_of
+from support.serving import settings_of
 
-from pdp.app import Service, build_pdp
+from pdp.app import build_pdp
 from pdp.engines.cel.rules import inline_rules
 from pdp.engines.grants.administration import Administration
 from pdp.engines.grants.edits import Actor, ObjectEdits
@@ -39,25 +37,20 @@ def grant(principal: str, privilege: str, object: str, **more: str) -> dict[str,
     return {"principal": principal, "privilege": privilege, "object": object, **more}
 
 
-class Client:
-    """One client of one service; every answer is looked through for what must not be in it."""
+class ManagementClient:
+    """ManagementClient of the management API of one service."""
 
-    def __init__(self, service: Service, session: aiohttp.ClientSession) -> None:
-        self.service = service
-        self._url = f"http://{service.addresses['http']}"
-        self._session = session
+    def __init__(self, http: HttpClient) -> None:
+        self.service = http.service
+        self._http = http
 
     async def post(self, path: str, body: Any = None, **fields: Any) -> tuple[int, dict[str, Any]]:
-        data = body if isinstance(body, bytes) else json.dumps(body if body is not None else fields)
-        headers = {"content-type": "application/json"}
-        async with self._session.post(f"{self._url}/v1/{path}", data=data, headers=headers) as response:
-            return response.status, _discreet(await response.text())
+        return await self._http.post(f"/v1/{path}", fields if body is None else body)
 
     async def get(self, query: str = "", **parameters: Any) -> tuple[int, dict[str, Any]]:
         text = query or "&".join(f"{name}={quote(str(value), safe='')}" for name, value in parameters.items())
-        url = f"{self._url}/v1/grants?{text}"
-        async with self._session.get(URL(url, encoded=True)) as response:
-            return response.status, _discreet(await response.text())
+        response = await self._http.send("GET", f"/v1/grants?{text}")
+        return response.status, response.json()
 
     async def done(self, path: str, **fields: Any) -> dict[str, Any]:
         status, answer = await self.post(path, **fields)
@@ -95,21 +88,15 @@ class Client:
             assert len(answer[key]) == size
 
 
-def _discreet(text: str) -> dict[str, Any]:
-    assert_discreet(text)
-    found: dict[str, Any] = json.loads(text)
-    return found
-
-
 @asynccontextmanager
-async def asking(folder: Path, **config: Any) -> AsyncIterator[Client]:
+async def asking(folder: Path, **config: Any) -> AsyncIterator[ManagementClient]:
     config.setdefault("store", {"url": f"sqlite:///{folder}/pdp.db"})
-    async with serving(settings_of(config, folder)) as service, aiohttp.ClientSession() as session:
-        yield Client(service, session)
+    async with client_of(settings_of(config, folder)) as http:
+        yield ManagementClient(http)
 
 
 @pytest.fixture
-async def client(tmp_path: Path) -> AsyncIterator[Client]:
+async def client(tmp_path: Path) -> AsyncIterator[ManagementClient]:
     async with asking(tmp_path) as client:
         await client.done("objects", put=["project:p", {"object": "warehouse:lake", "parent": "project:p"}])
         yield client
@@ -122,7 +109,7 @@ def sequence(revision: str) -> int:
 # --- writing --------------------------------------------------------------------------------------------------------
 
 
-async def test_what_is_granted_counts_at_once_and_what_is_revoked_does_not(client: Client) -> None:
+async def test_what_is_granted_counts_at_once_and_what_is_revoked_does_not(client: ManagementClient) -> None:
     wanted = grant(ALICE, "select", TABLE)
     before = 0
     for _ in range(5):
@@ -134,7 +121,7 @@ async def test_what_is_granted_counts_at_once_and_what_is_revoked_does_not(clien
             assert await client.grants(object=TABLE) == ([wanted | {"flags": ["unknown_principal"]}] if allowed else [])
 
 
-async def test_writing_what_is_so_changes_nothing(client: Client) -> None:
+async def test_writing_what_is_so_changes_nothing(client: ManagementClient) -> None:
     objects = {"put": [{"object": "namespace:lake/a", "managedAccess": True, "id": "7"}, "role:r"]}
     grants = {
         "add": [grant(ALICE, "select", TABLE), grant(ALICE, "select", TABLE)],
@@ -148,7 +135,7 @@ async def test_writing_what_is_so_changes_nothing(client: Client) -> None:
     assert (await client.done("objects", delete=["namespace:lake/none"]))["revision"] == second["revision"]
 
 
-async def test_revisions_are_monotonic_under_concurrent_writes(client: Client) -> None:
+async def test_revisions_are_monotonic_under_concurrent_writes(client: ManagementClient) -> None:
     answers = await asyncio.gather(
         *(client.done("grants", add=[grant(ALICE, "select", f"{TABLE}{i}")]) for i in range(20))
     )
@@ -194,13 +181,13 @@ BAD_OBJECTS: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-async def everything(client: Client) -> tuple[str, list[Any], list[Any]]:
+async def everything(client: ManagementClient) -> tuple[str, list[Any], list[Any]]:
     listed = await client.done("list", principal="user:i~ops", action="read", type="role", container="server")
     return listed["revision"], listed["objects"], await client.grants()
 
 
 @pytest.mark.parametrize(("bad", "named"), BAD_GRANTS.values(), ids=BAD_GRANTS)
-async def test_one_bad_grant_and_nothing_is_written(client: Client, bad: Any, named: str) -> None:
+async def test_one_bad_grant_and_nothing_is_written(client: ManagementClient, bad: Any, named: str) -> None:
     before = await everything(client)
     for section in ("add", "remove"):
         body: dict[str, Any] = {section: [grant(ALICE, "select", TABLE), bad]}
@@ -211,14 +198,14 @@ async def test_one_bad_grant_and_nothing_is_written(client: Client, bad: Any, na
 
 
 @pytest.mark.parametrize(("bad", "named"), BAD_OBJECTS.values(), ids=BAD_OBJECTS)
-async def test_one_bad_object_and_nothing_is_written(client: Client, bad: dict[str, Any], named: str) -> None:
+async def test_one_bad_object_and_nothing_is_written(client: ManagementClient, bad: dict[str, Any], named: str) -> None:
     before = await everything(client)
     body = {**bad, "put": [*bad.get("put", ()), "role:new"]}
     assert named in await client.refused("objects", 400, "invalid_argument", **body)
     assert await everything(client) == before
 
 
-async def test_one_missing_right_and_nothing_is_written(client: Client) -> None:
+async def test_one_missing_right_and_nothing_is_written(client: ManagementClient) -> None:
     await client.done("grants", add=[grant(ALICE, "ownership", TABLE)])
     before = await everything(client)
     add = [grant(BOB, "select", TABLE), grant(BOB, "select", "table:lake/sales/other")]
@@ -231,12 +218,12 @@ async def test_one_missing_right_and_nothing_is_written(client: Client) -> None:
 @pytest.mark.parametrize(
     "body", [b"", b"[]", b"null", b'{"add":7,"put":7}', b'{"x":1}', b'{"actor":"a","actor":"b"}', b"[" * 100_000, b'{"actor":"\xff"}']
 )  # fmt: skip
-async def test_nonsense_is_400(client: Client, path: str, body: bytes) -> None:
+async def test_nonsense_is_400(client: ManagementClient, path: str, body: bytes) -> None:
     status, answer = await client.post(path, body)
     assert (status, answer["error"]["code"]) == (400, "invalid_argument")
 
 
-async def test_a_request_has_its_bounds(client: Client) -> None:
+async def test_a_request_has_its_bounds(client: ManagementClient) -> None:
     many = [grant(ALICE, "select", f"table:lake/a/t{i}") for i in range(10_001)]
     assert "the limit is 10000" in await client.refused("grants", 400, "invalid_argument", add=many)
     await client.done("grants", add=many[:-1])
@@ -277,7 +264,7 @@ HOSTILE = [
 ]
 
 
-async def test_hostile_names_are_names(client: Client) -> None:
+async def test_hostile_names_are_names(client: ManagementClient) -> None:
     def part(name: str) -> str:
         return name.replace("%", "%25").replace("/", "%2F").replace("@", "%40")
 
@@ -296,7 +283,7 @@ async def test_hostile_names_are_names(client: Client) -> None:
     assert await client.grants() == before
 
 
-async def test_a_name_that_no_database_can_index_is_refused(client: Client) -> None:
+async def test_a_name_that_no_database_can_index_is_refused(client: ManagementClient) -> None:
     for entry in (grant(f"user:oidc~{'x' * 1100}", "select", TABLE), grant(ALICE, "select", f"{TABLE}{'x' * 1100}")):
         assert "longer than 1024 bytes" in await client.refused("grants", 400, "invalid_argument", add=[entry])
     deep = "namespace:lake/" + "/".join(["a"] * 300)
@@ -324,7 +311,7 @@ async def test_a_silent_store_tells_no_actor_about_grants(tmp_path: Path) -> Non
 
 
 async def test_nothing_is_written_while_nothing_can_be_recorded(
-    client: Client, monkeypatch: pytest.MonkeyPatch
+    client: ManagementClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full() -> None:
         raise Unavailable("too many records wait")
@@ -335,7 +322,7 @@ async def test_nothing_is_written_while_nothing_can_be_recorded(
     assert await client.grants() == []
 
 
-async def test_a_first_id_takes_the_right_to_hand_over(client: Client) -> None:
+async def test_a_first_id_takes_the_right_to_hand_over(client: ManagementClient) -> None:
     await client.done(
         "grants", add=[grant(ALICE, "select", TABLE, id="abc"), grant(BOB, "create", "namespace:lake/sales")]
     )
@@ -343,7 +330,9 @@ async def test_a_first_id_takes_the_right_to_hand_over(client: Client) -> None:
     assert await client.may(ALICE, "read_data", TABLE)
 
 
-async def test_one_request_changes_so_much_and_no_more(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_one_request_changes_so_much_and_no_more(
+    client: ManagementClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("pdp.management.service.MOST_CHANGES", 5)
     await client.done("grants", add=[grant(f"user:oidc~u{at}", "select", TABLE) for at in range(4)])
     move = {"from": "namespace:lake/sales", "to": "namespace:lake/old"}
@@ -351,7 +340,9 @@ async def test_one_request_changes_so_much_and_no_more(client: Client, monkeypat
     assert len(await client.grants()) == 4
 
 
-async def test_a_page_ends_when_it_has_taken_long_enough(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_page_ends_when_it_has_taken_long_enough(
+    client: ManagementClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("pdp.management.service.LOOKED_FOR", 0.0)
     monkeypatch.setattr("pdp.management.service.LOOKED_AT_ONCE", 10)
     await client.done("objects", put=[f"table:lake/sales/t{at}" for at in range(35)])
@@ -426,7 +417,7 @@ async def test_a_world_file_takes_no_writes(tmp_path: Path) -> None:
         assert len(await client.grants()) == 1
 
 
-async def test_an_actor_and_the_role_it_assumes(client: Client) -> None:
+async def test_an_actor_and_the_role_it_assumes(client: ManagementClient) -> None:
     await client.done("objects", put=[{"object": "role:etl", "parent": "project:p"}])
     await client.done(
         "grants", add=[grant(ALICE, "assignee", "role:etl"), grant("role:etl", "create", "warehouse:lake")]
@@ -445,7 +436,7 @@ async def test_an_actor_and_the_role_it_assumes(client: Client) -> None:
 # --- looking --------------------------------------------------------------------------------------------------------
 
 
-async def test_flags_tell_what_is_odd(client: Client) -> None:
+async def test_flags_tell_what_is_odd(client: ManagementClient) -> None:
     table = {"object": TABLE, "id": "new"}
     await client.done("objects", put=[table, ALICE])
     odd = [grant(ALICE, "select", TABLE, id="old"), grant(BOB, "select", TABLE)]
@@ -459,7 +450,7 @@ async def test_flags_tell_what_is_odd(client: Client) -> None:
     assert "flagged" not in await client.done("grants", add=[grant(ALICE, "modify", TABLE)])
 
 
-async def test_grants_are_narrowed(client: Client) -> None:
+async def test_grants_are_narrowed(client: ManagementClient) -> None:
     wanted = [grant(ALICE, "select", TABLE), grant(ALICE, "describe", "namespace:lake/sales"), grant(BOB, "select", TABLE),
               grant(BOB, "describe", "namespace:lake/hr")]  # fmt: skip
     await client.done("grants", add=wanted)
@@ -484,12 +475,12 @@ async def test_grants_are_narrowed(client: Client) -> None:
      "privilege=fly", "below=yes", "pageSize=x", "pageSize=1e3", "pageSize=99999999999", "pageSize=%D9%A1", "object=server&object=server",
      "actor=", "actingRole=role:r", "pageToken=x", "%ff=1", "principal=user:oidc~%00", "object=%ED%A0%80", "pageToken=%ff"],
 )  # fmt: skip
-async def test_a_question_that_makes_no_sense_is_400(client: Client, query: str) -> None:
+async def test_a_question_that_makes_no_sense_is_400(client: ManagementClient, query: str) -> None:
     status, answer = await client.get(query)
     assert (status, answer.get("error", {}).get("code")) == (400, "invalid_argument"), answer
 
 
-async def test_pages_of_any_size_are_the_whole(client: Client) -> None:
+async def test_pages_of_any_size_are_the_whole(client: ManagementClient) -> None:
     await client.done("grants", add=[grant(p, "select", f"table:lake/a/t{i}") for p in (ALICE, BOB) for i in range(6)])
 
     async def grants(**page: Any) -> dict[str, Any]:
@@ -527,7 +518,7 @@ GARBAGE = [
 
 
 @pytest.mark.parametrize("token", GARBAGE)
-async def test_a_token_that_no_answer_gave_is_400(client: Client, token: str) -> None:
+async def test_a_token_that_no_answer_gave_is_400(client: ManagementClient, token: str) -> None:
     ask: dict[str, Any] = {"principal": ALICE, "action": "read_data", "type": "table", "container": "server"}
     assert "pageToken" in await client.refused("list", 400, "invalid_argument", **ask, pageToken=token)
     ask = {"resource": TABLE, "action": "read_data"}
@@ -535,7 +526,7 @@ async def test_a_token_that_no_answer_gave_is_400(client: Client, token: str) ->
     assert (await client.get(pageToken=token))[0] == 400
 
 
-async def test_an_actor_sees_the_grants_that_it_may_see(client: Client) -> None:
+async def test_an_actor_sees_the_grants_that_it_may_see(client: ManagementClient) -> None:
     wanted = [
         grant(ALICE, "ownership", TABLE),
         grant(BOB, "select", TABLE),
@@ -565,7 +556,7 @@ async def test_an_actor_sees_the_grants_that_it_may_see(client: Client) -> None:
     )
 
 
-async def test_access_says_through_what(client: Client) -> None:
+async def test_access_says_through_what(client: ManagementClient) -> None:
     await client.done("objects", put=["role:r"])
     await client.done(
         "grants",
@@ -613,7 +604,7 @@ async def test_access_to_a_ref_and_to_an_id_is_what_a_check_of_it_says(tmp_path:
         ({"consistency": {"atLeast": "x"}}, "x"),
     ],
 )  # fmt: skip
-async def test_a_list_that_makes_no_sense_is_400(client: Client, fields: dict[str, Any], named: str) -> None:
+async def test_a_list_that_makes_no_sense_is_400(client: ManagementClient, fields: dict[str, Any], named: str) -> None:
     asked = {"principal": ALICE, "action": "read_data", "type": "table", "container": "warehouse:lake"}
     assert named in await client.refused("list", 400, "invalid_argument", **(asked | fields))
 

@@ -15,8 +15,8 @@ from http.client import HTTPException
 from typing import Any
 
 import pytest
-from contracts.conftest import fresh_database, server  # noqa: F401  a fixture
 from support.converging import Service, Services, assert_log_is_the_state, reading, services, until
+from support.postgres import fresh_database
 
 CHAOS_SECONDS = float(os.environ.get("PDP_CHAOS_SECONDS", "8"))
 LOST = (OSError, HTTPException)
@@ -30,7 +30,7 @@ Pair = tuple[Service, Service]
 def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
     folder = tmp_path_factory.mktemp("running")
     is_file = request.param == "sqlite"
-    url = f"sqlite:///{folder}/pdp.db" if is_file else fresh_database(request.getfixturevalue("server"))
+    url = f"sqlite:///{folder}/pdp.db" if is_file else fresh_database(request.getfixturevalue("postgres_server"))
     with services(folder, url) as started:
         yield started
 

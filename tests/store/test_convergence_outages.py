@@ -12,7 +12,6 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from contracts.conftest import fresh_database, server  # noqa: F401  a fixture
 from support.converging import (
     BY_RULE,
     Service,
@@ -24,7 +23,7 @@ from support.converging import (
     services,
     until,
 )
-from support.postgres import Cluster, cluster, free_port
+from support.postgres import Cluster, cluster, free_port, fresh_database
 from support.proxy import proxied
 from support.serving import FREE_PORTS, run_pdp
 
@@ -33,8 +32,8 @@ AS_ROLE = {**reading(1), "actingRole": "role:etl"}
 
 
 @pytest.fixture
-def primary(server: str, tmp_path: Path) -> Iterator[Cluster]:  # noqa: F811
-    """A server of this test's own; `server` decides whether there is any."""
+def primary(postgres_server: str, tmp_path: Path) -> Iterator[Cluster]:
+    """A server of this test's own; `postgres_server` decides whether there is any."""
     with cluster(tmp_path) as running:
         yield running
 
@@ -67,9 +66,9 @@ def test_a_start_without_a_database_ends_in_one_line(tmp_path: Path, url: str) -
     assert_fails_in_one_line(folder)
 
 
-def test_a_start_with_a_wrong_password_ends_in_one_line(server: str, tmp_path: Path) -> None:  # noqa: F811
+def test_a_start_with_a_wrong_password_ends_in_one_line(postgres_server: str, tmp_path: Path) -> None:
     folder = tmp_path / "service"
-    configure(folder, f"postgresql://postgres:{SECRET}@{server.partition('@')[2]}")
+    configure(folder, f"postgresql://postgres:{SECRET}@{postgres_server.partition('@')[2]}")
     assert_fails_in_one_line(folder)
 
 
@@ -295,9 +294,9 @@ def test_a_file_that_is_replaced_by_a_backup_is_another_history(tmp_path: Path, 
 # --- stop ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_stop_while_others_write_and_wait(server: str, tmp_path: Path) -> None:  # noqa: F811
+def test_a_stop_while_others_write_and_wait(postgres_server: str, tmp_path: Path) -> None:
     """Who waits for a revision when the service stops gets an answer, or at least an end."""
-    with services(tmp_path, fresh_database(server)) as running:
+    with services(tmp_path, fresh_database(postgres_server)) as running:
         service, other = running.start(wait_seconds=60), running.start()
         epoch, sequence = service.revision()
         future = {"atLeast": f"{epoch}.{sequence + 10_000}"}

@@ -11,6 +11,7 @@ from typing import Any
 import aiohttp
 import grpc
 from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
+from support.grpc_messages import check_message
 from support.serving import serving, settings_of
 
 from pdp.app import Service, build_pdp
@@ -99,7 +100,7 @@ class Surfaces:
 
     async def _grpc(self, case: Case, service: Service, channel: grpc.aio.Channel) -> Any:
         try:
-            checks = [message(check) for check in case.data["checks"]]
+            checks = [_complete_message(check) for check in case.data["checks"]]
         except (ParseError, KeyError, TypeError, AttributeError):
             return None
         if "consistency" in case.data:
@@ -180,17 +181,10 @@ def _error(code: str) -> PdpError:
     return error
 
 
-def message(check: Mapping[str, Any]) -> wire.Check:
-    """A check as a message; KeyError or ParseError where gRPC has no form for it."""
-    data = dict(check)
-    if isinstance(data["principal"], str):
-        data["principal"] = {"id": data["principal"]}
-    if isinstance(data["resource"], str):
-        data["resource"] = {"reference": data["resource"]}
-    context = dict(data.get("context", {}))
-    if context:
-        data["context"] = context
-    return ParseDict(data, wire.Check())
+def _complete_message(check: Mapping[str, Any]) -> wire.Check:
+    """Return a check's message. Raise KeyError or ParseError if gRPC has no form for the check."""
+    assert check["principal"] is not check["resource"]
+    return check_message(check)
 
 
 def _decision(decision: wire.Decision) -> dict[str, Any]:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -15,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import trino.dbapi
+from support.http_client import fetch
 from support.paths import TESTS
 from support.scenarios import Found, Step, compare, covers, load
 from support.serving import Process, run_pdp, serve_process
@@ -67,8 +65,7 @@ class Stand:
 
     def metric(self, name: str) -> float:
         """A counter without labels of the service."""
-        with urllib.request.urlopen(self.service.url("/metrics", "diagnostics"), timeout=PATIENCE) as answer:
-            lines = answer.read().decode().splitlines()
+        lines = fetch(self.service.url("/metrics", "diagnostics"), timeout=PATIENCE).text.splitlines()
         return next(float(line.split()[1]) for line in lines if line.startswith(f"{name} "))
 
     def operations(self) -> set[str]:
@@ -94,15 +91,12 @@ class Stand:
     def _rest(self, step: Step) -> Found:
         method, path, *body = self._filled(step.rest).split(" ", 2)
         headers = {"X-Trino-User": step.user, "Content-Type": "application/json"}
-        data = body[0].encode() if body else None
-        request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", data, headers, method=method)
-        try:
-            with urllib.request.urlopen(request, timeout=PATIENCE):
-                return Found()
-        except urllib.error.HTTPError as error:
-            with error:
-                name = "PERMISSION_DENIED" if error.code == HTTPStatus.FORBIDDEN else f"HTTP_{error.code}"
-                return Found(error=name, text=error.read().decode())
+        data = body[0] if body else None
+        response = fetch(f"http://127.0.0.1:{self.port}{path}", data, method, headers, timeout=PATIENCE)
+        if response.status < HTTPStatus.BAD_REQUEST:
+            return Found()
+        name = "PERMISSION_DENIED" if response.status == HTTPStatus.FORBIDDEN else f"HTTP_{response.status}"
+        return Found(error=name, text=response.text)
 
     def _filled(self, text: str) -> str:
         """A statement with the ids of the queries that it names."""
@@ -126,12 +120,9 @@ class Stand:
             return Found(error=str(error.error_name), text=str(error.message))
 
     def _grant(self, step: Step) -> list[str]:
-        body = json.dumps({"actor": f"user:oidc~{step.user}", **(step.grants or {})}).encode()
-        request = urllib.request.Request(
-            self.service.url("/v1/grants"), body, headers={"Content-Type": "application/json"}
-        )
-        with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
-            return [] if answer.status == 200 else [f"{step.note}\n    {answer.read().decode()}"]
+        body = {"actor": f"user:oidc~{step.user}", **(step.grants or {})}
+        answer = fetch(self.service.url("/v1/grants"), body, timeout=PATIENCE)
+        return [] if answer.status == 200 else [f"{step.note}\n    {answer.text}"]
 
     def _unrecorded(self, step: Step, before: int) -> list[str]:
         """The wanted rows of audit that were not written; the writer may be a moment behind."""

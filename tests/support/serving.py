@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
+from support.audit_files import audit_records
 from support.paths import ROOT
 
 from pdp.app import Service, embedded_settings
@@ -67,10 +68,7 @@ class Process:
         return (self.folder / "stderr").read_text()
 
     def records(self) -> list[dict[str, Any]]:
-        lines = [
-            line for file in sorted((self.folder / "audit").glob("*.jsonl")) for line in file.read_text().splitlines()
-        ]
-        return [json.loads(line) for line in lines]
+        return audit_records(self.folder)
 
 
 @contextmanager

@@ -12,12 +12,12 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import yaml
 from spec.trino import Spec
+from support.http_client import client_of
 from support.paths import RECORDED as RECORDED_FOLDER
 from support.paths import TESTS
-from support.serving import serving, settings_of
+from support.serving import settings_of
 
 from pdp.config.settings import Settings
 
@@ -93,14 +93,12 @@ def settings(policies: dict[str, Any], folder: Path) -> Settings:
 @asynccontextmanager
 async def asking(policies: dict[str, Any], folder: Path) -> AsyncIterator[Ask]:
     """A running service with these policies, to be asked at its five endpoints."""
-    async with serving(settings(policies, folder)) as service, aiohttp.ClientSession() as session:
+    async with client_of(settings(policies, folder)) as client:
 
         async def ask(endpoint: str, body: Any) -> Any:
-            url = f"http://{service.addresses['http']}/v1/data/trino/{endpoint}"
-            async with session.post(url, json=body) as response:
-                answer = await response.json()
-                assert (response.status, response.content_type) == (200, "application/json"), (body, answer)
-                return answer
+            status, answer = await client.trino(endpoint, body)
+            assert status == 200, (body, answer)
+            return answer
 
         yield ask
 

@@ -3,109 +3,35 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import json
 import threading
 import time
-import urllib.error
-import urllib.request
 import zlib
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
-import aiohttp
 import psutil  # type: ignore[import-untyped]
 import pytest
-from support.serving import Process, example_settings, serve_process, serving
+from support.http_client import HttpClient, assert_discreet, client_of, fetch
+from support.http_wire import PATIENCE, Connections, connection, exchange, head, read_answer
+from support.serving import Process, example_settings, serve_process
 
 ALICE = {"principal": "user:oidc~Alice", "action": "read_data", "resource": "table:lake/Foo@prod"}
 GOOD = json.dumps({"checks": [ALICE]}).encode()
 MIB = 1 << 20
-PATIENCE = 10.0
-"""Seconds to wait for what must come; far above what it takes."""
-
-
-def assert_discreet(text: str) -> None:
-    """Nothing of the inside in an answer: no trace, no file of ours, no class of ours."""
-    for mark in ("Traceback", 'File "', ".py", "/root", "/usr", "site-packages", "pdp.", "msgspec", "Exception"):
-        assert mark not in text, text
-
-
-class Client:
-    """One client of one service; every answer is looked through for what must not be in it."""
-
-    def __init__(self, address: str, session: aiohttp.ClientSession) -> None:
-        self.host, _, port = address.partition(":")
-        self.port = int(port)
-        self._session = session
-
-    async def post(self, body: bytes | str, path: str = "/v1/check", **headers: str) -> tuple[int, dict[str, Any]]:
-        named = {"Content-Type": "application/json"} | {
-            name.replace("_", "-"): value for name, value in headers.items()
-        }
-        data = io.BytesIO(body.encode() if isinstance(body, str) else body)
-        async with self._session.post(self.url(path), data=data, headers=named) as response:
-            text = await response.text()
-            assert_discreet(text)
-            assert response.content_type == "application/json"
-            return response.status, json.loads(text)
-
-    async def ask(self, *checks: Any, **more: Any) -> tuple[int, dict[str, Any]]:
-        return await self.post(json.dumps({"checks": checks, **more}))
-
-    async def get(self, path: str, method: str = "GET") -> tuple[int, dict[str, str], dict[str, Any]]:
-        async with self._session.request(method, self.url(path)) as response:
-            text = await response.text()
-            assert_discreet(text)
-            return response.status, dict(response.headers), json.loads(text) if text else {}
-
-    def url(self, path: str) -> str:
-        return f"http://{self.host}:{self.port}{path}"
-
-    @asynccontextmanager
-    async def wire(self, sent: bytes = b"") -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-        reader, writer = await asyncio.open_connection(self.host, self.port)
-        try:
-            writer.write(sent)
-            await writer.drain()
-            yield reader, writer
-        finally:
-            writer.close()
-
-    async def exchange(self, sent: bytes) -> tuple[int, bytes]:
-        async with self.wire(sent) as (reader, _):
-            return await answer(reader)
-
-
-async def answer(reader: asyncio.StreamReader) -> tuple[int, bytes]:
-    """One answer off the wire."""
-    async with asyncio.timeout(PATIENCE):
-        head = (await reader.readuntil(b"\r\n\r\n")).decode()
-        length = next(
-            int(line.split(":")[1]) for line in head.splitlines() if line.lower().startswith("content-length")
-        )
-        body = await reader.readexactly(length)
-    assert_discreet(body.decode())
-    return int(head.split()[1]), body
-
-
-def head(length: int | None = None, path: str = "/v1/check") -> bytes:
-    """The head of a request whose body has `length` bytes, or comes in chunks."""
-    kind = "Transfer-Encoding: chunked" if length is None else f"Content-Length: {length}"
-    return f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n{kind}\r\n\r\n".encode()
 
 
 @asynccontextmanager
-async def asking(folder: Path, *overrides: str) -> AsyncIterator[Client]:
-    async with serving(example_settings(folder, *overrides)) as service, aiohttp.ClientSession() as session:
-        yield Client(service.addresses["http"], session)
+async def asking(folder: Path, *overrides: str) -> AsyncIterator[HttpClient]:
+    async with client_of(example_settings(folder, *overrides)) as client:
+        yield client
 
 
 @pytest.fixture
-async def client(tmp_path: Path) -> AsyncIterator[Client]:
+async def client(tmp_path: Path) -> AsyncIterator[HttpClient]:
     async with asking(tmp_path) as client:
         yield client
 
@@ -165,21 +91,21 @@ NONSENSE = {
 
 
 @pytest.mark.parametrize(("body", "named"), NONSENSE.values(), ids=NONSENSE)
-async def test_nonsense_is_400_and_names_the_field(client: Client, body: bytes, named: str) -> None:
-    status, reply = await client.post(body)
+async def test_nonsense_is_400_and_names_the_field(client: HttpClient, body: bytes, named: str) -> None:
+    status, reply = await client.post("/v1/check", body)
     assert (status, error_of(reply)) == (400, "invalid_argument")
     assert named in reply["error"]["message"]
     assert "\n" not in reply["error"]["message"]
-    assert await client.ask(ALICE)
+    assert await client.check(ALICE)
 
 
-async def test_malformed_json_is_called_json(client: Client) -> None:
-    _, reply = await client.post(b"hello")
+async def test_malformed_json_is_called_json(client: HttpClient) -> None:
+    _, reply = await client.post("/v1/check", b"hello")
     assert "jSON" not in reply["error"]["message"]
 
 
-async def test_no_surrogate_gets_past_the_utf8_check(client: Client) -> None:
-    _, reply = await client.post(GOOD.replace(b"Alice", b"Alice\xed\xa0\x80"))
+async def test_no_surrogate_gets_past_the_utf8_check(client: HttpClient) -> None:
+    _, reply = await client.post("/v1/check", GOOD.replace(b"Alice", b"Alice\xed\xa0\x80"))
     assert not any(decision["allowed"] for decision in reply.get("decisions", []))
 
 
@@ -197,8 +123,8 @@ async def test_no_surrogate_gets_past_the_utf8_check(client: Client) -> None:
     ],
     ids=["empty", "object", "no_context", "duplicate", "brackets", "utf8", "nan"],
 )
-async def test_nonsense_for_trino_is_400(client: Client, path: str, body: bytes) -> None:
-    status, reply = await client.post(body, path)
+async def test_nonsense_for_trino_is_400(client: HttpClient, path: str, body: bytes) -> None:
+    status, reply = await client.post(path, body)
     assert (status, error_of(reply)) == (400, "invalid_argument")
 
 
@@ -263,8 +189,8 @@ BAD_CHECKS: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize(("bad", "named"), BAD_CHECKS.values(), ids=BAD_CHECKS)
-async def test_a_bad_check_errs_at_its_position_alone(client: Client, bad: Any, named: str) -> None:
-    status, reply = await client.ask(ALICE, bad, ALICE)
+async def test_a_bad_check_errs_at_its_position_alone(client: HttpClient, bad: Any, named: str) -> None:
+    status, reply = await client.check(ALICE, bad, ALICE)
     assert status == 200
     assert [decision["allowed"] for decision in reply["decisions"]] == [True, False, True]
     rejected = reply["decisions"][1]
@@ -274,15 +200,17 @@ async def test_a_bad_check_errs_at_its_position_alone(client: Client, bad: Any, 
     assert all("error" not in reply["decisions"][at] for at in (0, 2))
 
 
-async def test_only_bad_checks_are_still_answered_in_order(client: Client) -> None:
-    _, reply = await client.ask(*(bad for bad, _ in BAD_CHECKS.values()))
+async def test_only_bad_checks_are_still_answered_in_order(client: HttpClient) -> None:
+    _, reply = await client.check(*(bad for bad, _ in BAD_CHECKS.values()))
     assert [decision["by"] for decision in reply["decisions"]] == [["invalid_check"]] * len(BAD_CHECKS)
 
 
 @pytest.mark.parametrize("number", ["1e400", "9" * 400, "1" + "0" * 5000])
-async def test_numbers_beyond_measure_deny_nothing_else(client: Client, number: str) -> None:
+async def test_numbers_beyond_measure_deny_nothing_else(client: HttpClient, number: str) -> None:
     huge = json.dumps({**ALICE, "principal": {"id": "user:oidc~Alice", "attributes": {"n": "NUMBER"}}})
-    status, reply = await client.post(f'{{"checks":[{json.dumps(ALICE)},{huge}]}}'.replace('"NUMBER"', number))
+    status, reply = await client.post(
+        "/v1/check", f'{{"checks":[{json.dumps(ALICE)},{huge}]}}'.replace('"NUMBER"', number)
+    )
     assert status in (200, 400)
     if status == 200:
         assert reply["decisions"][0]["allowed"]
@@ -294,27 +222,26 @@ async def test_numbers_beyond_measure_deny_nothing_else(client: Client, number: 
 @pytest.mark.parametrize(
     "path", ["/", "/v1/check/", "/v1/checks", "/V1/check", "//v1/check", "/v1/../v1/check/x", "/%ff"]
 )
-async def test_an_unknown_path_is_404(client: Client, path: str) -> None:
-    status, _, reply = await client.get(path)
-    assert (status, error_of(reply)) == (404, "not_found")
+async def test_an_unknown_path_is_404(client: HttpClient, path: str) -> None:
+    response = await client.send("GET", path)
+    assert (response.status, error_of(response.content)) == (404, "not_found")
 
 
 @pytest.mark.parametrize("path", ["/v1/check", "/v1/data/trino/allow"])
 @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "PATCH", "OPTIONS"])
-async def test_a_wrong_method_is_405(client: Client, path: str, method: str) -> None:
-    status, _, reply = await client.get(path, method)
-    assert (status, error_of(reply)) == (405, "method_not_allowed")
+async def test_a_wrong_method_is_405(client: HttpClient, path: str, method: str) -> None:
+    response = await client.send(method, path)
+    assert (response.status, error_of(response.content)) == (405, "method_not_allowed")
 
 
-async def test_a_405_names_the_methods_in_its_header(client: Client) -> None:
-    _, headers, _ = await client.get("/v1/check")
-    assert headers.get("Allow") == "POST"
+async def test_a_405_names_the_methods_in_its_header(client: HttpClient) -> None:
+    response = await client.send("GET", "/v1/check")
+    assert response.headers.get("Allow") == "POST"
 
 
-async def test_diagnostics_are_not_on_the_decision_port(client: Client) -> None:
+async def test_diagnostics_are_not_on_the_decision_port(client: HttpClient) -> None:
     for path in ("/health/live", "/health/ready", "/metrics"):
-        status, _, _ = await client.get(path)
-        assert status == 404
+        assert (await client.send("GET", path)).status == 404
 
 
 @pytest.mark.parametrize(
@@ -335,8 +262,8 @@ async def test_diagnostics_are_not_on_the_decision_port(client: Client) -> None:
     ],
     ids=["tls", "http2", "version", "smuggling", "negative", "two_lengths", "huge_length", "two_codings", "chunk", "header", "line", "headers"],
 )  # fmt: skip
-async def test_nonsense_on_the_wire_is_refused(client: Client, sent: bytes) -> None:
-    async with client.wire() as (reader, writer):
+async def test_nonsense_on_the_wire_is_refused(client: HttpClient, sent: bytes) -> None:
+    async with connection(client) as (reader, writer):
         received = b""
         try:
             writer.write(sent)
@@ -347,7 +274,7 @@ async def test_nonsense_on_the_wire_is_refused(client: Client, sent: bytes) -> N
     assert not received or received.startswith((b"HTTP/1.0 400 ", b"HTTP/1.1 400 ")), received[:200]
     assert received.count(b"HTTP/1.") <= 1
     assert_discreet(received.decode().partition("\r\n\r\n")[2])
-    assert (await client.ask(ALICE))[0] == 200
+    assert (await client.check(ALICE))[0] == 200
 
 
 # --- too much -----------------------------------------------------------------------------------------------------
@@ -355,62 +282,62 @@ async def test_nonsense_on_the_wire_is_refused(client: Client, sent: bytes) -> N
 
 async def test_an_announced_body_above_the_limit_is_413(tmp_path: Path) -> None:
     async with asking(tmp_path, "limits.max_body_bytes=1024") as client:
-        status, body = await client.exchange(head(1025))
+        status, body = await exchange(client, head(1025))
         assert (status, error_of(body)) == (413, "payload_too_large")
-        status, body = await client.exchange(head(1024) + GOOD + b" " * (1024 - len(GOOD)))
+        status, body = await exchange(client, head(1024) + GOOD + b" " * (1024 - len(GOOD)))
         assert status == 200
 
 
 @pytest.mark.parametrize("length", [9 * MIB, 10**9, 10**13])
-async def test_however_large_the_announced_body_it_is_413(client: Client, length: int) -> None:
-    status, body = await client.exchange(head(length))
+async def test_however_large_the_announced_body_it_is_413(client: HttpClient, length: int) -> None:
+    status, body = await exchange(client, head(length))
     assert (status, error_of(body)) == (413, "payload_too_large")
 
 
 async def test_a_chunked_body_above_the_limit_is_413(tmp_path: Path) -> None:
     async with asking(tmp_path, "limits.max_body_bytes=1024") as client:
         chunk = b"100\r\n" + b" " * 256 + b"\r\n"
-        async with client.wire(head() + chunk * 4) as (reader, writer):
+        async with connection(client, head() + chunk * 4) as (reader, writer):
             writer.write(b"1\r\n \r\n")
-            status, body = await answer(reader)
+            status, body = await read_answer(reader)
         assert (status, error_of(body)) == (413, "payload_too_large")
 
 
 async def test_trino_has_a_body_limit_of_its_own(tmp_path: Path) -> None:
     async with asking(tmp_path, "limits.trino_max_body_bytes=2048", "limits.max_body_bytes=1024") as client:
         for path, limit in (("/v1/check", 1024), ("/v1/data/trino/allow", 2048)):
-            assert (await client.exchange(head(limit + 1, path)))[0] == 413
-            assert (await client.exchange(head(limit, path) + b" " * limit))[0] == 400
+            assert (await exchange(client, head(limit + 1, path)))[0] == 413
+            assert (await exchange(client, head(limit, path) + b" " * limit))[0] == 400
 
 
 async def test_a_body_within_its_limit_is_never_too_many_bytes(tmp_path: Path) -> None:
     async with asking(tmp_path, "limits.trino_max_body_bytes=1024") as client:
-        status, reply = await client.post(GOOD + b" " * 100_000)
+        status, reply = await client.post("/v1/check", GOOD + b" " * 100_000)
         assert status == 200, reply
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "GZIP", "deflate", "br", "zstd", "gzip, identity", "identity, gzip", "x"])
-async def test_an_encoded_body_is_415(client: Client, encoding: str) -> None:
-    status, reply = await client.post(GOOD, Content_Encoding=encoding)
+async def test_an_encoded_body_is_415(client: HttpClient, encoding: str) -> None:
+    status, reply = await client.post("/v1/check", GOOD, {"Content-Encoding": encoding})
     assert (status, error_of(reply)) == (415, "unsupported_media_type")
 
 
-async def test_the_identity_encoding_is_no_encoding(client: Client) -> None:
-    assert (await client.post(GOOD, Content_Encoding="identity"))[0] == 200
+async def test_the_identity_encoding_is_no_encoding(client: HttpClient) -> None:
+    assert (await client.post("/v1/check", GOOD, {"Content-Encoding": "identity"}))[0] == 200
 
 
-async def test_a_second_encoding_header_does_not_hide_the_first(client: Client) -> None:
+async def test_a_second_encoding_header_does_not_hide_the_first(client: HttpClient) -> None:
     headers = b"\r\nContent-Encoding: identity\r\nContent-Encoding: gzip\r\n\r\n"
-    status, _ = await client.exchange(head(len(GOOD)).replace(b"\r\n\r\n", headers) + GOOD)
+    status, _ = await exchange(client, head(len(GOOD)).replace(b"\r\n\r\n", headers) + GOOD)
     assert status == 415
 
 
 async def test_one_check_too_many_is_too_many_checks(tmp_path: Path) -> None:
     async with asking(tmp_path, "limits.max_checks=3") as client:
-        assert (await client.ask(ALICE, ALICE, ALICE))[0] == 200
-        status, reply = await client.ask(ALICE, ALICE, ALICE, ALICE)
+        assert (await client.check(ALICE, ALICE, ALICE))[0] == 200
+        status, reply = await client.check(ALICE, ALICE, ALICE, ALICE)
         assert (status, error_of(reply)) == (400, "too_many_checks")
-        status, reply = await client.ask(1, 2, 3, 4)
+        status, reply = await client.check(1, 2, 3, 4)
         assert (status, error_of(reply)) == (400, "too_many_checks")
 
 
@@ -423,30 +350,34 @@ def trino_batch(tables: int) -> bytes:
     return json.dumps({"input": {"context": {"identity": {"user": "Alice"}}, "action": action}}).encode()
 
 
-async def test_trino_asks_about_a_hundred_thousand_tables_and_not_one_more(client: Client) -> None:
-    status, reply = await client.post(trino_batch(100_000), "/v1/data/trino/batch")
+async def test_trino_asks_about_a_hundred_thousand_tables_and_not_one_more(client: HttpClient) -> None:
+    status, reply = await client.post("/v1/data/trino/batch", trino_batch(100_000))
     assert status == 200
     assert reply["result"] == list(range(0, 100_000, 2))
-    status, reply = await client.post(trino_batch(100_001), "/v1/data/trino/batch")
+    status, reply = await client.post("/v1/data/trino/batch", trino_batch(100_001))
     assert (status, error_of(reply)) == (400, "too_many_checks")
 
 
 async def test_requests_beyond_those_in_flight_are_429_at_once(tmp_path: Path) -> None:
     async with asking(tmp_path, "limits.max_in_flight=3") as client:
         waiting = head(len(GOOD))
-        async with client.wire(waiting), client.wire(waiting), client.wire(waiting) as (reader, writer):
+        async with (
+            connection(client, waiting),
+            connection(client, waiting),
+            connection(client, waiting) as (reader, writer),
+        ):
             await until(lambda: refused(client))
-            assert (await client.post(trino_batch(1), "/v1/data/trino/batch"))[0] == 429
+            assert (await client.post("/v1/data/trino/batch", trino_batch(1)))[0] == 429
             writer.write(GOOD)
-            assert (await answer(reader))[0] == 200
-            assert (await client.ask(ALICE))[0] == 200
+            assert (await read_answer(reader))[0] == 200
+            assert (await client.check(ALICE))[0] == 200
         await until(lambda: accepted(client))
 
 
 async def test_bytes_beyond_those_in_flight_are_429(tmp_path: Path) -> None:
     limits = ("limits.trino_max_body_bytes=65536", "limits.max_body_bytes=65536")
     async with asking(tmp_path, *limits) as client:
-        async with AsyncConnections(client) as held:
+        async with Connections(client) as held:
             for _ in range(8):
                 await held.open(head(65_536))
             await until(lambda: refused(client))
@@ -456,41 +387,20 @@ async def test_bytes_beyond_those_in_flight_are_429(tmp_path: Path) -> None:
 async def test_bytes_that_nobody_announced_count_too(tmp_path: Path) -> None:
     limits = ("limits.trino_max_body_bytes=65536", "limits.max_body_bytes=65536")
     async with asking(tmp_path, *limits) as client:
-        async with AsyncConnections(client) as held:
+        async with Connections(client) as held:
             for _ in range(8):
                 await held.open(head() + b"fff0\r\n" + b" " * 0xFFF0)
             await until(lambda: refused(client))
         await until(lambda: accepted(client))
 
 
-class AsyncConnections:
-    """Connections that are held open together."""
-
-    def __init__(self, client: Client) -> None:
-        self._client = client
-        self.all: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
-
-    async def open(self, sent: bytes) -> None:
-        reader, writer = await asyncio.open_connection(self._client.host, self._client.port)
-        self.all.append((reader, writer))
-        writer.write(sent)
-        await writer.drain()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *failure: object) -> None:
-        for _, writer in self.all:
-            writer.close()
-
-
-async def refused(client: Client) -> bool:
-    status, reply = await client.post(GOOD + b" " * 1000)
+async def refused(client: HttpClient) -> bool:
+    status, reply = await client.post("/v1/check", GOOD + b" " * 1000)
     return status == 429 and error_of(reply) == "overloaded"
 
 
-async def accepted(client: Client) -> bool:
-    return (await client.ask(ALICE))[0] == 200
+async def accepted(client: HttpClient) -> bool:
+    return (await client.check(ALICE))[0] == 200
 
 
 async def until(happens: Callable[[], Any]) -> None:
@@ -502,7 +412,7 @@ async def until(happens: Callable[[], Any]) -> None:
 
 async def test_a_client_that_goes_away_gives_its_place_back(tmp_path: Path) -> None:
     async with asking(tmp_path, "limits.max_in_flight=1") as client:
-        async with client.wire(head(len(GOOD)) + GOOD[:10]):
+        async with connection(client, head(len(GOOD)) + GOOD[:10]):
             await until(lambda: refused(client))
         await until(lambda: accepted(client))
 
@@ -518,7 +428,7 @@ async def drip(writer: asyncio.StreamWriter, drop: bytes) -> None:
 
 @pytest.mark.parametrize("start", [b"", b"POST /v1/ch", head(5)[:-2]], ids=["nothing", "line", "header"])
 async def test_slow_heads_are_cut_off_while_others_are_served(tmp_path: Path, start: bytes) -> None:
-    async with asking(tmp_path, "limits.idle_timeout_seconds=0.5") as client, AsyncConnections(client) as held:
+    async with asking(tmp_path, "limits.idle_timeout_seconds=0.5") as client, Connections(client) as held:
         for _ in range(50):
             await held.open(start)
         drops = [
@@ -526,7 +436,7 @@ async def test_slow_heads_are_cut_off_while_others_are_served(tmp_path: Path, st
             for _, writer in held.all
         ]
         for _ in range(20):
-            assert (await client.ask(ALICE))[0] == 200
+            assert (await client.check(ALICE))[0] == 200
         async with asyncio.timeout(PATIENCE):
             for reader, _ in held.all:
                 assert await ended(reader)
@@ -543,14 +453,14 @@ async def ended(reader: asyncio.StreamReader) -> bool:
 
 @pytest.mark.parametrize("chunked", [False, True])
 async def test_slow_bodies_are_cut_off_while_others_are_served(tmp_path: Path, chunked: bool) -> None:
-    async with asking(tmp_path, "limits.request_timeout_seconds=0.5") as client, AsyncConnections(client) as held:
+    async with asking(tmp_path, "limits.request_timeout_seconds=0.5") as client, Connections(client) as held:
         for _ in range(50):
             await held.open(head(None if chunked else 1000))
         drops = [asyncio.create_task(drip(writer, b"1\r\n \r\n" if chunked else b" ")) for _, writer in held.all]
         for _ in range(20):
-            assert (await client.ask(ALICE))[0] == 200
+            assert (await client.check(ALICE))[0] == 200
         for reader, _ in held.all:
-            status, body = await answer(reader)
+            status, body = await read_answer(reader)
             assert (status, error_of(body)) == (503, "unavailable")
         for task in drops:
             task.cancel()
@@ -558,7 +468,7 @@ async def test_slow_bodies_are_cut_off_while_others_are_served(tmp_path: Path, c
 
 async def test_places_that_slow_bodies_held_are_free_after_the_deadline(tmp_path: Path) -> None:
     limits = ("limits.request_timeout_seconds=0.5", "limits.max_in_flight=8")
-    async with asking(tmp_path, *limits) as client, AsyncConnections(client) as held:
+    async with asking(tmp_path, *limits) as client, Connections(client) as held:
         for _ in range(8):
             await held.open(head(1000))
         await until(lambda: refused(client))
@@ -568,24 +478,24 @@ async def test_places_that_slow_bodies_held_are_free_after_the_deadline(tmp_path
 async def test_an_idle_connection_is_closed(tmp_path: Path) -> None:
     async with (
         asking(tmp_path, "limits.idle_timeout_seconds=0.3") as client,
-        client.wire(head(len(GOOD)) + GOOD) as (reader, _),
+        connection(client, head(len(GOOD)) + GOOD) as (reader, _),
     ):
-        assert (await answer(reader))[0] == 200
+        assert (await read_answer(reader))[0] == 200
         async with asyncio.timeout(PATIENCE):
             assert await ended(reader)
 
 
-async def test_a_connection_is_kept_for_the_next_request(client: Client) -> None:
-    async with client.wire() as (reader, writer):
+async def test_a_connection_is_kept_for_the_next_request(client: HttpClient) -> None:
+    async with connection(client) as (reader, writer):
         for body, status in ((GOOD, 200), (b"{", 400), (GOOD, 200)):
             writer.write(head(len(body)) + body)
-            assert (await answer(reader))[0] == status
+            assert (await read_answer(reader))[0] == status
 
 
-async def test_pipelined_requests_are_answered_in_order(client: Client) -> None:
+async def test_pipelined_requests_are_answered_in_order(client: HttpClient) -> None:
     bodies = [GOOD, b"{", GOOD.replace(b"Alice", b"Bob"), b"", GOOD]
-    async with client.wire(b"".join(head(len(body)) + body for body in bodies)) as (reader, _):
-        answers = [await answer(reader) for _ in bodies]
+    async with connection(client, b"".join(head(len(body)) + body for body in bodies)) as (reader, _):
+        answers = [await read_answer(reader) for _ in bodies]
     assert [status for status, _ in answers] == [200, 400, 200, 400, 200]
     allowed = [json.loads(body)["decisions"][0]["allowed"] for status, body in answers if status == 200]
     assert allowed == [True, False, True]
@@ -594,25 +504,25 @@ async def test_pipelined_requests_are_answered_in_order(client: Client) -> None:
 # --- consistency --------------------------------------------------------------------------------------------------
 
 
-async def revision_of(client: Client) -> list[str]:
-    _, reply = await client.ask(ALICE)
+async def revision_of(client: HttpClient) -> list[str]:
+    _, reply = await client.check(ALICE)
     parts: list[str] = reply["revision"].split(".")
     return parts
 
 
-async def test_the_current_revision_is_served_in_every_form(client: Client) -> None:
+async def test_the_current_revision_is_served_in_every_form(client: HttpClient) -> None:
     epoch, sequence, digest = await revision_of(client)
     wanted = ("minimize_latency", "full", f"{epoch}.{sequence}.{digest}", f"{epoch}.{sequence}.another-bundle")
     for one in wanted:
         consistency = one if "." not in one else {"atLeast": one}
-        status, reply = await client.ask(ALICE, consistency=consistency)
+        status, reply = await client.check(ALICE, consistency=consistency)
         assert (status, reply["revision"]) == (200, f"{epoch}.{sequence}.{digest}")
 
 
-async def test_another_epoch_or_a_later_sequence_is_503(client: Client) -> None:
+async def test_another_epoch_or_a_later_sequence_is_503(client: HttpClient) -> None:
     epoch, sequence, digest = await revision_of(client)
     for wanted in (f"other.{sequence}.{digest}", f"{epoch}x.0.{digest}", f"{epoch}.{int(sequence) + 1}.{digest}"):
-        status, reply = await client.ask(ALICE, consistency={"atLeast": wanted})
+        status, reply = await client.check(ALICE, consistency={"atLeast": wanted})
         assert (status, error_of(reply)) == (503, "unavailable")
         assert "decisions" not in reply
 
@@ -636,28 +546,28 @@ async def test_another_epoch_or_a_later_sequence_is_503(client: Client) -> None:
     ],
     ids=str,
 )
-async def test_garbage_for_consistency_is_400(client: Client, consistency: Any) -> None:
-    status, reply = await client.ask(ALICE, consistency=consistency)
+async def test_garbage_for_consistency_is_400(client: HttpClient, consistency: Any) -> None:
+    status, reply = await client.check(ALICE, consistency=consistency)
     assert (status, error_of(reply)) == (400, "invalid_argument")
     assert "onsistency" in reply["error"]["message"]
 
 
 @pytest.mark.parametrize("sequence", ["", "x", "-1", "+1", " 1", "1_0", "0x1", "\u00b2", "\u0661"])
-async def test_garbage_for_a_revision_is_400(client: Client, sequence: str) -> None:
+async def test_garbage_for_a_revision_is_400(client: HttpClient, sequence: str) -> None:
     epoch, _, digest = await revision_of(client)
-    status, reply = await client.ask(ALICE, consistency={"atLeast": f"{epoch}.{sequence}.{digest}"})
+    status, reply = await client.check(ALICE, consistency={"atLeast": f"{epoch}.{sequence}.{digest}"})
     assert (status, error_of(reply)) == (400, "invalid_argument")
 
 
 @pytest.mark.parametrize("revision", ["", ".", "..", "abc", "abc."])
-async def test_a_revision_without_a_sequence_is_400(client: Client, revision: str) -> None:
-    status, reply = await client.ask(ALICE, consistency={"atLeast": revision})
+async def test_a_revision_without_a_sequence_is_400(client: HttpClient, revision: str) -> None:
+    status, reply = await client.check(ALICE, consistency={"atLeast": revision})
     assert (status, error_of(reply)) == (400, "invalid_argument")
 
 
-async def test_a_sequence_beyond_measure_is_refused(client: Client) -> None:
+async def test_a_sequence_beyond_measure_is_refused(client: HttpClient) -> None:
     epoch, _, digest = await revision_of(client)
-    status, reply = await client.ask(ALICE, consistency={"atLeast": f"{epoch}.{'1' * 5000}.{digest}"})
+    status, reply = await client.check(ALICE, consistency={"atLeast": f"{epoch}.{'1' * 5000}.{digest}"})
     assert (status, error_of(reply)) in ((400, "invalid_argument"), (503, "unavailable"))
 
 
@@ -671,15 +581,9 @@ def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
         yield process
 
 
-def post(process: Process, body: bytes, path: str = "/v1/check", **headers: str) -> tuple[int, bytes]:
-    named = {"Content-Type": "application/json"} | {name.replace("_", "-"): value for name, value in headers.items()}
-    request = urllib.request.Request(process.url(path), body, named)
-    try:
-        with urllib.request.urlopen(request, timeout=60) as response:
-            return response.status, response.read()
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code, error.read()
+def post(process: Process, body: bytes, path: str = "/v1/check", headers: Mapping[str, str] | None = None) -> int:
+    """Post a body; return the status."""
+    return fetch(process.url(path), body, headers=headers, timeout=60).status
 
 
 @contextmanager
@@ -708,14 +612,14 @@ def test_a_zip_bomb_is_not_inflated(process: Process, encoding: str, bits: int) 
     squeeze = zlib.compressobj(9, zlib.DEFLATED, bits)
     bomb = b"".join(squeeze.compress(bytes(MIB)) for _ in range(300)) + squeeze.flush()
     with growth(process) as grown:
-        status, _ = post(process, bomb, Content_Encoding=encoding)
+        status = post(process, bomb, headers={"Content-Encoding": encoding})
     assert status == 415
     assert grown[0] < 30 * MIB
 
 
 def test_a_bomb_without_its_header_is_nonsense(process: Process) -> None:
     squeeze = zlib.compressobj(9, zlib.DEFLATED, 31)
-    assert post(process, squeeze.compress(bytes(MIB)) + squeeze.flush())[0] == 400
+    assert post(process, squeeze.compress(bytes(MIB)) + squeeze.flush()) == 400
 
 
 def long_names(at: int) -> dict[str, tuple[str, bytes]]:
@@ -746,14 +650,14 @@ def test_names_without_end_are_not_remembered(process: Process, part: str) -> No
     with growth(process) as grown:
         for at in range(1, 25):
             path, body = long_names(at)[part]
-            assert post(process, body, path)[0] == 200
+            assert post(process, body, path) == 200
     assert grown[1] < 24 * MIB
 
 
 def test_metrics_have_no_labels_from_requests(process: Process) -> None:
     def lines() -> set[str]:
-        with urllib.request.urlopen(process.url("/metrics", "diagnostics"), timeout=60) as response:
-            return {line.rpartition(" ")[0] for line in response.read().decode().splitlines()}
+        page = fetch(process.url("/metrics", "diagnostics"), timeout=60).text
+        return {line.rpartition(" ")[0] for line in page.splitlines()}
 
     checks = [
         {"principal": f"user:oidc~evil{at}", "action": f"evil{at}", "resource": f"table:evil{at}/x"}
@@ -785,16 +689,15 @@ def test_liveness_answers_while_ten_thousand_checks_are_decided(process: Process
         alive = 0
         while not decided.done():
             # two seconds is what `pdp healthcheck` waits, and twice what an orchestrator waits by default
-            with urllib.request.urlopen(process.url("/health/live", "diagnostics"), timeout=2) as response:
-                alive += response.status == 200
+            alive += fetch(process.url("/health/live", "diagnostics"), timeout=2).status == 200
             time.sleep(0.01)
-    assert decided.result()[0] == 200
+    assert decided.result() == 200
     assert alive
 
 
 @pytest.mark.parametrize("header", ["Origin", "Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"])
-async def test_what_a_browser_or_a_proxy_passes_on_is_403(client: Client, header: str) -> None:
-    status, reply = await client.post(GOOD, **{header.replace("-", "_"): "http://evil.example"})
+async def test_what_a_browser_or_a_proxy_passes_on_is_403(client: HttpClient, header: str) -> None:
+    status, reply = await client.post("/v1/check", GOOD, {header: "http://evil.example"})
     assert (status, error_of(reply)) == (403, "forbidden")
 
 
@@ -802,11 +705,11 @@ async def test_what_a_browser_or_a_proxy_passes_on_is_403(client: Client, header
     "host",
     ["evil.example", "evil.example:8181", "127.0.0.1.evil.example", "10.0.0.1", "", "[", "localhost.evil.example"],
 )
-async def test_a_rebound_name_is_403(client: Client, host: str) -> None:
-    status, reply = await client.post(GOOD, Host=host)
+async def test_a_rebound_name_is_403(client: HttpClient, host: str) -> None:
+    status, reply = await client.post("/v1/check", GOOD, {"Host": host})
     assert (status, error_of(reply)) == (403, "forbidden")
 
 
 @pytest.mark.parametrize("host", ["localhost", "LOCALHOST:8181", "127.0.0.1", "127.0.0.1:9", "[::1]:8181"])
-async def test_names_of_this_machine_are_taken(client: Client, host: str) -> None:
-    assert (await client.post(GOOD, Host=host))[0] == 200
+async def test_names_of_this_machine_are_taken(client: HttpClient, host: str) -> None:
+    assert (await client.post("/v1/check", GOOD, {"Host": host}))[0] == 200

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
 from dataclasses import replace as with_changes
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,8 @@ from typing import Any
 import msgspec
 import psutil  # type: ignore[import-untyped]
 import pytest
-from test_trino_rows import Client, client, records  # noqa: F401  the fixture
+from support.audit_files import audit_records
+from support.trino_row_access import RowAccessClient, row_access_client
 
 from pdp.app import build_pdp
 from pdp.audit.log import NoAudit
@@ -29,6 +31,12 @@ from pdp.trino.endpoints import TrinoSurface
 from pdp.trino.query_owners import QueryOwners
 
 SELECT = Grant(("table", ("lake", "s", "t")), "select", "user:oidc~a")
+
+
+@pytest.fixture
+async def client(tmp_path: Path) -> AsyncIterator[RowAccessClient]:
+    async with row_access_client(tmp_path) as client:
+        yield client
 
 
 class Asked:
@@ -164,24 +172,24 @@ async def test_what_cannot_be_recorded_is_not_answered_from_memory() -> None:
     assert asked.cached == [False, True]
 
 
-async def test_what_is_seen_is_never_answered_from_memory(client: Client) -> None:  # noqa: F811
+async def test_what_is_seen_is_never_answered_from_memory(client: RowAccessClient, tmp_path: Path) -> None:
     for _ in range(2):
         await client.rows("orders")
     await client.service.stop()
-    assert [row["cached"] for record in records(client) for row in record["checks"]] == [False, False]
+    assert [row["cached"] for record in audit_records(tmp_path) for row in record["checks"]] == [False, False]
 
 
 # --- who runs a query ---------------------------------------------------------------------------------------------
 
 
-async def test_the_record_of_a_view_s_owner_names_who_runs_the_query(client: Client) -> None:  # noqa: F811
+async def test_the_record_of_a_view_s_owner_names_who_runs_the_query(client: RowAccessClient, tmp_path: Path) -> None:
     resource = {"table": {"catalogName": "k", "schemaName": "s", "tableName": "free", "columns": ["c"]}}
     select = {"operation": "SelectFromColumns", "resource": resource}
     for user in ("eve", "boss", "eve", "nobody"):
         assert await client.ask("allow", select, user) == (user != "nobody")
     await client.rows("orders", "boss")
     await client.service.stop()
-    asked = [record["inputs"] for record in records(client)]
+    asked = [record["inputs"] for record in audit_records(tmp_path)]
     assert [inputs["context"]["queryId"] for inputs in asked] == ["q1"] * 5
     runs = [inputs["context"].get("queryUser") for inputs in asked]
     assert runs == [None, "user:oidc~eve", None, "user:oidc~eve", "user:oidc~eve"]

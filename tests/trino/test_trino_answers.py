@@ -8,17 +8,15 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-import aiohttp
 import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.serving import serving
+from support.http_client import HttpClient, client_of
 from support.trino_answers import ENDPOINTS, objection
 from support.trino_wants import FILES, GROUPS, RECORDED, Asked, bodies_of_statements
 from support.trino_wants import settings as settings_of
 
-from pdp.app import Service
 from pdp.engines.rowaccess.document import parse_document
 from pdp.engines.rowaccess.load import compile_policies
 from pdp.engines.rowaccess.members import Members
@@ -38,36 +36,25 @@ SENT: dict[str, list[Asked]] = {
 class Running:
     """A service, and a way to send it bytes from tests that are not asynchronous."""
 
-    def __init__(self, runner: asyncio.Runner, service: Service, session: aiohttp.ClientSession) -> None:
-        self.service = service
+    def __init__(self, runner: asyncio.Runner, client: HttpClient) -> None:
+        self.service = client.service
         self._runner = runner
-        self._session = session
+        self._client = client
 
     def post(self, endpoint: str, body: bytes, **headers: str) -> tuple[int, str, bytes]:
         """Status, media type and bytes of the answer."""
-        return self._runner.run(self._post(endpoint, body, headers))
-
-    async def _post(self, endpoint: str, body: bytes, headers: dict[str, str]) -> tuple[int, str, bytes]:
-        url = f"http://{self.service.addresses['http']}/v1/data/trino/{endpoint}"
-        named = {"content-type": "application/json", **headers}
-        async with self._session.post(url, data=body, headers=named, allow_redirects=False) as response:
-            return response.status, response.content_type, await response.read()
+        path = f"/v1/data/trino/{endpoint}"
+        response = self._runner.run(self._client.send("POST", path, body, headers, allow_redirects=False))
+        return response.status, response.media_type, response.content
 
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     with asyncio.Runner() as runner:
         policies = yaml.safe_load(BOTH.read_text())
-        context = serving(settings_of(policies, tmp_path_factory.mktemp("service")))
-        service = runner.run(context.__aenter__())
-        session = runner.run(_session())
-        yield Running(runner, service, session)
-        runner.run(session.close())
+        context = client_of(settings_of(policies, tmp_path_factory.mktemp("service")))
+        yield Running(runner, runner.run(context.__aenter__()))
         runner.run(context.__aexit__(None, None, None))
-
-
-async def _session() -> aiohttp.ClientSession:
-    return aiohttp.ClientSession()
 
 
 # --- bodies ----------------------------------------------------------------------------------------------------------

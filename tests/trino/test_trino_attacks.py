@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import time
 from collections.abc import AsyncIterator
@@ -10,13 +9,12 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from jwt.algorithms import ECAlgorithm
-from support.serving import serving, settings_of
-
-from pdp.app import Service
+from support.audit_files import audit_records
+from support.http_client import HttpClient, client_of
+from support.serving import settings_of
 
 WORLD = {
     "objects": ["project:p", {"object": "warehouse:lake", "parent": "project:p"}],
@@ -48,46 +46,39 @@ ROWS = {
 }
 
 
-class Client:
-    def __init__(self, service: Service, session: aiohttp.ClientSession, folder: Path) -> None:
-        self.service, self.session, self.folder = service, session, folder
+class TrinoClient:
+    """Client that asks a service as Trino asks."""
+
+    def __init__(self, http: HttpClient) -> None:
+        self.http = http
 
     async def post(self, endpoint: str, action: Any, user: str = "ann", groups: Any = ()) -> tuple[int, Any]:
         groups = groups if groups is None else list(groups)
-        body = {"input": {"context": {"identity": {"user": user, "groups": groups}}, "action": action}}
-        url = f"http://{self.service.addresses['http']}/v1/data/trino/{endpoint}"
-        data = io.BytesIO(json.dumps(body).encode())
-        async with self.session.post(url, data=data, headers={"content-type": "application/json"}) as response:
-            return response.status, await response.json()
+        identity = {"user": user, "groups": groups}
+        return await self.http.trino(endpoint, {"input": {"context": {"identity": identity}, "action": action}})
 
     async def allow(self, operation: str, table: str, **more: Any) -> Any:
         named = {"table": {"catalogName": "k", "schemaName": "s", "tableName": table}}
         return (await self.post("allow", {"operation": operation, "resource": named}, **more))[1]["result"]
 
-    async def records(self) -> list[dict[str, Any]]:
-        await self.service.stop()
-        return [
-            json.loads(line) for file in self.folder.glob("audit/*.jsonl") for line in file.read_text().splitlines()
-        ]
-
 
 @asynccontextmanager
-async def served(folder: Path) -> AsyncIterator[Client]:
+async def served(folder: Path) -> AsyncIterator[TrinoClient]:
     (folder / "world.json").write_text(json.dumps(WORLD))
     (folder / "rows.yaml").write_text(json.dumps(ROWS))
     key = ECAlgorithm.to_jwk(ec.generate_private_key(ec.SECP256R1()).public_key(), as_dict=True)
     (folder / "keys.json").write_text(json.dumps({"keys": [{**key, "kid": "k", "alg": "ES256"}]}))
-    async with serving(settings_of(CONFIG, folder)) as service, aiohttp.ClientSession() as session:
-        yield Client(service, session, folder)
+    async with client_of(settings_of(CONFIG, folder)) as http:
+        yield TrinoClient(http)
 
 
 @pytest.fixture
-async def client(tmp_path: Path) -> AsyncIterator[Client]:
+async def client(tmp_path: Path) -> AsyncIterator[TrinoClient]:
     async with served(tmp_path) as found:
         yield found
 
 
-async def test_a_mapped_group_is_not_mapped_again_as_a_role_of_a_token(client: Client) -> None:
+async def test_a_mapped_group_is_not_mapped_again_as_a_role_of_a_token(client: TrinoClient) -> None:
     assert await client.allow("SelectFromColumns", "t", user="bob", groups=["devs"]) is False
     table = {"table": {"catalogName": "k", "schemaName": "s", "tableName": "t"}}
     asked = {"operation": "GetRowFilters", "resource": table}
@@ -95,22 +86,18 @@ async def test_a_mapped_group_is_not_mapped_again_as_a_role_of_a_token(client: C
 
 
 @pytest.mark.parametrize("suffix", ["files", "FILES", "Partitions", "all_Entries"])
-async def test_a_table_about_a_restricted_one_is_denied_in_any_case(client: Client, suffix: str) -> None:
+async def test_a_table_about_a_restricted_one_is_denied_in_any_case(client: TrinoClient, suffix: str) -> None:
     assert await client.allow("SelectFromColumns", f"m${suffix}") is False
     assert await client.allow("SelectFromColumns", f"free${suffix}") is True
     for name in (f"table:lake/s/m${suffix}", f"table_or_view:lake/s/m${suffix}"):
         check = {"principal": "user:oidc~ann", "action": "trino:SelectFromColumns", "resource": name}
-        url = f"http://{client.service.addresses['http']}/v1/check"
-        async with client.session.post(url, json={"checks": [check]}) as response:
-            assert not (await response.json())["decisions"][0]["allowed"]
+        assert not (await client.http.check(check))[1]["decisions"][0]["allowed"]
 
 
-async def test_a_deletion_that_is_one_end_of_a_rename_is_denied(client: Client) -> None:
+async def test_a_deletion_that_is_one_end_of_a_rename_is_denied(client: TrinoClient) -> None:
     check = {"principal": "user:oidc~ann", "action": "DELETE_ENTITY", "resource": "table:lake/s/m@main"}
     moved = check | {"context": {"actions": ["CATALOG_RENAME_ENTITY_FROM"]}}
-    url = f"http://{client.service.addresses['http']}/v1/check"
-    async with client.session.post(url, json={"checks": [check, moved]}) as response:
-        first, second = (await response.json())["decisions"]
+    first, second = (await client.http.check(check, moved))[1]["decisions"]
     assert first["allowed"]
     assert (second["allowed"], second["by"]) == (False, ["row_access:pay"])
 
@@ -123,7 +110,7 @@ def column(table: str = "m", type: str = "varchar") -> dict[str, Any]:
     }  # fmt: skip
 
 
-async def test_masks_are_asked_of_one_table_at_a_time(client: Client) -> None:
+async def test_masks_are_asked_of_one_table_at_a_time(client: TrinoClient) -> None:
     asked = {"operation": "GetColumnMask", "filterResources": [column("m"), column("n")]}
     status, answer = await client.post("batchColumnMasks", asked)
     assert (status, answer["error"]["code"]) == (400, "invalid_argument")
@@ -133,7 +120,7 @@ async def test_masks_are_asked_of_one_table_at_a_time(client: Client) -> None:
     )
 
 
-async def test_a_type_of_any_length_is_masked_at_once(client: Client) -> None:
+async def test_a_type_of_any_length_is_masked_at_once(client: TrinoClient) -> None:
     fields = ", ".join(f"f{at} varchar" for at in range(200_000))
     asked = {"operation": "GetColumnMask", "resource": column(type=f"row({fields})")}
     began = time.monotonic()
@@ -142,26 +129,27 @@ async def test_a_type_of_any_length_is_masked_at_once(client: Client) -> None:
 
 
 @pytest.mark.parametrize("endpoint", ["allow", "batch", "rowFilters", "columnMask", "batchColumnMasks"])
-async def test_a_flood_of_objects_is_refused_before_they_are_made(client: Client, endpoint: str) -> None:
+async def test_a_flood_of_objects_is_refused_before_they_are_made(client: TrinoClient, endpoint: str) -> None:
     flood = {"operation": "FilterTables", "filterResources": [{}] * 400_000}
     status, answer = await client.post(endpoint, flood)
     assert (status, answer["error"]["code"]) == (400, "too_many_checks")
 
 
-async def test_a_newer_trino_may_say_null_for_what_is_not_there(client: Client) -> None:
+async def test_a_newer_trino_may_say_null_for_what_is_not_there(client: TrinoClient) -> None:
     action = {
         "operation": "ExecuteQuery", "resource": None, "filterResources": None, "targetResource": None, "grantee": None,
     }  # fmt: skip
     assert await client.post("allow", action, groups=None) == (200, {"result": True})
 
 
-async def test_what_no_answer_could_be_made_for_is_recorded(client: Client) -> None:
+async def test_what_no_answer_could_be_made_for_is_recorded(client: TrinoClient, tmp_path: Path) -> None:
     def broken(*_: Any, **__: Any) -> Any:
         raise ValueError("injected")
 
-    client.service.pdp.bundle.row_access.restrict = broken  # type: ignore[method-assign]
+    client.http.service.pdp.bundle.row_access.restrict = broken  # type: ignore[method-assign]
     table = {"table": {"catalogName": "k", "schemaName": "s", "tableName": "m"}}
     asked = {"operation": "GetRowFilters", "resource": table}
     assert await client.post("rowFilters", asked) == (200, {"result": [{"expression": "false"}]})
-    (record,) = await client.records()
+    await client.http.service.stop()
+    (record,) = audit_records(tmp_path)
     assert (record["surface"], record["checks"][0]["by"]) == ("trino", ["internal_failure"])

@@ -9,12 +9,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import msgspec
 import pytest
 import yaml
 from structlog.testing import capture_logs
-from support.serving import serving
+from support.http_client import client_of
 from support.trino_answers import objection
 from support.trino_wants import FILES, Asked, bodies_of_statements, by_the_model
 from support.trino_wants import settings as settings_of
@@ -99,15 +98,14 @@ async def breaking(folder: Path, fault: Patch, error: Exception, mode: str, *, w
     """Asks a service some part of which fails; `warm`: it had answered all before."""
     policies = copy.deepcopy(BOTH)
     policies["config"]["trino"]["on_internal_failure"] = mode
-    async with serving(settings_of(policies, folder)) as service, aiohttp.ClientSession() as session:
+    async with client_of(settings_of(policies, folder)) as client:
+        service = client.service
 
         async def ask(endpoint: str, body: Any) -> tuple[int, bytes]:
-            url = f"http://{service.addresses['http']}/v1/data/trino/{endpoint}"
-            async with session.post(url, json=body) as response:
-                answer = await response.read()
-                assert response.content_type == "application/json"
-                assert objection(endpoint, body, response.status, answer) is None, (response.status, answer)
-                return response.status, answer
+            response = await client.send("POST", f"/v1/data/trino/{endpoint}", body)
+            assert response.media_type == "application/json"
+            assert objection(endpoint, body, response.status, response.content) is None, response
+            return response.status, response.content
 
         for asked in SOME if warm else ():
             await ask(*asked)

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import json
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.serving import serving, settings_of
+from support.http_client import client_of
+from support.serving import settings_of
 
 from pdp.app import build_pdp
 from pdp.config.settings import Trino, TrinoCatalog, Warehouse, make_settings
@@ -25,7 +24,6 @@ from pdp.trino.bodies import SchemaTables, read_tables
 from pdp.trino.endpoints import TrinoSurface
 from pdp.trino.names import Names
 
-JSON = {"content-type": "application/json"}
 NAMES = Names(
     Trino(catalogs={"k": TrinoCatalog(warehouse="lake", ref="main"), "n": TrinoCatalog(warehouse="ness", ref=None)}),
     {"ness": Warehouse(kind="nessie", project=None, default_ref="main")},
@@ -93,14 +91,12 @@ async def test_a_hundred_thousand_tables_are_one_batch_and_no_more(tmp_path: Pat
         "policies": {"rules": ["rules.yaml"]},
         "trino": {"catalogs": {"k": {"warehouse": "lake", "ref": "main"}}},
     }
-    async with serving(settings_of(config, tmp_path)) as service, aiohttp.ClientSession() as session:
-        url = f"http://{service.addresses['http']}/v1/data/trino/batch"
+    async with client_of(settings_of(config, tmp_path)) as client:
         text = body_of(100_000).replace(b",", b", ") if spaced else body_of(100_000)
-        async with session.post(url, data=io.BytesIO(text), headers=JSON) as response:
-            assert (response.status, await response.json()) == (200, {"result": [99_999]})
-        async with session.post(url, data=io.BytesIO(body_of(100_001)), headers=JSON) as response:
-            assert response.status == 400
-            assert (await response.json())["error"]["code"] == "too_many_checks"
+        assert await client.trino("batch", text) == (200, {"result": [99_999]})
+        status, answer = await client.trino("batch", body_of(100_001))
+        assert status == 400
+        assert answer["error"]["code"] == "too_many_checks"
 
 
 def test_a_plain_filter_is_read_as_a_column() -> None:

@@ -5,16 +5,15 @@ from __future__ import annotations
 import json
 import re
 import shlex
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
+from support.http_client import client_of, fetch
 from support.paths import RECORDED as RECORDED_FOLDER
 from support.paths import ROOT
-from support.serving import run_pdp, serve_process, serving, settings_of
+from support.serving import run_pdp, serve_process, settings_of
 
 import pdp.trino
 from pdp.audit.rows import rows
@@ -85,12 +84,10 @@ async def test_what_a_row_says_is_asked(tmp_path: Path) -> None:
     catalogs = {name: {"warehouse": "w", "ref": "main"} for name in ("iceberg", "memory", "tpch", "bh")}
     asked: dict[str, set[tuple[str, str]]] = {}
     settings = settings_of({"trino": {"catalogs": catalogs}}, tmp_path)
-    async with serving(settings) as service, aiohttp.ClientSession() as session:
+    async with client_of(settings) as client:
         for endpoint, operation, body in of_ordinary_places():
-            service.pdp.audit = recorder = Recorder()
-            url = f"http://{service.addresses['http']}/v1/data/trino/{endpoint}"
-            async with session.post(url, json=body) as answer:
-                assert answer.status == 200
+            client.service.pdp.audit = recorder = Recorder()
+            assert (await client.trino(endpoint, body))[0] == 200
             for row in (row for record in recorder.records for row in rows(record)):
                 assert row["delegated"] == ("`delegated`" in ROWS[operation][1]), row
                 if not row["action"].startswith("trino:"):
@@ -142,9 +139,7 @@ def test_the_readmes_requests_are_answered_as_printed(tmp_path: Path) -> None:
     assert len(examples) == 3
     with serve_process(tmp_path) as process:
         for path, body, _, printed in examples:
-            request = urllib.request.Request(process.url(path), body.encode(), {"Content-Type": "application/json"})
-            with urllib.request.urlopen(request, timeout=20) as response:
-                answer, wanted = json.loads(response.read()), json.loads(printed)
+            answer, wanted = fetch(process.url(path), body).json(), json.loads(printed)
             for changing in ("revision", "decisionId"):
                 assert (changing in answer) == (changing in wanted)
                 answer.pop(changing, None), wanted.pop(changing, None)

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
+from support.http_client import client_of
 from support.paths import RECORDED as RECORDED_FOLDER
-from support.serving import serving, settings_of
+from support.serving import settings_of
 
 RECORDED = RECORDED_FOLDER / "trino"
 WORLD = {
@@ -48,36 +48,29 @@ def settings(tmp_path: Path) -> Any:
 async def test_all_recorded_bodies_get_an_answer_that_trino_accepts(settings: Any) -> None:
     bodies = [(line["endpoint"], line["request"]) for line in lines("requests.jsonl")]
     assert len(bodies) == 365
-    async with serving(settings) as service, aiohttp.ClientSession() as session:
+    async with client_of(settings) as client:
         for endpoint, body in bodies:
-            async with session.post(
-                f"http://{service.addresses['http']}/v1/data/trino/{endpoint}", json=body
-            ) as response:
-                assert response.status == 200, await response.text()
-                assert response.content_type == "application/json"
-                assert well_formed(endpoint, body["input"]["action"], await response.json()), body
+            status, answer = await client.trino(endpoint, body)
+            assert status == 200, answer
+            assert well_formed(endpoint, body["input"]["action"], answer), body
 
 
 async def test_all_recorded_statements_get_answers_that_trino_accepts(settings: Any) -> None:
     statements = list(lines("sequences.jsonl"))
     assert len(statements) == 490
-    async with serving(settings) as service, aiohttp.ClientSession() as session:
+    async with client_of(settings) as client:
         for statement in statements:
             for request in statement["requests"]:
-                url = f"http://{service.addresses['http']}/v1/data/trino/{request['endpoint']}"
-                async with session.post(url, json=request["request"]) as response:
-                    answer = await response.json()
-                    assert response.status == 200, (statement["sql"], answer)
-                    assert well_formed(request["endpoint"], request["request"]["input"]["action"], answer), statement[
-                        "sql"
-                    ]
+                endpoint, body = request["endpoint"], request["request"]
+                status, answer = await client.trino(endpoint, body)
+                assert status == 200, (statement["sql"], answer)
+                assert well_formed(endpoint, body["input"]["action"], answer), statement["sql"]
 
 
 async def test_a_batch_is_the_set_of_its_single_answers(settings: Any) -> None:
     batches = [line["request"] for line in lines("requests.jsonl") if line["endpoint"] == "batch"]
     decided = set()
-    async with serving(settings) as service, aiohttp.ClientSession() as session:
-        base = f"http://{service.addresses['http']}/v1/data/trino"
+    async with client_of(settings) as client:
         for body in batches:
             action = body["input"]["action"]
             items = action["filterResources"]
@@ -87,11 +80,9 @@ async def test_a_batch_is_the_set_of_its_single_answers(settings: Any) -> None:
             singles = []
             for at, item in enumerate(items):
                 single = {"input": {**body["input"], "action": {"operation": action["operation"], "resource": item}}}
-                async with session.post(f"{base}/allow", json=single) as response:
-                    if (await response.json())["result"]:
-                        singles.append(at)
-            async with session.post(f"{base}/batch", json=body) as response:
-                assert (await response.json())["result"] == singles, body
+                if (await client.trino("allow", single))[1]["result"]:
+                    singles.append(at)
+            assert (await client.trino("batch", body))[1]["result"] == singles, body
             decided.add(len(singles) > 0)
     assert decided == {True, False}
 
@@ -101,7 +92,5 @@ async def test_a_thousand_tables_are_filtered_by_grants(settings: Any) -> None:
     tables = [item["table"]["tableName"] for item in body["input"]["action"]["filterResources"]]
     for item in body["input"]["action"]["filterResources"][::2]:
         item["table"]["schemaName"] = "s"
-    async with serving(settings) as service, aiohttp.ClientSession() as session:
-        url = f"http://{service.addresses['http']}/v1/data/trino/batch"
-        async with session.post(url, json=body) as response:
-            assert (await response.json())["result"] == list(range(0, len(tables), 2))
+    async with client_of(settings) as client:
+        assert (await client.trino("batch", body))[1]["result"] == list(range(0, len(tables), 2))

@@ -13,9 +13,11 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from support.audit_files import audit_records
+from support.http_client import HttpClient
 from support.iceberg_rest import IcebergServer, iceberg_server
 from support.serving import run_pdp
-from test_views import ENGINES, LOAD, OWNER, WORLD, Client, client, records
+from support.view_loads import ENGINES, LOAD, OWNER, WORLD, load_client
 
 from pdp.audit.rows import requests
 from pdp.config.settings import CatalogRule
@@ -33,9 +35,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[IcebergServer]:
 
 
 @asynccontextmanager
-async def asking(folder: Path, uri: str, **rule: Any) -> AsyncIterator[Client]:
+async def asking(folder: Path, uri: str, **rule: Any) -> AsyncIterator[HttpClient]:
     lake = {"catalog": {"uri": uri, "ttl_seconds": 0, "timeout_seconds": 1, **rule}}
-    async with client(folder, warehouses={"lake": lake}) as asked:
+    async with load_client(folder, warehouses={"lake": lake}) as asked:
         yield asked
 
 
@@ -46,27 +48,29 @@ async def test_views_that_are_not_brought_are_read_from_the_catalog(server: Iceb
     await server.create_namespace("ns")
     await server.create_view("ns", "v", {OWNER: "bob", "comment": "x"})
     async with asking(tmp_path, server.uri) as asked:
-        status, answer = await asked.post(NOT_BROUGHT)
+        status, answer = await asked.post("/v1/load", NOT_BROUGHT)
         assert (status, answer["allowed"], answer["referencedByUsed"]) == (200, True, True)
         assert answer["steps"][-1]["as"] == "user:oidc~bob"
         # what a request brings is not read
-        brought = await asked.post(LOAD | {"views": [{"resource": "view:lake/ns/v", "properties": {}}]})
+        brought = await asked.post("/v1/load", LOAD | {"views": [{"resource": "view:lake/ns/v", "properties": {}}]})
         assert brought[1]["steps"][-1]["as"] == "user:oidc~alice"
         # a new owner is a new metadata file
         await server.set_properties("ns/views/v", {OWNER: "carol"})
-        status, answer = await asked.post(NOT_BROUGHT)
+        status, answer = await asked.post("/v1/load", NOT_BROUGHT)
         assert (status, answer["allowed"], answer["steps"][-1]["as"]) == (200, False, "user:oidc~carol")
         # a view, or a namespace, that is not there
         for chain in ("ns%1Fgone", "gone%1Fv", "v", "ns%1Fv,ns%1Fgone"):
-            status, answer = await asked.post(NOT_BROUGHT | {"referencedBy": chain})
+            status, answer = await asked.post("/v1/load", NOT_BROUGHT | {"referencedBy": chain})
             assert (status, answer["allowed"], answer["error"]["code"]) == (200, False, "NoSuchView"), chain
         # on a ref the catalog is not asked: it would answer for another
-        status, answer = await asked.post(NOT_BROUGHT | {"target": "table:lake/ns/t@dev"})
+        status, answer = await asked.post("/v1/load", NOT_BROUGHT | {"target": "table:lake/ns/t@dev"})
         assert answer["error"]["code"] == "NoSuchView"
         # no engine, no question
-        status, answer = await asked.post(NOT_BROUGHT | {"caller": {"idp": "oidc"}, "referencedBy": "gone%1Fv"})
+        status, answer = await asked.post(
+            "/v1/load", NOT_BROUGHT | {"caller": {"idp": "oidc"}, "referencedBy": "gone%1Fv"}
+        )
         assert (status, answer["referencedByUsed"]) == (200, False)
-    chains = [next(requests(record))["load"]["chain"] for record in records(tmp_path)]
+    chains = [next(requests(record))["load"]["chain"] for record in audit_records(tmp_path)]
     assert chains[0] == [{"view": "view:lake/ns/v", "owner": "user:oidc~bob", "engine": "trino", "property": OWNER}]
 
 
@@ -133,16 +137,16 @@ async def test_a_catalog_that_does_not_answer_denies(tmp_path: Path, tmp_path_fa
         await server.create_namespace("ns")
         await server.create_view("ns", "v", {OWNER: "bob"})
         async with asking(tmp_path, server.uri) as asked:
-            assert (await asked.post(NOT_BROUGHT))[0] == 200
+            assert (await asked.post("/v1/load", NOT_BROUGHT))[0] == 200
             os.kill(server.process.pid, signal.SIGSTOP)
-            status, answer = await asked.post(NOT_BROUGHT)
+            status, answer = await asked.post("/v1/load", NOT_BROUGHT)
             assert (status, answer["error"]["code"]) == (503, "unavailable")
             assert "did not answer within 1 seconds" in answer["error"]["message"]
             os.kill(server.process.pid, signal.SIGCONT)
-            assert (await asked.post(NOT_BROUGHT))[0] == 200
+            assert (await asked.post("/v1/load", NOT_BROUGHT))[0] == 200
             server.process.kill()
             await asyncio.to_thread(server.process.wait)
-            status, answer = await asked.post(NOT_BROUGHT)
+            status, answer = await asked.post("/v1/load", NOT_BROUGHT)
             assert (status, answer["error"]["code"]) == (503, "unavailable")
             assert "cannot be asked" in answer["error"]["message"]
 

@@ -5,19 +5,18 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import grpc
 import msgspec
 import pytest
+from support.audit_files import audit_files, audit_records
 from support.paths import ROOT
-from support.serving import run_pdp, serving, settings_of
+from support.serving import run_pdp
+from support.view_loads import ENGINES, LOAD, OWNER, WORLD, load_client
 
-from pdp.app import Service, build_pdp
+from pdp.app import build_pdp
 from pdp.audit.reader import read_audit
 from pdp.audit.recorded import ReadReport, RecordedCheck, RecordedOutcome
 from pdp.audit.rows import requests
@@ -34,64 +33,12 @@ from pdp.views.loads import ViewSecurity
 from pdp.wire import decision_pb2 as wire
 from pdp.wire import decision_pb2_grpc as wire_grpc
 
-OWNER = "trino.run-as-owner"
-ENGINES = {"trino": {"type": "trino", "owner_property": OWNER, "identities": {"oidc": {"audiences": ["trino"]}}}}
-WORLD: dict[str, Any] = {
-    "objects": [],
-    "grants": [
-        {"principal": "user:oidc~alice", "privilege": "select", "object": "view:lake/ns/v"},
-        {"principal": "user:oidc~bob", "privilege": "select", "object": "table:lake/ns/t"},
-    ],
-}
-LOAD: dict[str, Any] = {
-    "principal": "user:oidc~alice",
-    "action": "loadTable",
-    "target": "table:lake/ns/t",
-    "referencedBy": "ns%1Fv",
-    "views": [{"resource": "view:lake/ns/v", "properties": {OWNER: "bob"}}],
-    "caller": {"idp": "oidc", "subject": "svc", "audiences": ["trino"]},
-}
 COMMIT: dict[str, Any] = {
     "principal": "user:oidc~alice",
     "view": "view:lake/ns/v",
     "operation": "commit",
     "set": {OWNER: "alice"},
 }
-
-
-class Client:
-    """A running service, asked over HTTP."""
-
-    def __init__(self, service: Service, session: aiohttp.ClientSession) -> None:
-        self.service = service
-        self._session = session
-
-    async def post(self, body: Any, path: str = "/v1/load") -> tuple[int, Any]:
-        data = body if isinstance(body, bytes) else json.dumps(body).encode()
-        url = f"http://{self.service.addresses['http']}{path}"
-        async with self._session.post(url, data=data, headers={"content-type": "application/json"}) as response:
-            return response.status, await response.json()
-
-
-@asynccontextmanager
-async def client(folder: Path, **config: Any) -> AsyncIterator[Client]:
-    (folder / "world.json").write_text(json.dumps(WORLD))
-    usual = {
-        "trusted_engines": ENGINES,
-        "store": {"url": "file:world.json"},
-        "authorities": {"default": {"engines": ["grants"]}},
-    }
-    async with serving(settings_of({**usual, **config}, folder)) as service, aiohttp.ClientSession() as session:
-        yield Client(service, session)
-
-
-def files(folder: Path) -> list[Path]:
-    return list(folder.glob("audit/*.jsonl"))
-
-
-def records(folder: Path) -> list[dict[str, Any]]:
-    """The records of a service that has stopped."""
-    return [json.loads(line) for file in files(folder) for line in file.read_text().splitlines()]
 
 
 def views_of(recorder: Recorder | None = None, **data: Any) -> ViewSecurity:
@@ -104,8 +51,8 @@ def views_of(recorder: Recorder | None = None, **data: Any) -> ViewSecurity:
 
 
 async def test_an_answer_has_every_field_of_the_contract(tmp_path: Path) -> None:
-    async with client(tmp_path) as asked:
-        status, answer = await asked.post(LOAD)
+    async with load_client(tmp_path) as asked:
+        status, answer = await asked.post("/v1/load", LOAD)
     step = {"resource": "table:lake/ns/t", "as": "user:oidc~bob", "delegated": True, "action": "write_data"}
     assert status == 200
     assert list(answer) == [
@@ -135,31 +82,31 @@ async def test_an_answer_has_every_field_of_the_contract(tmp_path: Path) -> None
     ],
 )
 async def test_nonsense_is_400(tmp_path: Path, path: str, body: Any) -> None:
-    async with client(tmp_path) as asked:
-        status, answer = await asked.post(body, path)
+    async with load_client(tmp_path) as asked:
+        status, answer = await asked.post(path, body)
     assert (status, answer["error"]["code"]) == (400, "invalid_argument")
 
 
 async def test_both_numbers_are_in_the_text(tmp_path: Path) -> None:
-    async with client(tmp_path, limits={"referenced_by_depth": 3}) as asked:
-        status, answer = await asked.post(LOAD | {"referencedBy": "a,b,c,d", "caller": {"idp": "oidc"}})
+    async with load_client(tmp_path, limits={"referenced_by_depth": 3}) as asked:
+        status, answer = await asked.post("/v1/load", LOAD | {"referencedBy": "a,b,c,d", "caller": {"idp": "oidc"}})
     assert (status, answer["error"]["code"]) == (400, "ReferencedByDepthExceeded")
     assert {"4", "3"} <= set(answer["error"]["message"].split())
 
 
 @pytest.mark.parametrize("change", [{}, {"set": {}, "remove": ["TRINO.run-as-owner"]}, {"operation": "create"}])
 async def test_a_protected_property_is_403_and_recorded(tmp_path: Path, change: dict[str, Any]) -> None:
-    async with client(tmp_path) as asked:
-        status, answer = await asked.post(COMMIT | change, "/v1/commit-view")
+    async with load_client(tmp_path) as asked:
+        status, answer = await asked.post("/v1/commit-view", COMMIT | change)
     assert (status, answer["error"]["code"]) == (403, "ProtectedPropertyModification")
-    (record,) = records(tmp_path)
+    (record,) = audit_records(tmp_path)
     (request,) = requests(record)
     assert (request["allowed"], request["by"], request["as"]) == (False, ["protected_property"], "user:oidc~alice")
     assert [key.casefold() for key in request["change"]["touched"]] == [OWNER]
 
 
 async def test_over_grpc_a_protected_property_is_permission_denied(tmp_path: Path) -> None:
-    async with client(tmp_path) as asked, grpc.aio.insecure_channel(asked.service.addresses["grpc"]) as channel:
+    async with load_client(tmp_path) as asked, grpc.aio.insecure_channel(asked.service.addresses["grpc"]) as channel:
         stub = wire_grpc.DecisionServiceStub(channel)  # type: ignore[no-untyped-call]
         request = wire.CheckViewCommitRequest(
             principal=wire.Principal(id="user:oidc~alice"),
@@ -379,12 +326,12 @@ def test_an_engine_can_come_from_the_environment() -> None:
 
 
 async def test_a_record_says_why_the_identity_switched(tmp_path: Path) -> None:
-    async with client(tmp_path) as asked:
-        await asked.post(LOAD)
-        await asked.post(LOAD | {"caller": {"idp": "oidc"}})
-        await asked.post(LOAD | {"referencedBy": "a,,b"})
-        await asked.post(LOAD | {"referencedBy": "ns%1Fgone,ns%1Fv"})
-    loads = [next(requests(record))["load"] for record in records(tmp_path)]
+    async with load_client(tmp_path) as asked:
+        await asked.post("/v1/load", LOAD)
+        await asked.post("/v1/load", LOAD | {"caller": {"idp": "oidc"}})
+        await asked.post("/v1/load", LOAD | {"referencedBy": "a,,b"})
+        await asked.post("/v1/load", LOAD | {"referencedBy": "ns%1Fgone,ns%1Fv"})
+    loads = [next(requests(record))["load"] for record in audit_records(tmp_path)]
     switched = {"view": "view:lake/ns/v", "owner": "user:oidc~bob", "engine": "trino", "property": OWNER}
     assert loads == [
         {"chain": [switched], "entries": 1, "ignored": ""},
@@ -424,11 +371,11 @@ async def test_records_of_loads_decide_again(tmp_path: Path) -> None:
         {"operation": "create", "set": {}},
         {"operation": "replace", "remove": [OWNER]},
     ]
-    async with client(tmp_path) as asked:
+    async with load_client(tmp_path) as asked:
         for more in MORE:
-            assert (await asked.post(LOAD | more))[0] == 200
+            assert (await asked.post("/v1/load", LOAD | more))[0] == 200
         for change in changes:
-            await asked.post(COMMIT | change, "/v1/commit-view")
+            await asked.post("/v1/commit-view", COMMIT | change)
         pdp = asked.service.pdp
     reading = ReadReport()
     recorded = list(read_audit(tmp_path / "audit", reading))
@@ -472,9 +419,9 @@ async def test_loads_through_different_chains_are_different_loads() -> None:
     ],
 )  # fmt: skip
 async def test_a_record_that_was_not_written_here_is_not_decided(tmp_path: Path, old: str, new: str) -> None:
-    async with client(tmp_path) as asked:
-        await asked.post(LOAD)
-    (file,) = files(tmp_path)
+    async with load_client(tmp_path) as asked:
+        await asked.post("/v1/load", LOAD)
+    (file,) = audit_files(tmp_path)
     text = file.read_text()
     assert old in text
     file.write_text(text.replace(old, new))
@@ -526,8 +473,8 @@ def test_an_explanation_names_the_hop_and_whom_it_runs_as(tmp_path: Path, more: 
 
 
 async def test_a_dry_run_reads_loads_from_the_audit(tmp_path: Path) -> None:
-    async with client(tmp_path) as asked:
-        await asked.post(LOAD)
+    async with load_client(tmp_path) as asked:
+        await asked.post("/v1/load", LOAD)
     for name, grants in (("same", WORLD["grants"]), ("none", WORLD["grants"][:1])):
         (tmp_path / f"{name}.json").write_text(json.dumps({"objects": [], "grants": grants}))
     for world, code in (("same", 0), ("none", 3)):

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from hypothesis import given
+from support.cel_rule_sets import groups, rule, rule_sets
 from support.paths import RECORDED as RECORDED_FOLDER
-from test_selection import groups, rule, rule_sets
 
 from pdp.cel.grammar import parse
 from pdp.cel.unparse import unparse

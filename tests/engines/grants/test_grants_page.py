@@ -11,9 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.command_line import grants
+from support.http_client import fetch
 from support.paths import ROOT
 from support.serving import serve_process
-from test_cli_grants import grants
 
 from pdp.engines.grants.model import MODEL, STORED
 from pdp.engines.grants.rights import ACCEPT, CREATE, DELETE, RENAME, right_to_add, right_to_remove
@@ -99,9 +100,6 @@ def test_every_example_runs_as_printed(tmp_path: Path, monkeypatch: pytest.Monke
             line, _, body = block.partition("\n")
             method, path = line.split()
             url = service.url(urllib.parse.quote(path, safe="/?=&:~"))
-            data = json.dumps(json.loads(body)).encode() if body else None
-            asked = urllib.request.Request(url, data, {"content-type": "application/json"}, method=method)
-            with urllib.request.urlopen(asked, timeout=20) as answer:
-                assert answer.status == 200, block
+            assert fetch(url, json.loads(body) if body else None, method).status == 200, block
         assert service.terminate() == 0
     assert len(requests) > 4

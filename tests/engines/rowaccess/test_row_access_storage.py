@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.audit_files import audit_records
 from support.paths import ROOT
-from test_views import client, records
+from support.view_loads import load_client
 
 from pdp.app import build_pdp
 from pdp.audit.reader import read_audit
@@ -49,9 +50,9 @@ async def loaded(folder: Path, *loads: dict[str, Any]) -> list[str]:
     """What each load hands out over HTTP, of a service that has stopped since."""
     (folder / "rows.json").write_text(json.dumps(POLICIES))
     config = {"policies": {"rules": [], "row_access": ["rows.json"]}, "trusted_engines": ENGINES}
-    async with client(folder, **config) as asked:
+    async with load_client(folder, **config) as asked:
         asked.service.pdp.source = service(None).source
-        answers = [await asked.post(load) for load in loads]
+        answers = [await asked.post("/v1/load", load) for load in loads]
     assert {status for status, _ in answers} == {200}
     return [answer["storageAccess"] for _, answer in answers]
 
@@ -65,7 +66,7 @@ def decided_again(folder: Path, policies: dict[str, Any] | None, only: int | Non
 async def test_a_record_keeps_that_the_engine_applies_filters_itself(tmp_path: Path) -> None:
     load = {"principal": "user:oidc~alice", "action": "loadTable", "target": "table:lake/ns/t"}
     assert await loaded(tmp_path, load, load | {"caller": SPARK}) == ["none", "read_write"]
-    kept = [next(requests(record))["load"] for record in records(tmp_path)]
+    kept = [next(requests(record))["load"] for record in audit_records(tmp_path)]
     assert kept == [
         {"chain": [], "entries": 0, "ignored": ""},
         {"chain": [], "entries": 0, "ignored": "", "enforced": True},

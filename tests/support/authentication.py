@@ -1,4 +1,4 @@
-"""Asking a service with tokens and certificates, over HTTP and gRPC alike."""
+"""Services that authenticate users, and requests with tokens and certificates over HTTP and gRPC."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from typing import Any
 import aiohttp
 import grpc
 from google.protobuf.json_format import MessageToDict
+from support.grpc_messages import check_message
+from support.http_client import http_client
 from support.idp import ISSUER, Provider, provider
 from support.serving import serving, settings_of
-from test_evidence import as_message
 
 from pdp.app import Service
 from pdp.wire import decision_pb2 as wire
@@ -48,7 +49,7 @@ def oidc(idp: Provider, **more: Any) -> dict[str, Any]:
 
 @asynccontextmanager
 async def service_of(folder: Path, idp: Any = None, **config: Any) -> AsyncIterator[Service]:
-    """A service on WORLD; with a provider, its tokens name users of `oidc`."""
+    """Start a service on WORLD; with a provider, the provider's tokens name users of `oidc`."""
     (folder / "world.json").write_text(json.dumps(WORLD))
     identity = dict(config.pop("identity", {}))
     if idp:
@@ -60,7 +61,7 @@ async def service_of(folder: Path, idp: Any = None, **config: Any) -> AsyncItera
 
 @asynccontextmanager
 async def users(folder: Path, **config: Any) -> AsyncIterator[Service]:
-    """A service for users with tokens of a provider of its own; nobody may say anything of others."""
+    """Start a service with a provider of its own; no user may assert anything about others."""
     async with provider() as idp, service_of(folder, idp, **config) as service:
         yield service
 
@@ -72,25 +73,21 @@ def bearer(token: str) -> dict[str, str]:
 async def post(
     service: Service, body: Any, path: str = "/v1/check", headers: Mapping[str, str] | None = None, **how: Any
 ) -> tuple[int, dict[str, str], Any]:
-    """One POST to the service; `how` goes to aiohttp."""
+    """Post a body; return the status, the headers and the answer. `unix` uses the socket; `how` goes to aiohttp."""
     connector = aiohttp.UnixConnector(service.addresses["unix"]) if how.pop("unix", False) else None
-    url = f"{service.scheme}://{service.addresses['http']}{path}"
-    named = {"Content-Type": "application/json", **(headers or {})}
-    async with (
-        aiohttp.ClientSession(connector=connector) as session,
-        session.post(url, data=json.dumps(body), headers=named, **how) as response,
-    ):
-        return response.status, dict(response.headers), json.loads(await response.text())
+    async with http_client(service, connector=connector) as client:
+        response = await client.send("POST", path, body, headers, **how)
+    return response.status, dict(response.headers), response.json()
 
 
 async def ask(service: Service, token: str | None, *checks: Any, **more: Any) -> list[dict[str, Any]]:
-    """Decisions over HTTP; the same over gRPC, or this fails."""
+    """Return decisions over HTTP; gRPC must answer the same."""
     status, _, reply = await post(service, {"checks": checks, **more}, headers=bearer(token) if token else {})
     assert status == 200, reply
     decisions: list[dict[str, Any]] = reply["decisions"]
     metadata = (("authorization", f"Bearer {token}"),) if token else ()
     async with grpc.aio.insecure_channel(service.addresses["grpc"]) as channel:
-        request = wire.CheckRequest(checks=map(message, checks), explain=more.get("explain", False))
+        request = wire.CheckRequest(checks=map(check_message, checks), explain=more.get("explain", False))
         response = await stub(channel).Check(request, timeout=20, metadata=metadata)
     for one, other in zip(decisions, map(MessageToDict, response.decisions), strict=True):
         assert (one["allowed"], one["by"]) == (other.get("allowed", False), other["by"])
@@ -103,17 +100,8 @@ def stub(channel: grpc.aio.Channel) -> Any:
     return wire_grpc.DecisionServiceStub(channel)  # type: ignore[no-untyped-call]
 
 
-def message(check: Mapping[str, Any]) -> wire.Check:
-    made = as_message({"principal": "", **check})
-    if "principal" not in check:
-        made.ClearField("principal")
-    if "actingRole" in check:
-        made.acting_role = check["actingRole"]
-    return made
-
-
 async def refused_by_grpc(service: Service, **call: Any) -> tuple[str, str]:
-    """Code and details of a call that must fail."""
+    """Return the code and the details of a call that must fail."""
     channel = call.pop("channel", None) or grpc.aio.insecure_channel(service.addresses["grpc"])
     try:
         await stub(channel).Check(wire.CheckRequest(), timeout=20, **call)
@@ -125,10 +113,9 @@ async def refused_by_grpc(service: Service, **call: Any) -> tuple[str, str]:
 
 
 async def diagnostics(service: Service, path: str) -> str:
-    async with aiohttp.ClientSession() as session:
-        url = f"http://{service.addresses['diagnostics']}{path}"
-        async with session.get(url) as response:
-            return await response.text()
+    """Return a page of the diagnostics listener."""
+    async with http_client(service) as client:
+        return (await client.send("GET", path, listener="diagnostics")).text
 
 
 def client_context(ca: Path, certificate: tuple[Path, Path] | None = None) -> ssl.SSLContext:

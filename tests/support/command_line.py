@@ -1,0 +1,19 @@
+"""Commands of `pdp` in this process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from click.testing import CliRunner, Result
+
+from pdp.app import build_pdp, embedded_settings, read_facts, serve, writing
+from pdp.assembly import read_rules
+from pdp.cli.context import Composition
+from pdp.cli.main import cli
+
+COMPOSITION = Composition(embedded_settings, read_rules, read_facts, build_pdp, serve, writing)
+
+
+def grants(*arguments: str | Path) -> Result:
+    """Run `pdp grants` with some arguments in the working directory."""
+    return CliRunner().invoke(cli, ["grants", *map(str, arguments)], obj=COMPOSITION)

@@ -1,0 +1,60 @@
+"""PDPs with generated policies, and decisions of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from support.paths import TESTS
+
+from pdp.app import build_pdp
+from pdp.config.settings import make_settings
+from pdp.decision.codec import decode_checks
+from pdp.decision.service import Pdp
+from pdp.identity.callers import EMBEDDED_CALLER
+from pdp.identity.evidence import admit
+from pdp.model.checks import Answer, Batch
+from pdp.offline.cases import Case, Recorder, batch_of, prepare
+
+
+def make_pdp(
+    config: dict[str, Any], rules: dict[str, str], grants: Sequence[Any] = (), forbid: dict[str, str] | None = None
+) -> Pdp:
+    """Build a PDP in memory from a configuration, rules and grants."""
+    world = {"objects": [], "grants": list(grants)}
+    data = {"config": config, "rules": rules, "forbid": forbid or {}, "world": world}
+    pdp, _ = prepare(Case("generated", TESTS, data), build_pdp, Recorder())
+    return pdp
+
+
+def batch(checks: Sequence[Any]) -> Batch:
+    """Return the batch of some checks in their JSON form."""
+    return batch_of(Case("generated", TESTS, {"checks": checks}), make_settings({}, TESTS))
+
+
+def decide(pdp: Pdp, checks: Sequence[Any]) -> Answer:
+    """Decide checks in their JSON form."""
+    return asyncio.run(pdp.check(batch(checks)))
+
+
+class LastRecord:
+    """Audit that keeps the newest record alone."""
+
+    def __init__(self) -> None:
+        self.record: Any = None
+
+    def admit(self) -> None:
+        """Accept every request."""
+
+    def append(self, record: Any) -> None:
+        """Keep a record in place of the one before."""
+        self.record = record
+
+
+def decide_and_record(pdp: Pdp, checks: list[Any]) -> tuple[Answer, Any]:
+    """Decide checks as their bytes arrive over HTTP; return the answer and its audit record."""
+    pdp.audit = audit = LastRecord()
+    request = decode_checks([msgspec.json.encode(check) for check in checks]).request("test")
+    return asyncio.run(pdp.check(admit(request, EMBEDDED_CALLER))), audit.record
