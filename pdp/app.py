@@ -37,7 +37,7 @@ from pdp.identity.tokens import MAX_TOKEN, Tokens
 from pdp.management.service import Management
 from pdp.store.replica import FixedFacts, Replica
 from pdp.store.sql import open_store
-from pdp.store.store import seeded as seeded_store
+from pdp.store.store import write_seed
 from pdp.store.world import load_world
 from pdp.store.writer import Writer
 from pdp.surfaces.admission import BODIES_IN_FLIGHT, Admission
@@ -116,7 +116,7 @@ def writing(settings: Settings, actor: str, *, seeded: bool) -> Iterator[Writer]
     with closing(open_store(settings.store_url())) as store:
         facts, seed = store.load(), settings.store.seed
         if seeded and seed is not None and facts.sequence == 0:
-            facts = seeded_store(store, SEED, facts, _seed(settings, seed))
+            facts = write_seed(store, SEED, facts, _seed(settings, seed))
         yield Writer(store, with_projects(settings, facts), actor)
 
 

@@ -11,7 +11,8 @@ import click
 from pdp.cli.context import Composition, one_line_errors
 from pdp.cli.grants_store import Progress, print_lines, read_store, store_options
 from pdp.errors import InvalidArgument
-from pdp.store.world_text import is_yaml, world_lines
+from pdp.store.world_parser import is_yaml
+from pdp.store.world_text import world_lines
 
 
 @click.command("export")

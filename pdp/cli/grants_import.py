@@ -14,9 +14,9 @@ from pdp.cli.grants_store import Progress, actor, print_lines, store_options, wr
 from pdp.config.settings import Settings
 from pdp.errors import Unavailable
 from pdp.facts.objects import Change
-from pdp.store.difference import Step, difference, steps
+from pdp.store.import_plan import ImportStep, import_changes, plan_import
 from pdp.store.store import EpochChanged
-from pdp.store.world import load_entries
+from pdp.store.world import read_world_file
 from pdp.store.writer import Writer
 
 CHUNK: Final = 5_000
@@ -45,14 +45,14 @@ def import_world(
     """
     settings = writable(composition, config, overrides)
     with Progress("reading the file") as progress:
-        world = load_entries(file)
+        world = read_world_file(file)
         progress.say("reading the store")
         if dry_run:
             facts = composition.read_facts(_without_seed(settings))
-            report = ChangeReport.of_dry_run(difference(facts, world, prune=prune), facts)
+            report = ChangeReport.of_dry_run(import_changes(facts, world, prune=prune), facts)
         else:
             with composition.writing(settings, actor().name, seeded=False) as writer:
-                report = _written(writer, steps(writer.facts, world, prune=prune), progress)
+                report = _written(writer, plan_import(writer.facts, world, prune=prune), progress)
     nothing = f"nothing to change: the store has all of `{file}`{' and no more' if prune else ''}"
     conclusion = summary(report) if report.changes else nothing
     print_lines(json_lines(report) if form == "json" else text_lines(report, conclusion))
@@ -63,14 +63,14 @@ def _without_seed(settings: Settings) -> Settings:
     return settings.model_copy(update={"store": settings.store.model_copy(update={"seed": None})})
 
 
-def _written(writer: Writer, left: Sequence[Step], progress: Progress) -> ChangeReport:
+def _written(writer: Writer, left: Sequence[ImportStep], progress: Progress) -> ChangeReport:
     """Write all that is to change, in revisions of a bearable size."""
     before = writer.facts
     made: list[Change] = []
     for start in range(0, len(left), CHUNK):
         progress.say(f"writing: {start:,} of {len(left):,} changes")
         try:
-            made += writer.carry_out(left[start : start + CHUNK])
+            made += writer.write_steps(left[start : start + CHUNK])
         except (Unavailable, EpochChanged) as error:
             raise _broken_off(error, len(made), writer.revision) from error
     return ChangeReport(made, before, writer.revision)

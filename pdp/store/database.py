@@ -1,6 +1,6 @@
-"""What a store needs of the database it is kept in, beyond SQL that all databases share.
+"""Database protocol: the operations that differ between SQLite and PostgreSQL.
 
-Owns the seam between the one store in SQL and the two databases; knows neither facts nor tables.
+Owns the border between the one SQL store and the two databases; knows neither facts nor tables.
 """
 
 from __future__ import annotations
@@ -16,72 +16,76 @@ from pdp.errors import PdpError
 
 
 class Database(Protocol):
-    """One database. `name` is what messages call it: never with a password."""
+    """One database. `name` is for messages and holds no password."""
 
     name: str
 
-    def reading(self, *, patient: bool = False) -> AbstractContextManager[Connection]:
-        """A transaction that sees one state throughout; a `patient` one may read for long."""
+    def read_transaction(self, *, long: bool = False) -> AbstractContextManager[Connection]:
+        """Begin a transaction on one state of the data; `long` allows minutes for a whole load."""
         ...
 
-    def writing(self) -> AbstractContextManager[Connection]:
-        """A transaction that others who write wait for once it has called `lock`; committed by whoever wants it."""
+    def write_transaction(self) -> AbstractContextManager[Connection]:
+        """Begin a transaction for `lock` and writes. The caller commits; otherwise the end rolls back."""
         ...
 
-    def creating(self) -> AbstractContextManager[Connection]:
-        """A transaction alone in the database, for changes of the schema; commits unless something is raised."""
+    def schema_transaction(self) -> AbstractContextManager[Connection]:
+        """Begin a transaction for changes of the schema, alone in the database; commit unless the body raises."""
         ...
 
     def lock(self, connection: Connection) -> None:
-        """Wait until no other write is under way, and keep others waiting until the end of the transaction."""
+        """Wait for the end of every other write, and make later writes wait for the end of this transaction."""
         ...
 
-    def history(self, connection: Connection) -> str:
-        """What tells the history of this copy of the database from that of a restored or promoted one.
+    def history_id(self, connection: Connection) -> str:
+        """Return an id of this copy of the database: a restored or promoted copy has another one.
 
-        Unavailable where this copy takes no writes, or was replaced while it was read.
+        Raise Unavailable if this copy takes no writes, or was replaced during the transaction.
         """
         ...
 
     def announce(self, connection: Connection) -> None:
-        """Tell all who wait, once this transaction is committed."""
+        """Wake all waiting services when this transaction is committed."""
         ...
 
-    def failure(self, error: DBAPIError) -> PdpError:
-        """What the driver's error means: Unavailable where it may pass, ConfigError where it will not."""
+    def map_error(self, error: DBAPIError) -> PdpError:
+        """Return Unavailable for an error of the driver that may pass, ConfigError for any other."""
         ...
 
     def wait(self, seconds: float, signal: Signal) -> None:
-        """Return when the signal was given, or something may have been committed elsewhere, or so long after."""
+        """Return after the signal, after a possible commit by another process, or after `seconds`."""
         ...
 
     def close(self) -> None:
-        """Let go of all connections."""
+        """Release all connections."""
         ...
 
 
 class Signal:
-    """Something may have been committed. Each thread waits for what was signalled since it last began to look."""
+    """Count of possible commits. Each thread waits for a count above the one that the thread has acknowledged.
+
+    A reader acknowledges before it reads. A commit during or after the read then ends the reader's next wait at once,
+    so that no commit is missed between a read and a wait.
+    """
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._count = 0
-        self._seen = threading.local()
+        self._acknowledged = threading.local()
 
-    def give(self) -> None:
-        """Wake everybody who waits, and whoever waits next without having looked."""
+    def notify(self) -> None:
+        """Wake every waiting thread, and every thread that waits later without an acknowledgement."""
         with self._changed:
             self._count += 1
             self._changed.notify_all()
 
-    def look(self) -> None:
-        """The calling thread looks now: what was signalled before is no news to it."""
-        self._seen.count = self._count
+    def acknowledge(self) -> None:
+        """Make the calling thread wait for later notifications only. Call before reading the database."""
+        self._acknowledged.count = self._count
 
     def wait(self, seconds: float) -> bool:
-        """Whether there was a signal since this thread last looked, or comes in time."""
+        """Wait for a notification that the calling thread has not acknowledged; return False if none came in time."""
         with self._changed:
-            seen = getattr(self._seen, "count", 0)
-            given = self._changed.wait_for(lambda: self._count != seen, seconds)
-            self._seen.count = self._count
-            return given
+            acknowledged = getattr(self._acknowledged, "count", 0)
+            notified = self._changed.wait_for(lambda: self._count != acknowledged, seconds)
+            self._acknowledged.count = self._count
+            return notified

@@ -1,7 +1,7 @@
-"""Listening for the notifications of a PostgreSQL server.
+"""Listener for the notifications of a PostgreSQL server.
 
-Owns one connection and the thread that reads it. It only makes followers quicker: whoever waits looks every second
-anyway, so a listener that lost its server tries again in its own time.
+Owns one connection and the thread that reads from the connection. The listener only saves time: waiting threads poll
+every second anyway. A listener that lost its server can therefore reconnect without hurry.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ CHANNEL: Final = "pdp_store"
 _RETRY_SECONDS: Final = 1.0
 _LISTEN_SECONDS: Final = 1.0
 _QUIET_ROUNDS: Final = 10
-"""After so many quiet rounds the server is asked whether it is there."""
+"""Rounds without a notification after which the listener tests the connection."""
 
 
 class Listener:
-    """Gives the signal for each notification, and whenever some may have been missed."""
+    """Notifies the signal for each notification, and after each connect, because some may have been missed."""
 
     def __init__(self, connect: Callable[[], psycopg.Connection[Any]], signal: Signal) -> None:
         self._connect = connect
@@ -32,7 +32,7 @@ class Listener:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop; the thread ends within a second or so, and nobody waits for it."""
+        """Stop without waiting; the thread ends within about a second."""
         self._closed.set()
 
     def _run(self) -> None:
@@ -46,11 +46,11 @@ class Listener:
     def _listen(self, link: psycopg.Connection[Any]) -> None:
         link.autocommit = True
         link.execute(f"LISTEN {CHANNEL}")
-        self._signal.give()
+        self._signal.notify()
         quiet = 0
         while not self._closed.is_set():
             if any(True for _ in link.notifies(timeout=_LISTEN_SECONDS, stop_after=1)):
-                self._signal.give()
+                self._signal.notify()
                 quiet = 0
             else:
                 quiet += 1

@@ -1,8 +1,8 @@
-"""A store's database in PostgreSQL.
+"""PostgreSQL database of a store.
 
-The address goes to libpq as it is: several hosts, `target_session_attrs`, a service file, whatever libpq knows. No
-answer is awaited for ever: the server gives up on a statement, and the client on a server that is silent, which a
-connection cut off in silence needs.
+Passes the address to libpq unchanged: several hosts, `target_session_attrs`, a service file. No wait is unlimited: the
+server cancels a long statement, and the client gives up on a silent server. The second limit is for connections that a
+firewall or proxy cuts off in silence.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ _DEFAULTS: Final[dict[str, Any]] = {
     "tcp_user_timeout": 6_000,
     "target_session_attrs": "read-write",  # a standby lags, and takes no writes
 }
-"""What libpq is told unless the address says otherwise."""
+"""Parameters of libpq unless the address sets others."""
 _SILENCE_SECONDS: Final = 6.0
 _STATEMENT_SECONDS: Final = 5
 _LOCK_SECONDS: Final = 4
 _IDLE_SECONDS: Final = 60
-"""How long a transaction may do nothing: a writer whose machine vanished must not keep the lock."""
-_PATIENT_SECONDS: Final = 300
-"""For the whole world and for migrations."""
+"""Limit of an idle transaction, so that a writer on a lost machine does not keep the lock."""
+_LONG_SECONDS: Final = 300
+"""Limit of a statement that loads all facts or changes the schema."""
 _SCHEMA_LOCK: Final = 0x706470
-"""Our number among the database's advisory locks, for one who makes or changes tables."""
+"""Number of the advisory lock for changes of the schema, unique to this program."""
 _PASSING_STATES: Final = ("08", "25006", "25P03", "40", "53", "55", "57", "58")
-"""Prefixes of SQLSTATE for what may pass: connection, standby, idle too long, conflict, resources, locks,
+"""Prefixes of SQLSTATE for errors that may pass: connection, standby, idle too long, conflict, resources, locks,
 operator, system."""
 
 _LIMITS: Final = text(
@@ -65,12 +65,12 @@ class ServerSilent(psycopg.OperationalError):
 
 
 class _Link(psycopg.Connection[Any]):
-    """A connection that gives up on a silent server; `patience` in seconds."""
+    """A connection that gives up on a silent server after `patience` seconds."""
 
     patience = _SILENCE_SECONDS
 
     def wait(self, gen: PQGen[RV], interval: float = 0.1, timeout: float | None = None) -> RV:
-        """As psycopg waits, but never for ever: Silent is raised."""
+        """Wait as psycopg does, but raise ServerSilent after `patience` seconds; keep a limit that psycopg sets."""
         try:
             return super().wait(gen, interval, self.patience if timeout is None else timeout)
         except psycopg.errors._WaitTimeout as error:  # noqa: SLF001  psycopg has no public name for it
@@ -81,88 +81,89 @@ class _Link(psycopg.Connection[Any]):
 
 
 class PostgresDatabase:
-    """The database that a `postgresql://` address leads to; ConfigError where libpq cannot read the address."""
+    """The database at a `postgresql://` address. Raise ConfigError if libpq cannot read the address."""
 
     def __init__(self, url: str) -> None:
         try:
-            given = conninfo_to_dict(url)
+            parameters = conninfo_to_dict(url)
         except psycopg.ProgrammingError:
-            # what libpq says of it may quote the password
+            # libpq's message may quote the password
             raise ConfigError("`store.url` is no address that PostgreSQL's libpq can read") from None
-        self._parameters = _DEFAULTS | given
-        self.name = "PostgreSQL at `{}/{}`".format(_hosts(given), given.get("dbname") or "")
+        self._parameters = _DEFAULTS | parameters
+        self.name = "PostgreSQL at `{}/{}`".format(_hosts(parameters), parameters.get("dbname") or "")
         # statements are not prepared: a pooler in front may hand the next one to another server process
         self._engine = create_engine(
             "postgresql+psycopg://", creator=self._connect, pool_size=5, max_overflow=10, hide_parameters=True
         )
-        self._history = ""
-        self._first_wait = threading.Lock()
+        self._history_query = ""
+        self._listener_lock = threading.Lock()
         self._listener: Listener | None = None
         self._closed = False
 
     @contextmanager
-    def reading(self, *, patient: bool = False) -> Iterator[Connection]:
-        """A transaction on one snapshot."""
-        limit = _PATIENT_SECONDS if patient else _STATEMENT_SECONDS
+    def read_transaction(self, *, long: bool = False) -> Iterator[Connection]:
+        """Begin a transaction on one snapshot."""
+        limit = _LONG_SECONDS if long else _STATEMENT_SECONDS
         with self._transaction("REPEATABLE READ", limit) as connection:
             yield connection
 
     @contextmanager
-    def writing(self) -> Iterator[Connection]:
-        """A transaction whose statements see what was committed before each of them."""
+    def write_transaction(self) -> Iterator[Connection]:
+        """Begin a transaction whose statements each see all earlier commits."""
         with self._transaction("READ COMMITTED", _STATEMENT_SECONDS) as connection:
             yield connection
 
     @contextmanager
-    def creating(self) -> Iterator[Connection]:
-        """A transaction with this program's advisory lock on the database; whoever is second waits for the first."""
-        with self._transaction("READ COMMITTED", _PATIENT_SECONDS) as connection:
+    def schema_transaction(self) -> Iterator[Connection]:
+        """Begin a transaction with this program's advisory lock; a second service waits for the first."""
+        with self._transaction("READ COMMITTED", _LONG_SECONDS) as connection:
             connection.execute(text("SELECT set_config('lock_timeout', '0', true)"))
             connection.execute(text("SELECT pg_advisory_xact_lock(:number)"), {"number": _SCHEMA_LOCK})
             yield connection
             connection.commit()
 
     def lock(self, connection: Connection) -> None:
-        """Lock the one row that every write changes."""
+        """Lock the row of `meta`, which every write changes."""
         connection.execute(text("SELECT 1 FROM meta FOR UPDATE"))
 
-    def history(self, connection: Connection) -> str:
-        """The cluster, its timeline (the WAL's: the control file learns of a promotion later), database and table.
+    def history_id(self, connection: Connection) -> str:
+        """Return cluster, database, table `meta`, file of the table, and timeline.
 
-        A table has another oid or file after a restore, be it into new tables or into emptied ones. Everybody may ask
-        for the cluster's identifier unless an administrator took that right away; then the rest has to do.
+        A restore gives the table another oid, or another file if the rows were truncated first. A promotion begins
+        another timeline. The timeline is the WAL's, because the control file learns of a promotion later. Any user may
+        read the cluster's identifier unless an administrator revoked the right; then the other parts must suffice.
         """
-        if not self._history:
-            self._history = _HISTORY.format(system=_SYSTEM if connection.scalar(_MAY_IDENTIFY) else "0")
-        found = connection.execute(text(self._history)).one_or_none()
-        if found is None:
+        if not self._history_query:
+            self._history_query = _HISTORY.format(system=_SYSTEM if connection.scalar(_MAY_IDENTIFY) else "0")
+        row = connection.execute(text(self._history_query)).one_or_none()
+        if row is None:
             raise ConfigError(f"{self.name} holds no store: there is no table `meta`")
-        if not found[-1]:
+        if not row[-1]:
             raise Unavailable(f"{self.name} is a standby, which takes no writes")
-        return ":".join(map(str, found))
+        return ":".join(map(str, row))
 
     def announce(self, connection: Connection) -> None:
-        """Notify at commit."""
+        """Send a notification at commit."""
         connection.execute(text("SELECT pg_notify(:channel, '')"), {"channel": CHANNEL})
 
-    def failure(self, error: DBAPIError) -> PdpError:
-        """By SQLSTATE; without one, the connection failed."""
+    def map_error(self, error: DBAPIError) -> PdpError:
+        """Return the error for a SQLSTATE; an error without a SQLSTATE is a failed connection."""
         state = getattr(error.orig, "sqlstate", None) or "08"
-        said = str(error.orig).strip().replace("\n", ": ")
+        message = str(error.orig).strip().replace("\n", ": ")
         if state.startswith(_PASSING_STATES):
-            return Unavailable(f"{self.name} cannot be used now: {said}")
-        return ConfigError(f"{self.name} holds no usable store: {said}")
+            return Unavailable(f"{self.name} cannot be used now: {message}")
+        return ConfigError(f"{self.name} holds no usable store: {message}")
 
     def wait(self, seconds: float, signal: Signal) -> None:
-        """Be told by the server, or by nobody for a second: who waits then asks anyway."""
-        with self._first_wait:
+        """Wait for a notification of the server, but for at most a second: a notification can get lost."""
+        with self._listener_lock:
             if self._listener is None and not self._closed:
                 self._listener = Listener(self._connect, signal)
         signal.wait(min(seconds, 1.0))
 
     def close(self) -> None:
-        """Close what is idle; what is in use closes once it is given back."""
-        with self._first_wait:
+        """Close idle connections; a connection in use closes at the end of its transaction."""
+        with self._listener_lock:
             self._closed = True
             if self._listener is not None:
                 self._listener.close()
@@ -171,29 +172,29 @@ class PostgresDatabase:
     @contextmanager
     def _transaction(self, isolation: str, seconds: float) -> Iterator[Connection]:
         try:
-            with self._begun(isolation, seconds) as connection:
+            with self._begin(isolation, seconds) as connection:
                 yield connection
         finally:
-            if self._closed:  # whoever is last to give a connection back closes it, however late it is
+            if self._closed:  # this transaction was in use at `close` and has just given its connection back
                 self._engine.pool.dispose()
 
-    def _begun(self, isolation: str, seconds: float) -> Connection:
-        """A connection in a transaction: another one where the pool's was closed since it was last used."""
+    def _begin(self, isolation: str, seconds: float) -> Connection:
+        """Return a connection in a transaction; try a second one if the pool's was closed since its last use."""
         try:
-            return self._limited(isolation, seconds)
+            return self._begin_limited(isolation, seconds)
         except DBAPIError as error:
-            # then the pool has forgotten all that it had; a server that was silent is not asked again
+            # the pool has dropped all its connections by now; do not ask a silent server a second time
             if not error.connection_invalidated or isinstance(error.orig, ServerSilent):
                 raise
-            return self._limited(isolation, seconds)
+            return self._begin_limited(isolation, seconds)
 
-    def _limited(self, isolation: str, seconds: float) -> Connection:
+    def _begin_limited(self, isolation: str, seconds: float) -> Connection:
         limits = {"statement": f"{seconds}s", "lock": f"{min(seconds, _LOCK_SECONDS)}s", "idle": f"{_IDLE_SECONDS}s"}
         connection = self._engine.connect().execution_options(isolation_level=isolation)
         try:
             link = connection.connection.driver_connection
             assert isinstance(link, _Link)
-            link.patience = seconds + 1
+            link.patience = seconds + 1  # the server's limit should come first: then the connection survives
             connection.execute(_LIMITS, limits)
         except BaseException:
             connection.close()
@@ -204,9 +205,9 @@ class PostgresDatabase:
         return _Link.connect(prepare_threshold=None, **self._parameters)
 
 
-def _hosts(given: dict[str, Any]) -> str:
-    hosts = str(given.get("host") or given.get("hostaddr") or "").split(",")
-    ports = str(given.get("port") or "").split(",")
+def _hosts(parameters: dict[str, Any]) -> str:
+    hosts = str(parameters.get("host") or parameters.get("hostaddr") or "").split(",")
+    ports = str(parameters.get("port") or "").split(",")
     if len(ports) < len(hosts):
         ports += ports[-1:] * (len(hosts) - len(ports))
     return ",".join(f"{host}:{port}" if port else host for host, port in zip(hosts, ports, strict=False))

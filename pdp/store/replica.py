@@ -1,7 +1,7 @@
-"""The facts of a store in this process: loaded once, then kept up with the store's log.
+"""Replica: the facts of a store in this process, loaded once and then advanced with the store's log.
 
-Owns when the facts are replaced and how old they may be; what a change means is the facts' business, where it is
-written the store's. Decisions read `facts` and never wait; whoever must see a certain revision waits here.
+Owns the replacement of the facts and their age. Decisions read `facts` and never wait; only a caller that demands a
+certain revision waits here.
 """
 
 from __future__ import annotations
@@ -18,45 +18,48 @@ import structlog
 from pdp.errors import ConfigError, Unavailable
 from pdp.facts.objects import Change
 from pdp.facts.snapshot import Facts
-from pdp.store.store import EpochChanged, Store, advanced, seeded
+from pdp.model.revision import Revision
+from pdp.store.store import EpochChanged, Store, apply_log, write_seed
 from pdp.store.threads import Threads
 
 POLL_SECONDS: Final = 1.0
-"""The longest wait for news; the store is asked at least so often."""
+"""Longest time between two refreshes."""
 _RETRY_SECONDS: Final = 0.5
+_WRITE_ATTEMPTS: Final = 2
 log = structlog.get_logger()
 
 
 class FixedFacts:
-    """Facts that nothing changes: those of a world file."""
+    """Facts of a world file, which never change."""
 
     def __init__(self, facts: Facts) -> None:
         self.facts = facts
 
     def age(self) -> float:
-        """They are never old."""
+        """Return 0: fixed facts do not age."""
         return 0.0
 
     def is_stale(self) -> bool:
-        """They never are."""
+        """Return False: fixed facts are never stale."""
         return False
 
     async def catch_up(self) -> None:
-        """There is nothing to catch up with."""
+        """Do nothing: there is no newer revision."""
 
     async def at_least(self, epoch: str, sequence: int) -> None:
-        """Raise Unavailable where the facts are not of this revision or a later one."""
+        """Raise Unavailable unless the facts are of this revision or a later one."""
         _check_epoch(self.facts, epoch)
         if sequence > self.facts.sequence:
-            raise Unavailable(f"revision {epoch}.{sequence} is not served: the world is {_at(self.facts)}")
+            raise Unavailable(f"revision {epoch}.{sequence} is not served: the world is {_revision(self.facts)}")
 
 
 class Replica:
-    """Follows a store. `facts` only ever advance, but for a store whose history changed: then they are its own anew.
+    """Follows a store. Within an epoch `facts` only ever advance; a changed epoch replaces `facts` as a whole.
 
-    One look at the store follows the other, and only a look brings in another history: what was read or written before
-    the history changed cannot come back. Who wants a look while one is under way shares the next one with all others
-    who do, so that readers are few however many ask, and never wait for those who write.
+    A refresh asks the store for its log and publishes newer facts. Refreshes run one after the other, and a refresh
+    alone changes the epoch: a slow read or write from before the change cannot bring the old history back. A caller
+    that needs a refresh during another one shares the next refresh with all other such callers, so that reads of the
+    store stay few under any load. Refreshes and writes have threads of their own, so that neither waits for the other.
     """
 
     def __init__(
@@ -67,36 +70,41 @@ class Replica:
         self._max_staleness = max_staleness_seconds
         self._wait_seconds = wait_seconds
         self._confirmed = time.monotonic()
+        """Time at which `facts` were certainly the newest."""
         self._advanced = asyncio.Event()
-        self._turn = asyncio.Lock()
-        self._next: asyncio.Task[None] | None = None
-        """The look that has not asked the store yet."""
+        """Set and replaced at each publication."""
+        self._refresh_lock = asyncio.Lock()
+        self._next_refresh: asyncio.Task[None] | None = None
+        """The refresh that has not begun to read the store, so that more callers can join."""
         self.facts = self._load()
-        self._waiting = Threads("store-waiting", 1)
-        self._looking = Threads("store-looking", 1)
-        self._writing = Threads("store-writing", 4)
+        self._wait_threads = Threads("store-waiting", 1)
+        self._refresh_threads = Threads("store-looking", 1)
+        self._write_threads = Threads("store-writing", 4)
 
     def age(self) -> float:
-        """Seconds since the store last confirmed that the facts were its newest."""
+        """Return the seconds since the store last confirmed that the facts were the newest."""
         return time.monotonic() - self._confirmed
 
     def is_stale(self) -> bool:
-        """Whether the facts are too old to permit anything."""
+        """Tell whether the facts are too old to permit anything."""
         return self.age() > self._max_staleness
 
     async def follow(self) -> None:
-        """Keep up with the store until cancelled; while it does not answer, the facts age."""
+        """Refresh after each commit until cancelled; while the store does not answer, log once and let the facts age.
+
+        Retry after every kind of exception, even a defect: without a follower the facts would never recover.
+        """
         failing: type[Exception] | None = None
-        patience = min(POLL_SECONDS, self._max_staleness / 4)  # a store that is only quiet must not make facts stale
+        # refresh well within the limit, so that facts of a store without commits do not become stale
+        interval = min(POLL_SECONDS, self._max_staleness / 4)
         while True:
             try:
-                await self._waiting.run(partial(self._store.wait, patience))
-                await self._look()
+                await self._wait_threads.run(partial(self._store.wait, interval))
+                await self._refresh()
                 if failing:
-                    log.info("store answers again", revision=_at(self.facts))
+                    log.info("store answers again", revision=_revision(self.facts))
                 failing = None
             except Exception as error:
-                # a defect is no reason to stop: whoever follows no more never recovers, and until then the facts age
                 if failing is not type(error):
                     defect = None if isinstance(error, Unavailable) else error
                     message = "store does not answer, decisions go on from memory"
@@ -105,71 +113,77 @@ class Replica:
                 await asyncio.sleep(_RETRY_SECONDS)
 
     async def catch_up(self) -> None:
-        """See all that was committed before the call; raises Unavailable where the store does not answer."""
-        await self._look()
+        """Wait until `facts` include all commits before the call; raise Unavailable if the store does not answer."""
+        await self._refresh()
 
     async def at_least(self, epoch: str, sequence: int) -> None:
-        """Wait until the facts are of this revision or a later one; raises Unavailable after `wait_seconds`."""
+        """Wait until `facts` are of this revision or a later one; raise Unavailable after `wait_seconds`."""
         if _check_epoch(self.facts, epoch) and self.facts.sequence < sequence:
-            self._ask()  # whoever knows the revision knows that it is there: no need to wait until the follower does
+            self._request_refresh()  # the revision is known to the caller, so committed: do not wait for the follower
         try:
             async with asyncio.timeout(self._wait_seconds):
                 while _check_epoch(self.facts, epoch) and self.facts.sequence < sequence:
                     await self._advanced.wait()
         except TimeoutError:
             waited = f"waited {self._wait_seconds:g} seconds for revision {epoch}.{sequence}"
-            raise Unavailable(f"{waited}, the store is at {_at(self.facts)}") from None
+            raise Unavailable(f"{waited}, the store is at {_revision(self.facts)}") from None
 
     async def write(self, actor: str, decide: Callable[[Facts], Sequence[Change]]) -> Facts:
-        """Write the changes that `decide` makes of the store's newest facts; the facts after it.
+        """Write the changes that `decide` makes from the store's newest facts; publish and return the facts after it.
 
-        `decide` runs inside the transaction, in another thread; what it raises undoes all and comes back from here.
-        Raises Unavailable where the store does not answer: then nothing, or the whole of it, was written.
+        `decide` runs inside the transaction, in another thread. An exception from `decide` cancels the write and is
+        raised here. Raise Unavailable if the store does not answer: then all of the write happened, or none.
         """
-        for _ in range(2):
+        for _ in range(_WRITE_ATTEMPTS):
             try:
-                written = await self._writing.run(partial(self._write, actor, decide))
+                written = await self._write_threads.run(partial(self._write, actor, decide))
             except EpochChanged:
-                await self._look()  # nothing was written: it is for the new history to decide
+                await self._refresh()  # nothing was written: load the new history, and let `decide` decide on that
             else:
+                # the epoch may have changed between the commit and this line: the write may then be lost
                 if written.epoch != self.facts.epoch:
                     raise Unavailable(
-                        f"{_at(written)} was written, but the store now has the history {self.facts.epoch}"
+                        f"{_revision(written)} was written, but the store now has the history {self.facts.epoch}"
                     )
                 self._publish(written)
                 return written
         raise Unavailable("the store's history changed again while it was written to")
 
     def close(self) -> None:
-        """Let go of the store; `follow` must have been cancelled. A thread that a silent store keeps is not awaited."""
+        """Release the store. Cancel `follow` before; abandon a thread that waits for a silent store."""
         self._store.close()
-        for threads in (self._waiting, self._looking, self._writing):
+        for threads in (self._wait_threads, self._refresh_threads, self._write_threads):
             threads.close()
-        self._store.close()  # once more, for what a thread still had in use
+        self._store.close()  # again, for connections that the threads had in use
 
     def seed(self, actor: str, changes: Sequence[Change]) -> None:
-        """Write the first revision of a store that has none, before anybody else does."""
-        self.facts = seeded(self._store, actor, self.facts, changes)
+        """Write the first revision of an empty store. Call before `follow`."""
+        self.facts = write_seed(self._store, actor, self.facts, changes)
 
-    async def _look(self) -> None:
-        """Have the newest facts published, and the store asked for them after this call."""
-        await asyncio.shield(self._ask())  # one who gives up does not take the look from the others
+    async def _refresh(self) -> None:
+        """Wait for a refresh that begins after this call."""
+        await asyncio.shield(self._request_refresh())  # a cancelled caller must not end what others share
 
-    def _ask(self) -> asyncio.Task[None]:
-        if self._next is None:
-            self._next = asyncio.create_task(self._look_in_turn())
-            self._next.add_done_callback(_retrieve)
-        return self._next
+    def _request_refresh(self) -> asyncio.Task[None]:
+        if self._next_refresh is None:
+            self._next_refresh = asyncio.create_task(self._refresh_in_turn())
+            self._next_refresh.add_done_callback(_retrieve_exception)
+        return self._next_refresh
 
-    async def _look_in_turn(self) -> None:
-        async with self._turn:
-            self._next = None  # from here on a look is too early for those who come
-            asked = time.monotonic()
-            self._publish(await self._looking.run(self._newest))
-            self._confirmed = asked
+    async def _refresh_in_turn(self) -> None:
+        async with self._refresh_lock:
+            # The read begins now. A caller from here on may know of a later commit and needs the next refresh.
+            self._next_refresh = None
+            begun = time.monotonic()
+            self._publish(await self._refresh_threads.run(self._read_newest))
+            # the facts were the newest when the read began; at its end newer ones may exist
+            self._confirmed = begun
 
     def _publish(self, newest: Facts) -> None:
-        """Only a newer revision of its history replaces the facts: a write may have been quicker than a look."""
+        """Replace the facts by newer ones or by those of a new epoch; ignore older ones.
+
+        A refresh and writes run at the same time: a refresh can return facts from before a write already published.
+        """
         if newest.epoch == self.facts.epoch and newest.sequence <= self.facts.sequence:
             return
         self.facts = newest
@@ -179,45 +193,42 @@ class Replica:
     def _load(self) -> Facts:
         return self._store.load().with_projects(self._projects)
 
-    def _newest(self) -> Facts:
+    def _read_newest(self) -> Facts:
         facts = self.facts
-        with _while_running():
+        with _running_errors():
             try:
-                return advanced(facts, self._store.since(facts))
+                return apply_log(facts, self._store.since(facts))
             except EpochChanged as error:
-                log.warning("store has another history, loading it anew", was=_at(facts), reason=str(error))
+                log.warning("store has another history, loading it anew", was=_revision(facts), reason=str(error))
                 return self._load()
 
     def _write(self, actor: str, decide: Callable[[Facts], Sequence[Change]]) -> Facts:
         facts = self.facts
-        with _while_running():
-            return advanced(facts, self._store.write(actor, facts, lambda seen: decide(advanced(facts, seen))))
+        with _running_errors():
+            return apply_log(facts, self._store.write(actor, facts, lambda entries: decide(apply_log(facts, entries))))
 
 
 @contextmanager
-def _while_running() -> Iterator[None]:
-    """Whatever keeps a store from answering is one thing to those who ask a running service.
-
-    Its address and files are for the log alone.
-    """
+def _running_errors() -> Iterator[None]:
+    """Raise Unavailable for any failure of the store: addresses and files are for the log, not for clients."""
     try:
         yield
     except (ConfigError, Unavailable) as error:
         raise Unavailable("the store cannot be used now") from error
 
 
-def _retrieve(look: asyncio.Task[None]) -> None:
-    """A look that failed after all who wanted it have gone is nothing to complain of."""
-    if not look.cancelled():
-        look.exception()
+def _retrieve_exception(refresh: asyncio.Task[None]) -> None:
+    """Mark the exception as retrieved: asyncio would log the exception if all callers have been cancelled."""
+    if not refresh.cancelled():
+        refresh.exception()
 
 
 def _check_epoch(facts: Facts, epoch: str) -> bool:
-    """True; raises Unavailable where a revision of another epoch is asked for: it cannot be compared."""
+    """Return True; raise Unavailable if a revision of `epoch` cannot be compared with the facts."""
     if epoch != facts.epoch:
-        raise Unavailable(f"a revision of epoch {epoch} is not served: the store is at {_at(facts)}")
+        raise Unavailable(f"a revision of epoch {epoch} is not served: the store is at {_revision(facts)}")
     return True
 
 
-def _at(facts: Facts) -> str:
-    return f"{facts.epoch}.{facts.sequence}"
+def _revision(facts: Facts) -> str:
+    return str(Revision(facts.epoch, facts.sequence))

@@ -1,7 +1,6 @@
-"""Rows of a store and the values of facts: each way, in bulk.
+"""Rows of a store: conversion from and to objects, grants and changes, in bulk.
 
-Owns the form in which objects, grants and changes are stored. Canonical text stands for a key, JSON for a revision's
-changes.
+Owns the stored form: canonical text for a key, JSON for the changes of a revision.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ Values: TypeAlias = dict[str, Any]
 T = TypeVar("T")
 
 _BATCH: Final = 5_000
-"""Rows that travel together."""
+"""Rows in one call of the driver."""
 _PRIVILEGE: Final = {privilege: privilege for privilege in BIT}
 _ENCODER: Final = msgspec.json.Encoder()
 _DECODER: Final = msgspec.json.Decoder(tuple[Change, ...])
@@ -42,20 +41,20 @@ _DELETE_OBJECT: Final = delete(OBJECTS).where(OBJECTS.c.key == bindparam("_key")
 _DELETE_GRANT: Final = delete(GRANTS).where(*(GRANTS.c[name] == bindparam(f"_{name}") for name in _GRANT))
 
 
-class Unreadable(ValueError):
-    """Rows that no store of this version wrote."""
+class UnreadableRow(ValueError):
+    """A row that no store of this version wrote."""
 
 
-def objects_of(rows: Iterable[Sequence[Any]]) -> Iterator[Object]:
-    """Registered objects, from rows of `key, project, managed, id`."""
+def read_objects(rows: Iterable[Sequence[Any]]) -> Iterator[Object]:
+    """Yield registered objects from rows of `key, project, managed, id`."""
     for key, project, managed, id in rows:
         yield Object(key_from_text(key), project, bool(managed), id)
 
 
-def grants_of(rows: Iterable[Sequence[Any]]) -> Iterator[Grant]:
-    """Grants, from rows of `object, privilege, principal, id` in the order of `object`.
+def read_grants(rows: Iterable[Sequence[Any]]) -> Iterator[Grant]:
+    """Yield grants from rows of `object, privilege, principal, id` in the order of `object`.
 
-    What is equal in many grants is one value in memory. Unreadable where a privilege is unknown.
+    Share equal keys, privileges and principals in memory. Raise UnreadableRow for an unknown privilege.
     """
     principals: dict[str, str] = {}
     last, key = "", ("", ())  # type: str, ObjectKey
@@ -64,25 +63,28 @@ def grants_of(rows: Iterable[Sequence[Any]]) -> Iterator[Grant]:
             last, key = object, key_from_text(object)
         known = _PRIVILEGE.get(privilege)
         if known is None:
-            raise Unreadable(f"a grant of `{privilege}`")
+            raise UnreadableRow(f"a grant of `{privilege}`")
         yield Grant(key, known, principals.setdefault(principal, principal), id)
 
 
-def encoded(changes: Sequence[Change]) -> str:
-    """Changes as the log keeps them."""
+def encode_changes(changes: Sequence[Change]) -> str:
+    """Return the log's text for the changes of a revision."""
     return _ENCODER.encode(changes).decode()
 
 
-def decoded(text: str) -> tuple[Change, ...]:
-    """Changes from the log; Unreadable where the text holds none."""
+def decode_changes(text: str) -> tuple[Change, ...]:
+    """Return the changes from a text of the log; raise UnreadableRow for any other text."""
     try:
         return _DECODER.decode(text)
     except msgspec.MsgspecError as error:
-        raise Unreadable(f"a revision of which it is said: {error}") from error
+        raise UnreadableRow(f"a revision with unreadable changes: {error}") from error
 
 
-def write(connection: Connection, sequence: int, changes: Sequence[Change]) -> None:
-    """Make the rows follow the changes of revision `sequence`; ValueError where one of them is none."""
+def write_changes(connection: Connection, sequence: int, changes: Sequence[Change]) -> None:
+    """Apply the changes of revision `sequence` to the rows; raise ValueError if a grant to remove is absent.
+
+    A grant to add that is present breaks the primary key: the database raises.
+    """
     grants: dict[Grant, list[bool]] = {}
     objects: dict[ObjectKey, Object | None] = {}
     for change in changes:
@@ -93,9 +95,9 @@ def write(connection: Connection, sequence: int, changes: Sequence[Change]) -> N
         else:
             objects[change.key] = None
     _run(connection, _DELETE_OBJECT, ({"_key": key_text(key)} for key in objects))
-    _run(connection, insert(OBJECTS), (_object_row(found) for found in objects.values() if found is not None))
-    # a revision may take and give the same grant: its first change says whether the row is there, its last whether
-    # it shall be
+    _run(connection, insert(OBJECTS), (_object_row(object) for object in objects.values() if object is not None))
+    # a revision may remove and add the same grant: the first change tells whether the row exists before, the last one
+    # whether the row exists after
     gone = [grant for grant, steps in grants.items() if not steps[0]]
     if _run(connection, _DELETE_GRANT, (_grant_row(grant, "_") for grant in gone)) != len(gone):
         raise ValueError("a grant that is to be removed is not there")
@@ -118,7 +120,7 @@ def _grant_row(grant: Grant, prefix: str = "") -> Values:
 
 
 def _run(connection: Connection, statement: Insert | Delete, rows: Iterator[Values]) -> int:
-    """Execute a statement for each row; how many rows of the table it touched."""
+    """Execute a statement for each row; return the number of rows touched."""
     touched = 0
     while batch := list(islice(rows, _BATCH)):
         touched += connection.execute(statement, batch).rowcount

@@ -1,7 +1,7 @@
-"""The tables of a store, and how an opened database comes to have them.
+"""Tables of a store, and their creation when a database is opened.
 
-Owns what is stored where; what the rows mean is `rows`. The tables are made and changed by the migrations beside this
-module. Alembic, which runs them, is imported only where there is something to run: a start should be quick.
+Owns tables and columns; `rows` owns the meaning of a row. The migrations beside this module create and change the
+tables. Alembic runs the migrations and is imported only if there is a migration to run, for a quick start.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from pdp.errors import ConfigError
 from pdp.store.database import Database
 
 VERSIONS: Final = ("0001",)
-"""The schema's versions, oldest first: the revision ids of the migrations."""
+"""Versions of the schema, oldest first: the revision ids of the migrations."""
 VERSION_TABLE: Final = "pdp_version"
 
-# compared byte by byte, as SQLite does: no locale decides which names are one, and sorting is quick
+# compared byte by byte, as in SQLite: independent of locales, and sorted fast
 NAME: Final = Text().with_variant(Text(collation="C"), "postgresql")
 
 _metadata: Final = MetaData()
@@ -71,24 +71,24 @@ _VERSION: Final = Table(VERSION_TABLE, MetaData(), Column("version_num", Text))
 
 
 def prepare(database: Database) -> None:
-    """See to it that the database has the tables of this version.
+    """Create the tables of this version, or migrate older ones.
 
-    ConfigError where it holds the tables of another program, or of a newer version.
+    Raise ConfigError if the database holds tables of another program or of a newer version.
     """
-    with database.reading() as connection:
+    with database.read_transaction() as connection:
         if _version(connection, database.name) == VERSIONS[-1]:
             return
-    with database.creating() as connection:
-        # somebody else who started at the same time may have been first
+    with database.schema_transaction() as connection:
+        # another service that started at the same time may have been faster
         if _version(connection, database.name) != VERSIONS[-1]:
             _migrate(connection)
 
 
 def _version(connection: Connection, name: str) -> str:
-    """The version of the tables that are there, "" where none are."""
+    """Return the version of the existing tables, "" if there are none; raise ConfigError as `prepare` does."""
     tables = set(inspect(connection).get_table_names())
     if VERSION_TABLE not in tables:
-        # another program's SQLite file is never ours; in PostgreSQL a schema can be shared, while names differ
+        # any other table makes an SQLite file another program's; a schema of PostgreSQL can be shared if no names clash
         foreign = tables if connection.dialect.name == "sqlite" else tables & set(_metadata.tables)
         if foreign:
             raise ConfigError(f"{name} belongs to another program: it has a table `{min(foreign)}`")

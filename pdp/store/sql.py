@@ -1,7 +1,7 @@
-"""The store in a database that speaks SQL: SQLite or PostgreSQL.
+"""Store in an SQL database, SQLite or PostgreSQL.
 
-Owns transactions, the log, and telling one history from another. `rows` says how facts are stored, `schema` where,
-`sqlite` and `postgres` what the two databases do differently.
+Owns transactions, the log and the detection of another history. `rows` owns the stored form of facts, `schema` the
+tables, and `sqlite` and `postgres` the differences between the two databases.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ from pdp.store import rows, schema
 from pdp.store.database import Database, Signal
 from pdp.store.schema import CHANGES, GRANTS, META, OBJECTS
 from pdp.store.sqlite import SqliteDatabase
-from pdp.store.store import EpochChanged, Prepare, Revision, Store
+from pdp.store.store import EpochChanged, LogEntry, Prepare, Store
 
-_TURN_SECONDS: Final = 8.0
-"""How long a write waits for another of this process."""
-_FETCHED: Final = 10_000
+_WRITE_LOCK_SECONDS: Final = 8.0
+"""Longest wait of a write for earlier writes of this process."""
+_FETCH_ROWS: Final = 10_000
+"""Rows in one fetch of a load."""
 _SELECT_OBJECTS: Final = select(OBJECTS.c.key, OBJECTS.c.project, OBJECTS.c.managed, OBJECTS.c.id)
 _SELECT_GRANTS: Final = select(GRANTS.c.object, GRANTS.c.privilege, GRANTS.c.principal, GRANTS.c.id).order_by(
     GRANTS.c.object
@@ -37,16 +38,16 @@ _SELECT_LOG: Final = select(CHANGES).order_by(CHANGES.c.sequence)
 
 
 def open_store(url: str) -> Store:
-    """The store at `sqlite:///<path>` or `postgresql://...`, its tables made or brought up to date.
+    """Return the store at `sqlite:///<path>` or `postgresql://...`; create or migrate the tables.
 
-    A relative path counts from the working directory. ConfigError where there can be no store at that address,
-    Unavailable where the database cannot be reached.
+    A relative path starts at the working directory. Raise ConfigError if there can be no store at that address,
+    Unavailable if the database cannot be reached.
     """
     scheme, _, path = url.partition(":///")
     if scheme == "sqlite" and path and path != ":memory:":
         return SqlStore(SqliteDatabase(path))
     if url.startswith(("postgresql://", "postgres://")):
-        from pdp.store.postgres import PostgresDatabase  # noqa: PLC0415  who keeps a file does not load the driver
+        from pdp.store.postgres import PostgresDatabase  # noqa: PLC0415  a store in a file needs no driver
 
         return SqlStore(PostgresDatabase(url))
     raise ConfigError("`store.url` must be `sqlite:///<path>` or `postgresql://<host>/<database>`")
@@ -54,7 +55,11 @@ def open_store(url: str) -> Store:
 
 @dataclass(frozen=True, slots=True)
 class _Head:
-    """Where a history stands: `stored` is the part of its epoch that the database keeps and that can be renewed."""
+    """The newest revision of a store.
+
+    `stored` is the epoch in the table `meta`, a random text. `epoch` is the digest of `stored` and the database's
+    history id: a copy of the database has the same `stored` but another `epoch`.
+    """
 
     stored: str
     epoch: str
@@ -62,134 +67,138 @@ class _Head:
 
 
 class SqlStore:
-    """A store in a database; opening it brings the tables up to date."""
+    """A store in a database. Opening creates or migrates the tables."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._signal = Signal()
-        self._turn = threading.Lock()
+        self._write_lock = threading.Lock()
         self._closed = False
-        self._seen: dict[str, tuple[int, str]] = {}
-        """Epoch -> the newest revision that this store has seen of it, and its token."""
+        self._newest: dict[str, tuple[int, str]] = {}
+        """Epoch -> sequence and token of the newest revision that this process knows of the epoch."""
         try:
-            with self._errors():
+            with self._mapped_errors():
                 schema.prepare(database)
         except BaseException:
             database.close()
             raise
 
     def load(self) -> Facts:
-        """The newest snapshot, at one revision; Unavailable, or ConfigError where the rows make no sense."""
-        with self._errors(), self._database.reading(patient=True) as connection:
+        """Return the newest snapshot; raise Unavailable, or ConfigError if a row is unreadable."""
+        with self._mapped_errors(), self._database.read_transaction(long=True) as connection:
             head = self._head(connection)
             token = self._token(connection, head.sequence)
-            stream = connection.execution_options(yield_per=_FETCHED)
-            # objects first: their rows are read before the next statement is made
-            objects = list(rows.objects_of(stream.execute(_SELECT_OBJECTS)))
-            with stream.execute(_SELECT_GRANTS) as found:
-                facts = Facts.build(head.epoch, head.sequence, objects, rows.grants_of(found))
+            stream = connection.execution_options(yield_per=_FETCH_ROWS)
+            # a list, because the rows must be read before the next statement
+            objects = list(rows.read_objects(stream.execute(_SELECT_OBJECTS)))
+            with stream.execute(_SELECT_GRANTS) as grants:
+                facts = Facts.build(head.epoch, head.sequence, objects, rows.read_grants(grants))
         self._remember(head.epoch, head.sequence, token)
         return facts
 
-    def since(self, facts: Facts) -> Sequence[Revision]:
-        """What was committed after a snapshot; EpochChanged, Unavailable, ConfigError."""
-        self._signal.look()
-        seen = self._seen.get(facts.epoch)  # before the snapshot is taken: it must not lie behind what was seen
-        with self._errors(), self._database.reading() as connection:
+    def since(self, facts: Facts) -> Sequence[LogEntry]:
+        """Return the log after a snapshot; raise EpochChanged, Unavailable, ConfigError."""
+        # before the read: a commit during the read must end the next `wait`
+        self._signal.acknowledge()
+        # read before the transaction begins: a concurrent write of this process may add a newer revision, which this
+        # transaction does not see and would take for a lost one
+        newest = self._newest.get(facts.epoch)
+        with self._mapped_errors(), self._database.read_transaction() as connection:
             head = self._head(connection)
-            log, is_same = self._follow(connection, facts, head, seen)
+            log = self._read_log(connection, facts, head, newest)
             token = self._token(connection, head.sequence)
-        if not is_same:
-            self._renew(head)
-            raise self._changed(facts)
+        if log is None:
+            self._renew_epoch(head)
+            raise self._epoch_changed(facts)
         self._remember(head.epoch, head.sequence, token)
         return log
 
     def wait(self, seconds: float) -> None:
-        """Return when something may have been committed by anybody, at the latest after so long."""
+        """Return after a possible commit by any process, or after `seconds`."""
         if not self._closed:
             self._database.wait(seconds, self._signal)
 
-    def write(self, actor: str, facts: Facts, prepare: Prepare) -> Sequence[Revision]:
-        """Write what `prepare` returns; all revisions after `facts`, the new one last if there is one.
+    def write(self, actor: str, facts: Facts, prepare: Prepare) -> Sequence[LogEntry]:
+        """Write the changes from `prepare`; return the log after `facts`, the new entry last if there is one.
 
-        EpochChanged, Unavailable, ConfigError, ValueError where a change is none, and whatever `prepare` raises. When
-        the connection is lost during the commit, Unavailable leaves open whether the revision was written.
+        Raise EpochChanged, Unavailable, ConfigError, ValueError for a change that changes nothing, and every exception
+        of `prepare`. If the connection breaks during the commit, Unavailable leaves open whether the write happened.
         """
-        if not self._turn.acquire(timeout=_TURN_SECONDS):
+        if not self._write_lock.acquire(timeout=_WRITE_LOCK_SECONDS):
             raise Unavailable(f"{self._database.name} cannot be used now: other writes take too long")
         try:
-            seen = self._seen.get(facts.epoch)
-            with self._errors(), self._database.writing() as connection:
+            newest = self._newest.get(facts.epoch)
+            with self._mapped_errors(), self._database.write_transaction() as connection:
                 self._database.lock(connection)
                 head = self._head(connection)
-                log, is_same = self._follow(connection, facts, head, seen)
-                if is_same:
-                    log = self._written(connection, head, (actor, log, prepare))
+                log = self._read_log(connection, facts, head, newest)
+                if log is not None:
+                    log = self._commit(connection, head, (actor, log, prepare))
         finally:
-            self._turn.release()
-        if not is_same:
-            self._renew(head)
-            raise self._changed(facts)
-        self._signal.give()
+            self._write_lock.release()
+        if log is None:
+            self._renew_epoch(head)
+            raise self._epoch_changed(facts)
+        self._signal.notify()
         return log
 
     def close(self) -> None:
-        """Let go of the database; a `wait` in another thread returns soon."""
+        """Release the database; make a `wait` in another thread return soon."""
         self._closed = True
-        self._signal.give()
+        self._signal.notify()
         self._database.close()
 
-    def _written(
-        self, connection: Connection, head: _Head, write: tuple[str, Sequence[Revision], Prepare]
-    ) -> Sequence[Revision]:
-        """The log with the new revision, if there is one, which is then committed."""
+    def _commit(
+        self, connection: Connection, head: _Head, write: tuple[str, Sequence[LogEntry], Prepare]
+    ) -> Sequence[LogEntry]:
+        """Commit the changes from `prepare`, if any; return the log with the new entry."""
         actor, log, prepare = write
         changes = tuple(prepare(log))
         if not changes:
             return log
-        revision, token = Revision(head.sequence + 1, time.time(), actor, changes), secrets.token_hex(8)
-        rows.write(connection, revision.sequence, changes)
-        row = {"sequence": revision.sequence, "token": token, "time": revision.time, "actor": actor}
-        connection.execute(insert(CHANGES), row | {"changes": rows.encoded(changes)})
-        connection.execute(update(META).values(sequence=revision.sequence))
+        entry, token = LogEntry(head.sequence + 1, time.time(), actor, changes), secrets.token_hex(8)
+        rows.write_changes(connection, entry.sequence, changes)
+        row = {"sequence": entry.sequence, "token": token, "time": entry.time, "actor": actor}
+        connection.execute(insert(CHANGES), row | {"changes": rows.encode_changes(changes)})
+        connection.execute(update(META).values(sequence=entry.sequence))
         self._database.announce(connection)
         connection.commit()
-        self._remember(head.epoch, revision.sequence, token)
-        return *log, revision
+        self._remember(head.epoch, entry.sequence, token)
+        return *log, entry
 
     def _head(self, connection: Connection) -> _Head:
-        history = self._database.history(connection)
-        found = connection.execute(select(META.c.epoch, META.c.sequence)).one_or_none()
-        if found is None:
+        history_id = self._database.history_id(connection)
+        meta = connection.execute(select(META.c.epoch, META.c.sequence)).one_or_none()
+        if meta is None:
             raise ConfigError(f"{self._database.name} holds no usable store: its table `meta` is empty")
-        digest = sha256(f"{found.epoch}:{history}".encode()).hexdigest()[:12]
-        return _Head(found.epoch, digest, found.sequence)
+        digest = sha256(f"{meta.epoch}:{history_id}".encode()).hexdigest()[:12]
+        return _Head(meta.epoch, digest, meta.sequence)
 
-    def _follow(
-        self, connection: Connection, facts: Facts, head: _Head, seen: tuple[int, str] | None
-    ) -> tuple[Sequence[Revision], bool]:
-        """The log after a snapshot, and whether this is the history that the snapshot came from.
+    def _read_log(
+        self, connection: Connection, facts: Facts, head: _Head, newest: tuple[int, str] | None
+    ) -> Sequence[LogEntry] | None:
+        """Return the log after a snapshot; None for another history under the same epoch.
 
-        The epoch alone does not tell where a copy was restored into the place of what it was copied from. But then
-        what was seen last is not there, or what stands under its number has another token.
+        Raise EpochChanged for another epoch. A copy that is written over the original file keeps the epoch. Two signs
+        give the copy away: the newest known revision is missing or has another token, or the log has a gap or ends
+        before the snapshot.
         """
         if facts.epoch != head.epoch:
-            raise self._changed(facts)
-        if seen is not None and self._token(connection, seen[0]) != seen[1]:
-            return (), False
-        found = connection.execute(_SELECT_LOG.where(CHANGES.c.sequence > facts.sequence))
-        log = [Revision(row.sequence, row.time, row.actor, rows.decoded(row.changes)) for row in found]
-        numbers = [facts.sequence, *(revision.sequence for revision in log)]
-        return log, numbers == list(range(facts.sequence, head.sequence + 1))
+            raise self._epoch_changed(facts)
+        if newest is not None and self._token(connection, newest[0]) != newest[1]:
+            return None
+        selected = connection.execute(_SELECT_LOG.where(CHANGES.c.sequence > facts.sequence))
+        log = [LogEntry(row.sequence, row.time, row.actor, rows.decode_changes(row.changes)) for row in selected]
+        numbers = [facts.sequence, *(entry.sequence for entry in log)]
+        return log if numbers == list(range(facts.sequence, head.sequence + 1)) else None
 
     def _token(self, connection: Connection, sequence: int) -> str:
-        """The token of a revision; "" where there is none."""
+        """Return the random token of a revision; "" if there is no such revision."""
         return connection.scalar(select(CHANGES.c.token).where(CHANGES.c.sequence == sequence)) or ""
 
-    def _renew(self, head: _Head) -> None:
-        """Give another epoch to a history that had the epoch of another one, unless somebody else already has."""
-        with self._errors(), self._database.writing() as connection:
+    def _renew_epoch(self, head: _Head) -> None:
+        """Store a new epoch, so that every service loads again; do nothing if another service did so already."""
+        with self._mapped_errors(), self._database.write_transaction() as connection:
             self._database.lock(connection)
             renewed = update(META).where(META.c.epoch == head.stored).values(epoch=secrets.token_hex(6))
             connection.execute(renewed)
@@ -197,16 +206,16 @@ class SqlStore:
             connection.commit()
 
     def _remember(self, epoch: str, sequence: int, token: str) -> None:
-        known = self._seen.get(epoch)
+        known = self._newest.get(epoch)
         if known is None or known[0] < sequence:
-            self._seen[epoch] = sequence, token
+            self._newest[epoch] = sequence, token
 
-    def _changed(self, facts: Facts) -> EpochChanged:
+    def _epoch_changed(self, facts: Facts) -> EpochChanged:
         return EpochChanged(f"the history of {self._database.name} is not the one of epoch `{facts.epoch}`")
 
     @contextmanager
-    def _errors(self) -> Iterator[None]:
-        """What the database's driver raises, in this program's terms."""
+    def _mapped_errors(self) -> Iterator[None]:
+        """Raise this program's errors in place of the driver's."""
         if self._closed:
             raise Unavailable(f"the store in {self._database.name} is closed")
         try:
@@ -216,8 +225,8 @@ class SqlStore:
         except DataError as error:
             raise ValueError(f"{self._database.name} cannot hold what is to be written: {error.orig}") from error
         except DBAPIError as error:
-            raise self._database.failure(error) from error
+            raise self._database.map_error(error) from error
         except SQLAlchemyError as error:  # no connection of the pool came free
             raise Unavailable(f"{self._database.name} cannot be used now: {error}") from error
-        except rows.Unreadable as error:
+        except rows.UnreadableRow as error:
             raise ConfigError(f"{self._database.name} holds what this version cannot read: {error}") from error

@@ -1,22 +1,23 @@
-"""The store: where facts are kept, and the one protocol that every database behind it follows.
+"""Store of facts: the protocol that every database implements, and the contract of its methods.
 
-**The contract.** A store keeps an epoch, a sequence, the registered objects, the grants, and a log of changes.
+A store holds an epoch, a sequence number, the registered objects, the grants, and a log of all changes.
 
-- *Revisions are assigned in commit order.* A write holds the store's one lock from before it takes its number until
-  it is committed, so whoever sees revision n sees all of 1 to n, and nothing numbered n or less appears later.
-- *A write is decided on what it changes.* `write` calls `prepare` inside the transaction, under the lock, with the log
-  since the writer's snapshot; what `prepare` returns is written with its log row, all or nothing. If it raises, or
-  returns no change, nothing is written and no number is used.
-- *Rows only.* `prepare` has made sure that each change is one: a `GrantAdded` was not there, a `GrantRemoved` was.
-  The store understands no hierarchy and no privilege.
-- *The log is complete.* `since` returns every revision after a snapshot, in order, without gaps.
-- *The epoch changes with history.* When a backup is restored, or a replica that lags is promoted, `since` raises
-  `EpochChanged` for any snapshot from before, even if the new history has grown past its sequence: the snapshot must
-  be loaded anew. A revision of another epoch is never comparable.
-- *Failure is loud.* A database that cannot be reached, or does not answer in time, raises `Unavailable`; one that
-  holds no usable store raises `ConfigError`, naming it. Every call has a time limit.
-
-Calls block and may come from any thread.
+1. Order. Revisions are numbered in commit order. A write holds the store's only lock from before the number is taken
+   until after the commit. A reader of revision n has therefore seen revisions 1 to n, and no later commit gets a
+   number of n or less.
+2. Decision under the lock. `write` calls `prepare` inside the transaction, under the lock, with the log since the
+   writer's snapshot. A writer therefore decides on the same facts that the write changes.
+3. Atomicity. The changes from `prepare` and the log entry are committed together or not at all. If `prepare` raises,
+   or returns no change, the store writes nothing and uses no number.
+4. Rows only. `prepare` guarantees that every change changes a row: a grant to add is absent, a grant to remove is
+   present. The store knows no hierarchy and no privileges.
+5. Complete log. `since` returns every revision after a snapshot, in order, without gaps.
+6. Epochs. A new history gets a new epoch: after the restore of a backup, or the promotion of a lagging replica. Then
+   `since` and `write` raise `EpochChanged` for every older snapshot, even if the new history has more revisions, and
+   the caller must `load` again. Revisions of different epochs cannot be compared.
+7. Loud failure. Every call has a time limit. An unreachable or silent database raises `Unavailable`. A database without
+   a usable store raises `ConfigError`, with the name of the database.
+8. Threads. Calls block, and any thread may make them.
 """
 
 from __future__ import annotations
@@ -32,13 +33,13 @@ from pdp.facts.snapshot import Facts
 
 
 class EpochChanged(PdpError):
-    """The store's history is not the one that a snapshot came from: load it anew."""
+    """The snapshot is from another history than the store's: load a new snapshot."""
 
     code = "epoch_changed"
 
 
-class Revision(msgspec.Struct, frozen=True):
-    """One committed write: `time` in seconds since 1970, `actor` who wrote, as the writer said."""
+class LogEntry(msgspec.Struct, frozen=True):
+    """One committed revision: `time` in seconds since 1970, `actor` as the writer named itself."""
 
     sequence: int
     time: float
@@ -46,43 +47,46 @@ class Revision(msgspec.Struct, frozen=True):
     changes: tuple[Change, ...]
 
 
-def advanced(facts: Facts, log: Sequence[Revision]) -> Facts:
-    """The snapshot after some revisions that follow it."""
-    for revision in log:
-        facts = facts.apply(revision.sequence, revision.changes)
-    return facts
-
-
-Prepare: TypeAlias = Callable[[Sequence[Revision]], Sequence[Change]]
-"""The log since the writer's snapshot -> the changes to write; whatever it raises undoes the write."""
+Prepare: TypeAlias = Callable[[Sequence[LogEntry]], Sequence[Change]]
+"""The log since the writer's snapshot -> the changes to write. An exception cancels the write."""
 
 
 class Store(Protocol):
-    """A database of facts; the module's text is the contract."""
+    """A database of facts. The module's docstring is the contract."""
 
     def load(self) -> Facts:
-        """The newest snapshot, at one revision."""
+        """Return the newest snapshot, of one revision."""
         ...
 
-    def since(self, facts: Facts) -> Sequence[Revision]:
-        """What was committed after a snapshot; raises EpochChanged where its history is no longer the store's."""
+    def since(self, facts: Facts) -> Sequence[LogEntry]:
+        """Return the log after a snapshot; raise EpochChanged if the snapshot is from another history."""
         ...
 
     def wait(self, seconds: float) -> None:
-        """Return when something may have been committed by anybody, at the latest after so long."""
+        """Return after any commit that this thread has not read yet, or after `seconds`. May return early."""
         ...
 
-    def write(self, actor: str, facts: Facts, prepare: Prepare) -> Sequence[Revision]:
-        """Write what `prepare` returns; all revisions after `facts`, the new one last if there is one."""
+    def write(self, actor: str, facts: Facts, prepare: Prepare) -> Sequence[LogEntry]:
+        """Write the changes from `prepare`; return the log after `facts`, the new entry last if there is one."""
         ...
 
     def close(self) -> None:
-        """Let go of the database; a `wait` in another thread returns soon."""
+        """Release the database; make a `wait` in another thread return soon."""
         ...
 
 
-def seeded(store: Store, actor: str, facts: Facts, changes: Sequence[Change]) -> Facts:
-    """The facts of a store that has its first revision: this one, if nobody was quicker. Raises as `write` does."""
+def apply_log(facts: Facts, log: Sequence[LogEntry]) -> Facts:
+    """Return the snapshot after the entries; the first entry must follow the snapshot directly."""
+    for entry in log:
+        facts = facts.apply(entry.sequence, entry.changes)
+    return facts
+
+
+def write_seed(store: Store, actor: str, facts: Facts, changes: Sequence[Change]) -> Facts:
+    """Write the first revision of an empty store, unless another service was faster; return the facts after it.
+
+    Do nothing for a store with revisions. Raise as `Store.write` does.
+    """
     if facts.sequence:
         return facts
-    return advanced(facts, store.write(actor, facts, lambda log: () if log else changes))
+    return apply_log(facts, store.write(actor, facts, lambda log: () if log else changes))

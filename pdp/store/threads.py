@@ -1,6 +1,6 @@
-"""Threads for calls that block: a fixed number of them, and none that keeps the process from ending.
+"""Threads for blocking calls: a fixed number, and none that delays the end of the process.
 
-The threads of concurrent.futures are waited for when the interpreter ends, however long a silent database keeps one.
+The interpreter waits at its end for the threads of concurrent.futures, even if a silent database holds one for long.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from typing import Any, Final, TypeVar
 from pdp.errors import Unavailable
 
 T = TypeVar("T")
-_FAREWELL_SECONDS: Final = 1.0
-"""How long what still runs may take to end in order."""
+_CLOSE_SECONDS: Final = 1.0
+"""Time for running calls to end at `close`."""
 
 
 class Threads:
-    """At most `width` calls at once, the others in the order in which they came."""
+    """Runs at most `width` calls at once, in order of arrival."""
 
     def __init__(self, name: str, width: int) -> None:
         self._calls: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
@@ -31,7 +31,10 @@ class Threads:
             thread.start()
 
     async def run(self, call: Callable[[], T]) -> T:
-        """What the call returns or raises. Cancelled, a call that has begun goes on, and nobody learns how it ends."""
+        """Return or raise the result of the call; raise Unavailable if the threads are closed.
+
+        A running call goes on after a cancellation, and its result is lost.
+        """
         if self._closed:
             raise Unavailable("the store is closed")
         future: Future[T] = Future()
@@ -39,26 +42,26 @@ class Threads:
         return await asyncio.wrap_future(future)
 
     def close(self) -> None:
-        """End once all calls are done; a thread that takes longer than a moment is left to itself."""
+        """End all threads after the queued calls; abandon a thread that takes more than a second."""
         self._closed = True
         for _ in self._threads:
             self._calls.put(None)
-        deadline = time.monotonic() + _FAREWELL_SECONDS
+        deadline = time.monotonic() + _CLOSE_SECONDS
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
 
     def _work(self) -> None:
-        while (asked := self._calls.get()) is not None:
-            future, call = asked
+        while (job := self._calls.get()) is not None:
+            future, call = job
             if future.set_running_or_notify_cancel():
                 _settle(future, call)
-            del asked, future, call  # what they hold can be as large as the world
+            del job, future, call  # an idle thread would keep a whole snapshot alive
 
 
 def _settle(future: Future[T], call: Callable[[], T]) -> None:
     try:
-        found = call()
-    except BaseException as error:  # noqa: BLE001  whoever waits for the call gets it
+        result = call()
+    except BaseException as error:  # noqa: BLE001  the caller of `run` gets every exception
         future.set_exception(error)
     else:
-        future.set_result(found)
+        future.set_result(result)

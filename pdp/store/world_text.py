@@ -1,28 +1,22 @@
-"""World files as text: one entry a line, in an order that depends on nothing but the content.
+"""Text of a world file: one entry a line, in an order that depends on the content alone.
 
-Two exports of the same facts are the same bytes, and two of different facts differ in the lines that differ. Owns how
-a world is written; how one is read is `world`'s. Whatever stands in a name, a line holds only what can be printed.
+Two exports of the same facts are the same bytes. Exports of different facts differ in the lines of the different
+entries. A line holds only printable characters, whatever a name contains. `world` reads the text.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from pdp.facts.snapshot import Facts
-from pdp.store.world import format_grant, format_object, in_order
-
-
-def is_yaml(file: str | Path) -> bool:
-    """Whether a world file of this name is read as YAML."""
-    return Path(file).suffix != ".json"
+from pdp.store.world import format_grant, format_object, sorted_content
 
 
 def world_lines(facts: Facts, *, yaml: bool = False) -> Iterator[str]:
-    """The lines of a world file that reads back as the same objects and grants, without their ends."""
-    objects, grants = in_order(facts)
+    """Yield the lines of a world file with the objects and grants of some facts, without line ends."""
+    objects, grants = sorted_content(facts)
     lists = {"objects": map(format_object, objects), "grants": map(format_grant, grants)}
     if yaml:
         for name, entries in lists.items():
@@ -35,7 +29,10 @@ def world_lines(facts: Facts, *, yaml: bool = False) -> Iterator[str]:
 
 
 def entry_text(entry: Mapping[str, Any], *, yaml: bool = False) -> str:
-    """An entry as JSON on one line, which as YAML differs in how signs beyond the 65,536th are escaped."""
+    """Return an entry as JSON on one line.
+
+    `yaml` escapes characters above U+FFFF as YAML does, instead of as two surrogates.
+    """
     text = json.dumps(entry, ensure_ascii=False)
     return text if text.isprintable() else "".join(sign if sign.isprintable() else _escape(sign, yaml) for sign in text)
 

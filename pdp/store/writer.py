@@ -1,7 +1,7 @@
-"""A store that one command works on: its newest facts, and writes that are decided on them.
+"""Writer for one command of the command line: the newest facts of a store, and writes decided on them.
 
-A running service follows a store (`replica`); a command reads it once, writes, and ends. It has no use for a store
-whose history changes under it: EpochChanged comes out, and the command can be given again.
+A running service follows its store (`replica`). A command loads the facts once, writes, and ends. The writer does not
+recover from a changed history: the command fails with EpochChanged and can be repeated.
 """
 
 from __future__ import annotations
@@ -11,70 +11,71 @@ from dataclasses import replace
 
 from pdp.facts.objects import Change
 from pdp.facts.snapshot import Facts
-from pdp.store.difference import Step, changes_of
-from pdp.store.store import Revision, Store, advanced
+from pdp.model.revision import Revision
+from pdp.store.import_plan import ImportStep, remaining_changes
+from pdp.store.store import LogEntry, Store, apply_log
 
 
 class Writer:
-    """Writes as `actor`. Both verbs raise Unavailable, EpochChanged and ConfigError as the store does."""
+    """Writes as `actor`. Every method raises Unavailable, EpochChanged and ConfigError as the store does."""
 
     def __init__(self, store: Store, facts: Facts, actor: str) -> None:
         self._store = store
         self._actor = actor
-        self._known = facts
-        self._since: list[Revision] = []
-        """What this writer committed after `_known`: following a large import would take as long as writing it."""
+        self._facts = facts
+        self._unapplied: list[LogEntry] = []
+        """Log after `_facts`. To apply the log after each chunk of a large import would double the time of it."""
 
     @property
     def facts(self) -> Facts:
-        """The facts after the last write, with all that others wrote before it."""
-        self._catch_up()
-        return self._known
+        """Return the facts after the last write, including earlier writes by others."""
+        self._apply_log()
+        return self._facts
 
     @property
     def revision(self) -> str:
-        """The store's part of the revision of `facts`."""
-        return f"{self._known.epoch}.{self._sequence}"
+        """Return the store's part of the revision of `facts`."""
+        return str(Revision(self._facts.epoch, self._sequence))
 
     def write(self, decide: Callable[[Facts], Sequence[Change]]) -> Sequence[Change]:
-        """Write what `decide` makes of the store's newest facts, all or nothing; what was written.
+        """Write the changes that `decide` makes from the newest facts, all or none; return them.
 
-        What `decide` raises undoes the write.
+        An exception from `decide` cancels the write.
         """
         facts = self.facts
-        return self._write(lambda log: decide(advanced(facts, log)))
+        return self._write(lambda log: decide(apply_log(facts, log)))
 
-    def carry_out(self, some: Sequence[Step]) -> Sequence[Change]:
-        """Write what is left to be done of some steps, all or nothing; what was written.
+    def write_steps(self, steps: Sequence[ImportStep]) -> Sequence[Change]:
+        """Write the remaining changes of some steps, all or none; return them.
 
-        No two steps of one difference touch the same grant or object, so what was written of the others makes no
-        difference to these; what somebody else wrote does.
+        The steps must be of one plan. No two steps of a plan concern the same grant or object. The steps that this
+        writer has written before therefore do not matter here, and only writes by others need to be applied.
         """
-        others: list[Revision] = []
+        others: list[LogEntry] = []
 
-        def prepare(log: Sequence[Revision]) -> Sequence[Change]:
+        def prepare(log: Sequence[LogEntry]) -> Sequence[Change]:
             others[:] = log
-            return changes_of(advanced(self.facts, log) if log else self._known, some)
+            return remaining_changes(apply_log(self.facts, log) if log else self._facts, steps)
 
-        made = self._write(prepare)
+        changes = self._write(prepare)
         if others:
-            self._catch_up()
-        return made
+            self._apply_log()
+        return changes
 
-    def _catch_up(self) -> None:
-        self._known, self._since = advanced(self._known, self._since), []
+    def _apply_log(self) -> None:
+        self._facts, self._unapplied = apply_log(self._facts, self._unapplied), []
 
     @property
     def _sequence(self) -> int:
-        return self._since[-1].sequence if self._since else self._known.sequence
+        return self._unapplied[-1].sequence if self._unapplied else self._facts.sequence
 
-    def _write(self, decide: Callable[[Sequence[Revision]], Sequence[Change]]) -> Sequence[Change]:
-        made: list[Change] = []
+    def _write(self, decide: Callable[[Sequence[LogEntry]], Sequence[Change]]) -> Sequence[Change]:
+        changes: list[Change] = []
 
-        def prepare(log: Sequence[Revision]) -> Sequence[Change]:
-            made[:] = decide(log)
-            return made
+        def prepare(log: Sequence[LogEntry]) -> Sequence[Change]:
+            changes[:] = decide(log)
+            return changes
 
-        # the store looks only at where the snapshot stands
-        self._since += self._store.write(self._actor, replace(self._known, sequence=self._sequence), prepare)
-        return made
+        # the store reads only the epoch and the sequence of the snapshot
+        self._unapplied += self._store.write(self._actor, replace(self._facts, sequence=self._sequence), prepare)
+        return changes

@@ -27,9 +27,9 @@ from pdp.engines.grants.edits import Actor, GrantEdits, ObjectEdits
 from pdp.errors import InvalidArgument, Unavailable
 from pdp.facts.objects import Change, Grant, GrantAdded, GrantRemoved, Object, ObjectPut
 from pdp.facts.snapshot import Facts
-from pdp.store.difference import changes_of, difference, steps
+from pdp.store.import_plan import import_changes, plan_import, remaining_changes
 from pdp.store.sql import open_store
-from pdp.store.store import Revision
+from pdp.store.store import LogEntry
 from pdp.store.world import load_world, parse_world, read_world
 from pdp.store.world_text import entry_text, world_lines
 from pdp.store.writer import Writer
@@ -75,7 +75,7 @@ def refused(*arguments: str | Path) -> str:
     return ended.stderr
 
 
-def log(url: str = "sqlite:///pdp.db") -> list[Revision]:
+def log(url: str = "sqlite:///pdp.db") -> list[LogEntry]:
     with closing(open_store(url)) as store:
         facts = store.load()
         return list(store.since(Facts(facts.epoch, 0)))
@@ -196,15 +196,15 @@ def test_a_hundred_thousand_grants_are_imported(folder: Path) -> None:
 
 def test_an_import_that_breaks_off_says_how_far_it_came(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grants_import, "CHUNK", 3)
-    carry_out = Writer.carry_out
+    write_steps = Writer.write_steps
 
     def failing(self: Writer, some: Any) -> Any:
         if self.facts.sequence == 2:
             raise Unavailable("the database is gone")
-        return carry_out(self, some)
+        return write_steps(self, some)
 
     with monkeypatch.context() as patched:
-        patched.setattr(Writer, "carry_out", failing)
+        patched.setattr(Writer, "write_steps", failing)
         said = refused("import", "world.json")
     assert "the database is gone; 6 changes are written, up to revision " in said
     assert said.endswith(".2: import again for the rest\n")
@@ -231,13 +231,13 @@ def test_an_import_takes_the_place_of_the_seed_and_single_writes_come_after_it(f
 @given(worlds(), worlds())
 def test_a_difference_makes_of_any_facts_what_a_world_says(before: dict[str, Any], after: dict[str, Any]) -> None:
     facts, world = parse_world(before), read_world(after)
-    added = facts.apply(1, difference(facts, world))
+    added = facts.apply(1, import_changes(facts, world))
     assert content(added) >= {*world.grants}
     assert set(added.grants()) == {*facts.grants(), *world.grants}
-    assert difference(added, world) == []
-    exact = facts.apply(1, difference(facts, world, prune=True))
+    assert import_changes(added, world) == []
+    exact = facts.apply(1, import_changes(facts, world, prune=True))
     assert content(exact) == content(world.facts())
-    assert difference(exact, world, prune=True) == []
+    assert import_changes(exact, world, prune=True) == []
 
 
 @given(worlds(), worlds())
@@ -246,15 +246,15 @@ def test_without_pruning_it_is_what_an_operator_wishes_over_http(before: dict[st
     rules, operator = Administration(), Actor("cli")
     changes = rules.edit_objects(facts, operator, ObjectEdits(put=world.objects))
     made = [*changes, *rules.edit_grants(facts.apply(0, changes), operator, GrantEdits(add=world.grants))]
-    assert content(facts.apply(1, difference(facts, world))) == content(facts.apply(1, made))
+    assert content(facts.apply(1, import_changes(facts, world))) == content(facts.apply(1, made))
 
 
 @given(worlds(), worlds(), st.integers(1, 4))
 def test_every_step_on_the_way_takes_before_it_gives(before: dict[str, Any], after: dict[str, Any], size: int) -> None:
     facts, world = parse_world(before), read_world(after)
-    left, wanted, had = steps(facts, world, prune=True), set(world.grants), set(facts.grants())
+    left, wanted, had = plan_import(facts, world, prune=True), set(world.grants), set(facts.grants())
     for start in range(0, len(left), size):
-        facts = facts.apply(start + 1, changes_of(facts, left[start : start + size]))
+        facts = facts.apply(start + 1, remaining_changes(facts, left[start : start + size]))
         assert set(facts.grants()) <= wanted or set(facts.grants()) <= had
     assert content(facts) == content(world.facts())
 
@@ -264,7 +264,7 @@ def test_a_warehouse_stays_in_the_project_that_is_configured(folder: Path) -> No
     assert refused("import", "world.json") == "pdp: warehouse:lake belongs to `p2` by configuration\n"
     assert log() == []
     with pytest.raises(InvalidArgument):
-        difference(Facts.empty().with_projects({"lake": "p2"}), read_world(WORLD))
+        import_changes(Facts.empty().with_projects({"lake": "p2"}), read_world(WORLD))
 
 
 def test_what_others_write_meanwhile_is_neither_undone_nor_done_twice(tmp_path: Path) -> None:
@@ -273,13 +273,13 @@ def test_what_others_write_meanwhile_is_neither_undone_nor_done_twice(tmp_path: 
     world = read_world({"objects": [{"object": "warehouse:w", "parent": "project:p"}]})
     with closing(open_store(f"sqlite:///{tmp_path}/pdp.db")) as store:
         writer = Writer(store, store.load(), "me")
-        left = [*map(GrantAdded, some), *steps(writer.facts, world)]
-        assert writer.carry_out(left[:1]) == [GrantAdded(some[0])]
+        left = [*map(GrantAdded, some), *plan_import(writer.facts, world)]
+        assert writer.write_steps(left[:1]) == [GrantAdded(some[0])]
         theirs: list[Change] = [GrantAdded(some[1]), GrantAdded(some[2]), flag]
         store.write("other", store.load(), lambda log: theirs)
-        assert writer.carry_out(left[1:2]) == []
-        assert writer.carry_out(left[2:3]) == []
-        assert writer.carry_out(left[3:]) == [GrantAdded(some[3]), ObjectPut(Object(flag.object.key, "p", True))]
+        assert writer.write_steps(left[1:2]) == []
+        assert writer.write_steps(left[2:3]) == []
+        assert writer.write_steps(left[3:]) == [GrantAdded(some[3]), ObjectPut(Object(flag.object.key, "p", True))]
         assert writer.revision == f"{writer.facts.epoch}.3"
         assert content(writer.facts) == content(store.load())
         store.write("other", store.load(), lambda log: [GrantRemoved(some[3])])
@@ -313,7 +313,7 @@ def test_without_a_file_json_goes_to_stdout(folder: Path) -> None:
 def test_every_world_is_itself_again_after_export_and_import(world: dict[str, Any]) -> None:
     facts = parse_world(world)
     for text, how in ((export(facts), {}), (export(facts, yaml=True), {"yaml": True})):
-        imported = Facts.empty().apply(1, difference(Facts.empty(), read_world(yaml.safe_load(text))))
+        imported = Facts.empty().apply(1, import_changes(Facts.empty(), read_world(yaml.safe_load(text))))
         assert content(imported) == content(facts)
         assert export(imported, **how) == text
 

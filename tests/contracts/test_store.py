@@ -15,7 +15,7 @@ from support.stores import Open, added, adding, content, followed, grant, write
 from pdp.errors import Unavailable
 from pdp.facts.objects import Change, GrantAdded, GrantRemoved, Object, ObjectDeleted, ObjectPut
 from pdp.facts.snapshot import Facts
-from pdp.store.store import EpochChanged, Revision, Store
+from pdp.store.store import EpochChanged, LogEntry, Store
 
 
 class Refused(Exception):
@@ -61,9 +61,9 @@ def test_since_is_complete_in_order_and_without_gaps(store: Store, another: Open
 def test_a_write_is_decided_on_what_others_wrote_meanwhile(store: Store, another: Open) -> None:
     facts = store.load()
     (theirs,) = write(another(), added(1))
-    asked: list[Sequence[Revision]] = []
+    asked: list[Sequence[LogEntry]] = []
 
-    def prepare(log: Sequence[Revision]) -> Sequence[Change]:
+    def prepare(log: Sequence[LogEntry]) -> Sequence[Change]:
         asked.append(log)
         return added(2)
 
@@ -76,7 +76,7 @@ def test_a_write_is_decided_on_what_others_wrote_meanwhile(store: Store, another
 def test_a_prepare_that_raises_leaves_nothing_and_uses_no_number(store: Store) -> None:
     facts = store.load()
 
-    def prepare(log: Sequence[Revision]) -> Sequence[Change]:
+    def prepare(log: Sequence[LogEntry]) -> Sequence[Change]:
         raise Refused
 
     with pytest.raises(Refused):
@@ -87,7 +87,7 @@ def test_a_prepare_that_raises_leaves_nothing_and_uses_no_number(store: Store) -
 
 @pytest.mark.parametrize("error", [KeyError("x"), ValueError("x"), OSError("x"), KeyboardInterrupt()])
 def test_what_a_prepare_raises_is_what_its_caller_gets(store: Store, error: BaseException) -> None:
-    def prepare(log: Sequence[Revision]) -> Sequence[Change]:
+    def prepare(log: Sequence[LogEntry]) -> Sequence[Change]:
         raise error
 
     with pytest.raises(type(error)) as raised:
@@ -164,7 +164,7 @@ def test_revisions_are_numbered_in_the_order_of_commits(store: Store, another: O
     facts, younger, reader = store.load(), another(), another()
     older_is_in, may_go = threading.Event(), threading.Event()
 
-    def slow(log: Sequence[Revision]) -> Sequence[Change]:
+    def slow(log: Sequence[LogEntry]) -> Sequence[Change]:
         older_is_in.set()
         may_go.wait(10)
         return added(1)

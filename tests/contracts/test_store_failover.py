@@ -14,7 +14,7 @@ from support.stores import added, content, write
 from pdp.errors import Unavailable
 from pdp.facts.objects import Change
 from pdp.store.sql import open_store
-from pdp.store.store import EpochChanged, Revision
+from pdp.store.store import EpochChanged, LogEntry
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def test_a_server_that_ends_during_a_write_has_written_nothing(primary: Cluster)
     write(store, added(1))
     facts = store.load()
 
-    def prepare(log: Sequence[Revision]) -> Sequence[Change]:
+    def prepare(log: Sequence[LogEntry]) -> Sequence[Change]:
         primary.kill()
         return added(2, 3)
 

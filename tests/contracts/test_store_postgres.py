@@ -21,7 +21,7 @@ from pdp.errors import ConfigError, Unavailable
 from pdp.facts.objects import Change
 from pdp.store import postgres as module
 from pdp.store.sql import open_store
-from pdp.store.store import EpochChanged, Revision, Store
+from pdp.store.store import EpochChanged, LogEntry, Store
 
 CANARY = "canary-9f3b7"
 
@@ -158,7 +158,7 @@ def test_close_ends_the_listening_thread(store: Store) -> None:
 def test_a_connection_that_is_given_back_during_close_is_closed(url: str) -> None:
     database = module.PostgresDatabase(url)
     sa.event.listen(database._engine, "checkin", lambda *_: database.close())
-    with database.reading() as connection:
+    with database.read_transaction() as connection:
         connection.execute(sa.text("SELECT 1"))
         link = connection.connection.driver_connection
     assert isinstance(link, psycopg.Connection)
@@ -184,7 +184,7 @@ def test_a_writer_that_does_nothing_loses_the_lock(another: Open, url: str, monk
     monkeypatch.setattr(module, "_IDLE_SECONDS", 1)
     store, other = another(), another()
 
-    def prepare(log: Sequence[Revision]) -> Sequence[Change]:
+    def prepare(log: Sequence[LogEntry]) -> Sequence[Change]:
         time.sleep(2.5)
         return added(1)
 

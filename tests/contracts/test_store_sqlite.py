@@ -22,7 +22,7 @@ from pdp.errors import ConfigError, Unavailable
 from pdp.facts.objects import Change, Object, ObjectPut
 from pdp.store.sql import SqlStore, open_store
 from pdp.store.sqlite import SqliteDatabase
-from pdp.store.store import EpochChanged, Revision, Store
+from pdp.store.store import EpochChanged, LogEntry, Store
 
 
 @pytest.fixture
@@ -148,7 +148,7 @@ def test_what_is_written_to_a_file_that_was_replaced_is_not_reported_as_written(
             if moment == "before the commit":
                 moved(tmp_path / "backup.db", file)
 
-    def prepare(log: Sequence[Revision]) -> Sequence[Change]:
+    def prepare(log: Sequence[LogEntry]) -> Sequence[Change]:
         if moment == "before a row is written":
             moved(tmp_path / "backup.db", file)
         return added(1)
@@ -311,7 +311,7 @@ def test_a_file_that_stays_locked_is_unavailable(store: Store, file: Path) -> No
 def test_a_writer_of_this_process_that_does_not_end_makes_others_unavailable(store: Store) -> None:
     inside, leave = threading.Event(), threading.Event()
 
-    def prepare(log: Sequence[Revision]) -> Sequence[Change]:
+    def prepare(log: Sequence[LogEntry]) -> Sequence[Change]:
         inside.set()
         leave.wait(30)
         return ()

@@ -18,7 +18,7 @@ from support.stores import content, followed
 from pdp.facts.objects import Change, Grant, GrantAdded, GrantRemoved, Object, ObjectDeleted, ObjectKey, ObjectPut
 from pdp.facts.snapshot import Facts
 from pdp.store.sql import open_store
-from pdp.store.store import Revision, Store
+from pdp.store.store import LogEntry, Store
 
 KEYS: tuple[ObjectKey, ...] = (
     ("server", ()),
@@ -77,7 +77,7 @@ def fresh(kind: str, request: pytest.FixtureRequest) -> Iterator[Store]:
             store.close()
 
 
-def deciding(changes: list[Change], log: Sequence[Revision]) -> Sequence[Change]:
+def deciding(changes: list[Change], log: Sequence[LogEntry]) -> Sequence[Change]:
     return changes
 
 

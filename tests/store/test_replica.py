@@ -20,7 +20,7 @@ from pdp.facts.objects import Change, GrantAdded, GrantRemoved
 from pdp.facts.snapshot import Facts
 from pdp.store.replica import Replica
 from pdp.store.sql import open_store
-from pdp.store.store import Prepare, Revision, Store
+from pdp.store.store import LogEntry, Prepare, Store
 from pdp.store.threads import Threads
 
 Nothing: Callable[[], None] = lambda: None  # noqa: E731
@@ -39,7 +39,7 @@ class Observed:
     def load(self) -> Facts:
         return self._store.load()
 
-    def since(self, facts: Facts) -> Sequence[Revision]:
+    def since(self, facts: Facts) -> Sequence[LogEntry]:
         self.looks += 1
         self.before_look()
         found = self._store.since(facts)
@@ -50,7 +50,7 @@ class Observed:
         self.longest_wait = max(self.longest_wait, seconds)
         self._store.wait(seconds)
 
-    def write(self, actor: str, facts: Facts, prepare: Prepare) -> Sequence[Revision]:
+    def write(self, actor: str, facts: Facts, prepare: Prepare) -> Sequence[LogEntry]:
         found = self._store.write(actor, facts, prepare)
         self.after_write()
         return found

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from pdp.facts.objects import Change, Grant, GrantAdded, Object
 from pdp.facts.snapshot import Facts
-from pdp.store.store import Revision, Store
+from pdp.store.store import LogEntry, Store
 
 Open: TypeAlias = Callable[[], Store]
 """Opens another service's store on the test's database."""
@@ -21,17 +21,17 @@ def added(*numbers: int) -> list[Change]:
     return [GrantAdded(grant(number)) for number in numbers]
 
 
-def adding(number: int, log: Sequence[Revision]) -> Sequence[Change]:
+def adding(number: int, log: Sequence[LogEntry]) -> Sequence[Change]:
     """A decision to add one grant, whatever others wrote; its first argument is to be bound."""
     return added(number)
 
 
-def write(store: Store, changes: Sequence[Change]) -> Sequence[Revision]:
+def write(store: Store, changes: Sequence[Change]) -> Sequence[LogEntry]:
     """Write some changes on the newest snapshot; the new revision alone."""
     return store.write("me", store.load(), lambda log: changes)
 
 
-def followed(facts: Facts, log: Sequence[Revision]) -> Facts:
+def followed(facts: Facts, log: Sequence[LogEntry]) -> Facts:
     for revision in log:
         facts = facts.apply(revision.sequence, revision.changes)
     return facts

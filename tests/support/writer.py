@@ -11,7 +11,7 @@ from support.stores import added, adding, followed
 
 from pdp.facts.objects import Change
 from pdp.store.sql import open_store
-from pdp.store.store import Revision
+from pdp.store.store import LogEntry
 
 
 def main(url: str, first: int, count: int) -> None:
@@ -31,7 +31,7 @@ def hang(url: str, count: int) -> None:
     while True:
         number += count
 
-        def prepare(log: Sequence[Revision], number: int = number) -> list[Change]:
+        def prepare(log: Sequence[LogEntry], number: int = number) -> list[Change]:
             sys.stdout.write("writing\n")
             sys.stdout.flush()
             return added(*range(number, number + count))
