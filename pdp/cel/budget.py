@@ -1,104 +1,65 @@
-"""What generated code calls beyond the function table: absorbing logic, macros that absorb, and the step budget."""
+"""Step budget of one evaluation. Generated code pays for work inside macros.
+
+Outside macros, the size of an expression bounds its work. Macros multiply work by the length of lists, so elements cost
+steps, and inside macros so do texts, lists and maps. The budget bounds time and memory.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
+from typing import Final, TypeAlias
 
-from pdp.cel.values import BudgetError, RuleError, Value
+from pdp.cel.values import BudgetError, Value
 
 MAX_STEPS: Final = 100_000
-"""Steps of one evaluation: elements walked, and what is copied or scanned inside a macro."""
+"""Steps of one evaluation: elements of macros, and the lengths of values copied or scanned inside macros."""
 _PATTERN_STEPS: Final = 500
+_COPIED_PER_STEP: Final = 4
+_SCANNED_PER_STEP: Final = 8
 
-Budget = list[int]
+Budget: TypeAlias = list[int]
+"""Steps left, as the only item of a list: generated code passes the list on, and each charge changes the item."""
 
 
-def budget() -> Budget:
-    """A fresh allowance, for one evaluation."""
+def new_budget() -> Budget:
+    """Return the budget of one evaluation."""
     return [MAX_STEPS]
 
 
-def _spend(left: Budget, steps: int) -> None:
-    left[0] -= steps
-    if left[0] < 0:
+def _spend(budget: Budget, steps: int) -> None:
+    budget[0] -= steps
+    if budget[0] < 0:
         raise BudgetError(f"evaluation budget exceeded: more than {MAX_STEPS} steps")
 
 
-def take(left: Budget, items: tuple[Value, ...]) -> tuple[Value, ...]:
-    """The elements that a macro walks, paid for one by one."""
-    _spend(left, len(items))
+def charge_elements(budget: Budget, items: tuple[Value, ...]) -> tuple[Value, ...]:
+    """Charge one step for each element of a macro and return the elements. Raise BudgetError if too few are left."""
+    _spend(budget, len(items))
     return items
 
 
-def grow(left: Budget, value: Value) -> Value:
-    """A text, list or map made inside a macro: memory is bounded because every copy is paid for."""
-    _spend(left, 1 + len(value) // 4)
+def charge_copy(budget: Budget, value: Value) -> Value:
+    """Charge for a text, list or map made inside a macro and return the value.
+
+    Each copy is paid for by length, so the budget bounds memory, too. Raise BudgetError if too few steps are left.
+    """
+    _spend(budget, 1 + len(value) // _COPIED_PER_STEP)
     return value
 
 
-def scan(left: Budget, value: Value) -> Value:
-    """A text or list that is searched or compared inside a macro."""
+def charge_scan(budget: Budget, value: Value) -> Value:
+    """Charge for a text, list or map searched or compared inside a macro and return the value.
+
+    Raise BudgetError if too few steps are left.
+    """
     if isinstance(value, (str, bytes, tuple, dict)):
-        _spend(left, 1 + len(value) // 8)
+        _spend(budget, 1 + len(value) // _SCANNED_PER_STEP)
     return value
 
 
-def fresh_pattern(left: Budget, pattern: Value) -> Value:
-    """A pattern that is made inside a macro: compiling one may cost as much as many steps."""
-    _spend(left, _PATTERN_STEPS)
+def charge_pattern(budget: Budget, pattern: Value) -> Value:
+    """Charge for a pattern made inside a macro and return the pattern: compilation costs as much as many steps.
+
+    Raise BudgetError if too few steps are left.
+    """
+    _spend(budget, _PATTERN_STEPS)
     return pattern
-
-
-def fail(message: str) -> Value:
-    raise RuleError(message)
-
-
-def all_of(*parts: Callable[[], bool]) -> bool:
-    """`&&`: false wins over errors, errors over true."""
-    return not _any_is(False, parts)
-
-
-def any_of(*parts: Callable[[], bool]) -> bool:
-    """`||`: true wins over errors, errors over false."""
-    return _any_is(True, parts)
-
-
-def _any_is(wanted: bool, parts: tuple[Callable[[], bool], ...]) -> bool:
-    error: RuleError | None = None
-    for part in parts:
-        try:
-            if part() is wanted:
-                return True
-        except BudgetError:
-            raise
-        except RuleError as raised:
-            error = error or raised
-    if error is not None:
-        raise error
-    return False
-
-
-def exists(test: Callable[[Value], bool], items: tuple[Value, ...]) -> bool:
-    """`exists` whose test may raise: one true element is enough, whatever the others raise."""
-    return _any_element_is(True, test, items)
-
-
-def every(test: Callable[[Value], bool], items: tuple[Value, ...]) -> bool:
-    """`all` whose test may raise: one false element is enough, whatever the others raise."""
-    return not _any_element_is(False, test, items)
-
-
-def _any_element_is(wanted: bool, test: Callable[[Value], bool], items: tuple[Value, ...]) -> bool:
-    error: RuleError | None = None
-    for item in items:
-        try:
-            if test(item) is wanted:
-                return True
-        except BudgetError:
-            raise
-        except RuleError as raised:
-            error = error or raised
-    if error is not None:
-        raise error
-    return False

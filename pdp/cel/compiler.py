@@ -1,7 +1,7 @@
 """Expressions from text to functions: parse, check, emit, compile.
 
-The only place where generated source meets `exec`; what runs came out of the emitter, with every name and literal of
-the rule bound through the function's globals.
+Generated source meets `exec` here and nowhere else. The source comes from the emitter; names and literals of the
+expression reach it through the function's globals only.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
-from pdp.cel import strings
 from pdp.cel.checker import check
 from pdp.cel.emit import Emitter
-from pdp.cel.functions import STANDARD, FunctionTable, table
+from pdp.cel.functions import STANDARD, FunctionTable, build_table
 from pdp.cel.grammar import parse
+from pdp.cel.strings import string_functions
 from pdp.cel.syntax import CompileError
 from pdp.cel.types import Type, parse_type
 from pdp.cel.values import RuleError
 
-EXTENSIONS: Final[Mapping[str, FunctionTable]] = {"strings": table(strings.rows())}
-"""What may be enabled beyond the standard library."""
+EXTENSIONS: Final[Mapping[str, FunctionTable]] = {"strings": build_table(string_functions())}
+"""Functions beyond the standard library, by the name of the extension that enables them."""
 
 
 def compile_expression(
@@ -30,9 +30,10 @@ def compile_expression(
     extensions: frozenset[str] = frozenset(),
     strict: bool = True,
 ) -> Callable[[Mapping[str, Any]], Any]:
-    """Any expression over declared variables, as a function of their values; with `strict` off it is not checked.
+    """Compile any expression over declared variables to a function of their values by name.
 
-    Raises CompileError; the function raises RuleError.
+    With `strict` off, types are not checked at load. Raise CompileError for an invalid expression. The function raises
+    RuleError if the evaluation fails or a declared variable has no value.
     """
     types = {name: parse_type(type) if isinstance(type, str) else type for name, type in declarations.items()}
     checked = check(parse(text), types, function_table(extensions), container, strict)
@@ -44,17 +45,17 @@ def compile_expression(
 
     def run(bindings: Mapping[str, Any]) -> Any:
         unbound = object()
-        given = [bindings.get(name, unbound) for name in arguments]
-        if unbound in given:
+        values = [bindings.get(name, unbound) for name in arguments]
+        if unbound in values:
             raise RuleError("no value for a declared variable")
-        return evaluate(*given)
+        return evaluate(*values)
 
     return run
 
 
 @lru_cache(maxsize=16)
 def function_table(extensions: frozenset[str]) -> FunctionTable:
-    """The standard library with `extensions`; raises ValueError for one that does not exist."""
+    """Return the standard library with `extensions`. Raise ValueError for an unknown extension."""
     unknown = sorted(extensions - EXTENSIONS.keys())
     if unknown:
         raise ValueError(f"unknown CEL extension `{unknown[0]}`")
@@ -65,7 +66,10 @@ def function_table(extensions: frozenset[str]) -> FunctionTable:
 
 
 def load_function(source: str, name: str, emitter: Emitter) -> Callable[..., Any]:
-    """CPython's own limits on nesting come out as an error of the rule."""
+    """Compile and run `source`, and return its function `name`.
+
+    Raise CompileError if the source exceeds a limit of CPython's compiler on nesting.
+    """
     try:
         code = compile(source, "<cel>", "exec", dont_inherit=True)
     except (SyntaxError, RecursionError, MemoryError):

@@ -1,18 +1,17 @@
-"""The standard library as one table: names, overloads, and how each is written in generated code.
+"""Standard library as one table: function names, overloads, and their form in generated code.
 
-A template is Python over the argument texts; an overload without one is called. `raises` says that the overload may
-fail with well-typed arguments, which is what decides between plain and absorbing logic.
+Source: the CEL specification (langdef.md), "Standard Environment".
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from pdp.cel import arithmetic, times, values
+from pdp.cel import arithmetic, comparison, containers, times
 from pdp.cel.patterns import matches
 from pdp.cel.types import (
     BOOL,
@@ -31,11 +30,16 @@ from pdp.cel.types import (
     map_of,
     type_type,
 )
-from pdp.cel.values import KINDS, Value, no_overload
+from pdp.cel.values import KINDS, Value, overload_error, type_of
 
 
 class Overload(msgspec.Struct, frozen=True):
-    """One signature; `costly` marks results or work that grow with the arguments, charged inside comprehensions."""
+    """One signature of a function.
+
+    `template` is Python code with places for the arguments; without a template, generated code calls `run`. `raises` is
+    False if well-typed arguments never fail, so that Python's `and` and `or` may hold the call. `costly` marks a result
+    or a run time that grows with the arguments: inside macros, such a call is charged to the step budget.
+    """
 
     params: tuple[Type, ...]
     result: Type
@@ -46,36 +50,43 @@ class Overload(msgspec.Struct, frozen=True):
 
 
 FunctionKey: TypeAlias = tuple[str, bool]
-"""A function's name, and whether it is called as a method."""
+"""Name of a function, and whether the call is a method call."""
 FunctionTable: TypeAlias = Mapping[FunctionKey, tuple[Overload, ...]]
-_Row: TypeAlias = tuple[str, bool, Overload]
-_Rows: TypeAlias = Iterable[_Row]
+"""Overloads of every function, in the order in which the checker tries them."""
+FunctionRow: TypeAlias = tuple[str, bool, Overload]
+"""Name of a function, whether the call is a method call, and one overload."""
+_Rows: TypeAlias = Iterable[FunctionRow]
 
-COMPARISONS: Final = {
-    "_<_": ("<", values.less),
-    "_<=_": ("<=", values.less_equal),
-    "_>_": (">", values.greater),
-    "_>=_": (">=", values.greater_equal),
+_COMPARISONS: Final = {
+    "_<_": ("<", comparison.less),
+    "_<=_": ("<=", comparison.less_equal),
+    "_>_": (">", comparison.greater),
+    "_>=_": (">=", comparison.greater_equal),
 }
 _NUMBERS: Final = (INT, UINT, DOUBLE)
 _LIST: Final = list_of(A)
 _MAP: Final = map_of(A, B)
 
 
-def _function(name: str, params: tuple[Type, ...], result: Type, run: Callable[..., Value], **options: Any) -> _Row:
+def _function(
+    name: str, params: tuple[Type, ...], result: Type, run: Callable[..., Value], **options: Any
+) -> FunctionRow:
     return name, False, Overload(params, result, run, **options)
 
 
-def _method(name: str, params: tuple[Type, ...], result: Type, run: Callable[..., Value], **options: Any) -> _Row:
+def _method(
+    name: str, params: tuple[Type, ...], result: Type, run: Callable[..., Value], **options: Any
+) -> FunctionRow:
     return name, True, Overload(params, result, run, **options)
 
 
 _safe: Final = partial(_function, raises=False)
+"""Row of a function that raises no error for well-typed arguments."""
 
 
 def _comparisons() -> _Rows:
     same = (BOOL, INT, UINT, DOUBLE, STRING, BYTES, TIMESTAMP, DURATION)
-    for name, (symbol, run) in COMPARISONS.items():
+    for name, (symbol, run) in _COMPARISONS.items():
         for type in same:
             yield _safe(name, (type, type), BOOL, run, template=f"{{0}} {symbol} {{1}}")
         for left in _NUMBERS:
@@ -101,12 +112,12 @@ def _operators() -> _Rows:
     yield _function("-_", (INT,), INT, arithmetic.neg_int)
     yield _safe("-_", (DOUBLE,), DOUBLE, lambda a: -a, template="-{0}")
     yield _safe("!_", (BOOL,), BOOL, lambda a: not a, template="not {0}")
-    yield _safe("_==_", (A, A), BOOL, values.equal)
-    yield _safe("_!=_", (A, A), BOOL, values.unequal)
-    yield _safe("@in", (A, _LIST), BOOL, values.contained)
-    yield _safe("@in", (A, _MAP), BOOL, values.contained)
-    yield _function("_[_]", (_LIST, INT), A, values.index)
-    yield _function("_[_]", (_MAP, A), B, values.index)
+    yield _safe("_==_", (A, A), BOOL, comparison.equal)
+    yield _safe("_!=_", (A, A), BOOL, comparison.unequal)
+    yield _safe("@in", (A, _LIST), BOOL, containers.in_container)
+    yield _safe("@in", (A, _MAP), BOOL, containers.in_container)
+    yield _function("_[_]", (_LIST, INT), A, containers.get_item)
+    yield _function("_[_]", (_MAP, A), B, containers.get_item)
 
 
 def _strings() -> _Rows:
@@ -140,14 +151,14 @@ def _conversions() -> _Rows:
     ):
         yield _safe(name, (type,), type, _identity, template="{0}")
     yield _safe("dyn", (A,), DYN, _identity, template="{0}")
-    yield _safe("type", (A,), type_type(A), values.type_of)
+    yield _safe("type", (A,), type_type(A), type_of)
     for source, run in ((INT, float), (UINT, float)):
         yield _safe("double", (source,), DOUBLE, run)
     yield _function("bool", (STRING,), BOOL, arithmetic.bool_from_string)
     yield _function("int", (UINT,), INT, arithmetic.int_from_uint)
     yield _function("int", (DOUBLE,), INT, arithmetic.int_from_double)
     yield _function("int", (STRING,), INT, arithmetic.int_from_string)
-    yield _safe("int", (TIMESTAMP,), INT, times.to_seconds)
+    yield _safe("int", (TIMESTAMP,), INT, times.seconds_from_timestamp)
     yield _function("uint", (INT,), UINT, arithmetic.uint_from_int)
     yield _function("uint", (DOUBLE,), UINT, arithmetic.uint_from_double)
     yield _function("uint", (STRING,), UINT, arithmetic.uint_from_string)
@@ -162,31 +173,31 @@ def _text_conversions() -> _Rows:
         (UINT, str),
         (DOUBLE, arithmetic.string_from_double),
         (BOOL, arithmetic.string_from_bool),
-        (TIMESTAMP, times.show_timestamp),
-        (DURATION, times.show_duration),
+        (TIMESTAMP, times.format_timestamp),
+        (DURATION, times.format_duration),
     ):
         yield _safe("string", (source,), STRING, run)
 
 
 def _times() -> _Rows:
     yield _function("timestamp", (STRING,), TIMESTAMP, times.parse_timestamp)
-    yield _function("timestamp", (INT,), TIMESTAMP, times.from_seconds)
+    yield _function("timestamp", (INT,), TIMESTAMP, times.timestamp_from_seconds)
     yield _function("duration", (STRING,), DURATION, times.parse_duration)
-    yield _function("_+_", (TIMESTAMP, DURATION), TIMESTAMP, times.add_time)
-    yield _function("_+_", (DURATION, TIMESTAMP), TIMESTAMP, times.add_to_span)
-    yield _function("_+_", (DURATION, DURATION), DURATION, times.add_spans)
-    yield _function("_-_", (TIMESTAMP, TIMESTAMP), DURATION, times.between)
-    yield _function("_-_", (TIMESTAMP, DURATION), TIMESTAMP, times.before)
-    yield _function("_-_", (DURATION, DURATION), DURATION, times.subtract_spans)
-    for name, get in times.TIMESTAMP_PARTS.items():
+    yield _function("_+_", (TIMESTAMP, DURATION), TIMESTAMP, times.timestamp_plus_duration)
+    yield _function("_+_", (DURATION, TIMESTAMP), TIMESTAMP, times.duration_plus_timestamp)
+    yield _function("_+_", (DURATION, DURATION), DURATION, times.add_durations)
+    yield _function("_-_", (TIMESTAMP, TIMESTAMP), DURATION, times.subtract_timestamps)
+    yield _function("_-_", (TIMESTAMP, DURATION), TIMESTAMP, times.timestamp_minus_duration)
+    yield _function("_-_", (DURATION, DURATION), DURATION, times.subtract_durations)
+    for name, get in times.TIMESTAMP_GETTERS.items():
         yield _method(name, (TIMESTAMP,), INT, get, raises=False)
         yield _method(name, (TIMESTAMP, STRING), INT, get)
-    for name, get in times.DURATION_PARTS.items():
+    for name, get in times.DURATION_GETTERS.items():
         yield _method(name, (DURATION,), INT, get, raises=False)
 
 
-def table(*parts: _Rows) -> FunctionTable:
-    """The overloads by name and way of calling."""
+def build_table(*parts: _Rows) -> FunctionTable:
+    """Return the overloads of all rows, grouped by function."""
     built: dict[FunctionKey, list[Overload]] = {}
     for rows in parts:
         for name, is_method, overload in rows:
@@ -194,17 +205,22 @@ def table(*parts: _Rows) -> FunctionTable:
     return {key: tuple(overloads) for key, overloads in built.items()}
 
 
-STANDARD: Final = table(_comparisons(), _operators(), _strings(), _conversions(), _text_conversions(), _times())
+STANDARD: Final = build_table(_comparisons(), _operators(), _strings(), _conversions(), _text_conversions(), _times())
+"""Standard library."""
 
 
-def dispatcher(name: str, overloads: tuple[Overload, ...]) -> Callable[..., Value]:
-    """One function that chooses among `overloads` by the kinds of its arguments, as dyn arguments need."""
+@lru_cache(maxsize=512)
+def make_dispatcher(name: str, overloads: tuple[Overload, ...]) -> Callable[..., Value]:
+    """Return a function that chooses among `overloads` at run time, by the kinds of its arguments.
+
+    Calls with dyn arguments need the choice. The function raises RuleError if no overload fits.
+    """
     by_kinds = {tuple(param.kind for param in overload.params): overload.run for overload in overloads}
 
     def call(*args: Value) -> Value:
         run = by_kinds.get(tuple(KINDS[type(arg)] for arg in args))
         if run is None:
-            raise no_overload(name, *args)
+            raise overload_error(name, *args)
         return run(*args)
 
     return call

@@ -1,4 +1,8 @@
-"""`matches`: RE2, linear in the text and found anywhere in it, and the patterns that need no regex at all."""
+"""RE2 patterns of `matches`, and the patterns that a plain string test decides.
+
+RE2 takes linear time and finds a pattern anywhere in the text. Source: the CEL specification (langdef.md), "Regular
+Expressions".
+"""
 
 from __future__ import annotations
 
@@ -12,10 +16,11 @@ from pdp.cel.arithmetic import bytes_from_string
 from pdp.cel.values import RuleError
 
 MAX_PATTERN: Final = 10_000
-"""Characters of a pattern."""
+"""Most characters of a pattern."""
 _MAX_CACHED_TEXT: Final = 512
-_PLAIN: Final = re.compile(r"(?:[^\\.^$*+?()\[\]{}|]|\\[.^$*+?()\[\]{}|\\/-]|\[[^\\^\]\[]\])*", re.DOTALL)
-_PIECE: Final = re.compile(r"\\(.)|\[(.)\]", re.DOTALL)
+_LITERAL: Final = re.compile(r"(?:[^\\.^$*+?()\[\]{}|]|\\[.^$*+?()\[\]{}|\\/-]|\[[^\\^\]\[]\])*", re.DOTALL)
+"""Pattern text that matches one string only: plain characters, escaped signs, and classes of one character."""
+_ESCAPED: Final = re.compile(r"\\(.)|\[(.)\]", re.DOTALL)
 
 
 def _options() -> Any:
@@ -27,12 +32,12 @@ def _options() -> Any:
 
 
 class Pattern:
-    """A compiled pattern; compares by identity, which is what the cache of answers is keyed by."""
+    """Compiled pattern. Patterns compare by identity, so the cache of results can use a pattern as a key."""
 
     __slots__ = ("_regex",)
 
     def __init__(self, text: str) -> None:
-        """Raises RuleError where RE2 refuses the pattern."""
+        """Compile `text`. Raise RuleError if RE2 refuses the pattern."""
         if len(text) > MAX_PATTERN:
             raise RuleError(f"pattern longer than {MAX_PATTERN} characters")
         try:
@@ -41,13 +46,17 @@ class Pattern:
             raise RuleError(f"invalid pattern `{text:.80}`: {_reason(error)}") from None
 
     def find(self, text: str) -> bool:
-        """Whether the pattern matches anywhere in `text`."""
+        """Tell whether the pattern matches anywhere in `text`. Results for short texts are cached."""
         if len(text) <= _MAX_CACHED_TEXT:
             return _find_cached(self, text)
         return self.search(text)
 
     def search(self, text: str) -> bool:
-        """A lone surrogate is no UTF-8 and matches nothing; an error here would be one that no rule expects."""
+        """Tell the same without the cache.
+
+        A lone surrogate is not valid UTF-8 and matches nothing. No error is raised, because the emitter treats the
+        search in a string as a call that cannot fail.
+        """
         return self._regex.search(text.encode("utf-8", "surrogatepass")) is not None
 
 
@@ -58,12 +67,12 @@ def _find_cached(pattern: Pattern, text: str) -> bool:
 
 @lru_cache(maxsize=256)
 def compile_pattern(text: str) -> Pattern:
-    """The pattern of `text`; raises RuleError."""
+    """Return the compiled pattern. Raise RuleError if RE2 refuses the text."""
     return Pattern(text)
 
 
 def matches(text: str, pattern: str) -> bool:
-    """`text.matches(pattern)` where the pattern is known at run time only."""
+    """Compute `text.matches(pattern)` for a pattern known at run time only. Raise RuleError for an invalid pattern."""
     return compile_pattern(pattern).find(text)
 
 
@@ -73,9 +82,10 @@ def _reason(error: Exception) -> str:
 
 
 class StringTest(NamedTuple):
-    """What a pattern without regex says: `kind` is equals, starts, ends or contains, of any of `texts`.
+    """Test that decides a pattern without a regex: the text equals, starts with, ends with or contains a string.
 
-    `one_line` adds that the text holds no newline, which a `.*` at an anchored end means.
+    `kind` is equals, starts, ends or contains. One of `texts` suffices. With `one_line`, the text must also hold no
+    newline.
     """
 
     kind: str
@@ -84,7 +94,17 @@ class StringTest(NamedTuple):
 
 
 def find_string_test(pattern: str) -> StringTest | None:
-    """How to decide `pattern` without a regex, or None."""
+    r"""Return the string test that gives the same result as `pattern` for every text, or None.
+
+    The pattern is split into an optional `^`, an optional `.*`, a body, an optional `.*` and an optional `$`. The body
+    must be one literal string or a group of literal strings. In RE2, `$` is the very end of the text and `.` matches no
+    newline. The cases follow:
+
+    - `.*` at an end without an anchor adds nothing, since a match may begin and end anywhere: `.*a` is `a`.
+    - `^.*a` and `a.*$` are None: the test would apply to the first or last line only, not to the whole text.
+    - `^a.*$` demands that no newline follows `a`. If `a` holds no newline, the whole text must hold none: `one_line`.
+    - `^.*a$` is the same from the other end, and `^.*a.*$` is `a` anywhere in a text of one line.
+    """
     begins, ends = pattern.startswith("^"), _ends_anchored(pattern)
     body = pattern[begins : len(pattern) - ends]
     body, open_start = _trim_start(body)
@@ -96,27 +116,30 @@ def find_string_test(pattern: str) -> StringTest | None:
     one_line = begins and ends and (open_start or open_end)
     if one_line and any("\n" in text for text in texts):
         return None
-    return StringTest(_test(begins and not open_start, ends and not open_end), texts, one_line)
+    return StringTest(_kind(begins and not open_start, ends and not open_end), texts, one_line)
 
 
-def _test(begins: bool, ends: bool) -> str:
+def _kind(begins: bool, ends: bool) -> str:
     if begins:
         return "equals" if ends else "starts"
     return "ends" if ends else "contains"
 
 
 def _ends_anchored(pattern: str) -> bool:
+    """Tell whether a `$` at the end is an anchor. After an odd number of backslashes, the `$` is a character."""
     stripped = pattern.removesuffix("$")
     return stripped != pattern and (len(stripped) - len(stripped.rstrip("\\"))) % 2 == 0
 
 
 def _trim_start(body: str) -> tuple[str, bool]:
+    """Remove a `.*` at the start and tell whether there was one. A sign after `.*` would belong to the repetition."""
     if body.startswith(".*") and body[2:3] not in ("?", "*", "+", "{"):
         return body[2:], True
     return body, False
 
 
 def _trim_end(body: str) -> tuple[str, bool]:
+    r"""Remove a `.*` at the end and tell whether there was one. In `\.*` the dot is a character."""
     stripped = body.removesuffix(".*")
     if stripped != body and (len(stripped) - len(stripped.rstrip("\\"))) % 2 == 0:
         return stripped, True
@@ -124,8 +147,12 @@ def _trim_end(body: str) -> tuple[str, bool]:
 
 
 def _alternatives(body: str) -> tuple[str, ...] | None:
+    """Return the literal strings of `a` or `(a|b)`, or None for any other pattern.
+
+    A bare `a|b` is None: the anchors around the body would belong to the outer alternatives only.
+    """
     grouped = body.startswith("(") and body.endswith(")") and body[1:2] != "?" and body[-2:-1] != "\\"
     parts = body[1:-1].split("|") if grouped else [body]
-    if not all(_PLAIN.fullmatch(part) for part in parts):
+    if not all(_LITERAL.fullmatch(part) for part in parts):
         return None
-    return tuple(_PIECE.sub(lambda match: match[1] or match[2], part) for part in parts)
+    return tuple(_ESCAPED.sub(lambda match: match[1] or match[2], part) for part in parts)

@@ -1,6 +1,7 @@
-"""Timestamps and durations: RFC 3339 and Go's duration text, arithmetic in nanoseconds, calendar fields by time zone.
+"""Timestamps and durations: text forms, arithmetic in nanoseconds, and calendar fields by time zone.
 
-Reads the time zone database, once per zone; never the clock.
+Each time zone is read once from the system's database. Nothing here reads the clock. Source: the CEL specification
+(langdef.md), "Overflow", "Timezones", "Date/Time Functions" and "Types and Conversions".
 """
 
 from __future__ import annotations
@@ -28,26 +29,28 @@ _UNITS: Final = {
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST: Final = -62_135_596_800 * _SECOND
 _LAST: Final = 253_402_300_800 * _SECOND - 1
+"""Last nanosecond of the year 9999. `_FIRST` is the first of the year 1."""
 _RFC3339: Final = re.compile(r"(\d{4}-\d\d-\d\d)[Tt](\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
 _DURATION_PART: Final = re.compile(r"(\d*)(?:\.(\d*))?(h|ms|us|µs|μs|ns|m|s)", re.ASCII)
 _OFFSET: Final = re.compile(r"([+-]?)(\d\d):(\d\d)", re.ASCII)
 
 
-def timestamp(nanos: int) -> Timestamp:
-    """An instant of the years 1 to 9999, else RuleError."""
+def build_timestamp(nanos: int) -> Timestamp:
+    """Return an instant from nanoseconds since 1970. Raise RuleError outside the years 1 to 9999."""
     if not _FIRST <= nanos <= _LAST:
         raise RuleError("timestamp out of range")
     return Timestamp(nanos)
 
 
-def duration(nanos: int) -> Duration:
-    """A span within 64 bits of nanoseconds, about 292 years, else RuleError."""
+def build_duration(nanos: int) -> Duration:
+    """Return a duration. Raise RuleError above 64 bits of nanoseconds, about 292 years."""
     if not INT_MIN <= nanos <= INT_MAX:
         raise RuleError("duration out of range")
     return Duration(nanos)
 
 
 def parse_timestamp(text: str) -> Timestamp:
+    """Compute `timestamp(string)` of an RFC 3339 text. Raise RuleError for other texts or out of range."""
     match = _RFC3339.fullmatch(text)
     if not match:
         raise RuleError(f"invalid timestamp `{text:.40}`")
@@ -57,11 +60,11 @@ def parse_timestamp(text: str) -> Timestamp:
         since = moment - _EPOCH
     except (ValueError, OverflowError):
         raise RuleError(f"timestamp out of range `{text:.40}`") from None
-    return timestamp(_nanos(since) + int((fraction or "0").ljust(9, "0")))
+    return build_timestamp(_to_nanos(since) + int((fraction or "0").ljust(9, "0")))
 
 
 def parse_duration(text: str) -> Duration:
-    """Go's syntax: `1h30m`, `-1.5s`, `0`."""
+    """Compute `duration(string)` of a text such as `1h30m`, `-1.5s` or `0`. Raise RuleError for other texts."""
     body = text.lstrip("+-")
     if len(text) > 64 or len(text) - len(body) > 1 or not body:
         raise RuleError(f"invalid duration `{text:.40}`")
@@ -73,24 +76,28 @@ def parse_duration(text: str) -> Duration:
         unit, digits = _UNITS[match[3]], match[2] or ""
         total += int(match[1] or "0") * unit + int(digits or "0") * unit // 10 ** len(digits)
         position = match.end()
-    return duration(-total if text[0] == "-" else total)
+    return build_duration(-total if text[0] == "-" else total)
 
 
-def from_seconds(seconds: int) -> Timestamp:
-    return timestamp(seconds * _SECOND)
+def timestamp_from_seconds(seconds: int) -> Timestamp:
+    """Compute `timestamp(int)` from seconds since 1970. Raise RuleError outside the years 1 to 9999."""
+    return build_timestamp(seconds * _SECOND)
 
 
-def to_seconds(instant: Timestamp) -> int:
+def seconds_from_timestamp(instant: Timestamp) -> int:
+    """Compute `int(timestamp)`, the seconds since 1970, rounded down."""
     return instant.nanos // _SECOND
 
 
-def show_timestamp(instant: Timestamp) -> str:
+def format_timestamp(instant: Timestamp) -> str:
+    """Compute `string(timestamp)`, an RFC 3339 text in UTC."""
     seconds, nanos = divmod(instant.nanos, _SECOND)
     text = (_EPOCH + timedelta(seconds=seconds)).replace(tzinfo=None).isoformat()
     return f"{text}{_fraction(nanos)}Z"
 
 
-def show_duration(span: Duration) -> str:
+def format_duration(span: Duration) -> str:
+    """Compute `string(duration)`: seconds, with a fraction if there is one, and `s`."""
     seconds, nanos = divmod(abs(span.nanos), _SECOND)
     return f"{'-' if span.nanos < 0 else ''}{seconds}{_fraction(nanos)}s"
 
@@ -99,42 +106,49 @@ def _fraction(nanos: int) -> str:
     return f".{nanos:09}".rstrip("0") if nanos else ""
 
 
-def _nanos(span: timedelta) -> int:
+def _to_nanos(span: timedelta) -> int:
     return (span.days * 86_400 + span.seconds) * _SECOND + span.microseconds * 1_000
 
 
-def add_time(instant: Timestamp, span: Duration) -> Timestamp:
-    return timestamp(instant.nanos + span.nanos)
+def timestamp_plus_duration(instant: Timestamp, span: Duration) -> Timestamp:
+    """Compute `timestamp + duration`. Raise RuleError outside the years 1 to 9999."""
+    return build_timestamp(instant.nanos + span.nanos)
 
 
-def add_to_span(span: Duration, instant: Timestamp) -> Timestamp:
-    return timestamp(instant.nanos + span.nanos)
+def duration_plus_timestamp(span: Duration, instant: Timestamp) -> Timestamp:
+    """Compute `duration + timestamp`. Raise RuleError outside the years 1 to 9999."""
+    return build_timestamp(instant.nanos + span.nanos)
 
 
-def add_spans(left: Duration, right: Duration) -> Duration:
-    return duration(left.nanos + right.nanos)
+def add_durations(left: Duration, right: Duration) -> Duration:
+    """Compute `duration + duration`. Raise RuleError on overflow."""
+    return build_duration(left.nanos + right.nanos)
 
 
-def between(left: Timestamp, right: Timestamp) -> Duration:
-    return duration(left.nanos - right.nanos)
+def subtract_timestamps(left: Timestamp, right: Timestamp) -> Duration:
+    """Compute `timestamp - timestamp`. Raise RuleError on overflow."""
+    return build_duration(left.nanos - right.nanos)
 
 
-def before(instant: Timestamp, span: Duration) -> Timestamp:
-    return timestamp(instant.nanos - span.nanos)
+def timestamp_minus_duration(instant: Timestamp, span: Duration) -> Timestamp:
+    """Compute `timestamp - duration`. Raise RuleError outside the years 1 to 9999."""
+    return build_timestamp(instant.nanos - span.nanos)
 
 
-def subtract_spans(left: Duration, right: Duration) -> Duration:
-    return duration(left.nanos - right.nanos)
+def subtract_durations(left: Duration, right: Duration) -> Duration:
+    """Compute `duration - duration`. Raise RuleError on overflow."""
+    return build_duration(left.nanos - right.nanos)
 
 
 @cache
 def _zone_names() -> frozenset[str]:
-    """What the database knows: a name that it does not know costs no look on the disk."""
+    """Return all zone names of the database, so that an unknown name from outside costs no disk access."""
     return frozenset(available_timezones())
 
 
 @lru_cache(maxsize=1024)
 def _zone(name: str) -> tzinfo:
+    """Return the zone of `UTC`, a database name or a fixed offset such as `+02:00`. Raise RuleError for others."""
     match = _OFFSET.fullmatch(name)
     if match and int(match[2]) < 24 and int(match[3]) < 60:
         offset = timedelta(hours=int(match[2]), minutes=int(match[3]))
@@ -146,7 +160,9 @@ def _zone(name: str) -> tzinfo:
     return ZoneInfo(name)
 
 
-def _part(read: Callable[[datetime], int]) -> Callable[..., int]:
+def _getter(read: Callable[[datetime], int]) -> Callable[..., int]:
+    """Return the function that reads a calendar field of an instant in a time zone."""
+
     def get(instant: Timestamp, zone: str = "UTC") -> int:
         moment = _EPOCH + timedelta(seconds=instant.nanos // _SECOND)
         try:
@@ -162,31 +178,35 @@ def _milliseconds(instant: Timestamp, zone: str = "UTC") -> int:
     return instant.nanos % _SECOND // 1_000_000
 
 
-TIMESTAMP_PARTS: Final[dict[str, Callable[..., int]]] = {
-    "getFullYear": _part(lambda t: t.year),
-    "getMonth": _part(lambda t: t.month - 1),
-    "getDate": _part(lambda t: t.day),
-    "getDayOfMonth": _part(lambda t: t.day - 1),
-    "getDayOfWeek": _part(lambda t: t.isoweekday() % 7),
-    "getDayOfYear": _part(lambda t: t.timetuple().tm_yday - 1),
-    "getHours": _part(lambda t: t.hour),
-    "getMinutes": _part(lambda t: t.minute),
-    "getSeconds": _part(lambda t: t.second),
+TIMESTAMP_GETTERS: Final[dict[str, Callable[..., int]]] = {
+    "getFullYear": _getter(lambda t: t.year),
+    "getMonth": _getter(lambda t: t.month - 1),
+    "getDate": _getter(lambda t: t.day),
+    "getDayOfMonth": _getter(lambda t: t.day - 1),
+    "getDayOfWeek": _getter(lambda t: t.isoweekday() % 7),
+    "getDayOfYear": _getter(lambda t: t.timetuple().tm_yday - 1),
+    "getHours": _getter(lambda t: t.hour),
+    "getMinutes": _getter(lambda t: t.minute),
+    "getSeconds": _getter(lambda t: t.second),
     "getMilliseconds": _milliseconds,
 }
+"""Methods of a timestamp, by name. Each takes an optional time zone.
+
+`getMonth`, `getDayOfMonth` and `getDayOfYear` count from 0. `getDayOfWeek` is 0 on Sundays.
+"""
 
 
-def _toward_zero(nanos: int, unit: int) -> int:
+def _divide(nanos: int, unit: int) -> int:
+    """Divide, rounding towards zero."""
     return -(-nanos // unit) if nanos < 0 else nanos // unit
 
 
-DURATION_PARTS: Final[dict[str, Callable[[Duration], int]]] = {
-    "getHours": lambda span: _toward_zero(span.nanos, 3600 * _SECOND),
-    "getMinutes": lambda span: _toward_zero(span.nanos, 60 * _SECOND),
-    "getSeconds": lambda span: _toward_zero(span.nanos, _SECOND),
+DURATION_GETTERS: Final[dict[str, Callable[[Duration], int]]] = {
+    "getHours": lambda span: _divide(span.nanos, 3600 * _SECOND),
+    "getMinutes": lambda span: _divide(span.nanos, 60 * _SECOND),
+    "getSeconds": lambda span: _divide(span.nanos, _SECOND),
     "getMilliseconds": lambda span: (
-        _toward_zero(span.nanos, 1_000_000) % 1000
-        if span.nanos >= 0
-        else -(_toward_zero(-span.nanos, 1_000_000) % 1000)
+        _divide(span.nanos, 1_000_000) % 1000 if span.nanos >= 0 else -(_divide(-span.nanos, 1_000_000) % 1000)
     ),
 }
+"""Methods of a duration, by name. `getMilliseconds` is the part below one second, the others are totals."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from support.paths import RECORDED as RECORDED_FOLDER
 
-from pdp.cel import values
+from pdp.cel import comparison, containers, values
 
 RECORDED = RECORDED_FOLDER / "nessie"
 DEFAULTS: dict[str, Any] = {
@@ -46,7 +46,7 @@ def recorded(value: Mapping[str, Any]) -> Any:
         "double": lambda: float(content),
         "bytes": lambda: base64.b64decode(content),
         "list": lambda: tuple(map(recorded, content)),
-        "map": lambda: values.build_map((recorded(key), recorded(item)) for key, item in content),
+        "map": lambda: containers.build_map((recorded(key), recorded(item)) for key, item in content),
         "type": lambda: values.TypeName(content),
     }
     return readers.get(value["t"], lambda: content)()
@@ -60,4 +60,4 @@ def same(left: Any, right: Any) -> bool:
         return (math.isnan(left) and math.isnan(right)) or (
             left == right and math.copysign(1, left) == math.copysign(1, right)
         )
-    return values.equal(left, right)
+    return comparison.equal(left, right)

@@ -1,0 +1,201 @@
+"""Generated code of functions, methods and operators.
+
+Most calls follow the function table. Equality, membership, indexing and `matches` have shorter or faster forms if the
+static types or constant arguments allow; each form gives the same result as the function in the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Final
+
+from pdp.cel import comparison, containers, patterns
+from pdp.cel.checker import ResolvedCall
+from pdp.cel.containers import LOOKUP_KEYS
+from pdp.cel.emit_state import EmitState
+from pdp.cel.fragments import Fragment
+from pdp.cel.fragments import comparison as comparison_fragment
+from pdp.cel.functions import Overload, make_dispatcher
+from pdp.cel.syntax import Call
+from pdp.cel.types import Type
+from pdp.cel.values import RuleError
+
+_MAX_FOLDED: Final = 10_000
+"""Most characters or items of a constant computed at load. Each evaluation computes a longer value anew."""
+_ATOMIC_TEMPLATES: Final = frozenset({"{0}.startswith({1})", "{0}.endswith({1})"})
+_PLAIN: Final = frozenset({"bool", "int", "uint", "string", "bytes", "null_type", "timestamp", "duration", "type"})
+"""Kinds whose values Python's `==` compares like CEL, if both sides have the same kind."""
+_EXACT: Final = frozenset({"string", "bytes", "null_type", "timestamp", "duration"})
+"""Kinds that Python's `==` compares like CEL with any value: no value of another kind is ever equal."""
+_HASHED: Final = frozenset({"int", "uint", "string", "bytes"})
+"""Kinds whose constant lists become sets."""
+
+
+def _has_plain_equality(type: Type) -> bool:
+    """Tell whether Python's `==` is CEL's equality for two values of this type.
+
+    Python compares the items of tuples by identity first, so that `[nan] == [nan]` holds, contrary to CEL: lists of
+    doubles are excluded. So is every type with dyn inside, because `True == 1` holds in Python.
+    """
+    if type.kind == "list":
+        return type.params[0].kind != "double" and _has_plain_equality(type.params[0])
+    return type.kind in _PLAIN or type.kind == "double"
+
+
+def _fits(overload: Overload, kinds: list[str]) -> bool:
+    """Tell whether arguments of these static kinds fit without a choice at run time. dyn fits a type variable only."""
+    return all(param.kind in ("?A", kind) for param, kind in zip(overload.params, kinds, strict=True))
+
+
+class CallEmitter:
+    """Emitter of calls, given the code of their arguments."""
+
+    def __init__(self, state: EmitState) -> None:
+        self._state = state
+        self._names = state.names
+
+    def emit(self, node: Call, args: list[Fragment]) -> Fragment:
+        """Return the code of a call. `args` is the code of all arguments, a method's target first."""
+        resolved = self._state.checked.calls[node]
+        if not resolved.overloads:
+            return self._names.fail(f"no such overload: {resolved.key[0]}")
+        special = self._SPECIAL.get(resolved.key[0])
+        if special is None:
+            return self._table_call(resolved, args)
+        fragment: Fragment = special(self, node, resolved, args)
+        return fragment
+
+    def _table_call(self, resolved: ResolvedCall, args: list[Fragment]) -> Fragment:
+        """Call the only overload that the static types leave, or choose among several at run time."""
+        kinds = [self._state.type(arg).kind for arg in resolved.args]
+        fitting = [overload for overload in resolved.overloads if _fits(overload, kinds)]
+        if len(fitting) == 1:
+            return self._direct_call(resolved, fitting[0], args)
+        run = make_dispatcher(resolved.key[0], resolved.overloads)
+        folded = self._names.fold(run, args, _MAX_FOLDED)
+        if folded:
+            return folded
+        fragment = Fragment(self._function_call(run, args), raises=True)
+        # The result may be a number, so the charge is the one that takes a value of any kind.
+        costly = any(overload.costly for overload in resolved.overloads)
+        return self._state.charge_scan(fragment) if costly else fragment
+
+    def _direct_call(self, resolved: ResolvedCall, overload: Overload, args: list[Fragment]) -> Fragment:
+        folded = self._names.fold(overload.run, args, _MAX_FOLDED)
+        if folded:
+            return folded
+        raises = overload.raises or any(arg.raises for arg in args)
+        if overload.template == "{0}":
+            fragment = args[0]
+        elif overload.template:
+            atom, test = overload.template in _ATOMIC_TEMPLATES, overload.result.kind == "bool"
+            fragment = Fragment(overload.template.format(*args), raises, atom, test=test)
+        else:
+            fragment = Fragment(self._function_call(overload.run, args), raises)
+        costly = any(other.costly for other in resolved.overloads)
+        return self._state.charge_copy(fragment) if costly else fragment
+
+    def _function_call(self, run: Callable[..., Any], args: Sequence[Fragment]) -> str:
+        return f"{self._names.bind(run, '_f')}({', '.join(arg.code for arg in args)})"
+
+    def _equality(self, node: Call, resolved: ResolvedCall, args: list[Fragment]) -> Fragment:
+        same = node.function == "_==_"
+        folded = self._names.fold(comparison.equal if same else comparison.unequal, args)
+        if folded:
+            return folded
+        raises = args[0].raises or args[1].raises
+        left, right = (self._state.type(arg) for arg in resolved.args)
+        shallow = left == right and left.kind in _PLAIN
+        if not shallow:
+            args = [self._state.charge_scan(arg) for arg in args]
+        if (left == right and _has_plain_equality(left)) or left.kind in _EXACT or right.kind in _EXACT:
+            return comparison_fragment(f"{args[0]} {'==' if same else '!='} {args[1]}", raises)
+        return Fragment(f"{'_equal' if same else '_unequal'}({args[0].code}, {args[1].code})", raises)
+
+    def _membership(self, node: Call, resolved: ResolvedCall, args: list[Fragment]) -> Fragment:
+        folded = self._names.fold(containers.in_container, args)
+        if folded:
+            return folded
+        item, items = args
+        left, right = (self._state.type(arg) for arg in resolved.args)
+        raises = item.raises or items.raises
+        if right.kind == "list" and left == right.params[0] and _has_plain_equality(right):
+            return comparison_fragment(f"{item} {self._one_of(items, left)}", raises)
+        if right.kind == "map":
+            raises = raises or left.kind not in LOOKUP_KEYS
+            return Fragment(f"_key_in_map({item.code}, {items.code})", raises)
+        if right.kind == "list":
+            return Fragment(f"_in_list({item.code}, {self._state.charge_scan(items).code})", raises)
+        return Fragment(f"_contained({item.code}, {self._state.charge_scan(items).code})", raises=True)
+
+    def _one_of(self, items: Fragment, element: Type) -> str:
+        """Return the right side of a membership test by Python's `==`. A constant list becomes a set or one value."""
+        if not items.known or element.kind not in _HASHED:
+            return f"in {self._state.charge_scan(items)}"
+        if len(items.value) == 1:
+            return f"== {self._names.constant(items.value[0])}"
+        return f"in {self._names.bind(frozenset(items.value), '_s')}"
+
+    def _index(self, node: Call, resolved: ResolvedCall, args: list[Fragment]) -> Fragment:
+        if self._state.always_present(node):
+            return Fragment(f"{args[0]}[{args[1]}]", args[0].raises)
+        folded = self._names.fold(containers.get_item, args)
+        return folded or Fragment(f"_index({args[0].code}, {args[1].code})", raises=True)
+
+    def _matches(self, node: Call, resolved: ResolvedCall, args: list[Fragment]) -> Fragment:
+        text, pattern = args
+        if not isinstance(pattern.value, str):
+            return self._dynamic_match(resolved, text, pattern)
+        try:
+            compiled = patterns.compile_pattern(pattern.value)
+        except RuleError as error:
+            self._state.warnings.append((str(error), resolved.args[1].pos))
+            return self._names.fail(str(error))
+        if self._state.type(resolved.args[0]).kind != "string":
+            return self._table_call(resolved, args)
+        folded = self._names.fold(lambda known, _: compiled.find(known), args)
+        if folded:
+            return folded
+        plain = self._string_test(text, patterns.find_string_test(pattern.value))
+        if plain:
+            return plain
+        find = self._names.bind(compiled.find, "_m")
+        return Fragment(f"{find}({self._state.charge_scan(text).code})", text.raises)
+
+    def _dynamic_match(self, resolved: ResolvedCall, text: Fragment, pattern: Fragment) -> Fragment:
+        """Match a pattern known at run time only. Inside a macro, each evaluation may compile another pattern."""
+        if self._state.macro_depth:
+            pattern = Fragment(f"_fresh_pattern(_b, {pattern.code})", pattern.raises)
+        return self._table_call(resolved, [self._state.charge_scan(text), pattern])
+
+    def _string_test(self, text: Fragment, test: patterns.StringTest | None) -> Fragment | None:
+        """Return the code of a pattern that needs no regex, or None.
+
+        A test for one line mentions the text twice, so the text must be a variable, which costs nothing to repeat.
+        """
+        if test is None or (test.one_line and not text.code.isidentifier()):
+            return None
+        code = self._string_test_code(text, test)
+        if code is None:
+            return None
+        if test.one_line:
+            code = f"{code} and {self._names.constant(chr(10))} not in {text}"
+        return comparison_fragment(code, text.raises, not test.one_line)
+
+    def _string_test_code(self, text: Fragment, test: patterns.StringTest) -> str | None:
+        texts = test.texts
+        first = self._names.constant(texts[0]).code
+        if test.kind == "equals":
+            return f"{text} == {first}" if len(texts) == 1 else f"{text} in {self._names.bind(frozenset(texts), '_s')}"
+        if test.kind == "contains":
+            return f"{first} in {text}" if len(texts) == 1 else None
+        method = "startswith" if test.kind == "starts" else "endswith"
+        return f"{text}.{method}({first if len(texts) == 1 else self._names.bind(texts)})"
+
+    _SPECIAL: ClassVar[Mapping[str, Any]] = {
+        "_==_": _equality,
+        "_!=_": _equality,
+        "@in": _membership,
+        "_[_]": _index,
+        "matches": _matches,
+    }
