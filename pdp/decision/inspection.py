@@ -1,8 +1,8 @@
-"""Asking about others, and what answers show: both take the right to read an object's grants. Pure.
+"""Inspection: questions about other principals, and the reasons that an answer shows. Both need `read_assignments`.
 
-A caller that may not speak for principals sees into an object's grants only where its own principal holds
-`read_assignments` on it. There it may ask about somebody else and is told why; elsewhere it learns of its own access
-whether it is allowed, and by which engine.
+A caller that may not assert principals sees the grants of an object only where its own principal holds
+`read_assignments` on the object. There the caller may ask about other principals and sees reasons. On other objects the
+caller learns, for its own principal only, whether access is allowed and by which engine. Pure.
 """
 
 from __future__ import annotations
@@ -26,34 +26,36 @@ from pdp.model.checks import (
     Resource,
     ViewCommit,
 )
+from pdp.model.columns import positions_by
 from pdp.model.vocabulary import CONTENT_TYPE, VIEW_CHANGES
 
-_READ: Final = "read_assignments"
-_OF_CONTENT: Final[Mapping[str, str]] = {content: type for type, content in CONTENT_TYPE.items()}
-_SERVER: Final = (Resource("server"), "list_users")
-_OF_WAREHOUSE: Final = frozenset({"reference", "repository_config"})
-_CREATES: Final = frozenset(name for name, step in VIEW_CHANGES.values() if step.on == "parent")
+_READ_GRANTS: Final = "read_assignments"
+_TYPE_OF_CONTENT: Final[Mapping[str, str]] = {content: type for type, content in CONTENT_TYPE.items()}
+_LIST_USERS: Final = (Resource("server"), "list_users")
+_WAREHOUSE_PARTS: Final = frozenset({"reference", "repository_config"})
+"""Resource types without grants of their own: those of the warehouse count."""
+_CREATING_ACTIONS: Final = frozenset(name for name, step in VIEW_CHANGES.values() if step.on == "parent")
 _NOT_INSPECTED: Final = Rejected(
     "assertion_not_allowed", "to ask about somebody else takes `read_assignments` on the object"
 )
 
 
 def sees_all(caller: Caller) -> bool:
-    """Whether a caller may see all there is: it speaks for any principal anyway."""
+    """Tell whether a caller may see all reasons: it may assert any principal, or has no principal to guard by."""
     return "principals" in caller.may_assert or caller.own is None
 
 
 def guards(batch: Batch) -> tuple[Check, ...]:
-    """The checks of the caller's own right to see into what a batch asks about.
+    """Return the guards of a batch: checks of the caller's own right to read the grants of each resource.
 
-    Of one position all must be permitted; a position that has none cannot be seen into.
+    A position is visible if it has guards and all of them are permitted.
     """
     own = batch.caller.own
     return () if own is None else tuple(guard for check in batch.checks for guard in _guards(check, own))
 
 
-def permitted(batch: Batch, visible: bytes) -> Batch:
-    """The batch without the checks about others that its caller may not make; each is an error at its position."""
+def reject_invisible(batch: Batch, visible: bytes) -> Batch:
+    """Return the batch with the inspected checks rejected at positions that are not visible."""
     if not any(check.inspected for check in batch.checks):
         return batch
     refused = {at: _NOT_INSPECTED for check in batch.checks if check.inspected for at in check.at if not visible[at]}
@@ -62,8 +64,8 @@ def permitted(batch: Batch, visible: bytes) -> Batch:
     return msgspec.structs.replace(batch, checks=checks, rejected={**batch.rejected, **refused})
 
 
-def reduced(answer: Answer, visible: bytes) -> Answer:
-    """The answer as a caller gets it who may see the reasons of some positions alone."""
+def reduce_answer(answer: Answer, visible: bytes) -> Answer:
+    """Return the answer without the reasons, errors and traces of positions that are not visible."""
     by: list[Reason | None] = [
         reason if visible[at] or at in answer.rejected else plain_reason(reason, bool(answer.allowed[at]))
         for at, reason in enumerate(answer.by)
@@ -74,7 +76,7 @@ def reduced(answer: Answer, visible: bytes) -> Answer:
 
 
 def plain_reason(reason: Reason | None, allowed: bool) -> Reason:
-    """What anybody may know of a reason: of a permit the engine that made it, of a denial nothing."""
+    """Return the public part of a reason: the engine of a permit, nothing of a denial."""
     return (reason or DEFAULT_DENY).partition(":")[0] if allowed else "denied"
 
 
@@ -86,52 +88,49 @@ def _without(check: Check, refused: Mapping[int, Rejected]) -> Check:
 
 
 def _guards(check: Check, own: Principal) -> Iterator[Check]:
-    """Who may read an object's grants, those of all that a request is about beside it, and of the role assumed."""
-    yield from _of_objects(own, check.resources, check.at)
-    for others in _beside(check):
-        yield from _of_objects(own, others, check.at)
-    targets = [
+    """Yield the guards of a check: for its resources, all further objects of the request, and the acting role."""
+    yield from _guards_of(own, check.resources, check.at)
+    for objects in _further_objects(check):
+        yield from _guards_of(own, objects, check.at)
+    destinations = [
         (resource.arguments.destination, at)
         for resource, at in zip(check.resources, check.at, strict=True)
         if resource.arguments.destination
     ]
-    yield from _of_objects(own, [target for target, _ in targets], [at for _, at in targets])
+    yield from _guards_of(own, [target for target, _ in destinations], [at for _, at in destinations])
     if check.acting_role is not None:
         role = Resource("role", name=check.acting_role)
-        yield Check(own, _READ, [role] * len(check.at), check.at)
+        yield Check(own, _READ_GRANTS, [role] * len(check.at), check.at)
 
 
-def _beside(check: Check) -> Iterator[Sequence[Resource]]:
-    """What a load or a change of a view is about beside its object: the views of its chain, the place of a new view."""
-    about = check.view_security
-    if isinstance(about, Load):
-        yield from ([view.resource(target) for target in check.resources] for view in about.views)
-    elif isinstance(about, ViewCommit) and check.action in _CREATES:
+def _further_objects(check: Check) -> Iterator[Sequence[Resource]]:
+    """Yield, for a load, the views of its chain; for the creation of a view, its container."""
+    security = check.view_security
+    if isinstance(security, Load):
+        yield from ([view.resource(target) for target in check.resources] for view in security.views)
+    elif isinstance(security, ViewCommit) and check.action in _CREATING_ACTIONS:
         yield [parent_of(view) for view in check.resources]
 
 
-def _of_objects(own: Principal, resources: Sequence[Resource], at: Sequence[int]) -> Iterator[Check]:
-    found: dict[tuple[str, str, str, str | None], tuple[list[Resource], list[int]]] = {}
-    for resource, position in zip(resources, at, strict=True):
-        asked, action = _question(resource)
-        key = (asked.type, action, asked.warehouse, asked.ref)
-        some, positions = found.setdefault(key, ([], []))
-        some.append(asked)
-        positions.append(position)
-    for (_, action, _, _), (some, positions) in found.items():
-        yield Check(own, action, some, positions)
+def _guards_of(own: Principal, resources: Sequence[Resource], at: Sequence[int]) -> Iterator[Check]:
+    """Yield the guards of resources, joined by type, action, warehouse and ref."""
+    guarded = [_guard_of(resource) for resource in resources]
+    rows_by = positions_by(guarded, lambda guard: (guard[0].type, guard[1], guard[0].warehouse, guard[0].ref))
+    for (_, action, _, _), rows in rows_by.items():
+        yield Check(own, action, [guarded[row][0] for row in rows], [at[row] for row in rows])
 
 
-def _question(resource: Resource) -> tuple[Resource, str]:
-    """The object whose grants a check about a resource is decided by, and the right to read them.
+def _guard_of(resource: Resource) -> tuple[Resource, str]:
+    """Return the object and the action of a resource's guard.
 
-    Where no engine knows such a right, as for what only query engines name, the check itself comes to a denial.
+    Some resource types, such as those that only query engines name, have no such action in any engine. Their guards are
+    denied.
     """
     type = resource.type
     if type == "user":
-        return _SERVER
-    if type in _OF_WAREHOUSE:
-        return Resource("warehouse", resource.warehouse), _READ
+        return _LIST_USERS
+    if type in _WAREHOUSE_PARTS:
+        return Resource("warehouse", resource.warehouse), _READ_GRANTS
     if type == "content":
-        type = _OF_CONTENT.get(resource.content_type, "table")
-    return Resource(type, resource.warehouse, resource.path, resource.ref, resource.name, id=resource.id), _READ
+        type = _TYPE_OF_CONTENT.get(resource.content_type, "table")
+    return Resource(type, resource.warehouse, resource.path, resource.ref, resource.name, id=resource.id), _READ_GRANTS

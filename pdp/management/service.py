@@ -225,7 +225,7 @@ class Management:
         caller = asking.caller
         if asking.principal is None and not caller.may_write and "principals" not in caller.may_assert:
             raise Forbidden(f"caller `{caller.name}` may not look at grants without an actor")
-        await self._pdp.consistent(asking.consistency)
+        await self._pdp.await_consistency(asking.consistency)
         if asking.principal is not None and self._pdp.source.is_stale():
             raise Unavailable("the store has been silent too long to tell who may look at grants")
         return self._pdp.source.facts

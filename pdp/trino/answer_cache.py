@@ -76,7 +76,7 @@ class AnswerCache:
         if not self._is_current(*basis):
             return
         size = len(key[2])
-        if size > LONGEST_BODY or size < cached.result.decided.batch.size * _BYTES_PER_RESOURCE:
+        if size > LONGEST_BODY or size < cached.result.record.batch.size * _BYTES_PER_RESOURCE:
             return
         cost = _ENTRY_COST + _BYTE_COST * size
         if self._cost + cost > _BUDGET:

@@ -16,7 +16,7 @@ from msgspec import UNSET
 
 from pdp.decision.codec import bound_checks
 from pdp.decision.combine import CHUNK
-from pdp.decision.service import Pdp, unseen
+from pdp.decision.service import Pdp, hidden_view
 from pdp.errors import InvalidArgument, Unavailable
 from pdp.model.checks import Answer, Caller, Predicate, RowView, TypedColumn
 from pdp.model.vocabulary import TRINO_OPERATIONS
@@ -114,10 +114,10 @@ class TrinoSurface:
         except Exception as error:  # noqa: BLE001  it denies
             self._failures.handle(operation, error, caller)
             return denial
-        if result.decided.failed and self._pdp.bundle.trino.on_internal_failure == "error":
+        if result.record.failed and self._pdp.bundle.trino.on_internal_failure == "error":
             self._failures.handle(operation, Unavailable("an engine failed"))
         answer = encode(result.answer)
-        if basis and operation in TRINO_OPERATIONS and not result.decided.failed:
+        if basis and operation in TRINO_OPERATIONS and not result.record.failed:
             self._cache.put(basis, key, CachedAnswer(result, answer))
         return answer
 
@@ -147,7 +147,7 @@ class TrinoSurface:
             return await self._pdp.filter(self._decoder.to_batch(TrinoRequest(input, [table]), caller), columns)
         except Exception as error:  # noqa: BLE001  it denies
             self._failures.handle(input.action.operation, error, caller)
-            return unseen(columns)
+            return hidden_view(columns)
 
 
 def _allowed(answer: Answer) -> bytes:

@@ -8,7 +8,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from pdp.decision.plan import Node, split
+from pdp.decision.tree import Node, split
 from pdp.model.checks import Resource
 from pdp.model.vocabulary import METADATA_TABLES, SYSTEM_CATALOG, SYSTEM_TABLES
 from pdp.trino.names import base_table, suffix_of
@@ -78,7 +78,7 @@ def _metadata_table_of_suffix(planner: OperationPlanner, suffix: str, resources:
     if action != "read_data":
         return context.leaf("table", action, tables)
     # `t$files` and similar show values of t, which row filters and masks of t would hide
-    return context.unless_restricted(tables, planner.action, lambda part: context.leaf("table", action, part))
+    return context.deny_restricted(tables, planner.action, lambda part: context.leaf("table", action, part))
 
 
 PLACES: Final[Mapping[str, Callable[[OperationPlanner], Node]]] = {

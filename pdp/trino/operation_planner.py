@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from copy import copy
 
-from pdp.decision.plan import AllOf, Node, PlanContext
+from pdp.decision.plan import PlanContext
+from pdp.decision.tree import AllOf, Node
 from pdp.model.checks import Check, Resource
 from pdp.model.vocabulary import SYSTEM_READS, TRINO_PREFIX, OperationStep, TrinoOperation
 

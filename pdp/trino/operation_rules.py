@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
-from pdp.decision.plan import Node, split
+from pdp.decision.tree import Node, split
 from pdp.errors import InvalidReference
 from pdp.model.checks import Resource
 from pdp.model.vocabulary import TABLE_PROCEDURES
@@ -37,7 +37,7 @@ def _whole_table(planner: OperationPlanner) -> Node:
     """Deny an operation on a whole table if rows or columns are hidden from the principal."""
     if planner.resources[0].type not in TABLE_TYPES:
         return plan_by_place(planner)
-    return planner.context.unless_restricted(
+    return planner.context.deny_restricted(
         planner.resources, planner.action, lambda part: plan_by_place(planner.with_resources(part))
     )
 

@@ -10,7 +10,8 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from pdp.decision.plan import Node, PlanContext, split
+from pdp.decision.plan import PlanContext
+from pdp.decision.tree import Node, split
 from pdp.model.checks import Check, Resource, Siblings
 from pdp.model.vocabulary import TRINO_OPERATIONS, TRINO_PREFIX, TrinoOperation
 from pdp.trino.operation_places import PLACES, plan_by_place

@@ -44,7 +44,7 @@ def restriction_of(context: PlanContext, table: Resource) -> Restriction:
     if table.type in SCHEMA_TYPES and ambiguity_check(context, [table]):
         return hide_everything(AMBIGUOUS_NAME)
     if table.type == "metadata_table":
-        reason = context.restricted(base_table(table)) if _shows_values(table) else None
+        reason = context.restriction_reason(base_table(table)) if _shows_values(table) else None
         return hide_everything(reason) if reason else UNRESTRICTED
     if table.type not in TABLE_TYPES:
         return UNRESTRICTED

@@ -10,7 +10,8 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from pdp.decision.plan import AllOf, EachOf, Node, PlanContext
+from pdp.decision.plan import PlanContext
+from pdp.decision.tree import AllOf, EachOf, Node
 from pdp.model.checks import Check, Load, Principal, Reason, Resource, ViewCommit
 from pdp.model.vocabulary import VIEW_CHANGES
 
@@ -44,7 +45,7 @@ def _plan_load(context: PlanContext, check: Check, load: Load) -> Node:
     hidden: Reason | None = None
     for view in load.views:
         hop = [view.resource(target)] * len(targets)
-        hidden = hidden or context.restricted(hop[0])
+        hidden = hidden or context.restriction_reason(hop[0])
         parts += (context.leaf("view", "get_metadata", hop), context.leaf("view", "select", hop))
         if view.owner:
             context = _as_owner(context, view.owner)
@@ -63,10 +64,10 @@ def _plan_storage(context: PlanContext, check: Check, hidden: Reason | None, *, 
     type = check.resources[0].type
 
     def withheld(table: Resource) -> Reason | None:
-        return None if enforced else hidden or context.restricted(table)
+        return None if enforced else hidden or context.restriction_reason(table)
 
     accesses = tuple(
-        context.unless(withheld, check.resources, action, partial(context.leaf, type, action))
+        context.deny_where(withheld, check.resources, action, partial(context.leaf, type, action))
         for action in (READS, WRITES)
     )
     return EachOf(accesses, optional=check.action == "loadTable")

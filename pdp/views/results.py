@@ -19,7 +19,7 @@ from pdp.views.plans import NO_SUCH_VIEW, READS, WRITES
 def load_result(result: BatchResult, load: Load) -> LoadResult:
     """Return the result of a decided batch of one check."""
     answer = result.answer
-    steps = tuple(_steps(result.decided))
+    steps = tuple(_steps(result.record))
     decision = answer.decision(0)
     missing = next((step.resource for step in steps if step.by == (NO_SUCH_VIEW,)), None)
     if missing:

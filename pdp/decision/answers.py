@@ -1,0 +1,86 @@
+"""Answers: evaluated trees folded into the answer of a batch."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Final
+
+from uuid6 import uuid7
+
+from pdp.decision.bundle import Bundle
+from pdp.decision.evaluation import LeafVerdicts
+from pdp.decision.explanation import Explainer
+from pdp.decision.fold import fold
+from pdp.decision.tree import Node
+from pdp.engines.engine import NO_ERRORS, PERMIT, Verdicts
+from pdp.facts.snapshot import Facts
+from pdp.model.checks import Answer, Batch, Reason, Trace
+from pdp.model.revision import Revision
+
+_ALLOWED: Final = bytes(effect == PERMIT for effect in range(256))
+"""Translation table from effects to the bytes of `Answer.allowed`."""
+_NO_TRACES: Final[Mapping[int, Trace]] = MappingProxyType({})
+
+
+def revision_of(bundle: Bundle, facts: Facts) -> str:
+    """Return the revision of decisions under a bundle and facts, as text."""
+    return str(Revision(facts.epoch, facts.sequence, bundle.digest))
+
+
+def make_answer(
+    batch: Batch,
+    revision: str,
+    allowed: bytes,
+    by: Sequence[Reason | None],
+    errors: Mapping[int, tuple[str, ...]] = NO_ERRORS,
+    traces: Mapping[int, Trace] = _NO_TRACES,
+) -> Answer:
+    """Return an answer with a new decision id."""
+    return Answer(str(uuid7()), revision, allowed, by, errors, batch.rejected, traces)
+
+
+async def fold_answer(
+    batch: Batch, trees: Sequence[Node], verdicts_of: LeafVerdicts, bundle: Bundle, facts: Facts
+) -> Answer:
+    """Return the answer of a batch, given the tree of each check and the verdicts on all leaves.
+
+    The event loop gets a turn after every trace.
+    """
+    revision = revision_of(bundle, facts)
+    if len(trees) == 1 and batch.checks[0].at == range(batch.size) and not batch.explain:
+        # One check is the whole batch, in order: its columns are the answer's columns.
+        whole = fold(trees[0], verdicts_of)
+        return make_answer(batch, revision, whole.effects.translate(_ALLOWED), whole.by, whole.errors)
+    columns = _Columns(batch)
+    traces: dict[int, Trace] = {}
+    explainer = Explainer(bundle, facts, verdicts_of)
+    for check, tree in zip(batch.checks, trees, strict=True):
+        columns.put(fold(tree, verdicts_of), check.at)
+        if batch.explain:
+            for row, at in enumerate(check.at):
+                traces[at] = explainer.trace(tree, row)
+                await asyncio.sleep(0)
+    return make_answer(batch, revision, bytes(columns.allowed), columns.by, columns.errors, traces)
+
+
+class _Columns:
+    """Columns of an answer under construction. Positions without a verdict are denied without a reason."""
+
+    def __init__(self, batch: Batch) -> None:
+        self.allowed = bytearray(batch.size)
+        self.by: list[Reason | None] = [None] * batch.size
+        self.errors: dict[int, tuple[str, ...]] = {}
+        for at, rejected in batch.rejected.items():
+            self.by[at] = rejected.by
+
+    def put(self, verdicts: Verdicts, at: Sequence[int]) -> None:
+        """Put the verdicts of one check at its positions. No position belongs to two checks or is also rejected."""
+        self.errors.update((at[row], raised) for row, raised in verdicts.errors.items())
+        if PERMIT not in verdicts.effects and verdicts.by.count(None) == len(verdicts.by):
+            return  # silence everywhere, as at the start
+        for position, effect, reason in zip(at, verdicts.effects, verdicts.by, strict=True):
+            if effect == PERMIT:
+                self.allowed[position] = 1
+            self.by[position] = reason

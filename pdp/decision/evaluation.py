@@ -1,0 +1,73 @@
+"""Evaluation: engines decide the leaves of all trees of a batch, each engine once per group.
+
+In an authorization path the only fallback is deny: an engine that raises has failed, and a failure denies.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeAlias
+
+import structlog
+
+from pdp.decision.bundle import Bundle
+from pdp.decision.combine import CHUNK, chunks, concatenate, decide_group, slice_by_leaf, without_permits
+from pdp.decision.fold import fixed_verdicts
+from pdp.decision.tree import FixedDecision, Leaf
+from pdp.engines.engine import FAILED, Engine, Group, Verdicts
+from pdp.facts.snapshot import Facts
+from pdp.model.checks import Reason, Resource
+from pdp.telemetry import Telemetry
+
+log = structlog.get_logger()
+
+LeafVerdicts: TypeAlias = Callable[[Leaf | FixedDecision], Verdicts]
+"""Lookup of the verdicts on a leaf of an evaluated tree."""
+
+
+class Evaluator:
+    """Evaluator of leaves under one bundle and one snapshot of the facts."""
+
+    def __init__(self, bundle: Bundle, facts: Facts, telemetry: Telemetry, *, stale: bool) -> None:
+        self._bundle = bundle
+        self._facts = facts
+        self._telemetry = telemetry
+        self._stale = stale
+
+    async def evaluate(self, leaves: Iterable[Leaf | FixedDecision]) -> LeafVerdicts:
+        """Return the verdicts on leaves.
+
+        Leaves of one group are decided together, whatever trees they belong to. The event loop gets a turn after every
+        CHUNK resources.
+        """
+        groups: dict[tuple[Group, Reason | None], list[Leaf]] = {}
+        for leaf in leaves:
+            if isinstance(leaf, Leaf):
+                groups.setdefault((leaf.group, leaf.override), []).append(leaf)
+        verdicts: dict[int, Verdicts] = {}
+        since_turn = 0
+        for (group, override), members in groups.items():
+            columns = []
+            for resources in chunks(members):
+                columns.append(decide_group(Leaf(group, resources, override), self._bundle, self._decide_by_engine))
+                since_turn += len(resources)
+                if since_turn >= CHUNK:
+                    since_turn = 0
+                    await asyncio.sleep(0)
+            verdicts.update(slice_by_leaf(concatenate(columns), members))
+        # Trees outlive this lookup, so the id of a leaf names the leaf.
+        return lambda leaf: verdicts[id(leaf)] if isinstance(leaf, Leaf) else fixed_verdicts(leaf)
+
+    def _decide_by_engine(self, engine: Engine, group: Group, resources: Sequence[Resource]) -> Verdicts:
+        """Return an engine's verdicts: all failed if the engine raises, no permits from stale facts."""
+        try:
+            verdicts = engine.decide(group, resources, self._facts)
+            if len(verdicts.effects) != len(resources) or len(verdicts.by) != len(resources):
+                raise ValueError(f"{len(verdicts.effects)} effects for {len(resources)} resources")
+        except Exception:
+            log.exception("engine failed, all denied", engine=engine.name, action=group.action, type=group.type)
+            self._telemetry.engine_failures.labels(engine.name).inc()
+            count = len(resources)
+            return Verdicts(bytes([FAILED]) * count, [f"{engine.name}:failed"] * count)
+        return without_permits(verdicts) if self._stale and engine.reads_facts else verdicts

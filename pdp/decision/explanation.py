@@ -1,0 +1,58 @@
+"""Explanation: the traces of answers, one node per node of the decision tree and one per engine below each leaf."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pdp.decision.bundle import Bundle
+from pdp.decision.evaluation import LeafVerdicts
+from pdp.decision.fold import fold
+from pdp.decision.tree import AllOf, AnyOf, EachOf, FixedDecision, Leaf, Node, Split, branch
+from pdp.engines.engine import EFFECT_NAMES, PERMIT, Engine, Group
+from pdp.facts.snapshot import Facts
+from pdp.model.checks import DEFAULT_DENY, Reason, Resource, Trace
+from pdp.model.references import format_resource
+
+_LABELS: Final = {AllOf: "all of", AnyOf: "any of", EachOf: "each of"}
+
+
+class Explainer:
+    """Explainer of evaluated trees, under the bundle and facts that decided."""
+
+    def __init__(self, bundle: Bundle, facts: Facts, verdicts_of: LeafVerdicts) -> None:
+        self._bundle = bundle
+        self._facts = facts
+        self._verdicts_of = verdicts_of
+
+    def trace(self, node: Node, row: int) -> Trace:
+        """Return the trace of one row of a tree."""
+        if isinstance(node, Split):
+            return self.trace(*branch(node, row))
+        verdicts = fold(node, self._verdicts_of)
+        outcome, why = EFFECT_NAMES[verdicts.effects[row]], verdicts.by[row] or DEFAULT_DENY
+        if isinstance(node, AllOf | AnyOf | EachOf):
+            return Trace(_LABELS[type(node)], outcome, why, tuple(self.trace(part, row) for part in node.parts))
+        group, resource = node.group, node.resources[row]
+        what = f"{group.action} on {format_resource(resource, group.ref, group.type)} as {group.principal.id}"
+        if isinstance(node, FixedDecision):
+            return Trace(what, outcome, why)
+        return self._leaf_trace(node, resource, Trace(what, outcome, why))
+
+    def _leaf_trace(self, leaf: Leaf, resource: Resource, trace: Trace) -> Trace:
+        """Return the trace of a leaf with one part per engine."""
+        authority = self._bundle.authority(leaf.group.warehouse)
+        engines = (*self._bundle.forbids, *authority.engines)
+        parts = tuple(self._engine_trace(engine, leaf.group, resource) for engine in engines)
+        combine = authority.combine
+        if leaf.override:
+            parts, combine = (_override_trace(leaf.override), *parts), "any"
+        return Trace(trace.what, trace.outcome, f"{trace.why} ({combine} of authority {authority.name})", parts)
+
+    def _engine_trace(self, engine: Engine, group: Group, resource: Resource) -> Trace:
+        if not engine.applies(group.action, group.type):
+            return Trace(engine.name, "does not apply")
+        return engine.explain(group, resource, self._facts)
+
+
+def _override_trace(override: Reason) -> Trace:
+    return Trace("instance admin", EFFECT_NAMES[PERMIT], override)
