@@ -15,9 +15,9 @@ from pdp.engines.cel.engine import CelEngine, CelForbid
 from pdp.engines.cel.rules import RuleSet, load_rules
 from pdp.engines.engine import Engine
 from pdp.engines.grants.engine import GrantsEngine
+from pdp.engines.rowaccess.compiler import RowPolicies, compile_policies
 from pdp.engines.rowaccess.document import NamedDocument, read_documents
 from pdp.engines.rowaccess.engine import RowAccess
-from pdp.engines.rowaccess.load import RowPolicies, compile_policies
 from pdp.engines.rowaccess.members import Members
 from pdp.errors import ConfigError
 from pdp.model.references import parse_resource

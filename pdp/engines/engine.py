@@ -1,7 +1,7 @@
-"""The seam between the service and every policy model.
+"""Interface between the service and every policy model.
 
-An engine is immutable after construction, does no I/O and reads no clock. It is asked once per group with a list of
-resources, so that it can specialise on what the group shares and loop cheaply over what differs.
+An engine is immutable after construction, does no I/O and reads no clock. The service calls an engine once per group,
+with a list of resources: the engine specialises on the group, and loops cheaply over the resources.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ ABSTAIN: Final = 0
 PERMIT: Final = 1
 FORBID: Final = 2
 FAILED: Final = 3
-"""Effects, one byte per resource. FAILED: the engine could not judge; a rule that raised is ABSTAIN, listed."""
+"""Effects, one byte per resource. FAILED: the engine has no verdict. A rule with an error abstains and is listed."""
 
 EFFECT_NAMES: Final = ("silent", "permit", "forbid", "failed")
 
 
 class Group(msgspec.Struct, frozen=True, gc=False):
-    """What a set of concrete checks shares; never a query or trace id.
+    """Common part of a set of concrete checks, without a query or trace id.
 
-    `principal` is whoever the check runs as: an acting role has already become the principal. `type` is concrete.
-    `ref` is None where the resource has none and its warehouse has no default.
+    `principal` is the subject of the decision: an acting role is already the principal. `type` is concrete. `ref` is
+    None if neither the resource names a ref nor the warehouse has a default.
     """
 
     principal: Principal
@@ -44,10 +44,10 @@ NO_ERRORS: Final[Mapping[int, tuple[str, ...]]] = MappingProxyType({})
 
 
 class Verdicts(msgspec.Struct, frozen=True, gc=False):
-    """One engine's judgement of a group: sequences of the same length as the resources, no object per item.
+    """Verdicts of one engine on a group: sequences as long as the resources, without an object per resource.
 
-    `by[i]` names the one determining rule or grant, the same whatever path found it, None on ABSTAIN.
-    `errors[i]` are the ids of rules that raised, sorted.
+    `by[i]` names the single determining rule or grant, whatever the order of evaluation; None on ABSTAIN. `errors[i]`
+    has the sorted ids of the rules with an error.
     """
 
     effects: bytes
@@ -56,27 +56,31 @@ class Verdicts(msgspec.Struct, frozen=True, gc=False):
 
 
 class Engine(Protocol):
-    """A policy model. `digest` identifies the policies it was built from."""
+    """Policy model."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """Return the name of the engine in `by` and in the configuration."""
+        ...
 
     @property
-    def digest(self) -> str: ...
+    def digest(self) -> str:
+        """Return the digest of the engine's policies."""
+        ...
 
     @property
     def reads_facts(self) -> bool:
-        """Whether its verdicts rest on the facts, so that old facts make them void."""
+        """Tell whether the verdicts rest on facts. Stale facts make such verdicts void."""
         ...
 
     def applies(self, action: str, type: str) -> bool:
-        """Whether this engine can judge the action on the concrete type: static for one set of policies."""
+        """Tell whether the engine can decide the action on the concrete type: constant for one set of policies."""
         ...
 
     def decide(self, group: Group, resources: Sequence[Resource], facts: Facts) -> Verdicts:
-        """Judge every resource of the group, in order."""
+        """Return the verdicts on the resources of the group, in order."""
         ...
 
     def explain(self, group: Group, resource: Resource, facts: Facts) -> Trace:
-        """The same judgement of one resource, with all that led to it."""
+        """Return the verdict on one resource with its derivation."""
         ...

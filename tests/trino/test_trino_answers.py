@@ -17,8 +17,8 @@ from support.trino_answers import ENDPOINTS, objection
 from support.trino_wants import FILES, GROUPS, RECORDED, Asked, bodies_of_statements
 from support.trino_wants import settings as settings_of
 
+from pdp.engines.rowaccess.compiler import compile_policies
 from pdp.engines.rowaccess.document import parse_document
-from pdp.engines.rowaccess.load import compile_policies
 from pdp.engines.rowaccess.members import Members
 from pdp.errors import PolicyError
 from pdp.model.checks import Principal, Resource, TypedColumn

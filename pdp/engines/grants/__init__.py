@@ -1,1 +1,1 @@
-"""Decides by stored grants under Lakekeeper's authorization model."""
+"""Grants engine: decides by stored grants under Lakekeeper's authorization model."""

@@ -1,1 +1,1 @@
-"""Row access: which rows of a table, and which of its columns unmasked, somebody gets to see."""
+"""Row access: the rows of a table, and the unmasked columns, that a principal may see."""

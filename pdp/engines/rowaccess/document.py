@@ -1,6 +1,6 @@
-"""Files of row access policies and masks, as written: their form and nothing of their meaning.
+"""Files of row access policies and masks: the form of a file, not its meaning.
 
-The form is that of the public contract: `default`, `tables`, `views`, `policies` and `masks`, in YAML or JSON.
+The form is part of the public contract: `default`, `tables`, `views`, `policies` and `masks`, in YAML or JSON.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from pdp.errors import InvalidArgument, Place, PolicyError
 from pdp.strict import refuse_duplicates, sentence
 
 KINDS: Final = ("null", "constant", "hash", "partial", "expression")
-"""Kinds of masks, the one that shows least first: of several on one column, that one holds."""
+"""Kinds of masks. The kind that hides most comes first, and wins among several masks of one column."""
 
 
 class PolicyBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Who sees the rows of a table for which `filter` is true. `identity`: the engine's user that evaluates it."""
+    """Policy: the grantees see the rows for which `filter` is true. `identity` is the user of Trino who evaluates."""
 
     id: str
     table: str
@@ -33,12 +33,12 @@ class PolicyBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def text(self) -> str:
-        """The filter: YAML reads a bare TRUE as a boolean."""
+        """Return the text of the filter. YAML reads a bare TRUE as a boolean."""
         return self.filter if isinstance(self.filter, str) else str(self.filter).upper()
 
 
 class MaskBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"exempt": "except"}):
-    """For whom a column is masked, and how; `except` lists members for whom it is not, though they are grantees."""
+    """Mask of a column for grantees. `except` lists exempt members among the grantees."""
 
     id: str
     table: str
@@ -52,19 +52,19 @@ class MaskBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={
 
     @property
     def text(self) -> str:
-        """The expression or constant; YAML reads bare values as what they look like."""
+        """Return the text of the expression or constant. YAML reads bare values as numbers or booleans."""
         value = self.expression
         return "" if value is None else value if isinstance(value, str) else str(value).lower()
 
 
 class TableBody(msgspec.Struct, frozen=True):
-    """What is known of a table: its columns and their types."""
+    """Columns of a table, with their types."""
 
     columns: Mapping[str, str] = {}
 
 
 class Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One file. `default` is the warehouse and namespace of names that say neither."""
+    """Content of a file. `default` is the warehouse and namespace of short table names."""
 
     default: tuple[str, ...] = ()
     tables: Mapping[str, TableBody] = {}
@@ -74,14 +74,14 @@ class Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class NamedDocument(msgspec.Struct, frozen=True):
-    """A file's document and its name."""
+    """Document with the name of its file."""
 
     name: str
     document: Document
 
 
 def read_documents(paths: Sequence[Path]) -> Iterator[NamedDocument]:
-    """The documents of files; raises PolicyError on the first that is none."""
+    """Yield the documents of files; raise PolicyError for the first invalid file."""
     for path in paths:
         try:
             text = path.read_text(encoding="utf-8")
@@ -94,7 +94,7 @@ def read_documents(paths: Sequence[Path]) -> Iterator[NamedDocument]:
 
 
 def parse_document(data: Any, name: str = "<inline>") -> NamedDocument:
-    """A document from its data; raises PolicyError."""
+    """Return the document of parsed data; raise PolicyError if the data is not a document."""
     try:
         return NamedDocument(name, msgspec.convert({} if data is None else data, Document))
     except msgspec.ValidationError as error:

@@ -1,9 +1,12 @@
-"""IAM members: whom a policy's grantee names, and whether a principal is one of them. Knows no policy.
+"""IAM members: the principals whom a policy's grantee names. Knows no policy.
 
-Follows BigQuery's members as bqemulator's ADR 0018 matches them: the local part of an address and the kind count
-letter by letter, the host in any case. `role:` is ours: whoever may assume the role. Where whoever is named sees more,
-nothing is read generously: only ASCII has cases, and what another provider says of its users is not what ours says.
-Where something is hidden from whoever is named, all that could be meant counts.
+Follows BigQuery's members (https://cloud.google.com/iam/docs/principal-identifiers) as bqemulator's ADR 0018 matches
+them: the kind and the local part of an address count letter by letter, the host in any case. `role:` is an addition:
+every principal who may assume the role.
+
+Two ways of matching. `matches` is strict, for lists whose members see more: only ASCII letters fold, and a claim of
+another identity provider is no claim of ours. `may_match` is generous, for lists whose members see less: every possible
+meaning counts.
 """
 
 from __future__ import annotations
@@ -22,18 +25,18 @@ ALL_AUTHENTICATED: Final = "allAuthenticatedUsers"
 _KINDS: Final = frozenset({"user", "serviceAccount", "group", "domain", "role"})
 _PERSONS: Final = frozenset({"user", "serviceAccount"})
 _QUALIFIED: Final = re.compile(r"[a-z0-9-]+~")
-"""How a name begins that could be another provider's."""
+"""Start of a name that looks like the name of another provider's user."""
 
 
 class Grantee(msgspec.Struct, frozen=True):
-    """One entry of a list of grantees: a kind and whom it names; `name` is empty for everybody of a kind."""
+    """Entry of a list of grantees: a kind and a name. The name is empty for everybody of a kind."""
 
     kind: str
     name: str = ""
 
 
 def parse_grantee(text: str) -> Grantee:
-    """A grantee from its text; raises ValueError where it is none."""
+    """Return the grantee of a text; raise ValueError if the text names no grantee."""
     text = text.strip()
     if text in (ALL_USERS, ALL_AUTHENTICATED):
         return Grantee(text)
@@ -42,51 +45,52 @@ def parse_grantee(text: str) -> Grantee:
     if not colon or kind not in _KINDS or not name:
         wanted = ", ".join(f"{kind}:" for kind in sorted(_KINDS))
         raise ValueError(f"`{text}` is no grantee: {wanted} and a name, {ALL_USERS} or {ALL_AUTHENTICATED}")
-    return Grantee(kind, name if kind == "role" else _host(name) if kind == "domain" else _address(name))
+    return Grantee(kind, name if kind == "role" else _fold_host(name) if kind == "domain" else _fold_address(name))
 
 
 class Members:
-    """Principals as members.
+    """Mapping from principals to members. Two users never become the same member.
 
-    `template` makes the member of a user of `provider`; users of another provider have `<idp>~<subject>` as their
-    subject, unless the template tells providers apart itself, and so have subjects that only look like that: two users
-    never make one member. Groups are told apart likewise, and an address that another provider vouches for is of no
-    domain.
+    `template` builds the member of a user of `provider`. A user of another provider gets `<idp>~<subject>` as subject,
+    unless the template has a field for the provider. So does a subject of our provider that only looks like
+    `<idp>~<subject>`. Groups are qualified alike. An address from another provider belongs to no domain, because
+    nobody here knows whether that provider checks addresses.
     """
 
     def __init__(self, template: str, provider: str) -> None:
         self._template = template
         self._provider = provider
         host = template.partition("@")[2]
-        self._gives_hosts = bool(host) and "{subject}" not in host
+        self._template_has_host = bool(host) and "{subject}" not in host
 
     def member(self, principal: Principal) -> str:
-        """`user:alice@example.com`; empty for whoever is no user."""
+        """Return the member of a user, such as `user:alice@example.com`; an empty text for other principals."""
         if principal.type != "user":
             return ""
         idp, _, subject = principal.name.partition("~")
         if "{idp}" not in self._template:
-            subject = self._told_apart(idp, subject)
-        # in one pass: a subject may spell a field
+            subject = self._qualify(idp, subject)
+        # in one pass: a subject may contain the text of a field
         return TEMPLATE_FIELD.sub(lambda field: subject if field[1] == "subject" else idp, self._template)
 
     def matches(self, principal: Principal, grantees: tuple[Grantee, ...], facts: Facts) -> bool:
-        """Whether a principal is one of some grantees."""
+        """Tell whether grantees certainly name a principal: for lists whose members see more."""
         if not grantees:
             return False
         kind, _, name = self.member(principal).partition(":")
-        return any(self._is(principal, grantee, (kind, _address(name)), facts) for grantee in grantees)
+        return any(self._is(principal, grantee, (kind, _fold_address(name)), facts) for grantee in grantees)
 
     def may_match(self, principal: Principal, grantees: tuple[Grantee, ...], facts: Facts) -> bool:
-        """Whether a principal is, or could be, one of those from whom something is hidden.
+        """Tell whether grantees possibly name a principal: for lists whose members see less.
 
-        Groups and domains count whoever vouches for them; of whom nobody knows what it carries, it may be any group or
-        role.
+        Groups and domains count from every provider. A bare principal, whose groups and roles are unknown, may be in
+        any group and have any role.
         """
         if self.matches(principal, grantees, facts):
             return True
-        groups = {_address(group.removeprefix("group:")) for group in principal.groups}
-        host = _host(principal.name.rpartition("@")[2]) if principal.type == "user" and "@" in principal.name else ""
+        groups = {_fold_address(group.removeprefix("group:")) for group in principal.groups}
+        has_host = principal.type == "user" and "@" in principal.name
+        host = _fold_host(principal.name.rpartition("@")[2]) if has_host else ""
         return any(
             grantee.kind in ("group", "role")
             if principal.bare and grantee.kind != "domain"
@@ -104,23 +108,25 @@ class Members:
             return facts.can_assume(principal, grantee.name)
         idp = principal.name.partition("~")[0] if principal.type == "user" else self._provider
         if grantee.kind == "group":
-            groups = (self._told_apart(idp, group.removeprefix("group:")) for group in principal.groups)
-            return grantee.name in map(_address, groups)
+            groups = (self._qualify(idp, group.removeprefix("group:")) for group in principal.groups)
+            return grantee.name in map(_fold_address, groups)
         if grantee.kind == "domain":
-            vouched = idp == self._provider or self._gives_hosts
-            return vouched and member[0] in _PERSONS and member[1].partition("@")[2] == grantee.name
+            # Our provider checks its addresses. A host from the template is the configuration's word.
+            is_trusted = idp == self._provider or self._template_has_host
+            return is_trusted and member[0] in _PERSONS and member[1].partition("@")[2] == grantee.name
         return member == (grantee.kind, grantee.name)
 
-    def _told_apart(self, idp: str, name: str) -> str:
+    def _qualify(self, idp: str, name: str) -> str:
+        """Return the name as our provider's, or with its provider if another provider could have the same name."""
         return name if idp == self._provider and not _QUALIFIED.match(name) else f"{idp}~{name}"
 
 
-def _address(text: str) -> str:
-    """An address whose host is in the one case that is compared."""
+def _fold_address(text: str) -> str:
+    """Return an address with its host in lower case."""
     local, at, host = text.partition("@")
-    return f"{local}{at}{_host(host)}"
+    return f"{local}{at}{_fold_host(host)}"
 
 
-def _host(text: str) -> str:
-    """A host in one case; signs beyond ASCII stay: folding them makes one host of two."""
+def _fold_host(text: str) -> str:
+    """Return a host in lower case. Folds ASCII alone: folding more characters makes two hosts equal."""
     return text.encode(errors="surrogatepass").lower().decode(errors="surrogatepass")

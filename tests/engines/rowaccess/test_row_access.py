@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from spec.restriction import seen
 from support.paths import RECORDED as RECORDED_FOLDER
 
+from pdp.engines.rowaccess.compiler import compile_policies
 from pdp.engines.rowaccess.document import parse_document
 from pdp.engines.rowaccess.engine import UNRESTRICTED, Restriction, RowAccess
-from pdp.engines.rowaccess.load import compile_policies
 from pdp.engines.rowaccess.members import Members, parse_grantee
 from pdp.facts.snapshot import Facts
 from pdp.model.checks import Predicate, Principal, Resource, TypedColumn

@@ -15,7 +15,15 @@ from hypothesis import strategies as st
 from sqlglot import exp
 from support.paths import RECORDED as RECORDED_FOLDER
 
-from pdp.engines.rowaccess.trino_sql import UntranslatableSql, any_of, constant, expression, masked, null, predicate
+from pdp.engines.rowaccess.trino_sql import (
+    UntranslatableSql,
+    join_filters,
+    mask_sql,
+    null_sql,
+    translate_constant,
+    translate_expression,
+    translate_filter,
+)
 
 BASE = duckdb.connect()
 RECORDED = RECORDED_FOLDER / "trino" / "requests.jsonl"
@@ -54,7 +62,7 @@ def as_duckdb(sql: str) -> str:
 
 def shown(kind: str, values: list[Any], type: str = "varchar", value: str = "", column: str = "c") -> list[Any]:
     """What a mask makes of a column's values."""
-    mask = as_duckdb(masked(kind, value, column, type))
+    mask = as_duckdb(mask_sql(kind, value, column, type))
     name = '"{}"'.format(column.replace('"', '""'))
     size = type.partition("(")[2].rstrip(")")
     stored = [given.ljust(int(size)) if given and type.startswith("char") else given for given in values]
@@ -69,7 +77,7 @@ def shown(kind: str, values: list[Any], type: str = "varchar", value: str = "", 
 @pytest.mark.parametrize("kind", ["null", "constant", "hash", "partial", "expression"])
 def test_a_mask_is_a_cast_to_the_very_type_of_the_column(type: str, kind: str) -> None:
     for value in ("'x'", "5", "TRUE", "lower(c)") if kind in ("constant", "expression") else ("",):
-        sql = masked(kind, value, 'we"ird', type)
+        sql = mask_sql(kind, value, 'we"ird', type)
         tree = sqlglot.parse_one(sql, read="trino")
         assert isinstance(tree, exp.Cast)
         assert sql.endswith(f" AS {type})")
@@ -85,7 +93,7 @@ def test_masks_of_a_column_with_any_name(column: str) -> None:
     assert shown("hash", VALUES, column=column) == hashes
     assert shown("partial", VALUES, column=column)[4] == "****6789"
     assert shown("null", VALUES, column=column) == [None] * len(VALUES)
-    assert shown("constant", VALUES, value=constant("it's"), column=column) == ["it's"] * len(VALUES)
+    assert shown("constant", VALUES, value=translate_constant("it's"), column=column) == ["it's"] * len(VALUES)
 
 
 @pytest.mark.parametrize(("type", "size"), [("varchar", 99), ("varchar(10)", 10), ("varchar(3)", 3), ("varchar(1)", 1)])
@@ -130,23 +138,23 @@ def test_a_partial_mask_shows_four_signs_of_eight_or_none(values: list[str | Non
     ],
 )
 def test_a_constant_is_what_the_type_can_hold_of_it(value: str, type: str, wanted: Any) -> None:
-    assert shown("constant", ["secret", None], type, constant(value)) == [wanted] * 2
+    assert shown("constant", ["secret", None], type, translate_constant(value)) == [wanted] * 2
 
 
 def test_a_constant_is_tried_as_a_text_which_is_never_a_wrong_query() -> None:
     """Trino refuses a query that tries a number as a date, whatever the attempt would have come to."""
     for type in ("date", "timestamp(3) with time zone", "uuid", "ipaddress", "char(3)"):
-        assert masked("constant", "5", "c", type) == f"TRY_CAST(CAST(5 AS varchar) AS {type})"
+        assert mask_sql("constant", "5", "c", type) == f"TRY_CAST(CAST(5 AS varchar) AS {type})"
 
 
 @pytest.mark.parametrize("type", ["varbinary", "array(varchar)", "row(a varchar)", "interval day to second"])
 @pytest.mark.parametrize("kind", ["constant", "hash", "partial"])
 def test_what_a_type_cannot_hold_is_null(kind: str, type: str) -> None:
-    assert masked(kind, "'x'", "c", type) == f"CAST(NULL AS {type})"
+    assert mask_sql(kind, "'x'", "c", type) == f"CAST(NULL AS {type})"
 
 
 def test_an_expression_stands_in_the_place_of_the_column() -> None:
-    sql = expression("upper(substr(c, 1, 1)) || '.'", "trino")
+    sql = translate_expression("upper(substr(c, 1, 1)) || '.'", "trino")
     assert shown("expression", ["alice", None], "varchar", sql) == ["A.", None]
     assert shown("expression", ["alice"], "varchar(1)", sql) == ["A"]
 
@@ -171,7 +179,7 @@ def test_an_expression_stands_in_the_place_of_the_column() -> None:
 @pytest.mark.parametrize("kind", ["null", "constant", "hash", "partial", "expression"])
 def test_a_type_never_says_more_than_a_type(kind: str, type: str) -> None:
     """Trino writes the names of a row's fields as they are, and whoever makes a table chooses them."""
-    assert masked(kind, "c", "c", type) == null(type) == "NULL"
+    assert mask_sql(kind, "c", "c", type) == null_sql(type) == "NULL"
 
 
 # --- filters ------------------------------------------------------------------------------------------------------
@@ -209,7 +217,7 @@ def kept(condition: str) -> list[int]:
     ],
 )
 def test_a_filter_of_comparisons_lets_the_same_rows_through(dialect: str, text: str) -> None:
-    ours = predicate(text, dialect)
+    ours = translate_filter(text, dialect)
     assert ours
     found = kept(as_duckdb(ours))
     assert found == kept(sqlglot.transpile(text, read=dialect, write="duckdb")[0])
@@ -222,7 +230,7 @@ def test_a_filter_of_comparisons_lets_the_same_rows_through(dialect: str, text: 
 def test_comparisons_of_other_dialects_are_not_trino_s(dialect: str) -> None:
     """They fold case, skip blanks at the end, sort by language, or take an empty text for NULL."""
     with pytest.raises(UntranslatableSql):
-        predicate("s <> 'EU'", dialect)
+        translate_filter("s <> 'EU'", dialect)
 
 
 @pytest.mark.parametrize(
@@ -233,7 +241,7 @@ def test_comparisons_of_other_dialects_are_not_trino_s(dialect: str) -> None:
 @pytest.mark.parametrize("dialect", ["bigquery", "spark"])
 def test_more_than_comparisons_has_no_certain_meaning(dialect: str, text: str) -> None:
     with pytest.raises(ValueError) as raised:
-        predicate(text, dialect)
+        translate_filter(text, dialect)
     assert isinstance(raised.value, UntranslatableSql) or "does not parse" in str(raised.value)
 
 
@@ -253,9 +261,9 @@ CONDITIONS = [
 
 @given(st.lists(st.sampled_from(CONDITIONS), min_size=1, max_size=4))
 def test_filters_together_let_through_what_any_of_them_does(texts: list[str]) -> None:
-    each = [predicate(text, "trino") for text in texts]
+    each = [translate_filter(text, "trino") for text in texts]
     filters = [text for text in each if text]
-    together = any_of(filters)
+    together = join_filters(filters)
     assert not any(sign in together.replace("')--'", "") for sign in ("--", "/*", ";"))
     wanted = sorted({at for text in filters for at in kept(as_duckdb(text))})
     assert kept(as_duckdb(together)) == wanted
@@ -263,9 +271,9 @@ def test_filters_together_let_through_what_any_of_them_does(texts: list[str]) ->
 
 @pytest.mark.parametrize("text", ["TRUE", "true", "(TRUE)", "((true))", "TRUE -- all", "TRUE;"])
 def test_true_is_no_filter(text: str) -> None:
-    assert predicate(text, "trino") is None
+    assert translate_filter(text, "trino") is None
 
 
 @pytest.mark.parametrize("text", ["1 = 1", "NOT FALSE", "TRUE OR x = 1", "x = x", "TRUE = TRUE"])
 def test_what_is_always_true_is_a_filter_all_the_same(text: str) -> None:
-    assert predicate(text, "trino") == text
+    assert translate_filter(text, "trino") == text

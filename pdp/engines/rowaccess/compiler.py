@@ -1,4 +1,4 @@
-"""Files of policies and masks to the engine: names resolved, expressions checked, contradictions refused."""
+"""Compiler of policy files to the engine: resolves names, checks expressions, refuses contradictions."""
 
 from __future__ import annotations
 
@@ -9,9 +9,15 @@ from typing import Any, Final
 import msgspec
 
 from pdp.engines.rowaccess.document import KINDS, Document, MaskBody, NamedDocument, PolicyBody
-from pdp.engines.rowaccess.engine import Mask, Name, Policy, RowAccess, TablePolicies, name_of
+from pdp.engines.rowaccess.engine import FoldedName, Mask, Policy, RowAccess, TablePolicies, fold_name
 from pdp.engines.rowaccess.members import Grantee, Members, parse_grantee
-from pdp.engines.rowaccess.trino_sql import FALSE, UntranslatableSql, constant, expression, predicate
+from pdp.engines.rowaccess.trino_sql import (
+    FALSE,
+    UntranslatableSql,
+    translate_constant,
+    translate_expression,
+    translate_filter,
+)
 from pdp.errors import DuplicateRule, InvalidReference, Notice, Place, PolicyError
 from pdp.model.references import check_part, is_id, parse_resource
 from pdp.model.vocabulary import METADATA_TABLES, SYSTEM_TABLES
@@ -20,39 +26,41 @@ _TABLES: Final = frozenset({"table", "view", "table_or_view", "dataset", "generi
 _CONTAINERS: Final = frozenset({"warehouse", "namespace"})
 _NEEDS_EXPRESSION: Final = frozenset({"constant", "expression"})
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
-"""What would make more than one line of a message, or hide a part of it."""
+"""Characters that break a line of a message or hide a part of the line."""
 
 
 class RowPolicies(msgspec.Struct, frozen=True):
-    """All files together: by table, as canonical data, and what is worth saying of them."""
+    """Policies of all files: by table, as canonical data, and with warnings."""
 
-    tables: dict[Name, TablePolicies]
+    tables: dict[FoldedName, TablePolicies]
     texts: Sequence[dict[str, Any]]
     warnings: tuple[Notice, ...]
 
     def build_engine(self, members: Members, protected: Iterable[str]) -> RowAccess:
-        """The engine; raises ValueError where `protected` names no container."""
+        """Return the engine; raise ValueError if an entry of `protected` is not a container."""
         return RowAccess(self.tables, members, [_container(text) for text in protected])
 
 
 def compile_policies(sources: Iterable[NamedDocument]) -> RowPolicies:
-    """The policies of documents; raises PolicyError with the file, what is at fault in it, and why."""
+    """Return the policies of documents; raise PolicyError with the file, the entry at fault and the cause."""
     sources = list(sources)
     compiler = _Compiler()
     for source in sources:
-        compiler.take(source)
+        compiler.add(source)
     texts = [msgspec.to_builtins(source.document) for source in sources]
     return RowPolicies(compiler.tables(), texts, tuple(compiler.warnings))
 
 
 class _Compiler:
+    """Policies and masks of the documents so far."""
+
     def __init__(self) -> None:
         self.warnings: list[Notice] = []
-        self._policies: dict[Name, dict[str, Policy]] = {}
-        self._masks: dict[Name, dict[str, dict[str, Mask]]] = {}
-        self._places: dict[tuple[Name, str], Place] = {}
+        self._policies: dict[FoldedName, dict[str, Policy]] = {}
+        self._masks: dict[FoldedName, dict[str, dict[str, Mask]]] = {}
+        self._places: dict[tuple[FoldedName, str], Place] = {}
 
-    def take(self, source: NamedDocument) -> None:
+    def add(self, source: NamedDocument) -> None:
         document, place = source.document, Place(source.name)
         columns = _columns(document, place)
         bodies: tuple[PolicyBody | MaskBody, ...] = (*document.policies, *document.masks)
@@ -63,35 +71,35 @@ class _Compiler:
                     raise ValueError("an id is up to 128 letters, digits and `._:-`")
                 name = _table(body.table, document.default)
                 if isinstance(body, PolicyBody):
-                    self._add(self._policies.setdefault(name, {}), self._policy(body, place), place)
+                    self._insert(self._policies.setdefault(name, {}), self._policy(body, place), place)
                     self._places[name, body.id] = place
                 else:
                     _known_column(body, columns.get(name))
-                    here = self._masks.setdefault(name, {}).setdefault(body.column.casefold(), {})
-                    self._add(here, self._mask(body, place), place)
+                    masks = self._masks.setdefault(name, {}).setdefault(body.column.casefold(), {})
+                    self._insert(masks, self._mask(body, place), place)
             except (ValueError, InvalidReference) as error:
                 raise PolicyError(_CONTROL.sub(" ", f"{kind} `{body.id}`: {error}"), place) from None
 
-    def tables(self) -> dict[Name, TablePolicies]:
+    def tables(self) -> dict[FoldedName, TablePolicies]:
         return {
-            name: TablePolicies(self._alike(name), _ordered(self._masks.get(name, {})))
+            name: TablePolicies(self._policies_of(name), _ordered(self._masks.get(name, {})))
             for name in sorted({*self._policies, *self._masks})
         }
 
-    def _alike(self, name: Name) -> tuple[Policy, ...]:
-        """A table's policies by id, all of one identity: what any of them lets through is evaluated as one user."""
+    def _policies_of(self, name: FoldedName) -> tuple[Policy, ...]:
+        """Return a table's policies by id. Trino evaluates the joined filters as one user: all need one identity."""
         policies = self._policies.get(name, {})
-        found = tuple(policies[id] for id in sorted(policies))
-        filters = [policy for policy in found if policy.predicate is not None]
+        by_id = tuple(policies[id] for id in sorted(policies))
+        filters = [policy for policy in by_id if policy.predicate is not None]
         other = next((policy.id for policy in filters if policy.identity != filters[0].identity), None)
         if other:
-            said = f"policies `{filters[0].id}` and `{other}` of one table have different identities"
-            raise PolicyError(said, self._places[name, other])
-        return found
+            message = f"policies `{filters[0].id}` and `{other}` of one table have different identities"
+            raise PolicyError(message, self._places[name, other])
+        return by_id
 
     def _policy(self, body: PolicyBody, place: Place) -> Policy:
         try:
-            sql = predicate(body.text, body.dialect)
+            sql = translate_filter(body.text, body.dialect)
         except UntranslatableSql as error:
             self._warn(f"policy `{body.id}` lets no row through in Trino: {error}", place)
             sql = FALSE
@@ -105,23 +113,27 @@ class _Compiler:
             raise ValueError(f"the kind `{kind}` takes {'an' if kind in _NEEDS_EXPRESSION else 'no'} `expression`")
         try:
             if kind in _NEEDS_EXPRESSION:
-                value = constant(body.text) if kind == "constant" else expression(body.text, body.dialect)
+                value = (
+                    translate_constant(body.text)
+                    if kind == "constant"
+                    else translate_expression(body.text, body.dialect)
+                )
         except UntranslatableSql as error:
             self._warn(f"mask `{body.id}` is NULL in Trino: {error}", place)
             kind = "null"
         return Mask(body.id, kind, _grantees(body.grantees), _grantees(body.exempt), value, body.identity)
 
-    def _add(self, here: dict[str, Any], made: Policy | Mask, place: Place) -> None:
-        if made.id in here:
-            raise DuplicateRule(f"`{made.id}` stands there already for this table", place)
-        here[made.id] = made
+    def _insert(self, entries: dict[str, Any], entry: Policy | Mask, place: Place) -> None:
+        if entry.id in entries:
+            raise DuplicateRule(f"`{entry.id}` stands there already for this table", place)
+        entries[entry.id] = entry
 
     def _warn(self, message: str, place: Place) -> None:
         self.warnings.append(Notice(place, message))
 
 
-def _columns(document: Document, place: Place) -> dict[Name, set[str]]:
-    """The columns that a document knows, by table."""
+def _columns(document: Document, place: Place) -> dict[FoldedName, set[str]]:
+    """Return the columns of the document's tables, by table."""
     try:
         return {
             _table(name, document.default): {column.casefold() for column in table.columns}
@@ -150,14 +162,14 @@ def _grantees(texts: Iterable[str]) -> tuple[Grantee, ...]:
     return tuple(map(parse_grantee, texts))
 
 
-def _table(text: str, default: Sequence[str]) -> Name:
-    """The table of `<warehouse>.<namespace>.<table>`, of a name within `default`, or of a reference."""
+def _table(text: str, default: Sequence[str]) -> FoldedName:
+    """Return the name of a table, written as `<warehouse>.<namespace>.<table>`, within `default` or as a reference."""
     if ":" in text:
         resource = parse_resource(text)
         if resource.type not in _TABLES or resource.ref is not None:
             raise ValueError(f"`{text}` is no table or view without a ref")
         _refuse_uncovered(text, resource.path)
-        return name_of(resource.warehouse, resource.path)
+        return fold_name(resource.warehouse, resource.path)
     parts = text.split(".")
     if len(parts) == 1:
         parts = [*default, *parts]
@@ -167,22 +179,22 @@ def _table(text: str, default: Sequence[str]) -> Name:
         raise ValueError(f"`{text}` is no `<warehouse>.<namespace>.<table>`")
     warehouse, *path = map(check_part, parts)
     _refuse_uncovered(text, path)
-    return name_of(warehouse, path)
+    return fold_name(warehouse, path)
 
 
 def _refuse_uncovered(text: str, path: Sequence[str]) -> None:
-    """Raise ValueError for what looks like a table and has no rows of its own: a policy on it would hide nothing."""
+    """Raise ValueError for a metadata table and a system table: a policy there would hide nothing."""
     if suffix := next((s for s in METADATA_TABLES if path[-1].lower().endswith(f"${s}")), ""):
         raise ValueError(f"`{text}` shows what its table holds: `${suffix}` is covered by policies on that")
     if path[0].lower() in SYSTEM_TABLES:
         raise ValueError(f"`{text}` stands in a schema of the engine's own, which policies do not cover")
 
 
-def _container(text: str) -> Name:
+def _container(text: str) -> FoldedName:
     try:
         resource = parse_resource(text)
     except InvalidReference as error:
         raise ValueError(str(error)) from None
     if resource.type not in _CONTAINERS:
         raise ValueError(f"`{text}` is no warehouse or namespace")
-    return name_of(resource.warehouse, resource.path)
+    return fold_name(resource.warehouse, resource.path)
