@@ -54,7 +54,7 @@ class DecisionService:
         )
 
     async def check(self, body: bytes, caller: Caller) -> wire.CheckResponse:
-        """Decide a batch."""
+        """Decide a batch of checks."""
         answer = await self._pdp.check(admit(self._decode(parse(body, wire.CheckRequest)), caller))
         decisions = [_decision(answer.decision(at)) for at in range(len(answer.allowed))]
         return wire.CheckResponse(decisions=decisions, revision=answer.revision, decision_id=answer.id)
@@ -65,7 +65,7 @@ class DecisionService:
         return load_response(await self._views.load(request, caller, "grpc"))
 
     async def check_view_commit(self, body: bytes, caller: Caller) -> wire.CheckViewCommitResponse:
-        """Decide a change of a view."""
+        """Decide a view commit."""
         request = read_change(parse(body, wire.CheckViewCommitRequest))
         return change_response(await self._views.change(request, caller, "grpc"))
 

@@ -1,4 +1,4 @@
-"""gRPC for management: `pdp.v1.GrantsService`, and the messages of `List`. Only maps; holds no policy."""
+"""gRPC for management: the methods of `pdp.v1.GrantsService` and `List`. Only maps messages; holds no policy."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from pdp.management.codec import (
 from pdp.management.service import GrantListing, Management, PageRequest, PageResult, Requester
 from pdp.model.checks import Caller
 from pdp.surfaces.grpc_handlers import GrpcHandlers
-from pdp.surfaces.grpc_messages import parse, read_asked, read_consistency, read_resource
+from pdp.surfaces.grpc_messages import parse, read_consistency, read_optional_principal, read_resource
 from pdp.wire import decision_pb2 as wire
 
 
@@ -50,16 +50,16 @@ class GrantsService:
         )
 
     async def write_grants(self, body: bytes, caller: Caller) -> wire.WriteGrantsResponse:
-        """Grant and revoke."""
+        """Add and remove grants."""
         request = parse(body, wire.WriteGrantsRequest)
         edits = grant_edits([*map(_grant_entry, request.add)], [*map(_grant_entry, request.remove)])
-        revision, odd = await self._management.write_grants(_asking(request, caller), edits)
-        return wire.WriteGrantsResponse(revision=revision, flagged=map(_grant, odd))
+        revision, flagged = await self._management.write_grants(_requester(request, caller), edits)
+        return wire.WriteGrantsResponse(revision=revision, flagged=map(_grant, flagged))
 
     async def list_grants(self, body: bytes, caller: Caller) -> wire.ListGrantsResponse:
-        """A page of grants."""
+        """List one page of grants."""
         request = parse(body, wire.ListGrantsRequest)
-        wanted = wanted_of(
+        filter = wanted_of(
             {
                 "object": request.object,
                 "below": "true" if request.below else "false",
@@ -67,50 +67,52 @@ class GrantsService:
                 "privilege": request.privilege,
             }
         )
-        shown, next, revision = await self._management.grants(_asking(request, caller), wanted, read_page(request))
-        return wire.ListGrantsResponse(grants=map(_grant, shown), next_page_token=token_of(next), revision=revision)
+        listings, next, revision = await self._management.grants(_requester(request, caller), filter, _page(request))
+        return wire.ListGrantsResponse(grants=map(_grant, listings), next_page_token=token_of(next), revision=revision)
 
     async def write_objects(self, body: bytes, caller: Caller) -> wire.WriteObjectsResponse:
-        """Delete, move and put objects."""
+        """Delete, move and register objects."""
         request = parse(body, wire.WriteObjectsRequest)
         moves = [(getattr(move, "from"), move.to) for move in request.move]
         edits = object_edits([*map(_object_entry, request.put)], request.delete, moves)
-        return wire.WriteObjectsResponse(revision=await self._management.write_objects(_asking(request, caller), edits))
+        return wire.WriteObjectsResponse(
+            revision=await self._management.write_objects(_requester(request, caller), edits)
+        )
 
     async def access(self, body: bytes, caller: Caller) -> wire.AccessResponse:
-        """Who may do something to an object."""
+        """List one page of the principals that may do an action on an object."""
         request = parse(body, wire.AccessRequest)
         resource = granted_on(make_resource(read_resource(request.resource)), caller)
         action = action_of(resource.type, request.action)
-        found = await self._management.access(_asking(request, caller), action, resource, read_page(request))
-        principals = [wire.AccessResponse.Access(principal=name, by=[by]) for name, by in found.entries.items()]
-        return wire.AccessResponse(principals=principals, next_page_token=token_of(found.next), revision=found.revision)
+        page = await self._management.access(_requester(request, caller), action, resource, _page(request))
+        principals = [wire.AccessResponse.Access(principal=name, by=[by]) for name, by in page.entries.items()]
+        return wire.AccessResponse(principals=principals, next_page_token=token_of(page.next), revision=page.revision)
 
 
 async def list_objects(management: Management, body: bytes, caller: Caller) -> wire.ListResponse:
-    """`DecisionService.List`."""
+    """Answer `DecisionService.List`: list one page of the objects on which a principal may do an action."""
     request = parse(body, wire.ListRequest)
     role = request.acting_role if request.HasField("acting_role") else UNSET
-    asking = asking_about(caller, read_asked(request), role, read_consistency(request.consistency))
+    requester = asking_about(caller, read_optional_principal(request), role, read_consistency(request.consistency))
     question = list_question(request.action, request.type, request.container)
-    found: PageResult = await management.list_objects(asking, question, read_page(request))
-    return wire.ListResponse(objects=list(found.entries), next_page_token=token_of(found.next), revision=found.revision)
+    page: PageResult = await management.list_objects(requester, question, _page(request))
+    return wire.ListResponse(objects=list(page.entries), next_page_token=token_of(page.next), revision=page.revision)
 
 
-def read_page(request: Any) -> PageRequest:
-    """The page that a request asks for."""
+def _page(request: Any) -> PageRequest:
     return page_of(request.page_size or PAGE_SIZE, request.page_token)
 
 
-def _asking(request: Any, caller: Caller) -> Requester:
+def _requester(request: Any, caller: Caller) -> Requester:
+    """Return who manages. Messages without the field `consistency` read the facts at hand."""
     actor = request.actor
     consistency = read_consistency(request.consistency) if hasattr(request, "consistency") else "minimize_latency"
     role: str | UnsetType = actor.acting_role if actor.HasField("acting_role") else UNSET
-    return asking_of(caller, read_asked(actor), role, consistency)
+    return asking_of(caller, read_optional_principal(actor), role, consistency)
 
 
 def _grant_entry(grant: wire.Grant) -> dict[str, str]:
-    """An entry as world files have it."""
+    """Return a grant as a world file writes an entry."""
     entry = {"principal": grant.principal, "privilege": grant.privilege, "object": grant.object}
     return entry | ({"id": grant.id} if grant.id else {})
 
@@ -124,5 +126,5 @@ def _object_entry(object: wire.Object) -> dict[str, Any]:
     return entry | ({"id": object.id} if object.id else {})
 
 
-def _grant(listed: GrantListing) -> wire.Grant:
-    return wire.Grant(**grant_body(listed))
+def _grant(listing: GrantListing) -> wire.Grant:
+    return wire.Grant(**grant_body(listing))

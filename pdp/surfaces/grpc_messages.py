@@ -1,4 +1,7 @@
-"""gRPC's messages to the bodies that JSON is decoded to, and answers to messages. Only maps."""
+"""Mapping between gRPC messages and the request bodies and results of the decision API. Holds no policy.
+
+Request messages become the same body types as JSON requests, so that both protocols share all validation.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ M = TypeVar("M", bound=Message)
 
 
 def parse(body: bytes, kind: type[M]) -> M:
-    """The message in some bytes; raises InvalidArgument."""
+    """Parse bytes as a message of a type; raise InvalidArgument if they do not parse."""
     try:
         return kind.FromString(body)
     except DecodeError:
@@ -28,20 +31,20 @@ def parse(body: bytes, kind: type[M]) -> M:
 
 
 def read_consistency(consistency: wire.Consistency) -> str | AtLeast:
-    """What is demanded of the facts."""
-    chosen = consistency.WhichOneof("requirement")
-    if chosen == "at_least":
+    """Return how fresh the facts must be; `minimize_latency` by default."""
+    requirement = consistency.WhichOneof("requirement")
+    if requirement == "at_least":
         return AtLeast(consistency.at_least)
-    return chosen or "minimize_latency"
+    return requirement or "minimize_latency"
 
 
 def read_check(check: wire.Check) -> CheckBody:
-    """One check."""
+    """Return the body of one check."""
     context = check.context
     return CheckBody(
         check.action,
         read_resource(check.resource),
-        read_asked(check),
+        read_optional_principal(check),
         check.delegated,
         check.acting_role if check.HasField("acting_role") else UNSET,
         ContextBody(
@@ -54,12 +57,12 @@ def read_check(check: wire.Check) -> CheckBody:
 
 
 def read_load(request: wire.CheckLoadRequest) -> LoadBody:
-    """A load; raises InvalidArgument for a view without properties."""
+    """Return the body of a load; raise InvalidArgument for a view without properties."""
     names = request.view_names.views
     return LoadBody(
         read_resource(request.target),
         request.action,
-        read_asked(request),
+        read_optional_principal(request),
         request.acting_role if request.HasField("acting_role") else UNSET,
         [list(name.parts) for name in names] if names else request.referenced_by,
         [_view(view) for view in request.views],
@@ -68,11 +71,11 @@ def read_load(request: wire.CheckLoadRequest) -> LoadBody:
 
 
 def read_change(request: wire.CheckViewCommitRequest) -> ChangeBody:
-    """A change of a view."""
+    """Return the body of a view commit."""
     return ChangeBody(
         read_resource(request.view),
         request.operation,
-        read_asked(request),
+        read_optional_principal(request),
         request.acting_role if request.HasField("acting_role") else UNSET,
         _struct(request.set),
         list(request.remove),
@@ -81,7 +84,7 @@ def read_change(request: wire.CheckViewCommitRequest) -> ChangeBody:
 
 
 def load_response(loaded: LoadResult) -> wire.CheckLoadResponse:
-    """What came of a load."""
+    """Return the response to a load."""
     return wire.CheckLoadResponse(
         allowed=loaded.decision.allowed,
         by=loaded.decision.by,
@@ -96,7 +99,7 @@ def load_response(loaded: LoadResult) -> wire.CheckLoadResponse:
 
 
 def change_response(changed: LoadResult) -> wire.CheckViewCommitResponse:
-    """What came of a change of a view."""
+    """Return the response to a view commit."""
     return wire.CheckViewCommitResponse(
         allowed=changed.decision.allowed,
         by=changed.decision.by,
@@ -133,18 +136,18 @@ def _token(token: wire.TokenIdentity) -> TokenBody:
     return TokenBody(token.idp, token.subject, tuple(token.audiences))
 
 
-def read_asked(message: Any) -> PrincipalBody | UnsetType:
-    """The principal that a message is about, if it names one."""
+def read_optional_principal(message: Any) -> PrincipalBody | UnsetType:
+    """Return the `principal` of a message; UNSET if the message has none."""
     return read_principal(message.principal) if message.HasField("principal") else UNSET
 
 
 def read_principal(principal: wire.Principal) -> PrincipalBody:
-    """A principal."""
+    """Return the body of a principal."""
     return PrincipalBody(principal.id, tuple(principal.roles), tuple(principal.groups), _struct(principal.attributes))
 
 
 def read_resource(resource: wire.Resource) -> ResourceBody:
-    """A resource."""
+    """Return the body of a resource."""
     return ResourceBody(
         resource.type,
         resource.warehouse,
@@ -160,11 +163,12 @@ def read_resource(resource: wire.Resource) -> ResourceBody:
 
 
 def _struct(struct: Struct) -> dict[str, Any]:
+    """Return a Struct as a dict; raise InvalidArgument for NaN and infinity, which JSON cannot carry."""
     if not struct.fields:
         return {}
     try:
-        found = MessageToDict(struct)
-        json.dumps(found, allow_nan=False)
+        values = MessageToDict(struct)
+        json.dumps(values, allow_nan=False)
     except (ValueError, SerializeToJsonError):
         raise InvalidArgument("a number is not finite") from None
-    return found
+    return values
