@@ -22,7 +22,7 @@ from aiohttp import web
 
 from pdp.assembly import PLANNERS, build_bundle, read_rules
 from pdp.audit.log import FileAudit, NoAudit
-from pdp.cli.context import Composition
+from pdp.cli.composition import Composition
 from pdp.config.section import is_loopback, split_address
 from pdp.config.settings import Settings, load_settings
 from pdp.decision.service import AuditLog, Pdp

@@ -1,4 +1,4 @@
-"""Changes of a store, for people and for programs."""
+"""Report of the changes of a store, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -8,26 +8,29 @@ from typing import Any, Final
 
 import msgspec
 
-from pdp.cli.context import visible
+from pdp.cli.terminal import plural, visible
 from pdp.facts.objects import Change, Grant, GrantAdded, GrantRemoved, Object, ObjectDeleted, ObjectPut, key_text
 from pdp.facts.snapshot import Facts
 from pdp.store.world import format_grant, format_object
 from pdp.store.world_text import entry_text
 
-SHOWN: Final = 20
-"""How many changes the text lists."""
-_COUNTED: Final = {
+MAX_LISTED: Final = 20
+"""Changes that the text lists. JSON lists all."""
+_KINDS: Final = {
     "added": ("grant", "added"),
     "removed": ("grant", "removed"),
     "registered": ("object", "registered"),
     "changed": ("object", "changed"),
     "deleted": ("registration", "deleted"),
 }
-"""Kind of change -> of what, and what happens to it; in the order of the report."""
+"""Kind of change -> noun and participle for the summary, in the order of the report."""
 
 
 class ChangeReport(msgspec.Struct, frozen=True):
-    """What was written, or would be, to the facts as they were `before`; `revision` is the store's after that."""
+    """Changes of a store, written or planned.
+
+    `before` are the facts without the changes, `revision` is the revision of the store after the command.
+    """
 
     changes: Sequence[Change]
     before: Facts
@@ -36,16 +39,16 @@ class ChangeReport(msgspec.Struct, frozen=True):
 
     @classmethod
     def of_dry_run(cls, changes: Sequence[Change], facts: Facts) -> ChangeReport:
-        """What would be written to these facts."""
+        """Return the report of changes that were not written."""
         return cls(changes, facts, f"{facts.epoch}.{facts.sequence}", dry_run=True)
 
     def counts(self) -> dict[str, int]:
-        """Kind of change -> how many, all kinds in order."""
-        found = Counter(self.kind(change) for change in self.changes)
-        return {kind: found[kind] for kind in _COUNTED}
+        """Return the number of changes of every kind, also of kinds without a change."""
+        counts = Counter(self.kind(change) for change in self.changes)
+        return {kind: counts[kind] for kind in _KINDS}
 
     def kind(self, change: Change) -> str:
-        """What a change does."""
+        """Return the kind of a change, a key of `counts`."""
         if isinstance(change, GrantAdded | GrantRemoved):
             return "added" if isinstance(change, GrantAdded) else "removed"
         if isinstance(change, ObjectDeleted):
@@ -54,36 +57,29 @@ class ChangeReport(msgspec.Struct, frozen=True):
 
 
 def grant_text(grant: Grant) -> str:
-    """A grant in words; not yet fit for a terminal."""
-    only = f" (id {grant.id})" if grant.id else ""
-    return f"{grant.privilege} on {key_text(grant.object)}{only} for {grant.principal}"
-
-
-def many(count: int, noun: str) -> str:
-    """A number of things."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+    """Return a grant in words, without escapes for the terminal."""
+    id = f" (id {grant.id})" if grant.id else ""
+    return f"{grant.privilege} on {key_text(grant.object)}{id} for {grant.principal}"
 
 
 # --- text ---------------------------------------------------------------------------------------------------------
 
 
 def text_lines(report: ChangeReport, conclusion: str) -> Iterator[str]:
-    """The report for people: some of the changes, what they come to, and the revision."""
-    for change in report.changes[:SHOWN]:
+    """Yield the report as text: the first changes, a conclusion and the revision."""
+    for change in report.changes[:MAX_LISTED]:
         yield visible(f"  {_change_text(report, change)}")
-    if len(report.changes) > SHOWN:
-        yield f"  and {len(report.changes) - SHOWN:,} more"
+    if len(report.changes) > MAX_LISTED:
+        yield f"  and {len(report.changes) - MAX_LISTED:,} more"
     yield visible(conclusion)
     yield f"revision {report.revision}"
 
 
 def summary(report: ChangeReport) -> str:
-    """How many changes of each kind there are."""
+    """Return the number of changes of each kind in words."""
     tense = "would be " if report.dry_run else ""
     return ", ".join(
-        f"{many(count, _COUNTED[kind][0])} {tense}{_COUNTED[kind][1]}"
-        for kind, count in report.counts().items()
-        if count
+        f"{plural(count, _KINDS[kind][0])} {tense}{_KINDS[kind][1]}" for kind, count in report.counts().items() if count
     )
 
 
@@ -97,15 +93,15 @@ def _change_text(report: ChangeReport, change: Change) -> str:
     return f"~ {key_text(change.object.key)}: {_differences(report.before.object(change.object.key), change.object)}"
 
 
-def _object_text(known: Object) -> str:
-    entry = format_object(known)
-    said = [f"{name} {_plain(value)}" for name, value in entry.items() if name != "object"]
-    return f"{entry['object']}{', ' if said else ''}{', '.join(said)}"
+def _object_text(object: Object) -> str:
+    entry = format_object(object)
+    fields = [f"{name} {_plain(value)}" for name, value in entry.items() if name != "object"]
+    return ", ".join((entry["object"], *fields))
 
 
-def _differences(was: Object, now: Object) -> str:
-    """Field by field, as world files name them."""
-    before, after = format_object(was), format_object(now)
+def _differences(old: Object, new: Object) -> str:
+    """Return the changed fields of an object, named as in world files."""
+    before, after = format_object(old), format_object(new)
     names = [name for name in ("parent", "managedAccess", "id") if before.get(name) != after.get(name)]
     return ", ".join(f"{name} {_plain(before.get(name))} -> {_plain(after.get(name))}" for name in names)
 
@@ -118,7 +114,7 @@ def _plain(value: Any) -> str:
 
 
 def json_lines(report: ChangeReport) -> Iterator[str]:
-    """The report for programs: one JSON object, a change a line."""
+    """Yield the report as the lines of one JSON object, one change a line."""
     head = {"dryRun": report.dry_run, "revision": report.revision, "counts": report.counts()}
     yield f'{entry_text(head)[:-1]}, "changes": ['
     last = len(report.changes) - 1

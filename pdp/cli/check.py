@@ -6,17 +6,20 @@ import asyncio
 import itertools
 import sys
 from pathlib import Path
+from typing import Final
 
 import click
 import msgspec
 
-from pdp.cli.context import Composition, chosen_settings, one_line_errors, policy_options
+from pdp.cli.composition import Composition
+from pdp.cli.options import chosen_settings, policy_options
+from pdp.cli.terminal import one_line_errors
 from pdp.decision.codec import decision_body, decode_checks
 from pdp.identity.callers import EMBEDDED_CALLER
 from pdp.identity.evidence import admit
 
-AT_ONCE = 1000
-"""Lines decided together, so that a long input streams."""
+LINES_PER_BATCH: Final = 1000
+"""Lines decided together. Bounds the memory for long inputs."""
 
 
 @click.command()
@@ -28,21 +31,23 @@ def check(
     composition: Composition, config: Path | None, overrides: tuple[str, ...], rules: tuple[str, ...],
     world: str | None, explain: bool,
 ) -> None:  # fmt: skip
-    """Decide checks from stdin, one JSON object a line; prints one decision a line, in order.
+    """Decide checks from stdin.
+
+    The input is one JSON object a line. The output is one decision a line, in order.
 
     Example line: {"principal":"user:oidc~Alice","action":"read_data","resource":"table:lake/Foo@prod"}
 
-    Exits with 1 when a line is no valid check; a denial is an answer like any other.
+    Exits with 1 if a line is not a valid check. A denial is a normal decision and does not change the exit code.
     """
     pdp = composition.pdp(chosen_settings(composition, config, overrides, rules, world))
-    malformed = False
+    rejected = False
     with asyncio.Runner() as runner:
         lines = (line for line in sys.stdin.buffer if line.strip())
-        while some := list(itertools.islice(lines, AT_ONCE)):
+        while some := list(itertools.islice(lines, LINES_PER_BATCH)):
             request = decode_checks(some, unique_keys=True).request("cli", explain=explain)
             answer = runner.run(pdp.check(admit(request, EMBEDDED_CALLER)))
-            malformed = malformed or bool(answer.rejected)
+            rejected = rejected or bool(answer.rejected)
             for at in range(len(some)):
                 sys.stdout.buffer.write(msgspec.json.encode(decision_body(answer.decision(at))) + b"\n")
             sys.stdout.buffer.flush()
-    raise SystemExit(1 if malformed else 0)
+    raise SystemExit(1 if rejected else 0)

@@ -12,8 +12,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from pdp.cli.context import Composition, chosen_settings, fail, one_line_errors, policy_options, visible
-from pdp.cli.explain_load import explain_load, tree_of
+from pdp.cli.composition import Composition
+from pdp.cli.explain_load import explain_load, trace_tree
+from pdp.cli.options import chosen_settings, format_option, policy_options
+from pdp.cli.terminal import fail, one_line_errors, visible
 from pdp.decision.codec import decision_body, decode_checks
 from pdp.engines.cel.rules import RuleSet
 from pdp.identity.callers import EMBEDDED_CALLER
@@ -24,15 +26,19 @@ from pdp.model.vocabulary import CATALOG_ACTIONS, CEL_CHECKS, TRINO_OPERATIONS
 
 @click.command()
 @policy_options
-@click.option("--principal", help="user:<idp>~<subject>, role:<id> or anonymous.")
-@click.option("--role", "roles", multiple=True, help="A role that the principal's token carries.")
-@click.option("--acting-role", help="role:<id> that the principal assumes.")
-@click.option("--action", help="A catalog action, a Nessie check type or trino:<Operation>.")
-@click.option("--resource", help="Such as table:lake/sales/orders@main.")
-@click.option("--load", metavar="FILE", help="A /v1/load body, or - for stdin, in place of a check: which hop denies.")
-@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
-@click.option("--code", metavar="RULE", help="Print the Python that a rule is compiled to.")
-@click.option("--vocabulary", is_flag=True, help="Print the table of actions and what each comes to.")
+@click.option("--principal", help="Principal of the check: user:<idp>~<subject>, role:<id> or anonymous.")
+@click.option("--role", "roles", multiple=True, help="Role from the principal's token. Can be repeated.")
+@click.option("--acting-role", help="Role that the principal assumes: role:<id>.")
+@click.option("--action", help="Catalog action, Nessie check type or trino:<Operation>.")
+@click.option("--resource", help="Resource of the check, such as table:lake/sales/orders@main.")
+@click.option(
+    "--load",
+    metavar="FILE",
+    help="Explain a load through views instead of a check. FILE is a body of POST /v1/load; - is stdin.",
+)
+@format_option("text", "json")
+@click.option("--code", metavar="RULE", help="Print the Python code that a rule compiles to.")
+@click.option("--vocabulary", is_flag=True, help="Print all actions and the checks that each action needs.")
 @click.pass_obj
 @one_line_errors
 def explain(
@@ -40,7 +46,7 @@ def explain(
     world: str | None, principal: str | None, roles: tuple[str, ...], acting_role: str | None, action: str | None,
     resource: str | None, load: str | None, form: str, code: str | None, vocabulary: bool,
 ) -> None:  # fmt: skip
-    """Say why a check is allowed or denied: every engine asked, every rule and grant looked at."""
+    """Explain why a check is allowed or denied: prints the answer of every engine, rule and grant."""
     if vocabulary:
         _print_vocabulary()
         return
@@ -65,8 +71,8 @@ def explain(
 
 
 def _code(rule_sets: tuple[RuleSet, ...], rule: str) -> str:
-    found = [known.program.code for rules in rule_sets for known in rules.rules if known.id == rule]
-    return found[0] if found else fail(f"no rule `{rule}` is loaded")
+    code = [known.program.code for rules in rule_sets for known in rules.rules if known.id == rule]
+    return code[0] if code else fail(f"no rule `{rule}` is loaded")
 
 
 def _print_json(answer: Answer) -> None:
@@ -81,7 +87,7 @@ def _print_text(answer: Answer) -> None:
     if decision.errors:
         console.print(Text(f"rules that raised: {visible(', '.join(decision.errors))}", "red"))
     if decision.trace:
-        console.print(tree_of(decision.trace))
+        console.print(trace_tree(decision.trace))
 
 
 def _print_vocabulary() -> None:

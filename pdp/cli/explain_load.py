@@ -1,4 +1,7 @@
-"""`pdp explain --load`: at which hop of a chain of views a load is denied, and for whom."""
+"""`pdp explain --load`: the hop of a view chain that denies a load, and the principal that lacks the right.
+
+A hop is one resource of the chain: each view, then the loaded table. Hops count from 1.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,8 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
-from pdp.cli.context import Composition, fail, visible
+from pdp.cli.composition import Composition
+from pdp.cli.terminal import fail, visible
 from pdp.config.settings import Settings
 from pdp.identity.callers import EMBEDDED_CALLER
 from pdp.model.checks import DEFAULT_DENY, Trace
@@ -23,7 +27,10 @@ _STYLES = {"permit": "green", "true": "green", "forbid": "red", "failed": "red",
 
 
 def explain_load(composition: Composition, settings: Settings, file: str, form: str) -> None:
-    """Decide the load in a file, `-` for stdin, and print why; raises InvalidArgument where it is none."""
+    """Decide the load in a file and print the explanation; raise InvalidArgument for an invalid body.
+
+    `file` is a path, or `-` for stdin. `form` is `text` or `json`.
+    """
     body = decode_load(_read(file))
     loaded = asyncio.run(_decide(body, composition, settings))
     if form == "json":
@@ -43,7 +50,7 @@ async def _decide(body: LoadBody, composition: Composition, settings: Settings) 
 
 
 def summary(loaded: LoadResult) -> str:
-    """The outcome in one line, such as `denied at hop 2 of 3: owner carol lacks select on view:lake/ns/v`."""
+    """Return the result as one line, such as `denied at hop 2 of 3: owner carol lacks select on view:lake/ns/v`."""
     hops = len(loaded.load.views) + 1
     if loaded.decision.allowed:
         return f"allowed, storage access {loaded.storage_access}, hops: {hops}"
@@ -55,23 +62,24 @@ def summary(loaded: LoadResult) -> str:
         if not step.allowed and reason == f"{step.resource}: {step.by[0]}":
             why = "" if step.by[0] == DEFAULT_DENY else f" ({step.by[0]})"
             lacked = [step.action]
+            # each view has two steps, one for each right: name both if the principal lacks both
             if at % 2 == 0 and _hop(at, hops) < hops and not loaded.steps[at + 1].allowed:
                 lacked.append(loaded.steps[at + 1].action)
             return (
                 f"denied at hop {_hop(at, hops)} of {hops}: "
-                f"{_who(step)} lacks {' and '.join(lacked)} on {step.resource}{why}"
+                f"{_principal_text(step)} lacks {' and '.join(lacked)} on {step.resource}{why}"
             )
     return f"denied by {reason}"
 
 
-def tree_of(trace: Trace) -> Tree:
-    """A trace as a terminal shows it."""
+def trace_tree(trace: Trace) -> Tree:
+    """Return a trace as a tree for the terminal."""
     label = Text.assemble(visible(trace.what), ": ", (visible(trace.outcome), _STYLES.get(trace.outcome, "dim")))
     if trace.why:
         label.append(f"  {visible(trace.why)}", "dim")
     tree = Tree(label)
     for part in trace.parts:
-        tree.add(tree_of(part))
+        tree.add(trace_tree(part))
     return tree
 
 
@@ -85,11 +93,11 @@ def _read(file: str) -> bytes:
 
 
 def _hop(step: int, hops: int) -> int:
-    """The hop that a step belongs to, counted from 1: two steps for each view, the rest for what is loaded."""
+    """Return the hop of a step. Each view has two steps; all further steps belong to the loaded table."""
     return min(step // 2 + 1, hops)
 
 
-def _who(step: LoadStep) -> str:
+def _principal_text(step: LoadStep) -> str:
     principal = parse_principal(step.as_principal)
     name = principal.name.partition("~")[2] if principal.type == "user" else principal.id
     return f"{'owner' if step.delegated else 'caller'} {name}"
@@ -102,14 +110,14 @@ def _print_text(loaded: LoadResult) -> None:
         console.print(Text(visible(f"referencedBy is ignored: {loaded.load.ignored}"), "yellow"))
     for view in loaded.load.views:
         if view.owner:
-            named = f"{view.property} of view {'.'.join(view.path)}, read by engine {view.engine}"
-            console.print(Text(visible(f"user:{view.owner} takes over: {named}"), "dim"))
+            source = f"{view.property} of view {'.'.join(view.path)}, read by engine {view.engine}"
+            console.print(Text(visible(f"user:{view.owner} takes over: {source}"), "dim"))
     hops = len(loaded.load.views) + 1
     table = Table("hop", "as", "action", "resource", "allowed", "by")
     for at, step in enumerate(loaded.steps):
         outcome = Text("yes", "green") if step.allowed else Text("no", "red")
-        shown = (step.as_principal, step.action, step.resource)
-        table.add_row(str(_hop(at, hops)), *map(visible, shown), outcome, visible(step.by[0]))
+        cells = (step.as_principal, step.action, step.resource)
+        table.add_row(str(_hop(at, hops)), *map(visible, cells), outcome, visible(step.by[0]))
     console.print(table)
     if loaded.decision.trace:
-        console.print(tree_of(loaded.decision.trace))
+        console.print(trace_tree(loaded.decision.trace))

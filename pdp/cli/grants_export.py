@@ -8,23 +8,27 @@ from pathlib import Path
 
 import click
 
-from pdp.cli.context import Composition, one_line_errors
-from pdp.cli.grants_store import Progress, print_lines, read_store, store_options
+from pdp.cli.composition import Composition
+from pdp.cli.grants_store import read_store
+from pdp.cli.options import config_options
+from pdp.cli.terminal import Progress, one_line_errors, print_lines
 from pdp.errors import InvalidArgument
 from pdp.store.world_parser import is_yaml
 from pdp.store.world_text import world_lines
 
 
 @click.command("export")
-@store_options
+@config_options
 @click.argument("file", required=False)
 @click.pass_obj
 @one_line_errors
 def export_world(composition: Composition, config: Path | None, overrides: tuple[str, ...], file: str | None) -> None:
-    """Write all objects and grants as a world file, one entry a line, in order.
+    """Write all objects and grants to a world file.
 
-    FILE is JSON by its suffix .json, otherwise YAML; without one, JSON goes to stdout. Importing it into an empty
-    store and exporting that gives the same bytes.
+    FILE is JSON if its name ends in .json, else YAML. Without FILE, the command prints JSON on stdout.
+
+    The file has one entry a line, in order. If you import it into an empty store and export that store, you get the
+    same bytes.
     """
     with Progress("reading the store") as progress:
         facts = read_store(composition, composition.settings(config, overrides))
@@ -36,16 +40,17 @@ def export_world(composition: Composition, config: Path | None, overrides: tuple
 
 
 def _write(path: Path, lines: Iterable[str]) -> None:
-    """The whole file or none of it, where there can be another one beside it."""
-    beside = path.exists() and not path.is_file()
-    target = path if beside else path.resolve().with_name(f"{path.resolve().name}.{os.getpid()}.part")
+    """Write a file as a whole or not at all. Special files, such as pipes, are written directly."""
+    special = path.exists() and not path.is_file()
+    # a rename within one folder is atomic: readers find the old or the new content
+    target = path if special else path.resolve().with_name(f"{path.resolve().name}.{os.getpid()}.part")
     try:
         with target.open("w", encoding="utf-8", newline="\n") as text:
             text.writelines(f"{line}\n" for line in lines)
-        if not beside:
+        if not special:
             target.replace(path.resolve())
     except OSError as error:
         raise InvalidArgument(f"cannot write `{path}`: {(error.strerror or str(error)).lower()}") from None
     finally:
-        if not beside:
+        if not special:
             target.unlink(missing_ok=True)

@@ -9,8 +9,10 @@ from typing import Final
 import click
 
 from pdp.cli.change_report import ChangeReport, json_lines, summary, text_lines
-from pdp.cli.context import Composition, one_line_errors
-from pdp.cli.grants_store import Progress, actor, print_lines, store_options, writable
+from pdp.cli.composition import Composition
+from pdp.cli.grants_store import actor, writable_settings
+from pdp.cli.options import config_options, format_option
+from pdp.cli.terminal import Progress, one_line_errors, print_lines
 from pdp.config.settings import Settings
 from pdp.errors import Unavailable
 from pdp.facts.objects import Change
@@ -20,15 +22,15 @@ from pdp.store.world import read_world_file
 from pdp.store.writer import Writer
 
 CHUNK: Final = 5_000
-"""Changes in one revision: others who write wait for it, and all who follow read it at once."""
+"""Changes in one revision. Other writers wait for a revision, and every replica reads a revision as a whole."""
 
 
 @click.command("import")
-@store_options
+@config_options
 @click.argument("file")
-@click.option("--dry-run", is_flag=True, help="Say what would change, and write nothing.")
-@click.option("--prune", is_flag=True, help="Remove grants and registrations that the file does not have.")
-@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option("--dry-run", is_flag=True, help="Print the changes and write nothing.")
+@click.option("--prune", is_flag=True, help="Remove grants and registrations that are missing in the file.")
+@format_option("text", "json")
 @click.pass_obj
 @one_line_errors
 def import_world(
@@ -37,13 +39,17 @@ def import_world(
 ) -> None:  # fmt: skip
     """Bring the objects and grants of a world file into the store.
 
-    What is missing is added, what an entry says of an object holds from now on, and nothing else is touched. With
-    --prune the store says what the file says and no more: an object's entry that leaves out a parent, managed access
-    or an id takes it away. What is so already is not written; a second import writes nothing.
+    The import adds missing grants and objects, and changes the fields of objects that FILE gives. It leaves all other
+    entries and fields of the store unchanged.
 
-    FILE is JSON by its suffix .json, otherwise YAML. JSON output has every change, text the first few.
+    With --prune, the store afterwards equals FILE: the import also removes other grants and registrations, and the
+    parent, managed access or id that an object's entry leaves out.
+
+    The import writes differences only, so a second import of the same file writes nothing.
+
+    FILE is JSON if its name ends in .json, else YAML. The output lists every change as JSON, the first 20 as text.
     """
-    settings = writable(composition, config, overrides)
+    settings = writable_settings(composition, config, overrides)
     with Progress("reading the file") as progress:
         world = read_world_file(file)
         progress.say("reading the store")
@@ -52,32 +58,34 @@ def import_world(
             report = ChangeReport.of_dry_run(import_changes(facts, world, prune=prune), facts)
         else:
             with composition.writing(settings, actor().name, seeded=False) as writer:
-                report = _written(writer, plan_import(writer.facts, world, prune=prune), progress)
+                report = _write(writer, plan_import(writer.facts, world, prune=prune), progress)
     nothing = f"nothing to change: the store has all of `{file}`{' and no more' if prune else ''}"
     conclusion = summary(report) if report.changes else nothing
     print_lines(json_lines(report) if form == "json" else text_lines(report, conclusion))
 
 
 def _without_seed(settings: Settings) -> Settings:
-    """An import into a store that was never written takes the place of the seed, which may have been revoked since."""
+    """Return the settings without a seed: an import into an empty store replaces the seed."""
     return settings.model_copy(update={"store": settings.store.model_copy(update={"seed": None})})
 
 
-def _written(writer: Writer, left: Sequence[ImportStep], progress: Progress) -> ChangeReport:
-    """Write all that is to change, in revisions of a bearable size."""
+def _write(writer: Writer, changes: Sequence[ImportStep], progress: Progress) -> ChangeReport:
+    """Write the changes, in revisions of at most CHUNK changes."""
     before = writer.facts
-    made: list[Change] = []
-    for start in range(0, len(left), CHUNK):
-        progress.say(f"writing: {start:,} of {len(left):,} changes")
+    written: list[Change] = []
+    for start in range(0, len(changes), CHUNK):
+        progress.say(f"writing: {start:,} of {len(changes):,} changes")
         try:
-            made += writer.write_steps(left[start : start + CHUNK])
+            written += writer.write_steps(changes[start : start + CHUNK])
         except (Unavailable, EpochChanged) as error:
-            raise _broken_off(error, len(made), writer.revision) from error
-    return ChangeReport(made, before, writer.revision)
+            raise _interrupted(error, len(written), writer.revision) from error
+    return ChangeReport(written, before, writer.revision)
 
 
-def _broken_off(error: Unavailable | EpochChanged, made: int, revision: str) -> Unavailable:
-    """Where the work stopped; what is written stays, because another import goes on from there."""
-    if not made:
+def _interrupted(error: Unavailable | EpochChanged, written: int, revision: str) -> Unavailable:
+    """Return the error of an import that stopped midway. Its written changes stay; a second import writes the rest."""
+    if not written:
         return Unavailable(str(error))
-    return Unavailable(f"{error}; {made:,} changes are written, up to revision {revision}: import again for the rest")
+    return Unavailable(
+        f"{error}; {written:,} changes are written, up to revision {revision}: import again for the rest"
+    )

@@ -7,18 +7,22 @@ from pathlib import Path
 
 import click
 
-from pdp.cli.context import Composition, one_line_errors
+from pdp.cli.composition import Composition
+from pdp.cli.terminal import one_line_errors
 from pdp.config.section import split_address
 
 
 @click.command()
-@click.option("-c", "--config", type=click.Path(path_type=Path), help="pdp.yaml of the service to ask.")
-@click.option("--address", metavar="HOST:PORT", help="Its diagnostics address, in place of the configured one.")
-@click.option("--timeout", default=2.0, show_default=True, help="Seconds to wait.")
+@click.option("-c", "--config", type=click.Path(path_type=Path), help="Configuration file of the running service.")
+@click.option("--address", metavar="HOST:PORT", help="Diagnostics address. Default: the configured one.")
+@click.option("--timeout", default=2.0, show_default=True, help="Seconds to wait for the answer.")
 @click.pass_obj
 @one_line_errors
 def healthcheck(composition: Composition, config: Path | None, address: str | None, timeout: float) -> None:
-    """Ask a running service whether it is ready; exits with 1 when it is not. For container probes."""
+    """Ask a running service whether it is ready.
+
+    Prints the answer and exits with 1 if the service is not ready. For container probes.
+    """
     try:
         host, port = split_address(address or composition.settings(config).server.diagnostics)
     except ValueError as error:

@@ -11,7 +11,8 @@ from typing import Final
 import click
 import msgspec
 
-from pdp.cli.context import fail, one_line_errors
+from pdp.cli.options import format_option
+from pdp.cli.terminal import fail, one_line_errors, visible
 from pdp.config.settings import Settings, load_settings
 from pdp.engines.cel.lint.linter import Finding, Options
 from pdp.engines.cel.lint.linter import lint as find
@@ -22,11 +23,22 @@ _RULES_KEY: Final = re.compile(r"^(?:\{\s*)?[\"']?rules[\"']?\s*:", re.MULTILINE
 
 @click.command()
 @click.argument("paths", nargs=-1, type=click.Path(path_type=Path))
-@click.option("-c", "--config", type=click.Path(path_type=Path), help="What serves the rules: its files, if no PATHS.")
-@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
-@click.option("--strict", is_flag=True, help="Warnings fail, too.")
-@click.option("-v", "--verbose", is_flag=True, help="For each rule an input that it decides.")
-@click.option("--cel-extension", "extensions", multiple=True, type=click.Choice(["strings"]), help="As configured.")
+@click.option(
+    "-c",
+    "--config",
+    type=click.Path(path_type=Path),
+    help="Configuration of the service. Without PATHS, its rule files are checked.",
+)
+@format_option("text", "json")
+@click.option("--strict", is_flag=True, help="Also exit with 1 on warnings.")
+@click.option("-v", "--verbose", is_flag=True, help="Print for each rule an input that the rule decides.")
+@click.option(
+    "--cel-extension",
+    "extensions",
+    multiple=True,
+    type=click.Choice(["strings"]),
+    help="CEL extension to enable, as in `policies.cel_extensions`.",
+)
 @one_line_errors
 def lint(
     paths: tuple[Path, ...],
@@ -36,9 +48,12 @@ def lint(
     verbose: bool,
     extensions: tuple[str, ...],
 ) -> None:
-    """Check rule files before they are served: files, or folders of .properties and .yaml files; all make one set.
+    """Check rule files for errors before a service loads them.
 
-    Says file:line:column, severity and code; docs/lint.md explains the codes. Exits with 1 on an error.
+    PATHS are files, or folders with .properties and .yaml files. All of them form one rule set.
+
+    Prints file:line:column, severity and code of each finding; docs/lint.md explains the codes. Exits with 1 on an
+    error.
     """
     if not paths and config is None:
         fail("nothing to lint: give files, folders or a configuration")
@@ -51,11 +66,11 @@ def lint(
     findings = find(list(_files(paths)), options) if paths else _configured(settings, options)
     _print(findings, form)
     failing = {"error", "warning"} if strict else {"error"}
-    raise SystemExit(1 if any(found.severity in failing for found in findings) else 0)
+    raise SystemExit(1 if any(finding.severity in failing for finding in findings) else 0)
 
 
 def _configured(settings: Settings, options: Options) -> list[Finding]:
-    """Permitting and forbidding rules are two sets."""
+    """Return the findings of the configured rules. Permitting and forbidding rules are two rule sets."""
     forbid = msgspec.structs.replace(options, forbid=True)
     permits = find(settings.paths(settings.policies.rules), options)
     return permits + find(settings.paths(settings.policies.forbid), forbid)
@@ -69,7 +84,7 @@ def _files(paths: Sequence[Path]) -> Iterator[Path]:
 
 
 def _holds_rules(path: Path) -> bool:
-    """Folders hold configuration and worlds as well, which are YAML, too."""
+    """Tell whether a file of a folder holds rules; configuration and world files are YAML, too."""
     if path.suffix not in (".yaml", ".yml"):
         return path.suffix == ".properties"
     return bool(_RULES_KEY.search(path.read_text("utf-8", "replace")))
@@ -79,15 +94,9 @@ def _print(findings: Sequence[Finding], form: str) -> None:
     if form == "json":
         sys.stdout.buffer.write(msgspec.json.encode(findings) + b"\n")
         return
-    for found in findings:
-        rule = f"rule `{found.rule}`: " if found.rule else ""
-        click.echo(
-            _shown(f"{found.file}:{found.line}:{found.column}: {found.severity}: [{found.code}] {rule}{found.message}")
-        )
-        if found.hint:
-            click.echo(_shown(f"  hint: {found.hint}"))
-
-
-def _shown(text: str) -> str:
-    """Ids and literals may hold what a terminal would obey."""
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+    for finding in findings:
+        rule = f"rule `{finding.rule}`: " if finding.rule else ""
+        place = f"{finding.file}:{finding.line}:{finding.column}"
+        click.echo(visible(f"{place}: {finding.severity}: [{finding.code}] {rule}{finding.message}"))
+        if finding.hint:
+            click.echo(visible(f"  hint: {finding.hint}"))

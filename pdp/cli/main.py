@@ -1,4 +1,4 @@
-"""The `pdp` command and its subcommands."""
+"""Command `pdp` and its subcommands."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ import structlog
 
 from pdp import __version__
 from pdp.cli.check import check
-from pdp.cli.context import BAD_INPUT, Composition, fail
+from pdp.cli.composition import Composition
 from pdp.cli.dry_run import dry_run
 from pdp.cli.explain import explain
 from pdp.cli.grants import grants
 from pdp.cli.healthcheck import healthcheck
 from pdp.cli.lint import lint
 from pdp.cli.serve import serve
+from pdp.cli.terminal import BAD_INPUT, fail
 from pdp.cli.test import test
 from pdp.cli.trino_config import trino_config
 
@@ -28,20 +29,21 @@ _LEVELS: Final = {name: logging.getLevelNamesMapping()[name.upper()] for name in
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, "-V", "--version", message="pdp %(version)s")
 def cli() -> None:
-    """Decides who may do what in a lakehouse.
+    """Decide who may do what in a lakehouse.
 
-    Catalogs and query engines ask a running service (`pdp serve`); the other commands work on policy files without
-    one. Start with `pdp serve` and the curl it prints, or with `pdp check --rules FILE < checks.jsonl`.
+    Catalogs and query engines send their checks to a running service (`pdp serve`). The other commands work on policy
+    files and need no service. To begin, run `pdp serve` and the curl command that it prints, or
+    `pdp check --rules FILE < checks.jsonl`.
 
-    PDP_LOG_LEVEL in the environment is debug, info, warning or error.
+    The environment variable PDP_LOG_LEVEL sets the log level: debug, info, warning or error.
 
-    Exit codes: 0 fine, 1 a check or test failed, 2 usage or bad input, 3 dry-run found differences.
+    Exit codes: 0 success, 1 a check or test failed, 2 wrong usage or bad input, 3 dry-run found differences.
     """
     level = os.environ.get("PDP_LOG_LEVEL", "info")
     if level not in _LEVELS:
         fail(f"PDP_LOG_LEVEL is none of {', '.join(_LEVELS)}: `{level}`")
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(levelname)s %(name)s %(message)s")
-    # strangers who speak no HTTP are answered, not logged one by one; our own failures are logged where they are caught
+    # aiohttp logs every malformed request of a client: silence it, because our handlers log our own failures
     logging.getLogger("aiohttp.server").setLevel(logging.CRITICAL)
     structlog.configure(
         processors=[
@@ -60,16 +62,16 @@ for command in (serve, check, dry_run, test, lint, explain, grants, healthcheck,
 
 
 def run(composition: Composition) -> NoReturn:
-    """Run the command that was typed, and end with its exit code; what cannot be meant is one line, like all errors."""
+    """Run the command line and exit with its exit code. Usage errors are printed on one line, like all errors."""
     try:
         code = cli.main(obj=composition, standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         raise SystemExit(BAD_INPUT) from None
     except click.ClickException as error:
-        said = error.format_message().rstrip(".?")
+        message = error.format_message().rstrip(".?")
         context = error.ctx if isinstance(error, click.UsageError) else None
-        fail(f"{said[:1].lower()}{said[1:]}" + (f", see `{context.command_path} --help`" if context else ""))
+        fail(f"{message[:1].lower()}{message[1:]}" + (f", see `{context.command_path} --help`" if context else ""))
     except click.Abort:
         raise SystemExit(130) from None
     raise SystemExit(code if isinstance(code, int) else 0)

@@ -12,19 +12,23 @@ from xml.etree import ElementTree as ET
 import click
 import msgspec
 
-from pdp.cli.context import Composition, one_line_errors, visible
+from pdp.cli.composition import Composition
+from pdp.cli.options import format_option
+from pdp.cli.terminal import one_line_errors, visible
 from pdp.offline.cases import CaseOutcome, find_cases, run_case
 
 
 @click.command()
 @click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--format", "form", type=click.Choice(["text", "json", "junit"]), default="text", show_default=True)
+@format_option("text", "json", "junit")
 @click.pass_obj
 @one_line_errors
 def test(composition: Composition, paths: tuple[Path, ...], form: str) -> None:
     """Run policy tests: YAML, JSON or JSONL files, or folders of them.
 
-    A test names its rules and world, the checks to make and what it wants of each; see docs/policy-tests.md.
+    A test names its rules, its world, its checks and the expected decisions; see docs/policy-tests.md.
+
+    Exits with 1 if a test fails.
     """
     with asyncio.Runner() as runner:
         outcomes = [run_case(case, composition.build_pdp, runner) for case in find_cases(paths)]
@@ -34,18 +38,18 @@ def test(composition: Composition, paths: tuple[Path, ...], form: str) -> None:
     raise SystemExit(0 if all(outcome.passed for outcome in outcomes) else 1)
 
 
-def _text(outcomes: Sequence[CaseOutcome]) -> None:
+def _print_text(outcomes: Sequence[CaseOutcome]) -> None:
     failed = [outcome for outcome in outcomes if not outcome.passed]
     for outcome in failed:
         click.echo(f"FAILED {outcome.note}: {outcome.error}")
     click.echo(f"{len(outcomes) - len(failed)} passed, {len(failed)} failed")
 
 
-def _json(outcomes: Sequence[CaseOutcome]) -> None:
+def _print_json(outcomes: Sequence[CaseOutcome]) -> None:
     sys.stdout.buffer.write(msgspec.json.encode(outcomes) + b"\n")
 
 
-def _junit(outcomes: Sequence[CaseOutcome]) -> None:
+def _print_junit(outcomes: Sequence[CaseOutcome]) -> None:
     failures = sum(not outcome.passed for outcome in outcomes)
     suite = ET.Element("testsuite", name="pdp", tests=str(len(outcomes)), failures=str(failures))
     for outcome in outcomes:
@@ -55,4 +59,8 @@ def _junit(outcomes: Sequence[CaseOutcome]) -> None:
     click.echo(ET.tostring(suite, encoding="unicode"))
 
 
-_FORMATS: Final[dict[str, Callable[[Sequence[CaseOutcome]], None]]] = {"text": _text, "json": _json, "junit": _junit}
+_FORMATS: Final[dict[str, Callable[[Sequence[CaseOutcome]], None]]] = {
+    "text": _print_text,
+    "json": _print_json,
+    "junit": _print_junit,
+}

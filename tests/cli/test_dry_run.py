@@ -28,14 +28,16 @@ from pdp.audit.encoding import build_json
 from pdp.audit.reader import read_audit
 from pdp.audit.recorded import MAX_NAMED, ReadReport, RecordedCheck, RecordedOutcome, RecordFilter
 from pdp.audit.rows import rows
-from pdp.cli.difference_report import Report, as_json
 from pdp.cli.dry_run import dry_run
+from pdp.cli.dry_run_report import DryRunReport, as_json
 from pdp.decision.codec import decode_checks
 from pdp.decision.service import Pdp
 from pdp.identity.callers import EMBEDDED_CALLER
 from pdp.identity.evidence import admit
+from pdp.offline import differences
 from pdp.offline import replay as replay_module
-from pdp.offline.replay import Differences, Smallest, replay
+from pdp.offline.differences import Differences, SmallestKeys
+from pdp.offline.replay import replay
 
 STORIES = ROOT / "rules" / "stories.properties"
 RECORDED = ROOT / "tests" / "recorded" / "trino"
@@ -447,7 +449,7 @@ def test_an_edit_is_compared_with_what_was_decided_then(served: Path, tmp_path: 
     example = lost[0]["objects"][0]
     assert example["decisionId"] in {record["id"] for record in records(served)}
     large = next(group for group in lost if group["checks"] >= 500)
-    assert len(large["objects"]) == replay_module.MAX_OBJECTS
+    assert len(large["objects"]) == differences.MAX_OBJECTS
     assert large["checks"] == sum(object["checks"] for object in large["objects"]) + large["otherObjects"]
     again = run(
         "-c", served / "pdp.yaml", "--baseline", served / "world.json", "--candidate", world,
@@ -637,7 +639,7 @@ def compared(checks: Iterable[RecordedCheck], baseline: Pdp | None, candidate: P
 
 
 def report_of(found: Differences) -> dict[str, Any]:
-    return as_json(Report(found, ReadReport(), None, False, ()))
+    return as_json(DryRunReport(found, ReadReport(), None, False, ()))
 
 
 @given(worlds.configs, worlds.rules, worlds.grants, worlds.checks)
@@ -690,8 +692,8 @@ def test_order_changes_nothing_even_where_little_is_kept(
     random.shuffle(shuffled)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(replay_module, "WINDOW", 3)
-        patch.setattr(replay_module, "MAX_GROUPS", 2)
-        patch.setattr(replay_module, "MAX_OBJECTS", 1)
+        patch.setattr(differences, "MAX_GROUPS", 2)
+        patch.setattr(differences, "MAX_OBJECTS", 1)
         bounded = compared(recorded, old, new)
         assert report_of(compared(shuffled, old, new)) == report_of(bounded)
     whole = compared(recorded, old, new)
@@ -729,7 +731,7 @@ class Count:
 
 @given(st.lists(st.integers(0, 30)), st.integers(1, 5))
 def test_the_smallest_keys_are_kept_with_exact_totals(keys: list[int], limit: int) -> None:
-    smallest: Smallest[int, Count] = Smallest(limit, Count)
+    smallest: SmallestKeys[int, Count] = SmallestKeys(limit, Count)
     for key in keys:
         smallest.at(key).checks += 1
     kept = {key: value.checks for key, value in smallest.items()}

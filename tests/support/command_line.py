@@ -8,7 +8,7 @@ from click.testing import CliRunner, Result
 
 from pdp.app import build_pdp, embedded_settings, read_facts, serve, writing
 from pdp.assembly import read_rules
-from pdp.cli.context import Composition
+from pdp.cli.composition import Composition
 from pdp.cli.main import cli
 
 COMPOSITION = Composition(embedded_settings, read_rules, read_facts, build_pdp, serve, writing)

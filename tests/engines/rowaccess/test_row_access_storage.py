@@ -18,7 +18,8 @@ from pdp.audit.recorded import ReadReport
 from pdp.audit.rows import requests
 from pdp.decision.service import Pdp
 from pdp.offline.cases import Case, Recorder, prepare
-from pdp.offline.replay import Differences, replay
+from pdp.offline.differences import Differences
+from pdp.offline.replay import replay
 
 POLICIES = {
     "policies": [{"id": "eu", "table": "lake.ns.t", "grantees": ["user:alice"], "filter": "region = 'EU'"}],

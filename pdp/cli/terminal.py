@@ -1,0 +1,87 @@
+"""Output of the commands: safe text, errors on one line, and progress."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any, NoReturn, Self, TypeVar
+
+import click
+from rich.console import Console
+
+from pdp.errors import PdpError
+
+F = TypeVar("F", bound=Callable[..., Any])
+BAD_INPUT = 2
+"""Exit code for wrong usage and unusable input."""
+
+
+def visible(text: str) -> str:
+    """Escape characters that could control a terminal, such as cursor movements or a change of writing direction."""
+    return "".join(sign if sign.isprintable() else _escape(sign) for sign in text)
+
+
+def _escape(sign: str) -> str:
+    code = ord(sign)
+    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
+
+
+def plural(count: int, noun: str) -> str:
+    """Return a count with its noun, such as `1 check` or `2,000 checks`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    """Print lines on stdout, in UTF-8 for any locale."""
+    sys.stdout.buffer.writelines(f"{line}\n".encode() for line in lines)
+    sys.stdout.buffer.flush()
+
+
+def fail(message: str) -> NoReturn:
+    """Print one line on stderr and exit with BAD_INPUT."""
+    click.echo(f"pdp: {visible(message)}", err=True)
+    raise SystemExit(BAD_INPUT)
+
+
+def one_line_errors(command: F) -> F:
+    """Print every PdpError of a command as one line and exit with BAD_INPUT. Other exceptions keep their traceback."""
+
+    @functools.wraps(command)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return command(*args, **kwargs)
+        except PdpError as error:
+            fail(" ".join(str(error).split()))
+
+    return wrapped  # type: ignore[return-value]
+
+
+class Progress:
+    """Status line on stderr. Appears after `delay` seconds, and only on a terminal."""
+
+    def __init__(self, activity: str, delay: float = 1.0) -> None:
+        console = Console(stderr=True)
+        self._status = console.status(activity) if sys.stderr.isatty() else None
+        self._timer = threading.Timer(delay, self._start)
+        self._timer.daemon = True
+
+    def __enter__(self) -> Self:
+        self._timer.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._timer.cancel()
+        self._timer.join()
+        if self._status:
+            self._status.stop()
+
+    def say(self, activity: str) -> None:
+        """Replace the text of the status line."""
+        if self._status:
+            self._status.update(activity)
+
+    def _start(self) -> None:
+        if self._status:
+            self._status.start()
