@@ -15,7 +15,7 @@ MISSES = {
     "bytes_literals/triple_single_quoted_unescaped_punctuation",
     "bytes_literals/triple_double_quoted_unescaped_punctuation",
 }
-"""The wanted value has a backslash that the expression has not; see docs/cel.md."""
+"""The test expects a backslash that the expression does not have; see docs/cel.md."""
 
 CORE = [case for case in conformance() if case["core"]]
 STRINGS = [case for case in conformance() if case["file"] == "string_ext"]
@@ -26,7 +26,7 @@ def _id(case: dict[str, Any]) -> str:
 
 
 def _outcome(case: dict[str, Any], strict: bool) -> Any:
-    """The value, or the exception that stands for any error."""
+    """Return the value, or the exception of any error."""
     declarations = {variable["name"]: variable["type"] for variable in case.get("type_env", ())}
     bindings = {name: recorded(value) for name, value in case.get("bindings", {}).items()}
     extensions = frozenset({"strings"} if case["file"] == "string_ext" else ())
@@ -61,5 +61,5 @@ def test_strings_extension(case: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("case", [case for case in CORE if _id(case) not in MISSES], ids=_id)
 def test_unchecked_code_agrees(case: dict[str, Any]) -> None:
-    """Code that chooses overloads at run time answers like code whose types are known, where the checker accepts."""
+    """Code that chooses overloads at run time gives the results of code with known types, if the checker accepts."""
     assert _passes(case, strict=False)

@@ -23,7 +23,7 @@ INPUTS = 5
 
 @cache
 def _reference() -> Any:
-    """The reference refuses a variable called `type`; in the container `pdp` that name is `pdp.type`."""
+    """Return the environment of cel-cpp, which refuses a variable `type`: in the container `pdp`, `type` is `pdp.type`."""
     kinds = cel.Type
     variables = {name: kinds.STRING for name in NAMES if name != "type"} | {
         "pdp.type": kinds.STRING,
@@ -36,7 +36,7 @@ def _reference() -> Any:
 
 
 def _compiled(text: str) -> tuple[Program | None, Any]:
-    """The rule by either side, None where one refuses it."""
+    """Return the rule as compiled by both sides, with None for a side that refuses the rule."""
     try:
         ours = compile_program(text)
     except CompileError:
@@ -49,7 +49,7 @@ def _compiled(text: str) -> tuple[Program | None, Any]:
 
 
 def _ours(program: Program, world: dict[str, Any]) -> bool | None:
-    """The decision, None for an error."""
+    """Return the decision, or None for an error."""
     try:
         return program.evaluate(*arguments(**world))
     except RuleError:

@@ -1,4 +1,4 @@
-"""Rules written to hurt: each ends as an error of the rule, soon."""
+"""Hostile rules: each ends soon, with an error of the rule."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pdp.engines.cel.program import compile_program
 
 STRINGS = frozenset({"strings"})
 SECONDS = 5.0
-"""Far above what any of these takes, far below what any of these would take without its limit."""
+"""Far longer than any test here takes, and far shorter than any would take without its limit."""
 
 
 @contextmanager
@@ -70,7 +70,7 @@ def test_long_but_harmless(text: str) -> None:
 
 @pytest.mark.parametrize("levels", range(1, 97))
 def test_every_depth_compiles_or_is_refused(levels: int) -> None:
-    """No depth below the limit meets a limit of CPython's as anything but an error of the rule."""
+    """At every depth below the limit, a limit of CPython becomes an error of the rule."""
     for start, end in (
         ("roles.exists(r, r == role || ", ")"),
         ("[", "] == []"),
@@ -238,7 +238,7 @@ FRAGMENTS = st.sampled_from(
 )
 @example("1 in [0, '")
 def test_any_text_compiles_or_is_refused(text: str) -> None:
-    """Whatever the text, load raises CompileError or nothing, and evaluation RuleError or nothing."""
+    """For any text, load raises CompileError only, and evaluation RuleError only."""
     try:
         program = compile_program(text, STRINGS)
     except CompileError:

@@ -1,4 +1,4 @@
-"""Compiled rules: types at load, errors and their absorption at run time, and the code that comes out."""
+"""Compiled rules: types at load, errors and their absorption at run time, and the generated code."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_type_error_says_what_and_where() -> None:
     ],
 )  # fmt: skip
 def test_errors_of_the_evaluation(text: str) -> None:
-    """They compile, constant or not, and they raise: folding changes no error."""
+    """Rules that compile and raise, also with constants only: folding keeps every error."""
     with pytest.raises(RuleError):
         _run(text)
 
@@ -135,7 +135,7 @@ def test_nothing_of_the_rule_is_pasted_into_code() -> None:
     ],
 )
 def test_patterns_with_and_without_a_regex(pattern: str, matching: list[str], other: list[str]) -> None:
-    """A pattern known at compile time, one known at run time only, and what they say."""
+    """A constant pattern and the same pattern known at run time only give the same results."""
     fixed = compile_program(f"ref.matches('{pattern}')").evaluate
     plain = pattern.replace("\\\\", "\\")
     dynamic = compile_program("ref.matches(role)").evaluate
@@ -185,7 +185,7 @@ def test_without_a_reference() -> None:
 @settings(max_examples=300, deadline=None)
 @given(rules(3)["test"], WORLDS)
 def test_without_a_reference_is_an_error_in_its_place(text: str, world: dict[str, Any]) -> None:
-    """Where `ref` is missing, a rule decides as if every `ref` in it were an expression that raises."""
+    """Without a ref, a rule decides as if every `ref` were an expression that raises."""
     try:
         missing = compile_program(text).without_ref()
         raising = compile_program(re.sub(r"\bref\b", "string(1 / 0)", text)).evaluate
@@ -197,7 +197,7 @@ def test_without_a_reference_is_an_error_in_its_place(text: str, world: dict[str
 @settings(max_examples=300, deadline=None)
 @given(rules(3)["test"], WORLDS)
 def test_repeated_and_permuted_logic(text: str, world: dict[str, Any]) -> None:
-    """Both operands of `&&` and `||` are equal: their order decides nothing."""
+    """The order of the operands of `&&` and `||` changes no result."""
     for operator in ("&&", "||"):
         try:
             one, other = (
@@ -212,7 +212,7 @@ def test_repeated_and_permuted_logic(text: str, world: dict[str, Any]) -> None:
 @settings(max_examples=300, deadline=None)
 @given(rules(3)["test"], WORLDS)
 def test_checked_and_unchecked_code_agree(text: str, world: dict[str, Any]) -> None:
-    """Code for known types, and code that chooses every overload at run time."""
+    """Code for known types gives the results of code that chooses every overload at run time."""
     try:
         checked = compile_expression(text, RULE_VARIABLES)
     except CompileError:
@@ -269,7 +269,7 @@ def test_expressions_over_other_variables() -> None:
     ],
 )
 def test_signs_without_parentheses_cancel_in_pairs(text: str, want: bool) -> None:
-    """As the reference parser has it; with parentheses each sign is an operation of its own."""
+    """Two signs cancel as in the reference parser; with parentheses, each sign is an operation."""
     assert compile_program(text).evaluate(*arguments(delegated=False)) is want
 
 
