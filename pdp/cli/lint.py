@@ -14,8 +14,7 @@ import msgspec
 from pdp.cli.options import format_option
 from pdp.cli.terminal import fail, one_line_errors, visible
 from pdp.config.settings import Settings, load_settings
-from pdp.engines.cel.lint.linter import Finding, Options
-from pdp.engines.cel.lint.linter import lint as find
+from pdp.engines.cel.lint.linter import Finding, LintOptions, lint_files
 from pdp.errors import InvalidArgument
 
 _RULES_KEY: Final = re.compile(r"^(?:\{\s*)?[\"']?rules[\"']?\s*:", re.MULTILINE)
@@ -58,22 +57,22 @@ def lint(
     if not paths and config is None:
         fail("nothing to lint: give files, folders or a configuration")
     settings = load_settings(config) if config else Settings()
-    options = Options(
+    options = LintOptions(
         frozenset(extensions) | frozenset(settings.policies.cel_extensions),
         len(settings.warehouses),
         witnesses=verbose,
     )
-    findings = find(list(_files(paths)), options) if paths else _configured(settings, options)
+    findings = lint_files(list(_files(paths)), options) if paths else _configured(settings, options)
     _print(findings, form)
     failing = {"error", "warning"} if strict else {"error"}
     raise SystemExit(1 if any(finding.severity in failing for finding in findings) else 0)
 
 
-def _configured(settings: Settings, options: Options) -> list[Finding]:
+def _configured(settings: Settings, options: LintOptions) -> list[Finding]:
     """Return the findings of the configured rules. Permitting and forbidding rules are two rule sets."""
     forbid = msgspec.structs.replace(options, forbid=True)
-    permits = find(settings.paths(settings.policies.rules), options)
-    return permits + find(settings.paths(settings.policies.forbid), forbid)
+    permits = lint_files(settings.paths(settings.policies.rules), options)
+    return permits + lint_files(settings.paths(settings.policies.forbid), forbid)
 
 
 def _files(paths: Sequence[Path]) -> Iterator[Path]:

@@ -20,10 +20,11 @@ from support.serving import run_pdp
 from pdp.cel.values import RuleError
 from pdp.cli.lint import lint as command
 from pdp.engines.cel.condition_index import ConditionIndex
-from pdp.engines.cel.lint.linter import Finding, Options, lint, lint_rules, studied
-from pdp.engines.cel.lint.reach import Reachable, SearchBudget, Shadowed, StudiedRule, Unreachable, judge
+from pdp.engines.cel.lint.lint_rule import LintRule, analyze_rule
+from pdp.engines.cel.lint.linter import Finding, LintOptions, lint_files, lint_rules
+from pdp.engines.cel.lint.reach import Reachable, RuleModel, Shadowed, Unreachable, determine_reach
 from pdp.engines.cel.lint.remarks import ACTIONS, CODES
-from pdp.engines.cel.lint.studies import RuleStudy
+from pdp.engines.cel.lint.search import SearchBudget
 from pdp.engines.cel.program import RULE_VARIABLES, compile_program
 from pdp.engines.cel.sources import inline_rule
 
@@ -31,11 +32,11 @@ PREFIX = "nessie.server.authorization.rules."
 
 
 def findings(rules: Mapping[str, str], **options: Any) -> list[Finding]:
-    return list(lint_rules([inline_rule(id, text) for id, text in rules.items()], Options(**options)))
+    return list(lint_rules([inline_rule(id, text) for id, text in rules.items()], LintOptions(**options)))
 
 
 def codes(rules: Mapping[str, str], **options: Any) -> list[tuple[str, str, int, int]]:
-    """Without the note on the implicit rule, which most small sets get."""
+    """Return the findings without the note on the implicit rule, which most small sets get."""
     found = sorted(findings(rules, **options), key=lambda one: (one.rule, one.line, one.column, one.code))
     return [(one.rule, one.code, one.line, one.column) for one in found if one.code != "implicit-rule-on"]
 
@@ -335,17 +336,17 @@ def _combined(tests: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
     )
 
 
-def subjects(texts: Sequence[str]) -> list[StudiedRule]:
-    """As lint studies them."""
-    studies = [studied(inline_rule(f"r{number}", text), frozenset()) for number, text in enumerate(texts)]
-    return [study.subject for study in studies if isinstance(study, RuleStudy)]
+def models(texts: Sequence[str]) -> list[RuleModel]:
+    """Return the models of the rules that compile."""
+    rules = [analyze_rule(inline_rule(f"r{number}", text), frozenset()) for number, text in enumerate(texts)]
+    return [rule.model for rule in rules if isinstance(rule, LintRule)]
 
 
-def shelved(rules: Sequence[StudiedRule]) -> ConditionIndex[StudiedRule]:
-    shelves = ConditionIndex[StudiedRule]()
+def indexed(rules: Sequence[RuleModel]) -> ConditionIndex[RuleModel]:
+    index = ConditionIndex[RuleModel]()
     for rule in rules:
-        shelves.add(rule, rule.program.requirements.conditions)
-    return shelves
+        index.add(rule, rule.program.requirements.conditions)
+    return index
 
 
 INPUTS = [
@@ -356,32 +357,30 @@ INPUTS = [
 ]
 
 
-def _holds(subject: StudiedRule, values: Sequence[Any]) -> bool:
+def _holds(model: RuleModel, values: Sequence[Any]) -> bool:
     try:
-        return subject.program.evaluate(*values)
+        return model.program.evaluate(*values)
     except RuleError:
         return False
 
 
-def _contradictions(
-    subject: StudiedRule, smaller: Sequence[StudiedRule], inputs: Sequence[Sequence[Any]]
-) -> Iterator[Any]:
-    """Inputs that show a claim about `subject` to be wrong."""
-    claim = judge(subject, shelved(smaller), SearchBudget())
+def _contradictions(model: RuleModel, smaller: Sequence[RuleModel], inputs: Sequence[Sequence[Any]]) -> Iterator[Any]:
+    """Inputs that show a claim about `model` to be wrong."""
+    claim = determine_reach(model, indexed(smaller), SearchBudget())
     if isinstance(claim, Reachable):
         witness = tuple(claim.witness.values())
-        if not _holds(subject, witness) or any(_holds(other, witness) for other in smaller):
+        if not _holds(model, witness) or any(_holds(other, witness) for other in smaller):
             yield claim
     elif isinstance(claim, (Unreachable, Shadowed)):
         by = claim.by if isinstance(claim, Shadowed) else ()
         for values in inputs:
-            if _holds(subject, values) and not any(_holds(other, values) for other in by):
+            if _holds(model, values) and not any(_holds(other, values) for other in by):
                 yield claim, values
 
 
 @given(st.lists(_combined(st.one_of(PLAIN, PLAIN, OTHER)), min_size=1, max_size=5))
 def test_no_input_contradicts_a_claim(texts: list[str]) -> None:
-    rules = subjects(texts)
+    rules = models(texts)
     for number, rule in enumerate(rules):
         assert list(_contradictions(rule, rules[:number], INPUTS)) == []
 
@@ -403,7 +402,7 @@ def test_no_input_contradicts_a_claim(texts: list[str]) -> None:
     ),
 )
 def test_no_random_input_contradicts_a_claim(texts: list[str], worlds: list[dict[str, Any]]) -> None:
-    rules = subjects(texts)
+    rules = models(texts)
     inputs = [arguments(**world) for world in worlds]
     for number, rule in enumerate(rules):
         assert list(_contradictions(rule, rules[:number], inputs)) == []
@@ -412,9 +411,9 @@ def test_no_random_input_contradicts_a_claim(texts: list[str], worlds: list[dict
 @given(st.lists(_combined(PLAIN), min_size=1, max_size=5))
 def test_of_plain_tests_everything_is_known(texts: list[str]) -> None:
     """Nothing is missed either: each rule is shown to be reached, or what was claimed is so over all inputs."""
-    rules = subjects(texts)
+    rules = models(texts)
     for number, rule in enumerate(rules):
-        claim = judge(rule, shelved(rules[:number]), SearchBudget())
+        claim = determine_reach(rule, indexed(rules[:number]), SearchBudget())
         true = [values for values in INPUTS if _holds(rule, values)]
         first = [values for values in true if not any(_holds(other, values) for other in rules[:number])]
         assert isinstance(claim, Reachable) == bool(first)
@@ -422,7 +421,7 @@ def test_of_plain_tests_everything_is_known(texts: list[str]) -> None:
 
 
 OPS = ["VIEW_REFERENCE", "READ_ENTRIES", "READ_ENTITY_VALUE", "READ_REPOSITORY_CONFIG"]
-ASKED = st.one_of(
+CHECK_TESTS = st.one_of(
     _join("op == '{}'", st.sampled_from(OPS)),
     _join("op in ['{}', '{}']", st.sampled_from(OPS), st.sampled_from(OPS)),
     _join("ref {} {}", st.sampled_from(["==", "!="]), WORDS),
@@ -432,7 +431,7 @@ ASKED = st.one_of(
 )
 
 
-def _asked() -> Iterator[dict[str, Any]]:
+def _check_inputs() -> Iterator[dict[str, Any]]:
     """Inputs as checks bind them."""
     for op, ref, role, roles in itertools.product(OPS, ["", "a", "ab", "~"], ["", "a", "b", "~"], [(), ("a",)]):
         common = {"op": op, "ref": ref, "role": role, "roles": roles, "path": "", "contentType": "", "type": ""}
@@ -444,21 +443,21 @@ def _asked() -> Iterator[dict[str, Any]]:
             yield common
 
 
-ASKED_INPUTS = list(_asked())
+CHECK_INPUTS = list(_check_inputs())
 
 
-@given(st.lists(_combined(ASKED), min_size=1, max_size=4))
+@given(st.lists(_combined(CHECK_TESTS), min_size=1, max_size=4))
 def test_what_is_said_of_checks_holds_for_all(texts: list[str]) -> None:
     rules = {f"r{number}": text for number, text in enumerate(texts)}
-    programs = dict(zip(rules, subjects(texts), strict=True))
+    programs = dict(zip(rules, models(texts), strict=True))
     for found in findings(rules):
         rule = programs[found.rule] if found.rule else None
         if found.code == "empty-variable" and rule is not None:
             ops = set(re.findall(r"[A-Z_]{8,}", found.message))
-            assert not [one for one in ASKED_INPUTS if one["op"] in ops and _holds(rule, arguments(**one))]
+            assert not [one for one in CHECK_INPUTS if one["op"] in ops and _holds(rule, arguments(**one))]
         if found.code == "unseen-reference" and rule is not None:
             roles = re.findall(r"`([^`]*)`", found.message)
-            for one in ASKED_INPUTS:
+            for one in CHECK_INPUTS:
                 if one["op"] in OPS[1:3] and (one["role"] in roles or not roles) and _holds(rule, arguments(**one)):
                     view = {**one, "op": "VIEW_REFERENCE", "path": "", "contentType": "", "type": ""}
                     assert not any(_holds(other, arguments(**view)) for other in programs.values())
@@ -496,7 +495,7 @@ def test_recorded_rule_sets_are_not_accused_wrongly() -> None:
             if one.witness is not None:
                 assert programs[one.rule].evaluate(*one.witness.values())
             if one.code in ("unreachable", "shadowed", "duplicate-rule"):
-                accused = StudiedRule(one.rule, programs[one.rule], None, covers=True)  # type: ignore[arg-type]
+                accused = RuleModel(one.rule, programs[one.rule], None, exact=True)  # type: ignore[arg-type]
                 smaller = [accused._replace(program=programs[id]) for id in rules if id < one.rule]
                 true = [values for values in inputs if _holds(accused, values)]
                 assert all(any(_holds(other, values) for other in smaller) for values in true)
@@ -504,7 +503,7 @@ def test_recorded_rule_sets_are_not_accused_wrongly() -> None:
 
 
 def test_the_example_has_no_finding_and_a_witness_for_every_rule() -> None:
-    example = lint([ROOT / "rules" / "stories.properties"], Options(witnesses=True))
+    example = lint_files([ROOT / "rules" / "stories.properties"], LintOptions(witnesses=True))
     assert [one.code for one in example] == ["witness"] * 8
 
 
@@ -523,7 +522,7 @@ def run(*arguments: object) -> tuple[int, str]:
 
 
 def test_the_manual_as_printed() -> None:
-    found = lint([RECORDED / "manual-as-printed.properties"], Options())
+    found = lint_files([RECORDED / "manual-as-printed.properties"], LintOptions())
     assert [(one.line, one.column, one.severity, one.code, one.rule) for one in found] == [
         (6, 62, "info", "redundant-wildcard", "allow_branch_creation"),
         (15, 73, "warning", "empty-variable", "allow_reading_entity_value"),
@@ -537,7 +536,7 @@ def test_the_manual_as_printed() -> None:
 
 def test_properties_escapes(tmp_path: Path) -> None:
     path = _write(tmp_path, "a.properties", f"{PREFIX}r=ref.matches('a\\\\.b')\n{PREFIX}s=ref.matches('a\\\\\\\\.b')\n")
-    (_, found) = lint([path], Options())
+    (_, found) = lint_files([path], LintOptions())
     assert (found.code, found.line, found.column) == ("properties-escape", 1, 51)
     assert "write `\\\\\\\\.`" in found.hint
 

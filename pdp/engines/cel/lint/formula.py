@@ -1,7 +1,8 @@
-"""A rule as a formula over tests of single variables; what is no such test is an opaque part that may be anything.
+"""Formulas of rules: logic over tests of single variables. Any other expression is an opaque test.
 
-Outcomes are sets: a test of a variable whose value is not chosen yet may be true or false, an opaque part may raise,
-too. A formula absorbs errors as the language does, so with every value chosen one outcome is left, and it is exact.
+A formula is evaluated at a point, which chooses values for some variables. The result is the set of possible outcomes,
+as bits: a test of a variable without a value may be true or false, and an opaque test may also raise. Formulas absorb
+errors as the language does. With every value chosen one outcome is left, and that outcome is exact.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pdp.cel.checker import CheckedExpression
 from pdp.cel.syntax import Call, Conditional, Constant, Logic, Name, Node
 from pdp.cel.values import RuleError
 from pdp.cel.walk import canonical_text, variable_name
-from pdp.engines.cel import conditions
+from pdp.engines.cel.conditions import requirements_of
 
 TRUE: Final = 1
 FALSE: Final = 2
@@ -24,212 +25,247 @@ ERROR: Final = 4
 _ANY: Final = TRUE | FALSE | ERROR
 
 Key: TypeAlias = tuple[str, str]
-"""What has a value: a variable, or a list and a text that it may hold, or ("", text) for an opaque part."""
+"""A dimension of the search: (string variable, ""), (list variable, text in the list), or ("", opaque text)."""
 Point: TypeAlias = Mapping[Key, Any]
+"""Values by key: a string, a bool for lists and flags, an outcome for opaque tests. Missing keys are open."""
 
 
 class Formula(msgspec.Struct, frozen=True):
-    """`outcomes` at a point that may be partial; `given` some variables the formula that is left."""
+    """A formula over the variables of a rule."""
 
     def outcomes(self, point: Point) -> int:
+        """Return the possible outcomes at a point. The result may contain too many outcomes, never too few."""
         raise NotImplementedError
 
     def given(self, values: Mapping[str, Any]) -> Formula:
+        """Return the formula with values for some variables."""
         return self
 
     def leaves(self) -> Iterator[Formula]:
+        """Yield the tests of the formula."""
         yield self
 
 
 class ConstantFormula(Formula, frozen=True):
-    """A constant."""
+    """A constant outcome."""
 
     outcome: int
 
     def outcomes(self, point: Point) -> int:
+        """Return the constant."""
         return self.outcome
 
 
-class Text(Formula, frozen=True):
-    """A string variable equals, starts with or ends with one of `texts`."""
+class TextTest(Formula, frozen=True):
+    """A test that a string variable equals, starts with or ends with one of `texts`."""
 
     variable: str
-    test: str
+    kind: str
     texts: frozenset[str]
 
     def outcomes(self, point: Point) -> int:
+        """Return the outcome for the value at the point."""
         value = point.get((self.variable, ""))
-        return TRUE | FALSE if value is None else TRUE if self.holds(value) else FALSE
+        return TRUE | FALSE if value is None else _outcome(self.holds_for(value))
 
-    def holds(self, value: str) -> bool:
-        if self.test == "equals":
+    def holds_for(self, value: str) -> bool:
+        """Tell whether the test is true for a value of the variable."""
+        if self.kind == "equals":
             return value in self.texts
         texts = tuple(self.texts)
-        return value.startswith(texts) if self.test == "starts" else value.endswith(texts)
+        return value.startswith(texts) if self.kind == "starts" else value.endswith(texts)
 
     def given(self, values: Mapping[str, Any]) -> Formula:
+        """Decide the test if its variable has a value."""
         if self.variable not in values:
             return self
-        return ConstantFormula(TRUE if self.holds(values[self.variable]) else FALSE)
+        return ConstantFormula(_outcome(self.holds_for(values[self.variable])))
 
 
-class Flag(Formula, frozen=True):
-    """A bool variable, or with `text` whether a list variable holds it."""
+class FlagTest(Formula, frozen=True):
+    """A bool variable, or with `text` the test that a list variable holds the text."""
 
     variable: str
     text: str = ""
 
     def outcomes(self, point: Point) -> int:
+        """Return the outcome for the value at the point."""
         value = point.get((self.variable, self.text))
-        return TRUE | FALSE if value is None else TRUE if value else FALSE
+        return TRUE | FALSE if value is None else _outcome(value)
 
     def given(self, values: Mapping[str, Any]) -> Formula:
+        """Decide the test if its variable has a value."""
         if self.variable not in values:
             return self
         value = values[self.variable]
-        return ConstantFormula(TRUE if value is True or (value is not False and self.text in value) else FALSE)
+        return ConstantFormula(_outcome(value is True or (value is not False and self.text in value)))
 
 
-class Opaque(Formula, frozen=True):
-    """Any other expression; two of the same text have the same outcome. `decide` is there if it is of one variable."""
+class OpaqueTest(Formula, frozen=True):
+    """Any other expression. Two with the same text have the same outcome.
+
+    `decide` returns the outcome for a value of `variable`, if the expression has this one variable.
+    """
 
     text: str
     variable: str = ""
     decide: Callable[[str], bool] | None = None
 
     def outcomes(self, point: Point) -> int:
+        """Return the outcome that the point chooses for the expression."""
         outcome: int = point.get(("", self.text), _ANY)
         return outcome
 
     def given(self, values: Mapping[str, Any]) -> Formula:
-        """With other values it is another expression: what it was may have another outcome elsewhere."""
+        """Decide the expression if possible; otherwise return a different opaque test.
+
+        The expression with some variables fixed may have another outcome than the open expression. The two must not
+        share a key, or a search could wrongly make them equal.
+        """
         if self.decide is None or self.variable not in values:
-            return Opaque(f"{self.text} given {sorted(values.items())}", self.variable, self.decide)
-        return ConstantFormula(TRUE if self.decide(values[self.variable]) else FALSE)
+            return OpaqueTest(f"{self.text} given {sorted(values.items())}", self.variable, self.decide)
+        return ConstantFormula(_outcome(self.decide(values[self.variable])))
 
 
-class Inverse(Formula, frozen=True):
-    """`!`."""
+class Negation(Formula, frozen=True):
+    """The operator `!`."""
 
     part: Formula
 
     def outcomes(self, point: Point) -> int:
-        found = self.part.outcomes(point)
-        return (found & ERROR) | (found & TRUE) << 1 | (found & FALSE) >> 1
+        """Swap TRUE and FALSE of the part; errors stay."""
+        outcomes = self.part.outcomes(point)
+        return (outcomes & ERROR) | (outcomes & TRUE) << 1 | (outcomes & FALSE) >> 1
 
     def given(self, values: Mapping[str, Any]) -> Formula:
-        return Inverse(self.part.given(values))
+        """Return the negation of the part with the values."""
+        return Negation(self.part.given(values))
 
     def leaves(self) -> Iterator[Formula]:
+        """Yield the tests of the part."""
         yield from self.part.leaves()
 
 
-class Chain(Formula, frozen=True):
-    """`&&` or `||`: one part of the deciding outcome decides, whatever the others do."""
+class Connective(Formula, frozen=True):
+    """The operators `&&` and `||`. One operand with the deciding outcome decides, even if others raise."""
 
     conjunction: bool
     parts: tuple[Formula, ...]
 
     def outcomes(self, point: Point) -> int:
+        """Combine the outcomes of the parts as if the parts were independent of one another.
+
+        The deciding outcome is certain if one part has no other, and possible if one part may have it. The other
+        outcome needs every part to have it. An error needs one part to raise and no part to decide, which is possible
+        for every part that is not certain to decide.
+        """
         deciding, other = (FALSE, TRUE) if self.conjunction else (TRUE, FALSE)
-        union, every, open = 0, other, True
+        union, every = 0, other
         for part in self.parts:
-            found = part.outcomes(point)
-            if found == deciding:
+            outcomes = part.outcomes(point)
+            if outcomes == deciding:
                 return deciding
-            union |= found
-            every &= found
-            open = open and found != deciding
-        return every | (union & deciding) | (union & ERROR if open else 0)
+            union |= outcomes
+            every &= outcomes
+        return every | (union & (deciding | ERROR))
 
     def given(self, values: Mapping[str, Any]) -> Formula:
-        return Chain(self.conjunction, tuple(part.given(values) for part in self.parts))
+        """Return the connective of the parts with the values."""
+        return Connective(self.conjunction, tuple(part.given(values) for part in self.parts))
 
     def leaves(self) -> Iterator[Formula]:
+        """Yield the tests of all parts."""
         for part in self.parts:
             yield from part.leaves()
 
 
 class Choice(Formula, frozen=True):
-    """`condition ? then : otherwise`."""
+    """The operator `condition ? then : otherwise`."""
 
     condition: Formula
     then: Formula
     otherwise: Formula
 
     def outcomes(self, point: Point) -> int:
-        found = self.condition.outcomes(point)
-        then = self.then.outcomes(point) if found & TRUE else 0
-        otherwise = self.otherwise.outcomes(point) if found & FALSE else 0
-        return then | otherwise | (found & ERROR)
+        """Join the outcomes of the branches that the condition may choose, and its errors."""
+        outcomes = self.condition.outcomes(point)
+        then = self.then.outcomes(point) if outcomes & TRUE else 0
+        otherwise = self.otherwise.outcomes(point) if outcomes & FALSE else 0
+        return then | otherwise | (outcomes & ERROR)
 
     def given(self, values: Mapping[str, Any]) -> Formula:
+        """Return the choice with the values in the condition and both branches."""
         return Choice(self.condition.given(values), self.then.given(values), self.otherwise.given(values))
 
     def leaves(self) -> Iterator[Formula]:
+        """Yield the tests of the condition and both branches."""
         for part in (self.condition, self.then, self.otherwise):
             yield from part.leaves()
 
 
-def formula(checked: CheckedExpression) -> Formula:
-    """The formula of a rule."""
+def formula_of(checked: CheckedExpression) -> Formula:
+    """Return the formula of a rule."""
     return _formula(checked.root, checked)
+
+
+def _outcome(value: object) -> int:
+    return TRUE if value else FALSE
 
 
 def _formula(node: Node, checked: CheckedExpression) -> Formula:
     if isinstance(node, Logic):
-        return Chain(node.conjunction, tuple(_formula(part, checked) for part in node.parts))
+        return Connective(node.conjunction, tuple(_formula(part, checked) for part in node.parts))
     if isinstance(node, Conditional):
         return Choice(*(_formula(part, checked) for part in (node.condition, node.then, node.otherwise)))
     if isinstance(node, Constant) and isinstance(node.value, bool):
-        return ConstantFormula(TRUE if node.value else FALSE)
+        return ConstantFormula(_outcome(node.value))
     if isinstance(node, Name) and (name := variable_name(node, checked)):
-        return Flag(name)
+        return FlagTest(name)
     if isinstance(node, Call):
-        return _call(node, checked) or Opaque(canonical_text(node))
-    return Opaque(canonical_text(node))
+        return _call(node, checked) or OpaqueTest(canonical_text(node))
+    return OpaqueTest(canonical_text(node))
 
 
 def _call(node: Call, checked: CheckedExpression) -> Formula | None:
     if node.function == "!_":
-        return Inverse(_formula(node.args[0], checked))
+        return Negation(_formula(node.args[0], checked))
     if node.function == "_!=_":
         equality = _condition(Call(node.pos, node.depth, "_==_", None, node.args), checked)
-        return Inverse(equality) if equality else None
+        return Negation(equality) if equality else None
     return _condition(node, checked) or _text_test(node, checked)
 
 
 def _condition(node: Call, checked: CheckedExpression) -> Formula | None:
-    """What rules are selected by is a test as it stands."""
-    found = conditions.requirements_of(CheckedExpression(node, checked.types, checked.names, checked.calls))
-    if not found.sufficient or len(found.conditions) != 1:
+    """Return the test that the call is, if the call is exactly one condition as in `pdp.engines.cel.conditions`."""
+    requirements = requirements_of(CheckedExpression(node, checked.types, checked.names, checked.calls))
+    if not requirements.sufficient or len(requirements.conditions) != 1:
         return None
-    (condition,) = found.conditions
+    (condition,) = requirements.conditions
     if condition.kind == "holds":
         (text,) = condition.texts
-        return Flag(condition.variable, text)
-    return Text(condition.variable, condition.kind, condition.texts)
+        return FlagTest(condition.variable, text)
+    return TextTest(condition.variable, condition.kind, condition.texts)
 
 
 def _text_test(node: Call, checked: CheckedExpression) -> Formula | None:
-    """`endsWith`, and patterns and parts, which are opaque but can be decided where the text is known."""
+    """Return the test of `endsWith`, or an opaque test with `decide` of `contains` and `matches`."""
     operands = (node.target, *node.args) if node.target is not None else node.args
     name = variable_name(operands[0], checked) if len(operands) == 2 and operands[0] is not None else ""
     text = operands[1].value if name and isinstance(operands[1], Constant) else None
     if not isinstance(text, str):
         return None
     if node.function == "endsWith":
-        return Text(name, "ends", frozenset({text}))
+        return TextTest(name, "ends", frozenset({text}))
     if node.function == "contains":
-        return Opaque(canonical_text(node), name, lambda value: text in value)
+        return OpaqueTest(canonical_text(node), name, lambda value: text in value)
     return _pattern(node, name, text) if node.function == "matches" else None
 
 
-def _pattern(node: Node, name: str, text: str) -> Formula | None:
-    shape = patterns.find_string_test(text)
-    if shape and shape.kind == "ends" and not shape.one_line:
-        return Text(name, "ends", frozenset(shape.texts))
+def _pattern(node: Node, name: str, pattern: str) -> Formula | None:
+    test = patterns.find_string_test(pattern)
+    if test and test.kind == "ends" and not test.one_line:
+        return TextTest(name, "ends", frozenset(test.texts))
     try:
-        return Opaque(canonical_text(node), name, patterns.compile_pattern(text).find)
+        return OpaqueTest(canonical_text(node), name, patterns.compile_pattern(pattern).find)
     except RuleError:
         return None

@@ -1,6 +1,6 @@
-"""What can be said of one rule by itself: the words it compares with, its patterns, what it cannot see.
+"""Remarks on one rule by itself: on errors, on the texts of its comparisons, and on its patterns.
 
-Owns the codes; knows no files and no other rules.
+Owns the codes of lint. Knows no files and no other rules.
 """
 
 from __future__ import annotations
@@ -30,11 +30,12 @@ CODES: Final[Mapping[str, Severity]] = {
     **dict.fromkeys(("implicit-rule-on", "actions-on-reference", "unknown-content-type", "unknown-action"), "info"),
     **dict.fromkeys(("redundant-wildcard", "witness"), "info"),
 }
-"""Every code that lint can give; codes are stable, messages are not."""
+"""All codes of lint with their severity. Codes are stable, messages are not."""
 
 REMOVED_OPS: Final[Mapping[str, str]] = {"VIEW_REFLOG": "Nessie has no reflog any more"}
+"""Former check types with the reason of their removal."""
 CONTENT_TYPES: Final = frozenset({*CONTENT_TYPE.values(), "DELTA_LAKE_TABLE", "UDF"})
-"""Nessie's own content types; catalogs may register others."""
+"""Nessie's own content types. Catalogs may register others."""
 _CATALOG = "CREATE_ENTITY UPDATE_ENTITY DROP_ENTITY RENAME_ENTITY_FROM RENAME_ENTITY_TO REGISTER_ENTITY "
 _CATALOG += "UPDATE_MULTIPLE S3_SIGN"
 _META = "ADD_VIEW_VERSION SET_CURRENT_VIEW_VERSION SET_STATISTICS REMOVE_STATISTICS SET_PARTITION_STATISTICS "
@@ -50,7 +51,7 @@ ACTIONS: Final = frozenset(
     for kind, names in (("CATALOG", _CATALOG), ("META", _META), ("SNAP", _SNAP))
     for name in names.split()
 )
-"""The names of Nessie's CatalogOps."""
+"""Names of Nessie's CatalogOps."""
 
 _EVERYTHING: Final = re.compile(r"\^?(?:\.\*)?\$?")
 _WORD: Final = re.compile(r"[A-Za-z_]\w*")
@@ -63,7 +64,7 @@ _CONSTRUCTS: Final = (
 
 
 class Remark(NamedTuple):
-    """Something to say, and the character of the rule's text that it is about."""
+    """A remark on the character at `offset` of the text of a rule."""
 
     code: str
     offset: int
@@ -72,7 +73,7 @@ class Remark(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """A variable and a text it is tested against; `test` is the function's name."""
+    """A test of a variable against a constant text. `test` is the name of the function."""
 
     variable: str
     test: str
@@ -80,15 +81,15 @@ class Comparison(NamedTuple):
     offset: int
 
 
-def closest(word: str, known: Collection[str]) -> str:
-    """`did you mean`, or nothing."""
+def suggest(word: str, known: Collection[str]) -> str:
+    """Return a hint with the most similar known word, or "" if none is similar."""
     folded = {name.casefold(): name for name in sorted(known)}
     found = get_close_matches(word.casefold(), folded, 1)
     return f"did you mean `{folded[found[0]]}`?" if found else ""
 
 
-def uncompiled(text: str, offset: int, message: str, parsed: bool) -> Remark:
-    """The remark on a rule that does not compile; `parsed` says that it is no matter of syntax."""
+def remark_on_error(text: str, offset: int, message: str, parsed: bool) -> Remark:
+    """Return the remark on a rule that does not compile. `parsed`: the syntax is right, the error is in the types."""
     if not parsed:
         return Remark("syntax", offset, message, "a backtick neither begins nor ends a text" if "`" in text else "")
     found = _WORD.match(text, offset)
@@ -97,29 +98,29 @@ def uncompiled(text: str, offset: int, message: str, parsed: bool) -> Remark:
     if not name or name in functions or name in RULE_VARIABLES:
         return Remark("type-mismatch", offset, message)
     if text[offset + len(name) :].lstrip().startswith("("):
-        return Remark("unknown-function", offset, message, _extension(name) or closest(name, functions))
-    return Remark("unknown-variable", offset, message, closest(name, RULE_VARIABLES))
+        return Remark("unknown-function", offset, message, _extension_hint(name) or suggest(name, functions))
+    return Remark("unknown-variable", offset, message, suggest(name, RULE_VARIABLES))
 
 
-def _extension(name: str) -> str:
+def _extension_hint(name: str) -> str:
     owners = [extension for extension, table in EXTENSIONS.items() if any(name == key[0] for key in table)]
     return f"it is of the extension `{owners[0]}`, which `policies.cel_extensions` enables" if owners else ""
 
 
-def remarks(checked: CheckedExpression) -> Iterator[Remark]:
-    """Everything about the words and patterns of a rule that compiles."""
+def remark_on_rule(checked: CheckedExpression) -> Iterator[Remark]:
+    """Yield the remarks on the texts and patterns of a rule that compiles."""
     kind = checked.types[checked.root].kind
     if kind not in ("bool", "dyn"):
         yield Remark("not-boolean", checked.root.pos, f"the result is of type {kind}, so the rule always raises")
     for compared in comparisons(checked):
-        yield from _on_word(compared)
+        yield from _on_comparison(compared)
     for node in walk(checked.root):
         if isinstance(node, Call):
             yield from _on_call(node)
 
 
 def comparisons(checked: CheckedExpression) -> Iterator[Comparison]:
-    """Every text constant that a variable is tested against."""
+    """Yield every constant text that a variable is tested against."""
     for node in walk(checked.root):
         operands = _operands(node)
         names = [name for operand in operands if (name := variable_name(operand, checked))]
@@ -140,7 +141,7 @@ def _is_text(node: Node | None) -> bool:
     return isinstance(node, Constant) and isinstance(node.value, str)
 
 
-def _on_word(compared: Comparison) -> Iterator[Remark]:
+def _on_comparison(compared: Comparison) -> Iterator[Remark]:
     known = {"op": NESSIE_CHECKS, "contentType": CONTENT_TYPES | {""}, "actions": ACTIONS}.get(compared.variable)
     if known and not any(_fits(compared, word) for word in known):
         yield _unknown(compared, known)
@@ -151,13 +152,13 @@ def _on_word(compared: Comparison) -> Iterator[Remark]:
 def _fits(compared: Comparison, word: str) -> bool:
     test, text = compared.test, compared.text
     if test == "matches":
-        return _finds(text, word)
+        return _matches(text, word)
     tests = {"startsWith": word.startswith, "endsWith": word.endswith, "contains": word.__contains__}
     return tests[test](text) if test in tests else text == word or test not in ("_==_", "_!=_", "@in")
 
 
-def _finds(pattern: str, word: str) -> bool:
-    """A pattern that RE2 refuses is reported as that."""
+def _matches(pattern: str, word: str) -> bool:
+    """Tell whether the pattern matches the word. True if RE2 refuses the pattern, which has a remark of its own."""
     try:
         return patterns.matches(word, pattern)
     except RuleError:
@@ -165,7 +166,7 @@ def _finds(pattern: str, word: str) -> bool:
 
 
 def _unknown(compared: Comparison, known: Collection[str]) -> Remark:
-    text, hint = compared.text, closest(compared.text, known)
+    text, hint = compared.text, suggest(compared.text, known)
     if compared.variable == "op" and text in REMOVED_OPS:
         message = f"`{text}` is no check type any more and never asked for: {REMOVED_OPS[text]}"
         return Remark("removed-op", compared.offset, message)
@@ -199,20 +200,20 @@ def _on_pattern(pattern: str, offset: int) -> Iterator[Remark]:
         lines = " without a line break" if pattern == "^.*$" else ""
         yield Remark("matches-everything", offset, f"the pattern `{pattern}` matches every text{lines}")
     elif "|" not in pattern and (pattern.startswith(".*") or _ends_open(pattern)):
-        hint = _plainer(patterns.find_string_test(pattern))
+        hint = _simpler_test(patterns.find_string_test(pattern))
         yield Remark(
             "redundant-wildcard", offset, "`matches` looks anywhere in the text: `.*` at an end adds nothing", hint
         )
 
 
 def _ends_open(pattern: str) -> bool:
-    """Whether a `.*` at the end is one: the dot may be escaped."""
+    """Tell whether the pattern ends with `.*` whose dot is not escaped."""
     body = pattern.removesuffix(".*")
     return body != pattern and (len(body) - len(body.rstrip("\\"))) % 2 == 0
 
 
-def _plainer(shape: patterns.StringTest | None) -> str:
+def _simpler_test(test: patterns.StringTest | None) -> str:
     names = {"contains": "contains", "starts": "startsWith", "ends": "endsWith"}
-    if shape is None or shape.one_line or shape.kind not in names or len(shape.texts) != 1:
+    if test is None or test.one_line or test.kind not in names or len(test.texts) != 1:
         return ""
-    return f"`.{names[shape.kind]}('{shape.texts[0]}')` says the same"
+    return f"`.{names[test.kind]}('{test.texts[0]}')` says the same"

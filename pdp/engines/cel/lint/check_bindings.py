@@ -1,0 +1,133 @@
+"""Findings that follow from the values that checks bind: variables that are empty, references that nobody may view.
+
+Every finding is proven by a search. If a search gives up, there is no finding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from pdp.cel.walk import variable_name, walk
+from pdp.engines.cel.condition_index import ConditionIndex, texts_of
+from pdp.engines.cel.lint.formula import Connective, Formula, TextTest
+from pdp.engines.cel.lint.lint_rule import LintRule
+from pdp.engines.cel.lint.reach import RuleModel
+from pdp.engines.cel.lint.remarks import Remark, comparisons
+from pdp.engines.cel.lint.search import SearchBudget, SearchExhausted, satisfy
+from pdp.model.vocabulary import CONFIG_CHECKS, CONTENT_CHECKS, NESSIE_CHECKS, REFERENCE_CHECKS
+
+EMPTY_VARIABLES: Final[Mapping[str, tuple[str, ...]]] = {
+    **dict.fromkeys(REFERENCE_CHECKS, ("path", "contentType", "type")),
+    **dict.fromkeys(CONTENT_CHECKS, ("type",)),
+    **dict.fromkeys(CONFIG_CHECKS, ("path", "contentType")),
+}
+"""For each check type the variables that are always ""."""
+_VIEW: Final[Mapping[str, Any]] = {
+    "op": "VIEW_REFERENCE",
+    **dict.fromkeys(EMPTY_VARIABLES["VIEW_REFERENCE"], ""),
+}
+_NEEDS_VIEW: Final = TextTest("op", "equals", NESSIE_CHECKS - CONFIG_CHECKS - {"VIEW_REFERENCE", "CREATE_REFERENCE"})
+"""Check types that come together with VIEW_REFERENCE on the same reference."""
+_MAX_ROLES: Final = 50
+
+
+def empty_variables(rule: LintRule, budget: SearchBudget) -> Iterator[Remark]:
+    """Yield a remark for ops that a rule names but never matches, because a variable is empty in their checks."""
+    by_cause: dict[str, list[str]] = {}
+    named = {compared.text for compared in comparisons(rule.checked) if compared.variable == "op"}
+    for op in sorted(named & NESSIE_CHECKS):
+        name = _cause(rule.model, op, budget)
+        if name:
+            by_cause.setdefault(name, []).append(op)
+    for name, ops in by_cause.items():
+        offset, listed = _first_mention(rule, name), ", ".join(ops)
+        if name == "actions":
+            message = f"in Nessie {listed} comes without actions; here it has those that the caller sends"
+            yield Remark("actions-on-reference", offset, message)
+        else:
+            message = f'`{name}` is always "" where `op` is {listed}, so the rule never matches it'
+            yield Remark("empty-variable", offset, message, "give it a rule of its own")
+
+
+def _first_mention(rule: LintRule, name: str) -> int:
+    return next(node.pos for node in walk(rule.checked.root) if variable_name(node, rule.checked) == name)
+
+
+def _cause(model: RuleModel, op: str, budget: SearchBudget) -> str:
+    """Return the variable that is empty for `op` and so keeps the rule from being true, or ""."""
+    formula = model.formula.given({"op": op})
+    names = [name for name in EMPTY_VARIABLES[op] if name in model.program.variables]
+    lists = ["actions"] if op in REFERENCE_CHECKS and "actions" in model.program.variables else []
+    if not names + lists or not _is_possible(formula, budget):
+        return ""
+    for name in names:
+        if not _is_possible(formula.given({name: ""}), budget):
+            return name
+    if not _is_possible(formula.given(dict.fromkeys(names, "")), budget):
+        return names[0]
+    return next((name for name in lists if not _is_possible(formula.given({name: ()}), budget)), "")
+
+
+def _is_possible(formula: Formula, budget: SearchBudget) -> bool:
+    """Tell whether the formula can be true. True if the search gives up."""
+    try:
+        return satisfy(formula, (), budget) is not None
+    except SearchExhausted:
+        return True
+
+
+def unseen_references(rules: Sequence[LintRule], budget: SearchBudget) -> Iterator[tuple[LintRule, Remark]]:
+    """Yield a remark for every rule that permits an operation on references that its users may not view.
+
+    `actions` differ between the check of the operation and the VIEW_REFERENCE check of the same request. So nothing is
+    proven if a rule that permits VIEW_REFERENCE uses `actions`.
+    """
+    views = [(rule, rule.model.formula.given(_VIEW)) for rule in rules]
+    views = [(rule, view) for rule, view in views if _is_possible(view, budget)]
+    if any("actions" in rule.model.program.variables for rule, _ in views):
+        return
+    index = ConditionIndex[Formula]()
+    for rule, view in views:
+        conditions = rule.model.program.requirements.conditions
+        index.add(view, [condition for condition in conditions if condition.variable not in _VIEW])
+    for rule in rules:
+        blind = [role for role in _roles(rule) if _is_blind(rule, role, index, budget)]
+        if blind:
+            users = ", ".join(f"`{role}`" for role in blind if role is not None) or "nobody whom it is for"
+            verb = "may view no reference" if blind[0] is not None else "may view a reference"
+            message = f"{users} {verb} that the rule is true for: VIEW_REFERENCE is not permitted"
+            yield rule, Remark("unseen-reference", 0, message, "permit VIEW_REFERENCE, too")
+
+
+def _roles(rule: LintRule) -> Sequence[str | None]:
+    """Return the users that a rule names, each to be examined alone; None for all users together."""
+    conditions = rule.model.program.requirements.conditions
+    names = next((c.texts for c in conditions if c.variable == "role" and c.kind == "equals"), frozenset())
+    return sorted(names) if 0 < len(names) <= _MAX_ROLES else [None]
+
+
+def _is_blind(rule: LintRule, role: str | None, views: ConditionIndex[Formula], budget: SearchBudget) -> bool:
+    """Tell whether the rule permits an operation to `role`, but no view permits the reference of any such operation.
+
+    False if the search gives up.
+    """
+    given = {} if role is None else {"role": role}
+    formula = Connective(True, (rule.model.formula, _NEEDS_VIEW)).given(given)
+    conditions = rule.model.program.requirements.conditions
+    texts = {condition.variable: condition.texts for condition in conditions if condition.kind == "equals"}
+    try:
+        point = satisfy(formula, (), budget)
+        near = views.find({**texts, **texts_of(given)}) if point is not None else []
+        return point is not None and not any(_can_meet(formula, view.given(given), budget) for view in near)
+    except SearchExhausted:
+        return False
+
+
+def _can_meet(rule: Formula, view: Formula, budget: SearchBudget) -> bool:
+    """Tell whether the rule and the view can be true for the same reference and user.
+
+    The view has its own op, path and types as constants, so the two formulas share the other variables only.
+    """
+    both = Connective(True, (rule, view))
+    return satisfy(view, (), budget) is not None and satisfy(both, (), budget) is not None
