@@ -1,4 +1,4 @@
-"""The values that one check binds to the variables of rules, without the path."""
+"""The values of all variables of a check, without the path."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ PATH_ARGUMENT: Final = 4
 
 
 class CheckValues(NamedTuple):
-    """The values of all variables of a check but `path`. Hashable, so that residues can be cached by these values."""
+    """The values of all variables of a check but `path`. Hashable, to serve as a key of caches."""
 
     op: str
     role: str
@@ -45,7 +45,7 @@ class CheckValues(NamedTuple):
         return sum(map(len, texts))
 
     def by_variable(self) -> dict[str, Any]:
-        """Return the values of the variables that a `Condition` can test, by name."""
+        """Return the values of the variables that conditions test, by name."""
         return {
             "op": self.op, "role": self.role, "roles": self.roles, "ref": self.ref, "contentType": self.content_type,
             "type": self.type, "actions": self.actions, "warehouse": self.warehouse,

@@ -1,4 +1,4 @@
-"""Index of items by one necessary condition each, to find the few items that given values can concern."""
+"""Index of items by a necessary condition, to find the few items for given values."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ConditionIndex(Generic[T]):
         self._unindexed: list[int] = []
 
     def add(self, item: T, conditions: Sequence[Condition]) -> None:
-        """Add an item that is of interest only if all `conditions` hold."""
+        """Add an item. Callers need the item only if all `conditions` hold."""
         exact = {condition.variable: condition.texts for condition in conditions if condition.kind != "starts"}
         variable = next((name for name in _PREFERENCE if name in exact), "")
         number = len(self._items)
@@ -37,7 +37,7 @@ class ConditionIndex(Generic[T]):
     def find(self, texts: Texts) -> list[T]:
         """Return all items whose conditions can hold for `texts`, and maybe others, in the order of addition.
 
-        One condition per item is enough: an item is left out only if this condition holds for none of the values.
+        A single condition per item is enough: an item is left out only if this condition holds for none of the values.
         """
         numbers = set(self._unindexed)
         for variable, by_text in self._numbers.items():
@@ -47,6 +47,6 @@ class ConditionIndex(Generic[T]):
 
 
 def texts_of(values: Mapping[str, Any]) -> Texts:
-    """Return the text of each string variable as its only possible value, and all texts of each list variable."""
+    """Return the text of each string variable as the only possible value, and all texts of each list variable."""
     known = ((name, values[name]) for name in _PREFERENCE if name in values)
     return {name: (value,) if isinstance(value, str) else value for name, value in known}

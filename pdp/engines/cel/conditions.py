@@ -1,4 +1,4 @@
-"""Necessary conditions of a rule: tests of single variables, read from the tree, that hold wherever the rule is true.
+"""Necessary conditions of a rule: tests of single variables in the tree. Wherever the rule is true, all tests hold.
 
 A condition never raises. If a condition does not hold, the rule is false and raises nothing: in `a && b` a false
 operand absorbs the error of the other operand. So a selector may skip the rule, and no answer and no error changes.
@@ -23,9 +23,9 @@ _PATTERN_KINDS: Final[Mapping[str, Kind]] = {"equals": "equals", "starts": "star
 
 
 class Condition(msgspec.Struct, frozen=True):
-    """A test of one variable against `texts`, of which one must fit.
+    """A test of a variable against alternative `texts`.
 
-    A string variable equals or starts with the text; a list variable holds the text.
+    A string variable equals or starts with a text, or a list variable holds a text.
     """
 
     variable: str
@@ -78,9 +78,9 @@ def _any_of(parts: Sequence[Requirements]) -> Requirements:
     """Return the requirements of `||`.
 
     If every part tests the same variable in the same way, the whole tests for the union of the texts. Other conditions
-    are lost: one part can be true without the condition of another. The union is sufficient only if each part is
-    exactly this one condition: of `(op == 'X' && role == 'a') || (op == 'Y' && role == 'b')` the unions alone would
-    also admit op X with role b.
+    are lost: a part can be true without the condition of another. The union is sufficient only if each part is
+    exactly this condition and no more. Of `(op == 'X' && role == 'a') || (op == 'Y' && role == 'b')` the unions alone
+    would also admit op X with role b.
     """
     # If a part tests one variable twice in the same way, the table has the last test. Each test alone is necessary.
     tables = [

@@ -1,6 +1,6 @@
 """CEL rules as engines: `CelEngine` permits, `CelForbid` forbids.
 
-The vocabulary gives one or more checks of Nessie's kind for every action. Both engines evaluate the same rule language
+The vocabulary gives checks of Nessie's kind for every action. Both engines evaluate the same rule language
 on the same checks. The determining rule is the true rule with the smallest id, so that the order of files has no
 influence.
 """
@@ -35,9 +35,9 @@ _has_reason: Final = partial(is_not, None)
 
 
 class RuleRanks(NamedTuple):
-    """The outcome of one check for many resources, one entry each; a single entry stands for all resources.
+    """The outcome of a check for many resources, an entry each. A single entry stands for all resources.
 
-    `ranks` are the smallest ranks of true rules, or NEVER. `raised` are the ids of the rules that raised, by position,
+    `ranks` are the smallest ranks of true rules, or NEVER. `raised` are the ids of raising rules by position,
     at positions with NEVER only.
     """
 
@@ -49,7 +49,7 @@ class RuleRanks(NamedTuple):
         return self.ranks[at if len(self.ranks) > 1 else 0]
 
     def raised_at(self, at: int) -> tuple[str, ...]:
-        """Return the ids of the rules that raised for the resource at a position."""
+        """Return the ids of raising rules for the resource at a position."""
         return self.raised.get(at if len(self.ranks) > 1 else 0, ())
 
 
@@ -63,7 +63,7 @@ class _LastColumn(NamedTuple):
 
 
 class _RuleEngine:
-    """A rule set that evaluates the checks of a group. `self.rules` come sorted by id: a rank is a position in them."""
+    """Evaluator of a rule set for the checks of a group. `rules` come sorted by id; a rank is a position in `rules`."""
 
     name = "cel"
 
@@ -86,7 +86,7 @@ class _RuleEngine:
         return ReferenceEvaluator(self.rules, self.group_checks(group))
 
     def evaluate(self, group_checks: GroupChecks, resources: Sequence[Resource]) -> tuple[RuleRanks, ...]:
-        """Evaluate every check of a group and return one column for each."""
+        """Evaluate every check of a group and return a column for each."""
         if group_checks.lacks_ref:
             return self._reference_columns(group_checks, resources)
         return tuple(self._column(group_checks, check, resources) for check in group_checks.checks)
@@ -131,7 +131,7 @@ class _RuleEngine:
     def _raised(
         self, sets: Sequence[ResidueSet], ranks: Sequence[int], paths: Sequence[str]
     ) -> dict[int, tuple[str, ...]]:
-        """Return the ids of the rules that raised, by position, where no rule is true."""
+        """Return the ids of raising rules by position, where no rule is true."""
         raised = {}
         for at, residues in enumerate(sets):
             if ranks[at] == NEVER and (raising := residues.raised(paths[at])):
@@ -151,7 +151,7 @@ class _RuleEngine:
 
 
 class CelEngine(_RuleEngine):
-    """Engine that permits if every check has a true rule. Otherwise silent, with the ids of the rules that raised."""
+    """Engine that permits if every check has a true rule. Otherwise silent, with the ids of raising rules."""
 
     def __init__(self, rules: RuleSet, provider: str) -> None:
         self.has_implicit_rule = not any("VIEW_REFERENCE" in text for text in rules.texts.values())
@@ -165,7 +165,7 @@ class CelEngine(_RuleEngine):
         return key in CEL_CHECKS and not (self.has_implicit_rule and key in VIEW_ONLY)
 
     def decide(self, group: Group, resources: Sequence[Resource], facts: Facts) -> Verdicts:
-        """Permit every resource for which each check of the group has a true rule."""
+        """Permit every resource with a true rule for each check of the group."""
         group_checks = self.group_checks(group)
         count = len(resources)
         if group_checks.lacks_ref:
@@ -191,7 +191,7 @@ class CelEngine(_RuleEngine):
         return Verdicts(effects, by, self._errors(columns, denied))
 
     def explain(self, group: Group, resource: Resource, facts: Facts) -> Trace:
-        """Return the checks of the group for one resource, with every rule."""
+        """Return the checks of the group for the resource, with every rule."""
         if self.group_checks(group).lacks_ref:
             return Trace("cel", "silent", why="missing_reference: no ref given and the warehouse has no default_ref")
         checks = self.reference_evaluator(group).traces(resource)
@@ -199,7 +199,7 @@ class CelEngine(_RuleEngine):
         return Trace("cel", "permit" if permitted else "silent", parts=checks)
 
     def _errors(self, columns: Sequence[RuleRanks], denied: Sequence[int]) -> dict[int, tuple[str, ...]]:
-        """Return for the denied resources the ids of the rules that raised for a check without a true rule."""
+        """Return for the denied resources the ids of raising rules, of checks without a true rule."""
         if not any(column.raised for column in columns):
             return {}
         errors = {at: {rule for column in columns for rule in column.raised_at(at)} for at in denied}
@@ -207,7 +207,7 @@ class CelEngine(_RuleEngine):
 
 
 class CelForbid(_RuleEngine):
-    """Engine that forbids if a check has a rule that is true or raised: a forbid that cannot be evaluated denies."""
+    """Engine that forbids if a check has a true rule, or a raising rule: a forbid that cannot be evaluated denies."""
 
     def __init__(self, rules: RuleSet, provider: str) -> None:
         super().__init__(rules.rules, _digest(rules, provider), provider)
@@ -217,7 +217,7 @@ class CelForbid(_RuleEngine):
         return (type, action) in CEL_CHECKS
 
     def decide(self, group: Group, resources: Sequence[Resource], facts: Facts) -> Verdicts:
-        """Forbid every resource for which a check of the group has a rule that is true or raised."""
+        """Forbid every resource with a true or raising rule for any check of the group."""
         columns = self.evaluate(self.group_checks(group), resources)
         effects = bytearray(len(resources))
         by: list[Reason | None] = [None] * len(resources)
@@ -235,7 +235,7 @@ class CelForbid(_RuleEngine):
         return Verdicts(bytes(effects), by, errors)
 
     def explain(self, group: Group, resource: Resource, facts: Facts) -> Trace:
-        """Return the checks of the group for one resource, with every rule."""
+        """Return the checks of the group for the resource, with every rule."""
         checks = self.reference_evaluator(group).traces(resource)
         forbidden = any(part.outcome != "false" for check in checks for part in check.parts)
         return Trace("cel forbid", "forbid" if forbidden else "silent", parts=checks)

@@ -20,7 +20,7 @@ _MAX_VALUE_LENGTH: Final = 200
 
 
 class RuleTrace(msgspec.Struct, frozen=True):
-    """The trace of one rule, and the conditions of its conjunction that do not hold."""
+    """The trace of a rule, and the conditions of the conjunction that do not hold."""
 
     trace: Trace
     unmet: tuple[str, ...]
@@ -29,7 +29,7 @@ class RuleTrace(msgspec.Struct, frozen=True):
 def explain_rules(rules: Sequence[Rule], values: dict[str, Any]) -> tuple[tuple[Trace, ...], str]:
     """Return the traces of the rules, and the nearest miss in words if no rule is true.
 
-    `values` are the variables by name. A rule raises where it uses a variable that is missing.
+    `values` are the variables by name. Using a missing variable raises.
     """
     rule_traces = [explain_rule(rule, values) for rule in rules]
     if any(rule.trace.outcome == "true" for rule in rule_traces):
@@ -43,7 +43,7 @@ def explain_rules(rules: Sequence[Rule], values: dict[str, Any]) -> tuple[tuple[
 
 
 def explain_rule(rule: Rule, values: dict[str, Any]) -> RuleTrace:
-    """Return the trace of one rule for these values."""
+    """Return the trace of the rule for these values."""
     root = split_rule(rule.program.text, rule.program.extensions, "ref" not in values)
     trace = _trace(root, values)
     conjuncts = root.parts if root.conjunction else (root,)
@@ -52,7 +52,7 @@ def explain_rule(rule: Rule, values: dict[str, Any]) -> RuleTrace:
 
 
 def _distance(rule: RuleTrace) -> tuple[int, bool]:
-    """Return a sort key for nearness: the number of unmet conditions. A rule for another op comes after its equals."""
+    """Return a sort key for nearness: the number of unmet conditions. Among equals, rules for another op come last."""
     return len(rule.unmet), any(condition.startswith("`op ") for condition in rule.unmet)
 
 
@@ -85,7 +85,7 @@ def _value_text(value: Any) -> str:
 
 
 def _limited(rules: Sequence[RuleTrace]) -> tuple[Trace, ...]:
-    """Return the traces in order. Of a large set, include all rules that are not false and the nearest false rules."""
+    """Return the traces in order. Of a large set, include all true and raising rules and the nearest false rules."""
     if len(rules) <= MAX_FALSE_RULES:
         return tuple(rule.trace for rule in rules)
     telling = {id(rule) for rule in rules if rule.trace.outcome != "false"}

@@ -1,4 +1,4 @@
-"""The checks that a group asks of a rule set, and the values that each check binds."""
+"""The checks of a group, and the values of variables for each check."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pdp.model.vocabulary import CEL_CHECKS, CONTENT_TYPE, CelCheck
 
 
 class GroupChecks:
-    """The checks of one group. `lacks_ref`: a ref is needed, but neither the resource nor the warehouse has one."""
+    """The checks of a group. `lacks_ref`: a ref is needed, but neither the resource nor the warehouse has one."""
 
     def __init__(self, group: Group, provider: str) -> None:
         self.checks = CEL_CHECKS[group.type, group.action]
@@ -24,7 +24,7 @@ class GroupChecks:
         return check.path != "none" or self._group.type == "repository_config"
 
     def values(self, check: CelCheck, resource: Resource) -> CheckValues:
-        """Return the values of all variables but `path` for one check of one resource."""
+        """Return the values of all variables but `path` for a check of a resource."""
         group, content_type, type = self._group, "", ""
         if check.path == "new":
             content_type = check.content_type
@@ -47,7 +47,7 @@ class GroupChecks:
 
 
 def path_of(check: CelCheck, resource: Resource) -> str:
-    """Return the value of `path` for one check of one resource."""
+    """Return the value of `path` for a check of a resource."""
     return path_string(_elements(check, resource))
 
 
@@ -60,7 +60,7 @@ def path_string(path: Sequence[str]) -> str:
 
 
 def paths_of(check: CelCheck, resources: Sequence[Resource]) -> list[str]:
-    """Return the value of `path` for one check of many resources."""
+    """Return the values of `path` for a check of many resources."""
     if check.path != "self":
         return [path_of(check, resource) for resource in resources]
     joined = [".".join(resource.path) for resource in resources]
@@ -73,7 +73,7 @@ def paths_of(check: CelCheck, resources: Sequence[Resource]) -> list[str]:
 
 
 def folder_prefix(siblings: Siblings) -> str | None:
-    """Return the beginning that all paths of the siblings share, up to the last dot.
+    """Return the common beginning of the paths of all siblings, up to the last dot.
 
     Return None if a path is not this beginning followed by the sibling's name as given.
     """
@@ -94,7 +94,7 @@ def _elements(check: CelCheck, resource: Resource) -> tuple[str, ...]:
 
 
 def _role_variables(group: Group, provider: str) -> tuple[str, tuple[str, ...]]:
-    """Return `role` (the subject) and `roles` (those of the token). A principal that is a role has only itself."""
+    """Return `role`, the subject, and `roles`, the roles of the token. A principal of type role has only itself."""
     principal = group.principal
     if principal.type == "role":
         return "", (principal.name,)

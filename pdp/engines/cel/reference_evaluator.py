@@ -1,7 +1,7 @@
 """Evaluation of a rule set in the plainest way: every rule, in the order of ids.
 
-The engines explain with this evaluator, and decide with it where no ref is known. Tests compare the fast path
-(selection and residues) with it.
+The engines explain with this evaluator, and decide with this evaluator where no ref is known. Tests compare the fast
+path (selection and residues) with the outcomes here.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from pdp.model.vocabulary import CelCheck
 
 
 class RuleOutcome(NamedTuple):
-    """The id of the first rule that is true; without such a rule, None and the ids of the rules that raised."""
+    """The id of the first true rule; without a true rule, None and the ids of raising rules."""
 
     rule: str | None
     raised: tuple[str, ...]
 
 
 class ReferenceEvaluator:
-    """Evaluator of one check of one resource at a time, for the checks of one group."""
+    """Evaluator of single checks of single resources, for the checks of a group."""
 
     def __init__(self, rules: Sequence[Rule], group_checks: GroupChecks) -> None:
         self._rules = rules

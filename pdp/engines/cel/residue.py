@@ -1,4 +1,4 @@
-"""Residues: the rest of a rule set for one `CheckValues`, as a function of the path alone.
+"""Residues: the rest of a rule set for given `CheckValues`, as a function of the path alone.
 
 With all variables but `path` known, most rules vanish, are true for every path, or become entries of tables. Only the
 rest needs a call per path. Rules are known by rank, their position in the order of ids.
@@ -7,7 +7,7 @@ rest needs a call per path. Rules are known by rank, their position in the order
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from pdp.cel.values import RuleError
 from pdp.engines.cel.check_values import PATH_ARGUMENT, CheckValues
@@ -17,22 +17,25 @@ from pdp.engines.cel.tables import NEVER, PathTables, merge_tables
 Evaluate: TypeAlias = Callable[..., bool]
 
 
-class Candidate(NamedTuple):
-    """A rule that a check can concern: its rank, its necessary conditions, and its function."""
+class Candidate:
+    """A rule that a check can concern: rank, necessary conditions, and function."""
 
-    rank: int
-    requirements: Requirements
-    uses_path: bool
-    evaluate: Evaluate
+    __slots__ = ("evaluate", "rank", "requirements", "uses_path")
+
+    def __init__(self, rank: int, requirements: Requirements, uses_path: bool, evaluate: Evaluate) -> None:
+        self.rank = rank
+        self.requirements = requirements
+        self.uses_path = uses_path
+        self.evaluate = evaluate
 
 
 class Residue:
-    """The rest of `candidates`, which come sorted by rank, for one `CheckValues`.
+    """The rest of `candidates` for given `CheckValues`. Candidates come sorted by rank.
 
     Every candidate takes the first of these ways:
 
     1. A condition on another variable is not met. The rule is false for every path and raises for none: left out.
-    2. One condition on the path is the whole rest of the rule: an entry of a table. Such a rule never raises.
+    2. A single condition on the path is the whole rest of the rule: an entry of a table. Such a rule never raises.
     3. The rule does not use the path: evaluated once. If true, the rule is true for every path, and candidates with
        larger ranks are left out: they cannot determine, and errors count only where no rule is true.
     4. Any other rule keeps its function, which is called for each path.
@@ -64,7 +67,7 @@ class Residue:
 
     @property
     def is_empty(self) -> bool:
-        """Tell whether no rule is true and none raises, whatever the path."""
+        """Tell whether no rule is true and none raises for any path."""
         return self.is_constant and self._tables.always == NEVER and not self._raising
 
     @property
@@ -74,22 +77,22 @@ class Residue:
 
     @property
     def may_raise(self) -> bool:
-        """Tell whether a rule may raise for some path."""
+        """Tell whether a rule may raise for a path."""
         return bool(self._functions or self._raising)
 
     def ranks(self, paths: Sequence[str]) -> list[int]:
-        """Return for each path the smallest rank of a rule that is true, or NEVER."""
+        """Return for each path the smallest rank of a true rule, or NEVER."""
         ranks = self._tables.ranks(paths)
         if self._functions:
             ranks = [self._lowered(path, rank) for path, rank in zip(paths, ranks, strict=True)]
         return ranks
 
     def tables_in(self, folder: str) -> PathTables | None:
-        """Return tables that answer for all paths below `folder`; None if a rule needs its function."""
+        """Return the tables for all paths below `folder`; None if a rule needs a function."""
         return None if self._functions else self._tables.within(folder)
 
     def raised(self, path: str) -> list[int]:
-        """Return the ranks of the rules that raise for a path for which no rule is true."""
+        """Return the ranks of raising rules for a path without a true rule."""
         raised = list(self._raising)
         for rank, evaluate in self._functions:
             try:
@@ -99,7 +102,7 @@ class Residue:
         return raised
 
     def _lowered(self, path: str, limit: int) -> int:
-        """Return the smallest rank below `limit` of a function that is true for the path, or `limit`."""
+        """Return the smallest rank of a function that is true for the path, or `limit` if that is smaller."""
         for rank, evaluate in self._functions:
             if rank > limit:
                 break
@@ -120,7 +123,7 @@ class Residue:
 
 
 class ResidueSet:
-    """The residues that together answer for one `CheckValues`."""
+    """The residues that together answer for given `CheckValues`."""
 
     __slots__ = ("_residues", "is_constant", "may_raise")
 
@@ -130,14 +133,14 @@ class ResidueSet:
         self.may_raise = any(residue.may_raise for residue in self._residues)
 
     def ranks(self, paths: Sequence[str]) -> list[int]:
-        """Return for each path the smallest rank of a rule that is true, or NEVER."""
+        """Return for each path the smallest rank of a true rule, or NEVER."""
         columns = [residue.ranks(paths) for residue in self._residues]
         if not columns:
             return [NEVER] * len(paths)
         return columns[0] if len(columns) == 1 else list(map(min, *columns))
 
     def ranks_in(self, folder: str, names: Sequence[str]) -> list[int]:
-        """Return the same for the paths that begin with `folder` and end in `names`, without making the paths."""
+        """Return the same for the paths of `names` below `folder`, without making the paths."""
         tables = [residue.tables_in(folder) for residue in self._residues]
         known = [table for table in tables if table is not None]
         if len(known) < len(tables):
@@ -145,7 +148,7 @@ class ResidueSet:
         return merge_tables(known).ranks(names)
 
     def raised(self, path: str) -> list[int]:
-        """Return the ranks of the rules that raise for a path for which no rule is true."""
+        """Return the ranks of raising rules for a path without a true rule."""
         return sorted(rank for residue in self._residues for rank in residue.raised(path))
 
 

@@ -1,4 +1,4 @@
-"""Sub-expressions of a rule, each with a function of its own, for explanations."""
+"""Sub-expressions of a rule, each with a separate function, for explanations."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pdp.engines.cel.program import MISSING_REFERENCE, RULE_ARGUMENTS, RULE_FIEL
 
 
 class RulePart(msgspec.Struct, frozen=True, eq=False):
-    """A sub-expression: its text, the variables in it, its own parts, and a function of the values of all variables.
+    """A sub-expression: text, variables, smaller parts, and a function of the values of all variables.
 
     `conjunction`: the sub-expression is true only if all `parts` are.
     """
@@ -32,7 +32,7 @@ class RulePart(msgspec.Struct, frozen=True, eq=False):
 
 @lru_cache(maxsize=256)
 def split_rule(text: str, extensions: frozenset[str] = frozenset(), lacks_ref: bool = False) -> RulePart:
-    """Split a rule at its logical operators and return the whole as one part. With `lacks_ref`, using `ref` raises."""
+    """Split a rule at the logical operators and return the whole as a part. With `lacks_ref`, using `ref` raises."""
     checked = check_rule(text, extensions)
     return _part(checked.root, checked, {"ref": MISSING_REFERENCE} if lacks_ref else {})
 

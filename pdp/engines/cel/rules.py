@@ -1,4 +1,4 @@
-"""Rule sets: rules from files or from memory, compiled, each under one id. Knows no engine."""
+"""Rule sets: compiled rules from files or from memory, with unique ids. Knows no engine."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class RuleSet:
 
 
 def load_rules(paths: Sequence[Path], extensions: frozenset[str] = frozenset()) -> RuleSet:
-    """Load the rules of all files into one set.
+    """Load the rules of all files into a set.
 
     Raise PolicyError if a file cannot be read, RuleCompileError if a rule is not valid, and DuplicateRule if two rules
     have the same id.

@@ -1,6 +1,6 @@
 """Selection of the rules that a check can concern: by op, then by role, listed role or ref.
 
-A rule is indexed by one of its necessary conditions. Where this condition does not hold, the rule is false and raises
+A rule is indexed by a necessary condition. Where this condition does not hold, the rule is false and raises
 nothing, so leaving the rule out changes no answer and no error. The residue tests the other conditions.
 """
 
@@ -27,7 +27,7 @@ _INDEXED: Final = (("role", "equals"), ("roles", "holds"), ("ref", "equals"))
 
 
 class Selector:
-    """The rules of one set by the checks that they can concern. Residues are made on first use and remembered."""
+    """The rules of a set, to be selected by the values of a check. Residues are made on first use and remembered."""
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         self._rules = rules
@@ -36,7 +36,7 @@ class Selector:
         self._uses_types = any(rule.program.variables & {"contentType", "type"} for rule in rules)
 
     def residues(self, values: CheckValues) -> ResidueSet:
-        """Return the residues for these values. Values that no rule tells apart have the same, identical set."""
+        """Return the residues for these values. Values that no rule tells apart have the identical set."""
         if not self._uses_types:
             values = values._replace(content_type="", type="")
         residues = self._residue_sets.get(values)
@@ -59,7 +59,7 @@ class Selector:
 class _OperationRules:
     """The rules that an op can concern.
 
-    `shared` rules use _SHARED_VARIABLES only. Their residue is the same for all principals and refs, so one residue per
+    `shared` rules use _SHARED_VARIABLES only. Their residue is the same for all principals and refs, so a residue per
     content type and type serves all groups. The other rules are indexed by their first condition of _INDEXED.
     """
 
@@ -70,8 +70,8 @@ class _OperationRules:
         self._unindexed: list[Candidate] = []
         for rank, rule in enumerate(rules):
             program = rule.program
-            on_op = [condition for condition in program.requirements.conditions if condition.variable == "op"]
-            if all(condition.is_met_by(op) for condition in on_op):
+            conditions = program.requirements.conditions
+            if all(condition.is_met_by(op) for condition in conditions if condition.variable == "op"):
                 candidate = Candidate(rank, program.requirements, "path" in program.variables, program.evaluate)
                 self._add(candidate, program.variables)
 

@@ -1,6 +1,6 @@
 """Readers of rule files: from `.properties` and YAML to texts with the line and column of every character.
 
-Properties files are read as Quarkus reads them: with continuations, escapes and UTF-8, but `${}` is not expanded. YAML
+Properties files are read as in Quarkus: with continuations, escapes and UTF-8, but `${}` is not expanded. YAML
 files have a mapping `rules:` from id to expression. Compiles nothing.
 """
 
@@ -30,9 +30,9 @@ Position: TypeAlias = tuple[int, int]
 
 
 class RuleText(NamedTuple):
-    """One rule of a file. `positions[i]` is the position of character i, with one more for the end of the text.
+    """A rule of a file. `positions[i]` is the position of character i, with a last position for the end of the text.
 
-    A single position, that of the beginning, is enough where the others cannot be told.
+    Where the positions inside are unknown, there is only the position of the beginning.
     """
 
     id: str
@@ -46,7 +46,7 @@ class RuleText(NamedTuple):
 
 
 class RuleFile(NamedTuple):
-    """The rules of one file, and warnings about other keys."""
+    """The rules of a file, and warnings about other keys."""
 
     rules: list[RuleText]
     warnings: list[Notice]
@@ -65,7 +65,7 @@ def read_rule_file(path: Path) -> RuleFile:
 
 
 def inline_rule(id: str, text: str) -> RuleText:
-    """Return a rule that is given as text, not in a file."""
+    """Return a rule given as text, not in a file."""
     return RuleText(id, text, Place().file, _positions(text, 1, 1))
 
 
@@ -130,8 +130,8 @@ def _unquote(id: str) -> str:
 def _value_positions(element: javaproperties.KeyValue, line: int) -> Sequence[Position]:
     """Return the position of each character of the value, and of the end.
 
-    An escape is one character, or two UTF-16 escapes for one character beyond the BMP. If the count does not agree with
-    the value that the library read, only the beginning of the entry is known.
+    An escape stands for a character, and two UTF-16 escapes for a character beyond the BMP. If the count does not agree
+    with the value of the library, only the beginning of the entry is known.
     """
     joined, positions = _join_lines(element.source, line)
     start = _KEY.match(joined)
@@ -185,9 +185,9 @@ def _compose(text: str, file: str) -> Any:
 
 
 def _check_depth(text: str, file: str, loader: Any) -> None:
-    """Raise PolicyError for a document that is nested too deeply.
+    """Raise PolicyError if a document is nested too deeply.
 
-    Composing a document recurses in C without a limit. Reading the events does not recurse, so they are counted first.
+    Composing a document recurses in C without a limit. Reading the events does not recurse, so this check comes first.
     """
     depth = 0
     for event in yaml.parse(text, Loader=loader):
@@ -203,7 +203,7 @@ def _mark(node: Any, file: str) -> Place:
 def _pairs(node: Any, file: str) -> list[tuple[Any, Any]]:
     """Return the entries of a mapping, including duplicate keys. A null node has none.
 
-    Raise PolicyError for another node or for a key that is not a scalar.
+    Raise PolicyError for another node or for a key of another kind.
     """
     if isinstance(node, yaml.ScalarNode) and node.tag.endswith(":null"):
         return []
@@ -228,7 +228,7 @@ def _yaml_rule(text: str, file: str, id: Any, rule: Any) -> RuleText:
 def _yaml_positions(text: str, rule: Any) -> Sequence[Position]:
     """Return the position of each character of a scalar.
 
-    Exact for literal blocks and for scalars on one line without escapes. Otherwise only the beginning is known.
+    Exact for literal blocks and for scalars in a single line without escapes. Otherwise only the beginning is known.
     """
     start, end = rule.start_mark, rule.end_mark
     line, column = start.line + 1, start.column + 1
@@ -241,7 +241,7 @@ def _yaml_positions(text: str, rule: Any) -> Sequence[Position]:
 
 
 def _block_positions(text: str, value: str, header: int) -> Sequence[Position]:
-    """Return the positions of a literal block: below its header, indented like the first line that is not blank."""
+    """Return the positions of a literal block: below the header, indented like the first line that is not blank."""
     body = text.splitlines()[header:]
     first = next((line for line in body if line.strip()), "")
     indent = len(first) - len(first.lstrip(" "))

@@ -1,6 +1,6 @@
-"""Tables of texts for rules that are one condition on the path: equal texts, prefixes, and a rule for every text.
+"""Tables of texts for rules that are a single condition on the path: equal texts, prefixes, and a rule for every text.
 
-Rules are known by rank, their position in the order of ids. The smallest rank that is true determines.
+Rules are known by rank, their position in the order of ids. The smallest rank of a true rule determines.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class PathTables:
         return not (self._exact or self._starts)
 
     def ranks(self, texts: Sequence[str]) -> list[int]:
-        """Return for each text the smallest rank of a rule that is true, or NEVER."""
+        """Return for each text the smallest rank of a true rule, or NEVER."""
         ranks = list(map(self._exact.get, texts, repeat(self.always))) if self._exact else [self.always] * len(texts)
         if self._few:
             self._lower_by_few(texts, ranks)
@@ -100,7 +100,7 @@ class PathTables:
 
 
 def merge_tables(tables: Sequence[PathTables]) -> PathTables:
-    """Return one table with the smallest rank of all `tables` for every text."""
+    """Return a table with the smallest rank of all `tables` for every text."""
     if len(tables) == 1:
         return tables[0]
     exact: dict[str, int] = {}

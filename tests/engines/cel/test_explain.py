@@ -1,4 +1,4 @@
-"""Explanations: what a tree says is what evaluation does, and the nearest miss is the nearest."""
+"""Explanations agree with evaluation, and the nearest miss is the nearest."""
 
 from __future__ import annotations
 

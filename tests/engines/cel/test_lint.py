@@ -1,4 +1,4 @@
-"""Lint: every code where it belongs and nowhere else, and no claim about reach that enumeration contradicts."""
+"""Lint reports every code where it belongs and nowhere else. Enumeration contradicts no claim about reach."""
 
 from __future__ import annotations
 

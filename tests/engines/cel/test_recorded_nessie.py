@@ -1,4 +1,4 @@
-"""Decisions recorded from Nessie, made again by the compiled rules."""
+"""Compiled rules make the decisions that were recorded from Nessie."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rule files: what is read from them, and where an error of theirs stands."""
+"""Rule files: the rules in them, and the places of their errors."""
 
 from __future__ import annotations
 

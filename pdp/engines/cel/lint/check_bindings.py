@@ -1,4 +1,4 @@
-"""Findings that follow from the values that checks bind: variables that are empty, references that nobody may view.
+"""Findings that follow from the values of variables in checks: empty variables, references without a viewer.
 
 Every finding is proven by a search. If a search gives up, there is no finding.
 """
@@ -78,10 +78,10 @@ def _is_possible(formula: Formula, budget: SearchBudget) -> bool:
 
 
 def unseen_references(rules: Sequence[LintRule], budget: SearchBudget) -> Iterator[tuple[LintRule, Remark]]:
-    """Yield a remark for every rule that permits an operation on references that its users may not view.
+    """Yield a remark for every rule whose users may not view the references of the permitted operations.
 
     `actions` differ between the check of the operation and the VIEW_REFERENCE check of the same request. So nothing is
-    proven if a rule that permits VIEW_REFERENCE uses `actions`.
+    proven if `actions` occurs in a rule with VIEW_REFERENCE.
     """
     views = [(rule, rule.model.formula.given(_VIEW)) for rule in rules]
     views = [(rule, view) for rule, view in views if _is_possible(view, budget)]
@@ -127,7 +127,7 @@ def _is_blind(rule: LintRule, role: str | None, views: ConditionIndex[Formula], 
 def _can_meet(rule: Formula, view: Formula, budget: SearchBudget) -> bool:
     """Tell whether the rule and the view can be true for the same reference and user.
 
-    The view has its own op, path and types as constants, so the two formulas share the other variables only.
+    In the view op, path and types are constants already, so the two formulas share the other variables only.
     """
     both = Connective(True, (rule, view))
     return satisfy(view, (), budget) is not None and satisfy(both, (), budget) is not None

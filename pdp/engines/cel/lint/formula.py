@@ -1,8 +1,8 @@
 """Formulas of rules: logic over tests of single variables. Any other expression is an opaque test.
 
-A formula is evaluated at a point, which chooses values for some variables. The result is the set of possible outcomes,
+A formula is evaluated at a point: values for a part of the variables. The result is the set of possible outcomes,
 as bits: a test of a variable without a value may be true or false, and an opaque test may also raise. Formulas absorb
-errors as the language does. With every value chosen one outcome is left, and that outcome is exact.
+errors as the language does. With every value chosen a single, exact outcome is left.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Formula(msgspec.Struct, frozen=True):
         raise NotImplementedError
 
     def given(self, values: Mapping[str, Any]) -> Formula:
-        """Return the formula with values for some variables."""
+        """Return the formula with fixed values of variables."""
         return self
 
     def leaves(self) -> Iterator[Formula]:
@@ -57,7 +57,7 @@ class ConstantFormula(Formula, frozen=True):
 
 
 class TextTest(Formula, frozen=True):
-    """A test that a string variable equals, starts with or ends with one of `texts`."""
+    """A string variable equals, starts with or ends with any of `texts`."""
 
     variable: str
     kind: str
@@ -76,14 +76,14 @@ class TextTest(Formula, frozen=True):
         return value.startswith(texts) if self.kind == "starts" else value.endswith(texts)
 
     def given(self, values: Mapping[str, Any]) -> Formula:
-        """Decide the test if its variable has a value."""
+        """Decide the test if the variable has a value."""
         if self.variable not in values:
             return self
         return ConstantFormula(_outcome(self.holds_for(values[self.variable])))
 
 
 class FlagTest(Formula, frozen=True):
-    """A bool variable, or with `text` the test that a list variable holds the text."""
+    """A bool variable is true, or with `text`, a list variable holds the text."""
 
     variable: str
     text: str = ""
@@ -94,7 +94,7 @@ class FlagTest(Formula, frozen=True):
         return TRUE | FALSE if value is None else _outcome(value)
 
     def given(self, values: Mapping[str, Any]) -> Formula:
-        """Decide the test if its variable has a value."""
+        """Decide the test if the variable has a value."""
         if self.variable not in values:
             return self
         value = values[self.variable]
@@ -104,7 +104,7 @@ class FlagTest(Formula, frozen=True):
 class OpaqueTest(Formula, frozen=True):
     """Any other expression. Two with the same text have the same outcome.
 
-    `decide` returns the outcome for a value of `variable`, if the expression has this one variable.
+    `decide` returns the outcome for a value of `variable`, if the expression has this variable only.
     """
 
     text: str
@@ -112,15 +112,15 @@ class OpaqueTest(Formula, frozen=True):
     decide: Callable[[str], bool] | None = None
 
     def outcomes(self, point: Point) -> int:
-        """Return the outcome that the point chooses for the expression."""
+        """Return the outcome of the expression at the point."""
         outcome: int = point.get(("", self.text), _ANY)
         return outcome
 
     def given(self, values: Mapping[str, Any]) -> Formula:
         """Decide the expression if possible; otherwise return a different opaque test.
 
-        The expression with some variables fixed may have another outcome than the open expression. The two must not
-        share a key, or a search could wrongly make them equal.
+        The expression with fixed variables may have another outcome than the open expression. The two must not
+        share a key, or a search would make both outcomes equal.
         """
         if self.decide is None or self.variable not in values:
             return OpaqueTest(f"{self.text} given {sorted(values.items())}", self.variable, self.decide)
@@ -147,17 +147,17 @@ class Negation(Formula, frozen=True):
 
 
 class Connective(Formula, frozen=True):
-    """The operators `&&` and `||`. One operand with the deciding outcome decides, even if others raise."""
+    """The operators `&&` and `||`. A single operand with the deciding outcome decides, even if others raise."""
 
     conjunction: bool
     parts: tuple[Formula, ...]
 
     def outcomes(self, point: Point) -> int:
-        """Combine the outcomes of the parts as if the parts were independent of one another.
+        """Combine the outcomes of the parts as if the parts were independent.
 
-        The deciding outcome is certain if one part has no other, and possible if one part may have it. The other
-        outcome needs every part to have it. An error needs one part to raise and no part to decide, which is possible
-        for every part that is not certain to decide.
+        The deciding outcome is certain if a part has no other outcome, and possible if a part may have this outcome.
+        The other outcome is possible if every part may have it. An error is possible if a part may raise and no part
+        decides: every part that is not certain to decide may have another outcome.
         """
         deciding, other = (FALSE, TRUE) if self.conjunction else (TRUE, FALSE)
         union, every = 0, other
@@ -187,7 +187,7 @@ class Choice(Formula, frozen=True):
     otherwise: Formula
 
     def outcomes(self, point: Point) -> int:
-        """Join the outcomes of the branches that the condition may choose, and its errors."""
+        """Join the outcomes of the possible branches and the errors of the condition."""
         outcomes = self.condition.outcomes(point)
         then = self.then.outcomes(point) if outcomes & TRUE else 0
         otherwise = self.otherwise.outcomes(point) if outcomes & FALSE else 0
@@ -236,7 +236,7 @@ def _call(node: Call, checked: CheckedExpression) -> Formula | None:
 
 
 def _condition(node: Call, checked: CheckedExpression) -> Formula | None:
-    """Return the test that the call is, if the call is exactly one condition as in `pdp.engines.cel.conditions`."""
+    """Return the call as a test, if the call is a single condition of `pdp.engines.cel.conditions`."""
     requirements = requirements_of(CheckedExpression(node, checked.types, checked.names, checked.calls))
     if not requirements.sufficient or len(requirements.conditions) != 1:
         return None

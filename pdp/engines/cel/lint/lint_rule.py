@@ -1,4 +1,4 @@
-"""Rules as lint examines them: the text in its file, the checked tree, and the model for searches."""
+"""Rules for lint: the text with places in the file, the checked tree, and the model for searches."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pdp.engines.cel.sources import RuleText
 
 
 class LintRule(NamedTuple):
-    """A rule that compiles."""
+    """A valid rule."""
 
     source: RuleText
     checked: CheckedExpression

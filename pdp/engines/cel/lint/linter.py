@@ -1,7 +1,7 @@
 """The linter of rule files: from files to findings.
 
-Reads every file to its end, examines every rule alone, and then the rules among one another. Owns the order of the work
-and the form of findings. Decides nothing for the service.
+Reads every file to the end, examines every rule alone, and then all rules together. Owns the order of the work and the
+form of findings. Decides nothing for the service.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _NAME_TESTS: Final = frozenset({"_==_", "_!=_", "@in", "startsWith", "endsWith"}
 
 
 class Finding(msgspec.Struct, frozen=True, rename="camel"):
-    """One finding of lint with its place. `witness`: an input that shows the finding."""
+    """A finding of lint with a place. `witness`: an input that shows the finding."""
 
     code: str
     severity: Severity
@@ -58,7 +58,7 @@ class LintOptions(msgspec.Struct, frozen=True):
 
 
 def lint_files(files: Sequence[Path], options: LintOptions) -> list[Finding]:
-    """Return the findings on all files, which together make one rule set, in the order of files and lines."""
+    """Return the findings on all files, in the order of files and lines. The files together make a single rule set."""
     findings: list[Finding] = []
     rules: list[RuleText] = []
     for file in files:
@@ -75,7 +75,7 @@ def lint_files(files: Sequence[Path], options: LintOptions) -> list[Finding]:
 
 
 def lint_rules(texts: Sequence[RuleText], options: LintOptions) -> Iterator[Finding]:
-    """Yield the findings on the rules of one set."""
+    """Yield the findings on the rules of a set."""
     rules: list[LintRule] = []
     for text in texts:
         result = analyze_rule(text, options.extensions)
@@ -138,7 +138,7 @@ def _shadowed_message(ids: Sequence[str]) -> str:
 
 
 def _lint_viewing(texts: Sequence[RuleText], rules: Sequence[LintRule], budget: SearchBudget) -> Iterator[Finding]:
-    """Yield findings about Nessie's implicit rule: the cause that turns it off, and references that nobody may view."""
+    """Yield findings about Nessie's implicit rule: on, off by accident, or off with references that nobody may view."""
     mentioning = [text for text in texts if _VIEW in text.text]
     if texts and not mentioning:
         yield _implicit_rule_on(texts)
@@ -166,7 +166,7 @@ def _reserved_id(text: RuleText) -> Finding:
 
 
 def _tests_view(rule: LintRule) -> bool:
-    """Tell whether a rule compares with the check type, instead of having its letters in a comment or other text."""
+    """Tell whether a rule compares with the check type. The letters may also stand in a comment or in a longer text."""
     compared = remarks.comparisons(rule.checked)
     parts = (one.text for one in compared if one.variable == "op" and one.test in _PART_TESTS)
     constants = (node.value for node in walk(rule.checked.root) if isinstance(node, Constant))
@@ -174,7 +174,7 @@ def _tests_view(rule: LintRule) -> bool:
 
 
 def _lookalikes(rules: Sequence[LintRule]) -> Iterator[Finding]:
-    """Yield names that a person may confuse: equal after NFC normalization and case folding."""
+    """Yield names that are easy to confuse: equal after NFC normalization and case folding."""
     first: dict[tuple[str, str], str] = {}
     reported: set[tuple[str, str]] = set()
     for rule in rules:

@@ -1,7 +1,7 @@
-"""Reach of a rule: an input where the rule decides, a proof that there is none, or neither.
+"""Reach of a rule: an input where the rule decides, a proof that no such input exists, or neither.
 
-A rule decides where it is true and no rule with a smaller id is. A proof comes from a search over formulas. An input
-counts only if the compiled rules agree.
+A true rule decides if no rule with a smaller id is true. A proof comes from a search over formulas. An input counts
+only if the compiled rules agree.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Input: TypeAlias = Mapping[str, Any]
 
 
 class RuleModel(NamedTuple):
-    """A compiled rule with its formula. `exact`: the rule is true wherever the formula is.
+    """A compiled rule with a formula. `exact`: the rule is true wherever the formula is.
 
     A rule with a macro is not exact, since evaluation may run out of steps and raise.
     """
@@ -44,7 +44,7 @@ class RuleModel(NamedTuple):
     exact: bool
 
     def is_true_for(self, arguments: Sequence[Any]) -> bool:
-        """Evaluate the compiled rule. A rule that raises is not true."""
+        """Evaluate the compiled rule. A raising rule is not true."""
         try:
             return self.program.evaluate(*arguments)
         except RuleError:
@@ -60,7 +60,7 @@ class Unreachable(NamedTuple):
 
 
 class Shadowed(NamedTuple):
-    """Proof that one of `by` is true wherever the rule is true. Each of `by` is needed for the proof."""
+    """Proof: wherever the rule is true, a rule of `by` is true. The proof needs each of `by`."""
 
     by: tuple[RuleModel, ...]
 
@@ -81,10 +81,9 @@ Reach: TypeAlias = Unreachable | Shadowed | Reachable | Undetermined
 def determine_reach(subject: RuleModel, smaller: SmallerRules, budget: SearchBudget) -> Reach:
     """Determine the reach of `subject`.
 
-    Search for a point where `subject` is true and no cover is, beginning without covers. A smaller rule that is true at
-    the point becomes one more cover. The loop ends with no point, which proves that the covers shadow the rule, or with
-    a point that no smaller rule covers. Only exact rules become covers: the formula of another rule may be true where
-    the rule raises.
+    Search for a point where `subject` is true and no cover is, beginning without covers. A smaller rule that is true
+    at the point becomes a further cover. In the end there is no such point, and the covers shadow the rule, or there is
+    no cover for the point. Only exact rules become covers: another rule may raise where its formula is true.
     """
     covers: list[RuleModel] = []
     try:
@@ -105,7 +104,7 @@ def determine_reach(subject: RuleModel, smaller: SmallerRules, budget: SearchBud
 
 
 def _cover(subject: RuleModel, smaller: SmallerRules, point: Point) -> RuleModel | Reachable | Undetermined:
-    """Return a smaller rule that is true at `point`, or the claim that follows if there is none."""
+    """Return a smaller rule that is true at `point`, or the result if there is none."""
     witness = _input_at(point)
     arguments = tuple(witness.values())
     if subject.is_true_for(arguments):
@@ -122,7 +121,7 @@ def _cover(subject: RuleModel, smaller: SmallerRules, point: Point) -> RuleModel
 
 
 def _needed_covers(subject: RuleModel, covers: Sequence[RuleModel], budget: SearchBudget) -> tuple[RuleModel, ...]:
-    """Leave out covers, one after the other, as long as the rest still covers the subject."""
+    """Leave out covers in turn, as long as the rest still covers the subject."""
     needed = list(covers)
     for cover in covers:
         others = [rule for rule in needed if rule is not cover]
@@ -132,7 +131,7 @@ def _needed_covers(subject: RuleModel, covers: Sequence[RuleModel], budget: Sear
 
 
 def _input_at(point: Point) -> Input:
-    """Return the input that a point describes, with usual values for open variables."""
+    """Return the input of a point, with usual values for open variables."""
     values = dict(_USUAL)
     if point.get(("op", "")) in NESSIE_CHECKS - CONTENT_CHECKS:
         values["path"] = ""

@@ -1,4 +1,4 @@
-"""Remarks on one rule by itself: on errors, on the texts of its comparisons, and on its patterns.
+"""Remarks on a single rule: on errors, on the texts of comparisons, and on patterns.
 
 Owns the codes of lint. Knows no files and no other rules.
 """
@@ -89,7 +89,7 @@ def suggest(word: str, known: Collection[str]) -> str:
 
 
 def remark_on_error(text: str, offset: int, message: str, parsed: bool) -> Remark:
-    """Return the remark on a rule that does not compile. `parsed`: the syntax is right, the error is in the types."""
+    """Return the remark on an invalid rule. `parsed`: the syntax is right, the error is in the types."""
     if not parsed:
         return Remark("syntax", offset, message, "a backtick neither begins nor ends a text" if "`" in text else "")
     found = _WORD.match(text, offset)
@@ -108,7 +108,7 @@ def _extension_hint(name: str) -> str:
 
 
 def remark_on_rule(checked: CheckedExpression) -> Iterator[Remark]:
-    """Yield the remarks on the texts and patterns of a rule that compiles."""
+    """Yield the remarks on the texts and patterns of a valid rule."""
     kind = checked.types[checked.root].kind
     if kind not in ("bool", "dyn"):
         yield Remark("not-boolean", checked.root.pos, f"the result is of type {kind}, so the rule always raises")
@@ -120,7 +120,7 @@ def remark_on_rule(checked: CheckedExpression) -> Iterator[Remark]:
 
 
 def comparisons(checked: CheckedExpression) -> Iterator[Comparison]:
-    """Yield every constant text that a variable is tested against."""
+    """Yield every test of a variable against a constant text."""
     for node in walk(checked.root):
         operands = _operands(node)
         names = [name for operand in operands if (name := variable_name(operand, checked))]
@@ -158,7 +158,7 @@ def _fits(compared: Comparison, word: str) -> bool:
 
 
 def _matches(pattern: str, word: str) -> bool:
-    """Tell whether the pattern matches the word. True if RE2 refuses the pattern, which has a remark of its own."""
+    """Tell whether the pattern matches the word. True if RE2 refuses the pattern, as another remark says so."""
     try:
         return patterns.matches(word, pattern)
     except RuleError:
@@ -207,7 +207,7 @@ def _on_pattern(pattern: str, offset: int) -> Iterator[Remark]:
 
 
 def _ends_open(pattern: str) -> bool:
-    """Tell whether the pattern ends with `.*` whose dot is not escaped."""
+    """Tell whether the pattern ends with `.*` and the dot is not escaped."""
     body = pattern.removesuffix(".*")
     return body != pattern and (len(body) - len(body.rstrip("\\"))) % 2 == 0
 

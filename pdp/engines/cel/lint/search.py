@@ -1,13 +1,13 @@
-"""Search for a point where one formula is true and others are not.
+"""Search for a point where a formula is true and others are not.
 
-A search finds a point, proves that there is none, or gives up. Every variable gets a finite list of values that stand
-for all its values.
+A search finds a point, proves that no point exists, or gives up. Every variable gets a finite list of values that stand
+for all values.
 
-Of a string variable, formulas see only tests: equal to one of some texts E, starting with one of P, or ending with one
-of S. Take a value outside E, its longest prefix p in P, its longest suffix s in S (both may be empty), and a fresh
-character "~" that occurs in no text. Then `p~s` passes exactly the same tests as the value. A text of P is a prefix of
-`p~s` only if it is a prefix of p, since the text does not contain the fresh character. The same holds for S, and `p~s`
-is not in E. So the texts of E, with every prefix joined to every suffix by the fresh character, stand for all values.
+Formulas test a string variable in three ways: equal to a text of a set E, starting with a text of P, or ending with a
+text of S. Take a value outside E, the longest prefix p in P, the longest suffix s in S (both may be empty), and a fresh
+character "~" that occurs in no text. Then `p~s` passes exactly the same tests as the value. Every prefix of `p~s` in P
+is a prefix of p, since no text contains the fresh character. The same holds for suffixes, and `p~s` is not in E. So the
+texts of E, with every prefix joined to every suffix by the fresh character, stand for all values.
 
 Membership of a text in a list is true or false, and an opaque test is true, false or raises, both independently of all
 else. This allows more than real inputs do. So "no point" is proven for real inputs, while a point may have no input.
@@ -33,17 +33,17 @@ _Dimension: TypeAlias = tuple[Key, Sequence[Any]]
 
 
 class SearchExhausted(Exception):
-    """The search is too large for its limits."""
+    """A search above the limits."""
 
 
 class SearchBudget:
-    """Steps that all searches for one rule set may take together."""
+    """Steps that all searches for a rule set may take together."""
 
     def __init__(self, steps: int = 20_000_000) -> None:
         self.left = steps
 
     def share(self) -> SearchBudget:
-        """Return the budget of one search. The caller subtracts the steps that the search takes."""
+        """Return the budget of a single search. The caller subtracts the used steps."""
         return SearchBudget(min(self.left, _SEARCH_STEPS))
 
     def spend(self, steps: int) -> None:
@@ -59,7 +59,7 @@ class SearchBudget:
 def satisfy(wanted: Formula, unwanted: Sequence[Formula], budget: SearchBudget) -> Point | None:
     """Return a point where `wanted` is true and none of `unwanted` is, or None if there is none.
 
-    The point may leave keys open, whose values do not matter. Raise SearchExhausted if the search is too large.
+    The values of open keys do not matter. Raise SearchExhausted if the search is too large.
     """
     leaves = [leaf for formula in (wanted, *unwanted) for leaf in formula.leaves()]
     search = _Search(wanted, unwanted, len(leaves), budget.share())
@@ -71,7 +71,7 @@ def satisfy(wanted: Formula, unwanted: Sequence[Formula], budget: SearchBudget) 
 
 
 class _Search(NamedTuple):
-    """A depth-first search. `size`: the steps that one evaluation of all formulas costs."""
+    """A depth-first search. `size`: the steps for an evaluation of all formulas."""
 
     wanted: Formula
     unwanted: Sequence[Formula]
@@ -79,7 +79,7 @@ class _Search(NamedTuple):
     budget: SearchBudget
 
     def run(self, point: dict[Key, Any], open: Sequence[_Dimension]) -> Point | None:
-        """Return a point that extends `point` in the `open` dimensions, or None."""
+        """Return an extension of `point` in the `open` dimensions, or None."""
         self.budget.spend(self.size)
         wanted = self.wanted.outcomes(point)
         unwanted = [formula.outcomes(point) for formula in self.unwanted]
@@ -122,8 +122,8 @@ def _fresh_character(texts: Iterable[str]) -> str:
 def _values(name: str, tests: Sequence[TextTest], fresh: str) -> Sequence[str]:
     """Return values of a string variable that stand for all values under `tests`.
 
-    Texts with the fresh character come before the texts that tests name, so that a point says no more than needed. Real
-    check types come first for `op`, so that a point is likely to have an input.
+    Texts with the fresh character come before the texts of tests, so that a point says no more than needed. Real check
+    types come first for `op`, to make an input for the point likely.
     """
     texts: dict[str, set[str]] = {"equals": set(), "starts": {""}, "ends": {""}}
     for test in tests:
