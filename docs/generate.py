@@ -119,18 +119,19 @@ def _nessie() -> Iterator[str]:
 
 _TEXTS: Mapping[str, str] = {
     "": "",
-    "rename": "a target in another kind of place: denied, `rule:rename_target`; where a row filter or mask "
+    "rename": "a target in another kind of place: denied, `rule:rename_target`; if a row filter or mask "
     "[applies](row-access.md): denied",
-    "whole_table": "where a row filter or mask [applies](row-access.md): denied",
-    "table_procedure": "procedures that are not known: denied, `rule:unknown_procedure`",
-    "procedure": "administrators, `config:trino.admin_users`; what `trino.procedures.allow` lists as "
+    "whole_table": "if a row filter or mask [applies](row-access.md): denied",
+    "table_procedure": "unknown procedures: denied, `rule:unknown_procedure`",
+    "procedure": "administrators, `config:trino.admin_users`; procedures that `trino.procedures.allow` lists as "
     "`catalog.schema.procedure`, `config:trino.procedures`",
     "function": "see below",
-    "execute_query": "users in `trino.execute_query.allow`, by default everybody, `config:trino.execute_query`",
+    "execute_query": "users in `trino.execute_query.allow`, by default every user, `config:trino.execute_query`",
     "admin": "administrators, `config:trino.admin_users`",
-    "own_query": "the user's own, `rule:own_query`; administrators, `config:trino.admin_users`",
-    "impersonation": "what `trino.impersonation` lists, `config:trino.impersonation`",
-    "session_property": "everybody, but what `trino.session_properties.deny` lists, `config:trino.session_properties`",
+    "own_query": "the user's own queries, `rule:own_query`; administrators, `config:trino.admin_users`",
+    "impersonation": "users that `trino.impersonation` lists, `config:trino.impersonation`",
+    "session_property": "every user, except for properties that `trino.session_properties.deny` lists, "
+    "`config:trino.session_properties`",
     "filter": "[row access](row-access.md)",
 }
 """Rule of an operation -> what it decides without a check."""

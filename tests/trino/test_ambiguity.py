@@ -165,7 +165,7 @@ TWO_TABLES = [("table", "s", "Orders"), ("table", "s", "orders")]
 TWO_SCHEMAS = [("table", "a", "b", "t"), ("table", "a.b", "t")]
 
 
-class Asked:
+class LocalService:
     """A service in this process, asked as Trino asks; `a` owns the warehouse."""
 
     def __init__(self, *objects: tuple[str, ...], **config: Any) -> None:
@@ -218,28 +218,28 @@ ABOUT_TABLES = sorted(
 
 @pytest.mark.parametrize("operation", ABOUT_TABLES)
 async def test_no_operation_on_an_ambiguous_table_is_allowed(operation: str) -> None:
-    asked = Asked(*TWO_TABLES, *TWO_SCHEMAS)
+    service = LocalService(*TWO_TABLES, *TWO_SCHEMAS)
     for name in (named("s", "orders"), named("a.b", "t"), named("a.b", "unknown"), named("a.b.c", "unknown")):
-        assert await asked.ask(operation, name) is False
-    assert await asked.ask(operation, named("s", "other")) is True, "so that the denials are by the names"
+        assert await service.ask(operation, name) is False
+    assert await service.ask(operation, named("s", "other")) is True, "so that the denials are by the names"
 
 
 @pytest.mark.parametrize("operation", ABOUT_SCHEMAS)
 async def test_no_operation_on_an_ambiguous_schema_is_allowed(operation: str) -> None:
-    asked = Asked(*TWO_SCHEMAS, ("namespace", "S"), ("namespace", "s"))
+    service = LocalService(*TWO_SCHEMAS, ("namespace", "S"), ("namespace", "s"))
     for name in (named("a.b"), named("s")):
-        assert await asked.ask(operation, name) is False
-    assert await asked.ask(operation, named("z")) is True
+        assert await service.ask(operation, name) is False
+    assert await service.ask(operation, named("z")) is True
 
 
 @pytest.mark.parametrize("operation", ["RenameTable", "RenameView", "RenameMaterializedView"])
 async def test_nothing_is_renamed_to_an_ambiguous_name(operation: str) -> None:
-    asked = Asked(*TWO_TABLES, *TWO_SCHEMAS)
+    service = LocalService(*TWO_TABLES, *TWO_SCHEMAS)
     source = named("s", "other")
     for target in (named("s", "orders"), named("a.b", "new"), named("a.b.c", "new")):
-        assert await asked.ask(operation, source, targetResource=target) is False
-    assert await asked.ask(operation, source, targetResource=named("s", "new")) is True
-    assert await asked.ask("RenameSchema", named("z"), targetResource=named("a.b")) is False
+        assert await service.ask(operation, source, targetResource=target) is False
+    assert await service.ask(operation, source, targetResource=named("s", "new")) is True
+    assert await service.ask("RenameSchema", named("z"), targetResource=named("a.b")) is False
 
 
 @pytest.mark.parametrize(
@@ -254,28 +254,28 @@ async def test_nothing_is_renamed_to_an_ambiguous_name(operation: str) -> None:
     ],
 )
 async def test_no_function_of_an_ambiguous_schema_is_allowed(operation: str) -> None:
-    asked = Asked(*TWO_SCHEMAS)
+    service = LocalService(*TWO_SCHEMAS)
     for schema_name, wanted in (("a.b", False), ("a.b.c", False), ("s", True)):
         function = {"function": {"catalogName": "k", "schemaName": schema_name, "functionName": "f"}}
-        assert await asked.ask(operation, function) is wanted
+        assert await service.ask(operation, function) is wanted
 
 
 async def test_a_batch_is_the_set_of_its_singles() -> None:
-    asked = Asked(*TWO_TABLES, *TWO_SCHEMAS, ("view", "s", "v"), ("table", "s", "v"))
+    service = LocalService(*TWO_TABLES, *TWO_SCHEMAS, ("view", "s", "v"), ("table", "s", "v"))
     names = [("s", "orders"), ("s", "ORDERS"), ("s", "v"), ("s", "x"), ("s", "orders$snapshots"), ("s", "orders$other")]
     names += [("a.b", "t"), ("a", "t"), ("a.b", "u"), ("S", "Orders")]
     resources = [named(*name) for name in names]
-    singles = [at for at, resource in enumerate(resources) if await asked.ask("FilterTables", resource)]
+    singles = [at for at, resource in enumerate(resources) if await service.ask("FilterTables", resource)]
     assert singles == [2, 3, 5, 7]
-    assert await asked.ask("FilterTables", *resources, endpoint="batch") == singles
+    assert await service.ask("FilterTables", *resources, endpoint="batch") == singles
     plain = [named("s", name) for name in ("x", "orders", "v", *(f"t{number}" for number in range(20)))]
-    assert await asked.ask("FilterTables", *plain, endpoint="batch") == [0, *range(2, 23)]
+    assert await service.ask("FilterTables", *plain, endpoint="batch") == [0, *range(2, 23)]
 
 
 async def test_nothing_is_seen_of_what_a_name_may_mean() -> None:
-    asked = Asked(*TWO_TABLES, *TWO_SCHEMAS)
+    service = LocalService(*TWO_TABLES, *TWO_SCHEMAS)
     for schema_name, name in (("s", "orders"), ("a.b", "t"), ("s", "orders$files"), ("a.b", "x$snapshots")):
-        assert await asked.ask("GetRowFilters", named(schema_name, name), endpoint="rowFilters") == [
+        assert await service.ask("GetRowFilters", named(schema_name, name), endpoint="rowFilters") == [
             {"expression": "false"}
         ]
         column = {
@@ -286,19 +286,19 @@ async def test_nothing_is_seen_of_what_a_name_may_mean() -> None:
             "columnType": "date",
         }
         mask = {"expression": "CAST(NULL AS date)"}
-        assert await asked.ask("GetColumnMask", {"column": column}, endpoint="columnMask") == {"result": mask}
-        masks = await asked.ask("GetColumnMask", {"column": column}, endpoint="batchColumnMasks")
+        assert await service.ask("GetColumnMask", {"column": column}, endpoint="columnMask") == {"result": mask}
+        masks = await service.ask("GetColumnMask", {"column": column}, endpoint="batchColumnMasks")
         assert masks == [{"index": 0, "viewExpression": mask}]
-    assert await asked.ask("GetRowFilters", named("s", "other"), endpoint="rowFilters") == []
+    assert await service.ask("GetRowFilters", named("s", "other"), endpoint="rowFilters") == []
 
 
 async def test_a_name_means_one_object_again_once_the_other_is_gone() -> None:
-    asked = Asked(*TWO_TABLES, *TWO_SCHEMAS)
+    service = LocalService(*TWO_TABLES, *TWO_SCHEMAS)
     names = [named("s", "orders", columns=["c"]), named("a.b", "t", columns=["c"])]
-    assert [await asked.ask("SelectFromColumns", name) for name in names] == [False, False]
-    before = asked.facts
+    assert [await service.ask("SelectFromColumns", name) for name in names] == [False, False]
+    before = service.facts
     gone = [ObjectDeleted(("table", ("lake", *path))) for path in (("s", "Orders"), ("a.b", "t"))]
-    asked.facts = before.apply(3, gone)
-    assert [await asked.ask("SelectFromColumns", name) for name in names] == [True, True]
-    asked.facts = asked.facts.apply(4, [ObjectPut(Object(("view", ("lake", "s", "ORDERS"))))])
-    assert [await asked.ask("SelectFromColumns", name) for name in names] == [False, True]
+    service.facts = before.apply(3, gone)
+    assert [await service.ask("SelectFromColumns", name) for name in names] == [True, True]
+    service.facts = service.facts.apply(4, [ObjectPut(Object(("view", ("lake", "s", "ORDERS"))))])
+    assert [await service.ask("SelectFromColumns", name) for name in names] == [False, True]

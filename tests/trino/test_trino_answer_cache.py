@@ -39,7 +39,7 @@ async def client(tmp_path: Path) -> AsyncIterator[RowAccessClient]:
         yield client
 
 
-class Asked:
+class LocalService:
     """A surface in this process, with its records."""
 
     def __init__(self) -> None:
@@ -70,11 +70,11 @@ def body_of(table: str = "t", user: str = "a", query: str = "", operation: str =
 
 
 async def test_the_same_body_gets_the_same_answer_and_a_record_of_its_own() -> None:
-    asked = Asked()
-    assert [await asked.allow(body_of()) for _ in range(3)] == [True] * 3
-    assert [await asked.allow(body_of("u")) for _ in range(2)] == [False] * 2
-    found = asked.recorder.records
-    assert asked.cached == [False, True, True, False, True]
+    service = LocalService()
+    assert [await service.allow(body_of()) for _ in range(3)] == [True] * 3
+    assert [await service.allow(body_of("u")) for _ in range(2)] == [False] * 2
+    found = service.recorder.records
+    assert service.cached == [False, True, True, False, True]
     assert len({record["id"] for record in found}) == 5
     kept = ("checks", "requests")
     same = [
@@ -88,41 +88,41 @@ async def test_the_same_body_gets_the_same_answer_and_a_record_of_its_own() -> N
 
 @pytest.mark.parametrize("endpoint", ["allow", "batch"])
 async def test_an_answer_is_of_its_endpoint(endpoint: str) -> None:
-    asked = Asked()
+    service = LocalService()
     action = {"operation": "FilterTables", "resource": {"catalog": {"name": "k"}}, "filterResources": []}
     body = json.dumps({"input": {"context": {"identity": {"user": "a"}}, "action": action}}).encode()
     first, second = (
-        (asked.surface.allow, asked.surface.batch)
+        (service.surface.allow, service.surface.batch)
         if endpoint == "allow"
-        else (asked.surface.batch, asked.surface.allow)
+        else (service.surface.batch, service.surface.allow)
     )
     one, other = json.loads(await first(body, EMBEDDED_CALLER)), json.loads(await second(body, EMBEDDED_CALLER))
     assert {type(one["result"]), type(other["result"])} == {bool, list}
 
 
 async def test_other_facts_are_asked_anew() -> None:
-    asked, facts = Asked(), None
-    assert await asked.allow(body_of())
-    facts = asked.pdp.source.facts
-    asked.pdp.source = FixedFacts(facts.apply(2, [GrantRemoved(SELECT)]))
-    assert not await asked.allow(body_of())
-    asked.pdp.source = FixedFacts(facts)
-    assert await asked.allow(body_of())
-    assert asked.cached == [False] * 3
-    assert await asked.allow(body_of())
-    asked.pdp.source = FixedFacts(with_changes(facts))
-    assert await asked.allow(body_of()), "equal facts may be of another revision"
-    assert asked.cached == [False] * 3 + [True, False]
+    service, facts = LocalService(), None
+    assert await service.allow(body_of())
+    facts = service.pdp.source.facts
+    service.pdp.source = FixedFacts(facts.apply(2, [GrantRemoved(SELECT)]))
+    assert not await service.allow(body_of())
+    service.pdp.source = FixedFacts(facts)
+    assert await service.allow(body_of())
+    assert service.cached == [False] * 3
+    assert await service.allow(body_of())
+    service.pdp.source = FixedFacts(with_changes(facts))
+    assert await service.allow(body_of()), "equal facts may be of another revision"
+    assert service.cached == [False] * 3 + [True, False]
 
 
 async def test_another_bundle_is_asked_anew() -> None:
-    asked = Asked()
-    assert await asked.allow(body_of())
-    bundle: Bundle = asked.pdp.bundle
-    asked.pdp.bundle = msgspec.structs.replace(bundle, digest="f" * 16)
-    assert await asked.allow(body_of())
-    assert asked.cached == [False, False]
-    assert asked.recorder.records[1]["revision"].endswith(".ffffffffffffffff")
+    service = LocalService()
+    assert await service.allow(body_of())
+    bundle: Bundle = service.pdp.bundle
+    service.pdp.bundle = msgspec.structs.replace(bundle, digest="f" * 16)
+    assert await service.allow(body_of())
+    assert service.cached == [False, False]
+    assert service.recorder.records[1]["revision"].endswith(".ffffffffffffffff")
 
 
 @pytest.mark.parametrize(
@@ -130,11 +130,11 @@ async def test_another_bundle_is_asked_anew() -> None:
     [{"name": "other"}, {"may_assert": frozenset({"principals"})}, {"may_inspect": True}, {"may_assert": frozenset()}],
 )
 async def test_another_caller_is_asked_anew(change: dict[str, Any]) -> None:
-    asked = Asked()
+    service = LocalService()
     other = msgspec.structs.replace(EMBEDDED_CALLER, **change)
-    assert await asked.allow(body_of())
-    assert await asked.allow(body_of(), other) == (change.get("may_assert") != frozenset())
-    assert asked.cached == [False, False]
+    assert await service.allow(body_of())
+    assert await service.allow(body_of(), other) == (change.get("may_assert") != frozenset())
+    assert service.cached == [False, False]
 
 
 class Silent(FixedFacts):
@@ -145,31 +145,31 @@ class Silent(FixedFacts):
 
 
 async def test_a_silent_store_answers_from_no_memory_and_leaves_nothing_in_it() -> None:
-    asked = Asked()
-    source = asked.pdp.source = Silent(asked.pdp.source.facts)
-    assert await asked.allow(body_of())
+    service = LocalService()
+    source = service.pdp.source = Silent(service.pdp.source.facts)
+    assert await service.allow(body_of())
     source.silent = True
-    assert not await asked.allow(body_of())
-    assert not await asked.allow(body_of())
+    assert not await service.allow(body_of())
+    assert not await service.allow(body_of())
     source.silent = False
-    assert await asked.allow(body_of())
-    assert asked.cached == [False, False, False, True], "what was decided of these facts still holds"
-    assert asked.recorder.records[1]["checks"][0]["by"] == ["store_stale"]
+    assert await service.allow(body_of())
+    assert service.cached == [False, False, False, True], "what was decided of these facts still holds"
+    assert service.recorder.records[1]["checks"][0]["by"] == ["store_stale"]
 
 
 async def test_what_cannot_be_recorded_is_not_answered_from_memory() -> None:
-    asked = Asked()
-    assert await asked.allow(body_of())
+    service = LocalService()
+    assert await service.allow(body_of())
 
     class Full(Recorder):
         def admit(self) -> None:
             raise Unavailable("the audit cannot be written")
 
-    asked.pdp.audit = Full()
-    assert not await asked.allow(body_of())
-    asked.pdp.audit = asked.recorder
-    assert await asked.allow(body_of())
-    assert asked.cached == [False, True]
+    service.pdp.audit = Full()
+    assert not await service.allow(body_of())
+    service.pdp.audit = service.recorder
+    assert await service.allow(body_of())
+    assert service.cached == [False, True]
 
 
 async def test_what_is_seen_is_never_answered_from_memory(client: RowAccessClient, tmp_path: Path) -> None:
@@ -196,11 +196,11 @@ async def test_the_record_of_a_view_s_owner_names_who_runs_the_query(client: Row
 
 
 async def test_no_decision_depends_on_who_else_ran_under_a_query() -> None:
-    asked = Asked()
+    service = LocalService()
     bodies = [body_of(table, user, "q") for table in "tu" for user in "ab"]
-    alone = [await Asked().allow(body) for body in bodies]
-    assert [await asked.allow(body) for body in bodies] == alone == [True, False, False, False]
-    assert [await asked.allow(body) for body in reversed(bodies)] == alone[::-1]
+    alone = [await LocalService().allow(body) for body in bodies]
+    assert [await service.allow(body) for body in bodies] == alone == [True, False, False, False]
+    assert [await service.allow(body) for body in reversed(bodies)] == alone[::-1]
 
 
 def test_a_query_is_its_caller_s_own() -> None:
@@ -221,14 +221,14 @@ def test_who_has_a_long_name_is_not_remembered() -> None:
 
 
 def test_many_users_operations_and_queries_take_little_memory() -> None:
-    asked = Asked()
-    asked.pdp.audit = NoAudit()
+    service = LocalService()
+    service.pdp.audit = NoAudit()
     operations = ("SelectFromColumns", "ShowCreateTable", "Operation{}")
 
     async def ask(numbers: range) -> None:
         for number in numbers:
             operation = operations[number % 3].format(number)
-            await asked.allow(body_of(f"t{number}", f"u{number}", f"q{number}", operation))
+            await service.allow(body_of(f"t{number}", f"u{number}", f"q{number}", operation))
 
     asyncio.run(ask(range(1000)))
     before = psutil.Process().memory_info().rss
@@ -237,14 +237,14 @@ def test_many_users_operations_and_queries_take_little_memory() -> None:
 
 
 def test_answers_are_kept_within_bounds() -> None:
-    asked = Asked()
+    service = LocalService()
 
     async def ask() -> None:
         for number in range(200):
-            await asked.allow(body_of(f"t{number}" + "x" * 100_000))
-        assert not await asked.allow(body_of("t199" + "x" * 100_000))
-        await asked.allow(body_of("x" * 2_000_000))
-        await asked.allow(body_of("x" * 2_000_000))
+            await service.allow(body_of(f"t{number}" + "x" * 100_000))
+        assert not await service.allow(body_of("t199" + "x" * 100_000))
+        await service.allow(body_of("x" * 2_000_000))
+        await service.allow(body_of("x" * 2_000_000))
 
     asyncio.run(ask())
-    assert asked.cached[-3:] == [True, False, False], "the last is kept, a body beyond measure is not"
+    assert service.cached[-3:] == [True, False, False], "the last is kept, a body beyond measure is not"
