@@ -182,8 +182,8 @@ class Service:
         )
         shared = (callers, self._admission, telemetry, limits.request_timeout_seconds)
         handlers = HttpHandlers(*shared)
-        ledger = self.source if isinstance(self.source, Replica) else None
-        management = Management(self.pdp, ledger, frozenset(settings.store.bootstrap_admins))
+        writer = self.source if isinstance(self.source, Replica) else None
+        management = Management(self.pdp, writer, frozenset(settings.store.bootstrap_admins))
         trino = TrinoSurface(self.pdp, limits.trino_max_resources, limits.request_timeout_seconds * _OF_DEADLINE)
         self._catalogs = build_catalogs(settings)
         views = ViewSecurity(self.pdp, settings, self._catalogs)

@@ -24,8 +24,9 @@ from pdp.engines.grants.edits import GrantEdits, ObjectEdits
 from pdp.errors import InvalidArgument
 from pdp.facts.objects import Change, Grant
 from pdp.facts.snapshot import Facts
-from pdp.management.codec import grant_body, wanted_of
-from pdp.management.service import GrantListing, listed, matching
+from pdp.management import grant_listing
+from pdp.management.codec import grant_body, make_grant_filter
+from pdp.management.requests import GrantListing
 from pdp.model.vocabulary import PRIVILEGES
 from pdp.store.world import read_grant, read_key
 from pdp.store.world_text import entry_text
@@ -74,9 +75,9 @@ def list_grants(
     if privilege is not None and privilege not in PRIVILEGES:
         raise InvalidArgument(f"no privilege `{privilege}`: there are {', '.join(sorted(PRIVILEGES))}")
     options = {"object": object_, "principal": principal, "privilege": privilege, "below": "true" if below else None}
-    filter = wanted_of({name: value for name, value in options.items() if value is not None})
+    filter = make_grant_filter({name: value for name, value in options.items() if value is not None})
     facts = read_store(composition, composition.settings(config, overrides))
-    listings = listed(facts, matching(facts, filter))
+    listings = grant_listing.list_grants(facts, grant_listing.matching_grants(facts, filter))
     print_lines((entry_text(grant_body(listing)) for listing in listings) if form == "json" else _table(listings))
 
 
@@ -119,7 +120,7 @@ def add_grant(
     with composition.writing(writable_settings(composition, config, overrides), actor().name, seeded=True) as writer:
         is_new = writer.write(lambda facts: Administration().edit_grants(facts, actor(), GrantEdits(add=[grant])))
         click.echo(visible(f"{'added' if is_new else 'there already'}: {grant_text(grant)}"))
-        for flag in listed(writer.facts, [grant])[0].flags:
+        for flag in grant_listing.describe_grant(writer.facts, grant).flags:
             explanation = _FLAGS[flag].format(principal=principal, object=object_)
             click.echo(visible(f"{flag}: {explanation}"))
         click.echo(f"revision {writer.revision}")

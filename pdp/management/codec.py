@@ -1,4 +1,4 @@
-"""The native JSON form of management requests and answers. Only maps; entries are those of world files."""
+"""JSON of management requests and results. Only converts; entries are those of world files."""
 
 from __future__ import annotations
 
@@ -14,9 +14,17 @@ from pdp.decision.codec import PrincipalBody, ResourceBody, make_acting_role, ma
 from pdp.engines.grants.edits import GrantEdits, ObjectEdits
 from pdp.engines.grants.model import ACTIONS
 from pdp.errors import AssertionNotAllowed, InvalidArgument
-from pdp.facts.objects import BIT, ObjectKey
+from pdp.facts.objects import BIT
 from pdp.identity.evidence import asserted_principal, own_principal
-from pdp.management.service import GrantFilter, GrantListing, PageRequest, PageResult, Requester
+from pdp.management.requests import (
+    GrantFilter,
+    GrantListing,
+    GrantPage,
+    ObjectQuery,
+    PageRequest,
+    PageResult,
+    Requester,
+)
 from pdp.model.checks import AtLeast, Caller, Resource
 from pdp.model.vocabulary import ALIASES
 from pdp.store.world import format_grant, read_grant, read_key, read_object
@@ -24,7 +32,7 @@ from pdp.strict import decode
 
 PAGE_SIZE: Final = 1000
 MAX_PAGE_SIZE: Final = 10_000
-MAX_WISHES: Final = 10_000
+MAX_EDITS: Final = 10_000
 """Grants or objects in one write."""
 
 
@@ -32,20 +40,20 @@ class _Body(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
     actor: str | PrincipalBody | UnsetType = UNSET
     acting_role: str | UnsetType = UNSET
 
-    def asking(self, caller: Caller) -> Requester:
-        """Who manages; AssertionNotAllowed where the caller may not speak for others."""
-        return asking_of(caller, self.actor, self.acting_role)
+    def requester(self, caller: Caller) -> Requester:
+        """Return the requester; raise AssertionNotAllowed if the caller may not speak for the named actor."""
+        return make_requester(caller, self.actor, self.acting_role)
 
 
 class GrantsBody(_Body):
-    """POST /v1/grants."""
+    """Body of POST /v1/grants."""
 
     add: list[Any] = []
     remove: list[Any] = []
 
 
 class ObjectsBody(_Body):
-    """POST /v1/objects."""
+    """Body of POST /v1/objects."""
 
     put: list[Any] = []
     delete: list[str] = []
@@ -57,20 +65,20 @@ class _PagedBody(_Body):
     page_size: int = PAGE_SIZE
     page_token: str = ""
 
-    def asking(self, caller: Caller) -> Requester:
-        """The same, on facts as new as demanded."""
-        return asking_of(caller, self.actor, self.acting_role, self.consistency)
+    def requester(self, caller: Caller) -> Requester:
+        """Return the requester, with the demanded consistency."""
+        return make_requester(caller, self.actor, self.acting_role, self.consistency)
 
 
 class AccessBody(_PagedBody, kw_only=True):
-    """POST /v1/access."""
+    """Body of POST /v1/access."""
 
     resource: str | ResourceBody
     action: str
 
 
 class ListBody(_PagedBody, kw_only=True):
-    """POST /v1/list; `principal` is the one asked about, the caller's own without it."""
+    """Body of POST /v1/list; without a `principal` the list is about the caller's own."""
 
     action: str
     type: str
@@ -87,14 +95,14 @@ _QUERY: Final = frozenset({"object", "principal", "privilege", "below", "actor",
 
 
 def decode_grants(body: bytes, caller: Caller) -> tuple[Requester, GrantEdits]:
-    """What a POST /v1/grants asks for."""
-    given = decode(body, _GRANTS)
-    return given.asking(caller), grant_edits(given.add, given.remove)
+    """Return the requester and the edits of a POST /v1/grants."""
+    request = decode(body, _GRANTS)
+    return request.requester(caller), grant_edits(request.add, request.remove)
 
 
 def grant_edits(add: Sequence[Any], remove: Sequence[Any]) -> GrantEdits:
-    """Grants to add and to remove, as entries of world files."""
-    _bound(len(add) + len(remove))
+    """Return the edits of grants from entries of world files."""
+    _check_count(len(add) + len(remove))
     return GrantEdits(
         [read_grant(entry, ("add", i)) for i, entry in enumerate(add)],
         [read_grant(entry, ("remove", i)) for i, entry in enumerate(remove)],
@@ -102,15 +110,15 @@ def grant_edits(add: Sequence[Any], remove: Sequence[Any]) -> GrantEdits:
 
 
 def decode_objects(body: bytes, caller: Caller) -> tuple[Requester, ObjectEdits]:
-    """What a POST /v1/objects asks for."""
-    given = decode(body, _OBJECTS)
-    moves = [_move(entry, i) for i, entry in enumerate(given.move)]
-    return given.asking(caller), object_edits(given.put, given.delete, moves)
+    """Return the requester and the edits of a POST /v1/objects."""
+    request = decode(body, _OBJECTS)
+    moves = [_move(entry, i) for i, entry in enumerate(request.move)]
+    return request.requester(caller), object_edits(request.put, request.delete, moves)
 
 
 def object_edits(put: Sequence[Any], delete: Sequence[str], move: Sequence[tuple[str, str]]) -> ObjectEdits:
-    """Objects to put, as entries of world files, to delete and to move, as references."""
-    _bound(len(put) + len(delete) + len(move))
+    """Return the edits of objects: `put` holds entries of world files, `delete` and `move` references."""
+    _check_count(len(put) + len(delete) + len(move))
     return ObjectEdits(
         [read_object(entry, ("put", i)) for i, entry in enumerate(put)],
         [read_key(text, ("delete", i)) for i, text in enumerate(delete)],
@@ -122,35 +130,35 @@ def object_edits(put: Sequence[Any], delete: Sequence[str], move: Sequence[tuple
 
 
 def decode_access(body: bytes, caller: Caller) -> tuple[Requester, str, Resource, PageRequest]:
-    """What a POST /v1/access asks: as whom, about which action on which object, and which page."""
-    given = decode(body, _ACCESS)
-    resource = granted_on(make_resource(given.resource), caller)
-    page = page_of(given.page_size, given.page_token)
-    return given.asking(caller), action_of(resource.type, given.action), resource, page
+    """Return requester, action, resource and page of a POST /v1/access."""
+    request = decode(body, _ACCESS)
+    resource = check_grantable(make_resource(request.resource), caller)
+    page = make_page_request(request.page_size, request.page_token)
+    return request.requester(caller), canonical_action(resource.type, request.action), resource, page
 
 
-def decode_list(body: bytes, caller: Caller) -> tuple[Requester, tuple[str, str, ObjectKey], PageRequest]:
-    """What a POST /v1/list asks: about whom; action, type and container; which page."""
-    given = decode(body, _LIST)
-    if given.actor is not UNSET:
+def decode_list(body: bytes, caller: Caller) -> tuple[Requester, ObjectQuery, PageRequest]:
+    """Return requester, query and page of a POST /v1/list."""
+    request = decode(body, _LIST)
+    if request.actor is not UNSET:
         raise InvalidArgument("`actor` is not taken here: a list is about its `principal`")
-    asking = asking_about(caller, given.principal, given.acting_role, given.consistency)
-    page = page_of(given.page_size, given.page_token)
-    return asking, list_question(given.action, given.type, given.container), page
+    requester = make_list_requester(caller, request.principal, request.acting_role, request.consistency)
+    page = make_page_request(request.page_size, request.page_token)
+    return requester, make_object_query(request.action, request.type, request.container), page
 
 
-def list_question(action: str, type: str, container: str) -> tuple[str, str, ObjectKey]:
-    """Action, type and container of a list; InvalidArgument where there can be no such objects."""
+def make_object_query(action: str, type: str, container: str) -> ObjectQuery:
+    """Return the query of a list; raise InvalidArgument if there can be no such objects."""
     if type not in ACTIONS:
         raise InvalidArgument(f"`type` must be one of {', '.join(sorted(ACTIONS))}, not `{type}`")
     key = read_key(container, ("container",))
     if key[0] not in _CONTAINERS:
         raise InvalidArgument(f"nothing is listed below a {key[0]}: `container` must be {', '.join(_CONTAINERS)}")
-    return action_of(type, action), type, key
+    return ObjectQuery(canonical_action(type, action), type, key)
 
 
 def decode_query(query: Iterable[tuple[str, str]], caller: Caller) -> tuple[Requester, GrantFilter, PageRequest]:
-    """What a GET /v1/grants asks for, by its query parameters."""
+    """Return requester, filter and page from the query parameters of a GET /v1/grants."""
     given: dict[str, str] = {}
     for name, value in query:
         if name not in _QUERY:
@@ -161,12 +169,15 @@ def decode_query(query: Iterable[tuple[str, str]], caller: Caller) -> tuple[Requ
     size = given.get("pageSize", str(PAGE_SIZE))
     if not (size.isascii() and size.isdecimal() and len(size) < 10):
         raise InvalidArgument(f"`pageSize` must be a number, not `{size}`")
-    asking = asking_of(caller, given.get("actor", UNSET), given.get("actingRole", UNSET))
-    return asking, wanted_of(given), page_of(int(size), given.get("pageToken", ""))
+    requester = make_requester(caller, given.get("actor", UNSET), given.get("actingRole", UNSET))
+    return requester, make_grant_filter(given), make_page_request(int(size), given.get("pageToken", ""))
 
 
-def wanted_of(given: Mapping[str, str]) -> GrantFilter:
-    """Which grants: `object`, `below` (true or false), `principal` and `privilege`, each may be missing."""
+def make_grant_filter(given: Mapping[str, str]) -> GrantFilter:
+    """Return the filter from `object`, `below` (true or false), `principal` and `privilege`, all optional.
+
+    Raise InvalidArgument for any other value.
+    """
     below = given.get("below") or "false"
     if below not in ("true", "false"):
         raise InvalidArgument(f"`below` must be true or false, not `{below}`")
@@ -180,15 +191,15 @@ def wanted_of(given: Mapping[str, str]) -> GrantFilter:
     return GrantFilter(key, below == "true", principal, privilege)
 
 
-def asking_of(
+def make_requester(
     caller: Caller,
     principal: str | PrincipalBody | UnsetType,
     role: str | UnsetType,
     consistency: str | AtLeast = "minimize_latency",
 ) -> Requester:
-    """Who manages: the actor that is named, else the caller's own principal, else nobody: an operator.
+    """Return the requester with the named actor, else the caller's own principal, else none (an operator).
 
-    AssertionNotAllowed where the caller may not speak for whom it names.
+    Raise AssertionNotAllowed if the caller may not speak for the named actor.
     """
     if principal is not UNSET:
         actor = asserted_principal(caller, make_principal(principal))
@@ -201,81 +212,82 @@ def asking_of(
     return Requester(caller, actor, make_acting_role(role), consistency)
 
 
-def asking_about(
+def make_list_requester(
     caller: Caller,
     principal: str | PrincipalBody | UnsetType,
     role: str | UnsetType,
     consistency: str | AtLeast = "minimize_latency",
 ) -> Requester:
-    """About whom it is asked: the principal that is named, else the caller's own.
+    """Return the requester of a list about the named principal, else about the caller's own.
 
-    About somebody else a caller may ask that speaks for others, or that inspects: then each object is guarded.
+    A caller may list for another principal with the right to speak for others, or with the right to inspect; then a
+    guard decides on each object. Raise AssertionNotAllowed for any other caller.
     """
     about = own_principal(caller) if principal is UNSET else make_principal(principal)
     return Requester(caller, asserted_principal(caller, about, inspects=True), make_acting_role(role), consistency)
 
 
-def action_of(type: str, action: str) -> str:
-    """The canonical action of a type; InvalidArgument where the model has none of this name."""
-    found = ALIASES.get(type, {}).get(action, action)
-    if found not in ACTIONS[type]:
+def canonical_action(type: str, action: str) -> str:
+    """Return the canonical action of a type; raise InvalidArgument for an unknown action."""
+    canonical = ALIASES.get(type, {}).get(action, action)
+    if canonical not in ACTIONS[type]:
         raise InvalidArgument(f"a {type} has no action `{action}`")
-    return found
+    return canonical
 
 
-def page_of(size: int, token: str) -> PageRequest:
-    """A page; a token is a continuation that an answer gave."""
+def make_page_request(size: int, token: str) -> PageRequest:
+    """Return a page request; raise InvalidArgument for a size out of range or a token that no result gave."""
     if not 1 <= size <= MAX_PAGE_SIZE:
         raise InvalidArgument(f"`pageSize` must be 1 to {MAX_PAGE_SIZE}, not {size}")
     try:
         after = base64.b64decode(token.encode(), b"-_", validate=True).decode()
     except (binascii.Error, UnicodeError):
-        raise InvalidArgument("`pageToken` is none that an answer gave") from None
-    if token_of(after) != token:
-        raise InvalidArgument("`pageToken` is none that an answer gave")
+        raise InvalidArgument("invalid `pageToken`: use one that a previous page returned") from None
+    if page_token(after) != token:
+        raise InvalidArgument("invalid `pageToken`: use one that a previous page returned")
     return PageRequest(size, after)
 
 
-def token_of(name: str) -> str:
-    """The continuation after an entry, "" for the end."""
+def page_token(name: str) -> str:
+    """Return the token of the page after an entry, "" after the last page."""
     return base64.urlsafe_b64encode(name.encode()).decode()
 
 
-def grant_body(listed: GrantListing) -> dict[str, Any]:
-    """A grant as answers show it: an entry of world files, and what is odd about it."""
-    return format_grant(listed.grant) | ({"flags": listed.flags} if listed.flags else {})
+def grant_body(listing: GrantListing) -> dict[str, Any]:
+    """Return a grant as an entry of a world file, with its flags."""
+    return format_grant(listing.grant) | ({"flags": listing.flags} if listing.flags else {})
 
 
-def encode_written(revision: str, odd: Sequence[GrantListing] = ()) -> bytes:
-    """The answer of a write."""
-    flagged = {"flagged": [grant_body(listed) for listed in odd]} if odd else {}
-    return msgspec.json.encode({"revision": revision} | flagged)
+def encode_written(revision: str, flagged: Sequence[GrantListing] = ()) -> bytes:
+    """Return the result of a write."""
+    fields = {"flagged": [grant_body(listing) for listing in flagged]} if flagged else {}
+    return msgspec.json.encode({"revision": revision} | fields)
 
 
-def encode_grants(shown: Sequence[GrantListing], next: str, revision: str) -> bytes:
-    """The answer of GET /v1/grants."""
-    grants = [grant_body(listed) for listed in shown]
-    return msgspec.json.encode({"grants": grants, "nextPageToken": token_of(next), "revision": revision})
+def encode_grants(page: GrantPage) -> bytes:
+    """Return the result of a GET /v1/grants."""
+    grants = [grant_body(listing) for listing in page.entries]
+    return msgspec.json.encode({"grants": grants, "nextPageToken": page_token(page.next), "revision": page.revision})
 
 
-def encode_access(found: PageResult) -> bytes:
-    """The answer of POST /v1/access."""
-    principals = [{"principal": name, "by": [reason]} for name, reason in found.entries.items()]
+def encode_access(page: PageResult) -> bytes:
+    """Return the result of a POST /v1/access."""
+    principals = [{"principal": name, "by": [reason]} for name, reason in page.entries.items()]
     return msgspec.json.encode(
-        {"principals": principals, "nextPageToken": token_of(found.next), "revision": found.revision}
+        {"principals": principals, "nextPageToken": page_token(page.next), "revision": page.revision}
     )
 
 
-def encode_list(found: PageResult) -> bytes:
-    """The answer of POST /v1/list."""
+def encode_list(page: PageResult) -> bytes:
+    """Return the result of a POST /v1/list."""
     return msgspec.json.encode(
-        {"objects": list(found.entries), "nextPageToken": token_of(found.next), "revision": found.revision}
+        {"objects": list(page.entries), "nextPageToken": page_token(page.next), "revision": page.revision}
     )
 
 
-def _bound(count: int) -> None:
-    if count > MAX_WISHES:
-        raise InvalidArgument(f"{count} changes in one request, the limit is {MAX_WISHES}")
+def _check_count(count: int) -> None:
+    if count > MAX_EDITS:
+        raise InvalidArgument(f"{count} changes in one request, the limit is {MAX_EDITS}")
 
 
 def _move(entry: Mapping[str, str], at: int) -> tuple[str, str]:
@@ -284,8 +296,11 @@ def _move(entry: Mapping[str, str], at: int) -> tuple[str, str]:
     return entry["from"], entry["to"]
 
 
-def granted_on(resource: Resource, caller: Caller) -> Resource:
-    """A resource that grants can stand on; InvalidArgument otherwise, AssertionNotAllowed for its evidence."""
+def check_grantable(resource: Resource, caller: Caller) -> Resource:
+    """Return the resource if its type can carry grants.
+
+    Raise InvalidArgument for any other type, AssertionNotAllowed for properties that the caller may not assert.
+    """
     if resource.type not in ACTIONS:
         raise InvalidArgument(f"nothing is granted on a {resource.type}")
     if resource.properties and "properties" not in caller.may_assert:

@@ -10,19 +10,20 @@ from msgspec import UNSET, UnsetType
 from pdp.decision.codec import make_resource
 from pdp.management.codec import (
     PAGE_SIZE,
-    action_of,
-    asking_about,
-    asking_of,
+    canonical_action,
+    check_grantable,
     grant_body,
     grant_edits,
-    granted_on,
-    list_question,
+    make_grant_filter,
+    make_list_requester,
+    make_object_query,
+    make_page_request,
+    make_requester,
     object_edits,
-    page_of,
-    token_of,
-    wanted_of,
+    page_token,
 )
-from pdp.management.service import GrantListing, Management, PageRequest, PageResult, Requester
+from pdp.management.requests import GrantListing, PageRequest, Requester
+from pdp.management.service import Management
 from pdp.model.checks import Caller
 from pdp.surfaces.grpc_handlers import GrpcHandlers
 from pdp.surfaces.grpc_messages import parse, read_consistency, read_optional_principal, read_resource
@@ -59,7 +60,7 @@ class GrantsService:
     async def list_grants(self, body: bytes, caller: Caller) -> wire.ListGrantsResponse:
         """List one page of grants."""
         request = parse(body, wire.ListGrantsRequest)
-        filter = wanted_of(
+        filter = make_grant_filter(
             {
                 "object": request.object,
                 "below": "true" if request.below else "false",
@@ -67,8 +68,9 @@ class GrantsService:
                 "privilege": request.privilege,
             }
         )
-        listings, next, revision = await self._management.grants(_requester(request, caller), filter, _page(request))
-        return wire.ListGrantsResponse(grants=map(_grant, listings), next_page_token=token_of(next), revision=revision)
+        page = await self._management.list_grants(_requester(request, caller), filter, _page(request))
+        grants = map(_grant, page.entries)
+        return wire.ListGrantsResponse(grants=grants, next_page_token=page_token(page.next), revision=page.revision)
 
     async def write_objects(self, body: bytes, caller: Caller) -> wire.WriteObjectsResponse:
         """Delete, move and register objects."""
@@ -82,25 +84,27 @@ class GrantsService:
     async def access(self, body: bytes, caller: Caller) -> wire.AccessResponse:
         """List one page of the principals that may do an action on an object."""
         request = parse(body, wire.AccessRequest)
-        resource = granted_on(make_resource(read_resource(request.resource)), caller)
-        action = action_of(resource.type, request.action)
-        page = await self._management.access(_requester(request, caller), action, resource, _page(request))
+        resource = check_grantable(make_resource(read_resource(request.resource)), caller)
+        action = canonical_action(resource.type, request.action)
+        page = await self._management.list_access(_requester(request, caller), action, resource, _page(request))
         principals = [wire.AccessResponse.Access(principal=name, by=[by]) for name, by in page.entries.items()]
-        return wire.AccessResponse(principals=principals, next_page_token=token_of(page.next), revision=page.revision)
+        return wire.AccessResponse(principals=principals, next_page_token=page_token(page.next), revision=page.revision)
 
 
 async def list_objects(management: Management, body: bytes, caller: Caller) -> wire.ListResponse:
     """Answer `DecisionService.List`: list one page of the objects on which a principal may do an action."""
     request = parse(body, wire.ListRequest)
     role = request.acting_role if request.HasField("acting_role") else UNSET
-    requester = asking_about(caller, read_optional_principal(request), role, read_consistency(request.consistency))
-    question = list_question(request.action, request.type, request.container)
-    page: PageResult = await management.list_objects(requester, question, _page(request))
-    return wire.ListResponse(objects=list(page.entries), next_page_token=token_of(page.next), revision=page.revision)
+    requester = make_list_requester(
+        caller, read_optional_principal(request), role, read_consistency(request.consistency)
+    )
+    query = make_object_query(request.action, request.type, request.container)
+    page = await management.list_objects(requester, query, _page(request))
+    return wire.ListResponse(objects=list(page.entries), next_page_token=page_token(page.next), revision=page.revision)
 
 
 def _page(request: Any) -> PageRequest:
-    return page_of(request.page_size or PAGE_SIZE, request.page_token)
+    return make_page_request(request.page_size or PAGE_SIZE, request.page_token)
 
 
 def _requester(request: Any, caller: Caller) -> Requester:
@@ -108,7 +112,7 @@ def _requester(request: Any, caller: Caller) -> Requester:
     actor = request.actor
     consistency = read_consistency(request.consistency) if hasattr(request, "consistency") else "minimize_latency"
     role: str | UnsetType = actor.acting_role if actor.HasField("acting_role") else UNSET
-    return asking_of(caller, read_optional_principal(actor), role, consistency)
+    return make_requester(caller, read_optional_principal(actor), role, consistency)
 
 
 def _grant_entry(grant: wire.Grant) -> dict[str, str]:

@@ -25,13 +25,13 @@ def management_routes(handlers: HttpHandlers, management: Management, max_body: 
         return encode_written(*await management.write_grants(*decode_grants(body, caller)))
 
     async def grants(query: Query, caller: Caller) -> bytes:
-        return encode_grants(*await management.grants(*decode_query(query, caller)))
+        return encode_grants(await management.list_grants(*decode_query(query, caller)))
 
     async def write_objects(body: bytes, caller: Caller) -> bytes:
         return encode_written(await management.write_objects(*decode_objects(body, caller)))
 
     async def access(body: bytes, caller: Caller) -> bytes:
-        return encode_access(await management.access(*decode_access(body, caller)))
+        return encode_access(await management.list_access(*decode_access(body, caller)))
 
     async def list_objects(body: bytes, caller: Caller) -> bytes:
         return encode_list(await management.list_objects(*decode_list(body, caller)))

@@ -20,7 +20,8 @@ from pdp.engines.cel.rules import inline_rules
 from pdp.engines.grants.model import ACTIONS
 from pdp.facts.objects import key_from_text
 from pdp.identity.callers import EMBEDDED_CALLER
-from pdp.management.service import Management, PageRequest, PageResult, Requester
+from pdp.management.requests import ObjectQuery, PageRequest, PageResult, Requester
+from pdp.management.service import Management
 from pdp.model.checks import Batch, Check, Resource
 from pdp.model.references import parse_principal, parse_resource
 from pdp.store.world import parse_world
@@ -97,13 +98,13 @@ def test_a_list_is_all_that_a_check_permits(
     role = data.draw(st.sampled_from((None, None, None, "r", "s")))
     size = data.draw(st.sampled_from((1, 2, 3, 1000)))
     management = Management(pdp, None, admins)
-    asking = Requester(EMBEDDED_CALLER, parse_principal(principal), role)
+    requester = Requester(EMBEDDED_CALLER, parse_principal(principal), role)
     candidates = sorted(o for o in known(world) if kind_of(o) == type and container in above(world, o))
 
     async def compare() -> None:
         for action in sorted(ACTIONS[type]):
-            question = (action, type, key_from_text(container))
-            listed = await paged(lambda page: management.list_objects(asking, question, page), size)  # noqa: B023
+            query = ObjectQuery(action, type, key_from_text(container))
+            listed = await paged(lambda page: management.list_objects(requester, query, page), size)  # noqa: B023
             plain = [o for o in candidates if await allowed(pdp, principal, action, parse_resource(o), role)]
             assert listed == plain, action
 
@@ -133,7 +134,7 @@ def test_who_has_access_is_everybody_whom_a_check_permits(
     async def compare() -> None:
         for action in sorted(ACTIONS[type]):
             found = await paged(
-                lambda page: management.access(Requester(EMBEDDED_CALLER), action, resource, page),  # noqa: B023
+                lambda page: management.list_access(Requester(EMBEDDED_CALLER), action, resource, page),  # noqa: B023
                 size,
             )
             plain = [p for p in sorted(PRINCIPALS) if await allowed(pdp, p, action, resource)]
@@ -160,5 +161,5 @@ def test_access_that_comes_from_afar(
     pdp = build_pdp(settings_of(config, Path()), facts, (inline_rules({}), inline_rules({})))
     management = Management(pdp, None, frozenset(admins))
     action, target = question
-    found = asyncio.run(management.access(Requester(EMBEDDED_CALLER), action, parse_resource(target), EVERYTHING))
+    found = asyncio.run(management.list_access(Requester(EMBEDDED_CALLER), action, parse_resource(target), EVERYTHING))
     assert list(found.entries) == wanted

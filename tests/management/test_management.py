@@ -333,7 +333,7 @@ async def test_a_first_id_takes_the_right_to_hand_over(client: ManagementClient)
 async def test_one_request_changes_so_much_and_no_more(
     client: ManagementClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pdp.management.service.MOST_CHANGES", 5)
+    monkeypatch.setattr("pdp.management.service.MAX_CHANGES", 5)
     await client.done("grants", add=[grant(f"user:oidc~u{at}", "select", TABLE) for at in range(4)])
     move = {"from": "namespace:lake/sales", "to": "namespace:lake/old"}
     assert "8 rows would change" in await client.refused("objects", 400, "invalid_argument", move=[move])
@@ -343,8 +343,8 @@ async def test_one_request_changes_so_much_and_no_more(
 async def test_a_page_ends_when_it_has_taken_long_enough(
     client: ManagementClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pdp.management.service.LOOKED_FOR", 0.0)
-    monkeypatch.setattr("pdp.management.service.LOOKED_AT_ONCE", 10)
+    monkeypatch.setattr("pdp.management.service.PAGE_SECONDS", 0.0)
+    monkeypatch.setattr("pdp.management.service.CHECK_BATCH", 10)
     await client.done("objects", put=[f"table:lake/sales/t{at}" for at in range(35)])
     ask = {"principal": BOB, "action": "read_data", "type": "table", "container": "warehouse:lake"}
     pages, token = 0, ""
