@@ -124,7 +124,7 @@ def above(world: World, o: str) -> set[str]:
     return {found} | above(world, found) if found else set()
 
 
-def roles(world: World, who: str, seen: frozenset[str] | set[str] = frozenset()) -> set[str]:
+def roles(world: World, who: str, known: frozenset[str] | set[str] = frozenset()) -> set[str]:
     grants = [g for g in world["grants"] if g["object"].startswith("role:") and g["principal"] == who]
     direct = {g["object"][5:] for g in grants if g["privilege"] in ("assignee", "ownership")}
-    return direct.union(*(roles(world, f"role:{role}", seen | direct) for role in direct - seen))
+    return direct.union(*(roles(world, f"role:{role}", known | direct) for role in direct - known))

@@ -9,8 +9,8 @@ PROVIDER = "oidc"
 Data = dict[str, Any]
 
 
-def seen(data: Data, world: World, who: Data, table: tuple[str, list[str]]) -> Data:
-    """The ids of the policies that let rows through (None: every row is seen), and the masks that hold, by column."""
+def visible_part(data: Data, world: World, who: Data, table: tuple[str, list[str]]) -> Data:
+    """Return the ids of the policies that show rows (None: every row is visible), and the masks by column."""
     covering = [policy for policy in data.get("policies", []) if covers(policy["table"], table)]
     matching = sorted((p for p in covering if names(world, who, p["grantees"])), key=lambda p: p["id"])
     rows: list[str] | None = [p["id"] for p in matching]
@@ -27,7 +27,7 @@ def seen(data: Data, world: World, who: Data, table: tuple[str, list[str]]) -> D
 
 
 def covers(text: str, table: tuple[str, list[str]]) -> bool:
-    """Whether a policy for `lake.s.t`, or for `table:lake/s/t`, is one for a table: in any case, by any dots."""
+    """Tell whether a policy for `lake.s.t`, or for `table:lake/s/t`, covers a table: in any case, by any dots."""
     warehouse, _, name = text.removeprefix("table:").replace("/", ".").partition(".")
     return warehouse == table[0] and name.lower() == joined(table)
 
@@ -48,7 +48,7 @@ def names(world: World, who: Data, grantees: list[str]) -> bool:
 
 
 def could_be(world: World, who: Data, grantees: list[str]) -> bool:
-    """Whether something is hidden from somebody: groups and addresses count whoever vouches for them."""
+    """Tell whether a mask may name a principal: groups and addresses count from every provider."""
     sort, _, whole = who["id"].partition(":")
     host = f"domain:{whole.rpartition('@')[2]}".lower() if sort == "user" and "@" in whole else ""
     groups = [f"group:{group.removeprefix('group:')}" for group in who.get("groups", [])]
@@ -77,12 +77,12 @@ def is_one(world: World, who: Data, grantee: str) -> bool:
 
 
 def ours(whole: str, name: str) -> str:
-    """A name that our provider gives, as it is; any other, and one that looks so, with its provider."""
+    """Return a name of our provider as it is; any other name, and a name that looks like one, with its provider."""
     idp = whole.partition("~")[0] if "~" in whole else PROVIDER
     name = name.removeprefix("group:")
     return name if idp == PROVIDER and not name.startswith(("oidc~", "corp~")) else f"{idp}~{name}"
 
 
 def same(one: str, other: str) -> bool:
-    """Equal addresses: the host in any case, all before it letter by letter."""
+    """Tell whether two addresses are equal: the host in any case, all before it letter by letter."""
     return one.lower() == other.lower() and one.partition("@")[0] == other.partition("@")[0]

@@ -6,7 +6,7 @@ Policies = dict[str, Any]
 
 
 def filter_of(policies: Policies, table: str, members: set[str]) -> str | None:
-    """The rows that somebody sees of `<warehouse>.<namespace>.<table>`; None: all of them."""
+    """Return the filter of `<warehouse>.<namespace>.<table>` for a member; None for all rows."""
     of_table = sorted((p for p in policies.get("policies", []) if p["table"] == table), key=lambda policy: policy["id"])
     filters = [policy["filter"] for policy in of_table if members.intersection(policy["grantees"])]
     if not of_table or any(text.upper() == "TRUE" for text in filters):
@@ -15,9 +15,9 @@ def filter_of(policies: Policies, table: str, members: set[str]) -> str | None:
 
 
 def mask_of(policies: Policies, table: str, column: tuple[str, str], members: set[str]) -> str | None:
-    """What somebody sees of a column (its name and type) in its place; None: the column itself.
+    """Return the mask of a column (name and type) for a member; None for the column itself.
 
-    A hidden column tells where rows are, so it shows to those alone from whom nothing of the table is hidden.
+    A hidden column reveals rows, so it is NULL if anything of the table is restricted.
     """
     name, type = column
     masks = {

@@ -3,7 +3,7 @@
 from typing import Any
 
 from spec.row_access import filter_of, mask_of
-from spec.verdicts import Judge
+from spec.verdicts import RightsSpec
 
 Named = dict[str, Any]
 ON_CATALOG = {"AccessCatalog": "use", "FilterCatalogs": "use", "ShowSchemas": "list_namespaces"}
@@ -51,7 +51,7 @@ class Spec:
         self.trino, self.user = policies["config"]["trino"], user
         self.refs = {name: found["default_ref"] for name, found in policies["config"]["warehouses"].items()}
         roles = [role for group in groups if (role := self.trino.get("groups", {}).get(group))]
-        self.judge, self.row_access = Judge(policies, user, roles), policies.get("row_access", {})
+        self.rights, self.row_access = RightsSpec(policies, user, roles), policies.get("row_access", {})
         self.members = {f"user:{user}", *(f"role:{role}" for role in roles), *(f"group:{group}" for group in groups)}
         self.admin = user in self.trino.get("admin_users", [])
 
@@ -94,7 +94,7 @@ class Spec:
         return mask_of(self.row_access, self._place(resource), name, self.members)
 
     def may(self, *asked: Any, **more: Any) -> bool:
-        return self.judge.may(*asked, **more) is True
+        return self.rights.may(*asked, **more) is True
 
     def _place(self, resource: Named) -> str:
         catalog, *path = names(resource)
@@ -114,7 +114,7 @@ class Spec:
         if op in ON_EITHER:
             read, delegated = ON_EITHER[op], op.startswith("CreateView")
             both = (("table", read), ("view", "select" if read == "read_data" else read))
-            forms = [self.judge.may(*what, where, delegated=delegated) for what in both]
+            forms = [self.rights.may(*what, where, delegated=delegated) for what in both]
             return None not in forms and True in forms
         if op in ON_TABLE or op in ON_VIEW:
             on, action = ("table", ON_TABLE[op]) if op in ON_TABLE else ("view", ON_VIEW[op])

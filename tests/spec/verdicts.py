@@ -23,8 +23,8 @@ def compiled(rule: str) -> Any:
     )
 
 
-def asked(kind: str, action: str, path: str, new: str, to: str) -> list[tuple[str, str, str]] | None:
-    """What an action asks of rules beside VIEW_REFERENCE: (op, path, contentType); None: rules have no say."""
+def rule_checks(kind: str, action: str, path: str, new: str, to: str) -> list[tuple[str, str, str]] | None:
+    """Return the rule checks of an action beside VIEW_REFERENCE: (op, path, contentType). None: rules never decide it."""
     commit, own = ("COMMIT_CHANGE_AGAINST_REFERENCE", "", ""), CONTENT_TYPE.get(kind, "")
     verb, _, created = action.partition("_")
     if kind == "warehouse" and action in VIEWING:
@@ -50,8 +50,8 @@ def asked(kind: str, action: str, path: str, new: str, to: str) -> list[tuple[st
     )
 
 
-class Judge:
-    """Who may do what under a policy set; `engines` are those that count."""
+class RightsSpec:
+    """Rights of one user under a policy set."""
 
     def __init__(self, policies: dict[str, Any], user: str, roles: list[str]) -> None:
         self.engines = policies["config"]["authorities"]["default"]["engines"]
@@ -62,7 +62,7 @@ class Judge:
         self.user, self.roles = user, roles
 
     def may(self, kind: str, action: str, where: tuple[str, str, str], **more: Any) -> bool | None:
-        """None where a forbid binds. `where` is (warehouse, ref, path); `more`: new and to (paths), delegated, actions."""
+        """Tell whether the user may; None if a forbid binds. `where` is (warehouse, ref, path); `more`: new and to (paths), delegated, actions."""
         warehouse, ref, path = where
         new, to = more.pop("new", ""), more.pop("to", "")
         given = {
@@ -73,7 +73,7 @@ class Judge:
             "actions": [],
             "delegated": False,
         }
-        questions = asked(kind, action, path, new, to)
+        questions = rule_checks(kind, action, path, new, to)
 
         def some(rules: dict[str, str], question: tuple[str, str, str]) -> bool:
             op, about, type = question
@@ -85,8 +85,8 @@ class Judge:
         view, implicit = ("VIEW_REFERENCE", "", ""), not any("VIEW_REFERENCE" in rule for rule in self.rules.values())
         if questions is not None and any(some(self.forbid, question) for question in (view, *questions)):
             return None
-        seen = implicit or some(self.rules, view)
-        by_rules = questions is not None and not (implicit and not questions) and seen
+        sees_ref = implicit or some(self.rules, view)
+        by_rules = questions is not None and not (implicit and not questions) and sees_ref
         if "cel" in self.engines and by_rules and all(some(self.rules, question) for question in questions or []):
             return True
         target = f"{kind}:{warehouse}" + "".join(f"/{part}" for part in path.split(".") if part)

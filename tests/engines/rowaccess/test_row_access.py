@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from spec.restriction import seen
+from spec.restriction import visible_part
 from support.paths import RECORDED as RECORDED_FOLDER
 
 from pdp.engines.rowaccess.compiler import compile_policies
@@ -242,7 +242,7 @@ def test_a_restriction_is_what_the_oracle_says(
     principal = Principal(principal.type, principal.name, groups=tuple(who["groups"]))
     resource = Resource("table_or_view", path[0], tuple(path[1]), ref)
     found = access(data).restrict(principal, resource, parse_world(world))
-    assert as_spec(found, data) == seen(data, world, who, path)
+    assert as_spec(found, data) == visible_part(data, world, who, path)
     assert (found.reason is None) == (found.rows is None and not found.masks)
 
 
