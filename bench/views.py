@@ -23,7 +23,8 @@ from pdp.decision.service import Pdp
 from pdp.engines.engine import Group, Verdicts
 from pdp.identity.callers import EMBEDDED_CALLER
 from pdp.identity.evidence import admit
-from pdp.offline.cases import Case, Recorder, prepare
+from pdp.offline.case_runner import MemoryAudit, build_case_pdp
+from pdp.offline.cases import Case
 from pdp.views.codec import decode_load, encode_load
 from pdp.views.loads import ViewSecurity
 
@@ -62,7 +63,7 @@ def service(views: int) -> tuple[Pdp, ViewSecurity]:
     users = [f"user:oidc~u{number}" for number in range(views + 1)]
     grants = [{"principal": user, "privilege": "select", "object": "namespace:lake/ns"} for user in users]
     data = {"engines": ["grants"], "world": {"objects": [], "grants": grants}, "config": {"trusted_engines": ENGINES}}
-    pdp, settings = prepare(Case("bench", Path.cwd(), data), build_pdp, Recorder())
+    pdp, settings = build_case_pdp(Case("bench", Path.cwd(), data), build_pdp, MemoryAudit())
     pdp.audit = Forgetful()
     return pdp, ViewSecurity(pdp, settings)
 

@@ -15,7 +15,9 @@ import msgspec
 from pdp.cli.composition import Composition
 from pdp.cli.options import format_option
 from pdp.cli.terminal import one_line_errors, visible
-from pdp.offline.cases import CaseOutcome, find_cases, run_case
+from pdp.offline.case_outcomes import CaseOutcome
+from pdp.offline.case_runner import run_case
+from pdp.offline.cases import find_cases
 
 
 @click.command()

@@ -25,7 +25,7 @@ from pdp.facts.snapshot import Facts
 from pdp.identity.callers import EMBEDDED_CALLER
 from pdp.identity.evidence import admit, admit_check
 from pdp.model.checks import Caller, Check, Principal, Rejected, Resource
-from pdp.offline.cases import Recorder
+from pdp.offline.case_runner import MemoryAudit
 
 READ = {"action": "read_data", "resource": ORDERS}
 AS_BOB = {"principal": "user:oidc~bob", **READ}
@@ -250,13 +250,13 @@ async def test_a_forbid_binds_instance_admins_too(tmp_path: Path) -> None:
     assert await decide(tmp_path, config, *asked) == [(False, "cel:frozen"), (True, ADMIN)]
 
 
-def forbidding(folder: Path) -> tuple[Pdp, Recorder]:
+def forbidding(folder: Path) -> tuple[Pdp, MemoryAudit]:
     """A service that forbids to drop what is in hr, and its audit."""
     (folder / "forbid.yaml").write_text(
         json.dumps({"rules": {"frozen": "path.startsWith('hr.') && op == 'DELETE_ENTITY'"}})
     )
     settings = make_settings({**ROOT, "policies": {"rules": [], "forbid": ["forbid.yaml"]}}, folder)
-    recorder = Recorder()
+    recorder = MemoryAudit()
     return build_pdp(settings, Facts.empty(), read_rules(settings), recorder), recorder
 
 

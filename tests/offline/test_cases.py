@@ -13,7 +13,9 @@ from support.paths import ROOT, TESTS
 from support.serving import run_pdp
 
 from pdp.app import build_pdp
-from pdp.offline.cases import Case, CaseOutcome, find_cases, run_case
+from pdp.offline.case_outcomes import CaseOutcome
+from pdp.offline.case_runner import run_case
+from pdp.offline.cases import Case, find_cases
 
 CORPUS = list(find_cases([TESTS / "cases"]))
 RECORDED = list(

@@ -18,17 +18,9 @@ from pdp.app import Service, build_pdp
 from pdp.audit.rows import requests, rows
 from pdp.errors import InvalidReference, PdpError
 from pdp.model.references import parse_resource
-from pdp.offline.cases import (
-    Case,
-    CaseOutcome,
-    Recorder,
-    compare,
-    compare_error,
-    compare_view,
-    prepare,
-    request_body,
-    view_request,
-)
+from pdp.offline.case_outcomes import CaseOutcome, compare_checks, compare_error, compare_view
+from pdp.offline.case_runner import MemoryAudit, build_case_pdp
+from pdp.offline.cases import Case
 from pdp.wire import decision_pb2 as wire
 from pdp.wire import decision_pb2_grpc as wire_grpc
 
@@ -43,20 +35,20 @@ class Surfaces:
 
     async def run(self, case: Case, surface: str) -> CaseOutcome | None:
         """The outcome over one surface; None where the case cannot be said there."""
-        recorder = Recorder()
+        recorder = MemoryAudit()
         try:
-            pdp, _ = prepare(case, build_pdp, recorder)
+            pdp, _ = build_case_pdp(case, build_pdp, recorder)
         except PdpError as error:
             return compare_error(case, error)
         service, channel = await self._service(case)
         service.pdp.bundle, service.pdp.source, service.pdp.audit = pdp.bundle, pdp.source, recorder
-        kind = view_request(case)
+        kind = case.view_key
         if kind:
             return None if surface == "trino" else await self._view(case, surface, recorder, kind)
         decisions = await getattr(self, f"_{surface}")(case, service, channel)
         if isinstance(decisions, PdpError):
             return compare_error(case, decisions)
-        return None if decisions is None else compare(case, decisions, recorder.records)
+        return None if decisions is None else compare_checks(case, decisions, recorder.records)
 
     async def close(self) -> None:
         for context, _, channel in self._services.values():
@@ -80,18 +72,18 @@ class Surfaces:
     async def _http(self, case: Case, service: Service, channel: grpc.aio.Channel) -> Any:
         headers = {"content-type": "application/json"}
         url = f"http://{service.addresses['http']}/v1/check"
-        async with self._session.post(url, data=request_body(case), headers=headers) as response:
+        async with self._session.post(url, data=case.request_body(), headers=headers) as response:
             body = await response.json()
         return body["decisions"] if response.status == 200 else _error(body["error"]["code"])
 
-    async def _view(self, case: Case, surface: str, recorder: Recorder, kind: str) -> CaseOutcome | None:
+    async def _view(self, case: Case, surface: str, recorder: MemoryAudit, kind: str) -> CaseOutcome | None:
         service, channel = await self._service(case)
         if surface == "grpc":
             answer = await _view_over_grpc(case, kind, channel)
         else:
             url = f"http://{service.addresses['http']}{VIEW_PATHS[kind]}"
             headers = {"content-type": "application/json"}
-            async with self._session.post(url, data=request_body(case), headers=headers) as response:
+            async with self._session.post(url, data=case.request_body(), headers=headers) as response:
                 answer = await response.json()
                 assert (response.status == 200) == ("decisionId" in answer)
         if answer is not None and "decisionId" not in answer:
@@ -139,7 +131,7 @@ VIEW_PATHS = {"load": "/v1/load", "commitView": "/v1/commit-view"}
 
 async def _view_over_grpc(case: Case, kind: str, channel: grpc.aio.Channel) -> Any:
     """The answer in its JSON form; None where gRPC has no form for the case."""
-    body = json.loads(request_body(case))
+    body = json.loads(case.request_body())
     stub = wire_grpc.DecisionServiceStub(channel)  # type: ignore[no-untyped-call]
     method, message = (
         (stub.CheckLoad, wire.CheckLoadRequest)

@@ -16,7 +16,8 @@ from pdp.decision.service import Pdp
 from pdp.identity.callers import EMBEDDED_CALLER
 from pdp.identity.evidence import admit
 from pdp.model.checks import Answer, Batch
-from pdp.offline.cases import Case, Recorder, batch_of, prepare
+from pdp.offline.case_runner import MemoryAudit, build_case_pdp, case_batch
+from pdp.offline.cases import Case
 
 
 def make_pdp(
@@ -25,13 +26,13 @@ def make_pdp(
     """Build a PDP in memory from a configuration, rules and grants."""
     world = {"objects": [], "grants": list(grants)}
     data = {"config": config, "rules": rules, "forbid": forbid or {}, "world": world}
-    pdp, _ = prepare(Case("generated", TESTS, data), build_pdp, Recorder())
+    pdp, _ = build_case_pdp(Case("generated", TESTS, data), build_pdp, MemoryAudit())
     return pdp
 
 
 def batch(checks: Sequence[Any]) -> Batch:
     """Return the batch of some checks in their JSON form."""
-    return batch_of(Case("generated", TESTS, {"checks": checks}), make_settings({}, TESTS))
+    return case_batch(Case("generated", TESTS, {"checks": checks}), make_settings({}, TESTS))
 
 
 def decide(pdp: Pdp, checks: Sequence[Any]) -> Answer:

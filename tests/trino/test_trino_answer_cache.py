@@ -25,7 +25,7 @@ from pdp.facts.objects import Grant, GrantAdded, GrantRemoved
 from pdp.facts.snapshot import Facts
 from pdp.identity.callers import EMBEDDED_CALLER
 from pdp.model.checks import Caller
-from pdp.offline.cases import Recorder
+from pdp.offline.case_runner import MemoryAudit
 from pdp.store.replica import FixedFacts
 from pdp.trino.endpoints import TrinoSurface
 from pdp.trino.query_owners import QueryOwners
@@ -47,7 +47,7 @@ class LocalService:
             "authorities": {"default": {"engines": ["grants"]}},
             "trino": {"catalogs": {"k": {"warehouse": "lake", "ref": "main"}}},
         }
-        self.recorder = Recorder()
+        self.recorder = MemoryAudit()
         rules = inline_rules({})
         self.pdp = build_pdp(
             make_settings(config, Path()), Facts.empty().apply(1, [GrantAdded(SELECT)]), (rules, rules), self.recorder
@@ -161,7 +161,7 @@ async def test_what_cannot_be_recorded_is_not_answered_from_memory() -> None:
     service = LocalService()
     assert await service.allow(body_of())
 
-    class Full(Recorder):
+    class Full(MemoryAudit):
         def admit(self) -> None:
             raise Unavailable("the audit cannot be written")
 

@@ -20,7 +20,7 @@ from pdp.audit.rows import rows
 from pdp.config.settings import LATER
 from pdp.model.references import parse_resource
 from pdp.model.vocabulary import TRINO_OPERATIONS
-from pdp.offline.cases import Recorder
+from pdp.offline.case_runner import MemoryAudit
 
 PAGE = (ROOT / "docs" / "trino.md").read_text()
 README = (ROOT / "README.md").read_text()
@@ -86,7 +86,7 @@ async def test_what_a_row_says_is_asked(tmp_path: Path) -> None:
     settings = settings_of({"trino": {"catalogs": catalogs}}, tmp_path)
     async with client_of(settings) as client:
         for endpoint, operation, body in of_ordinary_places():
-            client.service.pdp.audit = recorder = Recorder()
+            client.service.pdp.audit = recorder = MemoryAudit()
             assert (await client.trino(endpoint, body))[0] == 200
             for row in (row for record in recorder.records for row in rows(record)):
                 assert row["delegated"] == ("`delegated`" in ROWS[operation][1]), row

@@ -26,7 +26,8 @@ from pdp.errors import ConfigError, InvalidArgument, TooManyChecks
 from pdp.identity.callers import EMBEDDED_CALLER
 from pdp.identity.trust import trusted_engines_of
 from pdp.model.checks import Caller, ChainView, Check, Load, Principal, Resource, TokenIdentity, TrustedEngine
-from pdp.offline.cases import Case, Recorder, prepare
+from pdp.offline.case_runner import MemoryAudit, build_case_pdp
+from pdp.offline.cases import Case
 from pdp.offline.replay import replay
 from pdp.views.codec import LoadBody, TokenBody, ViewBody, decode_load
 from pdp.views.loads import ViewSecurity
@@ -41,9 +42,9 @@ COMMIT: dict[str, Any] = {
 }
 
 
-def views_of(recorder: Recorder | None = None, **data: Any) -> ViewSecurity:
+def views_of(recorder: MemoryAudit | None = None, **data: Any) -> ViewSecurity:
     usual = {"engines": ["grants"], "world": WORLD, "config": {"trusted_engines": ENGINES}}
-    pdp, settings = prepare(Case("views", ROOT, {**usual, **data}), build_pdp, recorder or Recorder())
+    pdp, settings = build_case_pdp(Case("views", ROOT, {**usual, **data}), build_pdp, recorder or MemoryAudit())
     return ViewSecurity(pdp, settings)
 
 
@@ -386,7 +387,9 @@ async def test_records_of_loads_decide_again(tmp_path: Path) -> None:
         "grants": [{"principal": "user:oidc~bob", "privilege": "modify", "object": "warehouse:lake"}],
         "objects": [],
     }
-    other, _ = prepare(Case("other", ROOT, {"engines": ["grants"], "world": everything}), build_pdp, Recorder())
+    other, _ = build_case_pdp(
+        Case("other", ROOT, {"engines": ["grants"], "world": everything}), build_pdp, MemoryAudit()
+    )
     found = await replay(recorded, None, other)
     assert found.totals["gained"] == 0
     assert found.totals["lost"] > 0

@@ -15,7 +15,8 @@ from support.paths import TESTS
 from pdp.app import build_pdp
 from pdp.errors import PdpError
 from pdp.identity.callers import EMBEDDED_CALLER
-from pdp.offline.cases import Case, Recorder, prepare
+from pdp.offline.case_runner import MemoryAudit, build_case_pdp
+from pdp.offline.cases import Case
 from pdp.views.codec import LoadResult, decode_load
 from pdp.views.loads import ViewSecurity
 
@@ -71,7 +72,7 @@ def bodies(draw: Any, about: Any = properties, audiences: Any = audiences_of_any
 
 def views_of(world: Any) -> ViewSecurity:
     data = {"engines": ["grants"], "world": {"objects": [], "grants": world}, "config": {"trusted_engines": ENGINES}}
-    pdp, settings = prepare(Case("generated", HERE, data), build_pdp, Recorder())
+    pdp, settings = build_case_pdp(Case("generated", HERE, data), build_pdp, MemoryAudit())
     return ViewSecurity(pdp, settings)
 
 

@@ -17,7 +17,8 @@ from pdp.audit.reader import read_audit
 from pdp.audit.recorded import ReadReport
 from pdp.audit.rows import requests
 from pdp.decision.service import Pdp
-from pdp.offline.cases import Case, Recorder, prepare
+from pdp.offline.case_runner import MemoryAudit, build_case_pdp
+from pdp.offline.cases import Case
 from pdp.offline.differences import Differences
 from pdp.offline.replay import replay
 
@@ -44,7 +45,7 @@ LOADS = [
 def service(policies: dict[str, Any] | None) -> Pdp:
     data = {"engines": ["grants"], "world": WORLD, "config": {"warehouses": {"lake": {}}}}
     case = Case("storage", ROOT, {**data, **({"policies": policies} if policies else {})})
-    return prepare(case, build_pdp, Recorder())[0]
+    return build_case_pdp(case, build_pdp, MemoryAudit())[0]
 
 
 async def loaded(folder: Path, *loads: dict[str, Any]) -> list[str]:

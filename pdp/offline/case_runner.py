@@ -1,0 +1,131 @@
+"""Runner of policy tests in this process: builds the service that a case describes, and decides the case."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from pdp.audit.encoding import build_json
+from pdp.audit.record import DecisionRecord
+from pdp.config.settings import Settings, make_settings
+from pdp.decision.codec import decode_batch, encode_answer
+from pdp.decision.service import Pdp
+from pdp.engines.cel.rules import RuleSet, inline_rules, load_rules
+from pdp.engines.rowaccess.document import NamedDocument, parse_document, read_documents
+from pdp.errors import InvalidArgument, PdpError, Unauthenticated
+from pdp.facts.snapshot import Facts
+from pdp.identity.callers import local_caller
+from pdp.identity.evidence import admit
+from pdp.model.checks import Batch, Caller
+from pdp.offline.case_outcomes import CaseOutcome, compare_checks, compare_error, compare_view
+from pdp.offline.cases import Case
+from pdp.store.world import load_world, parse_world
+from pdp.views.codec import decode_change, decode_load, encode_change, encode_load
+from pdp.views.loads import ViewSecurity
+
+BuildPdp = Callable[..., Pdp]
+"""Constructor of a service: (settings, facts, (permitting rules, forbidding rules), audit, row-access documents)."""
+
+
+class MemoryAudit:
+    """Audit that keeps its records in memory, in their JSON form."""
+
+    def __init__(self) -> None:
+        self.records: list[dict[str, Any]] = []
+
+    def admit(self) -> None:
+        """Accept every request."""
+
+    def append(self, record: DecisionRecord) -> None:
+        """Keep a record."""
+        self.records.append(build_json(record, "case", len(self.records)))
+
+
+def run_case(case: Case, build_pdp: BuildPdp, runner: asyncio.Runner) -> CaseOutcome:
+    """Decide a case and compare the result with the expected one."""
+    audit = MemoryAudit()
+    try:
+        pdp, settings = build_case_pdp(case, build_pdp, audit)
+        if case.view_key:
+            answer = runner.run(_decide_view(case, pdp, settings))
+            return compare_view(case, msgspec.json.decode(answer), audit.records)
+        answer = encode_answer(runner.run(pdp.check(case_batch(case, settings))))
+    except PdpError as error:
+        return compare_error(case, error, audit.records)
+    return compare_checks(case, msgspec.json.decode(answer)["decisions"], audit.records)
+
+
+def build_case_pdp(case: Case, build_pdp: BuildPdp, audit: MemoryAudit) -> tuple[Pdp, Settings]:
+    """Build the service that a case describes; raise a PdpError for an invalid case or invalid policies."""
+    case.validate()
+    data = case.data
+    config = dict(data.get("config", {}))
+    if "engines" in data:
+        config.setdefault("authorities", {"default": {"engines": data["engines"]}})
+    settings = make_settings(config, case.folder)
+    extensions = tuple(settings.policies.cel_extensions)
+    rules = tuple(_rules(case, data.get(key, {}), extensions) for key in ("rules", "forbid"))
+    return build_pdp(settings, _facts(case), rules, audit, _documents(case)), settings
+
+
+def case_batch(case: Case, settings: Settings) -> Batch:
+    """Return the batch of a case, sent by the loopback caller of its configuration."""
+    if "checks" not in case.data:
+        raise InvalidArgument("the case has no `checks`")
+    caller = _caller(settings)
+    return admit(decode_batch(case.request_body(), settings.limits.max_checks, "case"), caller)
+
+
+async def _decide_view(case: Case, pdp: Pdp, settings: Settings) -> bytes:
+    views = ViewSecurity(pdp, settings)
+    body, caller = case.request_body(), _caller(settings)
+    if case.view_key == "load":
+        return encode_load(await views.load(decode_load(body), caller, "case"))
+    return encode_change(await views.change(decode_change(body), caller, "case"))
+
+
+def _caller(settings: Settings) -> Caller:
+    caller = local_caller(settings)
+    if caller is None:
+        raise Unauthenticated("the configuration of the case makes no caller of a loopback peer")
+    return caller
+
+
+def _rules(case: Case, value: Any, extensions: tuple[str, ...]) -> RuleSet:
+    if isinstance(value, Mapping):
+        return inline_rules(value, frozenset(extensions))
+    return _rule_files(_files(case, value), extensions)
+
+
+def _documents(case: Case) -> Sequence[NamedDocument]:
+    policies = case.data.get("policies", [])
+    if isinstance(policies, Mapping):
+        return [parse_document(policies)]
+    return list(read_documents(list(_files(case, policies))))
+
+
+def _facts(case: Case) -> Facts:
+    world = case.data.get("world")
+    if world is None:
+        return Facts.empty()
+    return _world_file(case.folder / world) if isinstance(world, str) else parse_world(world)
+
+
+def _files(case: Case, value: str | Sequence[str]) -> tuple[Path, ...]:
+    return tuple(case.folder / file for file in ([value] if isinstance(value, str) else value))
+
+
+# many cases share few files: read each file once
+@lru_cache(maxsize=256)
+def _rule_files(files: tuple[Path, ...], extensions: tuple[str, ...]) -> RuleSet:
+    return load_rules(files, frozenset(extensions))
+
+
+@lru_cache(maxsize=64)
+def _world_file(file: Path) -> Facts:
+    return load_world(file)
