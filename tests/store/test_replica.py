@@ -28,22 +28,22 @@ LONG = 20.0
 
 
 class Observed:
-    """A store that counts looks, and lets a test do something before or after a call returns."""
+    """A store that counts reads, and lets a test do something before or after a call returns."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self.looks = 0
+        self.reads = 0
         self.longest_wait = 0.0
-        self.before_look = self.after_look = self.after_write = Nothing
+        self.before_read = self.after_read = self.after_write = Nothing
 
     def load(self) -> Facts:
         return self._store.load()
 
     def since(self, facts: Facts) -> Sequence[LogEntry]:
-        self.looks += 1
-        self.before_look()
+        self.reads += 1
+        self.before_read()
         found = self._store.since(facts)
-        self.after_look()
+        self.after_read()
         return found
 
     def wait(self, seconds: float) -> None:
@@ -149,25 +149,25 @@ async def test_slow_writes_hold_up_no_reader(store: Observed, other: Store) -> N
 async def test_many_who_want_the_newest_share_a_look_that_begins_after_them(store: Observed, other: Store) -> None:
     held = Held()
     async with closed(store) as replica:
-        store.after_look = held  # type: ignore[assignment]
+        store.after_read = held  # type: ignore[assignment]
         first = asyncio.create_task(replica.catch_up())
         await held.reached()
         write(other, added(1))
         rest = [asyncio.create_task(replica.catch_up()) for _ in range(300)]
         await asyncio.sleep(0)
-        store.after_look = Nothing
+        store.after_read = Nothing
         held.release()
         await first
         assert replica.facts.sequence == 0
         await asyncio.gather(*rest)
         assert replica.facts.sequence == 1
-        assert store.looks == 2
+        assert store.reads == 2
 
 
 async def test_who_gives_up_takes_the_look_from_nobody(store: Observed, other: Store) -> None:
     held = Held()
     async with closed(store) as replica:
-        store.before_look = held  # type: ignore[assignment]
+        store.before_read = held  # type: ignore[assignment]
         leader = asyncio.create_task(replica.catch_up())
         second = asyncio.create_task(replica.catch_up())
         await held.reached()
@@ -184,11 +184,11 @@ async def test_all_who_share_a_look_that_fails_are_told(store: Observed) -> None
         raise Unavailable("gone")
 
     async with closed(store) as replica:
-        store.before_look = refuse
+        store.before_read = refuse
         found = await asyncio.gather(*(replica.catch_up() for _ in range(10)), return_exceptions=True)
         assert {str(error) for error in found} == {"the store cannot be used now"}
-        assert store.looks == 1
-        store.before_look = Nothing
+        assert store.reads == 1
+        store.before_read = Nothing
         await replica.catch_up()
 
 
@@ -202,7 +202,7 @@ async def test_a_demanded_revision_is_looked_for_without_a_follower(store: Obser
 async def test_the_event_loop_turns_while_the_store_hangs(store: Observed) -> None:
     held = Held()
     async with closed(store) as replica, following(replica):
-        store.before_look = held  # type: ignore[assignment]
+        store.before_read = held  # type: ignore[assignment]
         await held.reached()
         waiting = [asyncio.create_task(replica.catch_up()), asyncio.create_task(replica.write("me", held))]
         began = time.monotonic()
@@ -221,7 +221,7 @@ async def test_the_event_loop_turns_while_the_store_hangs(store: Observed) -> No
 async def test_a_look_that_is_slower_than_a_write_takes_nothing_back(store: Observed) -> None:
     held = Held()
     async with closed(store) as replica:
-        store.after_look = held  # type: ignore[assignment]
+        store.after_read = held  # type: ignore[assignment]
         slow = asyncio.create_task(replica.catch_up())
         await held.reached()
         await replica.write("me", lambda facts: added(1))
@@ -293,7 +293,7 @@ async def test_services_that_start_at_once_seed_once(store: Observed, other: Sto
 async def test_facts_are_as_old_as_the_question_not_as_the_answer(store: Observed) -> None:
     held = Held()
     async with closed(store) as replica:
-        store.after_look = held  # type: ignore[assignment]
+        store.after_read = held  # type: ignore[assignment]
         look = asyncio.create_task(replica.catch_up())
         await held.reached()
         await asyncio.sleep(0.2)
@@ -311,10 +311,10 @@ async def test_a_follower_survives_a_defect_and_the_facts_age_meanwhile(store: O
 
     with capture_logs() as logged:
         async with closed(store, staleness=0.2) as replica, following(replica):
-            store.before_look = fail
+            store.before_read = fail
             await until(replica.is_stale)
             write(other, added(1))
-            store.before_look = Nothing
+            store.before_read = Nothing
             await until(lambda: replica.facts.sequence == 1 and not replica.is_stale())
     assert any("too many open files" in entry.get("error", "") for entry in logged)
 
@@ -324,7 +324,7 @@ async def test_a_store_that_is_only_quiet_is_asked_before_the_facts_are_stale(
     store: Observed, staleness: float, longest: float
 ) -> None:
     async with closed(store, staleness=staleness) as replica, following(replica):
-        await until(lambda: store.looks >= 2)
+        await until(lambda: store.reads >= 2)
     assert store.longest_wait == pytest.approx(longest)
 
 
@@ -348,7 +348,7 @@ async def test_a_database_that_became_unusable_is_unavailable_and_may_come_back(
 async def test_closing_waits_for_no_store_that_hangs(file: Path) -> None:
     store, held = Observed(open_store(f"sqlite:///{file}")), Held()
     replica = Replica(store, {}, 300, 2)
-    store.before_look = held  # type: ignore[assignment]
+    store.before_read = held  # type: ignore[assignment]
     stuck = asyncio.create_task(replica.catch_up())
     await held.reached()
     began = time.monotonic()

@@ -1,4 +1,4 @@
-"""How Alembic runs the migrations: on the connection that the store hands it, inside the transaction it is in."""
+"""Environment of Alembic: runs the migrations on the store's connection, inside the store's transaction."""
 
 from alembic import context
 

@@ -1,4 +1,4 @@
-"""The first tables: objects, grants, the log of changes, and the one row with epoch and sequence."""
+"""First tables: objects, grants, the log of changes, and the row with epoch and sequence."""
 
 import secrets
 
@@ -12,6 +12,7 @@ depends_on = None
 
 
 def upgrade() -> None:
+    """Create the tables."""
     name = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
     meta = op.create_table(
         "meta",
