@@ -63,20 +63,20 @@ def questions(draw: st.DrawFn, world: dict[str, Any]) -> tuple[str, str, str, st
 
 
 def group(principal: str, action: str, resource: Resource) -> Group:
-    """What a check of one resource shares with its like."""
+    """Return the group of a check of one resource."""
     return Group(parse_principal(principal), action, resource.type, resource.warehouse, None, False, Env())
 
 
 def ask(
     engine: Engine, facts: Facts, principal: str, action: str, target: str, id: str = ""
 ) -> tuple[bool, str | None]:
-    """The engine's allow or deny, and its `by`."""
+    """Return the engine's allow or deny, and `by`."""
     resource = resource_of(target, id)
     verdicts = engine.decide(group(principal, action, resource), (resource,), facts)
     return verdicts.effects[0] == PERMIT, verdicts.by[0]
 
 
 def resource_of(target: str, id: str = "") -> Resource:
-    """A resource by its reference, with an id."""
+    """Return the resource of a reference, with an id."""
     parsed = parse_resource(target)
     return Resource(parsed.type, parsed.warehouse, parsed.path, name=parsed.name, id=id)

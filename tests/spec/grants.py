@@ -24,7 +24,7 @@ LOWER |= dict.fromkeys(("list_everything", "get_endpoint_statistics", "get_all_t
 
 
 class Spec:
-    """What the principal id `who` (not anonymous) may do in a world; `id` is the one that the `target` carries."""
+    """Rights of the principal id `who` (not anonymous) in a world; a check of `target` carries `id`."""
 
     def __init__(self, world: World, who: str, target: str, id: str = "") -> None:
         self.world, self.who, self.target, self.id = world, who, target, id

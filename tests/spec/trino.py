@@ -56,7 +56,7 @@ class Spec:
         self.admin = user in self.trino.get("admin_users", [])
 
     def allowed(self, op: str, resource: Named, target: Named | None = None) -> bool:
-        """Whether the operation is allowed on one resource."""
+        """Tell whether the operation is allowed on one resource."""
         if op in ("ExecuteQuery", "ReadSystemInformation"):
             allow = self.trino.get("execute_query", {}).get("allow", ["*"])
             return "*" in allow or self.user in allow
@@ -84,11 +84,11 @@ class Spec:
         return self._managed(op, at, ".".join(path), resource, ".".join(names(target)[1:]) if target else "")
 
     def filter(self, resource: Named) -> str | None:
-        """The filter of a table's rows, if any."""
+        """Return the row filter of a table, if any."""
         return filter_of(self.row_access, self._place(resource), self.members)
 
     def mask(self, resource: Named) -> str | None:
-        """The mask of a column, if any."""
+        """Return the mask of a column, if any."""
         column = resource["column"]
         name = column["columnName"], column["columnType"]
         return mask_of(self.row_access, self._place(resource), name, self.members)

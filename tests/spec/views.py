@@ -10,7 +10,7 @@ Answer = dict[str, Any]
 
 
 def parse(raw: str | list[list[str]]) -> list[list[str]] | None:
-    """The named views, None where one of them is nonsense."""
+    """Return the named views; None if a name is invalid."""
     chain = []
     for given in (raw.split(",") if raw else []) if isinstance(raw, str) else raw:
         entry = given
@@ -32,7 +32,7 @@ def name(parts: list[str]) -> str:
 
 
 def load(body: dict[str, Any], matched: list[str], idp: str, may: May) -> Answer:
-    """What comes of a load; `matched` are the owner properties of the engines that the request comes from."""
+    """Return the result of a load; `matched` are the owner properties of the matched engines."""
     raw = body.get("referencedBy", "")
     if len(raw.split(",") if isinstance(raw, str) else raw) > 10:
         return {"error": "ReferencedByDepthExceeded"}

@@ -1,4 +1,4 @@
-"""Who may change objects and grants: the rules on snapshots, and that no edits give what could not be granted."""
+"""Administration of objects and grants: the rules on snapshots, and no gain of rights by any edits."""
 
 from __future__ import annotations
 
@@ -581,14 +581,14 @@ _NONE: Any = _None()
 
 
 def held(facts: Facts, principal: Principal, key: ObjectKey) -> set[str]:
-    """What a principal may do with an object's content, as itself or in a role."""
+    """Return the actions of a principal on an object's content, as itself or in a role."""
     engine = GrantsEngine()
     actions = ("assume",) if key[0] == "role" else RIGHTS
     return {a for p in identities(facts, principal) for a in actions if engine.may(p, a, key, facts)}
 
 
 def follow(where: dict[ObjectKey, ObjectKey], edits: ObjectEdits) -> None:
-    """Where the objects of the beginning are after edits that were accepted: what was deleted is nowhere."""
+    """Update the current keys of the initial objects after accepted edits; a deleted object has no key."""
     for gone in edits.delete:
         for key, now in list(where.items()):
             if now == gone or (gone[0] in ("warehouse", "namespace") and now[0] in CONTENT and _is_in(now, gone)):

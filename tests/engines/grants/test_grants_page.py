@@ -26,7 +26,7 @@ EPOCH = re.compile(r"\b[0-9a-f]{12}(?=\.\d)")
 
 
 def relations() -> Iterator[str]:
-    """What holds a privilege, in the model's own words; types with the same rules share a row."""
+    """Return the rows of the privileges in the notation of the model; types with the same rules share a row."""
     yield "| on | privilege | held by |"
     yield "|---|---|---|"
     rows: dict[tuple[str, str], list[str]] = {}

@@ -1,4 +1,4 @@
-"""Whom policies and masks name, and what that comes to: recorded answers, and an oracle on generated worlds."""
+"""Members and restrictions: recorded answers, and an oracle on generated worlds."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def recorded(kind: str) -> list[dict[str, Any]]:
 
 
 def sender(headers: dict[str, str]) -> tuple[str, list[str], bool]:
-    """Whom the headers name to the emulator: the first value that holds no blank and no comma, or nobody."""
+    """Return the sender in the emulator's headers: the first value without a blank and a comma, or nobody."""
     given = {name.lower(): value.strip() for name, value in headers.items()}
     usable = {name: value for name, value in given.items() if value and not re.search(r"[\s,]", value)}
     groups = [group.strip().removeprefix("group:") for group in given.get("x-bqemu-groups", "").split(",")]

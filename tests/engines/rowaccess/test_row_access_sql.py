@@ -61,7 +61,7 @@ def as_duckdb(sql: str) -> str:
 
 
 def shown(kind: str, values: list[Any], type: str = "varchar", value: str = "", column: str = "c") -> list[Any]:
-    """What a mask makes of a column's values."""
+    """Return the values of a column under a mask."""
     mask = as_duckdb(mask_sql(kind, value, column, type))
     name = '"{}"'.format(column.replace('"', '""'))
     size = type.partition("(")[2].rstrip(")")

@@ -49,7 +49,7 @@ def service(policies: dict[str, Any] | None) -> Pdp:
 
 
 async def loaded(folder: Path, *loads: dict[str, Any]) -> list[str]:
-    """What each load hands out over HTTP, of a service that has stopped since."""
+    """Return the storage access of each load over HTTP; the service has stopped afterwards."""
     (folder / "rows.json").write_text(json.dumps(POLICIES))
     config = {"policies": {"rules": [], "row_access": ["rows.json"]}, "trusted_engines": ENGINES}
     async with load_client(folder, **config) as asked:
