@@ -25,7 +25,8 @@ import opa_peer
 import policies
 
 from pdp.app import build_pdp
-from pdp.config.settings import Settings, make_settings
+from pdp.config.load import make_settings
+from pdp.config.settings import Settings
 from pdp.decision.service import Pdp
 from pdp.engines.cel.program import compile_program
 from pdp.engines.cel.rules import inline_rules

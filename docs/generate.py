@@ -44,7 +44,7 @@ _MAP_KEYS = {
 
 
 def configuration() -> str:
-    """Every key with its default and text, from pdp/config/settings.py."""
+    """Every key with its default and text, from pdp/config."""
     lines = [
         _HEADER,
         "# Configuration\n",

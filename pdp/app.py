@@ -23,8 +23,9 @@ from aiohttp import web
 from pdp.assembly import PLANNERS, build_bundle, read_rules
 from pdp.audit.log import FileAudit, NoAudit
 from pdp.cli.composition import Composition
+from pdp.config.load import load_settings
 from pdp.config.section import is_loopback, split_address
-from pdp.config.settings import Settings, load_settings
+from pdp.config.settings import Settings
 from pdp.decision.service import AuditLog, Pdp
 from pdp.engines.cel.rules import RuleSet
 from pdp.engines.rowaccess.document import NamedDocument

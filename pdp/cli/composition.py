@@ -7,7 +7,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-from pdp.config.settings import Settings, load_settings
+from pdp.config.load import load_settings
+from pdp.config.settings import Settings
 from pdp.decision.service import Pdp
 from pdp.engines.cel.rules import RuleSet
 from pdp.facts.snapshot import Facts

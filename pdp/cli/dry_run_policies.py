@@ -12,14 +12,15 @@ import yaml
 from pdp.audit.reader import read_bundle
 from pdp.audit.schema import ArchivedBundle
 from pdp.cli.options import absolute_paths
-from pdp.config.settings import LATER, Settings, load_settings
+from pdp.config.load import UNSUPPORTED, load_settings
+from pdp.config.settings import Settings
 from pdp.decision.service import Pdp
 from pdp.engines.cel.engine import CelEngine
 from pdp.errors import InvalidArgument
 
 _WORLD: Final = frozenset({"objects", "grants", "seen"})
 """First keys of a world file."""
-_SETTINGS: Final = frozenset(Settings.model_fields) | {key.partition(".")[0] for key in LATER}
+_SETTINGS: Final = frozenset(Settings.model_fields) | {key.partition(".")[0] for key in UNSUPPORTED}
 """First keys of a pdp.yaml."""
 _SUFFIXES: Final = ".properties, .yaml, .yml, .json"
 

@@ -13,7 +13,8 @@ import msgspec
 
 from pdp.cli.options import format_option
 from pdp.cli.terminal import fail, one_line_errors, visible
-from pdp.config.settings import Settings, load_settings
+from pdp.config.load import load_settings
+from pdp.config.settings import Settings
 from pdp.engines.cel.lint.linter import Finding, LintOptions, lint_files
 from pdp.errors import InvalidArgument
 

@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 import click
 
 from pdp.cli.composition import Composition
-from pdp.config.settings import Settings, load_settings
+from pdp.config.load import load_settings
+from pdp.config.settings import Settings
 
 F = TypeVar("F", bound=Callable[..., Any])
 

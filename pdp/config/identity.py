@@ -1,4 +1,4 @@
-"""The keys of `identity` and `trusted_engines`: who may ask, whose tokens count, which engines are believed."""
+"""Keys of `identity` and `trusted_engines`: callers, identity providers, and engines that may name view owners."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pdp.config.section import Section, is_loopback
 EVIDENCE = ("principals", "roles", "groups", "attributes", "delegated", "properties", "callers")
 Evidence = Literal["principals", "roles", "groups", "attributes", "delegated", "properties", "callers"]
 Algorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
-"""Signatures with a private key alone: no `none`, and nothing that a public key could make."""
+"""Signature algorithms with a private key. `none` and algorithms with a shared key are excluded."""
 _USUAL: Final[tuple[Algorithm, ...]] = (
     "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA",
 )  # fmt: skip
@@ -22,7 +22,7 @@ Name = Annotated[str, Field(min_length=1)]
 
 
 def _idps(given: Any) -> Any:
-    """Keys of the environment write `-` as `_`, which no idp id holds."""
+    """Replace `_` by `-` in provider ids. Environment variables cannot hold `-`, and provider ids never hold `_`."""
     return {str(key).replace("_", "-"): value for key, value in given.items()} if isinstance(given, Mapping) else given
 
 
@@ -46,8 +46,8 @@ def _principal_id(text: str) -> str:
     return f"user:{idp}~{subject}"
 
 
-class Claims(Section):
-    """Which claims say what; `a.b` is the claim `b` within the claim `a`."""
+class ClaimSettings(Section):
+    """Names of claims. `a.b` is the claim `b` within the claim `a`."""
 
     subject: Name = Field("sub", description="the claim that holds the subject")
     roles: Name = Field("roles", description="the claim that holds the roles: a list of texts, or one text")
@@ -58,8 +58,8 @@ class Claims(Section):
     )
 
 
-class Provider(Section):
-    """An identity provider whose tokens name principals `<idp>~<subject>`."""
+class ProviderSettings(Section):
+    """Identity provider. Its tokens name principals `<idp>~<subject>`."""
 
     issuer: Name = Field(description="the `iss` of its tokens, to the letter")
     jwks: Annotated[Name, AfterValidator(_jwks)] = Field(
@@ -70,7 +70,7 @@ class Provider(Section):
     )
     algorithms: tuple[Algorithm, ...] = Field(_USUAL, min_length=1, description="signatures that are taken")
     leeway_seconds: float = Field(30, ge=0, le=300, description="how far its clock may be off")
-    claims: Claims = Claims()
+    claims: ClaimSettings = ClaimSettings()
     role_map: Mapping[str, Name] = Field(
         default_factory=dict, description="token role -> the id of the role whose grants it brings"
     )
@@ -84,8 +84,8 @@ class Provider(Section):
     )
 
 
-class Bearer(Section):
-    """Tokens of one provider that mark a caller: each list that is given must match."""
+class BearerSettings(Section):
+    """Tokens of one provider that identify a caller. Each given list must match."""
 
     idp: Idp = Field(description="the provider, one of `identity.providers`")
     subjects: tuple[Name, ...] = Field((), description="the token's subject is one of them")
@@ -98,8 +98,8 @@ class Bearer(Section):
         return self
 
 
-class Mtls(Section):
-    """Certificates of clients, signed by `server.tls.client_ca`."""
+class MtlsSettings(Section):
+    """Client certificates that identify a caller, signed by `server.tls.client_ca`."""
 
     subjects: tuple[Name, ...] = Field(
         min_length=1,
@@ -107,13 +107,13 @@ class Mtls(Section):
     )
 
 
-class CallerRule(Section):
-    """How one caller is recognised and what it may say about others."""
+class CallerSettings(Section):
+    """Recognition of one caller, and the evidence that the caller may assert."""
 
     loopback: Literal[True] | None = Field(None, description="peers on this machine")
     unix_socket: Literal[True] | None = Field(None, description="peers on `server.unix`")
-    bearer: Bearer | None = Field(None, description="tokens of a provider")
-    mtls: Mtls | None = Field(None, description="certificates of clients")
+    bearer: BearerSettings | None = Field(None, description="tokens of a provider")
+    mtls: MtlsSettings | None = Field(None, description="certificates of clients")
     may_assert: tuple[Evidence, ...] = Field((), description="kinds of evidence taken from its requests")
     may_write: bool = Field(False, description="whether it may change grants and policies")
 
@@ -124,16 +124,16 @@ class CallerRule(Section):
         return self
 
 
-class Identity(Section):
-    """Who may ask, and how principals are shown to rules."""
+class IdentitySettings(Section):
+    """Callers, identity providers, and the form of principals in rules."""
 
-    providers: Annotated[Mapping[Idp, Provider], BeforeValidator(_idps)] = Field(
+    providers: Annotated[Mapping[Idp, ProviderSettings], BeforeValidator(_idps)] = Field(
         default_factory=dict, description="identity providers, by the id that stands before `~` in principals"
     )
     cel_provider: str = Field(
         "oidc", pattern=r"^[a-z0-9-]+$", description="the provider whose subjects CEL's `role` shows without prefix"
     )
-    callers: Mapping[str, CallerRule] = Field(
+    callers: Mapping[str, CallerSettings] = Field(
         default_factory=dict,
         description="the first that matches counts; without any, loopback callers may assert everything",
     )
@@ -147,7 +147,7 @@ class Identity(Section):
 
     @field_validator("callers")
     @classmethod
-    def _told_apart(cls, callers: Mapping[str, CallerRule]) -> Mapping[str, CallerRule]:
+    def _told_apart(cls, callers: Mapping[str, CallerSettings]) -> Mapping[str, CallerSettings]:
         for way in ("loopback", "unix_socket"):
             if sum(getattr(rule, way) is not None for rule in callers.values()) > 1:
                 raise ValueError(f"only one caller can be `{way}: true`: two cannot be told apart")
@@ -164,8 +164,8 @@ class Identity(Section):
         return self
 
 
-class EngineIdentity(Section):
-    """Tokens of one provider that are a trusted engine's: one audience or one subject suffices."""
+class EngineIdentitySettings(Section):
+    """Tokens of one provider that identify a trusted engine. One audience or one subject suffices."""
 
     audiences: tuple[Name, ...] = Field((), description="audiences that only this engine's tokens have")
     subjects: tuple[Name, ...] = Field((), description="subjects of this engine's own tokens")
@@ -178,11 +178,11 @@ class EngineIdentity(Section):
 
 
 class TrustedEngineSettings(Section):
-    """A query engine whose word on the views of a query counts."""
+    """Query engine that may name the views of a query and their owners."""
 
     type: Literal["trino"] = Field(description="the kind of engine")
     owner_property: Name = Field(description="the view property that names the owner of a DEFINER view")
-    identities: Annotated[Mapping[Idp, EngineIdentity], BeforeValidator(_idps)] = Field(
+    identities: Annotated[Mapping[Idp, EngineIdentitySettings], BeforeValidator(_idps)] = Field(
         min_length=1, description="how its tokens are recognised, by idp"
     )
     enforces_row_access: bool = Field(

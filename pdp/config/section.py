@@ -1,4 +1,4 @@
-"""What groups of keys share: strictness, and the reading of addresses. Knows no key."""
+"""Base of all sections of settings, and the parsing of addresses. Knows no key."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Section(BaseModel):
-    """A group of keys."""
+    """Group of keys: frozen, without unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """`host:port` -> its parts; ValueError says what is missing."""
+    """Return the host and port of `host:port`; raise ValueError for any other text."""
     host, colon, port = address.rpartition(":")
     if not colon or not host or not port.isdigit() or int(port) > 65535:
         raise ValueError(f"`{address}` is not `host:port`")
@@ -24,7 +24,7 @@ def split_address(address: str) -> tuple[str, int]:
 
 @lru_cache(maxsize=1024)
 def is_loopback(host: str) -> bool:
-    """Whether a host to listen on, or a peer, is this machine alone."""
+    """Tell whether a listening address or a peer is on the loopback interface."""
     if host == "localhost":
         return True
     try:

@@ -11,7 +11,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from pdp.config.settings import Trino, Warehouse
+from pdp.config.trino import TrinoSettings
+from pdp.config.warehouses import WarehouseSettings
 from pdp.engines.engine import Engine
 from pdp.engines.rowaccess.engine import RowAccess
 from pdp.model.checks import Principal
@@ -31,8 +32,8 @@ class Bundle(msgspec.Struct, frozen=True):
     authorities: Mapping[str, Authority]
     default: Authority
     forbids: tuple[Engine, ...]
-    warehouses: Mapping[str, Warehouse]
-    trino: Trino
+    warehouses: Mapping[str, WarehouseSettings]
+    trino: TrinoSettings
     row_access: RowAccess
     text: bytes
     digest: str

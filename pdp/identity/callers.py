@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from pdp.config.identity import EVIDENCE, Bearer, CallerRule
+from pdp.config.identity import EVIDENCE, BearerSettings, CallerSettings
 from pdp.config.section import is_loopback, split_address
 from pdp.config.settings import Settings
 from pdp.errors import PdpError, Unauthenticated
@@ -116,11 +116,11 @@ def local_caller(settings: Settings) -> Caller | None:
     return EMBEDDED_CALLER if alone else msgspec.structs.replace(EMBEDDED_CALLER, may_write=False)
 
 
-def _configured(name: str, rule: CallerRule) -> Caller:
+def _configured(name: str, rule: CallerSettings) -> Caller:
     return Caller(name, frozenset(rule.may_assert), rule.may_write)
 
 
-def _matches(bearer: Bearer | None, identity: TokenIdentity) -> bool:
+def _matches(bearer: BearerSettings | None, identity: TokenIdentity) -> bool:
     """Tell whether a token is from the rule's provider and is in each list that the rule gives."""
     if bearer is None or bearer.idp != identity.idp:
         return False

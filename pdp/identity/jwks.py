@@ -18,7 +18,7 @@ import msgspec
 import structlog
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 
-from pdp.config.identity import Provider
+from pdp.config.identity import ProviderSettings
 from pdp.errors import ConfigError, Unauthenticated, Unavailable
 from pdp.telemetry import Telemetry
 
@@ -99,7 +99,7 @@ def _read_key(text: bytes) -> Key | None:
 class ProviderKeys:
     """The keys of one provider. `file` is where they are read from instead of its URL."""
 
-    def __init__(self, idp: str, provider: Provider, file: Path | None, telemetry: Telemetry) -> None:
+    def __init__(self, idp: str, provider: ProviderSettings, file: Path | None, telemetry: Telemetry) -> None:
         self.idp = idp
         self._provider = provider
         self._file = file

@@ -18,7 +18,7 @@ import jwt
 import msgspec
 from jwt.utils import base64url_decode
 
-from pdp.config.identity import Provider
+from pdp.config.identity import ProviderSettings
 from pdp.config.settings import Settings
 from pdp.errors import InvalidArgument, InvalidReference, Unauthenticated
 from pdp.identity.jwks import Key, ProviderKeys
@@ -111,7 +111,7 @@ class Tokens:
         return idp, _read(idp, provider, claims)
 
 
-def _file(settings: Settings, provider: Provider) -> Path | None:
+def _file(settings: Settings, provider: ProviderSettings) -> Path | None:
     return None if "://" in provider.jwks else settings.path(provider.jwks)
 
 
@@ -123,14 +123,14 @@ def _part(part: str) -> Mapping[str, Any]:
         raise Unauthenticated("the token's header or claims are no proper JSON object") from None
 
 
-def _algorithm(header: Mapping[str, Any], provider: Provider) -> str:
+def _algorithm(header: Mapping[str, Any], provider: ProviderSettings) -> str:
     algorithm = header.get("alg")
     if algorithm not in provider.algorithms:
         raise Unauthenticated("the token is signed in a way that its provider is not configured for")
     return str(algorithm)
 
 
-def _check(text: str, key: Any, algorithm: str, provider: Provider) -> None:
+def _check(text: str, key: Any, algorithm: str, provider: ProviderSettings) -> None:
     """Signature, issuer and times."""
     try:
         jwt.decode(
@@ -146,7 +146,7 @@ def _check(text: str, key: Any, algorithm: str, provider: Provider) -> None:
         raise Unauthenticated(message) from None
 
 
-def _read(idp: str, provider: Provider, claims: Mapping[str, Any]) -> Token:
+def _read(idp: str, provider: ProviderSettings, claims: Mapping[str, Any]) -> Token:
     """What verified claims say."""
     names = provider.claims
     subject, expires = _claim(claims, names.subject), claims["exp"]

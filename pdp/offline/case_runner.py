@@ -12,7 +12,8 @@ import msgspec
 
 from pdp.audit.encoding import build_json
 from pdp.audit.record import DecisionRecord
-from pdp.config.settings import Settings, make_settings
+from pdp.config.load import make_settings
+from pdp.config.settings import Settings
 from pdp.decision.codec import decode_batch, encode_answer
 from pdp.decision.service import Pdp
 from pdp.engines.cel.rules import RuleSet, inline_rules, load_rules

@@ -9,7 +9,7 @@ from typing import Final
 import grpc
 
 from pdp import errors
-from pdp.config.settings import Limits
+from pdp.config.server import LimitSettings
 from pdp.decision.codec import MAX_EXPLAINED, BatchBuilder, bound_checks
 from pdp.decision.service import Pdp
 from pdp.identity.evidence import admit
@@ -35,7 +35,7 @@ class DecisionService:
 
     name: Final = "pdp.v1.DecisionService"
 
-    def __init__(self, pdp: Pdp, views: ViewSecurity, management: Management, limits: Limits) -> None:
+    def __init__(self, pdp: Pdp, views: ViewSecurity, management: Management, limits: LimitSettings) -> None:
         self._pdp = pdp
         self._views = views
         self._management = management

@@ -10,7 +10,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from pdp import errors
-from pdp.config.settings import Limits
+from pdp.config.server import LimitSettings
 from pdp.identity.tls import Certificates
 from pdp.identity.tokens import MAX_TOKEN
 
@@ -22,7 +22,10 @@ class GrpcServer:
     """Listening server. `services` are handlers by the full name of their service."""
 
     def __init__(
-        self, services: Mapping[str, grpc.GenericRpcHandler], limits: Limits, certificates: Certificates | None = None
+        self,
+        services: Mapping[str, grpc.GenericRpcHandler],
+        limits: LimitSettings,
+        certificates: Certificates | None = None,
     ) -> None:
         self._names = tuple(services)
         self._certificates = certificates

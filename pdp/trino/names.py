@@ -10,7 +10,8 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from pdp.config.settings import Trino, Warehouse
+from pdp.config.trino import TrinoSettings
+from pdp.config.warehouses import WarehouseSettings
 from pdp.errors import AmbiguousName
 from pdp.memo import Memo
 from pdp.model.checks import Principal, Resource, Siblings
@@ -29,7 +30,7 @@ _SPECIAL_SIGNS: Final = f"{_NESSIE_SIGNS}$"
 class Names:
     """Names in Trino's spelling to resources. Every method raises InvalidReference on an empty or unprintable part."""
 
-    def __init__(self, trino: Trino, warehouses: Mapping[str, Warehouse]) -> None:
+    def __init__(self, trino: TrinoSettings, warehouses: Mapping[str, WarehouseSettings]) -> None:
         self.trino = trino
         self._nessie = frozenset(name for name, warehouse in warehouses.items() if warehouse.kind == "nessie")
         self._schemas: Memo[tuple[str, str], Resource] = Memo(_SCHEMAS, _LONGEST_SCHEMA)

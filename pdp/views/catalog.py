@@ -18,7 +18,7 @@ import msgspec
 import structlog
 from yarl import URL
 
-from pdp.config.settings import CatalogRule
+from pdp.config.warehouses import CatalogSettings
 from pdp.errors import ConfigError, Unavailable
 from pdp.memo import Memo
 from pdp.model.checks import Resource
@@ -68,7 +68,7 @@ class _CachedView(msgspec.Struct, frozen=True):
 class IcebergCatalog:
     """The catalog of one warehouse. The constructor needs no event loop; use and close the catalog on one loop."""
 
-    def __init__(self, warehouse: str, rule: CatalogRule, token_file: Path | None) -> None:
+    def __init__(self, warehouse: str, rule: CatalogSettings, token_file: Path | None) -> None:
         self._name = f"the catalog of warehouse `{warehouse}`"
         self._rule = rule
         self._token_file = token_file

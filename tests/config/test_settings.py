@@ -12,7 +12,8 @@ from support.serving import settings_of
 
 from pdp.app import Service
 from pdp.assembly import build_bundle, read_rules
-from pdp.config.settings import LATER, Settings, load_settings, make_settings
+from pdp.config.load import UNSUPPORTED, load_settings, make_settings
+from pdp.config.settings import Settings
 from pdp.errors import ConfigError
 
 
@@ -105,7 +106,7 @@ def nested(key: str, value: Any) -> dict[str, Any]:
     return {section: {name: value} if name else value}
 
 
-@pytest.mark.parametrize(("key", "default"), LATER.items(), ids=LATER)
+@pytest.mark.parametrize(("key", "default"), UNSUPPORTED.items(), ids=UNSUPPORTED)
 def test_a_key_that_cannot_be_obeyed_yet_is_taken_at_its_default_alone(tmp_path: Path, key: str, default: Any) -> None:
     assert make_settings(nested(key, default), tmp_path).model_dump() == Settings().model_dump()
     others = ["other", 4711, ["other"], {"other": 1}, None if default is not None else True]

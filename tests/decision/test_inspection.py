@@ -17,7 +17,7 @@ from pdp.assembly import read_rules
 from pdp.audit.reader import read_audit
 from pdp.audit.recorded import ReadReport
 from pdp.audit.rows import rows
-from pdp.config.settings import make_settings
+from pdp.config.load import make_settings
 from pdp.decision.bundle import Authority
 from pdp.decision.codec import decode_checks
 from pdp.decision.service import Pdp

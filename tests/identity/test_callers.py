@@ -33,7 +33,7 @@ from support.idp import Authority, Provider, jwk, provider, rsa_key, token
 from support.serving import serving, settings_of
 
 from pdp.config.identity import EVIDENCE
-from pdp.config.settings import load_settings, make_settings
+from pdp.config.load import load_settings, make_settings
 from pdp.errors import ConfigError
 from pdp.identity.trust import trusted_engines_of
 from pdp.model.checks import TokenIdentity, TrustedEngine

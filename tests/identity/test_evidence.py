@@ -14,7 +14,8 @@ from support.serving import example_settings, run_pdp, serving
 
 from pdp.app import Service
 from pdp.config.identity import EVIDENCE
-from pdp.config.settings import Settings, load_settings
+from pdp.config.load import load_settings
+from pdp.config.settings import Settings
 from pdp.errors import ConfigError, Unauthenticated
 from pdp.identity.callers import EMBEDDED_CALLER, Callers, Peer, local_caller
 from pdp.identity.tokens import Tokens

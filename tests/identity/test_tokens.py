@@ -17,7 +17,7 @@ import jwt
 import pytest
 from support.idp import ISSUER, Provider, b64, claims, ec_key, jwk, provider, public_pem, raw_token, rsa_key, token
 
-from pdp.config.settings import make_settings
+from pdp.config.load import make_settings
 from pdp.errors import ConfigError, Unauthenticated, Unavailable
 from pdp.identity import tokens as tokens_module
 from pdp.identity.tokens import MAX_TOKEN, Tokens

@@ -10,7 +10,7 @@ import msgspec
 from support.paths import TESTS
 
 from pdp.app import build_pdp
-from pdp.config.settings import make_settings
+from pdp.config.load import make_settings
 from pdp.decision.codec import decode_checks
 from pdp.decision.service import Pdp
 from pdp.identity.callers import EMBEDDED_CALLER

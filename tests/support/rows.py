@@ -9,7 +9,7 @@ import yaml
 from support.paths import RECORDED as RECORDED_FOLDER
 
 from pdp.assembly import build_bundle, read_rules
-from pdp.config.settings import make_settings
+from pdp.config.load import make_settings
 from pdp.decision.bundle import Bundle
 from pdp.engines.rowaccess.engine import Restriction
 from pdp.facts.snapshot import Facts

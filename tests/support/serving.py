@@ -18,7 +18,8 @@ from support.audit_files import audit_records
 from support.paths import ROOT
 
 from pdp.app import Service, embedded_settings
-from pdp.config.settings import Settings, make_settings
+from pdp.config.load import make_settings
+from pdp.config.settings import Settings
 
 FREE_PORTS = {"http": "127.0.0.1:0", "grpc": "127.0.0.1:0", "diagnostics": "127.0.0.1:0", "drain_seconds": 2}
 

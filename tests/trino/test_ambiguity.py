@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pdp.app import build_pdp
-from pdp.config.settings import make_settings
+from pdp.config.load import make_settings
 from pdp.decision.service import Pdp
 from pdp.engines.cel.rules import inline_rules
 from pdp.facts.objects import Grant, GrantAdded, GrantRemoved, Object, ObjectDeleted, ObjectKey, ObjectPut

@@ -17,7 +17,7 @@ from support.trino_row_access import RowAccessClient, row_access_client
 
 from pdp.app import build_pdp
 from pdp.audit.log import NoAudit
-from pdp.config.settings import make_settings
+from pdp.config.load import make_settings
 from pdp.decision.bundle import Bundle
 from pdp.engines.cel.rules import inline_rules
 from pdp.errors import Unavailable

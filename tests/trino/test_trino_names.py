@@ -14,7 +14,9 @@ from support.http_client import client_of
 from support.serving import settings_of
 
 from pdp.app import build_pdp
-from pdp.config.settings import Trino, TrinoCatalog, Warehouse, make_settings
+from pdp.config.load import make_settings
+from pdp.config.trino import TrinoCatalogSettings, TrinoSettings
+from pdp.config.warehouses import WarehouseSettings
 from pdp.engines.cel.rules import inline_rules
 from pdp.errors import AmbiguousName, InvalidReference
 from pdp.identity.callers import EMBEDDED_CALLER
@@ -25,8 +27,13 @@ from pdp.trino.endpoints import TrinoSurface
 from pdp.trino.names import Names
 
 NAMES = Names(
-    Trino(catalogs={"k": TrinoCatalog(warehouse="lake", ref="main"), "n": TrinoCatalog(warehouse="ness", ref=None)}),
-    {"ness": Warehouse(kind="nessie", project=None, default_ref="main")},
+    TrinoSettings(
+        catalogs={
+            "k": TrinoCatalogSettings(warehouse="lake", ref="main"),
+            "n": TrinoCatalogSettings(warehouse="ness", ref=None),
+        }
+    ),
+    {"ness": WarehouseSettings(kind="nessie", project=None, default_ref="main")},
 )
 
 

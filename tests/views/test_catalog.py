@@ -20,7 +20,7 @@ from support.serving import run_pdp
 from support.view_loads import ENGINES, LOAD, OWNER, WORLD, load_client
 
 from pdp.audit.rows import requests
-from pdp.config.settings import CatalogRule
+from pdp.config.warehouses import CatalogSettings
 from pdp.errors import ConfigError, Unavailable
 from pdp.model.checks import Resource
 from pdp.views.catalog import MAX_ANSWER_BYTES, IcebergCatalog
@@ -90,7 +90,7 @@ async def test_names_reach_the_catalog_as_they_are(
 
     await server.create_namespace(*namespace)
     await server.create_view(quote("\x1f".join(namespace), safe=""), name, {OWNER: f"owner of {name}"})
-    catalog = IcebergCatalog("lake", CatalogRule(uri=server.uri), None)
+    catalog = IcebergCatalog("lake", CatalogSettings(uri=server.uri), None)
     try:
         assert await catalog.properties(Resource("view", "lake", (*namespace, name))) == {OWNER: f"owner of {name}"}
     finally:
@@ -101,7 +101,7 @@ async def test_what_was_read_is_taken_as_read_for_a_while(server: IcebergServer)
     await server.create_namespace("kept")
     await server.create_view("kept", "v", {OWNER: "bob"})
     view = Resource("view", "lake", ("kept", "v"))
-    catalog = IcebergCatalog("lake", CatalogRule(uri=server.uri, ttl_seconds=0.5), None)
+    catalog = IcebergCatalog("lake", CatalogSettings(uri=server.uri, ttl_seconds=0.5), None)
     try:
         first = await catalog.properties(view)
         await server.set_properties("kept/views/v", {OWNER: "carol"})
@@ -182,7 +182,7 @@ async def answering(answers: Answers, token: Path | None = None, **rule: Any) ->
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     uri = f"http://127.0.0.1:{runner.addresses[0][1]}/r/"
-    catalog = IcebergCatalog("lake", CatalogRule(uri=uri, **rule), token)
+    catalog = IcebergCatalog("lake", CatalogSettings(uri=uri, **rule), token)
     try:
         yield catalog
     finally:
@@ -261,4 +261,4 @@ async def test_a_refused_token_is_read_again(tmp_path: Path) -> None:
 
 def test_a_token_that_is_not_there_stops_the_start(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="token"):
-        IcebergCatalog("lake", CatalogRule(uri="http://127.0.0.1:1"), tmp_path / "none")
+        IcebergCatalog("lake", CatalogSettings(uri="http://127.0.0.1:1"), tmp_path / "none")

@@ -20,7 +20,7 @@ from pdp.app import build_pdp
 from pdp.audit.reader import read_audit
 from pdp.audit.recorded import ReadReport, RecordedCheck, RecordedOutcome
 from pdp.audit.rows import requests
-from pdp.config.settings import load_settings, make_settings
+from pdp.config.load import load_settings, make_settings
 from pdp.engines.engine import Group
 from pdp.errors import ConfigError, InvalidArgument, TooManyChecks
 from pdp.identity.callers import EMBEDDED_CALLER

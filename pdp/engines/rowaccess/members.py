@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from pdp.config.settings import TEMPLATE_FIELD
+from pdp.config.policies import TEMPLATE_FIELD
 from pdp.facts.snapshot import Facts
 from pdp.model.checks import Principal
 

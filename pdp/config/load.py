@@ -1,0 +1,175 @@
+"""Loading of settings: `pdp.yaml`, then the environment, then `--set`. A later source replaces earlier values.
+
+An unknown key is an error: a misspelt key must not open anything.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+from pydantic import ValidationError
+
+from pdp import strict
+from pdp.config.section import is_loopback, split_address
+from pdp.config.settings import Settings
+from pdp.errors import ConfigError
+
+ENV_PREFIX: Final = "PDP__"
+
+
+def load_settings(
+    file: Path | None = None,
+    overrides: Sequence[str] = (),
+    environ: Mapping[str, str] = os.environ,
+) -> Settings:
+    """Return the settings of a file, changed by the environment and then by `section.key=value` overrides.
+
+    Raise ConfigError with the name of the key if a value cannot be used.
+    """
+    data = _read(file) if file else {}
+    for variable in sorted(environ):
+        if variable.startswith(ENV_PREFIX):
+            names = _in_file_spelling(variable[len(ENV_PREFIX) :].split("__"), data)
+            _put(data, names, _yaml_value(environ[variable], variable), variable)
+    for override in overrides:
+        key, equals, value = override.partition("=")
+        if not equals:
+            raise ConfigError(f"`--set {override}` is not `section.key=value`")
+        _put(data, key.split("."), _yaml_value(value, f"--set {key}"), f"--set {key}")
+    return make_settings(data, file.resolve().parent if file else Path.cwd())
+
+
+UNSUPPORTED: Final[Mapping[str, Any]] = {
+    "server.workers": 1,
+    "policies.cedar": {"policies": [], "entities": [], "schema": None},
+    "policies.scopes": {"permissions": [], "strict": False},
+    "policies.refresh_seconds": 5,
+    "row_access.strict_dialects": True,
+    "cache": {
+        "redis": None, "redis_for": "auto", "mac_key": None,
+        "ttl_seconds": 60, "timeout_ms": 5, "local_entries": 100000,
+    },
+    "audit.durability": "batch",
+    "audit.on_full": "block",
+    "audit.mask": [],
+    "audit.sample_allows": {},
+    "audit.hmac_key": None,
+}  # fmt: skip
+"""Keys of the public contract that this version supports only at their default. Any other value is an error, because an
+ignored setting could leave access open."""
+
+
+def make_settings(data: Mapping[str, Any], base: Path) -> Settings:
+    """Return the settings of merged data; raise ConfigError. Relative paths start at the folder `base`."""
+    try:
+        settings = Settings.model_validate(_with_secrets(_without_unsupported(data), base))
+    except ValidationError as error:
+        raise ConfigError("; ".join(_explain(problem) for problem in error.errors())) from None
+    _check_addresses(settings)
+    settings._base = base  # noqa: SLF001  pydantic keeps private attributes out of its constructor
+    return settings
+
+
+def _check_addresses(settings: Settings) -> None:
+    """Raise ConfigError if other machines could connect while the peer's loopback address identifies a caller."""
+    server, callers = settings.server, settings.identity.callers
+    by_loopback = [name for name, rule in callers.items() if rule.loopback]
+    for key, address in (("http", server.http), ("grpc", server.grpc)):
+        if is_loopback(split_address(address)[0]) or (callers and not by_loopback):
+            continue
+        why = f"`identity.callers.{by_loopback[0]}` is" if by_loopback else "without `identity.callers` callers are"
+        raise ConfigError(f"`server.{key}`: `{address}` is not a loopback address, and {why} known by loopback alone")
+    for name, rule in callers.items():
+        if rule.mtls and not server.tls.client_ca:
+            raise ConfigError(f"`identity.callers.{name}.mtls` needs `server.tls.client_ca`: nobody signs the clients")
+
+
+def _without_unsupported(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the data without unsupported keys; raise ConfigError if such a key is not at its default."""
+    kept = {key: dict(value) if isinstance(value, Mapping) else value for key, value in data.items()}
+    for key, default in UNSUPPORTED.items():
+        section, _, name = key.partition(".")
+        place = kept.get(section) if name else kept
+        if not isinstance(place, dict) or (name or section) not in place:
+            continue
+        value = place.pop(name or section)
+        whole = {**default, **value} if isinstance(default, dict) and isinstance(value, Mapping) else value
+        if whole != default:
+            raise ConfigError(f"`{key}` is not supported by this version: leave it out, or at its default {default!r}")
+    return kept
+
+
+def _with_secrets(data: dict[str, Any], base: Path) -> dict[str, Any]:
+    """Return the data with `store.url` read from the file `store.url_file`. The URL may hold a password."""
+    store = data.get("store")
+    if not isinstance(store, dict) or "url_file" not in store:
+        return data
+    if "url" in store:
+        raise ConfigError("`store.url` and `store.url_file` cannot both be set")
+    file = base / str(store["url_file"])
+    try:
+        url = file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read `store.url_file`, `{file}`: {type(error).__name__}") from None
+    rest = {key: value for key, value in store.items() if key != "url_file"}
+    return {**data, "store": {**rest, "url": url}}
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        data = strict.load_yaml(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"cannot read `{file}`: {error.strerror}") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise ConfigError(f"`{file}` is not YAML: {_one_line(error)}") from None
+    if data is None:
+        return {}
+    if not isinstance(data, dict):
+        raise ConfigError(f"`{file}` must hold sections, such as `server:`")
+    return data
+
+
+def _put(target: dict[str, Any], names: Sequence[str], value: Any, source: str) -> None:
+    """Set a nested key. `source` names the variable or option in errors."""
+    *outer, last = names
+    for name in outer:
+        below = target.setdefault(name, {})
+        if not isinstance(below, dict):
+            raise ConfigError(f"{source} goes below `{name}`, which is a value")
+        target = below
+    target[last] = value
+
+
+def _in_file_spelling(names: Sequence[str], section: Any) -> list[str]:
+    """Return the keys of a variable in the spelling of the file; a key that the file lacks is in lower case."""
+    keys: list[str] = []
+    for name in names:
+        section = section if isinstance(section, Mapping) else {}
+        alike = (str(key) for key in section if str(key).upper().replace("-", "_") == name.upper())
+        keys.append(next(alike, name.lower()))
+        section = section.get(keys[-1])
+    return keys
+
+
+def _yaml_value(text: str, where: str) -> Any:
+    try:
+        return strict.load_yaml(text)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise ConfigError(f"{where} is not YAML: {_one_line(error)}") from None
+
+
+def _explain(problem: Any) -> str:
+    key = ".".join(str(part) for part in problem["loc"])
+    if problem["type"] == "extra_forbidden":
+        return f"unknown key `{key}`"
+    if problem["type"] == "model_type":
+        return f"`{key}`: input should be a valid dictionary"
+    return f"`{key}`: {problem['msg'][:1].lower()}{problem['msg'][1:]}"
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())

@@ -1,0 +1,56 @@
+"""Keys of `policies` and `row_access`: the files that hold policies, and the spelling of members in these files."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Final, Literal
+
+from pydantic import AfterValidator, Field
+
+from pdp.config.section import Section
+
+TEMPLATE_FIELD: Final = re.compile(r"\{([^{}]*)\}")
+"""Field of a member template."""
+_BETWEEN = r"[^{}]*[^{}a-z0-9-][^{}]*"
+_DIVIDED: Final = re.compile(rf"[^{{}}]*(\{{idp\}}{_BETWEEN}\{{subject\}}|\{{subject\}}{_BETWEEN}\{{idp\}})[^{{}}]*")
+"""Unambiguous template: a sign that no provider's id contains separates the provider's id from the subject."""
+
+
+def _template(template: str) -> str:
+    fields = set(TEMPLATE_FIELD.findall(template))
+    bare = TEMPLATE_FIELD.sub("", template)
+    if "subject" not in fields or fields - {"subject", "idp"} or "{" in bare or "}" in bare:
+        raise ValueError("a template holds `{subject}`, may hold `{idp}`, and no other braces")
+    if "idp" in fields and not _DIVIDED.fullmatch(template):
+        raise ValueError(
+            "a sign that no provider's id holds stands between `{idp}` and `{subject}`, such as `~` or `@`"
+        )
+    return template
+
+
+class PolicySettings(Section):
+    """Locations of policies. Relative paths start at the folder of pdp.yaml."""
+
+    rules: tuple[str, ...] = Field(("rules/*.properties",), description="CEL rule files (globs): .properties or .yaml")
+    forbid: tuple[str, ...] = Field((), description="rule files whose rules deny when true, in every authority")
+    cel_extensions: tuple[Literal["strings"], ...] = Field((), description="CEL extensions that rules may use")
+    row_access: tuple[str, ...] = Field((), description="files (globs) of row policies and masks: .yaml or .json")
+
+
+class MemberSettings(Section):
+    """Spelling of a principal in lists of grantees."""
+
+    template: Annotated[str, AfterValidator(_template)] = Field(
+        "user:{subject}",
+        description="a user of `identity.cel_provider` as a member; `{subject}` of others is `<idp>~<subject>`, unless "
+        "the template holds `{idp}`",
+    )
+
+
+class RowAccessSettings(Section):
+    """Settings that row policies and masks share."""
+
+    protected: tuple[str, ...] = Field(
+        (), description="warehouses and namespaces below which a table without policies shows no rows"
+    )
+    member: MemberSettings = MemberSettings()

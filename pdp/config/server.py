@@ -1,0 +1,65 @@
+"""Keys of `server` and `limits`: addresses, certificates, and bounds on requests."""
+
+from __future__ import annotations
+
+from typing import Annotated, Self
+
+from pydantic import AfterValidator, AliasChoices, Field, model_validator
+
+from pdp.config.section import Section, split_address
+
+
+def _address(address: str) -> str:
+    split_address(address)
+    return address
+
+
+class TlsSettings(Section):
+    """Certificates of HTTP and gRPC, as PEM files. No key is written into a configuration."""
+
+    cert: str | None = Field(None, description="the file of the service's certificate and its chain")
+    key: str | None = Field(
+        None, validation_alias=AliasChoices("key", "key_file"), description="the file of its private key, unencrypted"
+    )
+    client_ca: str | None = Field(
+        None, description="the file of the authorities that sign clients; gRPC then demands a certificate, HTTP asks"
+    )
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        if (self.cert is None) != (self.key is None) or (self.client_ca and not self.cert):
+            raise ValueError("`cert` and `key` belong together, and `client_ca` needs both")
+        return self
+
+
+class ServerSettings(Section):
+    """Addresses of the service, and how it stops."""
+
+    http: Annotated[str, AfterValidator(_address)] = Field(
+        "127.0.0.1:8181", description="HTTP address for checks and Trino; port 0 takes a free one"
+    )
+    grpc: Annotated[str, AfterValidator(_address)] = Field("127.0.0.1:8081", description="gRPC address")
+    diagnostics: Annotated[str, AfterValidator(_address)] = Field(
+        "127.0.0.1:8282", description="health and metrics; no decisions are served here, so it may leave loopback"
+    )
+    unix: str | None = Field(None, min_length=1, description="the path of a socket that serves HTTP, too")
+    tls: TlsSettings = TlsSettings()
+    drain_seconds: float = Field(5, ge=0, le=600, description="how long a stop waits for requests in flight")
+
+
+class LimitSettings(Section):
+    """Bounds that protect the service from large requests and from many requests."""
+
+    max_checks: int = Field(10_000, ge=1, description="checks in one request")
+    max_body_bytes: int = Field(8_388_608, ge=1024, le=2**31 - 1, description="bytes of one request body")
+    max_in_flight: int = Field(1024, ge=1, description="requests served at once; above it 429")
+    request_timeout_seconds: float = Field(
+        10, gt=0, le=3600, description="from the first byte of a request to its answer"
+    )
+    idle_timeout_seconds: float = Field(
+        65, gt=0, le=3600, description="a connection that sends no whole request head for so long is closed"
+    )
+    referenced_by_depth: int = Field(10, ge=1, description="views that one load may go through")
+    namespace_depth: int = Field(10, ge=1, description="parts in the namespace of what is loaded, and of its views")
+    trino_max_resources: int = Field(100_000, ge=1, description="resources in one Trino batch")
+    trino_max_body_bytes: int = Field(67_108_864, ge=1024, le=2**31 - 1, description="bytes of one Trino request body")

@@ -1,0 +1,62 @@
+"""Keys of `trino`: how names and operations of Trino map to warehouses, principals and roles."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+from pydantic import Field
+
+from pdp.config.section import Section
+
+
+class TrinoCatalogSettings(Section):
+    """Warehouse behind a Trino catalog."""
+
+    warehouse: str
+    ref: str | None = Field(None, min_length=1, description="the ref it reads; the warehouse's default otherwise")
+
+
+class TrinoFunctionSettings(Section):
+    """Functions that need no check on their schema."""
+
+    allow: tuple[str, ...] = Field((), description="functions in `system` schemas, as catalog.schema.function")
+    builtin_catalogs: tuple[str, ...] = Field((), description="catalogs that `sql.path` names: all functions allowed")
+
+
+class TrinoProcedureSettings(Section):
+    """Procedures that every user may call."""
+
+    allow: tuple[str, ...] = Field((), description="procedures as catalog.schema.procedure")
+
+
+class TrinoSessionPropertySettings(Section):
+    """Session properties that no user may set."""
+
+    deny: tuple[str, ...] = Field((), description="`name` of a system property, or `catalog.name`")
+
+
+class TrinoExecuteQuerySettings(Section):
+    """Users that may run queries."""
+
+    allow: tuple[str, ...] = Field(("*",), description="Trino users; `*` is everyone with a name")
+
+
+class TrinoSettings(Section):
+    """Interpretation of Trino's names and operations."""
+
+    catalogs: Mapping[str, TrinoCatalogSettings] = Field(
+        default_factory=dict, description="Trino catalog -> warehouse and ref"
+    )
+    user_prefix: str = Field("oidc~", pattern=r"^[a-z0-9-]+~$", description="put before Trino's user names")
+    admin_users: tuple[str, ...] = Field((), description="Trino users with all administrative operations")
+    impersonation: Mapping[str, tuple[str, ...]] = Field(default_factory=dict, description="who may become whom")
+    groups: Mapping[str, str] = Field(default_factory=dict, description="Trino group -> role id")
+    unmanaged_catalogs: Literal["deny", "allow"] = Field("deny", description="catalogs that no warehouse stands behind")
+    functions: TrinoFunctionSettings = TrinoFunctionSettings()
+    procedures: TrinoProcedureSettings = TrinoProcedureSettings()
+    session_properties: TrinoSessionPropertySettings = TrinoSessionPropertySettings()
+    execute_query: TrinoExecuteQuerySettings = TrinoExecuteQuerySettings()
+    on_internal_failure: Literal["deny", "error"] = Field(
+        "deny", description="what Trino gets where no answer can be made: a denial, or an error that its user sees"
+    )
