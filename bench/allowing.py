@@ -1,6 +1,6 @@
-"""A policy server that allows everything to Trino's OPA plugin, as fast as Python serves HTTP.
+"""Policy server for Trino's OPA plugin that allows everything, as fast as Python serves HTTP. A baseline.
 
-What a service's time is measured against. python bench/allowing.py prints its address and serves until it is ended.
+python bench/allowing.py prints the address and serves until the process ends.
 """
 
 from __future__ import annotations
@@ -16,32 +16,32 @@ _LENGTH: Final = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 
 
 class Table(msgspec.Struct, frozen=True):
-    """A table, of which only the columns count."""
+    """Table of a request; only the number of columns matters."""
 
     columns: list[msgspec.Raw] = []
 
 
 class Item(msgspec.Struct, frozen=True):
-    """One of many objects."""
+    """One of the resources to filter."""
 
     table: Table = Table()
 
 
 class Action(msgspec.Struct, rename="camel"):
-    """What is asked."""
+    """Action of a request."""
 
     operation: str
     filter_resources: list[Item] = []
 
 
 class Input(msgspec.Struct):
-    """Who asks is all the same here."""
+    """Input of a request, without the identity."""
 
     action: Action
 
 
 class Body(msgspec.Struct):
-    """A request's body."""
+    """Body of a request."""
 
     input: Input
 
@@ -50,7 +50,7 @@ _BODY: Final = msgspec.json.Decoder(Body)
 
 
 def answer(path: bytes, body: bytes) -> bytes:
-    """Yes to one, to all of many; no filters and no masks."""
+    """Return the body of a response that allows everything, without row filters and masks."""
     if path.endswith(b"/allow"):
         return b'{"result":true}'
     if not path.endswith(b"/batch"):
@@ -62,7 +62,7 @@ def answer(path: bytes, body: bytes) -> bytes:
 
 
 class Connection(asyncio.Protocol):
-    """One connection of Trino's; requests come one after the other."""
+    """One connection from Trino, without pipelining."""
 
     def __init__(self) -> None:
         self._received = b""

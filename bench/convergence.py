@@ -1,10 +1,10 @@
-"""How soon a write on one service decides on another, beside what the write itself takes in the same run.
+"""Delay from a write on one service to decisions on another, relative to the duration of the write.
 
 python bench/convergence.py [sqlite] [postgresql]
 
-Two `pdp serve` on one database. `unasked` is from the acknowledgement of a write to the first answer of the other
-service that knows it, asked again and again without a demand; `full` and `atLeast` are single checks that demand it.
-Prints a table, asserts nothing timed. PostgreSQL is one of its own, started for the run; its syncs are those of the disk.
+Two `pdp serve` share one database. `unasked` is the time from the acknowledgement of a write to the first answer of the
+other service that includes the write, with repeated checks of no required consistency. `full` and `atLeast` are single
+checks that require the write. Prints a table and asserts no time. The benchmark starts its own PostgreSQL.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ WRITES = 300
 
 
 def timed(run: Callable[[], object]) -> float:
-    """Milliseconds."""
+    """Return the milliseconds of a call."""
     began = time.perf_counter()
     run()
     return (time.perf_counter() - began) * 1e3
 
 
-def row(what: str, found: list[float], write: list[float]) -> None:
-    """`write` is the baseline: what a write takes until it is acknowledged."""
-    p50, p99 = quantile(found, 0.5), quantile(found, 0.99)
+def row(label: str, times: list[float], write: list[float]) -> None:
+    """Print one line. `write` is the baseline: the times of writes until their acknowledgement."""
+    p50, p99 = quantile(times, 0.5), quantile(times, 0.99)
     ratio = p50 / quantile(write, 0.5)
-    print(f"  {what:<44} {p50:>8.1f} ms p50 {p99:>8.1f} ms p99 {max(found):>8.1f} ms max   {ratio:.2f} of a write")
+    print(f"  {label:<44} {p50:>8.1f} ms p50 {p99:>8.1f} ms p99 {max(times):>8.1f} ms max   {ratio:.2f} of a write")
 
 
-def quantile(found: list[float], part: float) -> float:
-    return sorted(found)[int(len(found) * part)]
+def quantile(times: list[float], part: float) -> float:
+    return sorted(times)[int(len(times) * part)]
 
 
-def until_seen(reader: Service, number: int, wanted: bool) -> None:
+def wait_for(reader: Service, number: int, wanted: bool) -> None:
     deadline = time.monotonic() + PATIENCE
     while reader.allows(number) is not wanted:
         if time.monotonic() > deadline:
@@ -60,8 +60,8 @@ def measure(writer: Service, reader: Service) -> None:
         number, wanted = turn // 2, turn % 2 == 0
         change = {"add": (number,)} if wanted else {"remove": (number,)}
         written.append(timed(lambda: writer.write(**change)))
-        unasked.append(timed(lambda: until_seen(reader, number, wanted)))
-        time.sleep(0.05 * (turn % 4))  # not always in the same beat as the follower
+        unasked.append(timed(lambda: wait_for(reader, number, wanted)))
+        time.sleep(0.05 * (turn % 4))  # vary the phase relative to the follower's polls
     for number in range(WRITES, 2 * WRITES):
         revision = writer.write(add=(number,))
         some = full if number % 2 else at_least

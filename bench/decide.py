@@ -1,4 +1,4 @@
-"""How fast rules decide, as ratios to peers and plain baselines of the same run; prints a table, asserts nothing timed.
+"""Speed of rules, as ratios to peers and plain baselines of the same run. Prints a table and asserts no time.
 
 python bench/decide.py [lambda] [batch] [scale]
 """
@@ -44,20 +44,20 @@ CONFIG = {
 
 
 def timed(run: Callable[[], object], seconds: float = 1.0) -> tuple[float, float]:
-    """Median and fastest of repeated runs, in microseconds."""
+    """Return the median and the fastest of repeated runs, in microseconds."""
     run()
-    found: list[float] = []
+    times: list[float] = []
     end = time.perf_counter() + seconds
-    while time.perf_counter() < end or len(found) < 5:
+    while time.perf_counter() < end or len(times) < 5:
         start = time.perf_counter()
         run()
-        found.append((time.perf_counter() - start) * 1e6)
-    found.sort()
-    return found[len(found) // 2], found[0]
+        times.append((time.perf_counter() - start) * 1e6)
+    times.sort()
+    return times[len(times) // 2], times[0]
 
 
-def row(what: str, median: float, fastest: float, note: str = "") -> None:
-    print(f"  {what:<44} {median:>10.1f} us p50 {fastest:>10.1f} us min   {note}")
+def row(label: str, median: float, fastest: float, note: str = "") -> None:
+    print(f"  {label:<44} {median:>10.1f} us p50 {fastest:>10.1f} us min   {note}")
 
 
 ARGUMENTS = (
@@ -145,19 +145,19 @@ def batch() -> None:
     )
     row("  json.loads of the body alone", *timed(lambda: json.loads(policies.BODY)))
     ours = over_loopback()
-    found = opa_peer.binary()
-    if found is None:
-        print("  OPA is not installed and Go is not there to build it: NO COMPARISON WAS MADE\n")
+    opa = opa_peer.binary()
+    if opa is None:
+        print("  OPA is not installed, nor Go to build it: NO COMPARISON WAS MADE\n")
         return
     for style in opa_peer.STYLES:
-        with opa_peer.serving(found, style) as url:
+        with opa_peer.serving(opa, style) as url:
             theirs, fastest = post_batches(url)
         row(f"OPA, {style}, over loopback", theirs, fastest, f"{theirs / ours:.1f}x ours")
     print()
 
 
 def over_loopback() -> float:
-    """`pdp serve` in a process of its own, one connection."""
+    """Measure `pdp serve` in its own process, over one connection."""
     with tempfile.TemporaryDirectory() as folder:
         base = Path(folder)
         (base / "rules.yaml").write_text(json.dumps({"rules": policies.twenty()}))
@@ -188,15 +188,15 @@ def over_loopback() -> float:
 
 
 def post_batches(url: str, body: Callable[[], bytes] = policies.fresh_body) -> tuple[float, float]:
-    """One keep-alive connection, as bare as a client can be; the answer is checked before anything is timed."""
+    """Measure POSTs over one keep-alive connection. Exit if the first answer is wrong."""
     parts = urlsplit(url)
     head = f"POST {parts.path} HTTP/1.1\r\nHost: {parts.netloc}\r\nContent-Type: application/json\r\n".encode()
     with socket.create_connection((parts.hostname, parts.port)) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
         def post() -> bytes:
-            sent = body()
-            connection.sendall(head + b"Content-Length: %d\r\n\r\n" % len(sent) + sent)
+            content = body()
+            connection.sendall(head + b"Content-Length: %d\r\n\r\n" % len(content) + content)
             return answer_from(connection)
 
         if sorted(json.loads(post())["result"]) != policies.allowed_indices():
@@ -205,7 +205,7 @@ def post_batches(url: str, body: Callable[[], bytes] = policies.fresh_body) -> t
 
 
 def answer_from(connection: socket.socket) -> bytes:
-    """The body of one answer, by its Content-Length."""
+    """Read one response and return the body, by its Content-Length."""
     received = b""
     while True:
         some = connection.recv(1 << 18)

@@ -1,4 +1,4 @@
-"""Worlds for the benchmarks of grants: seeded, as a world file's data, and the questions that are asked in them."""
+"""Worlds for the benchmarks of grants, as data of a world file, and random questions. All are seeded."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 Question: TypeAlias = tuple[str, str, str]
 """Principal, action, object."""
+BATCH: Final = 50
+"""Questions in one batch: the default limit of OpenFGA's BatchCheck."""
 
 ACTIONS: Final = {
     "table": [
@@ -24,7 +26,7 @@ ACTIONS: Final = {
     "warehouse": ["use", "get_metadata", "create_namespace", "list_everything"],
 }
 _BELOW: Final = frozenset({"get_metadata", "list_tables", "use"})
-"""Actions on containers that something visible below allows."""
+"""Actions on containers that a visible object below allows."""
 _FROM_ABOVE: Final = {
     type: [action for action in actions if type == "table" or action not in _BELOW] for type, actions in ACTIONS.items()
 }
@@ -37,7 +39,7 @@ PROJECT: Final = "project:main"
 
 
 class Layout(NamedTuple):
-    """How much there is of everything; namespaces by warehouse, tables by namespace."""
+    """Size of a world. `namespaces` counts per warehouse, `tables` per namespace."""
 
     warehouses: int
     namespaces: int
@@ -46,34 +48,34 @@ class Layout(NamedTuple):
     roles: int
 
     def object(self, type: str, rng: random.Random) -> str:
-        """Any object of a type."""
+        """Return a random object of a type."""
         warehouse, namespace = rng.randrange(self.warehouses), rng.randrange(self.namespaces)
         if type == "table":
             return table(warehouse, namespace, rng.randrange(self.tables))
         return f"warehouse:w{warehouse}" if type == "warehouse" else f"namespace:w{warehouse}/ns{namespace:02}"
 
     def user(self, rng: random.Random) -> str:
-        """Any user with a share in the random grants."""
+        """Return a random user."""
         return f"user:oidc~u{rng.randrange(self.users)}"
 
     def questions(self, rng: random.Random, count: int, *, below: bool = True) -> list[Question]:
-        """Anybody about anything, two thirds about tables; without `below` nothing that is visible from below."""
+        """Return random questions, two thirds about tables. `below` includes visibility from below."""
         kinds = rng.choices(("table", "namespace", "warehouse"), (65, 25, 10), k=count)
         actions = ACTIONS if below else _FROM_ABOVE
         return [(self.user(rng), rng.choice(actions[kind]), self.object(kind, rng)) for kind in kinds]
 
     def tables_of(self, warehouse: int) -> list[str]:
-        """All tables of one warehouse."""
+        """Return all tables of one warehouse."""
         return [
             table(warehouse, namespace, number) for namespace in range(self.namespaces) for number in range(self.tables)
         ]
 
     def seen(self) -> list[str]:
-        """Everything that merely exists."""
+        """Return all tables, which are known but not registered."""
         return [text for warehouse in range(self.warehouses) for text in self.tables_of(warehouse)]
 
     def objects(self) -> list[dict[str, Any]]:
-        """What is registered: warehouses and roles in one project, a few namespaces with managed access."""
+        """Return the registered objects: warehouses and roles of one project, some namespaces with managed access."""
         of_project = [f"warehouse:w{number}" for number in range(self.warehouses)]
         of_project += [f"role:r{number}" for number in range(self.roles)]
         managed = [{"object": f"namespace:w{number}/ns01", "managedAccess": True} for number in range(self.warehouses)]
@@ -81,12 +83,12 @@ class Layout(NamedTuple):
 
 
 def table(warehouse: int, namespace: int, number: int) -> str:
-    """A table by its numbers."""
+    """Return the reference of a table."""
     return f"table:w{warehouse}/ns{namespace:02}/t{number:03}"
 
 
 def memberships(layout: Layout, rng: random.Random) -> Iterator[dict[str, str]]:
-    """Every second user is a member of a role, every fifth role of the one before it."""
+    """Yield memberships: every second user is in a role, every fifth role is in the previous role."""
     for number in range(0, layout.users, 2):
         yield _grant(f"user:oidc~u{number}", "assignee", f"role:r{rng.randrange(layout.roles)}")
     for number in range(5, layout.roles, 5):
@@ -94,7 +96,7 @@ def memberships(layout: Layout, rng: random.Random) -> Iterator[dict[str, str]]:
 
 
 def random_grants(layout: Layout, rng: random.Random, count: int) -> Iterator[dict[str, str]]:
-    """Grants to users, a quarter to roles; most on tables, many on namespaces, few on warehouses."""
+    """Yield random grants: a quarter to roles, most on tables, many on namespaces, few on warehouses."""
     for kind in rng.choices(("table", "namespace", "warehouse"), (70, 28, 2), k=count):
         principal = f"role:r{rng.randrange(layout.roles)}" if rng.random() < 0.25 else layout.user(rng)
         yield _grant(principal, rng.choice(_PRIVILEGES[kind]), layout.object(kind, rng))
@@ -103,18 +105,17 @@ def random_grants(layout: Layout, rng: random.Random, count: int) -> Iterator[di
 # --- A: ten thousand tables ---------------------------------------------------------------------------------------
 
 TEN_THOUSAND: Final = Layout(warehouses=10, namespaces=20, tables=50, users=1_000, roles=50)
-ASKERS: Final = 2
-"""Users of one kind, so that each can be asked about once."""
+USERS_PER_KIND: Final = 2
 KINDS: Final = {
-    "one namespace": [f"user:oidc~steward{number}" for number in range(ASKERS)],
-    "40 scattered tables": [f"user:oidc~analyst{number}" for number in range(ASKERS)],
-    "nothing": [f"user:oidc~nobody{number}" for number in range(ASKERS)],
+    "one namespace": [f"user:oidc~steward{number}" for number in range(USERS_PER_KIND)],
+    "40 scattered tables": [f"user:oidc~analyst{number}" for number in range(USERS_PER_KIND)],
+    "nothing": [f"user:oidc~nobody{number}" for number in range(USERS_PER_KIND)],
 }
-"""Users whose tables in the first warehouse are listed."""
+"""Kind -> users whose tables in the first warehouse are listed."""
 
 
 def ten_thousand() -> dict[str, Any]:
-    """10 warehouses, 20 namespaces each, 50 tables each; 1,000 users, 50 roles, 2,000 random grants."""
+    """Return a world of 10 warehouses with 20 namespaces of 50 tables; 1,000 users, 50 roles, 2,000 random grants."""
     rng, layout = random.Random(7), TEN_THOUSAND
     grants = [*memberships(layout, rng), *random_grants(layout, rng, 2_000)]
     for number, user in enumerate(KINDS["one namespace"]):
@@ -136,7 +137,7 @@ FAN_OUT_KINDS: Final = {
 
 
 def fan_out() -> dict[str, Any]:
-    """68 namespaces and 353 tables below one warehouse; access is decided from below or from above."""
+    """Return a world of 68 namespaces and 353 tables in one warehouse. Access to the warehouse is from below or above."""
     namespaces = [f"namespace:wide/n{number:02}" for number in range(68)]
     tables = [f"table:wide/n{number % 68:02}/t{number:03}" for number in range(353)]
     grants = [_grant(user, "describe", PROJECT) for user in FAN_OUT_KINDS["project describe"]]
@@ -152,7 +153,7 @@ MILLION: Final = Layout(warehouses=20, namespaces=50, tables=100, users=5_000, r
 
 
 def million_grants() -> Iterator[dict[str, str]]:
-    """Ten grants on each of 100,000 tables, three in ten to roles; and the memberships."""
+    """Yield the memberships, and ten grants on each of 100,000 tables, three in ten to roles."""
     rng, layout = random.Random(11), MILLION
     yield from memberships(layout, rng)
     for text in layout.seen():

@@ -1,4 +1,4 @@
-"""A client on loopback, as bare as a client can be, so that what is measured is the server."""
+"""Minimal HTTP client for loopback, so that a benchmark measures the server and not the client."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 
 
 class Connection:
-    """One keep-alive connection; its requests are made beforehand by `request`."""
+    """One keep-alive connection. `request` builds the bytes in advance, `send` only sends them."""
 
     def __init__(self, url: str, timeout: float = 100) -> None:
         parts = urlsplit(url)
@@ -29,13 +29,13 @@ class Connection:
 
     @staticmethod
     def request(url: str, body: bytes) -> bytes:
-        """The bytes of a POST of JSON, to be sent over a connection to the same server."""
+        """Return the bytes of a POST of JSON."""
         parts = urlsplit(url)
         head = f"POST {parts.path} HTTP/1.1\r\nHost: {parts.netloc}\r\nContent-Type: application/json\r\n"
         return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
     def send(self, request: bytes) -> bytes:
-        """The body of the answer; SystemExit where it is an error, because then nothing was measured."""
+        """Send a request and return the body of the response; exit for an error status."""
         self._socket.sendall(request)
         received = b""
         while b"\r\n\r\n" not in received:
@@ -53,7 +53,7 @@ class Connection:
         return body
 
     def _chunks(self, received: bytes) -> bytes:
-        """A chunked body to its end."""
+        """Return the rest of a chunked body."""
         while not received.endswith(b"0\r\n\r\n"):
             received += self._some()
         found: list[bytes] = []

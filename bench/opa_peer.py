@@ -1,4 +1,4 @@
-"""A real OPA on loopback with the twenty rules as Rego, in three styles that are found in the field."""
+"""Real OPA on loopback with the twenty rules as Rego, in three common styles."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-PREFIXES = {"alice": "table_00", "pair": "table_05", "analysts": "table_07", "pattern": "table_099"}
 _TEAMS = "\n".join(f'team["user{number}"] := "big.table_0{number}"' for number in range(12))
 
 _RULE = f"""
@@ -76,11 +75,11 @@ batch contains i if {{
 }}
 """,
 }
-"""The last is the form of Trino's own documentation."""
+"""Style -> policy. `allow with` is the form in Trino's documentation."""
 
 
 def binary() -> str | None:
-    """The path of OPA 1.22.0, or None: `go install github.com/open-policy-agent/opa@v1.22.0`."""
+    """Return the path of OPA, built with Go if not installed; None without OPA and Go."""
     found = shutil.which("opa") or shutil.which("opa", path=str(Path.home() / "go" / "bin"))
     if found is None and shutil.which("go"):
         subprocess.run(["go", "install", "github.com/open-policy-agent/opa@v1.22.0"], check=True, timeout=600)
@@ -90,7 +89,7 @@ def binary() -> str | None:
 
 @contextmanager
 def serving(opa: str, style: str) -> Iterator[str]:
-    """OPA with one style of policy; yields the batch URL."""
+    """Run OPA with the policy of one style and yield the URL for batches."""
     with socket.socket() as free, tempfile.TemporaryDirectory() as folder:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"

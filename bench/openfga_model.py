@@ -1,8 +1,8 @@
-"""The grants engine's table as OpenFGA's JSON model (schema 1.1), and worlds as its tuples.
+"""Relationship model of the grants engine as OpenFGA's JSON model (schema 1.1), and worlds as OpenFGA tuples.
 
-A relation that is stored and computed becomes two: `select` is what is stored, `select_effective` what holds. What is
-visible below is computed from what is stored below (`visible`), not from what holds there: otherwise OpenFGA walks up
-again from every object below. Lakekeeper's own model does both since v4.13, for the same reason.
+A relation that is both stored and computed becomes two relations: `select` holds the tuples, `select_effective` is the
+computed relation. The relation `visible` is computed from stored privileges, not from effective ones: otherwise OpenFGA
+would walk up again from every object below. Lakekeeper's model has had both since v4.13, for the same reason.
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ CHILDREN: Final[Mapping[str, tuple[str, ...]]] = {
 _PRINCIPALS: Final = [{"type": "user"}, {"type": "role", "relation": "assignee"}]
 _EVERYBODY: Final = [{"type": "user", "wildcard": {}}, {"type": "role", "wildcard": {}}]
 _BEYOND: Final = frozenset({"self", "authenticated"})
-"""Circumstances that OpenFGA's model does not know: a role is its own assignee there by nature."""
+"""Conditions without a form in OpenFGA. A role is always its own assignee there."""
 _TOKENS: Final = re.compile(r"[\w.]+|\S")
 
 
 def authorization_model() -> dict[str, Any]:
-    """The model as `POST /stores/{id}/authorization-models` takes it; users have no relations there."""
+    """Return the body of `POST /stores/{id}/authorization-models`. Users have no relations."""
     types = [_type(name) for name in MODEL if name != "user"]
     return {"schema_version": "1.1", "type_definitions": [{"type": "user"}, *types]}
 
 
 def relation_of(action: str) -> str:
-    """The relation that a check of an action asks."""
+    """Return the relation to check for an action."""
     return f"can_{action}"
 
 
 def tuples_of(world: Mapping[str, Any]) -> list[Tuple]:
-    """A world file's data as tuples: edges of everything named, grants and flags; grants by id cannot be said."""
+    """Return the data of a world file as tuples: parents and children, grants, and flags. Ids of grants are ignored."""
     found: dict[Tuple, None] = {}
     parents = {entry["object"]: entry.get("parent", "") for entry in world["objects"] if not isinstance(entry, str)}
     named = [*parents, *(entry for entry in world["objects"] if isinstance(entry, str)), *world.get("seen", ())]
@@ -65,12 +65,12 @@ def tuples_of(world: Mapping[str, Any]) -> list[Tuple]:
 
 
 def subject(principal: str) -> str:
-    """A principal as OpenFGA's user."""
+    """Return a principal as OpenFGA's user."""
     return f"{principal}#assignee" if principal.startswith("role:") else principal
 
 
 def question(principal: str, action: str, object: str) -> dict[str, str]:
-    """A check's tuple key."""
+    """Return the tuple key of a check."""
     return {"user": subject(principal), "relation": relation_of(action), "object": _object(object)}
 
 
@@ -79,7 +79,7 @@ def _object(text: str) -> str:
 
 
 def _edges(text: str, parents: Mapping[str, str]) -> Iterator[Tuple]:
-    """The edges from an object to the top, both ways where the object above knows what is below."""
+    """Yield the tuples from an object up to the server: `parent` always, `child` for types in CHILDREN."""
     while above := _above(text, parents):
         yield _object(above), "parent", text
         if text.partition(":")[0] in CHILDREN.get(above.partition(":")[0], ()):
@@ -99,7 +99,7 @@ def _above(text: str, parents: Mapping[str, str]) -> str:
 
 
 def _type(name: str) -> dict[str, Any]:
-    """One type's definition."""
+    """Return the definition of one type."""
     rules = MODEL[name]
     relations: dict[str, Userset] = {}
     stored: dict[str, Any] = {}
@@ -125,9 +125,9 @@ def _type(name: str) -> dict[str, Any]:
 
 
 def _effective(type: str, name: str) -> str:
-    """The relation for what holds, by a name in a rule: of a relation, of an action, or of the flag.
+    """Return the effective relation for a name in a rule: a relation, an action, or the flag `managed_access`.
 
-    A role's members stay one relation, because it stands in the tuples of what is granted to them.
+    A role keeps one relation for its members, because tuples name this relation as their user.
     """
     rule = MODEL[type].relations.get(name)
     if rule is None:
@@ -136,7 +136,7 @@ def _effective(type: str, name: str) -> str:
 
 
 def _showing(type: str) -> Iterable[str]:
-    """The stored privileges that make an object visible: `describe` and all that implies it on the object itself."""
+    """Return the stored privileges that make an object visible: `describe`, and those of the same object that imply it."""
     rules = MODEL[type].relations
     found: dict[str, None] = {}
     fringe = ["describe"] if "describe" in rules else []
@@ -160,7 +160,7 @@ def _union(parts: list[Userset]) -> Userset:
 
 
 class _Rule:
-    """One rule of the table, read from left to right: `|` binds loosest, `&` and `-` alike and to the left."""
+    """Parser of one rule. `|` binds loosest; `&` and `-` bind equally, to the left."""
 
     def __init__(self, type: str, name: str, text: str) -> None:
         self._type = type
@@ -168,7 +168,7 @@ class _Rule:
         self._tokens = _TOKENS.findall(text)
 
     def userset(self) -> Userset | None:
-        """The rule as OpenFGA writes it, None where it needs what OpenFGA does not know."""
+        """Return the rule as a userset; None if the rule needs a condition without a form in OpenFGA."""
         parts = [self._term()]
         while self._tokens[:1] == ["|"]:
             self._tokens.pop(0)

@@ -1,4 +1,4 @@
-"""A real OpenFGA on loopback over a throw-away PostgreSQL, with its caches on."""
+"""Real OpenFGA on loopback with a temporary PostgreSQL, with all caches enabled."""
 
 from __future__ import annotations
 
@@ -19,9 +19,7 @@ from openfga_model import Tuple, authorization_model, question, relation_of, sub
 from support.postgres import free_port, postgres
 
 GET_IT: Final = "go install github.com/openfga/openfga/cmd/openfga@v1.22.1"
-BATCH: Final = 50
-"""Items of one BatchCheck, its default limit."""
-_WRITTEN_AT_ONCE: Final = 100
+_TUPLES_PER_WRITE: Final = 100
 _CACHES: Final = (
     "--check-query-cache-enabled",
     "--check-iterator-cache-enabled",
@@ -32,7 +30,7 @@ _CACHES: Final = (
     "--check-iterator-cache-ttl=10m",
     "--list-objects-iterator-cache-ttl=10m",
 )
-"""Larger and longer than by default (10,000 answers, ten seconds): nothing that was cached is lost during a run."""
+"""Larger and longer caches than by default (10,000 answers, ten seconds), so that no entry expires during a run."""
 _QUIET: Final = (
     "--playground-enabled=false",
     "--metrics-enabled=false",
@@ -44,19 +42,19 @@ _QUIET: Final = (
 
 
 def binary() -> str | None:
-    """The path of OpenFGA: `$OPENFGA`, on PATH, or where Go installs it; None without it."""
-    given = os.environ.get("OPENFGA")
-    if given:
-        return given
+    """Return the path of OpenFGA: `$OPENFGA`, else on PATH, else in Go's folder; None if not installed."""
+    configured = os.environ.get("OPENFGA")
+    if configured:
+        return configured
     found = shutil.which("openfga")
     if found is None and (go := shutil.which("go")):
-        told = subprocess.run([go, "env", "GOPATH"], capture_output=True, text=True, check=True, timeout=60)
-        found = shutil.which("openfga", path=str(Path(told.stdout.strip()) / "bin"))
+        output = subprocess.run([go, "env", "GOPATH"], capture_output=True, text=True, check=True, timeout=60)
+        found = shutil.which("openfga", path=str(Path(output.stdout.strip()) / "bin"))
     return found
 
 
 class Store:
-    """One store with the model: what is asked is a request made beforehand, sent over a connection of the asker's."""
+    """One store with the model. Most methods return a request, for the user to send over a connection."""
 
     def __init__(self, url: str, name: str) -> None:
         self.url = url
@@ -68,24 +66,24 @@ class Store:
             ]
 
     def write(self, world: Mapping[str, Any]) -> int:
-        """A world file's data; returns how many tuples it became."""
+        """Write the data of a world file; return the number of tuples."""
         tuples = tuples_of(world)
-        parts = [tuples[at : at + _WRITTEN_AT_ONCE] for at in range(0, len(tuples), _WRITTEN_AT_ONCE)]
+        parts = [tuples[at : at + _TUPLES_PER_WRITE] for at in range(0, len(tuples), _TUPLES_PER_WRITE)]
         with ThreadPoolExecutor(4) as pool:
             list(pool.map(self._write, parts))
         return len(tuples)
 
     def check(self, principal: str, action: str, object: str) -> bytes:
-        """The request of one Check."""
+        """Return the request of one Check."""
         return self._request("/check", {"tuple_key": question(principal, action, object)})
 
     def batch(self, questions: Sequence[tuple[str, str, str]]) -> bytes:
-        """The request of one BatchCheck."""
-        checks = [{"tuple_key": question(*asked), "correlation_id": str(at)} for at, asked in enumerate(questions)]
+        """Return the request of one BatchCheck."""
+        checks = [{"tuple_key": question(*each), "correlation_id": str(at)} for at, each in enumerate(questions)]
         return self._request("/batch-check", {"checks": checks})
 
     def list(self, principal: str, action: str, type: str, *, streamed: bool = False) -> bytes:
-        """The request of one ListObjects or StreamedListObjects."""
+        """Return the request of one ListObjects or StreamedListObjects."""
         path = "/streamed-list-objects" if streamed else "/list-objects"
         return self._request(path, {"user": subject(principal), "relation": relation_of(action), "type": type})
 
@@ -104,7 +102,7 @@ class Store:
 
 
 def allowed(answer: bytes) -> list[bool]:
-    """What a BatchCheck answered, in order; SystemExit where an item failed."""
+    """Return the decisions of a BatchCheck, in order; exit if an item failed."""
     result = json.loads(answer)["result"]
     if failed := next((item for item in result.values() if "error" in item), None):
         raise SystemExit(f"OpenFGA failed: {failed}")
@@ -112,14 +110,14 @@ def allowed(answer: bytes) -> list[bool]:
 
 
 def objects(answer: bytes) -> list[str]:
-    """What ListObjects answered, or its streamed kin line by line."""
+    """Return the objects in a response of ListObjects or StreamedListObjects."""
     lines = [json.loads(line) for line in answer.splitlines() if line]
     return [name for line in lines for name in (line["objects"] if "objects" in line else [line["result"]["object"]])]
 
 
 @contextmanager
 def serving(openfga: str, folder: Path) -> Iterator[str]:
-    """OpenFGA over a PostgreSQL of its own, both stopped at the end; yields its URL."""
+    """Run OpenFGA with its own PostgreSQL and yield the URL. Stop both at the end."""
     with postgres(folder) as datastore, (folder / "openfga.log").open("wb") as log:
         storage = ("--datastore-engine", "postgres", "--datastore-uri", datastore)
         subprocess.run([openfga, "migrate", *storage], check=True, timeout=120, stdout=log, stderr=log)

@@ -7,12 +7,12 @@ from itertools import count
 from pathlib import Path
 
 BODY = (Path(__file__).parent.parent / "tests" / "recorded" / "trino" / "filter_tables_1000.json").read_bytes()
-"""A real Trino's body of SHOW TABLES over a schema of 1,000 tables, asked by alice of the group analysts."""
+"""Recorded body of a real Trino: SHOW TABLES of a schema with 1,000 tables, by alice of the group analysts."""
 _QUERIES = count()
 
 
 def fresh_body() -> bytes:
-    """The body as the next query sends it, which names itself: what was decided for another does not answer it."""
+    """Return BODY with a new query id, so that no cached answer of an earlier query applies."""
     version = b'"softwareStack":{"trinoVersion":"476"}'
     return BODY.replace(version, b'%b,"queryId":"query_%08d"' % (version, next(_QUERIES)), 1)
 
@@ -31,11 +31,11 @@ TYPICAL = {
     "api": "api.apiName=='Iceberg' && api.apiVersion >= 1 && 'CATALOG_UPDATE_ENTITY' in actions",
     "macro": "roles.exists(r, r.startsWith('ana')) && size(path) < 40",
 }
-"""Ten rules as people write them."""
+"""Ten typical rules."""
 
 
 def twenty() -> dict[str, str]:
-    """Twenty rules, of which alice meets some: the main ref, two prefixes, a few tables by name."""
+    """Return twenty rules. Some of them match alice: the main ref, two prefixes, a few tables by name."""
     others = {
         f"team{number:02d}": f"{READS} && role=='user{number}' && path.startsWith('big.table_0{number}')"
         for number in range(12)
@@ -53,7 +53,7 @@ def twenty() -> dict[str, str]:
 
 
 def many(count: int) -> dict[str, str]:
-    """`count` rules for thousands of teams, a tenth of them on paths alone."""
+    """Return `count` rules for thousands of teams. A tenth of the rules test only the path."""
     rules = {"main": "op=='VIEW_REFERENCE' && ref=='main'"}
     for number in range(count - 1):
         if number % 10:
@@ -64,12 +64,12 @@ def many(count: int) -> dict[str, str]:
 
 
 def tables() -> list[str]:
-    """The names in BODY, in order."""
+    """Return the table names of BODY, in order."""
     resources = json.loads(BODY)["input"]["action"]["filterResources"]
     return [resource["table"]["tableName"] for resource in resources]
 
 
 def allowed_indices() -> list[int]:
-    """What the twenty rules allow alice, by hand."""
+    """Return the indices that the twenty rules allow alice, computed by hand."""
     prefixes = ("table_00", "table_05", "table_07", "table_099")
     return [at for at, name in enumerate(tables()) if name.startswith(prefixes) or name in ("table_0900", "table_0901")]

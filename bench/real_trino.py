@@ -1,7 +1,7 @@
-"""What the service costs a real Trino that lists 1,000 tables of 10 columns; prints a table, asserts nothing timed.
+"""Cost of the service for a real Trino that lists 1,000 tables of 10 columns. Prints a table and asserts no time.
 
-Three Trinos run side by side and are asked in turn: with the service, with a server that allows everything to the same
-plugin, and with no policies at all. Medians, as ratios to the two others.
+Three Trinos run side by side and get each query in turn: the first asks the service, the second a server that allows
+everything, the third has no policies. Prints medians, and their ratios to the two baselines.
 
 python bench/real_trino.py [runs]
 """
@@ -26,7 +26,7 @@ from support.real_trino import access_control, serving_policies
 from support.serving import Process
 from support.trino_server import Setup, trino_server
 
-Found = dict[str, dict[str, float]]
+Medians = dict[str, dict[str, float]]
 """Query -> Trino -> milliseconds."""
 TABLES, COLUMNS, WARM = 1000, 10, 5
 QUERIES: Final[Mapping[str, tuple[str, int]]] = {
@@ -38,12 +38,12 @@ QUERIES: Final[Mapping[str, tuple[str, int]]] = {
     "SELECT of one table": ("SELECT c0 FROM memory.shared.t0", 0),
     "SELECT 1": ("SELECT 1", 1),
 }
-"""What is timed, and what comes out: rows, or the number in the one row."""
+"""Query -> SQL and expected result: the number of rows, or the number in the single row."""
 
 
 @contextmanager
 def allowing() -> Iterator[str]:
-    """The address of a server that allows everything."""
+    """Run a server that allows everything and yield its address."""
     command = [sys.executable, str(Path(__file__).parent / "allowing.py")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -64,7 +64,7 @@ def ask(connection: trino.dbapi.Connection, sql: str) -> list[Any]:
 
 
 def fill(port: int) -> None:
-    """The tables that are listed."""
+    """Create the tables to list."""
     columns = ", ".join(f"c{at} varchar" for at in range(COLUMNS))
     with connect(port, "ada") as connection:
         ask(connection, "CREATE SCHEMA memory.shared")
@@ -73,7 +73,7 @@ def fill(port: int) -> None:
 
 
 def timed(connection: trino.dbapi.Connection, sql: str, wanted: int) -> float:
-    """Milliseconds of one query; SystemExit where the answer is not whole, because then nothing was measured."""
+    """Return the milliseconds of one query; exit if the result is not the expected number."""
     start = time.perf_counter()
     rows = ask(connection, sql)
     took = (time.perf_counter() - start) * 1e3
@@ -83,9 +83,9 @@ def timed(connection: trino.dbapi.Connection, sql: str, wanted: int) -> float:
     return took
 
 
-def measure(ports: Mapping[str, int], runs: int, who: Callable[[int], str]) -> Found:
-    """The median of each query for each Trino, asked in turn by users whose role reads the schema."""
-    found: Found = {}
+def measure(ports: Mapping[str, int], runs: int, who: Callable[[int], str]) -> Medians:
+    """Return the median of each query for each Trino. `who` names the user of a run, who may read the schema."""
+    medians: Medians = {}
     for query, (sql, wanted) in QUERIES.items():
         times: dict[str, list[float]] = {name: [] for name in ports}
         for run in range(WARM + runs):
@@ -94,26 +94,26 @@ def measure(ports: Mapping[str, int], runs: int, who: Callable[[int], str]) -> F
                     took = timed(connection, sql, wanted)
                 if run >= WARM:
                     times[name].append(took)
-        found[query] = {name: statistics.median(taken) for name, taken in times.items()}
-    return found
+        medians[query] = {name: statistics.median(taken) for name, taken in times.items()}
+    return medians
 
 
-def report(what: str, found: Found) -> None:
-    print(f"  {what:<28}{'pdp':>9}{'allowing':>10}{'no plugin':>11}   pdp to allowing, to no plugin")
-    for query, at in found.items():
+def report(label: str, medians: Medians) -> None:
+    print(f"  {label:<28}{'pdp':>9}{'allowing':>10}{'no plugin':>11}   pdp to allowing, to no plugin")
+    for query, at in medians.items():
         ours, peer, bare = at["pdp"], at["allowing"], at["none"]
         print(f"  {query:<28}{ours:>9.1f}{peer:>10.1f}{bare:>11.1f}   {ours / peer:>8.2f} x {ours / bare:>12.2f} x")
 
 
 def report_requests(service: Process, skipped: int) -> None:
-    """What the audit says of the requests that were made meanwhile; the same body again is answered in no time."""
+    """Print the latencies of new requests in the audit. Repeated requests are answered from a cache, with latency 0."""
     made: dict[str, list[int]] = {}
     for record in service.records()[skipped:]:
         rows = record.get("requests") or record["checks"]
         action = rows["action"] if isinstance(rows, dict) else rows[0]["action"]
         made.setdefault(str(action), []).append(record["latencyUs"])
     made["all"] = [latency for latencies in made.values() for latency in latencies]
-    print("requests as the service sees them, microseconds of those that were not answered before")
+    print("requests in the audit, microseconds of those not answered from the cache")
     for action, latencies in made.items():
         new = sorted(latency for latency in latencies if latency) or [0]
         p50, p99 = (new[int(len(new) * share)] for share in (0.5, 0.99))

@@ -1,4 +1,4 @@
-"""What a chain of views costs over its target alone, from body to answer in this process; prints a table.
+"""Cost of a view chain relative to its target alone, from body to answer in this process. Prints a table.
 
 python bench/views.py [views]
 """
@@ -34,16 +34,16 @@ ROUNDS = 2000
 Run = Callable[[], Coroutine[Any, Any, bytes]]
 
 
-class Forgetful:
-    """Takes records and keeps none: how fast a disk is says nothing of chains."""
+class DroppingAudit:
+    """Audit without records, so that the speed of the disk does not matter."""
 
     def admit(self) -> None: ...
 
     def append(self, record: DecisionRecord) -> None: ...
 
 
-class Counting:
-    """An engine that counts how often it is asked."""
+class CountingEngine:
+    """Engine that counts its calls."""
 
     def __init__(self, engine: Any) -> None:
         self._engine = engine
@@ -54,22 +54,22 @@ class Counting:
 
     def decide(self, group: Group, resources: Sequence[Any], facts: Any) -> Verdicts:
         self.calls += 1
-        found: Verdicts = self._engine.decide(group, resources, facts)
-        return found
+        verdicts: Verdicts = self._engine.decide(group, resources, facts)
+        return verdicts
 
 
 def service(views: int) -> tuple[Pdp, ViewSecurity]:
-    """Everybody may read the namespace."""
+    """Build a service with grants for every user on the namespace."""
     users = [f"user:oidc~u{number}" for number in range(views + 1)]
     grants = [{"principal": user, "privilege": "select", "object": "namespace:lake/ns"} for user in users]
     data = {"engines": ["grants"], "world": {"objects": [], "grants": grants}, "config": {"trusted_engines": ENGINES}}
     pdp, settings = build_case_pdp(Case("bench", Path.cwd(), data), build_pdp, MemoryAudit())
-    pdp.audit = Forgetful()
+    pdp.audit = DroppingAudit()
     return pdp, ViewSecurity(pdp, settings)
 
 
 def load_body(views: int, owner: str = "") -> bytes:
-    """A load through `views` views, each of its own owner where `owner` is a pattern."""
+    """Return the body of a load through `views` views. `owner` can be a pattern with the number of the view."""
     known = [
         {"resource": f"view:lake/ns/v{number}", "properties": {OWNER: owner.format(number + 1)} if owner else {}}
         for number in range(views)
@@ -86,18 +86,18 @@ def load_body(views: int, owner: str = "") -> bytes:
 
 
 def check_body(views: int) -> bytes:
-    """What the chain comes to, as a batch of plain checks: the peer, which knows nothing of chains."""
-    asked = [("view", f"v{number}", action) for number in range(views) for action in ("get_metadata", "select")]
-    asked += [("table", "t", action) for action in ("get_metadata", "read_data", "write_data")]
+    """Return the body of a plain batch with the same checks as the chain."""
+    parts = [("view", f"v{number}", action) for number in range(views) for action in ("get_metadata", "select")]
+    parts += [("table", "t", action) for action in ("get_metadata", "read_data", "write_data")]
     checks = [
         {"principal": "user:oidc~u0", "action": action, "resource": f"{type}:lake/ns/{name}"}
-        for type, name, action in asked
+        for type, name, action in parts
     ]
     return json.dumps({"checks": checks}).encode()
 
 
-async def measured(runs: dict[str, Run]) -> dict[str, list[float]]:
-    """Microseconds of each run, in turns, so that what else the machine does falls on all alike."""
+async def measure(runs: dict[str, Run]) -> dict[str, list[float]]:
+    """Return the sorted microseconds of each run. Runs take turns, so that other load affects all of them."""
     found: dict[str, list[float]] = {name: [] for name in runs}
     for _ in range(ROUNDS):
         for name, run in runs.items():
@@ -127,12 +127,12 @@ async def main(views: int) -> None:
         f"through {views} DEFINER views of {views} owners": loading(load_body(views, "u{}")),
         f"the same {2 * views + 3} checks as a plain batch": checking,
     }
-    found = await measured(runs)
+    found = await measure(runs)
     alone = found["the target alone"]
     base = alone[len(alone) // 2]
     for name, times in found.items():
         median = times[len(times) // 2]
-        calls = await asked(pdp, runs[name])
+        calls = await count_groups(pdp, runs[name])
         print(
             f"  {name:<42}{median:>8.1f} us p50{times[0]:>8.1f} us min {median / base:>6.2f}x {median - base:>+8.1f} us",
             end="",
@@ -140,10 +140,10 @@ async def main(views: int) -> None:
         print(f"  {calls} groups")
 
 
-async def asked(pdp: Pdp, run: Run) -> int:
-    """How many groups of checks the one batch came to."""
+async def count_groups(pdp: Pdp, run: Run) -> int:
+    """Return the number of groups of checks in one run."""
     bundle = pdp.bundle
-    counting: Any = Counting(bundle.default.engines[0])
+    counting: Any = CountingEngine(bundle.default.engines[0])
     alone = msgspec.structs.replace(bundle.default, engines=(counting,))
     pdp.bundle = msgspec.structs.replace(bundle, authorities={}, default=alone, forbids=())
     await run()
