@@ -1,4 +1,7 @@
-"""The composition root: with `assembly` the only module that names concrete classes; the order of start and stop."""
+"""Composition root: builds the service from concrete classes, and starts and stops its parts in order.
+
+Only this module and `assembly` name concrete classes.
+"""
 
 from __future__ import annotations
 
@@ -62,26 +65,26 @@ log = structlog.get_logger()
 EXAMPLE: Final = next(
     path for path in (Path(__file__).parent / "example", Path(__file__).parent.parent / "rules") if path.is_dir()
 )
-"""The example configuration: what a service without a file serves."""
+"""Folder of the example configuration, for a service that starts without a configuration file."""
 SEED: Final = "seed"
-"""Who writes the seed, in the store's log."""
-_OF_DEADLINE: Final = 0.9
-"""The part of a request's time after which Trino is answered with a denial, before the time is up."""
+"""Author of the seed in the change log of the store."""
+_TRINO_TIME_SHARE: Final = 0.9
+"""Share of the request timeout after which Trino gets a denial. The answer must arrive before the timeout."""
 SILENT_SECONDS: Final = 10.0
-"""How long the store may be silent, which is asked every second, before readiness goes red."""
+"""Longest silence of the store while the service is ready. The service asks the store every second."""
 
 
 def embedded_settings(overrides: tuple[str, ...] = ()) -> Settings:
-    """The example's settings, with the audit and the database in the working folder."""
+    """Return the settings of the example, with the audit and the database in the working folder."""
     audit = f"audit.sinks=[{{file: {str(Path.cwd() / 'audit')!r}}}]"
     store = f"store.url={f'sqlite:///{Path.cwd()}/pdp.db'!r}"
     return load_settings(EXAMPLE / "pdp.yaml", (audit, store, *overrides))
 
 
 def read_facts(settings: Settings) -> Facts:
-    """The facts that the store's URL names, with the projects that the configuration gives to warehouses.
+    """Return the facts of the configured store, with the warehouses' projects from the configuration.
 
-    A database that is not there yet is not made for a look; what an empty one would be seeded with is read.
+    Do not create a missing database. If the store is missing or empty, return the facts of the seed.
     """
     file, missing = settings.store.world_file(), settings.sqlite_file()
     if file is not None:
@@ -96,7 +99,7 @@ def read_facts(settings: Settings) -> Facts:
 
 
 def read_source(settings: Settings) -> FixedFacts | Replica:
-    """The facts of a running service; a database is made, with the seed in it, where there is none yet."""
+    """Return the source of facts of a running service. Create and seed a missing database."""
     limits = settings.store
     if limits.world_file() is not None:
         return FixedFacts(read_facts(settings))
@@ -109,10 +112,10 @@ def read_source(settings: Settings) -> FixedFacts | Replica:
 
 @contextlib.contextmanager
 def writing(settings: Settings, actor: str, *, seeded: bool) -> Iterator[Writer]:
-    """Work on the store that the settings name, for one command.
+    """Open the configured store for the writes of one command.
 
-    `seeded`: a store that nobody has written gets its seed first, as when it is served, so that it does not matter
-    which of the two comes first.
+    `seeded`: write the seed first if the store is empty, as the start of the service does. The result is then the same
+    whether the command or the service comes first.
     """
     with closing(open_store(settings.store_url())) as store:
         facts, seed = store.load(), settings.store.seed
@@ -123,7 +126,7 @@ def writing(settings: Settings, actor: str, *, seeded: bool) -> Iterator[Writer]
 
 def _seed(settings: Settings, file: str) -> tuple[Change, ...]:
     world = load_world(settings.path(file))
-    with_projects(settings, world)  # what contradicts the configuration must not get into the database
+    with_projects(settings, world)  # raises before a contradiction to the configuration enters the database
     return (*map(ObjectPut, world.objects()), *map(GrantAdded, world.grants()))
 
 
@@ -132,12 +135,12 @@ def _projects(settings: Settings) -> dict[str, str]:
 
 
 def with_projects(settings: Settings, facts: Facts) -> Facts:
-    """Facts and configuration agree on the project of a warehouse, or the start stops."""
+    """Return the facts with the configured projects; raise ConfigError if facts and configuration disagree."""
     return facts.with_projects(_projects(settings))
 
 
 def build_catalogs(settings: Settings) -> dict[str, IcebergCatalog]:
-    """The catalogs to read views from, by warehouse; raises ConfigError where a token cannot be read."""
+    """Return the catalogs of views by warehouse; raise ConfigError if a token file cannot be read."""
     return {
         name: IcebergCatalog(name, rule, settings.path(rule.token_file) if rule.token_file else None)
         for name, warehouse in settings.warehouses.items()
@@ -152,13 +155,13 @@ def build_pdp(
     audit: AuditLog | None = None,
     documents: Iterable[NamedDocument] = (),
 ) -> Pdp:
-    """A decision service in this process; without an audit it records nothing."""
+    """Return a decision service on fixed facts. Without an `audit`, decisions are not recorded."""
     source = FixedFacts(with_projects(settings, facts))
     return Pdp(build_bundle(settings, *rules, documents), source, audit or NoAudit(), Telemetry(), PLANNERS)
 
 
 class Service:
-    """A running service: start, serve until a signal, drain, stop."""
+    """Running service: start, serve until a signal, drain, stop."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -185,7 +188,7 @@ class Service:
         handlers = HttpHandlers(*shared)
         writer = self.source if isinstance(self.source, Replica) else None
         management = Management(self.pdp, writer, frozenset(settings.store.bootstrap_admins))
-        trino = TrinoSurface(self.pdp, limits.trino_max_resources, limits.request_timeout_seconds * _OF_DEADLINE)
+        trino = TrinoSurface(self.pdp, limits.trino_max_resources, limits.request_timeout_seconds * _TRINO_TIME_SHARE)
         self._catalogs = build_catalogs(settings)
         views = ViewSecurity(self.pdp, settings, self._catalogs)
         self._http = _runner(
@@ -203,7 +206,7 @@ class Service:
         self._following: asyncio.Task[None] | None = None
 
     def unready(self) -> list[str]:
-        """What keeps the service from being ready."""
+        """Return the reasons why the service is not ready; an empty list if ready."""
         reasons = []
         if self.draining:
             reasons.append("stopping")
@@ -216,7 +219,7 @@ class Service:
         return reasons
 
     async def start(self) -> None:
-        """Listen on every address; raises ConfigError where one cannot be had."""
+        """Listen on every address; raise ConfigError if an address is not available."""
         server = self.settings.server
         for warning in self.pdp.bundle.warnings:
             log.warning("policies", warning=warning)
@@ -234,14 +237,17 @@ class Service:
         await self._grpc.set_ready(True)
 
     async def stop(self) -> bool:
-        """Readiness red, wait for what is in flight, close, flush the audit; False where records are left."""
+        """Report unready, drain requests in flight, close everything, and flush the audit.
+
+        Return False if audit records are left.
+        """
         self.draining = True
         await self._grpc.set_ready(False)
         seconds = self.settings.server.drain_seconds
         grpc_stop = asyncio.create_task(self._grpc.stop(seconds))
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._admission.idle(), seconds)
-        # what is still in flight has had its time: nobody waits for a store that may be why
+        # do not wait longer for requests in flight: they may wait for the store themselves
         await asyncio.gather(self._http.cleanup(), grpc_stop, self._leave_store())
         await self._diagnostics.cleanup()
         await self._tokens.stop()
@@ -258,7 +264,10 @@ class Service:
             await asyncio.to_thread(self.source.close)
 
     def _lacks_files(self) -> bool:
-        """Whether new connections could not be accepted; remembered for a while, so that a probe gets to see it."""
+        """Tell whether the process was out of file descriptors during the last ten seconds.
+
+        Probes come seldom, so a short shortage must remain visible to the next probe.
+        """
         try:
             os.close(os.dup(2))
         except OSError as error:
@@ -268,7 +277,7 @@ class Service:
         return time.monotonic() < self._out_of_files_until
 
     async def watch(self) -> None:
-        """Notice what keeps the service from being ready while nobody probes; gRPC's health says the same."""
+        """Update gRPC health continually. Also notice shortages between two probes."""
         ready = True
         while True:
             now = not self.unready()
@@ -279,7 +288,7 @@ class Service:
 
 
 def _log_end(task: asyncio.Task[None]) -> None:
-    if not task.cancelled():  # a defect: facts grow old from here on, and readiness tells
+    if not task.cancelled():  # a defect: the facts grow stale from here on, and readiness shows this
         log.error("store is no longer followed", exc_info=task.exception())
 
 
@@ -320,8 +329,8 @@ async def _serve(settings: Settings, announce: Callable[[Service], None]) -> int
         loop.add_signal_handler(number, stopping.set)
     announce(service)
     watch = asyncio.create_task(service.watch())
-    gc.freeze()  # what is loaded stays loaded: no collection needs to look at it again
-    gc.set_threshold(20_000, 20, 50)  # what a request makes holds no cycles: looking for them more often finds none
+    gc.freeze()  # loaded modules and facts stay: exclude them from every collection
+    gc.set_threshold(20_000, 20, 50)  # requests make no reference cycles, so collections can be rare
     await stopping.wait()
     watch.cancel()
     log.info("stopping", drain_seconds=settings.server.drain_seconds)
@@ -331,14 +340,14 @@ async def _serve(settings: Settings, announce: Callable[[Service], None]) -> int
 
 
 def serve(settings: Settings, announce: Callable[[Service], None]) -> int:
-    """Serve until SIGTERM or SIGINT; the exit code. `announce` is called once everything listens."""
+    """Serve until SIGTERM or SIGINT; return the exit code. Call `announce` once all addresses listen."""
     sys.setswitchinterval(0.0001)  # the audit's thread must not hold up answers for the default 5 ms
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_serve(settings, announce))
 
 
 def main() -> None:
-    """The `pdp` command."""
+    """Run the `pdp` command."""
     from pdp.cli.main import run  # noqa: PLC0415  the command line is a surface; services do without it
 
     run(Composition(embedded_settings, read_rules, read_facts, build_pdp, serve, writing, build_catalogs))

@@ -1,6 +1,6 @@
-"""What decides, built from settings: policy files read, engines made, one bundle of it all.
+"""Assembly of a bundle from settings: reads policy files and builds the engines.
 
-The part of the composition root that names engines; what fetches, serves and records is `app`'s.
+This part of the composition root names the engines. `app` names the classes that fetch, serve and record.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from pdp.trino.tables import restriction_of
 from pdp.views.plans import plan_views
 
 PLANNERS: Final = Planners((plan_views, plan_operation), restriction_of)
-"""Planners of the subjects that the decision itself does not know."""
+"""Planners of view chains and of Trino's operations, which the decision itself does not know."""
 
 
 def read_rules(settings: Settings) -> tuple[RuleSet, RuleSet]:
-    """The permitting and the forbidding rules; raises PolicyError on the first that cannot be used."""
+    """Return the permitting and the forbidding rules; raise PolicyError for the first invalid rule."""
     extensions = frozenset(settings.policies.cel_extensions)
     policies = settings.policies
     return tuple(load_rules(settings.paths(files), extensions) for files in (policies.rules, policies.forbid))  # type: ignore[return-value]
@@ -39,9 +39,9 @@ def read_rules(settings: Settings) -> tuple[RuleSet, RuleSet]:
 def build_bundle(
     settings: Settings, rules: RuleSet, forbid: RuleSet, documents: Iterable[NamedDocument] = ()
 ) -> Bundle:
-    """The bundle of some settings and rules, with the row policies of documents and of files that the settings name.
+    """Return the bundle of settings and rules, with the row policies of `documents` and of the configured files.
 
-    Raises ConfigError on what does not exist, PolicyError on row policies that cannot be used.
+    Raise ConfigError for an unknown engine or warehouse conflict, PolicyError for invalid row policies.
     """
     provider = settings.identity.cel_provider
     admins = frozenset(settings.store.bootstrap_admins)
@@ -85,14 +85,14 @@ def _row_access(settings: Settings, policies: RowPolicies) -> RowAccess:
 
 
 def _row_sources(settings: Settings, policies: RowPolicies) -> dict[str, object]:
-    """What row policies add to the sources of a bundle: nothing where there are none."""
+    """Return the sources that row policies add to a bundle; empty without row policies."""
     if not policies.tables and not settings.row_access.protected:
         return {}
     return {"rowAccess": policies.texts, "rowAccessRules": settings.row_access.model_dump()}
 
 
 def _strange_tables(settings: Settings, policies: RowPolicies) -> Iterator[str]:
-    """Warehouses that policies name and nothing else does: a misspelt one protects nothing."""
+    """Yield a warning for each warehouse that only row policies name. A misspelt name protects nothing."""
     known = set(settings.warehouses) | {catalog.warehouse for catalog in settings.trino.catalogs.values()}
     protected = {parse_resource(text).warehouse for text in settings.row_access.protected}
     for warehouse in sorted(({warehouse for warehouse, _ in policies.tables} | protected) - known) if known else ():

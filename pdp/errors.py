@@ -1,26 +1,26 @@
-"""The exception tree; each surface maps it to its own protocol in one table.
+"""Exceptions. Every surface has a table from these classes to errors of its protocol.
 
 PdpError
-├── InvalidArgument        the caller sent something that cannot be a request
-│   ├── InvalidReference   an object reference or principal that does not parse
-│   │   └── AmbiguousName  a name that an engine and a catalog would read differently
-│   ├── TooManyChecks      a batch above its limit
+├── InvalidArgument        a malformed request, or a malformed part of a request
+│   ├── InvalidReference   an object reference or principal with a syntax error
+│   │   └── AmbiguousName  a name with different meanings for an engine and a catalog
+│   ├── TooManyChecks      a batch above the limit
 │   ├── ReferencedByDepthExceeded   more views in a chain than the limit
 │   ├── NamespaceDepthExceeded      a namespace of more parts than the limit
 │   ├── AmbiguousViewOwner          two trusted engines name different owners of a view
-│   └── UnresolvableViewOwner       an owner of a view that names no user
-├── Unauthenticated        nobody knows the caller
-├── Forbidden              a request that its sender, or its actor, may not make
-│   ├── AssertionNotAllowed a caller that speaks for others without being allowed to
-│   └── ProtectedPropertyModification   a change of a view's owner by other than its engine
+│   └── UnresolvableViewOwner       a view owner other than a user
+├── Unauthenticated        a peer without a configured caller
+├── Forbidden              a request without the right to make the request
+│   ├── AssertionNotAllowed evidence without the right to assert the evidence
+│   └── ProtectedPropertyModification   a change of a view owner by the wrong engine
 ├── PayloadTooLarge        a body above its limit
-├── UnsupportedMedia       a body in an encoding or type that is not accepted
+├── UnsupportedMedia       a body in an unsupported encoding or type
 ├── Overloaded             too many checks or bytes in flight
-├── Unavailable            a revision, a deadline or the audit cannot be served
-├── ConfigError            settings that cannot be used
-└── PolicyError            policy files that cannot be loaded
-    ├── RuleCompileError   a rule that does not parse or type-check
-    └── DuplicateRule      one rule id in two places
+├── Unavailable            an unreachable revision, deadline or audit record
+├── ConfigError            unusable settings
+└── PolicyError            unusable policy files
+    ├── RuleCompileError   a rule with a syntax or type error
+    └── DuplicateRule      a rule id in two places
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ from typing import ClassVar
 
 
 class PdpError(Exception):
-    """Everything this package raises on purpose; `code` is stable, the text is not."""
+    """Base of all exceptions of this package. `code` is stable, the text is not."""
 
     code: ClassVar[str] = "internal"
 
 
 class InvalidArgument(PdpError):
-    """A request, or one check of it, that cannot be understood."""
+    """Malformed request, or malformed check in a request."""
 
     code = "invalid_argument"
 
 
 class InvalidReference(InvalidArgument):
-    """An object reference or principal that does not parse."""
+    """Object reference or principal with a syntax error."""
 
 
 class AmbiguousName(InvalidReference):
-    """A name that an engine and a catalog would read differently."""
+    """Name with different meanings for an engine and a catalog."""
 
     code = "ambiguous_name"
 
@@ -70,7 +70,7 @@ class NamespaceDepthExceeded(InvalidArgument):
 
 
 class AmbiguousViewOwner(InvalidArgument):
-    """Two trusted engines match the caller and name different owners of one view."""
+    """Two trusted engines match the caller and name different owners of a view."""
 
     code = "AmbiguousViewOwner"
 
@@ -82,37 +82,37 @@ class UnresolvableViewOwner(InvalidArgument):
 
 
 class Unauthenticated(PdpError):
-    """No configured caller matches the peer, or its token does not count; the text holds nothing of a token."""
+    """Peer without a configured caller, or with an invalid token. The text quotes no part of a token."""
 
     code = "unauthenticated"
 
 
 class Forbidden(PdpError):
-    """A request that its sender, or the actor it names, may not make."""
+    """Request without permission: the sender, or the named actor, lacks the right to make the request."""
 
     code = "forbidden"
 
 
 class AssertionNotAllowed(Forbidden):
-    """A request as a whole that rests on the word of a caller whose word on it does not count."""
+    """Request with evidence that the caller may not assert, where the request as a whole is rejected."""
 
     code = "assertion_not_allowed"
 
 
 class ProtectedPropertyModification(Forbidden):
-    """A view's owner property, in any casing, set or removed by other than the trusted engine that it belongs to."""
+    """Change of a view's owner property, in any casing, without the trusted engine that owns the property."""
 
     code = "ProtectedPropertyModification"
 
 
 class PayloadTooLarge(PdpError):
-    """A body above `limits.max_body_bytes`."""
+    """Body above `limits.max_body_bytes`."""
 
     code = "payload_too_large"
 
 
 class UnsupportedMedia(PdpError):
-    """A content encoding that is not accepted."""
+    """Body in an unsupported content encoding."""
 
     code = "unsupported_media_type"
 
@@ -124,20 +124,20 @@ class Overloaded(PdpError):
 
 
 class Unavailable(PdpError):
-    """The answer cannot be given now: a revision, a deadline, the audit trail."""
+    """Temporary failure: a revision, a deadline or an audit record is out of reach."""
 
     code = "unavailable"
 
 
 class ConfigError(PdpError):
-    """Settings that cannot be used; the text names the key."""
+    """Unusable settings. The text names the key."""
 
     code = "config_error"
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where something stands: a file (or `<inline>`), line and column counted from 1."""
+    """Position in a policy: a file (or `<inline>`), line and column counted from 1."""
 
     file: str = "<inline>"
     line: int = 1
@@ -149,7 +149,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Something about a file that is worth saying and stops nothing."""
+    """Warning about a place in a policy file."""
 
     place: Place
     message: str
@@ -159,7 +159,7 @@ class Notice:
 
 
 class PolicyError(PdpError):
-    """A policy file that cannot be loaded; `place` says where."""
+    """Unusable policy file. `place` is the position of the error."""
 
     code = "policy_error"
 
@@ -170,7 +170,7 @@ class PolicyError(PdpError):
 
 
 class RuleCompileError(PolicyError):
-    """A rule that does not parse or type-check; `rule` is its id."""
+    """Rule with a syntax or type error. `rule` is the id of the rule."""
 
     code = "rule_compile_error"
 
@@ -180,6 +180,6 @@ class RuleCompileError(PolicyError):
 
 
 class DuplicateRule(PolicyError):
-    """The same rule id stands in two places."""
+    """Rule id in two places."""
 
     code = "duplicate_rule"

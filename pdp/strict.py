@@ -1,7 +1,7 @@
-"""JSON and YAML from strangers: without duplicate keys, without bottomless nesting.
+"""Strict decoding of JSON and YAML: no duplicate keys, no unlimited nesting.
 
-Decoders keep the last of duplicate keys silently, and another reader may keep the first: a body that two readers
-understand differently is refused.
+Most decoders silently take the last of duplicate keys; others take the first. Two readers must not understand one body
+differently, so a body with duplicate keys is an error.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ T = TypeVar("T")
 
 
 def decode(body: bytes, decoder: msgspec.json.Decoder[T], *, typed: bool = False) -> T:
-    """The typed value of a body; raises InvalidArgument, naming the field, on anything else.
+    """Return the typed value of a body; raise InvalidArgument with the name of the wrong field.
 
-    `typed` says that the type holds no raw JSON: then a body that equals its re-encoding holds nothing twice.
+    `typed` says that the type holds no raw JSON. Then a body equal to its re-encoding cannot hold a duplicate key, and
+    the search for duplicates is skipped.
     """
     value = parse(body, decoder)
     if not typed or msgspec.json.encode(value) != body:
@@ -30,7 +31,7 @@ def decode(body: bytes, decoder: msgspec.json.Decoder[T], *, typed: bool = False
 
 
 def parse(body: bytes, decoder: msgspec.json.Decoder[T]) -> T:
-    """The typed value of a body that is still to be shown to hold no key twice."""
+    """Return the typed value of a body without the search for duplicate keys; raise InvalidArgument."""
     try:
         return decoder.decode(body)
     except RecursionError:
@@ -40,7 +41,7 @@ def parse(body: bytes, decoder: msgspec.json.Decoder[T]) -> T:
 
 
 def refuse_duplicates(body: bytes) -> None:
-    """Raise InvalidArgument where an object of a body holds a key twice."""
+    """Raise InvalidArgument if an object in a body has a duplicate key."""
     try:
         json.loads(body, object_pairs_hook=_unique)
     except RecursionError:
@@ -58,17 +59,17 @@ def _unique(pairs: list[tuple[str, Any]]) -> None:
 
 
 def sentence(text: str) -> str:
-    """A library's message in our form: one line, not capitalised."""
+    """Return a library's message in the form of our messages: one line, not capitalised."""
     first = text[:1] if text[1:2].isupper() else text[:1].lower()
     return first + text[1:].replace("\n", " ")
 
 
 class _StrictLoader(yaml.CSafeLoader):
-    """The safe loader, stricter."""
+    """Safe loader that rejects duplicate keys."""
 
 
 def load_yaml(text: str) -> Any:
-    """The value of a text; raises yaml.YAMLError, ValueError (a date that is none) or RecursionError."""
+    """Return the value of a YAML text; raise yaml.YAMLError, ValueError (for an invalid date) or RecursionError."""
     return yaml.load(text, _StrictLoader)  # noqa: S506 - it constructs no more than the safe loader
 
 

@@ -8,7 +8,7 @@ _LATENCY = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.
 
 
 class Telemetry:
-    """What the service counts; `text` is the Prometheus exposition of it."""
+    """Metrics of the service. `text` returns the metrics in Prometheus' exposition format."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -40,22 +40,22 @@ class Telemetry:
         self.ready = Gauge("pdp_ready", "1 while the service is ready", registry=self.registry)
 
     def answered(self, surface: str, code: str) -> None:
-        """Count a request; the labels come from closed sets, so their counters are kept."""
+        """Count a request. Labels come from closed sets, so a counter per label pair is kept."""
         counter = self._answered.get((surface, code))
         if counter is None:
             counter = self._answered[surface, code] = self.requests.labels(surface, code)
         counter.inc()
 
     def decided(self, surface: str, permits: int, denials: int, seconds: float) -> None:
-        """Count the decisions of a batch and the time they took."""
-        kept = self._decided.get(surface)
-        if kept is None:
+        """Count the decisions of a batch, and observe the time in seconds."""
+        metrics = self._decided.get(surface)
+        if metrics is None:
             allow, deny = self.decisions.labels(surface, "allow"), self.decisions.labels(surface, "deny")
-            kept = self._decided[surface] = (allow, deny, self.seconds.labels(surface))
-        kept[0].inc(permits)
-        kept[1].inc(denials)
-        kept[2].observe(seconds)
+            metrics = self._decided[surface] = (allow, deny, self.seconds.labels(surface))
+        metrics[0].inc(permits)
+        metrics[1].inc(denials)
+        metrics[2].observe(seconds)
 
     def text(self) -> bytes:
-        """The exposition text."""
+        """Return the metrics in Prometheus' exposition format."""
         return generate_latest(self.registry)

@@ -165,7 +165,7 @@ class IdentitySettings(Section):
 
 
 class EngineIdentitySettings(Section):
-    """Tokens of one provider that identify a trusted engine. One audience or one subject suffices."""
+    """Tokens of a provider that identify a trusted engine. A single audience or subject suffices."""
 
     audiences: tuple[Name, ...] = Field((), description="audiences that only this engine's tokens have")
     subjects: tuple[Name, ...] = Field((), description="subjects of this engine's own tokens")

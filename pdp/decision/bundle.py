@@ -1,6 +1,6 @@
-"""A bundle: everything that decides, swapped whole: engines, authorities, warehouses and the settings that matter.
+"""Bundles: everything that decides, replaced as a whole: engines, authorities, warehouses and relevant settings.
 
-Immutable. Knows engines by their protocol alone; which classes they are is the composition root's business.
+Immutable. This module knows engines by their protocol only; the composition root chooses the classes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pdp.model.checks import Principal
 
 
 class Authority(msgspec.Struct, frozen=True):
-    """The engines that decide for some warehouses, in order, and how their verdicts combine."""
+    """Engines for some warehouses, in order, and the combination of their verdicts."""
 
     name: str
     engines: tuple[Engine, ...]
@@ -27,7 +27,7 @@ class Authority(msgspec.Struct, frozen=True):
 
 
 class Bundle(msgspec.Struct, frozen=True):
-    """One set of policies. `forbids` run in every authority; `text` is all it was built from, as canonical JSON."""
+    """One set of policies. `forbids` run in every authority. `text` has all sources of the bundle as canonical JSON."""
 
     authorities: Mapping[str, Authority]
     default: Authority
@@ -39,18 +39,18 @@ class Bundle(msgspec.Struct, frozen=True):
     digest: str
     warnings: tuple[str, ...] = ()
     role_maps: Mapping[str, Mapping[str, str]] = {}
-    """Idp -> token role -> the id of the role that it stands for."""
+    """Identity provider -> role in a token -> id of the mapped role."""
     instance_admins: frozenset[str] = frozenset()
-    """Ids of users who pass every control-plane action."""
+    """Ids of users with a permit for every control-plane action."""
 
     def authority(self, warehouse: str) -> Authority:
-        """Who decides for a warehouse; what belongs to none is the default authority's."""
+        """Return the authority of a warehouse; the default authority if no other has the warehouse."""
         return self.authorities.get(warehouse, self.default)
 
     def with_memberships(self, principal: Principal) -> Principal:
-        """A principal with the roles that those of its token stand for, by its provider's map.
+        """Return the principal with the mapped roles of the token's roles, by the role map of the provider.
 
-        Whose memberships were made out already has no token: what its roles are called is no token's word.
+        A principal with `member_of` is returned unchanged: the roles do not come from a token.
         """
         mapped = self.role_maps.get(principal.name.partition("~")[0]) if principal.roles else None
         if not mapped or principal.type != "user" or principal.member_of:
@@ -59,12 +59,12 @@ class Bundle(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(principal, member_of=tuple(sorted({*principal.member_of, *roles})))
 
     def default_ref(self, warehouse: str) -> str | None:
-        """The ref of resources in a warehouse that name none, if it is known."""
+        """Return the default ref of a warehouse; None if unknown."""
         known = self.warehouses.get(warehouse)
         return known.default_ref if known else None
 
 
 def source_text(sources: Mapping[str, Any]) -> tuple[bytes, str]:
-    """Sources in their one canonical form, and the sixteen hex digits that name it in revisions and records."""
+    """Return sources as canonical JSON, and the digest of 16 hex digits that revisions and records show."""
     text = msgspec.json.encode(sources, order="sorted")
     return text, sha256(text).hexdigest()[:16]

@@ -1,7 +1,7 @@
 """Native JSON form of checks and decisions, for HTTP, the command line and case files.
 
-Decoding is pure: it knows no caller and judges no evidence. A check that does not parse is rejected at its own position
-and does not affect its neighbours. `pdp.identity.evidence` turns the decoded request into a batch.
+Decoding is pure: it knows no caller and checks no evidence. A check with a syntax error is rejected at its own position
+and does not affect the others. `pdp.identity.evidence` turns the decoded request into a batch.
 """
 
 from __future__ import annotations
@@ -212,9 +212,9 @@ def bound_checks(count: int, max_checks: int) -> None:
 
 
 def decode_checks(checks: Iterable[msgspec.Raw | bytes], *, unique_keys: bool = False) -> BatchBuilder:
-    """Return a builder with checks from JSON texts. A text that does not parse rejects its own position.
+    """Return a builder with checks from JSON texts. A text with a syntax error rejects its position.
 
-    `unique_keys` rejects duplicate keys, for texts that are not part of a body that was searched as a whole.
+    `unique_keys` rejects duplicate keys. Set `unique_keys` unless a search of the whole body excludes duplicates.
     """
     builder = BatchBuilder()
     for text in checks:

@@ -1,6 +1,6 @@
-"""Inspection: questions about other principals, and the reasons that an answer shows. Both need `read_assignments`.
+"""Inspection: questions about other principals, and reasons in answers. Both need `read_assignments`.
 
-A caller that may not assert principals sees the grants of an object only where its own principal holds
+A caller without the right to assert principals sees the grants of an object only if the caller's principal holds
 `read_assignments` on the object. There the caller may ask about other principals and sees reasons. On other objects the
 caller learns, for its own principal only, whether access is allowed and by which engine. Pure.
 """
@@ -123,8 +123,8 @@ def _guards_of(own: Principal, resources: Sequence[Resource], at: Sequence[int])
 def _guard_of(resource: Resource) -> tuple[Resource, str]:
     """Return the object and the action of a resource's guard.
 
-    Some resource types, such as those that only query engines name, have no such action in any engine. Their guards are
-    denied.
+    Engines know no such action for some resource types, such as the types of query engines. The guards of these types
+    are denied.
     """
     type = resource.type
     if type == "user":

@@ -1,8 +1,8 @@
-"""Callers: the senders of requests, recognised by what their connection shows.
+"""Callers: the senders of requests, recognised by their connections.
 
 A caller sends a request; a principal is the subject of a check. The two are never mixed. A connection shows its caller
 by a bearer token, else a client certificate, else the user of a unix socket, else a loopback address. If the strongest
-sign that is present does not match a configured caller, no weaker sign replaces it.
+present sign matches no configured caller, the weaker signs do not count.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Callers:
     def _of_token(self, token: Token) -> Caller:
         """Return the caller of the first rule that matches the token.
 
-        A token that matches no rule makes a caller that may assert nothing and asks for its own principal.
+        Without a match, the caller may assert nothing and asks for the principal of the token.
         """
         identity, settings = token.identity, self._settings
         engines = trusted_engines_of(identity, settings.trusted_engines)

@@ -1,8 +1,8 @@
-"""Evidence: the statements of a request that only some callers may make.
+"""Evidence: statements in requests, with a restriction to certain callers.
 
-A request may name a principal and describe the principal: roles, groups, attributes. A request may also say that a view
-owner's rights apply, or bring properties of objects. Each kind counts only for callers whose configuration lists the
-kind. `admit` checks this once for each decoded request, before planning. Decoders must not import this module.
+A request may name a principal and describe the principal by roles, groups and attributes. A request may also claim the
+rights of a view owner, or bring properties of objects. Each kind of evidence counts only if the caller's configuration
+lists the kind. `admit` checks every decoded request once, before planning. Decoders must not import this module.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ _properties_of: Final = attrgetter("properties")
 
 
 def admit(request: BatchRequest, caller: Caller) -> Batch:
-    """Return the batch that a caller may ask.
+    """Return the batch of a request: all checks with sufficient rights of the caller, and rejections of the others.
 
-    A check without a principal gets the caller's own. A check whose evidence the caller may not assert is rejected at
-    its own positions only, or is marked as `inspected` if the caller may inspect. The cost grows with the number of
-    checks, not with the number of resources, except for callers that may not assert properties.
+    A check without a principal gets the caller's own principal. If the caller may not assert the evidence of a check,
+    the check is marked as `inspected` (if the caller may inspect) or rejected. A rejection covers only the positions of
+    the check. The cost grows with the number of checks, not of resources, for callers with the right to properties.
     """
     admitted: list[Check] = []
     refused: dict[int, Rejected] = {}
@@ -67,10 +67,10 @@ def admit(request: BatchRequest, caller: Caller) -> Batch:
 
 
 def admit_check(check: Check, caller: Caller, evidence: frozenset[str] = _NONE) -> Check | Rejected:
-    """Return the check that the caller may ask, or the rejection.
+    """Return the admitted check, or the rejection.
 
-    `evidence` has the kinds that the request rests on in addition to the check's principal, action and flags; a check
-    whose resources have properties needs `properties`. The caller's own token vouches for its own principal.
+    `evidence` has the further kinds of evidence of the request, beside the check's principal, action and flags. A check
+    of resources with properties needs `properties`. A token proves the principal of its caller.
     """
     try:
         principal, stated = _resolve(caller, check.principal)
@@ -98,7 +98,7 @@ def own_principal(caller: Caller) -> Principal:
 def asserted_principal(caller: Caller, principal: Principal, *, inspects: bool = False) -> Principal:
     """Return the principal that a caller acts for; raise AssertionNotAllowed if the caller may not assert it.
 
-    With `inspects`, a caller that may inspect can name another principal. Each answer then needs a guard of its own.
+    With `inspects`, a caller with the right to inspect can name another principal. Each answer then needs a guard.
     """
     resolved, stated = _resolve(caller, principal)
     missing = stated - caller.may_assert
@@ -108,10 +108,10 @@ def asserted_principal(caller: Caller, principal: Principal, *, inspects: bool =
 
 
 def _resolve(caller: Caller, principal: Principal) -> tuple[Principal, frozenset[str]]:
-    """Return the principal that a request means, and the kinds of evidence that naming it takes.
+    """Return the principal of a check, and the kinds of evidence in the naming of this principal.
 
-    The token vouches for the caller's own principal, so naming that principal takes no evidence. Own roles, groups or
-    attributes that differ from the token's do take evidence.
+    The token proves the caller's own principal, so the name of the own principal is not evidence. Own roles, groups or
+    attributes are evidence if they differ from the token's.
     """
     own = caller.own
     if principal is UNNAMED:
@@ -149,7 +149,7 @@ def _refusal(caller: Caller, missing: frozenset[str]) -> str:
 
 
 def _by_properties(check: Check, caller: Caller) -> Sequence[tuple[Check, frozenset[str]]]:
-    """Divide a check into resources without and with properties, each part with the evidence that it rests on.
+    """Divide a check into resources without and with properties, each part with its evidence.
 
     Resources without properties must not be rejected because of their neighbours.
     """
@@ -171,9 +171,10 @@ def _rows_of(check: Check, rows: Iterable[int]) -> Check:
 
 
 def _joined(checks: Sequence[Check]) -> list[Check]:
-    """Join the checks that became equal when the caller's own principal was filled in.
+    """Join checks with equal questions after the caller's own principal was filled in.
 
-    Some name the principal and some do not, so the decoder could not join them. Siblings stay columns of their own.
+    The decoder could not join a check without a principal and a check with the same principal. Siblings stay separate
+    columns.
     """
     groups: dict[Hashable, list[Check]] = {}
     for number, check in enumerate(checks):

@@ -1,7 +1,7 @@
-"""The public keys of one identity provider: fetched, kept, refreshed, and given up when they are too old.
+"""Public keys of one identity provider: fetched, cached, refreshed, and dropped when too old.
 
-The only network I/O of identity. A decision waits for it only where a token names a key that is not known, for a
-bounded time, and such fetches are rate-limited: whoever sends tokens cannot make this service hammer a provider.
+This is the only network I/O of identity. A request waits for a fetch only if its token names an unknown key, and only
+for a bounded time. Such fetches are rate-limited, so senders of tokens cannot flood a provider with requests.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pdp.telemetry import Telemetry
 MAX_BYTES: Final = 1 << 20
 MAX_KEYS: Final = 1000
 MAX_WAITING: Final = 64
-"""Requests that may wait for one fetch at the same time."""
+"""Most requests that wait for one fetch at the same time."""
 WAIT_SECONDS: Final = 2.0
 MIN_RSA_BITS: Final = 2048
 
@@ -38,12 +38,12 @@ _ALGORITHMS: Final[dict[tuple[str, str], tuple[str, ...]]] = {
     ("OKP", "Ed25519"): ("EdDSA",),
     ("OKP", "Ed448"): ("EdDSA",),
 }
-"""Kind and curve of a key -> the signatures that it may verify; a secret key (`oct`) none."""
+"""Type and curve of a key -> the signature algorithms of the key. Secret keys (`oct`) have none."""
 log = structlog.get_logger()
 
 
 class Key(msgspec.Struct, frozen=True):
-    """A public key and the signatures that it may verify."""
+    """Public key with the signature algorithms that the key may verify."""
 
     kid: str | None
     algorithms: frozenset[str]
@@ -64,7 +64,7 @@ class _Jwks(msgspec.Struct):
 
 
 def read_keys(text: bytes) -> tuple[Key, ...]:
-    """The keys of a JWK set that can verify signatures; ValueError where it is none, or none of its keys can."""
+    """Return the keys of a JWK set that can verify signatures; raise ValueError if there are none."""
     try:
         found = msgspec.json.decode(text, type=_Jwks).keys
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -78,7 +78,7 @@ def read_keys(text: bytes) -> tuple[Key, ...]:
 
 
 def _read_key(text: bytes) -> Key | None:
-    """One key; None for one of another kind, which a set may hold, and for one too weak."""
+    """Return one key; None for a key of another type, which a set may hold, and for a weak key."""
     try:
         jwk = msgspec.json.decode(text, type=_Jwk)
         algorithms = _ALGORITHMS.get((jwk.kty, "" if jwk.kty == "RSA" else jwk.crv), ())
@@ -97,7 +97,7 @@ def _read_key(text: bytes) -> Key | None:
 
 
 class ProviderKeys:
-    """The keys of one provider. `file` is where they are read from instead of its URL."""
+    """Keys of one provider. `file` replaces the provider's URL as their source."""
 
     def __init__(self, idp: str, provider: ProviderSettings, file: Path | None, telemetry: Telemetry) -> None:
         self.idp = idp
@@ -113,12 +113,12 @@ class ProviderKeys:
 
     @property
     def current(self) -> tuple[Key, ...]:
-        """The keys that count now; the same object for as long as they are the same."""
+        """Return the valid keys; the same object while the keys are unchanged, no keys when too old."""
         stale = time.monotonic() - self._fetched > self._provider.max_stale_seconds
         return () if stale else self._keys
 
     async def start(self) -> None:
-        """Fetch for the first time, and from then on in the background; ConfigError where a file cannot be read."""
+        """Fetch the keys, and refresh them in the background; raise ConfigError if a key file cannot be read."""
         if self._file:
             try:
                 self._take(await asyncio.to_thread(_read_file, self._file))
@@ -130,7 +130,7 @@ class ProviderKeys:
         self._background = asyncio.create_task(self._keep_fresh())
 
     async def stop(self) -> None:
-        """End what runs in the background."""
+        """Stop the background refresh."""
         for task in (self._background, self._fetching):
             if task:
                 task.cancel()
@@ -138,19 +138,22 @@ class ProviderKeys:
                     await task
 
     async def find(self, kid: str | None, algorithm: str) -> Any:
-        """The key that verifies a token; Unauthenticated where there is none, Unavailable while there are none."""
-        key = _matching(self.current, kid, algorithm)
+        """Return the public key for a token.
+
+        Raise Unauthenticated if no key fits, Unavailable while there are no keys at all.
+        """
+        key = _select(self.current, kid, algorithm)
         if key is None:
-            await self._look_again()
-            key = _matching(self.current, kid, algorithm)
+            await self._fetch_unknown()
+            key = _select(self.current, kid, algorithm)
         if key is not None:
             return key.public
         if not self.current:
             raise Unavailable(f"the keys of identity provider `{self.idp}` cannot be had")
         raise Unauthenticated("no key of its provider fits the token")
 
-    async def _look_again(self) -> None:
-        """Wait, for a bounded time, for a fetch; start one unless the last is too short a time ago."""
+    async def _fetch_unknown(self) -> None:
+        """Wait for a fetch for a bounded time; start a fetch unless the last was too recent."""
         if self._fetching is None:
             now = time.monotonic()
             if now < self._next_look:
@@ -186,7 +189,7 @@ class ProviderKeys:
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
             self._telemetry.key_fetches.labels(self.idp, "failed").inc()
             if not self._failing:
-                # addresses may hold secrets, and so may what a library says of them
+                # addresses may hold secrets, and a library's message may quote the address
                 cause = str(error) if type(error) is ValueError else type(error).__name__
                 log.warning("keys of an identity provider cannot be had", provider=self.idp, cause=cause)
             self._failing = True
@@ -222,8 +225,8 @@ class ProviderKeys:
             return text
 
 
-def _matching(keys: tuple[Key, ...], kid: str | None, algorithm: str) -> Key | None:
-    """The key with this id; a token that names none is verified only where there is no choice."""
+def _select(keys: tuple[Key, ...], kid: str | None, algorithm: str) -> Key | None:
+    """Return the key with an id. Without an id, return the only key for the algorithm; None if there are several."""
     fitting = [key for key in keys if algorithm in key.algorithms]
     if kid is None:
         return fitting[0] if len(fitting) == 1 else None

@@ -1,4 +1,4 @@
-"""Certificates: what the servers present, whom a client trusts for it, and how a client's certificate names it."""
+"""Certificates: those of the servers, the trust of clients, and the names in client certificates."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from pdp.config.settings import Settings
 from pdp.errors import ConfigError
 
 _QUALIFIED: Final = frozenset("=:")
-"""Signs that other forms of names hold: a common name with one of them could be taken for another form."""
+"""Signs of other forms of names. A common name with such a sign could be taken for a name of another form."""
 
 
 class Certificates(msgspec.Struct, frozen=True):
-    """The PEM texts of a service, read once at start."""
+    """PEM texts of a service, read once at start."""
 
     cert: bytes
     key: bytes
@@ -28,7 +28,7 @@ class Certificates(msgspec.Struct, frozen=True):
 
 
 def read_certificates(settings: Settings) -> Certificates | None:
-    """What `server.tls` names; None where it names nothing, ConfigError where a file cannot be read."""
+    """Return the certificates of `server.tls`, None if not configured; raise ConfigError if a file cannot be read."""
     tls = settings.server.tls
     if tls.cert is None or tls.key is None:
         return None
@@ -37,7 +37,10 @@ def read_certificates(settings: Settings) -> Certificates | None:
 
 
 def server_context(settings: Settings) -> ssl.SSLContext | None:
-    """TLS for HTTP: a client's certificate is asked for where its authority is known, and must then be sound."""
+    """Return the TLS context of HTTP, None if not configured; raise ConfigError.
+
+    With `client_ca`, the server asks for client certificates. A certificate is optional but must be valid.
+    """
     tls = settings.server.tls
     if tls.cert is None or tls.key is None:
         return None
@@ -55,7 +58,7 @@ def server_context(settings: Settings) -> ssl.SSLContext | None:
 
 
 def client_context(settings: Settings) -> ssl.SSLContext:
-    """TLS of a client: whom this machine trusts, and the service's own certificate, whoever signed it."""
+    """Return the TLS context of a client, with trust in this machine's authorities and the service's certificate."""
     context = ssl.create_default_context()
     if cert := settings.server.tls.cert:
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
@@ -68,9 +71,9 @@ def client_context(settings: Settings) -> ssl.SSLContext:
 
 @lru_cache(maxsize=256)
 def names_of_certificate(text: bytes) -> frozenset[str]:
-    """The names of a verified certificate, PEM or DER: its whole subject, its common name, its DNS and URI names.
+    """Return the names of a verified certificate, PEM or DER: whole subject, common name, DNS and URI names.
 
-    A certificate that cannot be read has none.
+    Return no names for a certificate with a syntax error.
     """
     load = x509.load_pem_x509_certificate if text.startswith(b"-----") else x509.load_der_x509_certificate
     try:

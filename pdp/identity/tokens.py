@@ -1,7 +1,7 @@
-"""Bearer tokens: a JWT of a configured provider to whom it names. Trusts nothing in a token before its signature.
+"""Bearer tokens: verification of JWTs of configured providers. Nothing in a token is trusted before the signature.
 
-A token's provider is found by its issuer, its key among that provider's keys alone: nothing in a token says where a
-key comes from. What was verified is remembered by digest until it expires or the provider's keys change.
+The issuer selects the provider, and only keys of this provider verify the token: a token cannot name a source of keys.
+Verified tokens are cached by digest until they expire or the keys of the provider change.
 """
 
 from __future__ import annotations
@@ -22,18 +22,19 @@ from pdp.config.identity import ProviderSettings
 from pdp.config.settings import Settings
 from pdp.errors import InvalidArgument, InvalidReference, Unauthenticated
 from pdp.identity.jwks import Key, ProviderKeys
+from pdp.memo import Memo
 from pdp.model.checks import Principal, TokenIdentity
 from pdp.model.references import parse_principal
 from pdp.strict import decode
 from pdp.telemetry import Telemetry
 
 MAX_TOKEN: Final = 16_384
-"""Characters of a token."""
-KEPT: Final = 10_000
-"""Verified tokens that are remembered."""
+"""Most characters of a token."""
+MAX_CACHED: Final = 10_000
+"""Most verified tokens in the cache."""
 MAX_SUBJECT: Final = 1024
 _END_OF_TIME: Final = 1e15
-"""Seconds since the epoch beyond which a number is no time; the comparison holds for any number there is."""
+"""First second since the epoch that is not a valid expiry. The comparison also works for infinite numbers."""
 
 _COMPACT: Final = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
 _OBJECT: Final = msgspec.json.Decoder(dict[str, Any])
@@ -46,11 +47,11 @@ _REFUSALS: Final[tuple[tuple[type[jwt.PyJWTError], str], ...]] = (
     (jwt.InvalidSignatureError, "the token's signature does not verify"),
     (jwt.PyJWTError, "the token cannot be used"),
 )
-"""What a library says to what we say: nothing of the token's own."""
+"""Library error -> our message. The messages quote no part of the token."""
 
 
 class Token(msgspec.Struct, frozen=True):
-    """A verified token: whom it names, for whom it was issued, until when (seconds since the epoch)."""
+    """Verified token: identity, principal, and expiry in seconds since the epoch, leeway included."""
 
     identity: TokenIdentity
     principal: Principal
@@ -58,7 +59,7 @@ class Token(msgspec.Struct, frozen=True):
 
 
 class Tokens:
-    """The verifier of a service: its providers, their keys, and what it verified lately."""
+    """Verifier of tokens: the providers, their keys, and a cache of verified tokens."""
 
     def __init__(self, settings: Settings, telemetry: Telemetry) -> None:
         self._providers = settings.identity.providers
@@ -67,31 +68,29 @@ class Tokens:
             idp: ProviderKeys(idp, provider, _file(settings, provider), telemetry)
             for idp, provider in self._providers.items()
         }
-        self._kept: dict[bytes, tuple[Token, tuple[Key, ...]]] = {}
+        self._verified: Memo[bytes, tuple[Token, tuple[Key, ...]]] = Memo(MAX_CACHED)
 
     async def start(self) -> None:
-        """Fetch the keys of all providers, and keep them fresh."""
+        """Fetch the keys of all providers, and refresh them from then on."""
         await asyncio.gather(*(keys.start() for keys in self._keys.values()))
 
     async def stop(self) -> None:
-        """End what runs in the background."""
+        """Stop the background refresh of keys."""
         for keys in self._keys.values():
             await keys.stop()
 
     async def verify(self, text: str) -> Token:
-        """Whom a token names; raises Unauthenticated, or Unavailable while its provider's keys cannot be had."""
+        """Verify a token; raise Unauthenticated, or Unavailable while the provider has no usable keys."""
         if len(text) > MAX_TOKEN:
             raise Unauthenticated(f"the token is longer than {MAX_TOKEN} characters")
         digest = sha256(text.encode("utf-8", "surrogateescape")).digest()
-        kept = self._kept.get(digest)
-        if kept and time.time() < kept[0].expires and kept[1] is self._keys[kept[0].identity.idp].current:
-            return kept[0]
+        cached = self._verified.get(digest)
+        if cached and time.time() < cached[0].expires and cached[1] is self._keys[cached[0].identity.idp].current:
+            return cached[0]
         idp, token = await self._verify(text)
-        if len(self._kept) >= KEPT:
-            del self._kept[next(iter(self._kept))]
         current = self._keys[idp].current
-        if current:  # keys that have gone stale since then vouch for nothing
-            self._kept[digest] = token, current
+        if current:  # the keys may have become stale during the verification
+            self._verified.keep(digest, (token, current))
         return token
 
     async def _verify(self, text: str) -> tuple[str, Token]:
@@ -116,7 +115,7 @@ def _file(settings: Settings, provider: ProviderSettings) -> Path | None:
 
 
 def _part(part: str) -> Mapping[str, Any]:
-    """The header or the claims, without a key that stands twice: readers differ on which of two counts."""
+    """Decode the header or the claims; raise Unauthenticated, also for duplicate keys."""
     try:
         return decode(base64url_decode(part), _OBJECT)
     except (InvalidArgument, ValueError):
@@ -131,7 +130,7 @@ def _algorithm(header: Mapping[str, Any], provider: ProviderSettings) -> str:
 
 
 def _check(text: str, key: Any, algorithm: str, provider: ProviderSettings) -> None:
-    """Signature, issuer and times."""
+    """Check signature, issuer and times; raise Unauthenticated."""
     try:
         jwt.decode(
             text,
@@ -147,7 +146,7 @@ def _check(text: str, key: Any, algorithm: str, provider: ProviderSettings) -> N
 
 
 def _read(idp: str, provider: ProviderSettings, claims: Mapping[str, Any]) -> Token:
-    """What verified claims say."""
+    """Return the token of verified claims; raise Unauthenticated."""
     names = provider.claims
     subject, expires = _claim(claims, names.subject), claims["exp"]
     audiences = _texts(claims, names.audience)
@@ -173,19 +172,22 @@ def _read(idp: str, provider: ProviderSettings, claims: Mapping[str, Any]) -> To
 
 
 def _claim(claims: Mapping[str, Any], path: str) -> Any:
-    """A claim by its name, or by a path of names with dots between them; None where there is none."""
+    """Return a claim by its name or by a path of names joined by dots; None if absent."""
     if path in claims:
         return claims[path]
-    found: Any = claims
+    value: Any = claims
     for name in path.split("."):
-        found = found.get(name) if isinstance(found, Mapping) else None
-    return found
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return value
 
 
 def _texts(claims: Mapping[str, Any], path: str) -> tuple[str, ...]:
-    """A claim that lists texts; a token that holds something else there is refused, because a forbid may look at it."""
-    found = _claim(claims, path)
-    listed: Sequence[Any] = [] if found is None else [found] if isinstance(found, str) else found
+    """Return the texts of a claim; raise Unauthenticated for any other type.
+
+    Ignoring an odd claim would be unsafe: a forbidding rule may depend on the claim.
+    """
+    value = _claim(claims, path)
+    listed: Sequence[Any] = [] if value is None else [value] if isinstance(value, str) else value
     if not isinstance(listed, list) or not all(isinstance(text, str) for text in listed):
         raise Unauthenticated("a claim of the token is no list of texts")
     return tuple(listed)

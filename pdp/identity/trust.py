@@ -1,4 +1,4 @@
-"""Which trusted engines a token's identity is. Pure: what it takes comes from a verified token or a believed caller."""
+"""Trusted engines of a token. The token is verified, or asserted by a caller that may assert callers. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pdp.model.checks import TokenIdentity, TrustedEngine
 def trusted_engines_of(
     identity: TokenIdentity, configured: Mapping[str, identity_config.TrustedEngineSettings]
 ) -> tuple[TrustedEngine, ...]:
-    """The engines whose block for the token's own provider names one of its audiences, or its subject."""
+    """Return the engines with the token's subject or an audience of the token in their settings for the provider."""
     return tuple(
         TrustedEngine(name, engine.type, engine.owner_property, identity.idp, engine.enforces_row_access)
         for name, engine in configured.items()

@@ -52,7 +52,7 @@ NO_ARGUMENTS = Arguments()
 
 
 class Resource(msgspec.Struct, frozen=True, gc=False):
-    """Object that a check is about.
+    """Object of a check.
 
     `path` has the decoded parts below the warehouse. `ref` None means the warehouse's default ref. `name` serves the
     types without a path. `id` is the catalog's stable id.

@@ -1,4 +1,4 @@
-"""Items grouped by a key, with the positions to put their answers back."""
+"""Grouping of items by key. The positions let callers put results back in order."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Object references as text: `table:lake/sales/orders@main` and kin, one canonical encoding.
+"""Object references and principals as text, such as `table:lake/sales/orders@main`, in one canonical encoding.
 
-Owns the grammar of CONTRACT.md's object references and nothing of what they mean. Split first, then decode each
-part once; a raw `@` stands only before the ref of the last part; no Unicode normalisation.
+Owns the grammar of CONTRACT.md's object references, not their meaning. A text is split first, then each part is decoded
+once. A raw `@` occurs only before the ref. There is no Unicode normalisation.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from pdp.model.checks import (
 )
 
 _VERBATIM_TYPES = frozenset({"user", "role"})
-_LONGEST_KEPT = 256
-"""Characters of a reference that is remembered once parsed."""
-_MANY = 256
-"""Parts of a path; catalogs allow far fewer, and what looks at every part of every container must end."""
-_ANY_PATH = (1, _MANY)
+_LONGEST_CACHED = 256
+"""Most characters of a cached reference."""
+_MOST_PARTS = 256
+"""Most parts of a path. Catalogs allow far fewer. The bound limits the loops over all parts of all containers."""
+_ANY_PATH = (1, _MOST_PARTS)
 _PATH_LENGTH = {
     "warehouse": (0, 0),
     "reference": (0, 0),
     "repository_config": (1, 1),
-    **dict.fromkeys(("catalog", "system_catalog"), (0, _MANY)),
+    **dict.fromkeys(("catalog", "system_catalog"), (0, _MOST_PARTS)),
 }
-"""Resource type -> how many parts stand below its warehouse."""
+"""Resource type -> least and most number of parts below the warehouse."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _ENCODE = re.compile(r"[%/@\x00-\x1f\x7f-\x9f\u2028\u2029]")
@@ -40,12 +40,12 @@ _USER = re.compile(r"[a-z0-9-]+~.+", re.DOTALL)
 
 
 def parse_resource(text: str) -> Resource:
-    """The resource that a reference string names; InvalidReference says what is wrong with it."""
-    return _parse_resource(text) if len(text) > _LONGEST_KEPT else _remembered(text)
+    """Return the resource of a reference; raise InvalidReference with the cause."""
+    return _parse_resource(text) if len(text) > _LONGEST_CACHED else _parse_cached(text)
 
 
 @lru_cache(maxsize=4096)
-def _remembered(text: str) -> Resource:
+def _parse_cached(text: str) -> Resource:
     return _parse_resource(text)
 
 
@@ -68,7 +68,7 @@ def _parse_resource(text: str) -> Resource:
 
 
 def format_resource(resource: Resource, ref: str | None = None, type: str = "") -> str:
-    """The canonical string of a resource; `ref` and `type` are those that were decided on, where they differ."""
+    """Return the canonical reference of a resource. `ref` fills in a missing ref; `type` replaces the type."""
     kind = type or resource.type
     if kind == "server":
         return kind
@@ -84,7 +84,7 @@ def format_resource(resource: Resource, ref: str | None = None, type: str = "") 
 
 
 def parse_principal(text: str) -> Principal:
-    """`user:<idp>~<subject>`, `role:<id>` or `anonymous`; InvalidReference otherwise."""
+    """Return the principal of `user:<idp>~<subject>`, `role:<id>` or `anonymous`; raise InvalidReference."""
     if text == "anonymous":
         return Principal("anonymous", "")
     kind, _, rest = text.partition(":")
@@ -96,12 +96,12 @@ def parse_principal(text: str) -> Principal:
 
 
 def is_id(text: str) -> bool:
-    """Whether a client's id is short and plain enough to be recorded and shown; an absent one is."""
+    """Tell whether an id from a client is short and plain enough for records. An empty id is."""
     return not text or bool(_ID.fullmatch(text))
 
 
 def check_path(kind: str, path: tuple[str, ...]) -> tuple[str, ...]:
-    """A decoded path as it comes from JSON: as many parts as its type has, each of them sound."""
+    """Check a path from JSON and return the path; raise InvalidReference for a wrong number of parts or a bad part."""
     least, most = _PATH_LENGTH.get(kind, _ANY_PATH)
     if not least <= len(path) <= most:
         raise InvalidReference(f"a {kind} has {_span(least, most)} parts in its `path`, not {len(path)}")
@@ -109,7 +109,10 @@ def check_path(kind: str, path: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def check_part(part: str) -> str:
-    """A decoded path part, name or ref as it comes from JSON: not empty, no lone surrogate."""
+    """Check a path part, name or ref from JSON and return the text.
+
+    Raise InvalidReference for an empty text, a lone surrogate or a control character.
+    """
     if not part:
         raise InvalidReference("a path part is empty")
     if not part.isascii():
@@ -120,12 +123,12 @@ def check_part(part: str) -> str:
 
 
 def encode_part(part: str) -> str:
-    """One part or ref in the canonical encoding: `%`, `/`, `@` and control characters as upper-case escapes."""
+    """Return a part or ref in the canonical encoding: `%`, `/`, `@` and control characters as upper-case escapes."""
     return part if part.isalnum() else _ENCODE.sub(_escape, part)
 
 
-def _escape(found: re.Match[str]) -> str:
-    return quote(found[0], safe="")
+def _escape(match: re.Match[str]) -> str:
+    return quote(match[0], safe="")
 
 
 def _span(least: int, most: int) -> str:

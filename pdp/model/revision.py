@@ -1,4 +1,4 @@
-"""Revisions: which facts and which policies a decision was made from."""
+"""Revisions: names of the facts and policies behind a decision."""
 
 from __future__ import annotations
 

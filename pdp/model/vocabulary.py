@@ -1,7 +1,7 @@
-"""The one table of actions: catalog action <-> Nessie check type <-> Trino operation.
+"""Vocabulary of actions: catalog action <-> Nessie check type <-> Trino operation.
 
-Owns the words and what each maps to; must not know engines, configuration or how a mapping is decided. The grant
-relations behind the catalog actions stand in the grants engine's own table, which a test holds against this one.
+Owns the names and their mappings. Must not know engines, configuration, or the decisions on a mapping. The grants
+engine has its own table of the relations behind catalog actions; a test compares the two tables.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _STRONGEST_FIRST = (
     "manage_tags manage_refs pass_grants role_creator tag_creator apply assignee"
 )
 PRIVILEGES: Final = tuple(_STRONGEST_FIRST.split())
-"""Every privilege that can be granted on something, strongest first: which of several on one object `by` names."""
+"""All privileges, strongest first. Of several privileges on one object, `by` names the strongest."""
 
 # --- Nessie check types -------------------------------------------------------------------------------------------
 
@@ -43,7 +43,7 @@ NESSIE_TARGETS: Final[Mapping[str, frozenset[str]]] = {
     **dict.fromkeys(CONTENT_CHECKS, frozenset({"content", "namespace", *TABULAR_TYPES})),
     **dict.fromkeys(CONFIG_CHECKS, frozenset({"repository_config"})),
 }
-"""Check type -> the concrete resource types it can be asked on."""
+"""Check type -> the concrete resource types of the check."""
 
 # --- catalog actions, per object type -----------------------------------------------------------------------------
 
@@ -87,7 +87,7 @@ CATALOG_ACTIONS: Final[Mapping[str, frozenset[str]]] = {
 """Object type -> its catalog actions: the relations of Lakekeeper's model v4.14 without `can_`."""
 
 DATA_ACTIONS: Final = frozenset({"read_data", "write_data", "select"})
-"""Catalog actions of the data plane: they read or write rows; all others are the control plane's."""
+"""Catalog actions of the data plane, which read or write rows. All others belong to the control plane."""
 
 _READ_GRANTS = {"read_grants": "read_assignments"}
 ALIASES: Final[Mapping[str, Mapping[str, str]]] = {
@@ -95,7 +95,7 @@ ALIASES: Final[Mapping[str, Mapping[str, str]]] = {
     "role": _READ_GRANTS | {"manage_role_assignments": "grant_assignee", "read_role_assignments": "read_assignments"},
     "tag": _READ_GRANTS | {"remove": "apply"},
 }
-"""Object type -> Lakekeeper API name -> catalog action, where the two differ."""
+"""Object type -> Lakekeeper API name -> catalog action, if the names differ."""
 
 TABLE_OR_VIEW: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
     **{
@@ -106,13 +106,13 @@ TABLE_OR_VIEW: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
     "select": (("table", "read_data"), ("view", "select")),
     **{check: (("table", check), ("view", check)) for check in sorted(CONTENT_CHECKS)},
 }
-"""Action on `table_or_view` -> the concrete (type, action) pairs of which either suffices."""
+"""Action on `table_or_view` -> the concrete (type, action) pairs. A permit for one pair suffices."""
 
 # --- catalog action -> what a CEL rule set is asked ---------------------------------------------------------------
 
 
 class CelCheck(NamedTuple):
-    """One question to a rule set. `path` says whose path is bound: none, self, new (argument name), destination."""
+    """Question to a rule set. `path` names the path that rules see: none, self, new (argument name) or destination."""
 
     op: str
     path: str = "none"
@@ -125,7 +125,7 @@ CONTENT_TYPE: Final[Mapping[str, str]] = {
     "view": "ICEBERG_VIEW",
     "namespace": "NAMESPACE",
 }
-"""Nessie's contentType of a concrete type where the caller gives none; others have the empty one."""
+"""Concrete type -> Nessie's contentType if the caller gives none. Other types have an empty contentType."""
 
 _VIEW = CelCheck("VIEW_REFERENCE")
 _COMMIT = CelCheck("COMMIT_CHANGE_AGAINST_REFERENCE")
@@ -140,9 +140,9 @@ _CREATES: Final[Mapping[str, str]] = {
     "create_namespace": "namespace",
 }
 CREATE_ACTION: Final[Mapping[str, str]] = {type: action for action, type in _CREATES.items()}
-"""Type -> the action on a container that creates one in it."""
+"""Type -> the action on a container that creates an object of the type."""
 RENAMES: Final = frozenset({"rename", "move"})
-"""Actions that need a right at both ends once the destination is known."""
+"""Actions that need a right at both ends if the destination is known."""
 
 
 def _cel_table() -> dict[tuple[str, str], tuple[CelCheck, ...]]:
@@ -179,19 +179,19 @@ def _cel_table() -> dict[tuple[str, str], tuple[CelCheck, ...]]:
 
 
 CEL_CHECKS: Final[Mapping[tuple[str, str], tuple[CelCheck, ...]]] = _cel_table()
-"""(concrete type, action) -> the checks that a rule set must all permit; a raw Nessie check type is asked alone."""
+"""(concrete type, action) -> the checks that a rule set must all permit. A raw Nessie check type is its own check."""
 
 VIEW_ONLY: Final = frozenset(key for key, checks in CEL_CHECKS.items() if key[0] == "warehouse" and checks == (_VIEW,))
-"""Where CEL is asked nothing but VIEW_REFERENCE: the implicit rule alone does not make it apply."""
+"""(warehouse, action) pairs with VIEW_REFERENCE as the only check. CEL does not apply to these by the implicit rule."""
 
 # --- Trino operations ---------------------------------------------------------------------------------------------
 
 
 class OperationStep(NamedTuple):
-    """One check that an operation on a mapped catalog needs.
+    """Check of an operation on a mapped catalog.
 
-    `on`: given (the resource as named), table, view, namespace, parent (name as argument), function_schema. `also` is
-    added to the `actions` that rules see. A rename needs the right at its other end, too.
+    `on` is given (the named resource), table, view, namespace, parent (with the name as argument) or function_schema.
+    `also` is added to the `actions` that rules see. A rename also needs the right at the other end.
     """
 
     on: str
@@ -200,7 +200,7 @@ class OperationStep(NamedTuple):
 
 
 class TrinoOperation(NamedTuple):
-    """How a Trino operation is decided: by `steps`, all of which must hold, or by the named `rule`."""
+    """Requirements of a Trino operation: `steps`, which must all be permitted, or the named `rule`."""
 
     steps: tuple[OperationStep, ...] = ()
     rule: str = ""
@@ -296,14 +296,14 @@ LOADS: Final[Mapping[str, frozenset[str]]] = {
     "loadView": frozenset({"view"}),
     "loadCredentials": frozenset({"table", "generic_table"}),
 }
-"""Load of a catalog -> the types of what it loads."""
+"""Load action of a catalog -> the types of the loaded object."""
 
 VIEW_CHANGES: Final[Mapping[str, tuple[str, OperationStep]]] = {
     "create": ("createView", OperationStep("parent", "create_view", _CREATE)),
     "commit": ("commitView", OperationStep("view", "commit", _UPDATED)),
     "replace": ("replaceView", OperationStep("view", "commit", _UPDATED)),
 }
-"""Operation of a change of a view -> its name as an action, and the right that it needs."""
+"""Operation that changes a view -> the name of the action, and the needed right."""
 
 TABLE_PROCEDURES: Final = frozenset(
     {
@@ -315,7 +315,7 @@ TABLE_PROCEDURES: Final = frozenset(
         "ADD_FILES",
     }
 )
-"""Table procedures that write; every other one is denied."""
+"""Table procedures that write. All others are denied."""
 
 METADATA_TABLES: Final[Mapping[str, str]] = {
     **dict.fromkeys(("properties", "history", "metadata_log_entries", "snapshots", "refs"), "get_metadata"),
@@ -323,14 +323,14 @@ METADATA_TABLES: Final[Mapping[str, str]] = {
     **dict.fromkeys(("all_partitions", "all_files", "all_entries", "all_manifests"), "read_data"),
     "materialized_view_storage": "read_data",
 }
-"""Suffix of `t$suffix` -> what a SELECT on it needs of t: those that show values need the data."""
+"""Suffix of `t$suffix` -> the action that a SELECT needs on t. Metadata tables with values need `read_data`."""
 
 SYSTEM_TABLES: Final[Mapping[str, frozenset[str]]] = {
     "information_schema": frozenset({"columns", "schemata", "tables", "views"}),
     "schema_discovery": frozenset({"discovery", "shallow_discovery"}),
     "system": frozenset({"iceberg_tables"}),
 }
-"""System schemas in a mapped catalog, and the tables in them that `get_config` on the warehouse opens."""
+"""System schema in a mapped catalog -> the tables that `get_config` on the warehouse permits."""
 
 SYSTEM_CATALOG: Final[Mapping[str, frozenset[str] | None]] = {
     "jdbc": None,
@@ -348,7 +348,7 @@ SYSTEM_CATALOG: Final[Mapping[str, frozenset[str] | None]] = {
     "information_schema": frozenset({"columns", "schemata", "tables", "views"}),
     "runtime": frozenset({"queries"}),
 }
-"""Schemas of Trino's `system` catalog and the tables open to everyone; None opens all of them."""
+"""Schema of Trino's `system` catalog -> the tables that every user may read; None means all tables."""
 
 SYSTEM_READS: Final = frozenset(
     {
@@ -365,4 +365,4 @@ SYSTEM_READS: Final = frozenset(
         "ShowCreateTable",
     }
 )
-"""Operations that system schemas and the system catalog know; every other one on them is denied."""
+"""Operations on system schemas and the system catalog. All others are denied there."""

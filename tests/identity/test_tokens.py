@@ -19,7 +19,6 @@ from support.idp import ISSUER, Provider, b64, claims, ec_key, jwk, provider, pu
 
 from pdp.config.load import make_settings
 from pdp.errors import ConfigError, Unauthenticated, Unavailable
-from pdp.identity import tokens as tokens_module
 from pdp.identity.tokens import MAX_TOKEN, Tokens
 from pdp.model.checks import Principal, TokenIdentity
 from pdp.telemetry import Telemetry
@@ -459,10 +458,10 @@ async def test_keys_are_refreshed_and_what_they_verified_is_forgotten(idp: Provi
 
 
 async def test_few_verified_tokens_are_remembered(tokens: Tokens, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tokens_module, "KEPT", 2)
+    monkeypatch.setattr(tokens._verified, "entries", 2)
     for subject in ("bob", "carol", "dave"):
         await tokens.verify(token(sub=subject))
-    assert len(tokens._kept) == 2
+    assert len(tokens._verified) == 2
 
 
 async def test_a_verified_token_is_remembered_until_it_expires(idp: Provider, tmp_path: Path) -> None:
