@@ -46,24 +46,24 @@ class Callers:
         self._local = local_caller(settings)
         self.count = max(1, len(self._rules)) + bool(settings.identity.providers)
 
-    async def of(self, peer: Peer) -> Caller:
+    async def identify(self, peer: Peer) -> Caller:
         """Return the caller of a peer.
 
         Raise Unauthenticated if no caller matches, or Forbidden if a browser may have sent the request.
         """
         if peer.authorization:
-            return self._of_token(await self._tokens.verify(_bearer(peer.authorization)))
+            return self._by_token(await self._tokens.verify(_bearer_token(peer.authorization)))
         if peer.certificate is not None:
-            return self._of_certificate(peer.certificate)
+            return self._by_certificate(peer.certificate)
         if peer.uid is not None:
-            return self._of_socket(peer.uid, peer.suspicion)
+            return self._by_socket(peer.uid, peer.suspicion)
         if self._local is None or not is_loopback(peer.host):
             raise Unauthenticated("no caller is configured for the peer: a bearer token is missing")
         if peer.suspicion:
             raise peer.suspicion
         return self._local
 
-    def _of_token(self, token: Token) -> Caller:
+    def _by_token(self, token: Token) -> Caller:
         """Return the caller of the first rule that matches the token.
 
         Without a match, the caller may assert nothing and asks for the principal of the token.
@@ -84,13 +84,13 @@ class Callers:
             engines,
         )
 
-    def _of_certificate(self, names: frozenset[str]) -> Caller:
+    def _by_certificate(self, names: frozenset[str]) -> Caller:
         for name, rule in self._rules.items():
             if rule.mtls and not names.isdisjoint(rule.mtls.subjects):
                 return _configured(name, rule)
         raise Unauthenticated("the client certificate names no configured caller")
 
-    def _of_socket(self, uid: int, suspicion: PdpError | None) -> Caller:
+    def _by_socket(self, uid: int, suspicion: PdpError | None) -> Caller:
         for name, rule in self._rules.items():
             if rule.unix_socket:
                 if suspicion:
@@ -129,7 +129,7 @@ def _matches(bearer: BearerSettings | None, identity: TokenIdentity) -> bool:
     return not bearer.audiences or not set(bearer.audiences).isdisjoint(identity.audiences)
 
 
-def _bearer(authorization: tuple[str, ...]) -> str:
+def _bearer_token(authorization: tuple[str, ...]) -> str:
     """Return the bearer token of a request; raise Unauthenticated unless there is exactly one."""
     if len(authorization) != 1:
         raise Unauthenticated("there is more than one Authorization")

@@ -55,7 +55,7 @@ class GrpcHandlers:
     def _handler(self, answer: GrpcMethod) -> Any:
         async def handle(body: bytes, context: Any) -> Message:
             try:
-                caller = await self._callers.of(grpc_peer(context))
+                caller = await self._callers.identify(grpc_peer(context))
                 with self._admission.enter(caller, len(body)):
                     async with asyncio.timeout(self._timeout):
                         response = await answer(body, caller)

@@ -80,7 +80,7 @@ class HttpHandlers:
         async def handle(request: web.BaseRequest) -> web.Response:
             try:
                 _check_head(request, max_body)
-                caller = await self._callers.of(http_peer(request))
+                caller = await self._callers.identify(http_peer(request))
                 with self._admission.enter(caller, request.content_length or 0) as admitted:
                     async with asyncio.timeout(self._timeout):
                         response = _response(200, await answer(request, caller, admitted))

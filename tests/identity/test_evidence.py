@@ -263,13 +263,13 @@ def callers_of(settings: Settings) -> Callers:
 )  # fmt: skip
 async def test_a_peer_that_is_not_on_this_machine_is_nobody(settings: Settings, host: str) -> None:
     with pytest.raises(Unauthenticated):
-        await callers_of(settings).of(Peer(host))
+        await callers_of(settings).identify(Peer(host))
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.255.255.254", "::1"])
 async def test_a_peer_on_this_machine_is_the_configured_caller(host: str) -> None:
-    assert (await callers_of(Settings()).of(Peer(host))).name == EMBEDDED_CALLER.name
-    caller = await callers_of(CONFIGURED).of(Peer(host))
+    assert (await callers_of(Settings()).identify(Peer(host))).name == EMBEDDED_CALLER.name
+    caller = await callers_of(CONFIGURED).identify(Peer(host))
     assert (caller.name, caller.may_assert, caller.may_write) == ("bridge", frozenset({"principals"}), False)
 
 
