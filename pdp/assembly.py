@@ -137,12 +137,12 @@ def _role_maps(settings: Settings) -> dict[str, dict[str, str]]:
 
 
 def _warnings(settings: Settings, rules: RuleSet, forbid: RuleSet) -> tuple[str, ...]:
-    found = [str(remark) for remark in (*rules.warnings, *forbid.warnings)]
+    warnings = [str(remark) for remark in (*rules.warnings, *forbid.warnings)]
     providers = settings.identity.providers
     named = {f"trusted_engines.{name}": rule.identities for name, rule in settings.trusted_engines.items()}
     for key, idps in (("identity.cel_provider", [settings.identity.cel_provider]), *named.items()):
         unknown = sorted(set(idps) - providers.keys()) if providers else ()
-        found += [f"`{key}` names `{idp}`, which is none of `identity.providers`" for idp in unknown]
+        warnings += [f"`{key}` names `{idp}`, which is none of `identity.providers`" for idp in unknown]
     if not rules.rules:
-        found.append("no rules are loaded: CEL permits nothing but VIEW_REFERENCE")
-    return tuple(found)
+        warnings.append("no rules are loaded: CEL permits nothing but VIEW_REFERENCE")
+    return tuple(warnings)

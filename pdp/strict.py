@@ -51,11 +51,11 @@ def refuse_duplicates(body: bytes) -> None:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> None:
-    seen = set()
+    keys = set()
     for key, _ in pairs:
-        if key in seen:
+        if key in keys:
             raise ValueError(f"duplicate key `{key}`")
-        seen.add(key)
+        keys.add(key)
 
 
 def sentence(text: str) -> str:
@@ -75,15 +75,15 @@ def load_yaml(text: str) -> Any:
 
 def _construct_unique(loader: _StrictLoader, node: yaml.MappingNode) -> dict[Any, Any]:
     loader.flatten_mapping(node)
-    found: dict[Any, Any] = {}
+    mapping: dict[Any, Any] = {}
     for key_node, value_node in node.value:
         key = loader.construct_object(key_node, deep=True)
         if not isinstance(key, Hashable):
             raise yaml.MarkedYAMLError(problem="a key must be a text", problem_mark=key_node.start_mark)
-        if key in found:
+        if key in mapping:
             raise yaml.MarkedYAMLError(problem=f"key `{key}` stands twice", problem_mark=key_node.start_mark)
-        found[key] = loader.construct_object(value_node, deep=True)
-    return found
+        mapping[key] = loader.construct_object(value_node, deep=True)
+    return mapping
 
 
 _StrictLoader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _construct_unique)

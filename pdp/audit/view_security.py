@@ -74,7 +74,7 @@ def check_target(check: Check, resource: Resource) -> None:
 
 def _write_view(view: ChainView, target: Resource) -> RecordedChainView:
     name = format_resource(view.resource(target))
-    return RecordedChainView(name, view.found, f"user:{view.owner}" if view.owner else "", view.engine, view.property)
+    return RecordedChainView(name, view.exists, f"user:{view.owner}" if view.owner else "", view.engine, view.property)
 
 
 def _read_view(recorded: RecordedChainView) -> ChainView:

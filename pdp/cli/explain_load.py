@@ -54,7 +54,7 @@ def summary(loaded: LoadResult) -> str:
     hops = len(loaded.load.views) + 1
     if loaded.decision.allowed:
         return f"allowed, storage access {loaded.storage_access}, hops: {hops}"
-    missing = next((at for at, view in enumerate(loaded.load.views, 1) if not view.found), 0)
+    missing = next((at for at, view in enumerate(loaded.load.views, 1) if not view.exists), 0)
     if missing:
         return f"denied at hop {missing} of {hops}: {loaded.steps[0].resource} is not there"
     reason = loaded.decision.by[0]

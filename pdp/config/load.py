@@ -90,17 +90,17 @@ def _check_addresses(settings: Settings) -> None:
 
 def _without_unsupported(data: Mapping[str, Any]) -> dict[str, Any]:
     """Return the data without unsupported keys; raise ConfigError if such a key is not at its default."""
-    kept = {key: dict(value) if isinstance(value, Mapping) else value for key, value in data.items()}
+    supported = {key: dict(value) if isinstance(value, Mapping) else value for key, value in data.items()}
     for key, default in UNSUPPORTED.items():
         section, _, name = key.partition(".")
-        place = kept.get(section) if name else kept
+        place = supported.get(section) if name else supported
         if not isinstance(place, dict) or (name or section) not in place:
             continue
         value = place.pop(name or section)
         whole = {**default, **value} if isinstance(default, dict) and isinstance(value, Mapping) else value
         if whole != default:
             raise ConfigError(f"`{key}` is not supported by this version: leave it out, or at its default {default!r}")
-    return kept
+    return supported
 
 
 def _with_secrets(data: dict[str, Any], base: Path) -> dict[str, Any]:

@@ -67,13 +67,13 @@ class Settings(Section):
 
     def paths(self, patterns: Sequence[str]) -> tuple[Path, ...]:
         """Return the files of names and globs. The files of a glob are sorted; a plain name need not exist."""
-        found: list[Path] = []
+        files: list[Path] = []
         for pattern in patterns:
             if any(mark in pattern for mark in "*?["):
-                found += _matches(self._base, Path(pattern))
+                files += _matches(self._base, Path(pattern))
             else:
-                found.append(self._base / pattern)
-        return tuple(dict.fromkeys(found))
+                files.append(self._base / pattern)
+        return tuple(dict.fromkeys(files))
 
 
 def _matches(base: Path, pattern: Path) -> list[Path]:

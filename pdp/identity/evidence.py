@@ -54,13 +54,14 @@ def admit(request: BatchRequest, caller: Caller) -> Batch:
             else:
                 resolved |= outcome.principal is not part.principal
                 admitted.append(outcome)
-    for check in request.unresolved:
+    for check in request.unresolved:  # rejected already, but missing evidence is the error to report
         outcome = admit_check(check, caller)
         if isinstance(outcome, Rejected):
             refused.update(dict.fromkeys(check.at, outcome))
     if resolved and len(admitted) > 1:
         admitted = _joined(admitted)
     if divided:
+        # The remaining part of a divided check may begin later. Checks are in the order of their first positions.
         admitted.sort(key=lambda check: check.at[0])
     rejected = dict(sorted({**request.rejected, **refused}.items())) if refused else request.rejected
     return Batch(request.surface, caller, request.size, tuple(admitted), rejected, request.consistency, request.explain)

@@ -66,12 +66,12 @@ class _Jwks(msgspec.Struct):
 def read_keys(text: bytes) -> tuple[Key, ...]:
     """Return the keys of a JWK set that can verify signatures; raise ValueError if there are none."""
     try:
-        found = msgspec.json.decode(text, type=_Jwks).keys
+        members = msgspec.json.decode(text, type=_Jwks).keys
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise ValueError("it is no JWK set") from None
-    if len(found) > MAX_KEYS:
-        raise ValueError(f"it holds {len(found)} keys, more than {MAX_KEYS}")
-    keys = tuple(key for raw in found if (key := _read_key(bytes(raw))) is not None)
+    if len(members) > MAX_KEYS:
+        raise ValueError(f"it holds {len(members)} keys, more than {MAX_KEYS}")
+    keys = tuple(key for raw in members if (key := _read_key(bytes(raw))) is not None)
     if not keys:
         raise ValueError("it holds no key that verifies signatures")
     return keys

@@ -134,11 +134,11 @@ class ChainView(msgspec.Struct, frozen=True):
     """View of a chain, in the warehouse and on the ref of the loaded object.
 
     `owner` is `<idp>~<subject>` if the view runs as its owner, by `property` of the trusted engine `engine`. An empty
-    `owner` means that the view runs as the principal that reads the view. `found` is False if the view does not exist.
+    `owner` means that the view runs as the principal that reads the view. `exists` is False if the view does not exist.
     """
 
     path: tuple[str, ...]
-    found: bool = True
+    exists: bool = True
     owner: str = ""
     engine: str = ""
     property: str = ""

@@ -11,7 +11,7 @@ K = TypeVar("K", bound=Hashable)
 
 def positions_by(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[int]]:
     """Return the positions of the items of each key, keys in order of first appearance."""
-    found: dict[K, list[int]] = {}
+    positions: dict[K, list[int]] = {}
     for position, item in enumerate(items):
-        found.setdefault(key(item), []).append(position)
-    return found
+        positions.setdefault(key(item), []).append(position)
+    return positions

@@ -132,7 +132,7 @@ class ViewSecurity:
         known = await self._properties(paths, target, supplied)
         if any(known[path] is None for path in paths):
             # no owner is resolved: the load is denied for the missing view, whatever the other views' properties
-            return Load(tuple(ChainView(path, found=known[path] is not None) for path in paths), entries)
+            return Load(tuple(ChainView(path, exists=known[path] is not None) for path in paths), entries)
         return Load(tuple(resolve_owner(path, known[path] or {}, engines) for path in paths), entries)
 
     async def _properties(

@@ -38,7 +38,7 @@ def _plan_load(context: PlanContext, check: Check, load: Load) -> Node:
     """
     targets = check.resources
     target = targets[0]
-    if missing := [view for view in load.views if not view.found]:
+    if missing := [view for view in load.views if not view.exists]:
         hops = ([view.resource(target)] * len(targets) for view in missing)
         return AllOf(tuple(context.fixed(False, NO_SUCH_VIEW, "get_metadata", hop) for hop in hops))
     parts: list[Node] = []
