@@ -3,7 +3,12 @@ VENV ?= .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 
-.PHONY: help run test test-trino chaos lint fmt type cases bench bench-trino protos docs check
+# processes that the tests run in, and the tests of each loop; `pyproject.toml` describes the markers
+WORKERS ?= 2
+PYTEST := $(PY) -m pytest -q -n $(WORKERS) --dist worksteal
+FAST := not process and not postgres and not slow and not differential
+
+.PHONY: help run test-fast test test-long test-trino chaos lint fmt type cases bench bench-trino protos docs check
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -16,14 +21,20 @@ $(STAMP): pyproject.toml constraints.txt
 run: $(STAMP) ## install, and serve the example policies on loopback
 	$(VENV)/bin/pdp serve
 
-test: $(STAMP) ## everything that CI runs but the linters and a real Trino
-	$(PY) -m pytest -q -n 2
+test-fast: $(STAMP) ## unit tests and case files, without processes and databases: under a minute
+	$(PYTEST) -m "$(FAST)"
+
+test: $(STAMP) ## every test but long differential runs and a real Trino: under five minutes
+	$(PYTEST) -m "not differential"
+
+test-long: $(STAMP) ## long runs of generated input against references
+	$(PYTEST) -m differential
 
 test-trino: $(STAMP) ## a real Trino, fetched once (820 MB; Java 24, Maven), asks the service about users with different rights
 	$(PY) -m pytest -q -rs tests/real_trino
 
 chaos: $(STAMP) ## services on one database, written to and killed for SECONDS (60)
-	PDP_CHAOS_SECONDS=$(or $(SECONDS),60) $(PY) -m pytest -q -s --timeout 3600 tests/test_convergence.py -k whoever_writes_and_dies
+	PDP_CHAOS_SECONDS=$(or $(SECONDS),60) $(PY) -m pytest -q -s --timeout 3600 tests/store/test_convergence.py -k whoever_writes_and_dies
 
 cases: $(STAMP) ## the case files alone, through the command line
 	$(VENV)/bin/pdp test tests/cases
@@ -60,4 +71,4 @@ protos: $(STAMP) ## generate pdp/wire from protos/
 docs: $(STAMP) ## generate the reference pages
 	$(PY) docs/generate.py
 
-check: lint type test test-trino ## what CI runs
+check: lint type test test-long test-trino ## everything, as CI does

@@ -87,7 +87,7 @@ def main() -> None:
     for kind in sys.argv[1:] or ["sqlite", "postgresql"]:
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
-            with database(kind, folder) as url, services(folder, url) as running:
+            with database(kind, folder) as url, services(folder, url, fresh=True) as running:
                 print(kind)
                 measure(running.start(), running.start())
 

@@ -74,7 +74,7 @@ def ours(data: Mapping[str, Any], catalog: str) -> Iterator[Peer]:
             "audit": {"sinks": [{"file": "audit"}]},
         }
         (base / "pdp.yaml").write_text(json.dumps(config))
-        with serve_process(base, "-c", str(base / "pdp.yaml")) as process:
+        with serve_process(base, "-c", str(base / "pdp.yaml"), fresh=True) as process:
             url = process.url("")
             yield Peer(url, lambda questions: our_request(url, questions), our_answer)
 

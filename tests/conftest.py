@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 
@@ -42,3 +43,42 @@ def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def database(postgres_server: str) -> str:
     """Return the address of an empty PostgreSQL database."""
     return fresh_database(postgres_server)
+
+
+# --- processes ----------------------------------------------------------------------------------------------------
+
+STARTS = {"subprocess.Popen", "support.start_pdp"}
+"""Audit events of a process that starts."""
+FORKS = {"os.fork", "os.forkpty"}
+"""Audit events of a fork of this process, which may abort where gRPC's threads run."""
+running: list[pytest.Item] = []
+"""The test that runs now."""
+
+
+def check_processes(event: str, arguments: object) -> None:
+    """Refuse a process in a test without a marker for processes, and a fork in any test."""
+    if event in FORKS:
+        raise RuntimeError("no test forks its process: use `subprocess` without preexec_fn and user")
+    if event in STARTS and running and not any(map(running[-1].get_closest_marker, ("process", "postgres"))):
+        raise RuntimeError(f"{running[-1].nodeid} starts a process: mark the test with `pytest.mark.process`")
+
+
+sys.addaudithook(check_processes)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Note the test that runs, its fixtures included."""
+    running.append(item)
+    try:
+        return (yield)
+    finally:
+        running.pop()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that use the PostgreSQL server."""
+    for item in items:
+        if "postgres_server" in getattr(item, "fixturenames", ()):
+            item.add_marker("postgres")

@@ -1,14 +1,16 @@
-"""The shape of the code: imports go down only, generated files are what their sources say."""
+"""The shape of the code: imports, the folders of tests, and generated files."""
 
 from __future__ import annotations
 
+import ast
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.paths import ROOT
+from support.paths import ROOT, TESTS
 
 BIN = Path(sys.executable).parent
 
@@ -32,11 +34,13 @@ def copy(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.process
 def test_the_import_contract_holds(copy: Path) -> None:
     done = lint_imports(copy)
     assert done.returncode == 0, done.stdout
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("module", "planted"),
     [
@@ -54,6 +58,7 @@ def test_the_import_contract_bites(copy: Path, module: str, planted: str) -> Non
     assert lint_imports(copy).returncode == 1
 
 
+@pytest.mark.process
 def test_generated_messages_are_up_to_date(tmp_path: Path) -> None:
     (tmp_path / "pdp" / "wire").mkdir(parents=True)
     command = [sys.executable, "-m", "grpc_tools.protoc", f"-Ipdp/wire={ROOT / 'protos/pdp/v1'}"]
@@ -64,9 +69,69 @@ def test_generated_messages_are_up_to_date(tmp_path: Path) -> None:
     assert generated == committed
 
 
-@pytest.mark.parametrize("page", ["configuration.md", "trino.md", "vocabulary.md"])
-def test_generated_pages_are_up_to_date(tmp_path: Path, page: str) -> None:
+@pytest.fixture(scope="module")
+def generated_pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with all generated pages."""
+    folder = tmp_path_factory.mktemp("pages")
     subprocess.run(
-        [sys.executable, ROOT / "docs" / "generate.py", tmp_path], check=True, timeout=60, env={"PYTHONPATH": str(ROOT)}
+        [sys.executable, ROOT / "docs" / "generate.py", folder], check=True, timeout=60, env={"PYTHONPATH": str(ROOT)}
     )
-    assert (tmp_path / page).read_text() == (ROOT / "docs" / page).read_text()
+    return folder
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("page", ["configuration.md", "trino.md", "vocabulary.md"])
+def test_generated_pages_are_up_to_date(generated_pages: Path, page: str) -> None:
+    assert (generated_pages / page).read_text() == (ROOT / "docs" / page).read_text()
+
+
+# --- tests --------------------------------------------------------------------------------------------------------
+
+PARTS = {"contracts", "real_trino"}
+"""Folders of test modules about several packages."""
+WITHOUT_TESTS = {"wire", "store/migrations", "store/migrations/versions", "engines", "engines/cel/lint"}
+"""Packages that are generated, or that the tests of another package run."""
+
+
+def sources() -> Iterator[tuple[Path, ast.Module]]:
+    """Yield every module of tests and of bench with its syntax tree."""
+    for folder in (TESTS, ROOT / "bench"):
+        for file in folder.rglob("*.py"):
+            yield file, ast.parse(file.read_text())
+
+
+def imported(tree: ast.Module) -> Iterator[str]:
+    """Yield the names of imported modules, and of what is imported from them."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from (f"{node.module or ''}.{alias.name}" for alias in node.names)
+
+
+def test_no_module_imports_a_test_module() -> None:
+    """What test modules share is in `tests/support` and `tests/spec`."""
+    modules = {file.stem for file in TESTS.rglob("test_*.py")} | {"conftest"}
+    wrong = [f"{file}: {name}" for file, tree in sources() for name in imported(tree) if modules & {*name.split(".")}]
+    assert wrong == []
+
+
+def test_folders_of_tests_mirror_the_product() -> None:
+    tested = {str(file.parent.relative_to(TESTS)) for file in TESTS.rglob("test_*.py")} - PARTS - {"."}
+    packages = {str(file.parent.relative_to(ROOT / "pdp")) for file in (ROOT / "pdp").rglob("*.py")} - {"."}
+    modules = {file.stem for file in (ROOT / "pdp").glob("*.py")}
+    assert tested - packages - modules == set(), "no package or module of this name"
+    assert packages - tested - WITHOUT_TESTS == set(), "no tests"
+
+
+def test_no_test_forks_its_process() -> None:
+    """A fork of a process that runs gRPC's threads may abort; these arguments make `subprocess` fork, not vfork."""
+    forking = {"preexec_fn", "user", "group", "extra_groups"}
+    calls = [(file, node) for file, tree in sources() for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    wrong = [
+        f"{file}:{call.lineno}"
+        for file, call in calls
+        if ast.unparse(call.func) in {"subprocess.run", "subprocess.Popen"}
+        and forking & {keyword.arg for keyword in call.keywords}
+    ]
+    assert wrong == []

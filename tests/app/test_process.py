@@ -17,9 +17,10 @@ from typing import Any
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from support.commands import run_pdp
 from support.http_client import fetch
 from support.paths import RECORDED
-from support.serving import FREE_PORTS, Process, run_pdp, serve_process
+from support.serving import FREE_PORTS, Process, serve_process
 
 from pdp.wire import decision_pb2 as wire
 from pdp.wire import decision_pb2_grpc as wire_grpc
@@ -299,11 +300,6 @@ WAITING = 10_000
 """Records that may wait for the disk."""
 
 
-def small_files() -> None:
-    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (SMALL, hard))
-
-
 def enlarge(process: Process) -> None:
     _, hard = resource.prlimit(process.process.pid, resource.RLIMIT_FSIZE)
     resource.prlimit(process.process.pid, resource.RLIMIT_FSIZE, (hard, hard))
@@ -350,7 +346,7 @@ def whole_lines(folder: Path) -> list[str]:
 
 def test_nothing_is_answered_that_cannot_be_recorded(tmp_path: Path) -> None:
     with (
-        serve_process(tmp_path, preexec=small_files) as process,
+        serve_process(tmp_path, limits={"FSIZE": SMALL}) as process,
         grpc.insecure_channel(process.addresses["grpc"]) as channel,
     ):
         ids = fill(process)
@@ -394,7 +390,7 @@ def test_nothing_is_answered_that_cannot_be_recorded(tmp_path: Path) -> None:
 
 
 def test_a_stop_that_loses_records_says_so(tmp_path: Path) -> None:
-    with serve_process(tmp_path, preexec=small_files) as process:
+    with serve_process(tmp_path, limits={"FSIZE": SMALL}) as process:
         ids = fill(process)
         ids += [reply["decisionId"] for _, reply in pipeline(process, 100)]
         assert process.terminate() == 1
@@ -414,14 +410,9 @@ def test_a_disk_that_takes_nothing_at_all_is_noticed(tmp_path: Path) -> None:
 # --- too few files ------------------------------------------------------------------------------------------------
 
 
-def few_files() -> None:
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
-
-
 def test_without_file_descriptors_readiness_is_red_until_there_are_some(tmp_path: Path) -> None:
     host, arguments = "127.0.0.1", ("--set", "limits.idle_timeout_seconds=60")
-    with serve_process(tmp_path, *arguments, preexec=few_files) as process:
+    with serve_process(tmp_path, *arguments, limits={"NOFILE": 64}) as process:
         probe = http.client.HTTPConnection(process.addresses["diagnostics"], timeout=PATIENCE)
 
         def reasons() -> list[str]:

@@ -17,8 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from spec.grant_worlds import worlds
 from support.command_line import grants
+from support.commands import run_pdp
 from support.http_client import fetch
-from support.serving import run_pdp, serve_process
+from support.serving import serve_process
 from support.stores import content
 
 from pdp.cli import grants_import

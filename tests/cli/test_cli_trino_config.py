@@ -14,10 +14,11 @@ from typing import Any
 
 import javaproperties
 import pytest
+from support.commands import run_pdp
 from support.http_client import fetch
 from support.idp import Authority
 from support.paths import RECORDED as RECORDED_FOLDER
-from support.serving import Process, run_pdp, serve_process, serving, settings_of
+from support.serving import Process, serve_process, serving, settings_of
 
 RECORDED = RECORDED_FOLDER / "trino"
 ENDPOINTS = {

@@ -14,8 +14,9 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
+from support.commands import run_pdp, start_pdp
 from support.paths import RECORDED, ROOT
-from support.serving import Process, run_pdp, serve_process
+from support.serving import Process, serve_process
 
 MANUAL = RECORDED / "nessie" / "manual-as-printed.properties"
 STORIES = str(ROOT / "rules" / "stories.properties")
@@ -45,7 +46,7 @@ def one_line(text: str) -> str:
 
 
 def test_the_version_is_that_of_the_package(tmp_path: Path) -> None:
-    ended = run_pdp("--version", cwd=tmp_path)
+    ended = run_pdp("--version", cwd=tmp_path, fresh=True)
     assert (ended.returncode, ended.stderr) == (0, "")
     assert ended.stdout.startswith("pdp ")
     assert ended.stdout.split()[1][0].isdigit()
@@ -154,17 +155,15 @@ def test_a_malformed_line_is_denied_at_its_place_and_exits_with_1(tmp_path: Path
 
 
 def test_a_line_that_is_no_utf8_is_malformed(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "pdp", "check", "--rules", STORIES]
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
     text = (
         lines(ALICE).encode()
         + lines(ALICE).encode().replace(b"Alice", b"Al\xffice")
         + b"\xff\n"
         + lines(ALICE).encode()
     )
-    ended = subprocess.run(command, input=text, capture_output=True, cwd=tmp_path, env=env, timeout=60, check=False)
-    assert (ended.returncode, ended.stderr) == (1, b"")
-    assert [decision["allowed"] for decision in decisions(ended.stdout.decode())] == [True, False, False, True]
+    ended = run_pdp("check", "--rules", STORIES, stdin=text, cwd=tmp_path)
+    assert (ended.returncode, ended.stderr) == (1, "")
+    assert [decision["allowed"] for decision in decisions(ended.stdout)] == [True, False, False, True]
 
 
 def test_a_key_that_stands_twice_is_malformed(tmp_path: Path) -> None:
@@ -457,19 +456,17 @@ def test_an_explanation_needs_principal_action_and_resource(tmp_path: Path, give
 def on_a_terminal(folder: Path, *arguments: str) -> str:
     """What a command writes where a terminal reads both of its outputs."""
     ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "pdp", *arguments]
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "TERM": "dumb", "NO_COLOR": "1"}
-    with subprocess.Popen(
-        command, stdout=theirs, stderr=theirs, stdin=subprocess.DEVNULL, cwd=folder, env=env
-    ) as process:
-        os.close(theirs)
-        written = b""
-        try:
-            while some := os.read(ours, 65536):
-                written += some
-        except OSError:  # how a terminal ends
-            pass
-        process.wait(30)
+    with Path(os.devnull).open() as none:
+        streams = (none.fileno(), theirs, theirs)
+        process = start_pdp(*arguments, streams=streams, cwd=folder, env={"TERM": "dumb", "NO_COLOR": "1"})
+    os.close(theirs)
+    written = b""
+    try:
+        while some := os.read(ours, 65536):
+            written += some
+    except OSError:  # how a terminal ends
+        pass
+    process.wait(30)
     os.close(ours)
     return written.decode()
 

@@ -17,10 +17,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support import worlds
 from support.command_line import COMPOSITION
+from support.commands import run_pdp
 from support.generated_pdps import decide, decide_and_record, make_pdp
 from support.http_client import client_of
 from support.paths import ROOT
-from support.serving import run_pdp, settings_of
+from support.serving import settings_of
 
 from pdp.audit import encoding
 from pdp.audit import reader as audit_reader

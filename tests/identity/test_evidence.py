@@ -8,9 +8,10 @@ from typing import Any
 
 import grpc
 import pytest
+from support.commands import run_pdp
 from support.grpc_messages import check_message
 from support.http_client import client_of, http_client
-from support.serving import example_settings, run_pdp, serving
+from support.serving import example_settings, serving
 
 from pdp.app import Service
 from pdp.config.identity import EVIDENCE

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from support.case_surfaces import surfaces
+from support.commands import run_pdp
 from support.paths import ROOT, TESTS
-from support.serving import run_pdp
 
 from pdp.app import build_pdp
 from pdp.offline.case_outcomes import CaseOutcome

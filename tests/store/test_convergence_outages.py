@@ -12,6 +12,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from support.commands import run_pdp
 from support.converging import (
     BY_RULE,
     Service,
@@ -25,7 +26,7 @@ from support.converging import (
 )
 from support.postgres import Cluster, cluster, free_port, fresh_database
 from support.proxy import proxied
-from support.serving import FREE_PORTS, run_pdp
+from support.serving import FREE_PORTS
 
 SECRET = "canary-in-the-password"
 AS_ROLE = {**reading(1), "actingRole": "role:etl"}

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-import aiohttp
 import grpc
 from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
 from support.grpc_messages import check_message
-from support.serving import serving, settings_of
+from support.http_client import HttpClient, client_of
+from support.serving import settings_of
 
 from pdp.app import Service, build_pdp
 from pdp.audit.rows import requests, rows
@@ -25,105 +25,108 @@ from pdp.wire import decision_pb2 as wire
 from pdp.wire import decision_pb2_grpc as wire_grpc
 
 
-class Surfaces:
-    """Services by configuration, each swapped to a case's policies before it is asked."""
+class Endpoints(NamedTuple):
+    """A running service with a client for each of its surfaces."""
 
-    def __init__(self, folder: Path, session: aiohttp.ClientSession) -> None:
+    http: HttpClient
+    channel: grpc.aio.Channel
+
+    @property
+    def service(self) -> Service:
+        """Return the service."""
+        return self.http.service
+
+
+class Surfaces:
+    """Services by configuration. Each takes over a case's policies before it decides the case."""
+
+    def __init__(self, folder: Path, stack: AsyncExitStack) -> None:
         self._folder = folder
-        self._session = session
-        self._services: dict[str, tuple[Any, Service, grpc.aio.Channel]] = {}
+        self._stack = stack
+        self._endpoints: dict[str, Endpoints] = {}
 
     async def run(self, case: Case, surface: str) -> CaseOutcome | None:
-        """The outcome over one surface; None where the case cannot be said there."""
+        """Return the outcome over one surface; None if the surface cannot express the case."""
         recorder = MemoryAudit()
         try:
             pdp, _ = build_case_pdp(case, build_pdp, recorder)
         except PdpError as error:
             return compare_error(case, error)
-        service, channel = await self._service(case)
-        service.pdp.bundle, service.pdp.source, service.pdp.audit = pdp.bundle, pdp.source, recorder
+        endpoints = await self._start(case)
+        running = endpoints.service.pdp
+        running.bundle, running.source, running.audit = pdp.bundle, pdp.source, recorder
         kind = case.view_key
         if kind:
-            return None if surface == "trino" else await self._view(case, surface, recorder, kind)
-        decisions = await getattr(self, f"_{surface}")(case, service, channel)
+            return None if surface == "trino" else await _view(case, surface, endpoints, recorder, kind)
+        decisions = await _CHECKS[surface](case, endpoints)
         if isinstance(decisions, PdpError):
             return compare_error(case, decisions)
         return None if decisions is None else compare_checks(case, decisions, recorder.records)
 
-    async def close(self) -> None:
-        for context, _, channel in self._services.values():
-            await channel.close()
-            await context.__aexit__(None, None, None)
-
-    async def _service(self, case: Case) -> tuple[Service, grpc.aio.Channel]:
+    async def _start(self, case: Case) -> Endpoints:
+        """Return the service for a case's configuration; start the service for the first such case."""
         config = {
             key: case.data.get("config", {})[key]
             for key in ("identity", "limits", "trusted_engines")
             if key in case.data.get("config", {})
         }
         key = json.dumps(config, sort_keys=True)
-        if key not in self._services:
-            context = serving(settings_of(config, self._folder))
-            service = await context.__aenter__()
-            self._services[key] = (context, service, grpc.aio.insecure_channel(service.addresses["grpc"]))
-        _, service, channel = self._services[key]
-        return service, channel
+        if key not in self._endpoints:
+            http = await self._stack.enter_async_context(client_of(settings_of(config, self._folder)))
+            channel = grpc.aio.insecure_channel(http.service.addresses["grpc"])
+            self._endpoints[key] = Endpoints(http, await self._stack.enter_async_context(channel))
+        return self._endpoints[key]
 
-    async def _http(self, case: Case, service: Service, channel: grpc.aio.Channel) -> Any:
-        headers = {"content-type": "application/json"}
-        url = f"http://{service.addresses['http']}/v1/check"
-        async with self._session.post(url, data=case.request_body(), headers=headers) as response:
-            body = await response.json()
-        return body["decisions"] if response.status == 200 else _error(body["error"]["code"])
 
-    async def _view(self, case: Case, surface: str, recorder: MemoryAudit, kind: str) -> CaseOutcome | None:
-        service, channel = await self._service(case)
-        if surface == "grpc":
-            answer = await _view_over_grpc(case, kind, channel)
-        else:
-            url = f"http://{service.addresses['http']}{VIEW_PATHS[kind]}"
-            headers = {"content-type": "application/json"}
-            async with self._session.post(url, data=case.request_body(), headers=headers) as response:
-                answer = await response.json()
-                assert (response.status == 200) == ("decisionId" in answer)
-        if answer is not None and "decisionId" not in answer:
-            return compare_error(case, _error(answer["error"]["code"]), recorder.records)
-        return None if answer is None else compare_view(case, answer, recorder.records)
+async def _checks_over_http(case: Case, endpoints: Endpoints) -> Any:
+    status, body = await endpoints.http.post("/v1/check", case.request_body())
+    return body["decisions"] if status == 200 else _error(body["error"]["code"])
 
-    async def _grpc(self, case: Case, service: Service, channel: grpc.aio.Channel) -> Any:
-        try:
-            checks = [_complete_message(check) for check in case.data["checks"]]
-        except (ParseError, KeyError, TypeError, AttributeError):
-            return None
-        if "consistency" in case.data:
-            return None
-        try:
-            response = await wire_grpc.DecisionServiceStub(channel).Check(  # type: ignore[no-untyped-call]
-                wire.CheckRequest(checks=checks)
-            )
-        except grpc.aio.AioRpcError as error:
-            return _error((error.details() or "").partition(":")[0])
-        return [_decision(decision) for decision in response.decisions]
 
-    async def _trino(self, case: Case, service: Service, channel: grpc.aio.Channel) -> Any:
-        """One allow request per check; only what Trino could have asked."""
-        try:
-            bodies = [_trino_body(check, service.pdp.bundle.trino.catalogs) for check in case.data["checks"]]
-        except InvalidReference:
-            return None
-        if not all(bodies) or any(not isinstance(want, bool) and "error" in want for want in case.data.get("want", [])):
-            return None
-        decisions = []
-        for body in bodies:
-            async with self._session.post(
-                f"http://{service.addresses['http']}/v1/data/trino/allow", json=body
-            ) as response:
-                decisions.append({"allowed": (await response.json())["result"]})
-        audited = [row for record in service.pdp.audit.records for row in (list(requests(record)) or rows(record))]  # type: ignore[attr-defined]
-        return [
-            decision | {"by": row["by"], "errors": want.get("errors", [])}
-            for decision, row, want in zip(decisions, audited, _wants(case), strict=True)
-        ]
+async def _checks_over_grpc(case: Case, endpoints: Endpoints) -> Any:
+    try:
+        checks = [_complete_message(check) for check in case.data["checks"]]
+    except (ParseError, KeyError, TypeError, AttributeError):
+        return None
+    if "consistency" in case.data:
+        return None
+    stub = wire_grpc.DecisionServiceStub(endpoints.channel)  # type: ignore[no-untyped-call]
+    try:
+        response = await stub.Check(wire.CheckRequest(checks=checks))
+    except grpc.aio.AioRpcError as error:
+        return _error((error.details() or "").partition(":")[0])
+    return [_decision(decision) for decision in response.decisions]
+
+
+async def _checks_over_trino(case: Case, endpoints: Endpoints) -> Any:
+    """Send one allow request per check, if Trino could have sent each of them."""
+    pdp = endpoints.service.pdp
+    try:
+        bodies = [_trino_body(check, pdp.bundle.trino.catalogs) for check in case.data["checks"]]
+    except InvalidReference:
+        return None
+    if not all(bodies) or any(not isinstance(want, bool) and "error" in want for want in case.data.get("want", [])):
+        return None
+    decisions = [{"allowed": (await endpoints.http.trino("allow", body))[1]["result"]} for body in bodies]
+    audited = [row for record in pdp.audit.records for row in (list(requests(record)) or rows(record))]  # type: ignore[attr-defined]
+    return [
+        decision | {"by": row["by"], "errors": want.get("errors", [])}
+        for decision, row, want in zip(decisions, audited, _wants(case), strict=True)
+    ]
+
+
+_CHECKS = {"http": _checks_over_http, "grpc": _checks_over_grpc, "trino": _checks_over_trino}
+
+
+async def _view(case: Case, surface: str, endpoints: Endpoints, recorder: MemoryAudit, kind: str) -> CaseOutcome | None:
+    if surface == "grpc":
+        answer = await _view_over_grpc(case, kind, endpoints.channel)
+    else:
+        status, answer = await endpoints.http.post(VIEW_PATHS[kind], case.request_body())
+        assert (status == 200) == ("decisionId" in answer)
+    if answer is not None and "decisionId" not in answer:
+        return compare_error(case, _error(answer["error"]["code"]), recorder.records)
+    return None if answer is None else compare_view(case, answer, recorder.records)
 
 
 VIEW_PATHS = {"load": "/v1/load", "commitView": "/v1/commit-view"}
@@ -175,7 +178,9 @@ def _error(code: str) -> PdpError:
 
 def _complete_message(check: Mapping[str, Any]) -> wire.Check:
     """Return a check's message. Raise KeyError or ParseError if gRPC has no form for the check."""
-    assert check["principal"] is not check["resource"]
+    for key in ("principal", "resource"):
+        if key not in check:
+            raise KeyError(key)
     return check_message(check)
 
 
@@ -262,9 +267,6 @@ def _named(reference: Any, catalogs: Mapping[str, Any]) -> dict[str, Any] | None
 
 @asynccontextmanager
 async def surfaces(folder: Path) -> AsyncIterator[Surfaces]:
-    async with aiohttp.ClientSession() as session:
-        found = Surfaces(folder, session)
-        try:
-            yield found
-        finally:
-            await found.close()
+    """Yield the surfaces; stop all their services at the end."""
+    async with AsyncExitStack() as stack:
+        yield Surfaces(folder, stack)

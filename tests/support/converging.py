@@ -98,8 +98,9 @@ class Service:
 class Services:
     """Starts services on one database, each in a folder of its own."""
 
-    def __init__(self, folder: Path, url: str, stack: ExitStack) -> None:
+    def __init__(self, folder: Path, url: str, stack: ExitStack, *, fresh: bool = False) -> None:
         self.url = url
+        self._fresh = fresh
         self._folder = folder
         self._stack = stack
         self._count = 0
@@ -109,16 +110,16 @@ class Services:
         self._count += 1
         folder = self._folder / f"service{self._count}"
         configure(folder, url or self.url, **store)
-        service = Service(self._stack.enter_context(serve_process(folder)))
+        service = Service(self._stack.enter_context(serve_process(folder, fresh=self._fresh)))
         self._stack.callback(service.close)
         return service
 
 
 @contextmanager
-def services(folder: Path, url: str) -> Iterator[Services]:
+def services(folder: Path, url: str, *, fresh: bool = False) -> Iterator[Services]:
     """Whatever is started is stopped at the end."""
     with ExitStack() as stack:
-        yield Services(folder, url, stack)
+        yield Services(folder, url, stack, fresh=fresh)
 
 
 def configure(folder: Path, url: str, **store: Any) -> None:

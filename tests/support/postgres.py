@@ -19,9 +19,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import psycopg
+from support.launch import as_account
 
 ACCOUNTS = ("postgres", "nobody")
 """Who runs the server where the tests run as root, first come first served."""
@@ -54,7 +54,7 @@ def cluster(folder: Path) -> Iterator[Cluster]:
     programs, account = find_programs(), _account()
     with tempfile.TemporaryDirectory(prefix="pdp-postgres-", ignore_cleanup_errors=True) as home:
         if account:
-            os.chown(home, account["user"], account["group"])
+            os.chown(home, *account)
         server = Cluster(programs, Path(home) / "data", folder / "postgres.log", account, secrets.token_urlsafe(12))
         server.initialise()
         try:
@@ -71,7 +71,7 @@ class Cluster:
     programs: Path
     data: Path
     log: Path
-    account: dict[str, Any]
+    account: tuple[int, int] | None
     password: str
     port: int = 0
     process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
@@ -85,17 +85,23 @@ class Cluster:
         secret.write_text(self.password)
         secret.chmod(0o600)
         if self.account:
-            os.chown(secret, self.account["user"], self.account["group"])
+            os.chown(secret, *self.account)
         # what is written at first need not survive a power cut; the server itself syncs as it always does
         self.run("initdb", "-D", str(self.data), "-U", "postgres", "-A", "scram-sha-256", f"--pwfile={secret}",
                  "--no-sync", "--encoding=UTF8", "--no-locale")  # fmt: skip
 
     def run(self, program: str, *arguments: str) -> None:
         """Run one of PostgreSQL's programs as the server's account; RuntimeError says how it failed."""
-        command, account = [str(self.programs / program), *arguments], self.account
+        command = as_account([str(self.programs / program), *arguments], self.account)
         environment = os.environ | {"PGPASSWORD": self.password}
         done = subprocess.run(
-            command, capture_output=True, text=True, check=False, timeout=120, cwd="/", env=environment, **account
+            command,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+            cwd="/",
+            env=environment,
         )
         if done.returncode:
             raise RuntimeError(f"{program} failed: {done.stderr.strip()}")
@@ -108,7 +114,7 @@ class Cluster:
             options = [part for setting in settings for part in ("-c", setting)]
             command = [str(self.programs / "postgres"), "-D", str(self.data), *options]
             with self.log.open("ab") as out:
-                self.process = subprocess.Popen(command, stdout=out, stderr=out, cwd=self.data, **self.account)
+                self.process = subprocess.Popen(as_account(command, self.account), stdout=out, stderr=out, cwd="/")
             if self._is_ready():
                 self.port = port
                 return
@@ -167,15 +173,15 @@ def find_programs() -> Path:
     raise PostgresMissing
 
 
-def _account() -> dict[str, Any]:
-    """As whom to run, as Popen takes it; nothing where this process is not root."""
+def _account() -> tuple[int, int] | None:
+    """Return the user and the group to run as; nothing if this process is not root."""
     if os.geteuid():
-        return {}
+        return None
     known = {entry.pw_name: entry for entry in pwd.getpwall()}
     found = next((known[name] for name in ACCOUNTS if name in known), None)
     if found is None:
         raise RuntimeError(f"PostgreSQL does not run as root, and there is no account named {' or '.join(ACCOUNTS)}")
-    return {"user": found.pw_uid, "group": found.pw_gid, "extra_groups": []}
+    return found.pw_uid, found.pw_gid
 
 
 def fresh_database(server: str) -> str:

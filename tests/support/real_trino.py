@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import trino.dbapi
+from support.commands import run_pdp
 from support.http_client import fetch
 from support.paths import TESTS
 from support.scenarios import Found, Step, compare, covers, load
-from support.serving import Process, run_pdp, serve_process
+from support.serving import Process, serve_process
 from support.trino_server import Setup, trino_server
 from trino.exceptions import TrinoQueryError
 

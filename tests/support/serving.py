@@ -6,8 +6,6 @@ import json
 import os
 import re
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
@@ -15,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from support.audit_files import audit_records
-from support.paths import ROOT
+from support.commands import Running, start_pdp
 
 from pdp.app import Service, embedded_settings
 from pdp.config.load import make_settings
@@ -53,7 +51,7 @@ async def serving(settings: Settings) -> AsyncIterator[Service]:
 class Process:
     """`pdp serve` in a process of its own; `addresses` as it printed them."""
 
-    def __init__(self, process: subprocess.Popen[str], addresses: dict[str, str], folder: Path) -> None:
+    def __init__(self, process: Running, addresses: dict[str, str], folder: Path) -> None:
         self.process = process
         self.addresses = addresses
         self.folder = folder
@@ -74,16 +72,18 @@ class Process:
 
 @contextmanager
 def serve_process(
-    folder: Path, *arguments: str, env: Mapping[str, str] | None = None, preexec: Any = None
+    folder: Path,
+    *arguments: str,
+    env: Mapping[str, str] | None = None,
+    limits: Mapping[str, int] | None = None,
+    fresh: bool = False,
 ) -> Iterator[Process]:
-    """`pdp serve` with free ports, in `folder`; stopped at the end whatever happens."""
+    """Run `pdp serve` with free ports in `folder` until the end of the context. `limits`, `fresh`: see `start_pdp`."""
     sets = [f"server.{name}={value}" for name, value in FREE_PORTS.items()]
-    command = [sys.executable, "-m", "pdp", "serve", *arguments, *(part for item in sets for part in ("--set", item))]
-    with (folder / "stdout").open("w") as out, (folder / "stderr").open("w") as err:
-        process = subprocess.Popen(
-            command, cwd=folder, stdout=out, stderr=err, text=True, env={**os.environ, "PYTHONPATH": str(ROOT), **(env or {})},
-            preexec_fn=preexec,  # noqa: PLW1509  it only sets limits of the child
-        )  # fmt: skip
+    command = ["serve", *arguments, *(part for item in sets for part in ("--set", item))]
+    with (folder / "stdout").open("w") as out, (folder / "stderr").open("w") as err, Path(os.devnull).open() as none:
+        streams = (none.fileno(), out.fileno(), err.fileno())
+        process = start_pdp(*command, streams=streams, cwd=folder, env=env, limits=limits, fresh=fresh)
     try:
         yield Process(process, _addresses(process, folder), folder)
     finally:
@@ -92,22 +92,7 @@ def serve_process(
             process.wait(10)
 
 
-def run_pdp(
-    *arguments: str,
-    stdin: str | bytes = "",
-    cwd: Path | None = None,
-    env: Mapping[str, str] | None = None,
-    timeout: float = 120,
-) -> subprocess.CompletedProcess[str]:
-    """One `pdp` command to its end."""
-    text = stdin.decode() if isinstance(stdin, bytes) else stdin
-    return subprocess.run(
-        [sys.executable, "-m", "pdp", *arguments], input=text, capture_output=True, text=True, timeout=timeout, check=False,
-        cwd=cwd, env={**os.environ, "PYTHONPATH": str(ROOT), **(env or {})},
-    )  # fmt: skip
-
-
-def _addresses(process: subprocess.Popen[str], folder: Path) -> dict[str, str]:
+def _addresses(process: Running, folder: Path) -> dict[str, str]:
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
         printed = (folder / "stdout").read_text()

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from aiohttp import web
 from support.audit_files import audit_records
+from support.commands import run_pdp
 from support.http_client import HttpClient
 from support.iceberg_rest import IcebergServer, iceberg_server
-from support.serving import run_pdp
 from support.view_loads import ENGINES, LOAD, OWNER, WORLD, load_client
 
 from pdp.audit.rows import requests

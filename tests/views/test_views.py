@@ -12,8 +12,8 @@ import grpc
 import msgspec
 import pytest
 from support.audit_files import audit_files, audit_records
+from support.commands import run_pdp
 from support.paths import ROOT
-from support.serving import run_pdp
 from support.view_loads import ENGINES, LOAD, OWNER, WORLD, load_client
 
 from pdp.app import build_pdp
