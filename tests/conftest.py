@@ -49,6 +49,8 @@ def database(postgres_server: str) -> str:
 
 STARTS = {"subprocess.Popen", "support.start_pdp"}
 """Audit events of a process that starts."""
+STARTING = {"postgres_server": "postgres", "process": "process", "iceberg": "process"}
+"""Markers of the fixtures that start processes."""
 FORKS = {"os.fork", "os.forkpty"}
 """Audit events of a fork of this process, which may abort where gRPC's threads run."""
 running: list[pytest.Item] = []
@@ -78,7 +80,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that use the PostgreSQL server."""
+    """Mark the tests that use a fixture that starts a process."""
     for item in items:
-        if "postgres_server" in getattr(item, "fixturenames", ()):
-            item.add_marker("postgres")
+        for name in STARTING.keys() & set(getattr(item, "fixturenames", ())):
+            item.add_marker(STARTING[name])

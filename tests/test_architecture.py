@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -93,16 +94,16 @@ WITHOUT_TESTS = {"wire", "store/migrations", "store/migrations/versions", "engin
 """Packages that are generated, or that the tests of another package run."""
 
 
-def sources() -> Iterator[tuple[Path, ast.Module]]:
-    """Yield every module of tests and of bench with its syntax tree."""
-    for folder in (TESTS, ROOT / "bench"):
-        for file in folder.rglob("*.py"):
-            yield file, ast.parse(file.read_text())
+@cache
+def sources() -> dict[Path, list[ast.AST]]:
+    """Return every module of tests and of bench with the nodes of its syntax tree."""
+    files = [file for folder in (TESTS, ROOT / "bench") for file in folder.rglob("*.py")]
+    return {file: list(ast.walk(ast.parse(file.read_text()))) for file in files}
 
 
-def imported(tree: ast.Module) -> Iterator[str]:
+def imported(nodes: list[ast.AST]) -> Iterator[str]:
     """Yield the names of imported modules, and of what is imported from them."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -112,7 +113,12 @@ def imported(tree: ast.Module) -> Iterator[str]:
 def test_no_module_imports_a_test_module() -> None:
     """What test modules share is in `tests/support` and `tests/spec`."""
     modules = {file.stem for file in TESTS.rglob("test_*.py")} | {"conftest"}
-    wrong = [f"{file}: {name}" for file, tree in sources() for name in imported(tree) if modules & {*name.split(".")}]
+    wrong = [
+        f"{file}: {name}"
+        for file, nodes in sources().items()
+        for name in imported(nodes)
+        if modules & {*name.split(".")}
+    ]
     assert wrong == []
 
 
@@ -127,7 +133,7 @@ def test_folders_of_tests_mirror_the_product() -> None:
 def test_no_test_forks_its_process() -> None:
     """A fork of a process that runs gRPC's threads may abort; these arguments make `subprocess` fork, not vfork."""
     forking = {"preexec_fn", "user", "group", "extra_groups"}
-    calls = [(file, node) for file, tree in sources() for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    calls = [(file, node) for file, nodes in sources().items() for node in nodes if isinstance(node, ast.Call)]
     wrong = [
         f"{file}:{call.lineno}"
         for file, call in calls

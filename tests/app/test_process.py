@@ -25,6 +25,8 @@ from support.serving import FREE_PORTS, Process, serve_process
 from pdp.wire import decision_pb2 as wire
 from pdp.wire import decision_pb2_grpc as wire_grpc
 
+pytestmark = pytest.mark.process
+
 MANUAL = RECORDED / "nessie" / "manual-as-printed.properties"
 ALICE = {"principal": "user:oidc~Alice", "action": "read_data", "resource": "table:lake/Foo@prod"}
 GOOD = json.dumps({"checks": [ALICE]}).encode()

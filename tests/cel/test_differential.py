@@ -6,6 +6,7 @@ import os
 from functools import cache
 from typing import Any
 
+import pytest
 from cel_expr_python import cel
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -66,6 +67,7 @@ def _theirs(expression: Any, world: dict[str, Any]) -> bool | None:
     return value.plain_value() if value.type() == cel.Type.BOOL else None
 
 
+@pytest.mark.differential
 @settings(max_examples=max(1, PAIRS // INPUTS), deadline=None, suppress_health_check=list(HealthCheck))
 @given(rules(3)["test"], st.lists(WORLDS, min_size=INPUTS, max_size=INPUTS))
 def test_decides_like_the_reference(text: str, worlds: list[dict[str, Any]]) -> None:
@@ -77,6 +79,7 @@ def test_decides_like_the_reference(text: str, worlds: list[dict[str, Any]]) -> 
         assert _ours(ours, world) == _theirs(reference, world), (text, world)
 
 
+@pytest.mark.differential
 @settings(max_examples=PAIRS // 2, deadline=None, suppress_health_check=list(HealthCheck))
 @given(closed())
 def test_computes_like_the_reference(text: str) -> None:

@@ -27,6 +27,7 @@ def _soon() -> Iterator[None]:
     assert time.process_time() - start < SECONDS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
     [
@@ -52,6 +53,7 @@ def test_refused_at_load(text: str) -> None:
         compile_program(text)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
     [
@@ -228,6 +230,7 @@ FRAGMENTS = st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=1500, deadline=None)
 @given(
     st.one_of(

@@ -183,6 +183,7 @@ def test_a_large_import_is_written_in_chunks(folder: Path, monkeypatch: pytest.M
     assert content(facts_of()) == content(load_world("world.json"))
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_grants_are_imported(folder: Path) -> None:
     entries = [
         {"principal": f"user:oidc~u{n % 1000}", "privilege": "select", "object": f"table:lake/n{n % 100}/t{n}"}
@@ -229,6 +230,7 @@ def test_an_import_takes_the_place_of_the_seed_and_single_writes_come_after_it(f
 # --- the difference -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @given(worlds(), worlds())
 def test_a_difference_makes_of_any_facts_what_a_world_says(before: dict[str, Any], after: dict[str, Any]) -> None:
     facts, world = parse_world(before), read_world(after)
@@ -241,6 +243,7 @@ def test_a_difference_makes_of_any_facts_what_a_world_says(before: dict[str, Any
     assert import_changes(exact, world, prune=True) == []
 
 
+@pytest.mark.slow
 @given(worlds(), worlds())
 def test_without_pruning_it_is_what_an_operator_wishes_over_http(before: dict[str, Any], after: dict[str, Any]) -> None:
     facts, world = parse_world(before), read_world(after)
@@ -250,6 +253,7 @@ def test_without_pruning_it_is_what_an_operator_wishes_over_http(before: dict[st
     assert content(facts.apply(1, import_changes(facts, world))) == content(facts.apply(1, made))
 
 
+@pytest.mark.slow
 @given(worlds(), worlds(), st.integers(1, 4))
 def test_every_step_on_the_way_takes_before_it_gives(before: dict[str, Any], after: dict[str, Any], size: int) -> None:
     facts, world = parse_world(before), read_world(after)
@@ -310,6 +314,7 @@ def test_without_a_file_json_goes_to_stdout(folder: Path) -> None:
     assert json.loads(done("export"))["grants"][0] == WORLD["grants"][0]
 
 
+@pytest.mark.slow
 @given(worlds())
 def test_every_world_is_itself_again_after_export_and_import(world: dict[str, Any]) -> None:
     facts = parse_world(world)
@@ -510,6 +515,7 @@ def allowed(url: str) -> bool:
     return verdict
 
 
+@pytest.mark.process
 def test_a_running_service_follows(folder: Path) -> None:
     with serve_process(folder, "-c", "pdp.yaml") as service:
         url = service.url("/v1/check")
@@ -523,6 +529,7 @@ def test_a_running_service_follows(folder: Path) -> None:
         assert service.terminate() == 0
 
 
+@pytest.mark.process
 def test_the_command_itself(folder: Path) -> None:
     ended = run_pdp("grants", "import", "world.json", cwd=folder)
     assert (ended.returncode, ended.stderr) == (0, "")
@@ -534,6 +541,7 @@ def test_the_command_itself(folder: Path) -> None:
     assert ended.returncode == 2
 
 
+@pytest.mark.slow
 def test_a_round_trip_on_postgresql(folder: Path, database: str) -> None:
     (folder / "pdp.yaml").write_text(f"store: {{url: '{database}'}}\n")
     assert "3 grants added, 4 objects registered\n" in done("import", "world.json")

@@ -20,6 +20,8 @@ from support.idp import Authority
 from support.paths import RECORDED as RECORDED_FOLDER
 from support.serving import Process, serve_process, serving, settings_of
 
+pytestmark = pytest.mark.process
+
 RECORDED = RECORDED_FOLDER / "trino"
 ENDPOINTS = {
     "opa.policy.uri": "allow",

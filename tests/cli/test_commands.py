@@ -18,6 +18,8 @@ from support.commands import run_pdp, start_pdp
 from support.paths import RECORDED, ROOT
 from support.serving import Process, serve_process
 
+pytestmark = pytest.mark.process
+
 MANUAL = RECORDED / "nessie" / "manual-as-printed.properties"
 STORIES = str(ROOT / "rules" / "stories.properties")
 WORLD = str(ROOT / "rules" / "world.yaml")

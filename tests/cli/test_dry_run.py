@@ -238,6 +238,7 @@ def test_what_could_move_a_cursor_is_shown_escaped(tmp_path: Path) -> None:
     assert all(sign.isprintable() or sign == "\n" for sign in text)
 
 
+@pytest.mark.process
 def test_stdin_and_the_exit_codes_of_a_process(tmp_path: Path) -> None:
     text = "".join(json.dumps(check) + "\n" for check in CHECKS)
     new = str(edited(tmp_path, OPEN_FOO))
@@ -398,6 +399,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("baseline", [(), ("--baseline", "pdp.yaml")])
 def test_the_same_policies_decide_an_audit_as_they_did(served: Path, baseline: Sequence[str]) -> None:
     given_baseline = [served / name if name.endswith(".yaml") else name for name in baseline]
@@ -438,6 +440,7 @@ def test_every_decision_of_an_audit_is_read_or_counted(served: Path) -> None:
     assert len({one.check.principal.attributes for one in read}) == 2
 
 
+@pytest.mark.slow
 def test_an_edit_is_compared_with_what_was_decided_then(served: Path, tmp_path: Path) -> None:
     world = tmp_path / "world.json"
     fewer = {**WORLD, "grants": [grant for grant in WORLD["grants"] if grant["principal"] != "user:oidc~alice"]}
@@ -543,6 +546,7 @@ def test_a_torn_last_line_is_reported_and_skipped(served: Path) -> None:
     assert "torn last line, skipped: decisions-1.jsonl:" in text
 
 
+@pytest.mark.slow
 def test_what_is_no_record_of_this_schema_is_counted_and_named(served: Path) -> None:
     strange = [
         {"event": "start", "schema": 1},
@@ -650,6 +654,7 @@ def test_nothing_differs_from_itself(config: Any, rules: Any, grants: Any, check
     assert found.checks == len(checks)
 
 
+@pytest.mark.slow
 @given(worlds.configs, worlds.rules, worlds.rules, worlds.grants, worlds.grants, worlds.rules, worlds.checks)
 def test_gains_and_losses_are_the_difference_of_two_services(
     config: Any, rules: Any, other: Any, grants: Any, more: Any, forbid: Any, checks: Any
@@ -683,6 +688,7 @@ def _named(found: Differences, kind: str) -> set[tuple[Any, ...]]:
     }
 
 
+@pytest.mark.slow
 @given(worlds.configs, worlds.rules, worlds.rules, worlds.grants, st.lists(worlds.checks, max_size=4), st.randoms())
 def test_order_changes_nothing_even_where_little_is_kept(
     config: Any, rules: Any, other: Any, grants: Any, batches: Any, random: Any
@@ -709,6 +715,7 @@ def _total(group: Any) -> Any:
     return {key: value for key, value in group.items() if key not in ("objects", "otherObjects")}
 
 
+@pytest.mark.slow
 @given(worlds.configs, worlds.rules, worlds.grants, worlds.checks, st.sampled_from([1, 1000]))
 def test_every_generated_record_decides_again(config: Any, rules: Any, grants: Any, checks: Any, columns: int) -> None:
     pdp = make_pdp(config, rules, grants)

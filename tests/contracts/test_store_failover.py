@@ -36,6 +36,7 @@ def ask(server: Cluster, statement: str) -> object:
         return connection.execute(statement).fetchone()
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("ending", ["stop", "kill"])
 def test_a_server_that_comes_back_goes_on(primary: Cluster, ending: str) -> None:
     store = open_store(primary.url)
@@ -56,6 +57,7 @@ def test_a_server_that_comes_back_goes_on(primary: Cluster, ending: str) -> None
     store.close()
 
 
+@pytest.mark.process
 def test_a_server_that_ends_during_a_write_has_written_nothing(primary: Cluster) -> None:
     store = open_store(primary.url)
     write(store, added(1))
@@ -73,6 +75,7 @@ def test_a_server_that_ends_during_a_write_has_written_nothing(primary: Cluster)
     store.close()
 
 
+@pytest.mark.slow
 def test_a_lagging_replica_that_is_promoted_is_another_history(primary: Cluster, replica: Cluster) -> None:
     hosts = f"127.0.0.1:{primary.port},127.0.0.1:{replica.port}"
     url = f"postgresql://postgres:{primary.password}@{hosts}/postgres?target_session_attrs=read-write"
@@ -118,6 +121,7 @@ def test_a_lagging_replica_that_is_promoted_is_another_history(primary: Cluster,
     other.close()
 
 
+@pytest.mark.slow
 def test_a_standby_is_no_store(primary: Cluster, replica: Cluster) -> None:
     open_store(primary.url).close()
     while ask(replica, "SELECT to_regclass('meta')::text") != ("meta",):

@@ -20,6 +20,8 @@ from pdp.facts.snapshot import Facts
 from pdp.store.sql import open_store
 from pdp.store.store import Store
 
+pytestmark = pytest.mark.process
+
 
 class Processes:
     """Writers of this folder, each a process of its own."""

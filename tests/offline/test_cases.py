@@ -39,6 +39,7 @@ def test_in_process() -> None:
         assert failures([run_case(case, build_pdp, runner) for case in CORPUS + RECORDED]) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("surface", ["http", "grpc", "trino"])
 async def test_over(surface: str, tmp_path: Path) -> None:
     cases = CORPUS + (RECORDED if surface != "trino" else [])
@@ -48,6 +49,7 @@ async def test_over(surface: str, tmp_path: Path) -> None:
     assert len(outcomes) >= EXPRESSIBLE[surface] * len(cases)
 
 
+@pytest.mark.process
 def test_on_the_command_line() -> None:
     done = run_pdp("test", "tests/cases", "--format", "json", cwd=ROOT)
     results = json.loads(done.stdout)

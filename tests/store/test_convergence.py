@@ -18,6 +18,8 @@ import pytest
 from support.converging import Service, Services, assert_log_is_the_state, reading, services, until
 from support.postgres import fresh_database
 
+pytestmark = pytest.mark.process
+
 CHAOS_SECONDS = float(os.environ.get("PDP_CHAOS_SECONDS", "8"))
 LOST = (OSError, HTTPException)
 """What a request to a service that was killed ends with."""
@@ -26,7 +28,7 @@ LOST = (OSError, HTTPException)
 Pair = tuple[Service, Service]
 
 
-@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+@pytest.fixture(scope="module", params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
 def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
     folder = tmp_path_factory.mktemp("running")
     is_file = request.param == "sqlite"

@@ -28,6 +28,8 @@ from support.postgres import Cluster, cluster, free_port, fresh_database
 from support.proxy import proxied
 from support.serving import FREE_PORTS
 
+pytestmark = pytest.mark.process
+
 SECRET = "canary-in-the-password"
 AS_ROLE = {**reading(1), "actingRole": "role:etl"}
 

@@ -28,8 +28,8 @@ def serve(listening: socket.socket) -> list[str]:
     """Fork a child per connection until standard input ends. Return in the children alone: a command's arguments."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while True:
-        ready, _, _ = select.select([listening, 0], [], [])
-        if listening not in ready:
+        ready, _, _ = select.select([listening.fileno(), 0], [], [])
+        if listening.fileno() not in ready:
             os._exit(0)
         connection, _ = listening.accept()
         if os.fork() == 0:

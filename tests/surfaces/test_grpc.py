@@ -186,6 +186,7 @@ async def test_metadata_too_large_is_refused(client: Client) -> None:
     assert (await client.ask(request(check()))).decisions[0].allowed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("wanted", "code", "begins"),
     [
@@ -259,6 +260,7 @@ async def test_an_unknown_method_is_unimplemented(client: Client, method: str) -
     assert caught.value.code() == grpc.StatusCode.UNIMPLEMENTED
 
 
+@pytest.mark.process
 def test_a_compressed_bomb_is_not_inflated(tmp_path: Path) -> None:
     with serve_process(tmp_path) as process, grpc.insecure_channel(process.addresses["grpc"]) as channel:
         stub: Any = wire_grpc.DecisionServiceStub(channel)  # type: ignore[no-untyped-call]
@@ -293,6 +295,7 @@ async def test_health_does_not_know_other_services(client: Client) -> None:
     assert caught.value.code() == grpc.StatusCode.NOT_FOUND
 
 
+@pytest.mark.slow
 async def test_health_turns_before_the_service_goes(tmp_path: Path) -> None:
     service = Service(example_settings(tmp_path))
     await service.start()

@@ -350,6 +350,7 @@ def trino_batch(tables: int) -> bytes:
     return json.dumps({"input": {"context": {"identity": {"user": "Alice"}}, "action": action}}).encode()
 
 
+@pytest.mark.slow
 async def test_trino_asks_about_a_hundred_thousand_tables_and_not_one_more(client: HttpClient) -> None:
     status, reply = await client.post("/v1/data/trino/batch", trino_batch(100_000))
     assert status == 200
@@ -519,6 +520,7 @@ async def test_the_current_revision_is_served_in_every_form(client: HttpClient) 
         assert (status, reply["revision"]) == (200, f"{epoch}.{sequence}.{digest}")
 
 
+@pytest.mark.slow
 async def test_another_epoch_or_a_later_sequence_is_503(client: HttpClient) -> None:
     epoch, sequence, digest = await revision_of(client)
     for wanted in (f"other.{sequence}.{digest}", f"{epoch}x.0.{digest}", f"{epoch}.{int(sequence) + 1}.{digest}"):
@@ -643,6 +645,7 @@ def long_names(at: int) -> dict[str, tuple[str, bytes]]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", ["resource", "principal", "action", "ref", "trino_schema", "trino_operation"])
 def test_names_without_end_are_not_remembered(process: Process, part: str) -> None:
     path, warm = long_names(0)[part]

@@ -135,6 +135,7 @@ def walk() -> str:
     return README.partition("## Trino\n")[2].partition("\n## ")[0]
 
 
+@pytest.mark.process
 def test_the_readmes_requests_are_answered_as_printed(tmp_path: Path) -> None:
     examples = CURL.findall(README)
     assert len(examples) == 3
@@ -147,6 +148,7 @@ def test_the_readmes_requests_are_answered_as_printed(tmp_path: Path) -> None:
             assert answer == wanted
 
 
+@pytest.mark.process
 def test_the_walks_commands_do_what_it_says(tmp_path: Path, walk: str) -> None:
     commands = [shlex.split(line)[1:] for line in re.findall(r"^\.venv/bin/(pdp .*)$", walk, re.MULTILINE)]
     assert [command[0] for command in commands] == ["explain", "grants"]

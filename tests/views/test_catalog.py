@@ -29,7 +29,7 @@ VIEW = Resource("view", "lake", ("ns", "v"))
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[IcebergServer]:
+def iceberg(tmp_path_factory: pytest.TempPathFactory) -> Iterator[IcebergServer]:
     with iceberg_server(tmp_path_factory.mktemp("catalog")) as running:
         yield running
 
@@ -44,10 +44,11 @@ async def asking(folder: Path, uri: str, **rule: Any) -> AsyncIterator[HttpClien
 NOT_BROUGHT = {key: value for key, value in LOAD.items() if key != "views"}
 
 
-async def test_views_that_are_not_brought_are_read_from_the_catalog(server: IcebergServer, tmp_path: Path) -> None:
-    await server.create_namespace("ns")
-    await server.create_view("ns", "v", {OWNER: "bob", "comment": "x"})
-    async with asking(tmp_path, server.uri) as asked:
+@pytest.mark.slow
+async def test_views_that_are_not_brought_are_read_from_the_catalog(iceberg: IcebergServer, tmp_path: Path) -> None:
+    await iceberg.create_namespace("ns")
+    await iceberg.create_view("ns", "v", {OWNER: "bob", "comment": "x"})
+    async with asking(tmp_path, iceberg.uri) as asked:
         status, answer = await asked.post("/v1/load", NOT_BROUGHT)
         assert (status, answer["allowed"], answer["referencedByUsed"]) == (200, True, True)
         assert answer["steps"][-1]["as"] == "user:oidc~bob"
@@ -55,7 +56,7 @@ async def test_views_that_are_not_brought_are_read_from_the_catalog(server: Iceb
         brought = await asked.post("/v1/load", LOAD | {"views": [{"resource": "view:lake/ns/v", "properties": {}}]})
         assert brought[1]["steps"][-1]["as"] == "user:oidc~alice"
         # a new owner is a new metadata file
-        await server.set_properties("ns/views/v", {OWNER: "carol"})
+        await iceberg.set_properties("ns/views/v", {OWNER: "carol"})
         status, answer = await asked.post("/v1/load", NOT_BROUGHT)
         assert (status, answer["allowed"], answer["steps"][-1]["as"]) == (200, False, "user:oidc~carol")
         # a view, or a namespace, that is not there
@@ -84,27 +85,28 @@ NAMES = [
 
 @pytest.mark.parametrize(("namespace", "name"), NAMES)
 async def test_names_reach_the_catalog_as_they_are(
-    server: IcebergServer, tmp_path: Path, namespace: tuple[str, ...], name: str
+    iceberg: IcebergServer, tmp_path: Path, namespace: tuple[str, ...], name: str
 ) -> None:
     from urllib.parse import quote  # noqa: PLC0415  the test's own encoding, not the module's
 
-    await server.create_namespace(*namespace)
-    await server.create_view(quote("\x1f".join(namespace), safe=""), name, {OWNER: f"owner of {name}"})
-    catalog = IcebergCatalog("lake", CatalogSettings(uri=server.uri), None)
+    await iceberg.create_namespace(*namespace)
+    await iceberg.create_view(quote("\x1f".join(namespace), safe=""), name, {OWNER: f"owner of {name}"})
+    catalog = IcebergCatalog("lake", CatalogSettings(uri=iceberg.uri), None)
     try:
         assert await catalog.properties(Resource("view", "lake", (*namespace, name))) == {OWNER: f"owner of {name}"}
     finally:
         await catalog.close()
 
 
-async def test_what_was_read_is_taken_as_read_for_a_while(server: IcebergServer) -> None:
-    await server.create_namespace("kept")
-    await server.create_view("kept", "v", {OWNER: "bob"})
+@pytest.mark.slow
+async def test_what_was_read_is_taken_as_read_for_a_while(iceberg: IcebergServer) -> None:
+    await iceberg.create_namespace("kept")
+    await iceberg.create_view("kept", "v", {OWNER: "bob"})
     view = Resource("view", "lake", ("kept", "v"))
-    catalog = IcebergCatalog("lake", CatalogSettings(uri=server.uri, ttl_seconds=0.5), None)
+    catalog = IcebergCatalog("lake", CatalogSettings(uri=iceberg.uri, ttl_seconds=0.5), None)
     try:
         first = await catalog.properties(view)
-        await server.set_properties("kept/views/v", {OWNER: "carol"})
+        await iceberg.set_properties("kept/views/v", {OWNER: "carol"})
         assert await catalog.properties(view) is first
         await asyncio.sleep(0.6)
         assert await catalog.properties(view) == {OWNER: "carol"}
@@ -116,15 +118,16 @@ async def test_what_was_read_is_taken_as_read_for_a_while(server: IcebergServer)
         await catalog.close()
 
 
-async def test_an_explanation_reads_the_catalog_too(server: IcebergServer, tmp_path: Path) -> None:
-    await server.create_namespace("shown")
-    await server.create_view("shown", "v", {OWNER: "bob"})
+@pytest.mark.process
+async def test_an_explanation_reads_the_catalog_too(iceberg: IcebergServer, tmp_path: Path) -> None:
+    await iceberg.create_namespace("shown")
+    await iceberg.create_view("shown", "v", {OWNER: "bob"})
     (tmp_path / "world.json").write_text(json.dumps(WORLD))
     config = {
         "trusted_engines": ENGINES,
         "policies": {"rules": []},
         "store": {"url": "file:world.json"},
-        "warehouses": {"lake": {"catalog": {"uri": server.uri}}},
+        "warehouses": {"lake": {"catalog": {"uri": iceberg.uri}}},
     }
     (tmp_path / "pdp.yaml").write_text(json.dumps(config))
     body = json.dumps(NOT_BROUGHT | {"referencedBy": "shown%1Fv"})
@@ -132,20 +135,21 @@ async def test_an_explanation_reads_the_catalog_too(server: IcebergServer, tmp_p
     assert "user:oidc~bob takes over" in done.stdout, done.stderr
 
 
+@pytest.mark.process
 async def test_a_catalog_that_does_not_answer_denies(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
-    with iceberg_server(tmp_path_factory.mktemp("stopping")) as server:
-        await server.create_namespace("ns")
-        await server.create_view("ns", "v", {OWNER: "bob"})
-        async with asking(tmp_path, server.uri) as asked:
+    with iceberg_server(tmp_path_factory.mktemp("stopping")) as iceberg:
+        await iceberg.create_namespace("ns")
+        await iceberg.create_view("ns", "v", {OWNER: "bob"})
+        async with asking(tmp_path, iceberg.uri) as asked:
             assert (await asked.post("/v1/load", NOT_BROUGHT))[0] == 200
-            os.kill(server.process.pid, signal.SIGSTOP)
+            os.kill(iceberg.process.pid, signal.SIGSTOP)
             status, answer = await asked.post("/v1/load", NOT_BROUGHT)
             assert (status, answer["error"]["code"]) == (503, "unavailable")
             assert "did not answer within 1 seconds" in answer["error"]["message"]
-            os.kill(server.process.pid, signal.SIGCONT)
+            os.kill(iceberg.process.pid, signal.SIGCONT)
             assert (await asked.post("/v1/load", NOT_BROUGHT))[0] == 200
-            server.process.kill()
-            await asyncio.to_thread(server.process.wait)
+            iceberg.process.kill()
+            await asyncio.to_thread(iceberg.process.wait)
             status, answer = await asked.post("/v1/load", NOT_BROUGHT)
             assert (status, answer["error"]["code"]) == (503, "unavailable")
             assert "cannot be asked" in answer["error"]["message"]

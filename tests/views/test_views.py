@@ -452,6 +452,7 @@ def explain(folder: Path, body: Any, *arguments: str) -> Any:
 W = {"resource": "view:lake/ns/w", "properties": {}}
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("more", "line"),
     [
@@ -475,6 +476,7 @@ def test_an_explanation_names_the_hop_and_whom_it_runs_as(tmp_path: Path, more: 
         assert "referencedBy is ignored: no trusted engine" in done.stdout
 
 
+@pytest.mark.process
 async def test_a_dry_run_reads_loads_from_the_audit(tmp_path: Path) -> None:
     async with load_client(tmp_path) as asked:
         await asked.post("/v1/load", LOAD)
@@ -488,12 +490,14 @@ async def test_a_dry_run_reads_loads_from_the_audit(tmp_path: Path) -> None:
     assert "table:lake/ns/t: default_deny" in done.stdout
 
 
+@pytest.mark.process
 def test_an_explanation_as_json_is_the_answer_with_its_trace(tmp_path: Path) -> None:
     answer = json.loads(explain(tmp_path, LOAD, "--format", "json").stdout)
     assert (answer["allowed"], answer["storageAccess"], len(answer["steps"])) == (True, "read", 5)
     assert len(answer["trace"]["parts"]) == 4
 
 
+@pytest.mark.process
 def test_a_load_can_come_from_stdin_and_errors_are_one_line(tmp_path: Path) -> None:
     explain(tmp_path, LOAD)
     done = run_pdp("explain", "--load", "-", stdin=json.dumps(LOAD), cwd=tmp_path)
@@ -506,6 +510,7 @@ def test_a_load_can_come_from_stdin_and_errors_are_one_line(tmp_path: Path) -> N
     assert run_pdp("explain", "--load", "none.json", cwd=tmp_path).returncode == 2
 
 
+@pytest.mark.process
 def test_what_is_ignored_is_logged_where_debug_is_asked_for(tmp_path: Path) -> None:
     explain(tmp_path, LOAD)
     ignored = json.dumps(LOAD | {"caller": {"idp": "oidc"}})

@@ -28,6 +28,7 @@ def expected(engine: Any, group: Group, resource: Resource) -> tuple[int, str | 
     return (PERMIT, f"cel:{true[-1]}", ()) if len(true) == len(outcomes) else (ABSTAIN, None, raised)
 
 
+@pytest.mark.differential
 @settings(max_examples=1500)
 @given(rule_sets, st.lists(groups(), min_size=1, max_size=4), st.sampled_from([CelEngine, CelForbid]), st.booleans())
 def test_engines_agree_with_the_reference_evaluator(
