@@ -5,7 +5,7 @@ STAMP := $(VENV)/.installed
 
 # processes that the tests run in, and the tests of each loop; `pyproject.toml` describes the markers
 WORKERS ?= 2
-PYTEST := $(PY) -m pytest -q -n $(WORKERS) --dist worksteal
+PYTEST := $(PY) -m pytest -q -n $(WORKERS)
 FAST := not process and not postgres and not slow and not differential
 
 .PHONY: help run test-fast test test-long test-trino chaos lint fmt type cases bench bench-trino protos docs check
@@ -22,10 +22,10 @@ run: $(STAMP) ## install, and serve the example policies on loopback
 	$(VENV)/bin/pdp serve
 
 test-fast: $(STAMP) ## unit tests and case files, without processes and databases: under a minute
-	$(PYTEST) -m "$(FAST)"
+	$(PYTEST) --dist loadfile -m "$(FAST)"
 
 test: $(STAMP) ## every test but long differential runs and a real Trino: under five minutes
-	$(PYTEST) -m "not differential"
+	$(PYTEST) --dist worksteal -m "not differential"
 
 test-long: $(STAMP) ## long runs of generated input against references
 	$(PYTEST) -m differential
