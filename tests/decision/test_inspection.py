@@ -36,8 +36,8 @@ NOBODY = {"sub": "mallory"}
 
 @pytest.fixture
 async def idp() -> AsyncIterator[Provider]:
-    async with provider() as made:
-        yield made
+    async with provider() as idp:
+        yield idp
 
 
 def codes(decisions: list[dict[str, Any]]) -> list[str]:
@@ -187,8 +187,8 @@ DATA: list[dict[str, Any]] = [
 async def decide(folder: Path, config: dict[str, Any], *checks: dict[str, Any]) -> list[tuple[bool, str]]:
     """Decisions in this process, for the embedded caller."""
     settings = make_settings({"policies": {"rules": []}, **config}, folder)
-    made = admit(decode_checks([json.dumps(check).encode() for check in checks]).request("test"), EMBEDDED_CALLER)
-    answer = await build_pdp(settings, Facts.empty(), read_rules(settings)).check(made)
+    batch = admit(decode_checks([json.dumps(check).encode() for check in checks]).request("test"), EMBEDDED_CALLER)
+    answer = await build_pdp(settings, Facts.empty(), read_rules(settings)).check(batch)
     return [(decision.allowed, decision.by[0]) for decision in map(answer.decision, range(len(checks)))]
 
 

@@ -1,4 +1,4 @@
-"""What must hold whatever the policies: over generated rules, grants, configurations and checks."""
+"""Properties of decisions over generated rules, grants, configurations and checks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who sends: tokens, certificates, sockets, loopback; what each is taken for, and all that must not pass for them."""
+"""Callers: recognition by tokens, certificates, sockets and loopback, and rejection of everything else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who asks, and what its word counts for: callers that say more than they may, and peers that nobody knows."""
+"""Evidence: callers that assert more than they may, and peers without a configured caller."""
 
 from __future__ import annotations
 

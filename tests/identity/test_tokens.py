@@ -79,7 +79,7 @@ def unsigned(algorithm: str) -> str:
 
 
 def hmac_with(secret: bytes, algorithm: str = "HS256") -> str:
-    """What a library of old takes: the provider's public key as a shared secret."""
+    """Return a token signed with the provider's public key as a shared secret, which old libraries accept."""
     signing = f"{b64(json.dumps({'alg': algorithm, 'kid': 'one'}))}.{b64(json.dumps(claims()))}"
     return f"{signing}.{b64(hmac.new(secret, signing.encode(), hashlib.sha256).digest())}"
 
