@@ -115,7 +115,7 @@ def _plain(value: Any) -> str:
 
 
 def json_lines(report: ChangeReport) -> Iterator[str]:
-    """Yield the report as the lines of one JSON object, one change a line."""
+    """Yield the report as lines of a JSON object, with a line for each change."""
     head = {"dryRun": report.dry_run, "revision": report.revision, "counts": report.counts()}
     yield f'{entry_text(head)[:-1]}, "changes": ['
     last = len(report.changes) - 1

@@ -102,15 +102,15 @@ class _MultiValueCommand(click.Command):
 @click.pass_obj
 @one_line_errors
 def dry_run(composition: Composition, /, form: str, **given: Any) -> None:
-    """Decide checks under two sets of policies and report who gains and who loses access.
+    """Compare two sets of policies on the same checks.
 
-    The checks come from a file (--checks) or from an audit folder (--audit).
+    Decides the checks under both sets and reports who gains and who loses access. The checks come from a file
+    (--checks) or from an audit folder (--audit).
 
-    The baseline is --baseline. Without it, the baseline is the recorded decisions for --audit, and the policies of
-    --config for --checks.
+    Without --baseline, the baseline is the recorded decisions for --audit, and the policies of --config for --checks.
 
-    Suffix and first top-level key tell what a policy file is: rules (.properties, or .yaml with `rules`), a world
-    (.json, or .yaml with `objects` or `grants`), or settings (a pdp.yaml).
+    Policy files are rules (.properties, or .yaml with `rules`), worlds (.json, or .yaml with `objects` or `grants`), or
+    settings (a pdp.yaml). The suffix and the first top-level key tell the kind.
 
     Exits with 3 if a decision differs, else with 0.
     """

@@ -30,8 +30,8 @@ def side_settings(
 ) -> Settings:
     """Return the settings of one side.
 
-    They come from the side's own pdp.yaml among `files`, else from the shared `config`. Rules, a world and forbidding
-    rules of the side replace those of the settings. Raise InvalidArgument for unusable files.
+    The side's own pdp.yaml among `files` replaces the shared `config`. Rules, a world and forbidding rules of the side
+    replace the configured ones. Raise InvalidArgument for unusable files.
     """
     kinds: dict[str, list[str]] = {"rules": [], "world": [], "settings": []}
     for file, path in zip(files, absolute_paths(files), strict=True):

@@ -46,7 +46,10 @@ def explain(
     world: str | None, principal: str | None, roles: tuple[str, ...], acting_role: str | None, action: str | None,
     resource: str | None, load: str | None, form: str, code: str | None, vocabulary: bool,
 ) -> None:  # fmt: skip
-    """Explain why a check is allowed or denied: prints the answer of every engine, rule and grant."""
+    """Explain why a check is allowed or denied.
+
+    Prints the decision, and a trace of every evaluated engine, rule and grant.
+    """
     if vocabulary:
         _print_vocabulary()
         return

@@ -1,4 +1,4 @@
-"""`pdp explain --load`: the hop of a view chain that denies a load, and the principal that lacks the right.
+"""`pdp explain --load`: the denying hop of a view chain, and the principal without the right.
 
 A hop is one resource of the chain: each view, then the loaded table. Hops count from 1.
 """

@@ -25,10 +25,10 @@ from pdp.store.world_text import world_lines
 def export_world(composition: Composition, config: Path | None, overrides: tuple[str, ...], file: str | None) -> None:
     """Write all objects and grants to a world file.
 
-    FILE is JSON if its name ends in .json, else YAML. Without FILE, the command prints JSON on stdout.
+    FILE is JSON if the name ends in .json, else YAML. Without FILE, the command prints JSON on stdout.
 
-    The file has one entry a line, in order. If you import it into an empty store and export that store, you get the
-    same bytes.
+    The file has one entry a line, in order. An import of the file into an empty store and an export of this store give
+    the same bytes.
     """
     with Progress("reading the store") as progress:
         facts = read_store(composition, composition.settings(config, overrides))

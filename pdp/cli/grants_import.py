@@ -37,17 +37,17 @@ def import_world(
     composition: Composition, config: Path | None, overrides: tuple[str, ...], file: str, dry_run: bool, prune: bool,
     form: str,
 ) -> None:  # fmt: skip
-    """Bring the objects and grants of a world file into the store.
+    """Import the objects and grants of a world file.
 
-    The import adds missing grants and objects, and changes the fields of objects that FILE gives. It leaves all other
-    entries and fields of the store unchanged.
+    The import adds missing grants and objects, and sets the fields of objects that FILE gives. All other entries and
+    fields of the store stay unchanged.
 
-    With --prune, the store afterwards equals FILE: the import also removes other grants and registrations, and the
-    parent, managed access or id that an object's entry leaves out.
+    With --prune, the store afterwards equals FILE: the import also removes all grants and registrations that are
+    missing in FILE, and the parent, managed access or id of an object if FILE does not give them.
 
     The import writes differences only, so a second import of the same file writes nothing.
 
-    FILE is JSON if its name ends in .json, else YAML. The output lists every change as JSON, the first 20 as text.
+    FILE is JSON if the name ends in .json, else YAML. The output lists every change as JSON, the first 20 as text.
     """
     settings = writable_settings(composition, config, overrides)
     with Progress("reading the file") as progress:
@@ -83,7 +83,7 @@ def _write(writer: Writer, changes: Sequence[ImportStep], progress: Progress) ->
 
 
 def _interrupted(error: Unavailable | EpochChanged, written: int, revision: str) -> Unavailable:
-    """Return the error of an import that stopped midway. Its written changes stay; a second import writes the rest."""
+    """Return the error of an incomplete import. The written changes stay; a second import writes the rest."""
     if not written:
         return Unavailable(str(error))
     return Unavailable(

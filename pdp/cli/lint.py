@@ -27,7 +27,7 @@ _RULES_KEY: Final = re.compile(r"^(?:\{\s*)?[\"']?rules[\"']?\s*:", re.MULTILINE
     "-c",
     "--config",
     type=click.Path(path_type=Path),
-    help="Configuration of the service. Without PATHS, its rule files are checked.",
+    help="Configuration of the service. Without PATHS, the configured rule files are checked.",
 )
 @format_option("text", "json")
 @click.option("--strict", is_flag=True, help="Also exit with 1 on warnings.")
@@ -50,7 +50,7 @@ def lint(
 ) -> None:
     """Check rule files for errors before a service loads them.
 
-    PATHS are files, or folders with .properties and .yaml files. All of them form one rule set.
+    PATHS are files, or folders with .properties and .yaml files. Together, the files form one rule set.
 
     Prints file:line:column, severity and code of each finding; docs/lint.md explains the codes. Exits with 1 on an
     error.

@@ -32,7 +32,7 @@ def cli() -> None:
     """Decide who may do what in a lakehouse.
 
     Catalogs and query engines send their checks to a running service (`pdp serve`). The other commands work on policy
-    files and need no service. To begin, run `pdp serve` and the curl command that it prints, or
+    files and need no service. To begin, run `pdp serve` and the printed curl command, or
     `pdp check --rules FILE < checks.jsonl`.
 
     The environment variable PDP_LOG_LEVEL sets the log level: debug, info, warning or error.
@@ -62,7 +62,7 @@ for command in (serve, check, dry_run, test, lint, explain, grants, healthcheck,
 
 
 def run(composition: Composition) -> NoReturn:
-    """Run the command line and exit with its exit code. Usage errors are printed on one line, like all errors."""
+    """Run the command line and exit with the exit code. Usage errors are printed on one line, like all errors."""
     try:
         code = cli.main(obj=composition, standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:

@@ -1,4 +1,4 @@
-"""Options that several commands share, and the settings that they choose."""
+"""Options of several commands, and the settings chosen by them."""
 
 from __future__ import annotations
 

@@ -26,9 +26,10 @@ from pdp.offline.cases import find_cases
 @click.pass_obj
 @one_line_errors
 def test(composition: Composition, paths: tuple[Path, ...], form: str) -> None:
-    """Run policy tests: YAML, JSON or JSONL files, or folders of them.
+    """Run policy tests.
 
-    A test names its rules, its world, its checks and the expected decisions; see docs/policy-tests.md.
+    PATHS are YAML, JSON or JSONL files, or folders of such files. A test names rules, a world, checks and the expected
+    decisions; see docs/policy-tests.md.
 
     Exits with 1 if a test fails.
     """

@@ -1,4 +1,4 @@
-"""`pdp trino-config`: the configuration with which Trino asks the service, and a test of the URL in it."""
+"""`pdp trino-config`: Trino's configuration for asking the service, and a test of the URL."""
 
 from __future__ import annotations
 
@@ -57,10 +57,10 @@ _QUEUED: Final = 100_000
 def trino_config(
     composition: Composition, config: Path | None, overrides: tuple[str, ...], url: str | None, check: bool
 ) -> None:
-    """Print Trino's etc/access-control.properties for a service with these settings.
+    """Print Trino's etc/access-control.properties.
 
-    Also sends a test request to the service. Prints a warning on stderr if the service does not answer, and for
-    settings that do not work with Trino.
+    The properties let Trino ask a service with these settings. The command also sends a test request to the service.
+    Prints a warning on stderr if the service does not answer, and for settings that do not work with Trino.
     """
     settings = composition.settings(config, overrides)
     base = _own_url(settings) if url is None else _checked_url(url)
@@ -95,7 +95,7 @@ def _own_url(settings: Settings) -> str:
 
 
 def _checked_url(url: str) -> str:
-    """Check and return a URL; raise UsageError for one with a sign that a properties file would change."""
+    """Check and return a URL; raise UsageError if a properties file would change any character."""
     try:
         parts = urlsplit(url)
         plain = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0

@@ -24,10 +24,10 @@ class _ErrorResponse(msgspec.Struct):
 
 
 def probe(settings: Settings, url: str) -> str:
-    """Return why no service answers Trino at the URL of an endpoint; empty if one does.
+    """Return why no service answers Trino at the URL of an endpoint; empty if a service does.
 
-    The probe sends an empty request. The service refuses such a request only after naming its sender, so the refusal
-    shows that the sender may ask, and the service decides and records nothing.
+    The probe sends an empty request. The service authenticates the sender before refusing the request, so the refusal
+    shows the sender's access. The service decides and records nothing.
     """
     try:
         status, body = _post(settings, url)

@@ -1,4 +1,4 @@
-"""Comparison of the answers and audit records of a case with the expected ones.
+"""Comparison of answers and audit records with the expectations of a case.
 
 The answers are JSON values, so that the same comparison works for every surface.
 """
@@ -19,7 +19,7 @@ from pdp.offline.cases import VIEW_REQUESTS, Case
 
 
 class CaseOutcome(msgspec.Struct, frozen=True):
-    """Result of a case. `got` are the decisions, or the error that ended the case; `error` says what is wrong."""
+    """Result of a case. `got` are the decisions or the error at the end; `error` explains a failure."""
 
     note: str
     passed: bool
@@ -28,7 +28,7 @@ class CaseOutcome(msgspec.Struct, frozen=True):
 
 
 def compare_checks(case: Case, decisions: Sequence[Mapping[str, Any]], records: Sequence[Any]) -> CaseOutcome:
-    """Compare decisions, and audit records if there are any, with the expected ones."""
+    """Compare decisions, and audit records if there are any, with the expectations of the case."""
     data = case.data
     if "wantError" in data:
         return CaseOutcome(case.note, False, decisions, f"wanted the error {data['wantError']}, nothing raised")
@@ -49,7 +49,7 @@ def compare_checks(case: Case, decisions: Sequence[Mapping[str, Any]], records: 
 
 
 def compare_view(case: Case, got: Mapping[str, Any], records: Sequence[Any]) -> CaseOutcome:
-    """Compare the answer to a load or view commit, and its audit record, with the expected ones."""
+    """Compare the answer to a load or view commit, and the audit record, with the expectations of the case."""
     data = case.data
     want_key = VIEW_REQUESTS[case.view_key or ""]
     problems = []
@@ -67,7 +67,7 @@ def compare_view(case: Case, got: Mapping[str, Any], records: Sequence[Any]) -> 
 
 
 def compare_error(case: Case, error: PdpError, records: Sequence[Any] = ()) -> CaseOutcome:
-    """Compare an error that ended the case with the expected one.
+    """Compare the error of a failed case with the expected error.
 
     A case about view security can also expect the error as part of an answer.
     """

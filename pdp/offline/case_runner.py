@@ -34,7 +34,7 @@ BuildPdp = Callable[..., Pdp]
 
 
 class MemoryAudit:
-    """Audit that keeps its records in memory, in their JSON form."""
+    """Audit in memory, with records in their JSON form."""
 
     def __init__(self) -> None:
         self.records: list[dict[str, Any]] = []

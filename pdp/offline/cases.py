@@ -1,4 +1,4 @@
-"""Policy tests as data: the form of a case, and the files that hold cases.
+"""Policy tests as data: the form of a case, and case files.
 
 Files are YAML, JSON or JSONL. Keys above `cases:` apply to all cases of the file. Paths in a case are relative to the
 folder of its file.
@@ -47,7 +47,7 @@ class CaseBody(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
 
 
 class Case(msgspec.Struct, frozen=True):
-    """One policy test. `data` has its keys and those shared by its file; `folder` is the base of its paths."""
+    """Policy test. `data` has the keys of the case and the shared keys of the file; `folder` is the base of paths."""
 
     note: str
     folder: Path

@@ -72,11 +72,11 @@ V = TypeVar("V", bound=_Counted)
 
 
 class SmallestKeys(Generic[K, V]):
-    """Values of the `limit` smallest keys, for keys that arrive in any order. `other` counts the checks of all others.
+    """Values of the `limit` smallest keys, for keys in any order of arrival. `other` counts the checks of larger keys.
 
     Every key gets a value on arrival. Above `2 * limit` keys, all but the `limit` smallest are dropped. A dropped key
-    has `limit` smaller keys, which stay until even smaller ones replace them, so the key never belongs to the result
-    again: the result and `other` are exact.
+    always has `limit` smaller keys, because only even smaller keys can replace them. So the key never belongs to the
+    result again: the result and `other` are exact.
     """
 
     def __init__(self, limit: int, make: Callable[[], V]) -> None:
@@ -199,7 +199,7 @@ def _sortable(outcome: RecordedOutcome) -> tuple[bool, str, tuple[str, ...]]:
 
 
 def _container(resource: Resource) -> Resource:
-    """Return the object above a resource: its namespace on the same ref, its warehouse, its catalog, or the server."""
+    """Return the object above a resource: the namespace on the same ref, the warehouse, the catalog, or the server."""
     if not resource.path and resource.type != "reference":
         return Resource("server")
     if resource.type in ENGINE_TYPES - VERSIONED_TYPES:

@@ -99,7 +99,7 @@ async def _changes(window: _Window, baseline: Pdp | None, candidate: Pdp) -> Asy
 
 
 def _batch(checks: Sequence[Check]) -> Batch:
-    """Return checks of one resource each as one batch."""
+    """Return a batch of checks that have a single resource each."""
     grouper = CheckGrouper()
     for at, check in enumerate(checks):
         grouper.put(check, at)

@@ -1,4 +1,4 @@
-"""gRPC machinery that every method shares: limits, caller, deadline and error table."""
+"""gRPC machinery of all methods: limits, caller, deadline and error table."""
 
 from __future__ import annotations
 

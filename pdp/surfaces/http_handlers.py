@@ -1,6 +1,6 @@
-"""HTTP machinery that every endpoint shares: limits, caller, deadline, error table and routing.
+"""HTTP machinery of all endpoints: limits, caller, deadline, error table and routing.
 
-Reads a body within its limits, names the caller, calls the endpoint, and maps every error by one table. Holds no
+Reads a body within the limits, names the caller, calls the endpoint, and maps every error by a table. Holds no
 policy and knows no endpoint.
 """
 

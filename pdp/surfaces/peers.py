@@ -74,7 +74,7 @@ def _uid(connection: Any) -> int:
 
 
 def _suspicion(request: web.BaseRequest, by_socket: bool) -> errors.PdpError | None:
-    """Return why a request is not accepted as one of a local program; None if it is.
+    """Return why a request does not count as sent by a local program; None if accepted.
 
     A loopback address proves nothing if a web page in a local browser, or a local proxy, sent the request.
     """

@@ -1,4 +1,4 @@
-"""Unix socket of the HTTP service. Its file permissions decide who may connect; the peer's user id names the caller."""
+"""Unix socket of the HTTP service. File permissions control access; the peer's user id names the caller."""
 
 from __future__ import annotations
 
