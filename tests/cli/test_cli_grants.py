@@ -1,4 +1,4 @@
-"""`pdp grants` on real databases: what it writes, prints and refuses."""
+"""Tests of `pdp grants` on real databases: writes, output and refusals."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ ALICE = ("user:oidc~alice", "select", "table:lake/sales/orders")
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The working directory: a configuration with an SQLite store, and a world file."""
+    """Change to a folder with a configuration for an SQLite store and a world file."""
     (tmp_path / "pdp.yaml").write_text('store: {url: "sqlite:///pdp.db"}\n')
     (tmp_path / "world.json").write_text(json.dumps(WORLD))
     monkeypatch.chdir(tmp_path)
@@ -61,14 +61,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def done(*arguments: str | Path) -> str:
-    """The output of a command that succeeds."""
+    """Run a command that succeeds; return the output."""
     ended = grants(*arguments)
     assert ended.exit_code == 0, ended.output
     return ended.stdout
 
 
 def refused(*arguments: str | Path) -> str:
-    """The one line of a command that is refused."""
+    """Run a command that is refused; return the line on stderr."""
     ended = grants(*arguments)
     assert (ended.exit_code, ended.stdout) == (2, ""), ended.output
     assert ended.stderr.startswith("pdp: ")
@@ -94,7 +94,7 @@ def export(facts: Facts, **how: bool) -> str:
 # --- import -------------------------------------------------------------------------------------------------------
 
 
-def test_an_import_brings_a_world_into_the_store(folder: Path) -> None:
+def test_an_import_writes_a_world_to_the_store(folder: Path) -> None:
     printed = done("import", "world.json")
     assert "3 grants added, 4 objects registered\n" in printed
     assert "  + select on namespace:lake/sales for role:analyst\n" in printed
@@ -123,7 +123,7 @@ def test_a_dry_run_says_the_same_and_writes_nothing(folder: Path) -> None:
     assert len(log()) == 2
 
 
-def test_an_import_changes_what_an_entry_says_and_touches_nothing_else(folder: Path) -> None:
+def test_an_import_changes_only_given_fields(folder: Path) -> None:
     done("import", "world.json")
     done("add", *ALICE)
     other = {"objects": [{"object": "warehouse:lake", "managedAccess": False}, "role:analyst"]}
@@ -136,7 +136,7 @@ def test_an_import_changes_what_an_entry_says_and_touches_nothing_else(folder: P
     assert len(list(facts.grants())) == 4
 
 
-def test_a_pruning_import_leaves_what_the_file_says_and_no_more(folder: Path) -> None:
+def test_a_pruning_import_makes_the_store_equal_the_file(folder: Path) -> None:
     done("import", "world.json")
     (folder / "less.json").write_text(json.dumps({"objects": ["warehouse:lake"], "grants": WORLD["grants"][:1]}))
     printed = done("import", "less.json", "--prune")
@@ -196,7 +196,7 @@ def test_a_hundred_thousand_grants_are_imported(folder: Path) -> None:
     assert done("import", "large.json").startswith("nothing to change")
 
 
-def test_an_import_that_breaks_off_says_how_far_it_came(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_import_reports_its_progress(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grants_import, "CHUNK", 3)
     write_steps = Writer.write_steps
 
@@ -213,7 +213,7 @@ def test_an_import_that_breaks_off_says_how_far_it_came(folder: Path, monkeypatc
     assert "1 grant added\n" in done("import", "world.json")
 
 
-def test_an_import_takes_the_place_of_the_seed_and_single_writes_come_after_it(folder: Path) -> None:
+def test_an_import_replaces_the_seed_and_single_writes_keep_it(folder: Path) -> None:
     (folder / "seed.yaml").write_text(yaml.safe_dump({"objects": ["project:seeded"]}))
     (folder / "pdp.yaml").write_text('store: {url: "sqlite:///pdp.db", seed: seed.yaml}\n')
     listed = grants("export")
@@ -232,7 +232,7 @@ def test_an_import_takes_the_place_of_the_seed_and_single_writes_come_after_it(f
 
 @pytest.mark.slow
 @given(worlds(), worlds())
-def test_a_difference_makes_of_any_facts_what_a_world_says(before: dict[str, Any], after: dict[str, Any]) -> None:
+def test_a_pruning_import_turns_any_facts_into_the_world(before: dict[str, Any], after: dict[str, Any]) -> None:
     facts, world = parse_world(before), read_world(after)
     added = facts.apply(1, import_changes(facts, world))
     assert content(added) >= {*world.grants}
@@ -245,7 +245,7 @@ def test_a_difference_makes_of_any_facts_what_a_world_says(before: dict[str, Any
 
 @pytest.mark.slow
 @given(worlds(), worlds())
-def test_without_pruning_it_is_what_an_operator_wishes_over_http(before: dict[str, Any], after: dict[str, Any]) -> None:
+def test_an_import_without_pruning_equals_writes_over_http(before: dict[str, Any], after: dict[str, Any]) -> None:
     facts, world = parse_world(before), read_world(after)
     rules, operator = Administration(), Actor("cli")
     changes = rules.edit_objects(facts, operator, ObjectEdits(put=world.objects))
@@ -255,7 +255,7 @@ def test_without_pruning_it_is_what_an_operator_wishes_over_http(before: dict[st
 
 @pytest.mark.slow
 @given(worlds(), worlds(), st.integers(1, 4))
-def test_every_step_on_the_way_takes_before_it_gives(before: dict[str, Any], after: dict[str, Any], size: int) -> None:
+def test_every_step_removes_before_it_adds(before: dict[str, Any], after: dict[str, Any], size: int) -> None:
     facts, world = parse_world(before), read_world(after)
     left, wanted, had = plan_import(facts, world, prune=True), set(world.grants), set(facts.grants())
     for start in range(0, len(left), size):
@@ -272,7 +272,7 @@ def test_a_warehouse_stays_in_the_project_that_is_configured(folder: Path) -> No
         import_changes(Facts.empty().with_projects({"lake": "p2"}), read_world(WORLD))
 
 
-def test_what_others_write_meanwhile_is_neither_undone_nor_done_twice(tmp_path: Path) -> None:
+def test_concurrent_writes_are_neither_undone_nor_repeated(tmp_path: Path) -> None:
     some = [Grant(("table", ("w", "n", f"t{number}")), "select", "user:i~x") for number in range(4)]
     flag = ObjectPut(Object(("warehouse", ("w",)), managed=True))
     world = read_world({"objects": [{"object": "warehouse:w", "parent": "project:p"}]})
@@ -316,7 +316,7 @@ def test_without_a_file_json_goes_to_stdout(folder: Path) -> None:
 
 @pytest.mark.slow
 @given(worlds())
-def test_every_world_is_itself_again_after_export_and_import(world: dict[str, Any]) -> None:
+def test_export_and_import_restore_every_world(world: dict[str, Any]) -> None:
     facts = parse_world(world)
     for text, how in ((export(facts), {}), (export(facts, yaml=True), {"yaml": True})):
         imported = Facts.empty().apply(1, import_changes(Facts.empty(), read_world(yaml.safe_load(text))))
@@ -333,7 +333,7 @@ def test_lines_are_printable_whatever_a_name_holds(name: str) -> None:
     assert entry_text(entry, yaml=True).isprintable()
 
 
-def test_an_export_that_cannot_be_written_leaves_what_was_there(folder: Path) -> None:
+def test_a_failed_export_keeps_the_old_file(folder: Path) -> None:
     done("import", "world.json")
     assert refused("export", "none/out.json") == "pdp: cannot write `none/out.json`: no such file or directory\n"
     assert refused("export", folder).startswith(f"pdp: cannot write `{folder}`: ")
@@ -349,7 +349,7 @@ def test_an_empty_store_exports_an_empty_world(folder: Path) -> None:
 # --- list ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_list_has_columns_and_what_is_odd(folder: Path) -> None:
+def test_a_list_has_columns_and_flags(folder: Path) -> None:
     done("import", "world.json")
     assert done("list") == (
         "OBJECT                   PRIVILEGE  PRINCIPAL        ID  FLAGS\n"
@@ -420,7 +420,7 @@ def test_a_grant_is_added_once_and_removed_once(folder: Path) -> None:
     assert [len(revision.changes) for revision in log()] == [1, 1]
 
 
-def test_a_grant_for_another_id_is_told_to_permit_nothing(folder: Path) -> None:
+def test_a_grant_for_another_id_is_reported_as_orphaned(folder: Path) -> None:
     done("import", "world.json")
     assert "orphaned: `table:lake/sales/orders` is registered with another id" in done("add", *ALICE, "--id", "7")
     assert "orphaned" not in done("add", *ALICE, "--id", "8")
@@ -480,7 +480,7 @@ def test_bad_input_is_one_line_and_2(folder: Path, arguments: list[str], words: 
         assert word in said
 
 
-def test_a_world_file_is_looked_at_and_not_written(folder: Path) -> None:
+def test_a_world_file_is_read_and_never_written(folder: Path) -> None:
     (folder / "pdp.yaml").write_text('store: {url: "file:world.json"}\n')
     before = (folder / "world.json").read_bytes()
     assert len(done("list").splitlines()) == 4
@@ -497,7 +497,7 @@ def test_a_world_file_is_looked_at_and_not_written(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("command", [["list"], ["export"], ["add", *ALICE], ["import", "world.json"]])
-def test_a_database_that_is_not_reached_is_one_line_without_its_password(folder: Path, command: list[str]) -> None:
+def test_an_unreachable_database_is_one_line_without_its_password(folder: Path, command: list[str]) -> None:
     with socket.socket() as unheard:
         unheard.bind(("127.0.0.1", 0))
         url = f"postgresql://pdp:hush@127.0.0.1:{unheard.getsockname()[1]}/pdp"

@@ -1,4 +1,4 @@
-"""`pdp trino-config`: what it prints is what a running service serves and what Trino's plugin reads."""
+"""Tests of `pdp trino-config` against a running service and the properties of Trino's plugin."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def trino_config(folder: Path, *arguments: str, env: dict[str, str] | None = Non
 
 
 def read(text: str) -> dict[str, str]:
-    """Properties as Java reads them."""
+    """Parse properties as Java does."""
     properties: dict[str, str] = javaproperties.loads(text)
     return properties
 
@@ -56,14 +56,14 @@ def configured(folder: Path, text: str) -> None:
 
 
 def warnings(ended: subprocess.CompletedProcess[str]) -> list[str]:
-    """The warnings, but for the one that no service answers."""
+    """Return all warnings except for the missing answer of a service."""
     lines = ended.stderr.splitlines()
     assert all(line.startswith("pdp: warning: ") for line in lines), ended.stderr
     return [line.removeprefix("pdp: warning: ") for line in lines if "no answer from " not in line]
 
 
 def bodies() -> dict[str, Any]:
-    """A recorded body for each endpoint."""
+    """Return a recorded body for each endpoint."""
     lines = map(json.loads, (RECORDED / "requests.jsonl").read_text().splitlines())
     return {line["endpoint"]: line["request"] for line in lines}
 
@@ -105,7 +105,7 @@ def test_a_starting_service_prints_the_same_lines(tmp_path: Path, process: Proce
     assert {name: value for name, value in lines.items() if "http-client" not in name}.items() <= read(printed).items()
 
 
-def test_nothing_is_recorded_of_asking_whether_it_is_there(tmp_path: Path) -> None:
+def test_the_probe_leaves_no_audit_record(tmp_path: Path) -> None:
     with serve_process(tmp_path) as process:
         assert trino_config(tmp_path, "--check", "--url", process.url("")).returncode == 0
         assert process.terminate() == 0
@@ -132,7 +132,7 @@ def test_the_configuration_is_found_as_for_the_service(tmp_path: Path, process: 
 # --- a service that does not --------------------------------------------------------------------------------------
 
 
-def test_text_may_come_before_the_service(tmp_path: Path) -> None:
+def test_the_output_does_not_need_a_service(tmp_path: Path) -> None:
     base = f"http://127.0.0.1:{free_port()}"
     ended = trino_config(tmp_path, "--url", base)
     checked = trino_config(tmp_path, "--url", base, "--check")
@@ -144,14 +144,14 @@ def test_text_may_come_before_the_service(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("listener", ["grpc", "diagnostics"])
-def test_another_listener_is_told(tmp_path: Path, process: Process, listener: str) -> None:
+def test_another_listener_is_reported(tmp_path: Path, process: Process, listener: str) -> None:
     ended = trino_config(tmp_path, "--check", "--url", process.url("", listener))
     assert ended.returncode == 1
     assert ended.stderr.startswith("pdp: warning: ")
     assert ended.stderr.count("\n") == 1
 
 
-def test_another_server_is_told(tmp_path: Path) -> None:
+def test_another_server_is_reported(tmp_path: Path) -> None:
     class Stranger(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             self.send_response(200)
@@ -170,7 +170,7 @@ def test_another_server_is_told(tmp_path: Path) -> None:
     assert warnings(ended)[0].endswith("/allow is not this service: status 200")
 
 
-def test_a_refusal_is_told_as_trino_would_get_it(tmp_path: Path, process: Process) -> None:
+def test_a_refusal_is_reported_as_trino_would_get_it(tmp_path: Path, process: Process) -> None:
     ended = trino_config(tmp_path, "--check", "--url", f"{process.url('')}/prefix")
     assert (ended.returncode, len(warnings(ended))) == (1, 1)
     assert "refuses: no such endpoint" in ended.stderr
@@ -206,7 +206,7 @@ async def test_a_service_with_certificates(tmp_path: Path) -> None:
     assert not any(name in unencrypted.stdout for name in STORES)
 
 
-def test_a_certificate_is_shown_where_one_is_asked_for(tmp_path: Path) -> None:
+def test_the_key_store_is_printed_only_for_client_certificates(tmp_path: Path) -> None:
     cert, key = Authority(tmp_path).issue("pdp")
     tls = {"cert": str(cert), "key": str(key)}
     configured(tmp_path, json.dumps({"server": {"http": "127.0.0.1:1", "tls": tls}}))
@@ -244,7 +244,7 @@ def test_no_catalogs_is_a_warning(tmp_path: Path, unmanaged: str, said: str) -> 
     assert f"# no catalog is mapped to a warehouse, all are {said}" in ended.stdout
 
 
-def test_no_name_ends_its_comment(tmp_path: Path) -> None:
+def test_no_name_breaks_out_of_its_comment(tmp_path: Path) -> None:
     name = "a\nopa.policy.uri=http://elsewhere\r\\\u2028\x1b[31m"
     configured(tmp_path, json.dumps({"trino": {"catalogs": {name: {"warehouse": name, "ref": name}}}}))
     text = trino_config(tmp_path).stdout
@@ -273,7 +273,7 @@ def test_an_address_of_version_6_is_written_as_urls_write_it(tmp_path: Path) -> 
         assert urls(trino_config(tmp_path, "--set", f"server.http='{address}'").stdout) == of("http://[::1]:1")
 
 
-def test_every_address_is_no_url(tmp_path: Path) -> None:
+def test_a_wildcard_address_is_no_url(tmp_path: Path) -> None:
     cert, key = Authority(tmp_path).issue("pdp")
     callers = {"x": {"mtls": {"subjects": ["x"]}, "may_assert": ["principals"]}}
     server = {"http": "0.0.0.0:1", "tls": {"cert": str(cert), "key": str(key), "client_ca": str(cert)}}
@@ -286,7 +286,7 @@ def test_every_address_is_no_url(tmp_path: Path) -> None:
     assert "every address" not in told.stderr
 
 
-def test_trino_lets_go_of_a_connection_first(tmp_path: Path) -> None:
+def test_trino_closes_idle_connections_first(tmp_path: Path) -> None:
     usual = trino_config(tmp_path)
     assert read(usual.stdout)["opa.http-client.idle-timeout"] == "15s"
     assert "idle" not in usual.stderr
@@ -319,7 +319,7 @@ def test_urls_are_taken_as_they_are(tmp_path: Path, url: str, base: str) -> None
      "http://pdp:x", "http://a b", "http://pdp?x", "http://pdp#x", "http://u:p@pdp", "http://pdp\\", "http://pdp\nx=y",
      "http://p\u00fcp", "http://pdp\x1b]0;owned\x07"],
 )  # fmt: skip
-def test_a_url_that_is_none_is_2(tmp_path: Path, url: str) -> None:
+def test_an_invalid_url_exits_with_2(tmp_path: Path, url: str) -> None:
     ended = trino_config(tmp_path, "--url", url)
     assert (ended.returncode, ended.stdout) == (2, "")
     assert ended.stderr.startswith("pdp: --url `")
@@ -337,7 +337,7 @@ def test_a_url_that_is_none_is_2(tmp_path: Path, url: str) -> None:
         (["extra"], "extra"),
     ],
 )
-def test_settings_that_cannot_be_used_are_2(tmp_path: Path, arguments: list[str], named: str) -> None:
+def test_unusable_settings_exit_with_2(tmp_path: Path, arguments: list[str], named: str) -> None:
     ended = trino_config(tmp_path, *arguments)
     assert (ended.returncode, ended.stdout) == (2, "")
     assert ended.stderr.startswith("pdp: ")

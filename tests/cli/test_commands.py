@@ -1,4 +1,4 @@
-"""The command line: what it prints, what it exits with, and what it makes of nonsense."""
+"""Tests of the command line: output, exit codes and unusable input."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ READ = {"action": "READ_ENTITY_VALUE", "resource": "table:lake/Foo@prod"}
 ALICE = {"principal": "user:oidc~Alice", **READ}
 BOB = {"principal": "user:oidc~Bob", **READ}
 DANGEROUS = "\x1b]0;owned\x07\x9b31m\u202e"
-"""Sets a terminal's title, its colour, and the direction of what follows."""
+"""Text that sets a terminal's title, colour and writing direction."""
 
 
 def lines(*checks: Any) -> str:
@@ -78,7 +78,7 @@ def test_help_says_what_a_command_does(tmp_path: Path, command: str, words: list
 
 
 @pytest.mark.parametrize("arguments", [["chekc"], ["check", "--nope"], ["test"], ["lint", "--format", "xml", "x"]])
-def test_usage_that_cannot_be_meant_is_2(tmp_path: Path, arguments: list[str]) -> None:
+def test_wrong_usage_exits_with_2(tmp_path: Path, arguments: list[str]) -> None:
     ended = run_pdp(*arguments, cwd=tmp_path)
     assert (ended.returncode, ended.stdout) == (2, "")
     assert ended.stderr.startswith("pdp: ")
@@ -101,7 +101,7 @@ def test_checks_are_decided_in_order(tmp_path: Path) -> None:
     assert not (tmp_path / "audit").exists()
 
 
-def test_no_checks_are_no_decisions(tmp_path: Path) -> None:
+def test_no_checks_give_no_decisions(tmp_path: Path) -> None:
     ended = run_pdp("check", cwd=tmp_path)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
 
@@ -168,7 +168,7 @@ def test_a_line_that_is_no_utf8_is_malformed(tmp_path: Path) -> None:
     assert [decision["allowed"] for decision in decisions(ended.stdout)] == [True, False, False, True]
 
 
-def test_a_key_that_stands_twice_is_malformed(tmp_path: Path) -> None:
+def test_a_duplicate_key_is_malformed(tmp_path: Path) -> None:
     twice = json.dumps(BOB)[:-1] + ', "principal": "user:oidc~Alice"}'
     inside = json.dumps({**ALICE, "context": {"arguments": {"a": 1}}}).replace('{"a": 1}', '{"a": 1, "a": 2}')
     ended = run_pdp("check", "--rules", STORIES, stdin=lines(twice, inside), cwd=tmp_path)
@@ -183,7 +183,7 @@ def test_explain_adds_a_trace(tmp_path: Path) -> None:
         assert decision["trace"]["parts"]
 
 
-def test_rules_and_worlds_are_those_that_are_named(tmp_path: Path) -> None:
+def test_options_choose_rules_and_worlds(tmp_path: Path) -> None:
     owner = {"principal": "user:oidc~Dave", "action": "drop", "resource": "table:lake/sales/orders@prod"}
     both = lines(ALICE, owner)
     for arguments, allowed in (
@@ -211,7 +211,7 @@ def test_several_rule_files_merge_and_a_configuration_is_found(tmp_path: Path) -
 @pytest.mark.parametrize(
     "arguments", [["--rules", "none.properties"], ["--world", "none.yaml"], ["-c", "none.yaml"], ["--set", "a=1"]]
 )
-def test_what_cannot_be_read_is_2(tmp_path: Path, arguments: list[str]) -> None:
+def test_unreadable_input_exits_with_2(tmp_path: Path, arguments: list[str]) -> None:
     ended = run_pdp("check", *arguments, stdin=lines(ALICE), cwd=tmp_path)
     assert (ended.returncode, ended.stdout) == (2, "")
     assert arguments[1].partition("=")[0] in one_line(ended.stderr)
@@ -238,7 +238,7 @@ def cases(tmp_path: Path) -> str:
     return "cases.jsonl"
 
 
-def test_failed_tests_are_told_as_text(tmp_path: Path, cases: str) -> None:
+def test_failed_tests_are_printed_as_text(tmp_path: Path, cases: str) -> None:
     ended = run_pdp("test", cases, cwd=tmp_path)
     assert (ended.returncode, ended.stderr) == (1, "")
     *failed, last = ended.stdout.splitlines()
@@ -250,7 +250,7 @@ def test_failed_tests_are_told_as_text(tmp_path: Path, cases: str) -> None:
     assert "`ruels`" in failed[2]
 
 
-def test_tests_are_told_as_json(tmp_path: Path, cases: str) -> None:
+def test_tests_are_printed_as_json(tmp_path: Path, cases: str) -> None:
     ended = run_pdp("test", cases, "--format", "json", cwd=tmp_path)
     found = json.loads(ended.stdout)
     assert ended.returncode == 1
@@ -263,7 +263,7 @@ def test_tests_are_told_as_json(tmp_path: Path, cases: str) -> None:
     assert found[2]["got"]["error"] == {"code": "rule_compile_error", "rule": "bad"}
 
 
-def test_tests_are_told_as_junit(tmp_path: Path, cases: str) -> None:
+def test_tests_are_printed_as_junit(tmp_path: Path, cases: str) -> None:
     ended = run_pdp("test", cases, "--format", "junit", cwd=tmp_path)
     suite = ET.fromstring(ended.stdout)
     assert ended.returncode == 1
@@ -277,7 +277,7 @@ def test_junit_stays_xml_whatever_a_note_holds(tmp_path: Path) -> None:
     assert len(ET.fromstring(ended.stdout)) == 1
 
 
-def test_passing_tests_of_a_folder_are_0(tmp_path: Path) -> None:
+def test_passing_tests_of_a_folder_exit_with_0(tmp_path: Path) -> None:
     (tmp_path / "deep" / "er").mkdir(parents=True)
     (tmp_path / "deep" / "ignored.txt").write_text("no test")
     (tmp_path / "deep" / "one.json").write_text(json.dumps(CASES[0]))
@@ -291,7 +291,7 @@ def test_passing_tests_of_a_folder_are_0(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{", "5", '"x"', "[1]"])
-def test_a_file_that_holds_no_tests_is_2(tmp_path: Path, text: str) -> None:
+def test_a_file_without_tests_exits_with_2(tmp_path: Path, text: str) -> None:
     (tmp_path / "broken.json").write_text(text)
     ended = run_pdp("test", "broken.json", cwd=tmp_path)
     assert (ended.returncode, ended.stdout) == (2, "")
@@ -308,7 +308,7 @@ def test_a_malformed_line_is_named_by_file_and_number(tmp_path: Path, line: str)
     assert "line 1" not in ended.stderr
 
 
-def test_tests_that_are_not_there_are_2(tmp_path: Path) -> None:
+def test_missing_tests_exit_with_2(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     for path in ("none.yaml", "empty"):
         ended = run_pdp("test", path, cwd=tmp_path)
@@ -342,7 +342,7 @@ def test_a_case_of_the_wrong_form_fails_and_the_next_one_runs(tmp_path: Path) ->
 # --- pdp lint -----------------------------------------------------------------------------------------------------
 
 
-def test_the_broken_examples_are_found_where_they_stand(tmp_path: Path) -> None:
+def test_the_broken_examples_are_found_with_their_places(tmp_path: Path) -> None:
     ended = run_pdp("lint", str(MANUAL), cwd=tmp_path)
     assert (ended.returncode, ended.stderr) == (1, "")
     errors = [line for line in ended.stdout.splitlines() if ": error: " in line]
@@ -363,7 +363,7 @@ def test_the_broken_examples_are_found_as_json(tmp_path: Path) -> None:
     assert {(finding["file"], finding["code"]) for finding in found} == {(str(MANUAL), "syntax")}
 
 
-def test_clean_rules_are_0(tmp_path: Path) -> None:
+def test_clean_rules_exit_with_0(tmp_path: Path) -> None:
     for form, printed in (("text", ""), ("json", "[]\n")):
         ended = run_pdp("lint", STORIES, "--format", form, cwd=tmp_path)
         assert (ended.returncode, ended.stdout, ended.stderr) == (0, printed, "")
@@ -389,7 +389,7 @@ def test_an_ignored_key_may_look_like_a_place(tmp_path: Path, text: str) -> None
     assert ended.stdout.startswith("odd.properties:1:1: warning: [ignored-key] ignored key `")
 
 
-def test_files_that_cannot_be_linted_are_told(tmp_path: Path) -> None:
+def test_unusable_rule_files_are_reported(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("x")
     (tmp_path / "latin.properties").write_bytes(b"# caf\xe9\n")
     for name in ("notes.txt", "latin.properties"):
@@ -456,7 +456,7 @@ def test_an_explanation_needs_principal_action_and_resource(tmp_path: Path, give
 
 
 def on_a_terminal(folder: Path, *arguments: str) -> str:
-    """What a command writes where a terminal reads both of its outputs."""
+    """Run a command with a terminal as stdout and stderr; return the output."""
     ours, theirs = pty.openpty()
     with Path(os.devnull).open() as none:
         streams = (none.fileno(), theirs, theirs)
@@ -523,7 +523,7 @@ def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
         yield process
 
 
-def test_a_ready_service_is_0(tmp_path: Path, process: Process) -> None:
+def test_a_ready_service_exits_with_0(tmp_path: Path, process: Process) -> None:
     address = process.addresses["diagnostics"]
     ended = run_pdp("healthcheck", "--address", address, cwd=tmp_path)
     assert (ended.returncode, ended.stderr) == (0, "")
@@ -533,7 +533,7 @@ def test_a_ready_service_is_0(tmp_path: Path, process: Process) -> None:
 
 
 @pytest.mark.parametrize("listener", ["dead", "grpc", "http"])
-def test_what_is_no_ready_service_is_1(tmp_path: Path, process: Process, listener: str) -> None:
+def test_an_unready_or_other_service_exits_with_1(tmp_path: Path, process: Process, listener: str) -> None:
     address = process.addresses.get(listener, "127.0.0.1:1")
     ended = run_pdp("healthcheck", "--address", address, cwd=tmp_path)
     assert ended.returncode == 1
@@ -542,7 +542,7 @@ def test_what_is_no_ready_service_is_1(tmp_path: Path, process: Process, listene
 
 
 @pytest.mark.parametrize("address", ["nowhere", "127.0.0.1:x", ":1", "127.0.0.1:99999"])
-def test_an_address_that_is_none_is_2(tmp_path: Path, address: str) -> None:
+def test_an_invalid_address_exits_with_2(tmp_path: Path, address: str) -> None:
     ended = run_pdp("healthcheck", "--address", address, cwd=tmp_path)
     assert (ended.returncode, ended.stdout) == (2, "")
     assert address in ended.stderr

@@ -1,4 +1,4 @@
-"""Dry runs: who gains and who loses, from lines or from an audit folder that a real service wrote."""
+"""Tests of dry runs over files of checks and over the audit of a real service."""
 
 from __future__ import annotations
 
@@ -57,14 +57,14 @@ def invoke(*arguments: str | Path, stdin: str = "") -> Result:
 
 
 def run(*arguments: str | Path, stdin: str = "") -> tuple[int, Any]:
-    """The exit code and the JSON report."""
+    """Return the exit code and the JSON report."""
     done = invoke(*arguments, "--format", "json", stdin=stdin)
     assert done.exit_code in (0, 3), done.output
     return done.exit_code, json.loads(done.stdout)
 
 
 def bad(*arguments: str | Path, stdin: str = "") -> str:
-    """The one line of a run on bad input."""
+    """Run with bad input; return the line on stderr."""
     done = invoke(*arguments, stdin=stdin)
     assert done.exit_code == 2, done.output
     assert done.stdout == ""
@@ -86,7 +86,7 @@ def rules(folder: Path, name: str, texts: Mapping[str, str]) -> Path:
 
 
 def edited(folder: Path, *edits: tuple[str, str]) -> Path:
-    """The stories with some text replaced."""
+    """Write the example rules with texts replaced; return the file."""
     text = STORIES.read_text()
     for old, new in edits:
         assert old in text
@@ -127,7 +127,7 @@ def test_closing_foo_is_a_loss_and_equal_checks_are_counted(tmp_path: Path) -> N
     assert report["groups"][0]["objects"][0]["checks"] == 3
 
 
-def test_another_reason_is_a_difference_of_its_own(tmp_path: Path) -> None:
+def test_another_reason_is_a_difference(tmp_path: Path) -> None:
     new = edited(tmp_path, ("rules.reading_foo_on_prod", "rules.foo"))
     code, report = run("--baseline", STORIES, "--candidate", new, "--checks", lines(tmp_path))
     assert (code, report["gained"], report["lost"]) == (3, 0, 0)
@@ -136,7 +136,7 @@ def test_another_reason_is_a_difference_of_its_own(tmp_path: Path) -> None:
     assert (first["before"]["by"], first["after"]["by"]) == (["cel:reading_foo_on_prod"], ["cel:foo"])
 
 
-def test_rules_that_begin_or_cease_to_raise(tmp_path: Path) -> None:
+def test_rules_that_start_or_stop_raising(tmp_path: Path) -> None:
     calm = rules(tmp_path, "calm.yaml", {"v": "op=='VIEW_REFERENCE'", "x": "false"})
     raising = rules(tmp_path, "raising.yaml", {"v": "op=='VIEW_REFERENCE'", "x": "roles[7]=='x'"})
     checks = lines(tmp_path, [{"principal": "user:oidc~a", "action": "read_data", "resource": "table:w/t@main"}])
@@ -224,7 +224,7 @@ def test_the_text_says_who_and_why(tmp_path: Path) -> None:
     assert (same.exit_code, same.stdout) == (0, f"no difference in {len(CHECKS)} checks\n")
 
 
-def test_what_could_move_a_cursor_is_shown_escaped(tmp_path: Path) -> None:
+def test_control_characters_are_escaped(tmp_path: Path) -> None:
     on = rules(tmp_path, "on.yaml", {"a\u202eb": "true"})
     off = rules(tmp_path, "off.yaml", {"a": "false"})
     checks = lines(
@@ -359,7 +359,7 @@ def native_checks() -> list[dict[str, Any]]:
 
 
 def trino_bodies() -> list[tuple[str, Any]]:
-    """What a real Trino sent, some of it as other users, and a large batch."""
+    """Return recorded bodies of a real Trino, some of them for other users, and a large batch."""
     found = []
     for text in (RECORDED / "requests.jsonl").read_text().splitlines():
         line = json.loads(text)
@@ -390,7 +390,7 @@ async def _serve(folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with policies, pdp.yaml and the audit of a real service; read it, do not write to it."""
+    """Return a folder with policies, pdp.yaml and the audit of a real service. Tests must not write there."""
     folder = tmp_path_factory.mktemp("served")
     (folder / "world.json").write_text(json.dumps(WORLD))
     rules(folder, "rules.yaml", RULES)
@@ -401,7 +401,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("baseline", [(), ("--baseline", "pdp.yaml")])
-def test_the_same_policies_decide_an_audit_as_they_did(served: Path, baseline: Sequence[str]) -> None:
+def test_the_same_policies_repeat_the_decisions_of_an_audit(served: Path, baseline: Sequence[str]) -> None:
     given_baseline = [served / name if name.endswith(".yaml") else name for name in baseline]
     code, report = run(*given_baseline, "--candidate", served / "pdp.yaml", "--audit", served / "audit")
     assert report["groups"] == []
@@ -441,7 +441,7 @@ def test_every_decision_of_an_audit_is_read_or_counted(served: Path) -> None:
 
 
 @pytest.mark.slow
-def test_an_edit_is_compared_with_what_was_decided_then(served: Path, tmp_path: Path) -> None:
+def test_an_edit_is_compared_with_the_recorded_decisions(served: Path, tmp_path: Path) -> None:
     world = tmp_path / "world.json"
     fewer = {**WORLD, "grants": [grant for grant in WORLD["grants"] if grant["principal"] != "user:oidc~alice"]}
     world.write_text(json.dumps(fewer))
@@ -511,7 +511,7 @@ async def _list(folder: Path) -> None:
             assert status == 200, answer
 
 
-def test_what_listings_asked_is_not_decided_again_unless_wanted(tmp_path: Path) -> None:
+def test_listings_are_repeated_only_on_request(tmp_path: Path) -> None:
     rules(tmp_path, "rules.yaml", RULES)
     (tmp_path / "pdp.yaml").write_text(yaml.safe_dump(CONFIG))
     asyncio.run(_list(tmp_path))
@@ -528,7 +528,7 @@ def test_what_listings_asked_is_not_decided_again_unless_wanted(tmp_path: Path) 
 
 
 def _damaged(folder: Path, tail: bytes = b"", middle: bytes = b"") -> Path:
-    """A copy of the audit with something between its records, and something at its end."""
+    """Copy the audit, with a text between records and a text at the end."""
     text = next((folder / "audit").glob("*.jsonl")).read_bytes()
     first, _, rest = text.partition(b"\n")
     copy = Path(tempfile.mkdtemp(dir=folder.parent))
@@ -547,7 +547,7 @@ def test_a_torn_last_line_is_reported_and_skipped(served: Path) -> None:
 
 
 @pytest.mark.slow
-def test_what_is_no_record_of_this_schema_is_counted_and_named(served: Path) -> None:
+def test_lines_without_a_record_of_this_schema_are_counted_by_cause(served: Path) -> None:
     strange = [
         {"event": "start", "schema": 1},
         {"event": "bundle", "checks": 7},
@@ -578,7 +578,7 @@ def test_what_is_no_record_of_this_schema_is_counted_and_named(served: Path) -> 
     assert "event `de\\u001b[31m`" in text
 
 
-def test_kinds_beyond_the_bound_are_counted_together(tmp_path: Path) -> None:
+def test_causes_beyond_the_bound_are_counted_together(tmp_path: Path) -> None:
     many = "".join(json.dumps({"event": f"e{number}"}) + "\n" for number in range(100))
     (tmp_path / "decisions-1.jsonl").write_text(many)
     reading = ReadReport()
@@ -589,7 +589,7 @@ def test_kinds_beyond_the_bound_are_counted_together(tmp_path: Path) -> None:
     assert "nothing could be compared: event `e0`" in bad("--candidate", STORIES, "--audit", tmp_path)
 
 
-def test_a_line_without_end_is_skipped(tmp_path: Path, served: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_endless_line_is_skipped(tmp_path: Path, served: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(audit_reader, "MAX_LINE_BYTES", 1000)
     short = next(line for line in records(served) if len(json.dumps(line)) < 900)
     (tmp_path / "decisions-1.jsonl").write_text("x" * 5500 + "\n" + json.dumps(short) + "\n")
@@ -626,7 +626,7 @@ def test_a_damaged_record_is_counted(tmp_path: Path, why: str, edit: dict[str, A
 
 
 def recorded_of(checks: Sequence[Any]) -> list[RecordedCheck]:
-    """Checks one by one, in order."""
+    """Return each check as a recorded check of one resource, in order."""
     found: dict[int, RecordedCheck] = {}
     batch = admit(decode_checks([msgspec.json.encode(check) for check in checks]).request("test"), EMBEDDED_CALLER)
     assert not batch.rejected
@@ -690,7 +690,7 @@ def _named(found: Differences, kind: str) -> set[tuple[Any, ...]]:
 
 @pytest.mark.slow
 @given(worlds.configs, worlds.rules, worlds.rules, worlds.grants, st.lists(worlds.checks, max_size=4), st.randoms())
-def test_order_changes_nothing_even_where_little_is_kept(
+def test_the_order_of_checks_does_not_matter_within_small_bounds(
     config: Any, rules: Any, other: Any, grants: Any, batches: Any, random: Any
 ) -> None:
     old, new = make_pdp(config, rules, grants), make_pdp(config, other)
@@ -748,7 +748,7 @@ def test_the_smallest_keys_are_kept_with_exact_totals(keys: list[int], limit: in
     assert smallest.other == sum(key not in wanted for key in keys)
 
 
-def test_equal_checks_decided_differently_then_are_apart() -> None:
+def test_equal_checks_with_different_recorded_outcomes_are_separate() -> None:
     pdp = make_pdp({}, {})
     (one,) = recorded_of([worlds.check("user:oidc~a", "read_data", "table:w/n/t@main", None, False)])
     then = [
@@ -762,7 +762,7 @@ def test_equal_checks_decided_differently_then_are_apart() -> None:
     assert dict(found.vanished) == {"r": 1}
 
 
-def test_a_filter_without_wishes_wants_all() -> None:
+def test_an_empty_filter_selects_everything() -> None:
     assert RecordFilter() == RecordFilter("", "", "")
 
 
@@ -780,7 +780,7 @@ def test_a_filter_without_wishes_wants_all() -> None:
     ],
 )
 @pytest.mark.parametrize("turned", [False, True])
-def test_checks_that_differ_in_anything_are_decided_apart(more: dict[str, Any], rule: str, turned: bool) -> None:
+def test_checks_that_differ_in_any_input_are_decided_separately(more: dict[str, Any], rule: str, turned: bool) -> None:
     plain = {"principal": "user:oidc~a", "action": "READ_ENTITY_VALUE", "resource": "content:w/n/t@main"}
     checks = recorded_of([plain, {**plain, **more}])
     found = compared(checks[::-1] if turned else checks, make_pdp({}, {}), make_pdp({}, {"a": rule}))

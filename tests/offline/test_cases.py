@@ -1,4 +1,4 @@
-"""One corpus, many runners: every case in this process, over HTTP, over gRPC, over Trino's endpoints, on the command line."""
+"""Runs of the case corpus in this process, over HTTP, gRPC and Trino's endpoints, and on the command line."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RECORDED = list(
     find_cases([TESTS / "recorded" / "nessie" / "golden.jsonl", TESTS / "recorded" / "lakekeeper" / "golden.jsonl"])
 )
 EXPRESSIBLE = {"http": 1.0, "grpc": 0.9, "trino": 0.05}
-"""The least share of the corpus that a surface can say; below it the runner must have lost its way."""
+"""Minimal share of the corpus that a surface can express. A lower share means a defect of the runner."""
 
 
 def failures(outcomes: list[CaseOutcome]) -> list[str]:
@@ -34,14 +34,14 @@ def test_every_note_is_unique() -> None:
     assert len(notes) == len(set(notes))
 
 
-def test_in_process() -> None:
+def test_the_corpus_passes_in_process() -> None:
     with asyncio.Runner() as runner:
         assert failures([run_case(case, build_pdp, runner) for case in CORPUS + RECORDED]) == []
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("surface", ["http", "grpc", "trino"])
-async def test_over(surface: str, tmp_path: Path) -> None:
+async def test_the_corpus_passes_over(surface: str, tmp_path: Path) -> None:
     cases = CORPUS + (RECORDED if surface != "trino" else [])
     async with surfaces(tmp_path) as running:
         outcomes = [outcome for case in cases if (outcome := await running.run(case, surface)) is not None]
@@ -50,15 +50,15 @@ async def test_over(surface: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.process
-def test_on_the_command_line() -> None:
+def test_the_corpus_passes_on_the_command_line() -> None:
     done = run_pdp("test", "tests/cases", "--format", "json", cwd=ROOT)
     results = json.loads(done.stdout)
     assert [result for result in results if not result["passed"]] == []
     assert (done.returncode, len(results)) == (0, len(CORPUS))
 
 
-def test_the_runner_fails_what_is_wrong() -> None:
-    """A judge that cannot fail judges nothing: every part of a want, turned around, fails the case."""
+def test_the_runner_fails_wrong_expectations() -> None:
+    """Invert every part of an expectation: the case must then fail."""
     data = {
         "rules": {"r": "op=='VIEW_REFERENCE'", "boom": "roles[9]=='x'"},
         "checks": [{"principal": "user:oidc~a", "action": "VIEW_REFERENCE", "resource": "reference:lake@main"}],

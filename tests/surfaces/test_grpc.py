@@ -1,4 +1,4 @@
-"""The gRPC surface under attack, and its health and reflection."""
+"""Tests of the gRPC surface: hostile input, health and reflection."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NAME = "pdp.v1.DecisionService"
 
 
 def check(**fields: Any) -> wire.Check:
-    """Alice reads Foo on prod, which is allowed, with some fields otherwise."""
+    """Return an allowed check (Alice reads Foo on prod), with some fields replaced."""
     usual = {
         "principal": wire.Principal(id="user:oidc~Alice"),
         "action": "read_data",
@@ -40,7 +40,7 @@ def request(*checks: wire.Check, **fields: Any) -> wire.CheckRequest:
 
 
 class Client:
-    """A channel with its stubs."""
+    """gRPC channel with stubs of the services."""
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
         self.channel = channel
@@ -90,7 +90,7 @@ async def test_decisions_come_in_the_order_of_the_checks(client: Client) -> None
     assert not response.decisions[0].HasField("trace")
 
 
-async def test_no_checks_are_no_decisions(client: Client) -> None:
+async def test_no_checks_give_no_decisions(client: Client) -> None:
     assert len((await client.ask(wire.CheckRequest())).decisions) == 0
 
 
@@ -139,7 +139,7 @@ BAD_CHECKS = {
 
 
 @pytest.mark.parametrize("bad", BAD_CHECKS.values(), ids=BAD_CHECKS)
-async def test_a_bad_check_errs_at_its_position_alone(client: Client, bad: wire.Check) -> None:
+async def test_a_bad_check_fails_only_at_its_position(client: Client, bad: wire.Check) -> None:
     response = await client.ask(request(check(), bad, check()))
     assert [decision.allowed for decision in response.decisions] == [True, False, True]
     rejected = response.decisions[1]
@@ -217,7 +217,7 @@ async def test_the_current_revision_is_served_in_every_form(client: Client) -> N
         assert (await client.ask(request(check(), consistency=consistency))).revision == revision
 
 
-async def test_places_are_shared_with_http(tmp_path: Path) -> None:
+async def test_the_limit_of_requests_is_shared_with_http(tmp_path: Path) -> None:
     async with serving(example_settings(tmp_path, "limits.max_in_flight=1")) as service:
         host, _, port = service.addresses["http"].partition(":")
         with socket.create_connection((host, int(port))) as held:
@@ -296,7 +296,7 @@ async def test_health_does_not_know_other_services(client: Client) -> None:
 
 
 @pytest.mark.slow
-async def test_health_turns_before_the_service_goes(tmp_path: Path) -> None:
+async def test_health_changes_before_the_service_stops(tmp_path: Path) -> None:
     service = Service(example_settings(tmp_path))
     await service.start()
     async with grpc.aio.insecure_channel(service.addresses["grpc"]) as channel:

@@ -1,4 +1,4 @@
-"""The HTTP surface under attack: nonsense, too much, too slow, in the wrong form. Others are served meanwhile."""
+"""Tests of the HTTP surface: malformed, too large and too slow requests, while other clients are served."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ BAD_CHECKS: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize(("bad", "named"), BAD_CHECKS.values(), ids=BAD_CHECKS)
-async def test_a_bad_check_errs_at_its_position_alone(client: HttpClient, bad: Any, named: str) -> None:
+async def test_a_bad_check_fails_only_at_its_position(client: HttpClient, bad: Any, named: str) -> None:
     status, reply = await client.check(ALICE, bad, ALICE)
     assert status == 200
     assert [decision["allowed"] for decision in reply["decisions"]] == [True, False, True]
@@ -206,7 +206,7 @@ async def test_only_bad_checks_are_still_answered_in_order(client: HttpClient) -
 
 
 @pytest.mark.parametrize("number", ["1e400", "9" * 400, "1" + "0" * 5000])
-async def test_numbers_beyond_measure_deny_nothing_else(client: HttpClient, number: str) -> None:
+async def test_huge_numbers_reject_only_their_own_check(client: HttpClient, number: str) -> None:
     huge = json.dumps({**ALICE, "principal": {"id": "user:oidc~Alice", "attributes": {"n": "NUMBER"}}})
     status, reply = await client.post(
         "/v1/check", f'{{"checks":[{json.dumps(ALICE)},{huge}]}}'.replace('"NUMBER"', number)
@@ -303,14 +303,14 @@ async def test_a_chunked_body_above_the_limit_is_413(tmp_path: Path) -> None:
         assert (status, error_of(body)) == (413, "payload_too_large")
 
 
-async def test_trino_has_a_body_limit_of_its_own(tmp_path: Path) -> None:
+async def test_trino_has_its_own_body_limit(tmp_path: Path) -> None:
     async with asking(tmp_path, "limits.trino_max_body_bytes=2048", "limits.max_body_bytes=1024") as client:
         for path, limit in (("/v1/check", 1024), ("/v1/data/trino/allow", 2048)):
             assert (await exchange(client, head(limit + 1, path)))[0] == 413
             assert (await exchange(client, head(limit, path) + b" " * limit))[0] == 400
 
 
-async def test_a_body_within_its_limit_is_never_too_many_bytes(tmp_path: Path) -> None:
+async def test_a_body_within_its_limit_is_never_refused_for_its_bytes(tmp_path: Path) -> None:
     async with asking(tmp_path, "limits.trino_max_body_bytes=1024") as client:
         status, reply = await client.post("/v1/check", GOOD + b" " * 100_000)
         assert status == 200, reply
@@ -351,7 +351,7 @@ def trino_batch(tables: int) -> bytes:
 
 
 @pytest.mark.slow
-async def test_trino_asks_about_a_hundred_thousand_tables_and_not_one_more(client: HttpClient) -> None:
+async def test_a_trino_batch_has_at_most_a_hundred_thousand_tables(client: HttpClient) -> None:
     status, reply = await client.post("/v1/data/trino/batch", trino_batch(100_000))
     assert status == 200
     assert reply["result"] == list(range(0, 100_000, 2))
@@ -385,7 +385,7 @@ async def test_bytes_beyond_those_in_flight_are_429(tmp_path: Path) -> None:
         await until(lambda: accepted(client))
 
 
-async def test_bytes_that_nobody_announced_count_too(tmp_path: Path) -> None:
+async def test_unannounced_bytes_count(tmp_path: Path) -> None:
     limits = ("limits.trino_max_body_bytes=65536", "limits.max_body_bytes=65536")
     async with asking(tmp_path, *limits) as client:
         async with Connections(client) as held:
@@ -411,7 +411,7 @@ async def until(happens: Callable[[], Any]) -> None:
         await asyncio.sleep(0.02)
 
 
-async def test_a_client_that_goes_away_gives_its_place_back(tmp_path: Path) -> None:
+async def test_a_client_that_disconnects_frees_its_place(tmp_path: Path) -> None:
     async with asking(tmp_path, "limits.max_in_flight=1") as client:
         async with connection(client, head(len(GOOD)) + GOOD[:10]):
             await until(lambda: refused(client))
@@ -467,7 +467,7 @@ async def test_slow_bodies_are_cut_off_while_others_are_served(tmp_path: Path, c
             task.cancel()
 
 
-async def test_places_that_slow_bodies_held_are_free_after_the_deadline(tmp_path: Path) -> None:
+async def test_slow_bodies_free_their_places_after_the_deadline(tmp_path: Path) -> None:
     limits = ("limits.request_timeout_seconds=0.5", "limits.max_in_flight=8")
     async with asking(tmp_path, *limits) as client, Connections(client) as held:
         for _ in range(8):
@@ -567,7 +567,7 @@ async def test_a_revision_without_a_sequence_is_400(client: HttpClient, revision
     assert (status, error_of(reply)) == (400, "invalid_argument")
 
 
-async def test_a_sequence_beyond_measure_is_refused(client: HttpClient) -> None:
+async def test_a_huge_sequence_is_refused(client: HttpClient) -> None:
     epoch, _, digest = await revision_of(client)
     status, reply = await client.check(ALICE, consistency={"atLeast": f"{epoch}.{'1' * 5000}.{digest}"})
     assert (status, error_of(reply)) in ((400, "invalid_argument"), (503, "unavailable"))
@@ -590,7 +590,7 @@ def post(process: Process, body: bytes, path: str = "/v1/check", headers: Mappin
 
 @contextmanager
 def growth(process: Process) -> Iterator[list[int]]:
-    """The bytes by which the process grows while something is done to it: peak first, then what stays."""
+    """Yield the growth of the process in bytes: peak growth, then lasting growth, set at the end."""
     watched = psutil.Process(process.process.pid)
     before = watched.memory_info().rss
     grown, done = [0, 0], threading.Event()
@@ -619,7 +619,7 @@ def test_a_zip_bomb_is_not_inflated(process: Process, encoding: str, bits: int) 
     assert grown[0] < 30 * MIB
 
 
-def test_a_bomb_without_its_header_is_nonsense(process: Process) -> None:
+def test_a_zip_bomb_without_its_header_is_malformed(process: Process) -> None:
     squeeze = zlib.compressobj(9, zlib.DEFLATED, 31)
     assert post(process, squeeze.compress(bytes(MIB)) + squeeze.flush()) == 400
 
@@ -647,7 +647,7 @@ def long_names(at: int) -> dict[str, tuple[str, bytes]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", ["resource", "principal", "action", "ref", "trino_schema", "trino_operation"])
-def test_names_without_end_are_not_remembered(process: Process, part: str) -> None:
+def test_ever_new_names_do_not_grow_the_memory(process: Process, part: str) -> None:
     path, warm = long_names(0)[part]
     post(process, warm, path)
     with growth(process) as grown:
@@ -699,7 +699,7 @@ def test_liveness_answers_while_ten_thousand_checks_are_decided(process: Process
 
 
 @pytest.mark.parametrize("header", ["Origin", "Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"])
-async def test_what_a_browser_or_a_proxy_passes_on_is_403(client: HttpClient, header: str) -> None:
+async def test_requests_of_browsers_and_proxies_are_403(client: HttpClient, header: str) -> None:
     status, reply = await client.post("/v1/check", GOOD, {header: "http://evil.example"})
     assert (status, error_of(reply)) == (403, "forbidden")
 
@@ -708,11 +708,11 @@ async def test_what_a_browser_or_a_proxy_passes_on_is_403(client: HttpClient, he
     "host",
     ["evil.example", "evil.example:8181", "127.0.0.1.evil.example", "10.0.0.1", "", "[", "localhost.evil.example"],
 )
-async def test_a_rebound_name_is_403(client: HttpClient, host: str) -> None:
+async def test_a_rebound_host_name_is_403(client: HttpClient, host: str) -> None:
     status, reply = await client.post("/v1/check", GOOD, {"Host": host})
     assert (status, error_of(reply)) == (403, "forbidden")
 
 
 @pytest.mark.parametrize("host", ["localhost", "LOCALHOST:8181", "127.0.0.1", "127.0.0.1:9", "[::1]:8181"])
-async def test_names_of_this_machine_are_taken(client: HttpClient, host: str) -> None:
+async def test_host_names_of_loopback_are_accepted(client: HttpClient, host: str) -> None:
     assert (await client.post("/v1/check", GOOD, {"Host": host}))[0] == 200
