@@ -101,7 +101,7 @@ class _MultiValueCommand(click.Command):
 @format_option("text", "json")
 @click.pass_obj
 @one_line_errors
-def dry_run(composition: Composition, /, form: str, **given: Any) -> None:
+def dry_run(composition: Composition, /, form: str, **values: Any) -> None:
     """Compare two sets of policies on the same checks.
 
     Decides the checks under both sets and reports who gains and who loses access. The checks come from a file
@@ -114,7 +114,7 @@ def dry_run(composition: Composition, /, form: str, **given: Any) -> None:
 
     Exits with 3 if a decision differs, else with 0.
     """
-    options = DryRunOptions(**given)
+    options = DryRunOptions(**values)
     options.validate()
     baseline, candidate = _build_sides(composition, options)
     reading = ReadReport()
@@ -144,7 +144,7 @@ def _build_sides(composition: Composition, options: DryRunOptions) -> tuple[Pdp 
 def _compare(checks: Iterator[RecordedCheck], baseline: Pdp | None, candidate: Pdp) -> Differences:
     with Progress("reading", delay=0) as progress:
 
-        def show(found: Differences) -> None:
-            progress.say(f"{found.checks:,} checks, {found.totals.total():,} different")
+        def show(differences: Differences) -> None:
+            progress.say(f"{differences.checks:,} checks, {differences.totals.total():,} different")
 
         return asyncio.run(replay(checks, baseline, candidate, show))

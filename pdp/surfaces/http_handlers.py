@@ -22,7 +22,7 @@ from pdp.surfaces.admission import Admission, AdmittedRequest
 from pdp.surfaces.peers import http_peer
 from pdp.telemetry import Telemetry
 
-JSON: Final = "application/json"
+_JSON: Final = "application/json"
 log = structlog.get_logger()
 
 STATUS: Final[tuple[tuple[type[errors.PdpError], int], ...]] = (
@@ -155,4 +155,4 @@ def _status(error: errors.PdpError) -> int:
 
 
 def _response(status: int, body: bytes) -> web.Response:
-    return web.Response(status=status, body=body, content_type=JSON)
+    return web.Response(status=status, body=body, content_type=_JSON)
