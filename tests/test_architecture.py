@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import shutil
 import subprocess
 import sys
@@ -141,3 +142,10 @@ def test_no_test_forks_its_process() -> None:
         and forking & {keyword.arg for keyword in call.keywords}
     ]
     assert wrong == []
+
+
+def test_a_process_needs_a_marker_and_a_fork_is_refused() -> None:
+    with pytest.raises(RuntimeError, match="mark the test"):
+        subprocess.run(["true"], check=True)
+    with pytest.raises(RuntimeError, match="no test forks"):
+        os.fork()

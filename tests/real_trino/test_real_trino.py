@@ -17,7 +17,7 @@ from support.trino_distribution import java, server_folder
 from pdp.model.vocabulary import TRINO_OPERATIONS
 
 # what may take long at first is fetching the server, in a fixture
-pytestmark = pytest.mark.timeout(120, func_only=True)
+pytestmark = [pytest.mark.process, pytest.mark.timeout(120, func_only=True)]
 
 
 @pytest.fixture(scope="session")
