@@ -59,6 +59,7 @@ class _Context(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="
     api: _Api = _Api()
     actions: tuple[str, ...] = ()
     query_id: str = ""
+    query_user: str = ""
 
 
 class Inputs(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):

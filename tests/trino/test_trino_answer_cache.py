@@ -17,6 +17,8 @@ from support.trino_row_access import RowAccessClient, row_access_client
 
 from pdp.app import build_pdp
 from pdp.audit.log import NoAudit
+from pdp.audit.reader import read_audit
+from pdp.audit.recorded import ReadReport
 from pdp.config.load import make_settings
 from pdp.decision.bundle import Bundle
 from pdp.engines.cel.rules import inline_rules
@@ -193,6 +195,17 @@ async def test_the_record_of_a_view_s_owner_names_who_runs_the_query(client: Row
     assert [inputs["context"]["queryId"] for inputs in asked] == ["q1"] * 5
     runs = [inputs["context"].get("queryUser") for inputs in asked]
     assert runs == [None, "user:oidc~eve", None, "user:oidc~eve", "user:oidc~eve"]
+
+
+async def test_records_of_a_view_s_owner_read_back(client: RowAccessClient, tmp_path: Path) -> None:
+    resource = {"table": {"catalogName": "k", "schemaName": "s", "tableName": "free", "columns": ["c"]}}
+    for user in ("eve", "boss"):
+        await client.ask("allow", {"operation": "SelectFromColumns", "resource": resource}, user)
+    await client.service.stop()
+    report = ReadReport()
+    recorded = list(read_audit(tmp_path / "audit", report))
+    assert {check.check.principal.id for check in recorded} == {"user:oidc~eve", "user:oidc~boss"}
+    assert not report.skipped
 
 
 async def test_no_decision_depends_on_who_else_ran_under_a_query() -> None:

@@ -77,7 +77,8 @@ def folder_prefix(siblings: Siblings) -> str | None:
 
     Return None if a path is not this beginning followed by the sibling's name as given.
     """
-    if "." in "".join(siblings.names) or not siblings.like.path:
+    joined = "".join(siblings.names)
+    if "." in joined or "\0" in joined or not siblings.like.path:
         return None
     return path_string(siblings.like.path) + "."
 

@@ -46,6 +46,14 @@ def test_engines_agree_with_the_reference_evaluator(
         assert found == [expected(engine, group, resource) for resource in column], group
 
 
+def test_names_that_rules_see_rewritten_are_the_same_in_a_column() -> None:
+    engine = CelEngine(inline_rules({"a": "path=='a.b\u001d'"}), "oidc")
+    group = Group(Principal("user", "oidc~a"), "read_data", "table", "w", "main", False, Env())
+    for name in ("b\0", "b."):
+        column = Siblings(Resource("table", "w", ("a",), "main"), [name, "c"])
+        assert engine.decide(group, column, Facts.empty()) == engine.decide(group, list(column), Facts.empty())
+
+
 @pytest.mark.parametrize(
     ("text", "sufficient", "conditions"),
     [
