@@ -21,7 +21,8 @@ from pdp.engines.cel.rules import RuleSet
 from pdp.identity.callers import EMBEDDED_CALLER
 from pdp.identity.evidence import admit
 from pdp.model.checks import Answer
-from pdp.model.vocabulary import CATALOG_ACTIONS, CEL_CHECKS, TRINO_OPERATIONS
+from pdp.model.trino_operations import TRINO_OPERATIONS
+from pdp.model.vocabulary import CATALOG_ACTIONS, CEL_CHECKS
 
 
 @click.command()

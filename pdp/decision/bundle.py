@@ -47,7 +47,7 @@ class Bundle(msgspec.Struct, frozen=True):
         """Return the authority of a warehouse; the default authority if no other has the warehouse."""
         return self.authorities.get(warehouse, self.default)
 
-    def with_memberships(self, principal: Principal) -> Principal:
+    def with_mapped_roles(self, principal: Principal) -> Principal:
         """Return the principal with the mapped roles of the token's roles, by the role map of the provider.
 
         A principal with `member_of` is returned unchanged: the roles do not come from a token.

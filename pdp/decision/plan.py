@@ -180,7 +180,7 @@ def plan(check: Check, context: PlanContext, planners: Sequence[Planner]) -> Nod
 
 def context_of(check: Check, bundle: Bundle, facts: Facts, *, stale: bool) -> PlanContext:
     """Return the context in which the planning of a check begins."""
-    principal = bundle.with_memberships(check.principal)
+    principal = bundle.with_mapped_roles(check.principal)
     admin = principal.id in bundle.instance_admins and not check.inspected
     return PlanContext(principal, check.delegated, check.env, bundle, facts, stale, admin)
 

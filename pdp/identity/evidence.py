@@ -26,7 +26,7 @@ from pdp.model.checks import (
     grouping_key,
 )
 from pdp.model.columns import positions_by
-from pdp.model.vocabulary import TRINO_OPERATIONS, TRINO_PREFIX
+from pdp.model.trino_operations import TRINO_OPERATIONS, TRINO_PREFIX
 
 _NONE: Final[frozenset[str]] = frozenset()
 _PRINCIPALS: Final = frozenset({"principals"})

@@ -248,7 +248,7 @@ class Management:
         if requester.principal is None:
             return Actor(requester.caller.name)
         bundle, role = self._pdp.bundle, requester.acting_role
-        principal = bundle.with_memberships(requester.principal)
+        principal = bundle.with_mapped_roles(requester.principal)
         may_report = "principals" in requester.caller.may_assert
         if role is None:
             return Actor(principal.id, principal, principal.id in bundle.instance_admins, may_report)

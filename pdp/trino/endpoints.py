@@ -19,7 +19,7 @@ from pdp.decision.combine import CHUNK
 from pdp.decision.service import Pdp, hidden_view
 from pdp.errors import InvalidArgument, Unavailable
 from pdp.model.checks import Answer, Caller, Predicate, RowView, TypedColumn
-from pdp.model.vocabulary import TRINO_OPERATIONS
+from pdp.model.trino_operations import TRINO_OPERATIONS
 from pdp.surfaces.http_handlers import HttpHandlers, Routes
 from pdp.trino.answer_cache import AnswerCache, AnswerKey, CachedAnswer
 from pdp.trino.bodies import OpaInput, ResourceName, TableName

@@ -14,7 +14,7 @@ import structlog
 from pdp.decision.service import Pdp
 from pdp.errors import Forbidden, InvalidArgument, Unavailable
 from pdp.model.checks import Batch, Caller, Rejected
-from pdp.model.vocabulary import TRINO_OPERATIONS
+from pdp.model.trino_operations import TRINO_OPERATIONS
 
 DENIED: Final = b'{"result":false}'
 NONE_ALLOWED: Final = b'{"result":[]}'

@@ -16,7 +16,7 @@ from pdp.errors import AmbiguousName
 from pdp.memo import Memo
 from pdp.model.checks import Principal, Resource, Siblings
 from pdp.model.references import check_part
-from pdp.model.vocabulary import METADATA_TABLES, SYSTEM_TABLES
+from pdp.model.trino_operations import METADATA_TABLES, SYSTEM_TABLES
 
 _SCHEMAS: Final = 4096
 _LONGEST_SCHEMA: Final = 256

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from pdp.decision.tree import Node, split
 from pdp.model.checks import Resource
-from pdp.model.vocabulary import METADATA_TABLES, SYSTEM_CATALOG, SYSTEM_TABLES
+from pdp.model.trino_operations import METADATA_TABLES, SYSTEM_CATALOG, SYSTEM_TABLES
 from pdp.trino.names import base_table, suffix_of
 from pdp.trino.operation_planner import OperationPlanner
 

@@ -9,7 +9,7 @@ from typing import Final
 from pdp.decision.tree import Node, split
 from pdp.errors import InvalidReference
 from pdp.model.checks import Resource
-from pdp.model.vocabulary import TABLE_PROCEDURES
+from pdp.model.trino_operations import TABLE_PROCEDURES
 from pdp.trino.ambiguity import is_ambiguous_schema
 from pdp.trino.names import Names
 from pdp.trino.operation_places import ADMIN, UNMANAGED, plan_by_place

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from pdp.decision.plan import PlanContext
 from pdp.decision.tree import Node, split
 from pdp.model.checks import Check, Resource, Siblings
-from pdp.model.vocabulary import TRINO_OPERATIONS, TRINO_PREFIX, TrinoOperation
+from pdp.model.trino_operations import TRINO_OPERATIONS, TRINO_PREFIX, TrinoOperation
 from pdp.trino.operation_places import PLACES, plan_by_place
 from pdp.trino.operation_planner import OperationPlanner
 from pdp.trino.operation_rules import RULES

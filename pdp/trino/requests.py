@@ -16,7 +16,7 @@ from pdp.errors import InvalidArgument, TooManyChecks
 from pdp.identity.evidence import admit
 from pdp.model.checks import Arguments, Batch, Caller, Check, Rejected, Resource, Siblings
 from pdp.model.references import is_id
-from pdp.model.vocabulary import TRINO_PREFIX
+from pdp.model.trino_operations import TRINO_PREFIX
 from pdp.strict import decode
 from pdp.trino.bodies import REQUEST, CatalogTables, OpaAction, OpaInput, ResourceName, read_tables
 from pdp.trino.names import Names

@@ -13,7 +13,7 @@ from pdp.decision.plan import PlanContext
 from pdp.engines.rowaccess.engine import UNRESTRICTED, Restriction, hide_everything
 from pdp.errors import AmbiguousName
 from pdp.model.checks import Resource, Siblings
-from pdp.model.vocabulary import METADATA_TABLES
+from pdp.model.trino_operations import METADATA_TABLES
 from pdp.trino.ambiguity import ambiguous_tables, is_ambiguous_schema
 from pdp.trino.names import base_table, suffix_of
 

@@ -31,7 +31,7 @@ _SEPARATOR: Final = "\x1f"
 _BAD_ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 
-def count_entries(referenced_by: ReferencedBy, limit: int) -> int:
+def check_chain_length(referenced_by: ReferencedBy, limit: int) -> int:
     """Return the number of views in a chain before any decoding; raise ReferencedByDepthExceeded above the limit."""
     if isinstance(referenced_by, str):
         entries = referenced_by.count(",") + 1 if referenced_by else 0

@@ -37,8 +37,8 @@ from pdp.model.references import format_resource
 from pdp.model.vocabulary import LOADS, VIEW_CHANGES
 from pdp.views.chains import (
     Path,
+    check_chain_length,
     check_namespace_depth,
-    count_entries,
     parse_chain,
     protected_keys,
     resolve_owner,
@@ -76,7 +76,7 @@ class ViewSecurity:
         Raise InvalidArgument or a subclass for an invalid body, an exceeded limit or an unclear owner. Raise
         Unavailable if a catalog, the audit or the service cannot answer.
         """
-        entries = count_entries(body.referenced_by, self._limits.referenced_by_depth)
+        entries = check_chain_length(body.referenced_by, self._limits.referenced_by_depth)
         check = _load_check(body, caller)
         target = check.resources[0]
         check_namespace_depth([target.path], self._limits.namespace_depth)
@@ -121,7 +121,7 @@ class ViewSecurity:
         self, body: LoadBody, engines: Sequence[TrustedEngine], target: Resource, supplied: Mapping[Path, Properties]
     ) -> Load:
         """Return the chain of a load; an ignored chain if no trusted engine sent the chain or an entry is malformed."""
-        entries = count_entries(body.referenced_by, self._limits.referenced_by_depth)
+        entries = check_chain_length(body.referenced_by, self._limits.referenced_by_depth)
         if not engines:
             return _ignored(NO_ENGINE, entries)
         try:

@@ -360,9 +360,9 @@ async def test_asserted_roles_go_by_the_map_of_their_own_provider(tmp_path: Path
         ("partner~dave", ("kc-analyst",), ()),
         ("other~dave", ("kc-analyst", "boss", "analyst"), ()),
     ):
-        assert bundle.with_memberships(Principal("user", name, roles)).member_of == member_of
+        assert bundle.with_mapped_roles(Principal("user", name, roles)).member_of == member_of
     role = Principal("role", "oidc~x", ("kc-analyst",))
-    assert bundle.with_memberships(role) is role
+    assert bundle.with_mapped_roles(role) is role
 
 
 async def test_mapped_groups_of_trino_are_memberships(tmp_path: Path) -> None:

@@ -8,15 +8,8 @@ import pytest
 from support.paths import RECORDED as RECORDED_FOLDER
 
 from pdp.engines.grants.model import ACTIONS
-from pdp.model.vocabulary import (
-    ALIASES,
-    CATALOG_ACTIONS,
-    CEL_CHECKS,
-    NESSIE_CHECKS,
-    NESSIE_TARGETS,
-    TABLE_OR_VIEW,
-    TRINO_OPERATIONS,
-)
+from pdp.model.trino_operations import TRINO_OPERATIONS
+from pdp.model.vocabulary import ALIASES, CATALOG_ACTIONS, CEL_CHECKS, NESSIE_CHECKS, NESSIE_TARGETS, TABLE_OR_VIEW
 from pdp.trino.operation_rules import RULES
 
 RECORDED = RECORDED_FOLDER / "trino"

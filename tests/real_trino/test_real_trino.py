@@ -14,7 +14,7 @@ from support import scenarios
 from support.real_trino import LEFT_OUT, Stand, standing
 from support.trino_distribution import java, server_folder
 
-from pdp.model.vocabulary import TRINO_OPERATIONS
+from pdp.model.trino_operations import TRINO_OPERATIONS
 
 # what may take long at first is fetching the server, in a fixture
 pytestmark = [pytest.mark.process, pytest.mark.timeout(120, func_only=True)]

@@ -20,7 +20,7 @@ from support.serving import Process, serve_process
 from support.trino_server import Setup, trino_server
 from trino.exceptions import TrinoQueryError
 
-from pdp.model.vocabulary import TRINO_PREFIX
+from pdp.model.trino_operations import TRINO_PREFIX
 
 HERE = TESTS / "real_trino"
 POLICIES = ("pdp.yaml", "rules.yaml", "forbids.yaml", "row_access.yaml", "world.yaml")

@@ -20,7 +20,7 @@ from pdp.engines.cel.rules import inline_rules
 from pdp.facts.objects import Grant, GrantAdded, GrantRemoved, Object, ObjectDeleted, ObjectKey, ObjectPut
 from pdp.facts.snapshot import Facts
 from pdp.identity.callers import EMBEDDED_CALLER
-from pdp.model.vocabulary import TRINO_OPERATIONS
+from pdp.model.trino_operations import TRINO_OPERATIONS
 from pdp.store.replica import FixedFacts
 from pdp.trino import ambiguity
 from pdp.trino.ambiguity import ambiguous_tables, is_ambiguous_schema

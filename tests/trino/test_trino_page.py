@@ -20,7 +20,7 @@ import pdp.trino
 from pdp.audit.rows import rows
 from pdp.config.load import UNSUPPORTED
 from pdp.model.references import parse_resource
-from pdp.model.vocabulary import TRINO_OPERATIONS
+from pdp.model.trino_operations import TRINO_OPERATIONS
 from pdp.offline.case_runner import MemoryAudit
 
 PAGE = (ROOT / "docs" / "trino.md").read_text()

@@ -13,7 +13,7 @@ import yaml
 from support.paths import TESTS
 from support.trino_wants import Ask, asking
 
-from pdp.model.vocabulary import TRINO_OPERATIONS
+from pdp.model.trino_operations import TRINO_OPERATIONS
 
 SHAPES = yaml.safe_load((TESTS / "trino_cases" / "shapes" / "operations.yaml").read_text())
 CASES = SHAPES["cases"]

@@ -11,7 +11,7 @@ from support.audit_files import audit_records
 from support.trino_row_access import RowAccessClient, row_access_client
 
 from pdp.facts.snapshot import Facts
-from pdp.model.vocabulary import METADATA_TABLES
+from pdp.model.trino_operations import METADATA_TABLES
 from pdp.store.replica import FixedFacts
 
 Ask = Callable[..., Awaitable[Any]]

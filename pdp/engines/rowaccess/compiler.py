@@ -20,7 +20,7 @@ from pdp.engines.rowaccess.trino_sql import (
 )
 from pdp.errors import DuplicateRule, InvalidReference, Notice, Place, PolicyError
 from pdp.model.references import check_part, is_id, parse_resource
-from pdp.model.vocabulary import METADATA_TABLES, SYSTEM_TABLES
+from pdp.model.trino_operations import METADATA_TABLES, SYSTEM_TABLES
 
 _TABLES: Final = frozenset({"table", "view", "table_or_view", "dataset", "generic_table"})
 _CONTAINERS: Final = frozenset({"warehouse", "namespace"})

@@ -1,0 +1,168 @@
+"""Trino's operations: the checks or the rule of each, and the names of Trino that need a rule of their own.
+
+The table behind `pdp.trino` and docs/trino.md. Holds no code that decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from pdp.model.vocabulary import OperationStep
+
+TRINO_PREFIX: Final = "trino:"
+
+
+class TrinoOperation(NamedTuple):
+    """Requirements of a Trino operation: `steps`, which must all be permitted, or the named `rule`."""
+
+    steps: tuple[OperationStep, ...] = ()
+    rule: str = ""
+    delegated: bool = False
+
+
+_CREATE = ("CATALOG_CREATE_ENTITY",)
+_UPDATED = ("CATALOG_UPDATE_ENTITY",)
+_DROP = ("CATALOG_DROP_ENTITY",)
+
+
+def _one(on: str, action: str, also: tuple[str, ...] = ()) -> TrinoOperation:
+    return TrinoOperation((OperationStep(on, action, also),))
+
+
+def _rename(type: str, action: str) -> TrinoOperation:
+    return TrinoOperation((OperationStep(type, action),), rule="rename")
+
+
+_SELECT = OperationStep("given", "read_data")
+_TABLE_WRITES = "InsertIntoTable DeleteFromTable UpdateTableColumns"
+_TABLE_COMMITS = "AddColumn AlterColumn SetColumnComment SetTableComment SetTableProperties"
+
+TRINO_OPERATIONS: Final[Mapping[str, TrinoOperation]] = {
+    "AccessCatalog": _one("given", "use"),
+    "FilterCatalogs": _one("given", "use"),
+    "CreateCatalog": _one("given", "delete"),
+    "DropCatalog": _one("given", "delete"),
+    "ShowSchemas": _one("given", "list_namespaces"),
+    "FilterSchemas": _one("given", "include_in_list"),
+    "ShowTables": _one("given", "list_tables"),
+    "ShowFunctions": _one("given", "list_tables"),
+    "ShowCreateSchema": _one("given", "get_metadata"),
+    "CreateSchema": _one("parent", "create_namespace", _CREATE),
+    "DropSchema": _one("given", "delete", _DROP),
+    "RenameSchema": _rename("namespace", "move"),
+    "SetSchemaAuthorization": _one("given", "change_ownership"),
+    "SetTableAuthorization": _one("table", "change_ownership"),
+    "SetViewAuthorization": _one("view", "change_ownership"),
+    "FilterTables": _one("given", "include_in_list"),
+    "FilterColumns": _one("given", "get_metadata"),
+    "ShowColumns": _one("given", "get_metadata"),
+    "ShowCreateTable": _one("given", "get_metadata"),
+    "SelectFromColumns": TrinoOperation((_SELECT,)),
+    "CreateViewWithSelectFromColumns": TrinoOperation((_SELECT,), delegated=True),
+    **{name: _one("table", "write_data", _UPDATED) for name in _TABLE_WRITES.split()},
+    **{name: _one("table", "commit", _UPDATED) for name in _TABLE_COMMITS.split()},
+    "TruncateTable": TrinoOperation((OperationStep("table", "write_data", _UPDATED),), rule="whole_table"),
+    "DropColumn": TrinoOperation((OperationStep("table", "commit", _UPDATED),), rule="whole_table"),
+    "RenameColumn": TrinoOperation((OperationStep("table", "commit", _UPDATED),), rule="whole_table"),
+    "SetViewComment": _one("view", "commit", _UPDATED),
+    "CreateTable": _one("parent", "create_table", _CREATE),
+    "CreateView": _one("parent", "create_view", _CREATE),
+    "CreateMaterializedView": _one("parent", "create_view", _CREATE),
+    "DropTable": _one("table", "drop", _DROP),
+    "DropView": _one("view", "drop", _DROP),
+    "DropMaterializedView": _one("view", "drop", _DROP),
+    "RenameTable": _rename("table", "rename"),
+    "RenameView": _rename("view", "rename"),
+    "RenameMaterializedView": _rename("view", "rename"),
+    "RefreshMaterializedView": _one("view", "commit", _UPDATED),
+    "SetMaterializedViewProperties": _one("view", "commit", _UPDATED),
+    "ExecuteTableProcedure": TrinoOperation((OperationStep("table", "write_data", _UPDATED),), rule="table_procedure"),
+    "ExecuteProcedure": TrinoOperation(rule="procedure"),
+    "CreateFunction": TrinoOperation(
+        (OperationStep("function_schema", "update_properties", _CREATE),), rule="function"
+    ),
+    "DropFunction": TrinoOperation((OperationStep("function_schema", "update_properties", _DROP),), rule="function"),
+    "ExecuteFunction": TrinoOperation((OperationStep("function_schema", "get_metadata"),), rule="function"),
+    "FilterFunctions": TrinoOperation((OperationStep("function_schema", "get_metadata"),), rule="function"),
+    "ShowCreateFunction": TrinoOperation((OperationStep("function_schema", "get_metadata"),), rule="function"),
+    "CreateViewWithExecuteFunction": TrinoOperation(
+        (OperationStep("function_schema", "get_metadata"),), rule="function", delegated=True
+    ),
+    "ExecuteQuery": TrinoOperation(rule="execute_query"),
+    "ReadSystemInformation": TrinoOperation(rule="execute_query"),
+    "WriteSystemInformation": TrinoOperation(rule="admin"),
+    "ViewQueryOwnedBy": TrinoOperation(rule="own_query"),
+    "FilterViewQueryOwnedBy": TrinoOperation(rule="own_query"),
+    "KillQueryOwnedBy": TrinoOperation(rule="own_query"),
+    "ImpersonateUser": TrinoOperation(rule="impersonation"),
+    "SetSystemSessionProperty": TrinoOperation(rule="session_property"),
+    "SetCatalogSessionProperty": TrinoOperation(rule="session_property"),
+    "GetRowFilters": TrinoOperation(rule="filter"),
+    "GetColumnMask": TrinoOperation(rule="filter"),
+}
+"""All operations of Trino's OPA plugin."""
+
+# --- view security --------------------------------------------------------------------------------------------------
+
+TABLE_PROCEDURES: Final = frozenset(
+    {
+        "OPTIMIZE",
+        "OPTIMIZE_MANIFESTS",
+        "EXPIRE_SNAPSHOTS",
+        "DROP_EXTENDED_STATS",
+        "REMOVE_ORPHAN_FILES",
+        "ADD_FILES",
+    }
+)
+"""Table procedures that write. All others are denied."""
+
+METADATA_TABLES: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("properties", "history", "metadata_log_entries", "snapshots", "refs"), "get_metadata"),
+    **dict.fromkeys(("partitions", "files", "entries", "manifests"), "read_data"),
+    **dict.fromkeys(("all_partitions", "all_files", "all_entries", "all_manifests"), "read_data"),
+    "materialized_view_storage": "read_data",
+}
+"""Suffix of `t$suffix` -> the action that a SELECT needs on t. Metadata tables with values need `read_data`."""
+
+SYSTEM_TABLES: Final[Mapping[str, frozenset[str]]] = {
+    "information_schema": frozenset({"columns", "schemata", "tables", "views"}),
+    "schema_discovery": frozenset({"discovery", "shallow_discovery"}),
+    "system": frozenset({"iceberg_tables"}),
+}
+"""System schema in a mapped catalog -> the tables that `get_config` on the warehouse permits."""
+
+SYSTEM_CATALOG: Final[Mapping[str, frozenset[str] | None]] = {
+    "jdbc": None,
+    "metadata": frozenset(
+        {
+            "analyze_properties",
+            "catalogs",
+            "column_properties",
+            "materialized_views",
+            "schema_properties",
+            "table_comments",
+            "table_properties",
+        }
+    ),
+    "information_schema": frozenset({"columns", "schemata", "tables", "views"}),
+    "runtime": frozenset({"queries"}),
+}
+"""Schema of Trino's `system` catalog -> the tables that every user may read; None means all tables."""
+
+SYSTEM_READS: Final = frozenset(
+    {
+        "AccessCatalog",
+        "FilterCatalogs",
+        "ShowSchemas",
+        "FilterSchemas",
+        "ShowTables",
+        "FilterTables",
+        "ShowColumns",
+        "FilterColumns",
+        "SelectFromColumns",
+        "CreateViewWithSelectFromColumns",
+        "ShowCreateTable",
+    }
+)
+"""Operations on system schemas and the system catalog. All others are denied there."""
