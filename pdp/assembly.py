@@ -70,7 +70,11 @@ def build_bundle(
         _row_access(settings, policies),
         text,
         digest,
-        (*_warnings(settings, rules, forbid), *map(str, policies.warnings), *_strange_tables(settings, policies)),
+        (
+            *_warnings(settings, rules, forbid),
+            *map(str, policies.warnings),
+            *_warn_unknown_warehouses(settings, policies),
+        ),
         _role_maps(settings),
         frozenset(settings.identity.instance_admins),
     )
@@ -91,7 +95,7 @@ def _row_sources(settings: Settings, policies: RowPolicies) -> dict[str, object]
     return {"rowAccess": policies.texts, "rowAccessRules": settings.row_access.model_dump()}
 
 
-def _strange_tables(settings: Settings, policies: RowPolicies) -> Iterator[str]:
+def _warn_unknown_warehouses(settings: Settings, policies: RowPolicies) -> Iterator[str]:
     """Yield a warning for each warehouse that only row policies name. A misspelt name protects nothing."""
     known = set(settings.warehouses) | {catalog.warehouse for catalog in settings.trino.catalogs.values()}
     protected = {parse_resource(text).warehouse for text in settings.row_access.protected}
@@ -101,7 +105,9 @@ def _strange_tables(settings: Settings, policies: RowPolicies) -> Iterator[str]:
 
 def _default(authorities: Mapping[str, Authority]) -> Authority:
     if "default" not in authorities:
-        raise ConfigError("`authorities.default` is missing: something must decide what no other authority does")
+        raise ConfigError(
+            "`authorities.default` is missing: it decides for warehouses without an authority of their own"
+        )
     return authorities["default"]
 
 

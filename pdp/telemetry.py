@@ -18,7 +18,7 @@ class Telemetry:
             "pdp_decide_seconds", "Time to decide a batch", ["surface"], buckets=_LATENCY, registry=self.registry
         )
         self.engine_failures = Counter(
-            "pdp_engine_failures_total", "Groups an engine could not judge; all denied", ["engine"],
+            "pdp_engine_failures_total", "Groups for which an engine failed; all denied", ["engine"],
             registry=self.registry,
         )  # fmt: skip
         self.unknown_operations = Counter(
@@ -39,14 +39,14 @@ class Telemetry:
         self._decided: dict[str, tuple[Counter, Counter, Histogram]] = {}
         self.ready = Gauge("pdp_ready", "1 while the service is ready", registry=self.registry)
 
-    def answered(self, surface: str, code: str) -> None:
+    def count_request(self, surface: str, code: str) -> None:
         """Count a request. Labels come from closed sets, so a counter per label pair is kept."""
         counter = self._answered.get((surface, code))
         if counter is None:
             counter = self._answered[surface, code] = self.requests.labels(surface, code)
         counter.inc()
 
-    def decided(self, surface: str, permits: int, denials: int, seconds: float) -> None:
+    def count_decisions(self, surface: str, permits: int, denials: int, seconds: float) -> None:
         """Count the decisions of a batch, and observe the time in seconds."""
         metrics = self._decided.get(surface)
         if metrics is None:

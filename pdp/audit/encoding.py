@@ -28,13 +28,11 @@ from pdp.audit.inputs import InputsKey, first_by_inputs, inputs_key, write_input
 from pdp.audit.record import DecisionRecord, LeafDecision
 from pdp.audit.schema import DECISION_EVENT, FILTER_EVENT, SCHEMA
 from pdp.audit.view_security import write_view_security
-from pdp.engines.engine import PERMIT
-from pdp.model.checks import DEFAULT_DENY, Answer, Check, Principal, Rejected, Resource, Siblings
+from pdp.engines.engine import ALLOWED_BY_EFFECT
+from pdp.model.checks import DEFAULT_DENY, Answer, Check, Principal, Rejection, Resource, Siblings
 
 COLUMNS_FROM: Final = 32
 """Resources of one concrete check from which its entry is in columns."""
-_ALLOWED: Final = bytes(effect == PERMIT for effect in range(256))
-"""Translation of effects to 0 or 1."""
 _DIGITS: Final = b"01".ljust(256)
 """Translation of 0 and 1 to their digits."""
 
@@ -110,7 +108,7 @@ class _Outcome(msgspec.Struct, frozen=True, gc=False):
     @classmethod
     def of_leaf(cls, leaf: LeafDecision) -> _Outcome:
         verdicts, group = leaf.verdicts, leaf.group
-        allowed = verdicts.effects.translate(_ALLOWED)
+        allowed = verdicts.effects.translate(ALLOWED_BY_EFFECT)
         return cls(leaf.resources, allowed, verdicts.by, verdicts.errors, group.type, group.ref)
 
     @classmethod
@@ -218,7 +216,7 @@ def _row(at: int, row: int, outcome: _Outcome) -> dict[str, Any]:
     }
 
 
-def _rejected_row(at: int, rejected: Rejected) -> dict[str, Any]:
+def _rejected_row(at: int, rejected: Rejection) -> dict[str, Any]:
     error = {"code": rejected.code, "message": rejected.message}
     return {"at": at, "allowed": False, "by": [rejected.by], "errors": [], "cached": False, "error": error}
 

@@ -27,7 +27,7 @@ class _EntryResource(NamedTuple):
     outcome: RecordedOutcome
 
 
-class _Unusable(Exception):
+class _EntryError(Exception):
     """An entry whose fields contradict one another."""
 
 
@@ -70,7 +70,7 @@ class RecordReader:
         try:
             items = [item for item in _items(entry) if item.at not in without]
             shared = self._check(entry) if items else None
-        except (_Unusable, InvalidReference) as error:
+        except (_EntryError, InvalidReference) as error:
             self._report.skip("entry that cannot be read", f"{self._place}: {error}")
             return
         if shared is None:
@@ -90,21 +90,21 @@ class RecordReader:
         try:
             resource, key = _resource(item.resource)
             check_target(shared, resource)
-        except (_Unusable, InvalidReference) as error:
+        except (_EntryError, InvalidReference) as error:
             self._report.skip("check that cannot be asked now", f"{self._place}: {error}")
             return None
         check = msgspec.structs.replace(shared, resources=(resource,), at=(0,), delegated=delegated)
         return RecordedCheck(check, key, item.outcome, self._record.id, item.at, self._record.time)
 
     def _check(self, entry: RecordEntry) -> Check:
-        """Return a check with everything that the resources of an entry share; raise _Unusable without inputs.
+        """Return a check with everything that the resources of an entry share; raise _EntryError without inputs.
 
         The id of the query decides nothing and is left out.
         """
         check = self._checks.get(entry.inputs)
         if check is None:
             if not 0 <= entry.inputs < len(self._inputs):
-                raise _Unusable(f"there are no inputs {entry.inputs}")
+                raise _EntryError(f"there are no inputs {entry.inputs}")
             check = self._checks[entry.inputs] = _check_of(self._inputs[entry.inputs])
         about = read_view_security(entry.action, entry.load, entry.change)
         return msgspec.structs.replace(check, action=entry.action, delegated=bool(entry.delegated), view_security=about)
@@ -128,7 +128,7 @@ def _check_of(inputs: Inputs) -> Check:
 
 
 def _items(entry: RecordEntry) -> Iterator[_EntryResource]:
-    """Yield the resources of an entry of either form; raise _Unusable if the fields contradict one another."""
+    """Yield the resources of an entry of either form; raise _EntryError if the fields contradict one another."""
     if entry.resources is not None:
         yield from _column_items(entry, _column_resources(entry.resources))
         return
@@ -138,7 +138,7 @@ def _items(entry: RecordEntry) -> Iterator[_EntryResource]:
         or isinstance(entry.allowed, str)
         or isinstance(entry.errors, dict)
     ):
-        raise _Unusable("a row without its decision")
+        raise _EntryError("a row without its decision")
     errors = None if entry.errors is None else tuple(entry.errors)
     yield _EntryResource(entry.at, entry.resource, RecordedOutcome(entry.allowed, str(entry.by[0]), errors))
 
@@ -146,12 +146,12 @@ def _items(entry: RecordEntry) -> Iterator[_EntryResource]:
 def _column_items(entry: RecordEntry, resources: Sequence[str | FullResource | Resource]) -> Iterator[_EntryResource]:
     allowed, errors, positions = entry.allowed, entry.errors, entry.positions
     if not isinstance(allowed, str) or not isinstance(errors, dict):
-        raise _Unusable("columns without their decisions")
+        raise _EntryError("columns without their decisions")
     if len({len(positions), len(resources), len(allowed), len(entry.by)}) != 1:
-        raise _Unusable("columns of different lengths")
+        raise _EntryError("columns of different lengths")
     for row, reason in enumerate(entry.by):
         if not isinstance(reason, int) or not 0 <= reason < len(entry.reasons):
-            raise _Unusable(f"there is no reason {reason}")
+            raise _EntryError(f"there is no reason {reason}")
         row_errors = tuple(errors.get(str(row), ())) if errors else ()
         outcome = RecordedOutcome(allowed[row] == "1", entry.reasons[reason], row_errors)
         yield _EntryResource(positions[row], resources[row], outcome)
@@ -163,7 +163,7 @@ def _column_resources(
     if isinstance(resources, list):
         return resources
     if resources.type not in CONTENT_TYPES:
-        raise _Unusable(f"a {resources.type} has no siblings")
+        raise _EntryError(f"a {resources.type} has no siblings")
     type, warehouse, path, ref = resources.type, resources.warehouse, resources.path, resources.ref
     return [Resource(type, warehouse, (*path, name), ref) for name in resources.names]
 
@@ -192,5 +192,5 @@ def _arguments(recorded: Mapping[str, Any]) -> Arguments:
         return NO_ARGUMENTS
     name, destination = recorded.get("name"), recorded.get("destination")
     if not isinstance(name, str | None) or not isinstance(destination, str | None):
-        raise _Unusable("`name` or `destination` is not a text")
+        raise _EntryError("`name` or `destination` is not a text")
     return Arguments(name, parse_resource(destination) if destination else None, recorded)

@@ -110,11 +110,11 @@ class FileAudit:
 
     def _encode_soon(self, pending: _PendingRecord) -> None:
         try:
-            pending.line = self._encoded(pending)
+            pending.line = self._encode(pending)
         finally:
             self._wake.set()
 
-    def _encoded(self, pending: _PendingRecord) -> bytes:
+    def _encode(self, pending: _PendingRecord) -> bytes:
         """Return the line, encoded by the first thread in need of it.
 
         Both threads may encode the same record at once. That is only a waste: the lines are equal.
@@ -144,7 +144,7 @@ class FileAudit:
         try:
             for pending in oldest:
                 self._archive_bundle(pending.record)
-            _write_whole(self._file, b"".join([self._encoded(pending) for pending in oldest]))
+            _write_whole(self._file, b"".join([self._encode(pending) for pending in oldest]))
         except Exception as error:  # noqa: BLE001  nothing is dropped: the records wait, and readiness says so
             self._report(error)
             return False

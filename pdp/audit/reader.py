@@ -1,4 +1,4 @@
-"""Reading of an audit folder: records to checks that can be decided again, each with the decision of then.
+"""Reading of an audit folder: records to checks that can be decided again, each with its recorded decision.
 
 Owns files and lines; `entries` reads one record. Streams, so that the longest line bounds memory. Drops nothing
 silently: the `ReadReport` counts everything that gives no check, by kind, and names the first of each kind.

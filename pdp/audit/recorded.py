@@ -1,4 +1,4 @@
-"""Values of a read audit folder: recorded checks, the filter of a reading, and the report on everything skipped."""
+"""Values of a read audit folder: recorded checks, the filter of a reading, and the counts of skipped entries."""
 
 from __future__ import annotations
 

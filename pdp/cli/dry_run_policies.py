@@ -17,9 +17,8 @@ from pdp.config.settings import Settings
 from pdp.decision.service import Pdp
 from pdp.engines.cel.engine import CelEngine
 from pdp.errors import InvalidArgument
+from pdp.store.world import WORLD_KEYS
 
-_WORLD: Final = frozenset({"objects", "grants", "seen"})
-"""First keys of a world file."""
 _SETTINGS: Final = frozenset(Settings.model_fields) | {key.partition(".")[0] for key in UNSUPPORTED}
 """First keys of a pdp.yaml."""
 _SUFFIXES: Final = ".properties, .yaml, .yml, .json"
@@ -57,7 +56,7 @@ def _kind(file: Path) -> str:
     key = _first_key(file)
     if key in ("rules", ""):
         return "rules"
-    if key in _WORLD:
+    if key in WORLD_KEYS:
         return "world"
     if key in _SETTINGS:
         return "settings"

@@ -63,13 +63,13 @@ def lint(
         len(settings.warehouses),
         witnesses=verbose,
     )
-    findings = lint_files(list(_files(paths)), options) if paths else _configured(settings, options)
+    findings = lint_files(list(_files(paths)), options) if paths else _lint_configured(settings, options)
     _print(findings, form)
     failing = {"error", "warning"} if strict else {"error"}
     raise SystemExit(1 if any(finding.severity in failing for finding in findings) else 0)
 
 
-def _configured(settings: Settings, options: LintOptions) -> list[Finding]:
+def _lint_configured(settings: Settings, options: LintOptions) -> list[Finding]:
     """Return the findings of the configured rules. Permitting and forbidding rules are two rule sets."""
     forbid = msgspec.structs.replace(options, forbid=True)
     permits = lint_files(settings.paths(settings.policies.rules), options)

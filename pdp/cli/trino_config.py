@@ -63,7 +63,7 @@ def trino_config(
     Prints a warning on stderr if the service does not answer, and for settings that do not work with Trino.
     """
     settings = composition.settings(config, overrides)
-    base = _own_url(settings) if url is None else _checked_url(url)
+    base = _own_url(settings) if url is None else _check_url(url)
     for line in _lines(settings, base):
         click.echo(line)
     fault = probe(settings, f"{base}{_ENDPOINTS}allow")
@@ -94,7 +94,7 @@ def _own_url(settings: Settings) -> str:
     return url_of(scheme, f"127.0.0.1:{port}" if host in _ANY_ADDRESS else address)
 
 
-def _checked_url(url: str) -> str:
+def _check_url(url: str) -> str:
     """Check and return a URL; raise UsageError if a properties file would change any character."""
     try:
         parts = urlsplit(url)

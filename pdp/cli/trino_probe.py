@@ -19,7 +19,7 @@ class _Error(msgspec.Struct):
     message: str
 
 
-class _ErrorResponse(msgspec.Struct):
+class _ProbeErrorResponse(msgspec.Struct):
     error: _Error
 
 
@@ -35,7 +35,7 @@ def probe(settings: Settings, url: str) -> str:
         cause = getattr(error, "verify_message", None) or getattr(error, "strerror", None) or type(error).__name__
         return f"no answer from {url}: {cause}"
     try:
-        refusal = msgspec.json.decode(body, type=_ErrorResponse).error
+        refusal = msgspec.json.decode(body, type=_ProbeErrorResponse).error
     except msgspec.DecodeError:
         return f"{url} is not this service: status {status}"
     if (status, refusal.code) == (400, "invalid_argument"):

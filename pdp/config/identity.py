@@ -31,12 +31,12 @@ def _jwks(place: str) -> str:
         return place
     url = urlsplit(place)
     if url.username is not None or url.password is not None:
-        raise ValueError("a URL with a user or password would end up where URLs are shown")
+        raise ValueError("a URL with a user or a password would show them in logs: leave them out")
     if url.scheme == "https" and url.hostname:
         return place
     if url.scheme == "http" and is_loopback(url.hostname or ""):
         return place
-    raise ValueError(f"`{place}` is neither https, nor http on loopback, nor a file: its keys could be anybody's")
+    raise ValueError(f"`{place}` is neither https, nor http on loopback, nor a file: anybody could replace its keys")
 
 
 def _principal_id(text: str) -> str:
@@ -118,7 +118,7 @@ class CallerSettings(Section):
     may_write: bool = Field(False, description="whether it may change grants and policies")
 
     @model_validator(mode="after")
-    def _one_way_in(self) -> Self:
+    def _require_one_recognition(self) -> Self:
         if sum(way is not None for way in (self.loopback, self.unix_socket, self.bearer, self.mtls)) != 1:
             raise ValueError("a caller is known by exactly one of `loopback`, `unix_socket`, `bearer`, `mtls`")
         return self
@@ -147,20 +147,20 @@ class IdentitySettings(Section):
 
     @field_validator("callers")
     @classmethod
-    def _told_apart(cls, callers: Mapping[str, CallerSettings]) -> Mapping[str, CallerSettings]:
+    def _require_distinct_callers(cls, callers: Mapping[str, CallerSettings]) -> Mapping[str, CallerSettings]:
         for way in ("loopback", "unix_socket"):
             if sum(getattr(rule, way) is not None for rule in callers.values()) > 1:
                 raise ValueError(f"only one caller can be `{way}: true`: two cannot be told apart")
         return callers
 
     @model_validator(mode="after")
-    def _providers_known(self) -> Self:
+    def _require_known_providers(self) -> Self:
         for name, rule in self.callers.items():
             if rule.bearer and rule.bearer.idp not in self.providers:
                 raise ValueError(f"`callers.{name}.bearer.idp` names no provider: `{rule.bearer.idp}`")
         issuers = [provider.issuer for provider in self.providers.values()]
         if len(set(issuers)) < len(issuers):
-            raise ValueError("two `providers` have the same issuer: whose token would it be?")
+            raise ValueError("two `providers` have the same issuer: a token must belong to one provider")
         return self
 
 

@@ -26,7 +26,7 @@ class TlsSettings(Section):
     )
 
     @model_validator(mode="after")
-    def _whole(self) -> Self:
+    def _require_key_and_certificate(self) -> Self:
         if (self.cert is None) != (self.key is None) or (self.client_ca and not self.cert):
             raise ValueError("`cert` and `key` belong together, and `client_ca` needs both")
         return self

@@ -14,13 +14,11 @@ from pdp.decision.evaluation import LeafVerdicts
 from pdp.decision.explanation import Explainer
 from pdp.decision.fold import fold
 from pdp.decision.tree import Node
-from pdp.engines.engine import NO_ERRORS, PERMIT, Verdicts
+from pdp.engines.engine import ALLOWED_BY_EFFECT, NO_ERRORS, PERMIT, Verdicts
 from pdp.facts.snapshot import Facts
 from pdp.model.checks import Answer, Batch, Reason, Trace
 from pdp.model.revision import Revision
 
-_ALLOWED: Final = bytes(effect == PERMIT for effect in range(256))
-"""Translation table from effects to the bytes of `Answer.allowed`."""
 _NO_TRACES: Final[Mapping[int, Trace]] = MappingProxyType({})
 
 
@@ -52,7 +50,7 @@ async def fold_answer(
     if len(trees) == 1 and batch.checks[0].at == range(batch.size) and not batch.explain:
         # One check is the whole batch, in order: its columns are the answer's columns.
         whole = fold(trees[0], verdicts_of)
-        return make_answer(batch, revision, whole.effects.translate(_ALLOWED), whole.by, whole.errors)
+        return make_answer(batch, revision, whole.effects.translate(ALLOWED_BY_EFFECT), whole.by, whole.errors)
     columns = _Columns(batch)
     traces: dict[int, Trace] = {}
     explainer = Explainer(bundle, facts, verdicts_of)

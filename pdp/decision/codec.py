@@ -28,7 +28,7 @@ from pdp.model.checks import (
     Decision,
     Env,
     Principal,
-    Rejected,
+    Rejection,
     Resource,
     Siblings,
 )
@@ -36,11 +36,11 @@ from pdp.model.references import check_part, check_path, encode_part, is_id, par
 from pdp.strict import decode, sentence
 
 
-class _Body(msgspec.Struct, forbid_unknown_fields=True, rename="camel", omit_defaults=True):
-    pass
+class JsonBody(msgspec.Struct, forbid_unknown_fields=True, rename="camel", omit_defaults=True):
+    """Base of native JSON bodies: camelCase keys, unknown keys refused."""
 
 
-class PrincipalBody(_Body):
+class PrincipalBody(JsonBody):
     """Principal with the claims of its token."""
 
     id: str
@@ -49,7 +49,7 @@ class PrincipalBody(_Body):
     attributes: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
-class ResourceBody(_Body):
+class ResourceBody(JsonBody):
     """Resource in parts, or a reference with the properties that a reference cannot express."""
 
     type: str = ""
@@ -64,14 +64,14 @@ class ResourceBody(_Body):
     reference: str = ""
 
 
-class ApiBody(_Body):
+class ApiBody(JsonBody):
     """API that the principal used."""
 
     name: str = ""
     version: int = 0
 
 
-class ContextBody(_Body):
+class ContextBody(JsonBody):
     """Environment of a check."""
 
     api: ApiBody = msgspec.field(default_factory=ApiBody)
@@ -80,7 +80,7 @@ class ContextBody(_Body):
     query_id: str = ""
 
 
-class CheckBody(_Body):
+class CheckBody(JsonBody):
     """One check as written in JSON."""
 
     action: str
@@ -91,7 +91,7 @@ class CheckBody(_Body):
     context: ContextBody = msgspec.field(default_factory=ContextBody)
 
 
-class CheckRequest(_Body):
+class CheckRequest(JsonBody):
     """Body of POST /v1/check."""
 
     checks: list[msgspec.Raw]
@@ -129,7 +129,7 @@ class BatchBuilder:
     def __init__(self) -> None:
         self._grouper = CheckGrouper()
         self._columns: list[Check] = []
-        self._rejected: dict[int, Rejected] = {}
+        self._rejected: dict[int, Rejection] = {}
         self._unresolved: list[Check] = []
         self._size = 0
 
@@ -144,7 +144,7 @@ class BatchBuilder:
             if principal is UNNAMED:
                 # A missing principal is the earlier error. Only admission knows whether the caller has one.
                 self._unresolved.append(Check(UNNAMED, "", (), (self._size,)))
-            self.reject(Rejected(error.code, str(error)))
+            self.reject(Rejection(error.code, str(error)))
         else:
             self.add(Check(principal, body.action, (resource,), (0,), body.delegated, role, env, query_id))
 
@@ -153,14 +153,14 @@ class BatchBuilder:
         self._grouper.put(check, self._size)
         self._size += 1
 
-    def add_resources(self, check: Check, resources: Iterable[Resource | Rejected]) -> None:
+    def add_resources(self, check: Check, resources: Iterable[Resource | Rejection]) -> None:
         """Add one question about many resources, each at the next position. `check` has no resources yet."""
         columns: dict[tuple[str, str, str | None], tuple[list[Resource], list[int]]] = {}
         unresolved: list[int] = []
         for resource in resources:
             position = self._size
             self._size += 1
-            if isinstance(resource, Rejected):
+            if isinstance(resource, Rejection):
                 self._rejected[position] = resource
                 unresolved.append(position)
                 continue
@@ -182,7 +182,7 @@ class BatchBuilder:
         self._size += len(resources)
         self._columns.append(msgspec.structs.replace(check, resources=resources, at=at))
 
-    def reject(self, rejected: Rejected) -> None:
+    def reject(self, rejected: Rejection) -> None:
         """Reject the check at the next position."""
         self._rejected[self._size] = rejected
         self._size += 1
@@ -221,9 +221,9 @@ def decode_checks(checks: Iterable[msgspec.Raw | bytes], *, unique_keys: bool = 
         try:
             builder.add_json(decode(bytes(text), _CHECK) if unique_keys else _CHECK.decode(text))
         except InvalidArgument as error:
-            builder.reject(Rejected(error.code, str(error)))
+            builder.reject(Rejection(error.code, str(error)))
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-            builder.reject(Rejected("invalid_argument", sentence(str(error))))
+            builder.reject(Rejection("invalid_argument", sentence(str(error))))
     return builder
 
 

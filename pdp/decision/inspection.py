@@ -22,7 +22,7 @@ from pdp.model.checks import (
     Load,
     Principal,
     Reason,
-    Rejected,
+    Rejection,
     Resource,
     ViewCommit,
 )
@@ -35,8 +35,8 @@ _LIST_USERS: Final = (Resource("server"), "list_users")
 _WAREHOUSE_PARTS: Final = frozenset({"reference", "repository_config"})
 """Resource types without grants of their own: those of the warehouse count."""
 _CREATING_ACTIONS: Final = frozenset(name for name, step in VIEW_CHANGES.values() if step.on == "parent")
-_NOT_INSPECTED: Final = Rejected(
-    "assertion_not_allowed", "to ask about somebody else takes `read_assignments` on the object"
+_NOT_INSPECTED: Final = Rejection(
+    "assertion_not_allowed", "a check of another principal requires `read_assignments` on the object"
 )
 
 
@@ -80,7 +80,7 @@ def plain_reason(reason: Reason | None, allowed: bool) -> Reason:
     return (reason or DEFAULT_DENY).partition(":")[0] if allowed else "denied"
 
 
-def _without(check: Check, refused: Mapping[int, Rejected]) -> Check:
+def _without(check: Check, refused: Mapping[int, Rejection]) -> Check:
     rows = [row for row, at in enumerate(check.at) if at not in refused]
     return msgspec.structs.replace(
         check, resources=[check.resources[row] for row in rows], at=[check.at[row] for row in rows]

@@ -1,4 +1,4 @@
-"""The decision service: the one way of every request, with one bundle and one revision of the facts for a batch.
+"""Decision service. Every request passes here; each batch uses one bundle and one revision of the facts.
 
 Plan (`plan`), evaluate (`evaluation`), fold (`answers`), record. The service holds the current bundle and knows the
 source of facts and the audit by their protocols only.
@@ -219,7 +219,7 @@ class Pdp:
         self.audit.append(record)
         allowed = record.answer.allowed
         permits = allowed.count(1)
-        self.telemetry.decided(record.batch.surface, permits, len(allowed) - permits, elapsed)
+        self.telemetry.count_decisions(record.batch.surface, permits, len(allowed) - permits, elapsed)
         return record
 
 

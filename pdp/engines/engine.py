@@ -21,6 +21,9 @@ FORBID: Final = 2
 FAILED: Final = 3
 """Effects, one byte per resource. FAILED: the engine has no verdict. A rule with an error abstains and is listed."""
 
+ALLOWED_BY_EFFECT: Final = bytes(effect == PERMIT for effect in range(256))
+"""Translation table from effects to 0 (denied) or 1 (permitted)."""
+
 EFFECT_NAMES: Final = ("silent", "permit", "forbid", "failed")
 
 

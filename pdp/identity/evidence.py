@@ -21,7 +21,7 @@ from pdp.model.checks import (
     Caller,
     Check,
     Principal,
-    Rejected,
+    Rejection,
     Siblings,
     grouping_key,
 )
@@ -42,24 +42,24 @@ def admit(request: BatchRequest, caller: Caller) -> Batch:
     the check. The cost grows with the number of checks, not of resources, for callers with the right to properties.
     """
     admitted: list[Check] = []
-    refused: dict[int, Rejected] = {}
+    refused: dict[int, Rejection] = {}
     divided = resolved = False
     for check in request.checks:
-        parts = _by_properties(check, caller)
+        parts = _divide_by_properties(check, caller)
         divided |= len(parts) > 1
         for part, evidence in parts:
             outcome = admit_check(part, caller, evidence)
-            if isinstance(outcome, Rejected):
+            if isinstance(outcome, Rejection):
                 refused.update(dict.fromkeys(part.at, outcome))
             else:
                 resolved |= outcome.principal is not part.principal
                 admitted.append(outcome)
     for check in request.unresolved:  # rejected already, but missing evidence is the error to report
         outcome = admit_check(check, caller)
-        if isinstance(outcome, Rejected):
+        if isinstance(outcome, Rejection):
             refused.update(dict.fromkeys(check.at, outcome))
     if resolved and len(admitted) > 1:
-        admitted = _joined(admitted)
+        admitted = _join_equal(admitted)
     if divided:
         # The remaining part of a divided check may begin later. Checks are in the order of their first positions.
         admitted.sort(key=lambda check: check.at[0])
@@ -67,7 +67,7 @@ def admit(request: BatchRequest, caller: Caller) -> Batch:
     return Batch(request.surface, caller, request.size, tuple(admitted), rejected, request.consistency, request.explain)
 
 
-def admit_check(check: Check, caller: Caller, evidence: frozenset[str] = _NONE) -> Check | Rejected:
+def admit_check(check: Check, caller: Caller, evidence: frozenset[str] = _NONE) -> Check | Rejection:
     """Return the admitted check, or the rejection.
 
     `evidence` has the further kinds of evidence of the request, beside the check's principal, action and flags. A check
@@ -76,17 +76,17 @@ def admit_check(check: Check, caller: Caller, evidence: frozenset[str] = _NONE) 
     try:
         principal, stated = _resolve(caller, check.principal)
     except InvalidArgument as error:
-        return Rejected(error.code, str(error))
+        return Rejection(error.code, str(error))
     if principal is not check.principal:
         check = msgspec.structs.replace(check, principal=principal)
-    if check.delegated or _is_delegated(check.action):
+    if check.delegated or _is_delegated_operation(check.action):
         stated |= {"delegated"}
     missing = (stated | evidence) - caller.may_assert
     if not missing:
         return check
     if _is_inspection(caller, missing):
         return msgspec.structs.replace(check, inspected=True)
-    return Rejected("assertion_not_allowed", _refusal(caller, missing))
+    return Rejection("assertion_not_allowed", _refusal(caller, missing))
 
 
 def own_principal(caller: Caller) -> Principal:
@@ -134,7 +134,7 @@ def _description(principal: Principal) -> frozenset[str]:
     return frozenset(kind for kind, given in kinds.items() if given)
 
 
-def _is_delegated(action: str) -> bool:
+def _is_delegated_operation(action: str) -> bool:
     """Tell whether an operation by itself runs on behalf of a view's owner."""
     operation = TRINO_OPERATIONS.get(action.removeprefix(TRINO_PREFIX)) if action.startswith(TRINO_PREFIX) else None
     return operation is not None and operation.delegated
@@ -149,7 +149,7 @@ def _refusal(caller: Caller, missing: frozenset[str]) -> str:
     return f"caller `{caller.name}` may not assert {', '.join(sorted(missing))}"
 
 
-def _by_properties(check: Check, caller: Caller) -> Sequence[tuple[Check, frozenset[str]]]:
+def _divide_by_properties(check: Check, caller: Caller) -> Sequence[tuple[Check, frozenset[str]]]:
     """Divide a check into resources without and with properties, each part with its evidence.
 
     Resources without properties must not be rejected because of their neighbours.
@@ -171,7 +171,7 @@ def _rows_of(check: Check, rows: Iterable[int]) -> Check:
     return msgspec.structs.replace(check, resources=[pair[0] for pair in pairs], at=[pair[1] for pair in pairs])
 
 
-def _joined(checks: Sequence[Check]) -> list[Check]:
+def _join_equal(checks: Sequence[Check]) -> list[Check]:
     """Join checks with equal questions after the caller's own principal was filled in.
 
     The decoder could not join a check without a principal and a check with the same principal. Siblings stay separate

@@ -36,7 +36,7 @@ MAX_EDITS: Final = 10_000
 """Grants or objects in one write."""
 
 
-class _Body(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
+class _ManagementBody(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
     actor: str | PrincipalBody | UnsetType = UNSET
     acting_role: str | UnsetType = UNSET
 
@@ -45,14 +45,14 @@ class _Body(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
         return make_requester(caller, self.actor, self.acting_role)
 
 
-class GrantsBody(_Body):
+class GrantsBody(_ManagementBody):
     """Body of POST /v1/grants."""
 
     add: list[Any] = []
     remove: list[Any] = []
 
 
-class ObjectsBody(_Body):
+class ObjectsBody(_ManagementBody):
     """Body of POST /v1/objects."""
 
     put: list[Any] = []
@@ -60,7 +60,7 @@ class ObjectsBody(_Body):
     move: list[dict[str, str]] = []
 
 
-class _PagedBody(_Body):
+class _PagedBody(_ManagementBody):
     consistency: str | AtLeast = "minimize_latency"
     page_size: int = PAGE_SIZE
     page_token: str = ""

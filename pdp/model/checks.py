@@ -222,7 +222,7 @@ class CheckGrouper:
         )
 
 
-class Rejected(msgspec.Struct, frozen=True):
+class Rejection(msgspec.Struct, frozen=True):
     """Rejection of one check. The position is denied; other positions are not affected."""
 
     code: str
@@ -295,7 +295,7 @@ class Batch(msgspec.Struct, frozen=True, gc=False):
     caller: Caller
     size: int
     checks: Sequence[Check]
-    rejected: Mapping[int, Rejected] = msgspec.field(default_factory=dict)
+    rejected: Mapping[int, Rejection] = msgspec.field(default_factory=dict)
     consistency: Consistency = "minimize_latency"
     explain: bool = False
 
@@ -310,7 +310,7 @@ class BatchRequest(msgspec.Struct, frozen=True, gc=False):
     surface: str
     size: int
     checks: Sequence[Check]
-    rejected: Mapping[int, Rejected]
+    rejected: Mapping[int, Rejection]
     unresolved: Sequence[Check] = ()
     consistency: Consistency = "minimize_latency"
     explain: bool = False
@@ -342,7 +342,7 @@ class Decision(msgspec.Struct, frozen=True):
     errors: tuple[str, ...] = ()
     cached: bool = False
     trace: Trace | None = None
-    error: Rejected | None = None
+    error: Rejection | None = None
 
 
 class Answer(msgspec.Struct, frozen=True, gc=False):
@@ -356,7 +356,7 @@ class Answer(msgspec.Struct, frozen=True, gc=False):
     allowed: bytes
     by: Sequence[Reason | None]
     errors: Mapping[int, tuple[str, ...]]
-    rejected: Mapping[int, Rejected]
+    rejected: Mapping[int, Rejection]
     traces: Mapping[int, Trace]
 
     def decision(self, at: int) -> Decision:

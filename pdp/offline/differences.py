@@ -63,12 +63,12 @@ class RecordPosition(msgspec.Struct, frozen=True, order=True):
     at: int
 
 
-class _Counted(Protocol):
+class _CheckCount(Protocol):
     checks: int
 
 
 K = TypeVar("K", bound=Any)
-V = TypeVar("V", bound=_Counted)
+V = TypeVar("V", bound=_CheckCount)
 
 
 class SmallestKeys(Generic[K, V]):

@@ -22,7 +22,7 @@ _QUIET_ROUNDS: Final = 10
 
 
 class Listener:
-    """Notifies the signal for each notification, and after each connect, because some may have been missed."""
+    """Thread that notifies the signal for each notification, and after each connect: earlier ones may be lost."""
 
     def __init__(self, connect: Callable[[], psycopg.Connection[Any]], signal: Signal) -> None:
         self._connect = connect

@@ -61,10 +61,10 @@ _HISTORY: Final = (
 
 
 class ServerSilent(psycopg.OperationalError):
-    """The server did not answer in time; the connection is closed."""
+    """Missing answer of the server within the time limit. The connection is closed."""
 
 
-class _Link(psycopg.Connection[Any]):
+class _PostgresConnection(psycopg.Connection[Any]):
     """A connection that gives up on a silent server after `patience` seconds."""
 
     patience = _SILENCE_SECONDS
@@ -193,7 +193,7 @@ class PostgresDatabase:
         connection = self._engine.connect().execution_options(isolation_level=isolation)
         try:
             link = connection.connection.driver_connection
-            assert isinstance(link, _Link)
+            assert isinstance(link, _PostgresConnection)
             link.patience = seconds + 1  # the server's limit should come first: then the connection survives
             connection.execute(_LIMITS, limits)
         except BaseException:
@@ -201,8 +201,8 @@ class PostgresDatabase:
             raise
         return connection
 
-    def _connect(self) -> _Link:
-        return _Link.connect(prepare_threshold=None, **self._parameters)
+    def _connect(self) -> _PostgresConnection:
+        return _PostgresConnection.connect(prepare_threshold=None, **self._parameters)
 
 
 def _hosts(parameters: dict[str, Any]) -> str:

@@ -54,7 +54,7 @@ class FixedFacts:
 
 
 class Replica:
-    """Follows a store. Within an epoch `facts` only ever advance; a changed epoch replaces `facts` as a whole.
+    """Follower of a store. Within an epoch `facts` only ever advance; a changed epoch replaces `facts` as a whole.
 
     A refresh asks the store for its log and publishes newer facts. Refreshes run one after the other, and a refresh
     alone changes the epoch: a slow read or write from before the change cannot bring the old history back. A caller
@@ -195,7 +195,7 @@ class Replica:
 
     def _read_newest(self) -> Facts:
         facts = self.facts
-        with _running_errors():
+        with _hide_store_errors():
             try:
                 return apply_log(facts, self._store.since(facts))
             except EpochChanged as error:
@@ -204,12 +204,12 @@ class Replica:
 
     def _write(self, actor: str, decide: Callable[[Facts], Sequence[Change]]) -> Facts:
         facts = self.facts
-        with _running_errors():
+        with _hide_store_errors():
             return apply_log(facts, self._store.write(actor, facts, lambda entries: decide(apply_log(facts, entries))))
 
 
 @contextmanager
-def _running_errors() -> Iterator[None]:
+def _hide_store_errors() -> Iterator[None]:
     """Raise Unavailable for any failure of the store: addresses and files are for the log, not for clients."""
     try:
         yield

@@ -77,7 +77,7 @@ class SqlStore:
         self._newest: dict[str, tuple[int, str]] = {}
         """Epoch -> sequence and token of the newest revision that this process knows of the epoch."""
         try:
-            with self._mapped_errors():
+            with self._map_errors():
                 schema.prepare(database)
         except BaseException:
             database.close()
@@ -85,7 +85,7 @@ class SqlStore:
 
     def load(self) -> Facts:
         """Return the newest snapshot; raise Unavailable, or ConfigError if a row is unreadable."""
-        with self._mapped_errors(), self._database.read_transaction(long=True) as connection:
+        with self._map_errors(), self._database.read_transaction(long=True) as connection:
             head = self._head(connection)
             token = self._token(connection, head.sequence)
             stream = connection.execution_options(yield_per=_FETCH_ROWS)
@@ -103,7 +103,7 @@ class SqlStore:
         # read before the transaction begins: a concurrent write of this process may add a newer revision, which this
         # transaction does not see and would take for a lost one
         newest = self._newest.get(facts.epoch)
-        with self._mapped_errors(), self._database.read_transaction() as connection:
+        with self._map_errors(), self._database.read_transaction() as connection:
             head = self._head(connection)
             log = self._read_log(connection, facts, head, newest)
             token = self._token(connection, head.sequence)
@@ -128,7 +128,7 @@ class SqlStore:
             raise Unavailable(f"{self._database.name} cannot be used now: other writes take too long")
         try:
             newest = self._newest.get(facts.epoch)
-            with self._mapped_errors(), self._database.write_transaction() as connection:
+            with self._map_errors(), self._database.write_transaction() as connection:
                 self._database.lock(connection)
                 head = self._head(connection)
                 log = self._read_log(connection, facts, head, newest)
@@ -198,7 +198,7 @@ class SqlStore:
 
     def _renew_epoch(self, head: _Head) -> None:
         """Store a new epoch, so that every service loads again; do nothing if another service did so already."""
-        with self._mapped_errors(), self._database.write_transaction() as connection:
+        with self._map_errors(), self._database.write_transaction() as connection:
             self._database.lock(connection)
             renewed = update(META).where(META.c.epoch == head.stored).values(epoch=secrets.token_hex(6))
             connection.execute(renewed)
@@ -214,7 +214,7 @@ class SqlStore:
         return EpochChanged(f"the history of {self._database.name} is not the one of epoch `{facts.epoch}`")
 
     @contextmanager
-    def _mapped_errors(self) -> Iterator[None]:
+    def _map_errors(self) -> Iterator[None]:
         """Raise this program's errors in place of the driver's."""
         if self._closed:
             raise Unavailable(f"the store in {self._database.name} is closed")

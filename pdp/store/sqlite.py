@@ -40,7 +40,7 @@ FileId: TypeAlias = tuple[int, int]
 """Device and inode of a file, independent of the name."""
 
 
-class _Link(sqlite3.Connection):
+class _SqliteConnection(sqlite3.Connection):
     """A connection with the id of the file that had the name just before the connection was opened."""
 
     file_id: FileId | None = None
@@ -117,7 +117,7 @@ class SqliteDatabase:
     def _transaction(self, begin: str) -> Iterator[Connection]:
         with self._engine.connect() as connection:
             driver = connection.connection.driver_connection
-            assert isinstance(driver, _Link)
+            assert isinstance(driver, _SqliteConnection)
             connection.info["file"] = driver.file_id
             self._begin(connection, begin)
             yield connection
@@ -138,11 +138,11 @@ class SqliteDatabase:
             else:
                 return
 
-    def _open(self) -> _Link:
+    def _open(self) -> _SqliteConnection:
         file_id = _file_id(self._path)
         address = f"file:{quote(self._path)}?mode={self._mode}"
         link = sqlite3.connect(
-            address, _BUSY_SECONDS, isolation_level=None, check_same_thread=False, factory=_Link, uri=True
+            address, _BUSY_SECONDS, isolation_level=None, check_same_thread=False, factory=_SqliteConnection, uri=True
         )
         link.file_id = file_id
         link.execute("PRAGMA synchronous=FULL")

@@ -33,7 +33,7 @@ from pdp.facts.snapshot import Facts
 
 
 class EpochChanged(PdpError):
-    """The snapshot is from another history than the store's: load a new snapshot."""
+    """Snapshot from another history than the store's. The caller must load a new snapshot."""
 
     code = "epoch_changed"
 

@@ -21,7 +21,7 @@ _CLOSE_SECONDS: Final = 1.0
 
 
 class Threads:
-    """Runs at most `width` calls at once, in order of arrival."""
+    """Pool of `width` daemon threads. Calls start in order of arrival."""
 
     def __init__(self, name: str, width: int) -> None:
         self._calls: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()

@@ -22,7 +22,8 @@ from pdp.model.checks import CONTENT_TYPES, Resource
 from pdp.model.references import is_id, parse_principal, parse_resource
 from pdp.store.world_parser import Where, parse_text, place_of
 
-_WORLD: Final = frozenset({"objects", "grants", "seen"})
+WORLD_KEYS: Final = frozenset({"objects", "grants", "seen"})
+"""Top-level keys of a world file."""
 _OBJECT: Final = frozenset({"object", "parent", "managedAccess", "id"})
 _GRANT: Final = frozenset({"principal", "privilege", "object", "id"})
 _PARENT: Final[Mapping[str, str]] = {
@@ -87,7 +88,7 @@ def parse_world(data: Any) -> Facts:
 
 def read_world(data: Any) -> World:
     """Return the world of JSON values; raise WorldError with the path of the invalid field."""
-    world = _mapping(data, (), _WORLD)
+    world = _mapping(data, (), WORLD_KEYS)
     objects: dict[ObjectKey, ObjectPatch] = {}
     for where, entry in _entries(world, "objects"):
         patch = read_object(entry, where)

@@ -17,7 +17,10 @@ from pdp.store.store import LogEntry, Store, apply_log
 
 
 class Writer:
-    """Writes as `actor`. Every method raises Unavailable, EpochChanged and ConfigError as the store does."""
+    """Writer of one command, named `actor` in the log.
+
+    Every method raises Unavailable, EpochChanged and ConfigError as the store does.
+    """
 
     def __init__(self, store: Store, facts: Facts, actor: str) -> None:
         self._store = store

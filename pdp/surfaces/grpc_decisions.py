@@ -14,7 +14,7 @@ from pdp.decision.codec import MAX_EXPLAINED, BatchBuilder, bound_checks
 from pdp.decision.service import Pdp
 from pdp.identity.evidence import admit
 from pdp.management.service import Management
-from pdp.model.checks import BatchRequest, Caller, Decision, Rejected, Trace
+from pdp.model.checks import BatchRequest, Caller, Decision, Rejection, Trace
 from pdp.surfaces.grpc_handlers import GrpcHandlers
 from pdp.surfaces.grpc_management import list_objects
 from pdp.surfaces.grpc_messages import (
@@ -77,7 +77,7 @@ class DecisionService:
             try:
                 builder.add_json(read_check(check))
             except errors.InvalidArgument as error:
-                builder.reject(Rejected(error.code, str(error)))
+                builder.reject(Rejection(error.code, str(error)))
         consistency = read_consistency(request.consistency)
         return builder.request("grpc", consistency, explain=request.explain)
 

@@ -66,13 +66,13 @@ class GrpcHandlers:
             except Exception:
                 log.exception("request failed", surface="grpc")
                 return await self._abort(context, grpc.StatusCode.INTERNAL, "internal: see the service's log")
-            self._telemetry.answered("grpc", "OK")
+            self._telemetry.count_request("grpc", "OK")
             return response
 
         return grpc.unary_unary_rpc_method_handler(handle, response_serializer=_serialize)
 
     async def _abort(self, context: Any, code: grpc.StatusCode, details: str) -> Message:
-        self._telemetry.answered("grpc", code.name)
+        self._telemetry.count_request("grpc", code.name)
         await context.abort(code, details)
         raise AssertionError("abort raises")
 

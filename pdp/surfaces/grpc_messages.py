@@ -15,7 +15,7 @@ from msgspec import UNSET, UnsetType
 
 from pdp.decision.codec import ApiBody, CheckBody, ContextBody, PrincipalBody, ResourceBody
 from pdp.errors import InvalidArgument
-from pdp.model.checks import AtLeast, Rejected
+from pdp.model.checks import AtLeast, Rejection
 from pdp.views.codec import ChangeBody, LoadBody, LoadResult, LoadStep, TokenBody, ViewBody
 from pdp.wire import decision_pb2 as wire
 
@@ -122,7 +122,7 @@ def _step(step: LoadStep) -> wire.Step:
     )
 
 
-def _error(error: Rejected | None) -> wire.Error | None:
+def _error(error: Rejection | None) -> wire.Error | None:
     return wire.Error(code=error.code, message=error.message) if error else None
 
 

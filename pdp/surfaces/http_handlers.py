@@ -93,7 +93,7 @@ class HttpHandlers:
             except Exception:
                 log.exception("request failed", surface=surface)
                 response = error_response(500, "internal", "internal error, see the service's log")
-            self._telemetry.answered(surface, str(response.status))
+            self._telemetry.count_request(surface, str(response.status))
             return response
 
         return handle

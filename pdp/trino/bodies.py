@@ -16,11 +16,11 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 
-class _Body(msgspec.Struct, omit_defaults=True, rename="camel", gc=False):
+class _TrinoBody(msgspec.Struct, omit_defaults=True, rename="camel", gc=False):
     pass
 
 
-class TableName(_Body):
+class TableName(_TrinoBody):
     """A table or view by name."""
 
     catalog_name: str
@@ -30,7 +30,7 @@ class TableName(_Body):
     properties: dict[str, Any] | UnsetType | None = UNSET
 
 
-class SchemaName(_Body):
+class SchemaName(_TrinoBody):
     """A schema."""
 
     catalog_name: str
@@ -38,13 +38,13 @@ class SchemaName(_Body):
     properties: dict[str, Any] | UnsetType | None = UNSET
 
 
-class CatalogName(_Body):
+class CatalogName(_TrinoBody):
     """A catalog."""
 
     name: str
 
 
-class ColumnName(_Body):
+class ColumnName(_TrinoBody):
     """A column and the type of the column, for masks."""
 
     catalog_name: str
@@ -54,14 +54,14 @@ class ColumnName(_Body):
     column_type: str
 
 
-class UserName(_Body):
+class UserName(_TrinoBody):
     """A user as the resource of an operation."""
 
     user: str
     groups: list[str] | UnsetType | None = UNSET
 
 
-class FunctionName(_Body):
+class FunctionName(_TrinoBody):
     """A function or procedure. A table procedure has no catalog and no schema."""
 
     catalog_name: str | UnsetType = UNSET
@@ -69,20 +69,20 @@ class FunctionName(_Body):
     function_name: str = ""
 
 
-class SystemProperty(_Body):
+class SystemProperty(_TrinoBody):
     """A session property of Trino itself."""
 
     name: str
 
 
-class CatalogProperty(_Body):
+class CatalogProperty(_TrinoBody):
     """A session property of a catalog."""
 
     catalog_name: str
     property_name: str
 
 
-class ResourceName(_Body):
+class ResourceName(_TrinoBody):
     """A resource: exactly one field is set, or `table` and `function` for a table procedure."""
 
     function: FunctionName | UnsetType | None = UNSET
@@ -95,14 +95,14 @@ class ResourceName(_Body):
     catalog_session_property: CatalogProperty | UnsetType | None = UNSET
 
 
-class NewOwner(_Body):
+class NewOwner(_TrinoBody):
     """The new owner in a change of ownership."""
 
     type: str
     name: str
 
 
-class OpaAction(_Body):
+class OpaAction(_TrinoBody):
     """An operation and the resources of the operation."""
 
     operation: str
@@ -112,20 +112,20 @@ class OpaAction(_Body):
     grantee: NewOwner | UnsetType | None = UNSET
 
 
-class TrinoIdentity(_Body):
+class TrinoIdentity(_TrinoBody):
     """The user and groups of the Trino session."""
 
     user: str
     groups: tuple[str, ...] | UnsetType | None = UNSET
 
 
-class SoftwareStack(_Body):
+class SoftwareStack(_TrinoBody):
     """The version of Trino."""
 
     trino_version: str | UnsetType | None = UNSET
 
 
-class OpaContext(_Body):
+class OpaContext(_TrinoBody):
     """The context of a request: session, version, query."""
 
     identity: TrinoIdentity
@@ -133,14 +133,14 @@ class OpaContext(_Body):
     query_id: str | UnsetType | None = UNSET
 
 
-class OpaInput(_Body):
+class OpaInput(_TrinoBody):
     """OPA's input document."""
 
     context: OpaContext
     action: OpaAction
 
 
-class OpaRequest(_Body):
+class OpaRequest(_TrinoBody):
     """The body of every request."""
 
     input: OpaInput
@@ -149,27 +149,27 @@ class OpaRequest(_Body):
 REQUEST: Final = msgspec.json.Decoder(OpaRequest)
 
 
-class _Table(_Body):
+class _Table(_TrinoBody):
     catalog_name: str
     schema_name: str
     table_name: str
 
 
-class _Item(_Body):
+class _Item(_TrinoBody):
     table: _Table
 
 
-class _Filter(_Body):
+class _Filter(_TrinoBody):
     operation: str
     filter_resources: list[_Item]
 
 
-class _FilterInput(_Body):
+class _FilterInput(_TrinoBody):
     context: OpaContext
     action: _Filter
 
 
-class _FilterRequest(_Body):
+class _FilterRequest(_TrinoBody):
     input: _FilterInput
 
 

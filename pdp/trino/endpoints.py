@@ -63,9 +63,7 @@ class TrinoSurface:
             return cached
         input = self._decoder.decode(body)
         request = TrinoRequest(input, [input.action.resource or ResourceName()])
-        return await self._decide(
-            key, request, DENIED, lambda answer: _ALLOWED if answer.allowed == b"\x01" else DENIED
-        )
+        return await self._decide(key, request, DENIED, _encode_allow)
 
     async def batch(self, body: bytes, caller: Caller) -> bytes:
         """Return the indices of the permitted resources, or of the permitted columns of one table."""
@@ -85,19 +83,21 @@ class TrinoSurface:
         if not table:
             raise InvalidArgument("GetRowFilters takes a table")
         view = await self._row_view(input, ResourceName(table=table), [], caller)
-        return _encoded([_expression(view.rows)] if view.rows else [])
+        return _encode_result([_expression(view.rows)] if view.rows else [])
 
     async def column_mask(self, body: bytes, caller: Caller) -> bytes:
         """Return the mask of one column; an empty object for no mask."""
         input = self._decode_about_rows(body, "GetColumnMask")
         masks = await self._masks(input, [input.action.resource or ResourceName()], caller)
-        return _encoded(_expression(masks[0])) if masks[0] else _NO_MASK
+        return _encode_result(_expression(masks[0])) if masks[0] else _NO_MASK
 
     async def batch_column_masks(self, body: bytes, caller: Caller) -> bytes:
         """Return the masks of columns, each with the column's index."""
         input = self._decode_about_rows(body, "GetColumnMask")
         masks = await self._masks(input, input.action.filter_resources or [], caller)
-        return _encoded([{"index": at, "viewExpression": _expression(mask)} for at, mask in enumerate(masks) if mask])
+        return _encode_result(
+            [{"index": at, "viewExpression": _expression(mask)} for at, mask in enumerate(masks) if mask]
+        )
 
     async def _decide(
         self, key: AnswerKey, request: TrinoRequest, denial: bytes, encode: Callable[[Answer], bytes]
@@ -150,13 +150,14 @@ class TrinoSurface:
             return hidden_view(columns)
 
 
-def _allowed(answer: Answer) -> bytes:
+def _encode_allow(answer: Answer) -> bytes:
+    """Return the answer of the endpoint `allow`: true if the resource is permitted."""
     return _ALLOWED if answer.allowed == b"\x01" else DENIED
 
 
 def _resource_indices(request: TrinoRequest) -> Callable[[Answer], bytes]:
     """Return the encoder of the indices of permitted resources."""
-    return lambda answer: _encoded(list(compress(range(request.size), answer.allowed)))
+    return lambda answer: _encode_result(list(compress(range(request.size), answer.allowed)))
 
 
 def _column_indices(request: TrinoRequest) -> Callable[[Answer], bytes]:
@@ -165,10 +166,10 @@ def _column_indices(request: TrinoRequest) -> Callable[[Answer], bytes]:
     if isinstance(resources, TableBatch) or len(resources) != 1 or not resources[0].table:
         raise InvalidArgument("FilterColumns takes exactly one table in `filterResources`")
     count = len(resources[0].table.columns or ())
-    return lambda answer: _encoded(list(range(count))) if answer.allowed[0] else NONE_ALLOWED
+    return lambda answer: _encode_result(list(range(count))) if answer.allowed[0] else NONE_ALLOWED
 
 
-def _encoded(result: Any) -> bytes:
+def _encode_result(result: Any) -> bytes:
     return msgspec.json.encode({"result": result})
 
 

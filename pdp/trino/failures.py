@@ -13,13 +13,13 @@ import structlog
 
 from pdp.decision.service import Pdp
 from pdp.errors import Forbidden, InvalidArgument, Unavailable
-from pdp.model.checks import Batch, Caller, Rejected
+from pdp.model.checks import Batch, Caller, Rejection
 from pdp.model.trino_operations import TRINO_OPERATIONS
 
 DENIED: Final = b'{"result":false}'
 NONE_ALLOWED: Final = b'{"result":[]}'
 """Denials of the endpoints `allow` and `batch`."""
-_UNDECIDED: Final = Rejected("internal_failure", "no decision could be made", by="internal_failure")
+_UNDECIDED: Final = Rejection("internal_failure", "no decision could be made", by="internal_failure")
 _LOGGED_NAME: Final = 100
 """Characters of an operation's name in the log."""
 _UNKNOWN_NAMES: Final = 100

@@ -14,7 +14,7 @@ from pdp.decision.codec import BatchBuilder
 from pdp.decision.service import Pdp
 from pdp.errors import InvalidArgument, TooManyChecks
 from pdp.identity.evidence import admit
-from pdp.model.checks import Arguments, Batch, Caller, Check, Rejected, Resource, Siblings
+from pdp.model.checks import Arguments, Batch, Caller, Check, Rejection, Resource, Siblings
 from pdp.model.references import is_id
 from pdp.model.trino_operations import TRINO_PREFIX
 from pdp.strict import decode
@@ -85,7 +85,7 @@ class RequestDecoder:
             principal = names.principal(context.identity.user, context.identity.groups or ())
         except InvalidArgument as error:
             for _ in range(request.size):
-                builder.reject(Rejected(error.code, str(error)))
+                builder.reject(Rejection(error.code, str(error)))
             return admit(builder.request("trino"), caller)
         query = context.query_id or ""
         query = query if is_id(query) else ""
@@ -125,7 +125,7 @@ class RequestDecoder:
         return self._names
 
 
-def _resources(names: Names, action: OpaAction, named: list[ResourceName]) -> Iterator[Resource | Rejected]:
+def _resources(names: Names, action: OpaAction, named: list[ResourceName]) -> Iterator[Resource | Rejection]:
     for name in named:
         try:
             table = name.table
@@ -134,7 +134,7 @@ def _resources(names: Names, action: OpaAction, named: list[ResourceName]) -> It
             else:
                 yield _with_arguments(_resource(names, name), names, action, name)
         except InvalidArgument as error:
-            yield Rejected(error.code, str(error))
+            yield Rejection(error.code, str(error))
 
 
 def _resource(names: Names, name: ResourceName) -> Resource:

@@ -53,7 +53,7 @@ class _ErrorModel(msgspec.Struct):
     type: str
 
 
-class _ErrorResponse(msgspec.Struct):
+class _CatalogErrorResponse(msgspec.Struct):
     error: _ErrorModel
 
 
@@ -111,7 +111,7 @@ class IcebergCatalog:
         status, body = await self._get(f"v1/{self._prefix}{url_path}")
         if status == 200:
             return self._decode(body, _LoadViewResult)
-        if status == 404 and self._decode(body, _ErrorResponse).error.type in _MISSING:
+        if status == 404 and self._decode(body, _CatalogErrorResponse).error.type in _MISSING:
             return None
         raise Unavailable(f"{self._name} answered {status} for view `{'.'.join(path)}`")
 

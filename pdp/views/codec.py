@@ -7,16 +7,12 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from pdp.decision.codec import ErrorBody, PrincipalBody, ResourceBody
+from pdp.decision.codec import ErrorBody, JsonBody, PrincipalBody, ResourceBody
 from pdp.model.checks import Decision, Load
 from pdp.strict import decode
 
 
-class _Body(msgspec.Struct, forbid_unknown_fields=True, rename="camel", omit_defaults=True):
-    pass
-
-
-class TokenBody(_Body):
+class TokenBody(JsonBody):
     """The token of the catalog's own caller, as the catalog read the token."""
 
     idp: str
@@ -24,14 +20,14 @@ class TokenBody(_Body):
     audiences: tuple[str, ...] = ()
 
 
-class ViewBody(_Body):
+class ViewBody(JsonBody):
     """A resolved view of the catalog with all properties. The properties name the owner."""
 
     resource: str | ResourceBody
     properties: dict[str, Any]
 
 
-class LoadBody(_Body):
+class LoadBody(JsonBody):
     """Body of POST /v1/load."""
 
     target: str | ResourceBody
@@ -39,19 +35,19 @@ class LoadBody(_Body):
     principal: str | PrincipalBody | UnsetType = UNSET
     acting_role: str | UnsetType = UNSET
     referenced_by: str | list[list[str]] = ""
-    views: list[ViewBody] = []
+    views: list[ViewBody] = msgspec.field(default_factory=list)
     caller: TokenBody | None = None
 
 
-class ChangeBody(_Body):
+class ChangeBody(JsonBody):
     """Body of POST /v1/commit-view."""
 
     view: str | ResourceBody
     operation: str
     principal: str | PrincipalBody | UnsetType = UNSET
     acting_role: str | UnsetType = UNSET
-    set: dict[str, Any] = {}
-    remove: list[str] = []
+    set: dict[str, Any] = msgspec.field(default_factory=dict)
+    remove: list[str] = msgspec.field(default_factory=list)
     caller: TokenBody | None = None
 
 

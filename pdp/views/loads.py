@@ -27,7 +27,7 @@ from pdp.model.checks import (
     ChainView,
     Check,
     Load,
-    Rejected,
+    Rejection,
     Resource,
     TokenIdentity,
     TrustedEngine,
@@ -83,7 +83,7 @@ class ViewSecurity:
         engines = self._engines(body.caller, caller)
         supplied = self._supplied_properties(body.views, target)
         admitted = _admit(check, caller, body.caller, properties=bool(body.views))
-        if isinstance(admitted, Rejected):
+        if isinstance(admitted, Rejection):
             return await self._reject(surface, caller, admitted)
         load = await self._chain(body, engines, target, supplied) if entries else _NO_CHAIN
         if engines and all(engine.enforces_row_access for engine in engines):
@@ -100,7 +100,7 @@ class ViewSecurity:
         check_namespace_depth([check.resources[0].path], self._limits.namespace_depth)
         engines = self._engines(body.caller, caller)
         admitted = _admit(check, caller, body.caller)
-        if isinstance(admitted, Rejected):
+        if isinstance(admitted, Rejection):
             return await self._reject(surface, caller, admitted)
         owner_properties = [rule.owner_property for rule in self._rules.values()]
         touched = protected_keys([*body.set, *body.remove], owner_properties, engines)
@@ -113,7 +113,7 @@ class ViewSecurity:
             )
         return load_result(result, _NO_CHAIN)
 
-    async def _reject(self, surface: str, caller: Caller, rejected: Rejected) -> LoadResult:
+    async def _reject(self, surface: str, caller: Caller, rejected: Rejection) -> LoadResult:
         """Record and return the denial of a request with evidence beyond the caller's rights."""
         return load_result(await self._pdp.decide(Batch(surface, caller, 1, (), {0: rejected})), _NO_CHAIN)
 
@@ -209,7 +209,7 @@ def _check(action: str, body: LoadBody | ChangeBody, caller: Caller, resource: R
     return Check(principal, action, (resource,), (0,), acting_role=make_acting_role(body.acting_role))
 
 
-def _admit(check: Check, caller: Caller, token: TokenBody | None, *, properties: bool = False) -> Check | Rejected:
+def _admit(check: Check, caller: Caller, token: TokenBody | None, *, properties: bool = False) -> Check | Rejection:
     """Return the check that the caller may ask, or the rejection."""
     evidence = {"callers": token is not None, "properties": properties or bool(check.resources[0].properties)}
     return admit_check(check, caller, frozenset(kind for kind, given in evidence.items() if given))

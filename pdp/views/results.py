@@ -10,7 +10,7 @@ from pdp.audit.record import DecisionRecord
 from pdp.decision.inspection import plain_reason
 from pdp.decision.service import BatchResult
 from pdp.engines.engine import PERMIT
-from pdp.model.checks import DEFAULT_DENY, Load, Rejected
+from pdp.model.checks import DEFAULT_DENY, Load, Rejection
 from pdp.model.references import format_resource
 from pdp.views.codec import LoadResult, LoadStep
 from pdp.views.plans import NO_SUCH_VIEW, READS, WRITES
@@ -23,7 +23,7 @@ def load_result(result: BatchResult, load: Load) -> LoadResult:
     decision = answer.decision(0)
     missing = next((step.resource for step in steps if step.by == (NO_SUCH_VIEW,)), None)
     if missing:
-        rejected = Rejected("NoSuchView", f"`{missing}` in `referencedBy` is not there")
+        rejected = Rejection("NoSuchView", f"`{missing}` in `referencedBy` does not exist")
         decision = replace(decision, error=rejected)
     storage = _storage(steps) if decision.allowed else "none"
     visible = steps if result.visible is None or result.visible[0] else tuple(_own_steps(steps))

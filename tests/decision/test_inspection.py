@@ -24,7 +24,7 @@ from pdp.decision.service import Pdp
 from pdp.facts.snapshot import Facts
 from pdp.identity.callers import EMBEDDED_CALLER
 from pdp.identity.evidence import admit, admit_check
-from pdp.model.checks import Caller, Check, Principal, Rejected, Resource
+from pdp.model.checks import Caller, Check, Principal, Rejection, Resource
 from pdp.offline.case_runner import MemoryAudit
 
 READ = {"action": "read_data", "resource": ORDERS}
@@ -390,5 +390,5 @@ def test_memberships_count_like_stored_ones() -> None:
     assert dave != Principal("user", "oidc~dave")
     known = Caller("gateway", frozenset({"principals"}))
     refused = admit_check(Check(dave, "read_data", (Resource("server"),), (0,)), known)
-    assert isinstance(refused, Rejected)
+    assert isinstance(refused, Rejection)
     assert "roles" in refused.message

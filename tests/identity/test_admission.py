@@ -7,7 +7,7 @@ from typing import Any
 
 from pdp.decision.codec import BatchBuilder, decode_checks
 from pdp.identity.evidence import admit
-from pdp.model.checks import Batch, Caller, Check, Principal, Rejected, Resource
+from pdp.model.checks import Batch, Caller, Check, Principal, Rejection, Resource
 
 ALICE = Principal("user", "oidc~alice", ("analyst",))
 TABLE = "table:lake/sales/orders"
@@ -49,6 +49,6 @@ def test_an_error_of_the_resource_comes_before_missing_evidence_in_json_only() -
     assert admitted(OWN, {"principal": "user:oidc~bob", "resource": "?"}).rejected[0].code == "invalid_argument"
     builder = BatchBuilder()
     check = Check(Principal("user", "oidc~bob"), "read_data", (), ())
-    builder.add_resources(check, [Rejected("ambiguous_name", "two"), Resource("table", "lake", ("a", "b"))])
+    builder.add_resources(check, [Rejection("ambiguous_name", "two"), Resource("table", "lake", ("a", "b"))])
     codes = {at: rejected.code for at, rejected in admit(builder.request("trino"), OWN).rejected.items()}
     assert codes == {0: "assertion_not_allowed", 1: "assertion_not_allowed"}

@@ -33,13 +33,13 @@ def explain_rules(rules: Sequence[Rule], values: dict[str, Any]) -> tuple[tuple[
     """
     rule_traces = [explain_rule(rule, values) for rule in rules]
     if any(rule.trace.outcome == "true" for rule in rule_traces):
-        return _limited(rule_traces), ""
+        return _limit_traces(rule_traces), ""
     if not rule_traces:
         return (), "there are no rules"
     fewest = min(_distance(rule) for rule in rule_traces)
     nearest = [rule for rule in rule_traces if _distance(rule) == fewest][:_MAX_MISSES]
     misses = "; ".join(f"{rule.trace.what} lacks {' and '.join(rule.unmet)}" for rule in nearest)
-    return _limited(rule_traces), f"nearest miss: {misses}"
+    return _limit_traces(rule_traces), f"nearest miss: {misses}"
 
 
 def explain_rule(rule: Rule, values: dict[str, Any]) -> RuleTrace:
@@ -84,7 +84,7 @@ def _value_text(value: Any) -> str:
     return text if len(text) <= _MAX_VALUE_LENGTH else f"{text[:_MAX_VALUE_LENGTH]}..."
 
 
-def _limited(rules: Sequence[RuleTrace]) -> tuple[Trace, ...]:
+def _limit_traces(rules: Sequence[RuleTrace]) -> tuple[Trace, ...]:
     """Return the traces in order. Of a large set, include all true and raising rules and the nearest false rules."""
     if len(rules) <= MAX_FALSE_RULES:
         return tuple(rule.trace for rule in rules)

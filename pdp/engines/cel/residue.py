@@ -84,7 +84,7 @@ class Residue:
         """Return for each path the smallest rank of a true rule, or NEVER."""
         ranks = self._tables.ranks(paths)
         if self._functions:
-            ranks = [self._lowered(path, rank) for path, rank in zip(paths, ranks, strict=True)]
+            ranks = [self._smallest_true_rank(path, rank) for path, rank in zip(paths, ranks, strict=True)]
         return ranks
 
     def tables_in(self, folder: str) -> PathTables | None:
@@ -101,7 +101,7 @@ class Residue:
                 raised.append(rank)
         return raised
 
-    def _lowered(self, path: str, limit: int) -> int:
+    def _smallest_true_rank(self, path: str, limit: int) -> int:
         """Return the smallest rank of a function that is true for the path, or `limit` if that is smaller."""
         for rank, evaluate in self._functions:
             if rank > limit:

@@ -82,7 +82,7 @@ class _Compiler:
 
     def tables(self) -> dict[FoldedName, TablePolicies]:
         return {
-            name: TablePolicies(self._policies_of(name), _ordered(self._masks.get(name, {})))
+            name: TablePolicies(self._policies_of(name), _sort_masks(self._masks.get(name, {})))
             for name in sorted({*self._policies, *self._masks})
         }
 
@@ -144,7 +144,7 @@ def _columns(document: Document, place: Place) -> dict[FoldedName, set[str]]:
         raise PolicyError(_CONTROL.sub(" ", f"`tables`: {error}"), place) from None
 
 
-def _ordered(masks: dict[str, dict[str, Mask]]) -> dict[str, tuple[Mask, ...]]:
+def _sort_masks(masks: dict[str, dict[str, Mask]]) -> dict[str, tuple[Mask, ...]]:
     return {
         column: tuple(sorted(here.values(), key=lambda mask: (KINDS.index(mask.kind), mask.id)))
         for column, here in masks.items()

@@ -94,9 +94,9 @@ def unseen_references(rules: Sequence[LintRule], budget: SearchBudget) -> Iterat
     for rule in rules:
         blind = [role for role in _roles(rule) if _is_blind(rule, role, index, budget)]
         if blind:
-            users = ", ".join(f"`{role}`" for role in blind if role is not None) or "nobody whom it is for"
-            verb = "may view no reference" if blind[0] is not None else "may view a reference"
-            message = f"{users} {verb} that the rule is true for: VIEW_REFERENCE is not permitted"
+            named = ", ".join(f"`{role}`" for role in blind if role is not None)
+            users = f"{named} may" if named else "the users of this rule may"
+            message = f"{users} not view any reference that the rule is true for: no rule permits VIEW_REFERENCE"
             yield rule, Remark("unseen-reference", 0, message, "permit VIEW_REFERENCE, too")
 
 

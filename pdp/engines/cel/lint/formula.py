@@ -57,7 +57,7 @@ class ConstantFormula(Formula, frozen=True):
 
 
 class TextTest(Formula, frozen=True):
-    """A string variable equals, starts with or ends with any of `texts`."""
+    """Test that a string variable equals, starts with or ends with any of `texts`."""
 
     variable: str
     kind: str
