@@ -12,7 +12,7 @@ import click
 import msgspec
 
 from pdp.cli.options import format_option
-from pdp.cli.terminal import fail, one_line_errors, visible
+from pdp.cli.terminal import fail, one_line_errors
 from pdp.config.load import load_settings
 from pdp.config.settings import Settings
 from pdp.engines.cel.lint.linter import Finding, LintOptions, lint_files
@@ -97,6 +97,11 @@ def _print(findings: Sequence[Finding], form: str) -> None:
     for finding in findings:
         rule = f"rule `{finding.rule}`: " if finding.rule else ""
         place = f"{finding.file}:{finding.line}:{finding.column}"
-        click.echo(visible(f"{place}: {finding.severity}: [{finding.code}] {rule}{finding.message}"))
+        click.echo(_escape(f"{place}: {finding.severity}: [{finding.code}] {rule}{finding.message}"))
         if finding.hint:
-            click.echo(visible(f"  hint: {finding.hint}"))
+            click.echo(_escape(f"  hint: {finding.hint}"))
+
+
+def _escape(text: str) -> str:
+    """Escape control characters in the way of string literals in rules."""
+    return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode("ascii") for sign in text)

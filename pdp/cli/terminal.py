@@ -20,7 +20,12 @@ BAD_INPUT = 2
 
 def visible(text: str) -> str:
     """Escape characters that could control a terminal, such as cursor movements or a change of writing direction."""
-    return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode("ascii") for sign in text)
+    return "".join(sign if sign.isprintable() else _escape(sign) for sign in text)
+
+
+def _escape(sign: str) -> str:
+    code = ord(sign)
+    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
 
 
 def plural(count: int, noun: str) -> str:
