@@ -52,6 +52,9 @@ def test_the_import_contract_holds(copy: Path) -> None:
         ("pdp/engines/engine.py", "import pdp.decision.plan"),
         ("pdp/audit/record.py", "import pdp.store.world"),
         ("pdp/decision/service.py", "import pdp.app"),
+        ("pdp/decision/plan.py", "import pdp.trino.operations"),
+        ("pdp/decision/plan.py", "import pdp.views.plans"),
+        ("pdp/cel/checker.py", "import pdp.model.checks"),
     ],
 )
 def test_the_import_contract_bites(copy: Path, module: str, planted: str) -> None:
