@@ -183,7 +183,7 @@ CEL_CHECKS: Final[Mapping[tuple[str, str], tuple[CelCheck, ...]]] = _cel_table()
 VIEW_ONLY: Final = frozenset(key for key, checks in CEL_CHECKS.items() if key[0] == "warehouse" and checks == (_VIEW,))
 """(warehouse, action) pairs with VIEW_REFERENCE as the only check. CEL does not apply to these by the implicit rule."""
 
-# --- Trino operations ---------------------------------------------------------------------------------------------
+# --- loads and changes of views -----------------------------------------------------------------------------------
 
 
 class OperationStep(NamedTuple):

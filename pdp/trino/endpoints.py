@@ -18,7 +18,8 @@ from pdp.decision.codec import bound_checks
 from pdp.decision.combine import CHUNK
 from pdp.decision.service import Pdp, hidden_view
 from pdp.errors import InvalidArgument, Unavailable
-from pdp.model.checks import Answer, Caller, Predicate, RowView, TypedColumn
+from pdp.identity.evidence import admit
+from pdp.model.checks import Answer, Batch, Caller, Predicate, RowView, TypedColumn
 from pdp.model.trino_operations import TRINO_OPERATIONS
 from pdp.surfaces.http_handlers import HttpHandlers, Routes
 from pdp.trino.answer_cache import AnswerCache, AnswerKey, CachedAnswer
@@ -110,7 +111,7 @@ class TrinoSurface:
             basis = self._cache.current_basis()
             # a small batch is decided without a pause, so no timer is needed
             async with asyncio.timeout(self._seconds if request.size > CHUNK else None):
-                result = await self._pdp.decide(self._decoder.to_batch(request, caller))
+                result = await self._pdp.decide(self._admit(request, caller))
         except Exception as error:  # noqa: BLE001  it denies
             self._failures.handle(operation, error, caller)
             return denial
@@ -144,10 +145,13 @@ class TrinoSurface:
     ) -> RowView:
         """Return the visible rows and values of a table; none of them after a failure."""
         try:
-            return await self._pdp.filter(self._decoder.to_batch(TrinoRequest(input, [table]), caller), columns)
+            return await self._pdp.filter(self._admit(TrinoRequest(input, [table]), caller), columns)
         except Exception as error:  # noqa: BLE001  it denies
             self._failures.handle(input.action.operation, error, caller)
             return hidden_view(columns)
+
+    def _admit(self, request: TrinoRequest, caller: Caller) -> Batch:
+        return admit(self._decoder.to_batch_request(request, caller.name), caller)
 
 
 def _encode_allow(answer: Answer) -> bytes:

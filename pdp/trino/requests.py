@@ -1,4 +1,4 @@
-"""Requests of Trino's plugin: bodies to batches of checks, within limits.
+"""Requests of Trino's plugin: bodies to requests for batches, within limits.
 
 Must not know decisions, answers or routes.
 """
@@ -13,8 +13,7 @@ from msgspec.structs import replace
 from pdp.decision.codec import BatchBuilder
 from pdp.decision.service import Pdp
 from pdp.errors import InvalidArgument, TooManyChecks
-from pdp.identity.evidence import admit
-from pdp.model.checks import Arguments, Batch, Caller, Check, Rejection, Resource, Siblings
+from pdp.model.checks import Arguments, BatchRequest, Check, Rejection, Resource, Siblings
 from pdp.model.references import is_id
 from pdp.model.trino_operations import TRINO_PREFIX
 from pdp.strict import decode
@@ -76,8 +75,11 @@ class RequestDecoder:
         input = decode(body, REQUEST, typed=True).input
         return TrinoRequest(input, input.action.filter_resources or [])
 
-    def to_batch(self, request: TrinoRequest, caller: Caller) -> Batch:
-        """Return the checks of a request; an invalid name rejects only the position of that name."""
+    def to_batch_request(self, request: TrinoRequest, caller: str) -> BatchRequest:
+        """Return the checks of a request; an invalid name rejects only the position of that name.
+
+        `caller` is the name of the caller. The checks name the owner of the caller's query, for the audit.
+        """
         builder = BatchBuilder()
         context = request.input.context
         names = self._current_names()
@@ -86,17 +88,17 @@ class RequestDecoder:
         except InvalidArgument as error:
             for _ in range(request.size):
                 builder.reject(Rejection(error.code, str(error)))
-            return admit(builder.request("trino"), caller)
+            return builder.request("trino")
         query = context.query_id or ""
         query = query if is_id(query) else ""
-        user = self._query_owners.other_user(caller.name, query, principal.id) if query else ""
+        user = self._query_owners.other_user(caller, query, principal.id) if query else ""
         check = Check(principal, TRINO_PREFIX + request.operation, (), (), query_id=query, query_user=user)
         if isinstance(request.resources, TableBatch):
             for siblings, positions in request.resources.parts:
                 builder.add_siblings(check, siblings, positions)
         else:
             builder.add_resources(check, _resources(names, request.input.action, request.resources))
-        return admit(builder.request("trino"), caller)
+        return builder.request("trino")
 
     def _check_objects(self, body: bytes) -> None:
         """Raise TooManyChecks before the decoding of a body with too many resources."""
