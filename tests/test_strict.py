@@ -1,0 +1,102 @@
+"""Duplicate keys in JSON: the proof by counted strings agrees with a search for duplicates."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from pdp.errors import InvalidArgument
+from pdp.strict import decode, has_all_strings, refuse_duplicates
+from pdp.trino.bodies import REQUEST
+from pdp.views.codec import decode_change, decode_load
+
+TEXTS = st.sampled_from(['"a"', '"b"', '""', '":"', '"\\u0022:"', '"\\"a\\":1"', '" :"', '"\\u0061"', '"ü"'])
+SPACES = st.sampled_from(["", "", " ", "\n\t "])
+
+
+def _pair(key: str, before: str, after: str, value: str) -> str:
+    return f"{key}{before}:{after}{value}"
+
+
+JSON = st.recursive(
+    TEXTS | st.sampled_from(["1", "null", "1e999", "12345678901234567890123"]),
+    lambda values: (
+        st.builds(
+            lambda pairs: "{" + ",".join(pairs) + "}",
+            st.lists(st.builds(_pair, TEXTS, SPACES, SPACES, values), max_size=4),
+        )
+        | st.builds(lambda items: "[" + ",".join(items) + "]", st.lists(values, max_size=3))
+    ),
+    max_leaves=12,
+)
+
+
+def _has_duplicates(text: str) -> bool:
+    found = False
+
+    def note(pairs: list[tuple[str, Any]]) -> None:
+        nonlocal found
+        found |= len({key for key, _ in pairs}) < len(pairs)
+
+    json.loads(text, object_pairs_hook=note)
+    return found
+
+
+@given(JSON)
+@example('{"a":1,"a":"\\u0022:"}')
+@example('{"a" :1, "b":{"a":1,"a" :2}}')
+def test_the_proof_finds_the_duplicates_that_a_search_finds(text: str) -> None:
+    body = text.encode()
+    if _has_duplicates(text):
+        with pytest.raises(InvalidArgument, match="duplicate key"):
+            refuse_duplicates(body)
+    else:
+        refuse_duplicates(body)
+
+
+@given(JSON)
+def test_a_value_with_all_strings_has_no_duplicate(text: str) -> None:
+    body = text.encode()
+    if has_all_strings(body, msgspec.json.decode(body)):
+        assert not _has_duplicates(text)
+
+
+TRINO = {
+    "input": {
+        "context": {"identity": {"user": "u", "groups": ["g"]}, "softwareStack": {"trinoVersion": "476"}},
+        "action": {"operation": "FilterTables", "filterResources": [{"function": {"functionName": "f"}}, {}]},
+    }
+}
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+def test_a_typed_value_proves_its_body_whatever_the_spelling(indent: int | None) -> None:
+    body = json.dumps(TRINO, indent=indent).encode()
+    assert has_all_strings(body, REQUEST.decode(body))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"input":{"context":{"identity":{"user":"u"}},"action":{"operation":"a","operation":"b"}}}',
+        b'{"input":{"context":{"identity":{"user":"u","user":"u"}},"action":{"operation":"a","resource":{"function":{}}}}}',
+        b'{"input":{"context":{"identity":{"user":"u"}},"action":{"operation":"a"},"newer":{"x":1,"x":2}}}',
+    ],
+)
+def test_a_duplicate_key_is_refused_in_known_and_unknown_fields(body: bytes) -> None:
+    with pytest.raises(InvalidArgument, match="duplicate key"):
+        decode(body, REQUEST, typed=True)
+
+
+def test_typed_bodies_write_no_default_that_could_stand_for_a_dropped_key() -> None:
+    load = b'{"target":"table:w/a","action":"x"}'
+    change = b'{"view":"view:w/a","operation":"x"}'
+    for body, value in ((load, decode_load(load)), (change, decode_change(change))):
+        assert json.loads(msgspec.json.encode(value)) == json.loads(body)
+    request = b'{"input":{"context":{"identity":{"user":"u"}},"action":{"operation":"a"}}}'
+    assert msgspec.json.encode(REQUEST.decode(request)) == request
