@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 import opa_peer
 import policies
 
-from pdp.app import build_pdp
+from pdp.app.parts import build_pdp
 from pdp.config.load import make_settings
 from pdp.config.settings import Settings
 from pdp.decision.service import Pdp

@@ -10,7 +10,7 @@ import pytest
 from pydantic import ValidationError
 from support.serving import settings_of
 
-from pdp.app import Service
+from pdp.app.service import Service
 from pdp.assembly import build_bundle, read_rules
 from pdp.config.load import UNSUPPORTED, load_settings, make_settings
 from pdp.config.settings import Settings

@@ -12,7 +12,8 @@ import pytest
 from support.authentication import ORDERS, PEOPLE, ask, oidc, post, service_of, users
 from support.idp import Provider, provider, token
 
-from pdp.app import Service, build_pdp
+from pdp.app.parts import build_pdp
+from pdp.app.service import Service
 from pdp.assembly import read_rules
 from pdp.audit.reader import read_audit
 from pdp.audit.recorded import ReadReport

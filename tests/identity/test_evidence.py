@@ -13,7 +13,7 @@ from support.grpc_messages import check_message
 from support.http_client import client_of, http_client
 from support.serving import example_settings, serving
 
-from pdp.app import Service
+from pdp.app.service import Service
 from pdp.config.identity import EVIDENCE
 from pdp.config.load import load_settings
 from pdp.config.settings import Settings

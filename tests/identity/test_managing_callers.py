@@ -16,7 +16,7 @@ from support.authentication import ORDERS, PEOPLE, WORLD, bearer, oidc, service_
 from support.http_client import http_client
 from support.idp import Provider, provider, token
 
-from pdp.app import Service
+from pdp.app.service import Service
 from pdp.wire import decision_pb2 as wire
 from pdp.wire import decision_pb2_grpc as wire_grpc
 

@@ -12,7 +12,7 @@ from support.case_surfaces import surfaces
 from support.commands import run_pdp
 from support.paths import ROOT, TESTS
 
-from pdp.app import build_pdp
+from pdp.app.parts import build_pdp
 from pdp.offline.case_outcomes import CaseOutcome
 from pdp.offline.case_runner import run_case
 from pdp.offline.cases import Case, find_cases

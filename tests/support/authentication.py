@@ -17,7 +17,7 @@ from support.http_client import http_client
 from support.idp import ISSUER, Provider, provider
 from support.serving import serving, settings_of
 
-from pdp.app import Service
+from pdp.app.service import Service
 from pdp.wire import decision_pb2 as wire
 from pdp.wire import decision_pb2_grpc as wire_grpc
 

@@ -14,7 +14,8 @@ from support.grpc_messages import check_message
 from support.http_client import HttpClient, client_of
 from support.serving import settings_of
 
-from pdp.app import Service, build_pdp
+from pdp.app.parts import build_pdp
+from pdp.app.service import Service
 from pdp.audit.rows import requests, rows
 from pdp.errors import InvalidReference, PdpError
 from pdp.model.references import parse_resource

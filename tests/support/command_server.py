@@ -19,8 +19,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import pdp.app
-import pdp.cli.main  # noqa: F401  with `pdp.app`, all that a command imports
+import pdp.app.service
+import pdp.cli.main  # noqa: F401  with `pdp.app.service`, all that a command imports
 from pdp.cel.grammar import parse
 
 

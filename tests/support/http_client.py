@@ -16,7 +16,7 @@ from multidict import CIMultiDict
 from support.serving import serving
 from yarl import URL
 
-from pdp.app import Service
+from pdp.app.service import Service
 from pdp.config.settings import Settings
 
 INNER_DETAILS = ("Traceback", 'File "', ".py", "/root", "/usr", "site-packages", "pdp.", "msgspec", "Exception")

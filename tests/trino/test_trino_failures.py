@@ -18,7 +18,7 @@ from support.trino_answers import objection
 from support.trino_wants import FILES, Asked, bodies_of_statements, by_the_model
 from support.trino_wants import settings as settings_of
 
-from pdp.app import Service
+from pdp.app.service import Service
 from pdp.errors import Unavailable
 
 BOTH = yaml.safe_load(next(file for file in FILES if file.stem == "both").read_text())

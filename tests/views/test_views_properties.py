@@ -12,7 +12,7 @@ from spec import views as spec
 from spec.grants import Spec
 from support.paths import TESTS
 
-from pdp.app import build_pdp
+from pdp.app.parts import build_pdp
 from pdp.errors import PdpError
 from pdp.identity.callers import EMBEDDED_CALLER
 from pdp.offline.case_runner import MemoryAudit, build_case_pdp

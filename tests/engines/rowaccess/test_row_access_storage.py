@@ -12,7 +12,7 @@ from support.audit_files import audit_records
 from support.paths import ROOT
 from support.view_loads import load_client
 
-from pdp.app import build_pdp
+from pdp.app.parts import build_pdp
 from pdp.audit.reader import read_audit
 from pdp.audit.recorded import ReadReport
 from pdp.audit.rows import requests
