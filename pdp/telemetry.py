@@ -1,10 +1,73 @@
-"""Metrics: one registry per service, labels from closed sets only."""
+"""Metrics: one registry per service, labels from closed sets only.
+
+Each request counts, so counting is plain addition. `_Tallies` turns the numbers into Prometheus' families when somebody
+reads the metrics.
+"""
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+import time
+from bisect import bisect_left
+from collections.abc import Iterator
+from itertools import accumulate
+from typing import Final
 
-_LATENCY = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10)
+from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
+from prometheus_client.metrics_core import CounterMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+_LATENCY: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
+"""Upper bounds, in seconds, of the buckets of latency. One more bucket has no bound."""
+_BUCKETS: Final = (*map(str, _LATENCY), "+Inf")
+
+
+class _RequestTally:
+    """Number of requests of one surface with one code."""
+
+    __slots__ = ("count", "created")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.created = time.time()
+
+
+class _DecisionTally:
+    """Numbers of decisions of one surface, and the time of its batches: the total, and batches by bucket."""
+
+    __slots__ = ("buckets", "created", "denials", "permits", "seconds")
+
+    def __init__(self) -> None:
+        self.permits = self.denials = 0
+        self.seconds = 0.0
+        self.buckets = [0] * len(_BUCKETS)
+        self.created = time.time()
+
+
+class _Tallies(Collector):
+    """Numbers of requests and decisions, with their families for a registry."""
+
+    def __init__(self) -> None:
+        self.requests: dict[tuple[str, str], _RequestTally] = {}
+        """(surface, code) -> tally."""
+        self.decisions: dict[str, _DecisionTally] = {}
+        """Surface -> tally."""
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the families with the numbers of this moment."""
+        requests = CounterMetricFamily("pdp_requests_total", "Requests answered", labels=["surface", "code"])
+        for labels, answered in list(self.requests.items()):
+            requests.add_metric(labels, answered.count, answered.created)
+        decisions = CounterMetricFamily("pdp_decisions_total", "Decisions made", labels=["surface", "effect"])
+        seconds = HistogramMetricFamily("pdp_decide_seconds", "Time to decide a batch", labels=["surface"])
+        for surface, decided in list(self.decisions.items()):
+            decisions.add_metric([surface, "allow"], decided.permits, decided.created)
+            decisions.add_metric([surface, "deny"], decided.denials, decided.created)
+            counts = accumulate(decided.buckets)  # a bucket of Prometheus includes all smaller ones
+            seconds.add_metric([surface], list(zip(_BUCKETS, counts, strict=True)), decided.seconds)
+            seconds.add_sample("pdp_decide_seconds_created", {"surface": surface}, decided.created)
+        yield requests
+        yield decisions
+        yield seconds
 
 
 class Telemetry:
@@ -12,11 +75,8 @@ class Telemetry:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self.requests = Counter("pdp_requests_total", "Requests answered", ["surface", "code"], registry=self.registry)
-        self.decisions = Counter("pdp_decisions_total", "Decisions made", ["surface", "effect"], registry=self.registry)
-        self.seconds = Histogram(
-            "pdp_decide_seconds", "Time to decide a batch", ["surface"], buckets=_LATENCY, registry=self.registry
-        )
+        self._tallies = _Tallies()
+        self.registry.register(self._tallies)
         self.engine_failures = Counter(
             "pdp_engine_failures_total", "Groups for which an engine failed; all denied", ["engine"],
             registry=self.registry,
@@ -35,26 +95,24 @@ class Telemetry:
         )  # fmt: skip
         self.audit_written = Counter("pdp_audit_records_total", "Audit records written", registry=self.registry)
         self.audit_waiting = Gauge("pdp_audit_waiting", "Audit records not yet written", registry=self.registry)
-        self._answered: dict[tuple[str, str], Counter] = {}
-        self._decided: dict[str, tuple[Counter, Counter, Histogram]] = {}
         self.ready = Gauge("pdp_ready", "1 while the service is ready", registry=self.registry)
 
     def count_request(self, surface: str, code: str) -> None:
-        """Count a request. Labels come from closed sets, so a counter per label pair is kept."""
-        counter = self._answered.get((surface, code))
-        if counter is None:
-            counter = self._answered[surface, code] = self.requests.labels(surface, code)
-        counter.inc()
+        """Count a request. Call from one thread only."""
+        tally = self._tallies.requests.get((surface, code))
+        if tally is None:
+            tally = self._tallies.requests[surface, code] = _RequestTally()
+        tally.count += 1
 
     def count_decisions(self, surface: str, permits: int, denials: int, seconds: float) -> None:
-        """Count the decisions of a batch, and observe the time in seconds."""
-        metrics = self._decided.get(surface)
-        if metrics is None:
-            allow, deny = self.decisions.labels(surface, "allow"), self.decisions.labels(surface, "deny")
-            metrics = self._decided[surface] = (allow, deny, self.seconds.labels(surface))
-        metrics[0].inc(permits)
-        metrics[1].inc(denials)
-        metrics[2].observe(seconds)
+        """Count the decisions of a batch, and observe the time in seconds. Call from one thread only."""
+        tally = self._tallies.decisions.get(surface)
+        if tally is None:
+            tally = self._tallies.decisions[surface] = _DecisionTally()
+        tally.permits += permits
+        tally.denials += denials
+        tally.seconds += seconds
+        tally.buckets[bisect_left(_LATENCY, seconds)] += 1
 
     def text(self) -> bytes:
         """Return the metrics in Prometheus' exposition format."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 import structlog
-from uuid6 import uuid7
+from uuid_utils import uuid7
 
 from pdp.audit.encoding import encode_record
 from pdp.audit.record import DecisionRecord

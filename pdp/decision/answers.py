@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
-from uuid6 import uuid7
+from uuid_utils import uuid7
 
 from pdp.decision.bundle import Bundle
 from pdp.decision.evaluation import LeafVerdicts

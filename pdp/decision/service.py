@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 import msgspec
-from uuid6 import uuid7
+from uuid_utils import uuid7
 
 from pdp.audit.record import DecidedCheck, DecisionRecord, LeafDecision, RecordTemplate
 from pdp.decision.answers import fold_answer, make_answer, revision_of
