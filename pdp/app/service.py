@@ -41,7 +41,8 @@ from pdp.surfaces.http_diagnostics import diagnostics_routes
 from pdp.surfaces.http_handlers import HttpHandlers, Routes, router
 from pdp.surfaces.http_management import management_routes
 from pdp.surfaces.http_views import view_routes
-from pdp.surfaces.unix_socket import listen_on_socket, remove_socket
+from pdp.surfaces.listeners import BACKLOG, Listeners, Sockets, bound_address, open_listeners
+from pdp.surfaces.unix_socket import remove_socket
 from pdp.telemetry import Telemetry
 from pdp.trino.endpoints import TrinoSurface
 from pdp.views.loads import ViewSecurity
@@ -55,10 +56,14 @@ SILENT_SECONDS: Final = 10.0
 
 
 class Service:
-    """Running service: start, serve until a signal, drain, stop."""
+    """Running service: start, serve until a signal, drain, stop.
 
-    def __init__(self, settings: Settings) -> None:
+    A worker process `inherited` its sockets. Otherwise the service binds the configured addresses.
+    """
+
+    def __init__(self, settings: Settings, inherited: Listeners | None = None) -> None:
         self.settings = settings
+        self._inherited = inherited
         telemetry = Telemetry()
         rules = read_rules(settings)
         bundle = build_bundle(settings, *rules)
@@ -95,7 +100,7 @@ class Service:
         self._diagnostics = _runner(diagnostics_routes(telemetry, self.unready), settings)
         services = (DecisionService(self.pdp, views, management, limits), GrantsService(management))
         methods = {service.name: service.handler(GrpcHandlers(*shared)) for service in services}
-        self._grpc = GrpcServer(methods, limits, read_certificates(settings))
+        self._grpc = GrpcServer(methods, limits, read_certificates(settings), shared=inherited is not None)
         self._out_of_files_until = 0.0
         self._following: asyncio.Task[None] | None = None
 
@@ -123,12 +128,20 @@ class Service:
             self._following = asyncio.create_task(self.source.follow())
             self._following.add_done_callback(_log_end)
         await self._tokens.start()
-        self.addresses["http"] = await _listen(self._http, server.http, "server.http", self._tls)
-        if server.unix:
-            self.addresses["unix"] = await listen_on_socket(self._http, self.settings.path(server.unix))
-        self.addresses["grpc"] = f"{split_address(server.grpc)[0]}:{await self._grpc.start(server.grpc)}"
-        self.addresses["diagnostics"] = await _listen(self._diagnostics, server.diagnostics, "server.diagnostics")
+        await self._listen(self._inherited or open_listeners(self.settings))
         await self._grpc.set_ready(True)
+
+    async def _listen(self, listeners: Listeners) -> None:
+        server = self.settings.server
+        self.addresses["http"] = bound_address(server.http, listeners.http)
+        await _serve_on(self._http, listeners.http, self._tls)
+        if listeners.unix:
+            self.addresses["unix"] = listeners.unix.getsockname()
+            await _serve_on(self._http, (listeners.unix,))
+        if listeners.diagnostics:
+            self.addresses["diagnostics"] = bound_address(server.diagnostics, listeners.diagnostics)
+            await _serve_on(self._diagnostics, listeners.diagnostics)
+        self.addresses["grpc"] = f"{split_address(listeners.grpc)[0]}:{await self._grpc.start(listeners.grpc)}"
 
     async def stop(self) -> bool:
         """Report unready, drain requests in flight, close everything, and flush the audit.
@@ -145,7 +158,7 @@ class Service:
         await asyncio.gather(self._http.cleanup(), grpc_stop, self._leave_store())
         await self._diagnostics.cleanup()
         await self._tokens.stop()
-        if "unix" in self.addresses:
+        if "unix" in self.addresses and not self._inherited:
             remove_socket(Path(self.addresses["unix"]))
         for catalog in self._catalogs.values():
             await catalog.close()
@@ -199,15 +212,11 @@ def _runner(routes: Routes, settings: Settings) -> web.ServerRunner:
     return web.ServerRunner(server, shutdown_timeout=1)
 
 
-async def _listen(runner: web.ServerRunner, address: str, key: str, tls: ssl.SSLContext | None = None) -> str:
-    host, port = split_address(address)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, host, port, ssl_context=tls, reuse_port=False, backlog=1024).start()
-    except OSError as error:
-        raise ConfigError(f"cannot listen on `{address}` ({key}): {os.strerror(error.errno or 0).lower()}") from None
-    bound: int = runner.addresses[0][1]
-    return f"{host}:{bound}"
+async def _serve_on(runner: web.ServerRunner, sockets: Sockets, tls: ssl.SSLContext | None = None) -> None:
+    if runner.server is None:
+        await runner.setup()
+    for listening in sockets:
+        await web.SockSite(runner, listening, ssl_context=tls, backlog=BACKLOG).start()
 
 
 async def _serve(settings: Settings, announce: Callable[[Service], None]) -> int:

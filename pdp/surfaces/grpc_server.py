@@ -19,13 +19,18 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 
 class GrpcServer:
-    """Listening server. `services` are handlers by the full name of their service."""
+    """Listening server. `services` are handlers by the full name of their service.
+
+    `shared`: further processes of this user may listen on the same address.
+    """
 
     def __init__(
         self,
         services: Mapping[str, grpc.GenericRpcHandler],
         limits: LimitSettings,
         certificates: Certificates | None = None,
+        *,
+        shared: bool = False,
     ) -> None:
         self._names = tuple(services)
         self._certificates = certificates
@@ -34,7 +39,7 @@ class GrpcServer:
             # above the limit of Admission, so that Admission refuses first, with our error code
             maximum_concurrent_rpcs=limits.max_in_flight + 64,
             options=(
-                ("grpc.so_reuseport", 0),
+                ("grpc.so_reuseport", int(shared)),
                 ("grpc.max_receive_message_length", limits.max_body_bytes),
                 ("grpc.max_send_message_length", -1),
                 ("grpc.max_concurrent_streams", min(limits.max_in_flight, 1024)),

@@ -7,24 +7,20 @@ import socket
 from pathlib import Path
 from typing import Final
 
-from aiohttp import web
-
 from pdp.errors import ConfigError
 
 MODE: Final = 0o660
 """File permissions: the service's own user and group may connect."""
 
 
-async def listen_on_socket(runner: web.ServerRunner, path: Path) -> str:
-    """Serve on a socket at `path`; raise ConfigError if another service listens there or another file exists."""
+def bind_unix(path: Path) -> socket.socket:
+    """Bind a socket at `path`; raise ConfigError if another service listens there or another file exists."""
     try:
         _remove_stale(path)
-        listening = _bind(path)
+        return _bind(path)
     except OSError as error:
         cause = os.strerror(error.errno).lower() if error.errno else str(error)
         raise ConfigError(f"cannot listen on `{path}` (server.unix): {cause}") from None
-    await web.SockSite(runner, listening, backlog=1024).start()
-    return str(path)
 
 
 def remove_socket(path: Path) -> None:
