@@ -33,8 +33,9 @@ from pdp.engines.cel.rules import inline_rules
 from pdp.engines.engine import Group
 from pdp.facts.snapshot import Facts
 from pdp.identity.callers import EMBEDDED_CALLER
-from pdp.model.checks import Env, Principal, Siblings
+from pdp.model.checks import Env, Principal
 from pdp.model.checks import Resource as Object
+from pdp.model.columns import PathColumn
 from pdp.trino.endpoints import TrinoSurface
 
 CONFIG = {
@@ -230,9 +231,11 @@ def scale() -> None:
         grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
         engine, facts = pdp.bundle.default.engines[0], Facts.empty()
         env = Env()
-        names = Siblings(Object("table", "lake", ("ns1",), "main"), [f"t{number}x" for number in range(1000)])
+        names = PathColumn.in_one(
+            Object("table", "lake", ref="main"), ("ns1",), [f"t{number}x" for number in range(1000)]
+        )
         group = Group(Principal("user", "oidc~user1"), "include_in_list", "table", "lake", "main", False, env)
-        other = Siblings(names.like, names.names[::-1])
+        other = PathColumn.in_one(names[0], ("ns1",), names.names[::-1])
         turn = iter(range(1 << 60))
         column, _ = timed(lambda: engine.decide(group, other if next(turn) % 2 else names, facts))
         groups = [

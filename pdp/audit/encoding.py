@@ -9,11 +9,12 @@ An entry comes in two forms, which `rows` reads alike. Below `COLUMNS_FROM` reso
 
 From `COLUMNS_FROM` on, all resources of a concrete check are one entry of columns of equal length:
 
-    {"action", "as", ..., "at": 0, "resources": {..., "names": ["a", "b", "c", "d"]}, "allowed": "1101",
+    {"action", "as", ..., "at": 0, "resources": {..., "path": ["n"], "names": ["a", "b", "c", "d"]}, "allowed": "1101",
      "reasons": ["cel:r", "default_deny"], "by": [0, 0, 1, 0], "errors": {"2": ["rule"]}}
 
-There `allowed` has one digit per resource, `by` indexes `reasons`, `errors` is by row and holds denials only, and `at`
-is the first position where the positions are consecutive, otherwise a list.
+There `resources` of several containers have `parents` and, one index per resource, `parentAt` instead of `path`.
+`allowed` has one digit per resource, `by` indexes `reasons`, `errors` is by row and holds denials only, and `at` is the
+first position where the positions are consecutive, otherwise a list.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ from pdp.audit.record import DecisionRecord, LeafDecision
 from pdp.audit.schema import DECISION_EVENT, FILTER_EVENT, SCHEMA
 from pdp.audit.view_security import write_view_security
 from pdp.engines.engine import ALLOWED_BY_EFFECT
-from pdp.model.checks import DEFAULT_DENY, Answer, Check, Principal, Rejection, Resource, Siblings
+from pdp.model.checks import DEFAULT_DENY, Answer, Check, Principal, Rejection, Resource
+from pdp.model.columns import PathColumn
 
 COLUMNS_FROM: Final = 32
 """Resources of one concrete check from which its entry is in columns."""
@@ -222,9 +224,11 @@ def _rejected_row(at: int, rejected: Rejection) -> dict[str, Any]:
 
 
 def _resources(outcome: _Outcome) -> Any:
-    """Return the column of resources: the common part and the names for siblings, otherwise each resource."""
-    if isinstance(outcome.resources, Siblings):
-        like = outcome.resources.like
-        shared = {"type": outcome.type, "warehouse": like.warehouse, "path": like.path, "ref": like.ref or outcome.ref}
-        return {**shared, "names": outcome.resources.names}
+    """Return the column of resources: containers and names of a column of paths, otherwise each resource."""
+    column = outcome.resources
+    if isinstance(column, PathColumn):
+        shared = {"type": outcome.type, "warehouse": column.warehouse, "ref": column.ref or outcome.ref}
+        if len(column.parents) == 1:
+            return {**shared, "path": column.parents[0], "names": column.names}
+        return {**shared, "parents": column.parents, "parentAt": column.parent_at, "names": column.names}
     return [write_resource(resource, outcome.type, outcome.ref) for resource in outcome.resources]

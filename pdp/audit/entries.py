@@ -9,10 +9,11 @@ import msgspec
 
 from pdp.audit.record import LISTING
 from pdp.audit.recorded import ReadReport, RecordedCheck, RecordedOutcome, RecordFilter
-from pdp.audit.schema import FullResource, Inputs, Record, RecordEntry, SiblingNames
+from pdp.audit.schema import FullResource, Inputs, PathNames, Record, RecordEntry
 from pdp.audit.view_security import check_target, read_view_security
 from pdp.errors import InvalidReference
 from pdp.model.checks import CONTENT_TYPES, NO_ARGUMENTS, Arguments, Check, Env, Principal, Resource
+from pdp.model.columns import PathColumn
 from pdp.model.references import format_resource, parse_principal, parse_resource
 
 MAX_BUNDLES: Final = 1000
@@ -158,14 +159,17 @@ def _column_items(entry: RecordEntry, resources: Sequence[str | FullResource | R
 
 
 def _column_resources(
-    resources: list[str | FullResource] | SiblingNames,
+    resources: list[str | FullResource] | PathNames,
 ) -> Sequence[str | FullResource | Resource]:
     if isinstance(resources, list):
         return resources
     if resources.type not in CONTENT_TYPES:
-        raise _EntryError(f"a {resources.type} has no siblings")
-    type, warehouse, path, ref = resources.type, resources.warehouse, resources.path, resources.ref
-    return [Resource(type, warehouse, (*path, name), ref) for name in resources.names]
+        raise _EntryError(f"a {resources.type} has no path")
+    names, parents = resources.names, resources.parents or [resources.path]
+    parent_at: Sequence[int] = resources.parent_at if resources.parents else bytes(len(names))
+    if len(parent_at) != len(names) or not all(0 <= at < len(parents) for at in parent_at):
+        raise _EntryError("a column of paths without the containers")
+    return PathColumn(Resource(resources.type, resources.warehouse, ref=resources.ref), parents, parent_at, names)
 
 
 def _resource(recorded: str | FullResource | Resource) -> tuple[Resource, str]:

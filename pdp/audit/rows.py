@@ -42,9 +42,13 @@ def _expand(entry: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _resources(column: Any) -> Sequence[Any]:
-    """Return the resources of a column: a list as written, or siblings as references."""
+    """Return the resources of a column: a list as written, or references of a column of paths."""
     if isinstance(column, list):
         return column
     like = {key: column[key] for key in ("type", "warehouse", "ref")}
-    path = tuple(column["path"])
-    return [format_resource(Resource(path=(*path, name), **like)) for name in column["names"]]
+    names = column["names"]
+    parents = [tuple(path) for path in column.get("parents") or (column["path"],)]
+    parent_at = column.get("parentAt") or bytes(len(names))
+    return [
+        format_resource(Resource(path=(*parents[at], name), **like)) for at, name in zip(parent_at, names, strict=True)
+    ]

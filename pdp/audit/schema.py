@@ -32,13 +32,15 @@ class FullResource(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rena
     arguments: dict[str, Any] = {}
 
 
-class SiblingNames(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Resources that differ in their last name alone."""
+class PathNames(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """Column of paths: `names` below the container `path`, or below one of several containers, `parents[parent_at]`."""
 
     type: str
     warehouse: str
-    path: tuple[str, ...]
     names: list[str]
+    path: tuple[str, ...] = ()
+    parents: list[tuple[str, ...]] = []
+    parent_at: list[int] = []
     ref: str | None = None
 
 
@@ -79,7 +81,7 @@ class RecordEntry(msgspec.Struct, frozen=True, rename="camel"):
     inputs: int = 0
     delegated: bool | None = None
     resource: str | FullResource = ""
-    resources: list[str | FullResource] | SiblingNames | None = None
+    resources: list[str | FullResource] | PathNames | None = None
     allowed: bool | str = False
     by: list[str | int] = []
     reasons: list[str] = []

@@ -30,8 +30,8 @@ from pdp.model.checks import (
     Principal,
     Rejection,
     Resource,
-    Siblings,
 )
+from pdp.model.columns import PathColumn
 from pdp.model.references import check_part, check_path, encode_part, is_id, parse_principal, parse_resource
 from pdp.strict import decode, sentence
 
@@ -153,13 +153,19 @@ class BatchBuilder:
         self._grouper.put(check, self._size)
         self._size += 1
 
-    def add_resources(self, check: Check, resources: Iterable[Resource | Rejection]) -> None:
-        """Add one question about many resources, each at the next position. `check` has no resources yet."""
+    def add_resources(
+        self, check: Check, resources: Sequence[Resource | Rejection], at: Sequence[int] | None = None
+    ) -> None:
+        """Add one question about many resources, at the positions `at` or else at the next ones.
+
+        `check` has no resources yet. All calls for one request with `at`, and `add_column`, must together cover all
+        positions.
+        """
         columns: dict[tuple[str, str, str | None], tuple[list[Resource], list[int]]] = {}
         unresolved: list[int] = []
-        for resource in resources:
-            position = self._size
-            self._size += 1
+        positions = range(self._size, self._size + len(resources)) if at is None else at
+        self._size += len(resources)
+        for position, resource in zip(positions, resources, strict=True):
             if isinstance(resource, Rejection):
                 self._rejected[position] = resource
                 unresolved.append(position)
@@ -174,8 +180,8 @@ class BatchBuilder:
         if unresolved:
             self._unresolved.append(msgspec.structs.replace(check, at=unresolved))
 
-    def add_siblings(self, check: Check, resources: Siblings, at: Sequence[int]) -> None:
-        """Add one question about siblings as one column at the positions `at`.
+    def add_column(self, check: Check, resources: PathColumn, at: Sequence[int]) -> None:
+        """Add one question about a column of paths at the positions `at`.
 
         The calls for one request must together cover all positions.
         """

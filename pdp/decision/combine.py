@@ -11,7 +11,8 @@ from typing import Final, Literal, TypeAlias
 from pdp.decision.bundle import Bundle
 from pdp.decision.tree import Leaf
 from pdp.engines.engine import ABSTAIN, FAILED, FORBID, PERMIT, Engine, Group, Verdicts
-from pdp.model.checks import STORE_STALE, Reason, Resource, Siblings
+from pdp.model.checks import STORE_STALE, Reason, Resource
+from pdp.model.columns import PathColumn
 
 CHUNK: Final = 2000
 """Most resources that engines decide before the event loop gets a turn."""
@@ -74,9 +75,9 @@ def _combine(
 def chunks(leaves: Sequence[Leaf]) -> Iterator[Sequence[Resource]]:
     """Yield the resources of leaves of one group in order, at most CHUNK at a time.
 
-    Siblings stay a sequence of their own, so that an engine can decide them by their common parent.
+    A column of paths stays as it is, so that an engine can decide by container.
     """
-    if len(leaves) > 1 and not all(isinstance(leaf.resources, Siblings) for leaf in leaves):
+    if len(leaves) > 1 and not all(isinstance(leaf.resources, PathColumn) for leaf in leaves):
         columns: Sequence[Sequence[Resource]] = [[resource for leaf in leaves for resource in leaf.resources]]
     else:
         columns = [leaf.resources for leaf in leaves]

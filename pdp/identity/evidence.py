@@ -22,10 +22,9 @@ from pdp.model.checks import (
     Check,
     Principal,
     Rejection,
-    Siblings,
     grouping_key,
 )
-from pdp.model.columns import positions_by
+from pdp.model.columns import PathColumn, positions_by
 from pdp.model.trino_operations import TRINO_OPERATIONS, TRINO_PREFIX
 
 _NONE: Final[frozenset[str]] = frozenset()
@@ -155,7 +154,7 @@ def _divide_by_properties(check: Check, caller: Caller) -> Sequence[tuple[Check,
     Resources without properties must not be rejected because of their neighbours.
     """
     resources = check.resources
-    if "properties" in caller.may_assert or isinstance(resources, Siblings):  # siblings have no properties
+    if "properties" in caller.may_assert or isinstance(resources, PathColumn):  # a column of paths has no properties
         return ((check, _NONE),)
     if not any(map(_properties_of, resources)):
         return ((check, _NONE),)
@@ -174,12 +173,12 @@ def _rows_of(check: Check, rows: Iterable[int]) -> Check:
 def _join_equal(checks: Sequence[Check]) -> list[Check]:
     """Join checks with equal questions after the caller's own principal was filled in.
 
-    The decoder could not join a check without a principal and a check with the same principal. Siblings stay separate
-    columns.
+    The decoder could not join a check without a principal and a check with the same principal. Columns of
+    paths stay as they are.
     """
     groups: dict[Hashable, list[Check]] = {}
     for number, check in enumerate(checks):
-        alone = isinstance(check.resources, Siblings)
+        alone = isinstance(check.resources, PathColumn)
         groups.setdefault(number if alone else grouping_key(check, check.resources[0]), []).append(check)
     return [_union(group) for group in groups.values()]
 

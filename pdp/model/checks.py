@@ -7,7 +7,7 @@ thousand tables is therefore one object with a list, and an engine prepares once
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Any, TypeAlias, overload
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -68,32 +68,6 @@ class Resource(msgspec.Struct, frozen=True, gc=False):
     id: str = ""
     properties: Mapping[str, Any] | None = None
     arguments: Arguments = NO_ARGUMENTS
-
-
-class Siblings(Sequence[Resource]):
-    """Resources that differ only in their last name. Each access to an item makes the resource.
-
-    `like` has the shared parts: the type, the warehouse, the path above the name, and the ref.
-    """
-
-    __slots__ = ("like", "names")
-
-    def __init__(self, like: Resource, names: Sequence[str]) -> None:
-        self.like = like
-        self.names = names
-
-    def __len__(self) -> int:
-        return len(self.names)
-
-    @overload
-    def __getitem__(self, at: int) -> Resource: ...
-    @overload
-    def __getitem__(self, at: slice) -> Siblings: ...
-    def __getitem__(self, at: int | slice) -> Resource | Siblings:
-        like = self.like
-        if isinstance(at, slice):
-            return Siblings(like, self.names[at])
-        return Resource(like.type, like.warehouse, (*like.path, self.names[at]), like.ref)
 
 
 class Principal(msgspec.Struct, frozen=True, gc=False):

@@ -1,12 +1,60 @@
-"""Grouping of items by key. The positions let callers put results back in order."""
+"""Columns: many resources as one value, and grouping of items by key with positions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
-from typing import TypeVar
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import TypeAlias, TypeVar, overload
+
+from pdp.model.checks import Resource
 
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
+
+Path: TypeAlias = tuple[str, ...]
+"""Parts of a path below the warehouse."""
+
+
+class PathColumn(Sequence[Resource]):
+    """Resources of one type, warehouse and ref, with nothing but a path. Each access to an item makes the resource.
+
+    Row i is `names[i]` in the container `parents[parent_at[i]]`. The containers are distinct, and each has a row.
+    """
+
+    __slots__ = ("names", "parent_at", "parents", "ref", "type", "warehouse")
+
+    def __init__(self, like: Resource, parents: Sequence[Path], parent_at: Sequence[int], names: Sequence[str]) -> None:
+        """Make a column. `like` has the type, the warehouse and the ref."""
+        self.type = like.type
+        self.warehouse = like.warehouse
+        self.ref = like.ref
+        self.parents = parents
+        self.parent_at = parent_at
+        self.names = names
+
+    @classmethod
+    def in_one(cls, like: Resource, parent: Path, names: Sequence[str]) -> PathColumn:
+        """Return a column of resources in one container."""
+        return cls(like, (parent,), bytes(len(names)), names)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @overload
+    def __getitem__(self, at: int) -> Resource: ...
+    @overload
+    def __getitem__(self, at: slice) -> PathColumn: ...
+    def __getitem__(self, at: int | slice) -> Resource | PathColumn:
+        if isinstance(at, slice):
+            return self._part(at)
+        return Resource(self.type, self.warehouse, (*self.parents[self.parent_at[at]], self.names[at]), self.ref)
+
+    def _part(self, rows: slice) -> PathColumn:
+        """Return some rows, with their containers only."""
+        parent_at = self.parent_at[rows]
+        places = {place: number for number, place in enumerate(dict.fromkeys(parent_at))}
+        parents = [self.parents[place] for place in places]
+        like = Resource(self.type, self.warehouse, ref=self.ref)
+        return PathColumn(like, parents, list(map(places.__getitem__, parent_at)), self.names[rows])
 
 
 def positions_by(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[int]]:

@@ -25,7 +25,7 @@ from pdp.surfaces.http_handlers import HttpHandlers, Routes
 from pdp.trino.answer_cache import AnswerCache, AnswerKey, CachedAnswer
 from pdp.trino.bodies import OpaInput, ResourceName, TableName
 from pdp.trino.failures import DENIED, NONE_ALLOWED, FailureHandler, UnknownOperations
-from pdp.trino.requests import RequestDecoder, TableBatch, TrinoRequest
+from pdp.trino.requests import RequestDecoder, TrinoRequest
 
 _ALLOWED: Final = b'{"result":true}'
 _NO_MASK: Final = b"{}"
@@ -167,7 +167,7 @@ def _resource_indices(request: TrinoRequest) -> Callable[[Answer], bytes]:
 def _column_indices(request: TrinoRequest) -> Callable[[Answer], bytes]:
     """Return the encoder of FilterColumns: all columns of the one table, or none. They share the table's decision."""
     resources = request.resources
-    if isinstance(resources, TableBatch) or len(resources) != 1 or not resources[0].table:
+    if len(resources) != 1 or not resources[0].table:
         raise InvalidArgument("FilterColumns takes exactly one table in `filterResources`")
     count = len(resources[0].table.columns or ())
     return lambda answer: _encode_result(list(range(count))) if answer.allowed[0] else NONE_ALLOWED

@@ -14,7 +14,7 @@ from pdp.config.trino import TrinoSettings
 from pdp.config.warehouses import WarehouseSettings
 from pdp.errors import AmbiguousName
 from pdp.memo import Memo
-from pdp.model.checks import Principal, Resource, Siblings
+from pdp.model.checks import Principal, Resource
 from pdp.model.references import check_part
 from pdp.model.trino_operations import METADATA_TABLES, SYSTEM_TABLES
 
@@ -23,7 +23,7 @@ _LONGEST_SCHEMA: Final = 256
 """Schemas that are remembered, and characters of a remembered catalog and schema name."""
 _NESSIE_SIGNS: Final = "@#`"
 """Characters that Nessie's catalogs read as part of a table reference."""
-_SPECIAL_SIGNS: Final = f"{_NESSIE_SIGNS}$"
+SPECIAL_SIGNS: Final = f"{_NESSIE_SIGNS}$"
 """Characters of names that may not be plain tables."""
 
 
@@ -71,14 +71,6 @@ class Names:
                 raise AmbiguousName(f"`{table}` may be a table reference of Nessie's")
             type = "metadata_table" if suffix_of(table) in METADATA_TABLES else "table_or_view"
         return Resource(type, parent.warehouse, (*parent.path, check_part(table)), parent.ref)
-
-    def tables(self, catalog: str, schema: str, names: Sequence[str]) -> Siblings | None:
-        """Return the tables of one schema with the given printable names; None unless all are plain tables."""
-        parent = self.schema(catalog, schema)
-        joined = "\n".join(names)
-        if parent.type != "namespace" or not all(names) or any(sign in joined for sign in _SPECIAL_SIGNS):
-            return None
-        return Siblings(Resource("table_or_view", parent.warehouse, parent.path, parent.ref), names)
 
     def function(self, catalog: str, schema: str, name: str) -> Resource:
         """Return a function or procedure, with Trino's catalog in place of a warehouse."""

@@ -12,7 +12,8 @@ from msgspec.structs import replace
 
 from pdp.decision.plan import PlanContext
 from pdp.decision.tree import Node, split
-from pdp.model.checks import Check, Resource, Siblings
+from pdp.model.checks import Check, Resource
+from pdp.model.columns import PathColumn
 from pdp.model.trino_operations import TRINO_OPERATIONS, TRINO_PREFIX, TrinoOperation
 from pdp.trino.operation_places import PLACES, plan_by_place
 from pdp.trino.operation_planner import OperationPlanner
@@ -88,7 +89,7 @@ def _plan(context: PlanContext, check: Check, operation: TrinoOperation) -> Node
                 planner.fixed(False, AMBIGUOUS_NAME, part) if ambiguous else _plan_rule(planner.with_resources(part))
             ),
         )
-    if isinstance(resources, Siblings) or type not in _PART_COUNTS:
+    if isinstance(resources, PathColumn) or type not in _PART_COUNTS:
         return _plan_rule(planner)
     return split(
         resources,

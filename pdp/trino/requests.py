@@ -5,7 +5,7 @@ Must not know decisions, answers or routes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
@@ -13,31 +13,27 @@ from msgspec.structs import replace
 from pdp.decision.codec import BatchBuilder
 from pdp.decision.service import Pdp
 from pdp.errors import InvalidArgument, TooManyChecks
-from pdp.model.checks import Arguments, BatchRequest, Check, Rejection, Resource, Siblings
+from pdp.model.checks import Arguments, BatchRequest, Check, Rejection, Resource
 from pdp.model.references import is_id
 from pdp.model.trino_operations import TRINO_PREFIX
 from pdp.strict import decode
-from pdp.trino.bodies import REQUEST, CatalogTables, OpaAction, OpaInput, ResourceName, read_tables
+from pdp.trino.bodies import REQUEST, OpaAction, OpaInput, ResourceName
+from pdp.trino.columns import PlacedColumn, rows_left, schema_columns, table_columns
 from pdp.trino.names import Names
 from pdp.trino.query_owners import QueryOwners
 
 _BASE_OBJECTS: Final = 1000
 _OBJECTS_PER_RESOURCE: Final = 3
 """JSON objects in a body as Trino writes it: outside of the resources (properties included), and per resource."""
-
-
-class TableBatch(NamedTuple):
-    """Tables of one catalog: siblings per schema, with their positions. `size` counts all tables."""
-
-    parts: list[tuple[Siblings, Sequence[int]]]
-    size: int
+_table_of: Final = attrgetter("table")
+_schema_of: Final = attrgetter("schema")
 
 
 class TrinoRequest(NamedTuple):
     """A decoded body: the context and action, and the resources to decide on in the order of the answer."""
 
     input: OpaInput
-    resources: list[ResourceName] | TableBatch
+    resources: list[ResourceName]
 
     @property
     def operation(self) -> str:
@@ -47,8 +43,7 @@ class TrinoRequest(NamedTuple):
     @property
     def size(self) -> int:
         """Return the number of resources."""
-        resources = self.resources
-        return resources.size if isinstance(resources, TableBatch) else len(resources)
+        return len(self.resources)
 
 
 class RequestDecoder:
@@ -68,10 +63,6 @@ class RequestDecoder:
     def decode_batch(self, body: bytes) -> TrinoRequest:
         """Return the request of a body of the endpoint `batch`; raise as `decode` does."""
         self._check_objects(body)
-        tables = read_tables(body)
-        table_batch = self._table_batch(tables) if tables else None
-        if tables and table_batch:
-            return TrinoRequest(OpaInput(tables.context, OpaAction("FilterTables")), table_batch)
         input = decode(body, REQUEST, typed=True).input
         return TrinoRequest(input, input.action.filter_resources or [])
 
@@ -93,31 +84,13 @@ class RequestDecoder:
         query = query if is_id(query) else ""
         user = self._query_owners.other_user(caller, query, principal.id) if query else ""
         check = Check(principal, TRINO_PREFIX + request.operation, (), (), query_id=query, query_user=user)
-        if isinstance(request.resources, TableBatch):
-            for siblings, positions in request.resources.parts:
-                builder.add_siblings(check, siblings, positions)
-        else:
-            builder.add_resources(check, _resources(names, request.input.action, request.resources))
+        _add_resources(builder, check, names, request)
         return builder.request("trino")
 
     def _check_objects(self, body: bytes) -> None:
         """Raise TooManyChecks before the decoding of a body with too many resources."""
         if body.count(b"{") > _BASE_OBJECTS + _OBJECTS_PER_RESOURCE * self._max_resources:
             raise TooManyChecks(f"more than {self._max_resources} resources in one request")
-
-    def _table_batch(self, tables: CatalogTables) -> TableBatch | None:
-        """Return tables as siblings; None unless all are plain tables in a warehouse."""
-        names = self._current_names()
-        parts: list[tuple[Siblings, Sequence[int]]] = []
-        try:
-            for group in tables.schemas:
-                siblings = names.tables(tables.catalog, group.schema, group.names)
-                if siblings is None:
-                    return None
-                parts.append((siblings, group.positions))
-        except InvalidArgument:
-            return None
-        return TableBatch(parts, tables.size)
 
     def _current_names(self) -> Names:
         """Return the names of the current bundle, with their memory of schemas."""
@@ -127,16 +100,35 @@ class RequestDecoder:
         return self._names
 
 
-def _resources(names: Names, action: OpaAction, named: list[ResourceName]) -> Iterator[Resource | Rejection]:
-    for name in named:
-        try:
-            table = name.table
-            if table and not action.resource:
-                yield names.table(table.catalog_name, table.schema_name, table.table_name)
-            else:
-                yield _with_arguments(_resource(names, name), names, action, name)
-        except InvalidArgument as error:
-            yield Rejection(error.code, str(error))
+def _add_resources(builder: BatchBuilder, check: Check, names: Names, request: TrinoRequest) -> None:
+    """Add a question about the resources of a request: plain names of a list as columns, all others one by one."""
+    action, named = request.input.action, request.resources
+    if action.resource or len(named) == 1:
+        builder.add_resources(check, [_read(names, action, name) for name in named])
+        return
+    columns: list[PlacedColumn] = []
+    if all(tables := list(map(_table_of, named))):
+        columns = table_columns(names, tables)
+    elif all(map(_is_bare_schema, named)) and not (action.grantee or action.target_resource):
+        columns = schema_columns(names, list(map(_schema_of, named)))
+    for column in columns:
+        builder.add_column(check, *column)
+    rows = list(rows_left(columns, len(named)))
+    builder.add_resources(check, [_read(names, action, named[row]) for row in rows], rows)
+
+
+def _is_bare_schema(name: ResourceName) -> bool:
+    return bool(name.schema and not (name.table or name.column or name.schema.properties))
+
+
+def _read(names: Names, action: OpaAction, name: ResourceName) -> Resource | Rejection:
+    try:
+        table = name.table
+        if table and not action.resource:
+            return names.table(table.catalog_name, table.schema_name, table.table_name)
+        return _with_arguments(_resource(names, name), names, action, name)
+    except InvalidArgument as error:
+        return Rejection(error.code, str(error))
 
 
 def _resource(names: Names, name: ResourceName) -> Resource:

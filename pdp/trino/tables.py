@@ -12,7 +12,8 @@ from typing import Final
 from pdp.decision.plan import PlanContext
 from pdp.engines.rowaccess.engine import UNRESTRICTED, Restriction, hide_everything
 from pdp.errors import AmbiguousName
-from pdp.model.checks import Resource, Siblings
+from pdp.model.checks import Resource
+from pdp.model.columns import PathColumn
 from pdp.model.trino_operations import METADATA_TABLES
 from pdp.trino.ambiguity import ambiguous_tables, is_ambiguous_schema
 from pdp.trino.names import base_table, suffix_of
@@ -29,7 +30,7 @@ def has_metadata_tables(resources: Sequence[Resource]) -> bool:
 
     Names from Trino itself are already typed; only the native API sends such resources.
     """
-    if isinstance(resources, Siblings) or resources[0].type not in TABLE_TYPES:
+    if isinstance(resources, PathColumn) or resources[0].type not in TABLE_TYPES:
         return False
     return any(map(is_metadata_table, resources))
 
@@ -53,9 +54,9 @@ def restriction_of(context: PlanContext, table: Resource) -> Restriction:
 
 def ambiguity_check(context: PlanContext, resources: Sequence[Resource]) -> Callable[[Resource], bool] | None:
     """Return a test for ambiguous names among resources of one type; None if no name is ambiguous."""
-    if isinstance(resources, Siblings):
-        like = resources.like
-        if ambiguous_tables(context.facts, like.warehouse, like.path) is None:
+    if isinstance(resources, PathColumn) and resources.type in TABLE_TYPES:
+        facts, warehouse = context.facts, resources.warehouse
+        if all(ambiguous_tables(facts, warehouse, parent) is None for parent in resources.parents):
             return None
     elif not any(_is_ambiguous(context, resource) for resource in resources):
         return None

@@ -22,9 +22,11 @@ from pdp.errors import AmbiguousName, InvalidReference
 from pdp.identity.callers import EMBEDDED_CALLER
 from pdp.model.checks import Resource
 from pdp.store.world import parse_world
-from pdp.trino.bodies import SchemaTables, read_tables
+from pdp.trino.bodies import TableName
+from pdp.trino.columns import table_columns
 from pdp.trino.endpoints import TrinoSurface
 from pdp.trino.names import Names
+from pdp.trino.requests import RequestDecoder
 
 NAMES = Names(
     TrinoSettings(
@@ -61,15 +63,16 @@ NAMES = Names(
 )
 def test_a_table_is_read_as(catalog: str, schema: str, table: str, read: Resource) -> None:
     assert NAMES.table(catalog, schema, table) == read
-    siblings = NAMES.tables(catalog, schema, [table, table])
-    assert siblings is None or list(siblings) == [read, read]
+    columns = table_columns(NAMES, [TableName(catalog, schema, table)] * 2)
+    assert [list(column.resources) for column in columns] in ([], [[read, read]])
 
 
 @pytest.mark.parametrize("table", ["t@dev", "t#x", "`t`", "t@dev$files"])
 def test_a_name_that_nessie_reads_as_a_reference_is_ambiguous(table: str) -> None:
     with pytest.raises(AmbiguousName):
         NAMES.table("n", "a", table)
-    assert NAMES.tables("n", "a", ["t", table]) is None
+    (column,) = table_columns(NAMES, [TableName("n", "a", "t"), TableName("n", "a", table)])
+    assert list(column.at) == [0]
 
 
 @pytest.mark.parametrize(
@@ -107,33 +110,67 @@ async def test_a_hundred_thousand_tables_are_one_batch_and_no_more(tmp_path: Pat
         assert answer["error"]["code"] == "too_many_checks"
 
 
-def test_a_plain_filter_is_read_as_a_column() -> None:
-    tables = read_tables(body_of(3))
-    assert tables is not None
-    assert (tables.catalog, tables.context.identity.user, tables.size) == ("k", "a", 3)
-    assert tables.schemas == [SchemaTables("s", ["t0", "t1", "t2"], range(3))]
-
-
 def named(schema: str, name: str) -> dict[str, Any]:
     return {"table": {"catalogName": "k", "schemaName": schema, "tableName": name}}
 
 
-def filter_of(tables: list[tuple[str, str]], spaces: str = "") -> bytes:
+def filter_of(tables: list[tuple[str, str]]) -> bytes:
     action = {"operation": "FilterTables", "filterResources": [named(*table) for table in tables]}
     body = json.loads(body_of(1))
     body["input"]["action"] = action
-    return json.dumps(body, separators=(f",{spaces}", ":")).encode()
+    return json.dumps(body).encode()
 
 
-def test_a_filter_of_few_schemas_is_read_as_columns() -> None:
-    tables = [("s", "a"), ("z", "a"), *[("s", f"t{i}") for i in range(20)], ("z", "b")]
-    found = read_tables(filter_of(tables))
-    assert found is not None
-    assert [(group.schema, group.names[:2], list(group.positions)[:2]) for group in found.schemas] == [
-        ("s", ["a", "t0"], [0, 2]),
-        ("z", ["a", "b"], [1, 22]),
+NAMED: dict[str, Any] = {
+    "warehouses": {"ness": {"kind": "nessie", "default_ref": "main"}},
+    "trino": {"catalogs": {"k": {"warehouse": "lake", "ref": "main"}, "n": {"warehouse": "ness"}}},
+}
+CATALOGS = st.sampled_from(["k", "k", "n", "tpch", "system", "", "\n"])
+SCHEMAS = st.sampled_from(["s", "z", "a.b", "a..b", "", "information_schema", "runtime", "s\u00a0", "\x7f"])
+TABLES = st.sampled_from([*"abcd", "", "t.x", "t$files", "t$other", "x@y", "`t`", "é", "t\n", "\u2028", "t\u00a0"])
+ITEMS = st.one_of(
+    st.builds(
+        lambda c, s, t: {"table": {"catalogName": c, "schemaName": s, "tableName": t}}, CATALOGS, SCHEMAS, TABLES
+    ),
+    st.builds(lambda c, s: {"schema": {"catalogName": c, "schemaName": s}}, CATALOGS, SCHEMAS),
+)
+ODD_ITEMS = st.sampled_from(
+    [
+        {},
+        {"catalog": {"name": "k"}},
+        {"user": {"user": "u"}},
+        {"schema": {"catalogName": "k", "schemaName": "s", "properties": {"p": 1}}},
+        {"schema": {"catalogName": "k", "schemaName": "s"}, "function": {"functionName": "f"}},
+        {"table": {"catalogName": "k", "schemaName": "s", "tableName": "t", "columns": ["c"]}, "user": {"user": "x"}},
     ]
-    assert read_tables(filter_of([(f"s{i}", "t") for i in range(20)])) is None
+)
+
+
+def read(items: list[dict[str, Any]]) -> dict[int, Any]:
+    """Return the resource or rejection of each position."""
+    pdp = build_pdp(make_settings(NAMED, Path()), parse_world({}), (inline_rules({}), inline_rules({})))
+    decoder = RequestDecoder(pdp, 1000)
+    body = json.loads(body_of(1))
+    body["input"]["action"]["filterResources"] = items
+    request = decoder.to_batch_request(decoder.decode_batch(json.dumps(body).encode()), "c")
+    assert request.size == len(items)
+    pairs = [pair for check in request.checks for pair in zip(check.at, check.resources, strict=True)]
+    assert len(pairs) + len(request.rejected) == request.size
+    return dict(pairs) | dict(request.rejected)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(ITEMS, min_size=2, max_size=12) | st.lists(ITEMS | ODD_ITEMS, min_size=2, max_size=5))
+def test_a_list_is_read_like_its_items_one_by_one(items: list[dict[str, Any]]) -> None:
+    assert read(items) == {at: read([item])[0] for at, item in enumerate(items)}
+
+
+def test_a_filter_of_one_catalog_is_one_column() -> None:
+    items = [named(schema, name)["table"] for schema, name in (("s", "a"), ("z", "a"), ("s", "b$files"), ("z", "b"))]
+    (column,) = table_columns(NAMES, [TableName(t["catalogName"], t["schemaName"], t["tableName"]) for t in items])
+    assert list(column.at) == [0, 1, 3]
+    assert list(column.resources.parents) == [("s",), ("z",)]
+    assert list(column.resources[1:]) == list(column.resources)[1:]
 
 
 @settings(max_examples=60, deadline=None)
@@ -154,45 +191,8 @@ def test_columns_answer_like_one_table_after_the_other(
     }
     pdp = build_pdp(make_settings(config, Path()), parse_world(world), (inline_rules({}), inline_rules({})))
     surface = TrinoSurface(pdp, 1000, 10)
-    bodies = [filter_of(tables, spaces) for spaces in ("", " ")]
-    first, second = (asyncio.run(surface.batch(body, EMBEDDED_CALLER)) for body in bodies)
-    assert first == second
+    first = asyncio.run(surface.batch(filter_of(tables), EMBEDDED_CALLER))
+    singles = [asyncio.run(surface.batch(filter_of([table]), EMBEDDED_CALLER)) for table in tables]
+    assert json.loads(first)["result"] == [at for at, single in enumerate(singles) if json.loads(single)["result"]]
     wanted = {(schema.replace("/", "."), name) for schema, name in granted}
     assert set(json.loads(first)["result"]) >= {at for at, table in enumerate(tables) if table in wanted}
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        (b'"tableName":"t1"', b'"tableName":"x","tableName":"t1"'),
-        (b'"tableName":"t1"', b'"tableName":"t1","tableName":"t1"'),
-        (b'"tableName":"t1"', b'"tableName":"t1","columns":["a"]'),
-        (b'"tableName":"t1"', b'"tableName":"t1","more":1'),
-        (b'"tableName":"t1"', b'"tableName": "t1"'),
-        (b'"tableName":"t1"', b'"tableName":"t\\u0031"'),
-        (b'"tableName":"t1"', b'"tableName":"t\\"1"'),
-        (b'"tableName":"t1"', b'"tableName":"\xc3\xa9"'),
-        (b'"tableName":"t1"', b'"tableName":"t\x7f"'),
-        (b'"schemaName":"s","tableName":"t1"', b'"schemaName":"z","tableName":"t1"'),
-        (
-            b'"catalogName":"k","schemaName":"s","tableName":"t1"',
-            b'"catalogName":"z","schemaName":"s","tableName":"t1"',
-        ),
-        (b'"user":"a"', b'"user":"a","user":"b"'),
-        (b'"groups":[]', b'"groups":[],"more":{}'),
-        (b'"FilterTables"', b'"FilterTables","grantee":{"type":"USER","name":"FilterTables"}'),
-        (b'"FilterTables"', b'"FilterSchemas"'),
-        (
-            b'{"table":{"catalogName":"k","schemaName":"s","tableName":"t1"}}',
-            b'{"schema":{"catalogName":"k","schemaName":"s"}}',
-        ),
-        (
-            b'{"table":{"catalogName":"k","schemaName":"s","tableName":"t1"}}',
-            b'{"table":{"catalogName":"k","schemaName":"s","tableName":"t1"},"user":{"user":"x"}}',
-        ),
-    ],
-)
-def test_whatever_says_more_is_no_plain_filter(old: bytes, new: bytes) -> None:
-    body = body_of(3)
-    assert old in body
-    assert read_tables(body.replace(old, new)) is None

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from pdp.engines.cel.group_checks import GroupChecks, folder_prefix, paths_of
+from pdp.engines.cel.group_checks import GroupChecks, path_strings, paths_of
 from pdp.engines.cel.reference_evaluator import ReferenceEvaluator
 from pdp.engines.cel.residue import ResidueSet
 from pdp.engines.cel.rules import Rule, RuleSet, inline_rules
@@ -23,7 +23,8 @@ from pdp.engines.cel.selection import Selector
 from pdp.engines.cel.tables import NEVER
 from pdp.engines.engine import FORBID, Group, Verdicts
 from pdp.facts.snapshot import Facts
-from pdp.model.checks import Reason, Resource, Siblings, Trace
+from pdp.model.checks import Reason, Resource, Trace
+from pdp.model.columns import PathColumn
 from pdp.model.vocabulary import CEL_CHECKS, VIEW_ONLY, CelCheck
 
 IMPLICIT_RULE = "__ALLOW_VIEWING_REF_ID"
@@ -113,10 +114,8 @@ class _RuleEngine:
     def _ranks(self, residues: ResidueSet, check: CelCheck, resources: Sequence[Resource]) -> list[int]:
         if residues.is_constant:
             return residues.ranks([""]) * len(resources)
-        if isinstance(resources, Siblings) and check.path == "self":
-            folder = folder_prefix(resources)
-            if folder is not None:
-                return residues.ranks_in(folder, resources.names)
+        if isinstance(resources, PathColumn) and check.path == "self":
+            return residues.ranks_of_column(path_strings(resources))
         return residues.ranks(paths_of(check, resources))
 
     def _column_one_by_one(
@@ -243,7 +242,7 @@ class CelForbid(_RuleEngine):
 
 def _share_content_type(resources: Sequence[Resource]) -> bool:
     """Tell whether rules see the same contentType for all resources."""
-    if isinstance(resources, Siblings):
+    if isinstance(resources, PathColumn):
         return True
     first = resources[0].content_type
     return all(resource.content_type == first for resource in resources)

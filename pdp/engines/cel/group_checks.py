@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import add
+from typing import NamedTuple
 
 from pdp.engines.cel.check_values import CheckValues
 from pdp.engines.engine import Group
-from pdp.model.checks import VERSIONED_TYPES, Resource, Siblings
+from pdp.model.checks import VERSIONED_TYPES, Resource
+from pdp.model.columns import PathColumn
 from pdp.model.vocabulary import CEL_CHECKS, CONTENT_TYPE, CelCheck
 
 
@@ -72,15 +75,26 @@ def paths_of(check: CelCheck, resources: Sequence[Resource]) -> list[str]:
     return [path_string(resource.path) for resource in resources]
 
 
-def folder_prefix(siblings: Siblings) -> str | None:
-    """Return the common beginning of the paths of all siblings, up to the last dot.
+class PathStrings(NamedTuple):
+    """Values of `path` for a column: row i is `folders[folder_at[i]] + names[i]`. No name holds a dot."""
 
-    Return None if a path is not this beginning followed by the sibling's name as given.
-    """
-    joined = "".join(siblings.names)
-    if "." in joined or "\0" in joined or not siblings.like.path:
-        return None
-    return path_string(siblings.like.path) + "."
+    folders: Sequence[str]
+    folder_at: Sequence[int]
+    names: Sequence[str]
+
+    def joined(self) -> list[str]:
+        """Return the value of each row."""
+        return list(map(add, map(self.folders.__getitem__, self.folder_at), self.names))
+
+
+def path_strings(column: PathColumn) -> PathStrings:
+    """Return the values of `path` for a column of paths."""
+    joined = "".join(column.names)
+    names = column.names
+    if "." in joined or "\0" in joined:
+        names = [path_string((name,)) for name in names]
+    folders = [path_string(parent) + "." if parent else "" for parent in column.parents]
+    return PathStrings(folders, column.parent_at, names)
 
 
 def _elements(check: CelCheck, resource: Resource) -> tuple[str, ...]:

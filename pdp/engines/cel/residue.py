@@ -12,7 +12,8 @@ from typing import Any, TypeAlias
 from pdp.cel.values import RuleError
 from pdp.engines.cel.check_values import PATH_ARGUMENT, CheckValues
 from pdp.engines.cel.conditions import Condition, Requirements
-from pdp.engines.cel.tables import NEVER, PathTables, merge_tables
+from pdp.engines.cel.group_checks import PathStrings
+from pdp.engines.cel.tables import NEVER, PathTables
 
 Evaluate: TypeAlias = Callable[..., bool]
 
@@ -83,13 +84,12 @@ class Residue:
     def ranks(self, paths: Sequence[str]) -> list[int]:
         """Return for each path the smallest rank of a true rule, or NEVER."""
         ranks = self._tables.ranks(paths)
-        if self._functions:
-            ranks = [self._smallest_true_rank(path, rank) for path, rank in zip(paths, ranks, strict=True)]
-        return ranks
+        return self._lowered_by_functions(paths, ranks) if self._functions else ranks
 
-    def tables_in(self, folder: str) -> PathTables | None:
-        """Return the tables for all paths below `folder`; None if a rule needs a function."""
-        return None if self._functions else self._tables.within(folder)
+    def ranks_of_column(self, paths: PathStrings) -> list[int]:
+        """Return the same for a column of paths, without making the paths unless a rule needs a function."""
+        ranks = self._tables.ranks_below(paths.folders, paths.folder_at, paths.names)
+        return self._lowered_by_functions(paths.joined(), ranks) if self._functions else ranks
 
     def raised(self, path: str) -> list[int]:
         """Return the ranks of raising rules for a path without a true rule."""
@@ -100,6 +100,9 @@ class Residue:
             except RuleError:
                 raised.append(rank)
         return raised
+
+    def _lowered_by_functions(self, paths: Sequence[str], ranks: Sequence[int]) -> list[int]:
+        return [self._smallest_true_rank(path, rank) for path, rank in zip(paths, ranks, strict=True)]
 
     def _smallest_true_rank(self, path: str, limit: int) -> int:
         """Return the smallest rank of a function that is true for the path, or `limit` if that is smaller."""
@@ -139,13 +142,12 @@ class ResidueSet:
             return [NEVER] * len(paths)
         return columns[0] if len(columns) == 1 else list(map(min, *columns))
 
-    def ranks_in(self, folder: str, names: Sequence[str]) -> list[int]:
-        """Return the same for the paths of `names` below `folder`, without making the paths."""
-        tables = [residue.tables_in(folder) for residue in self._residues]
-        known = [table for table in tables if table is not None]
-        if len(known) < len(tables):
-            return self.ranks([folder + name for name in names])
-        return merge_tables(known).ranks(names)
+    def ranks_of_column(self, paths: PathStrings) -> list[int]:
+        """Return the same for a column of paths."""
+        columns = [residue.ranks_of_column(paths) for residue in self._residues]
+        if not columns:
+            return [NEVER] * len(paths.names)
+        return columns[0] if len(columns) == 1 else list(map(min, *columns))
 
     def raised(self, path: str) -> list[int]:
         """Return the ranks of raising rules for a path without a true rule."""

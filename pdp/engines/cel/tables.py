@@ -9,21 +9,15 @@ from collections.abc import Mapping, Sequence
 from itertools import compress, repeat
 from typing import Final
 
-from pdp.memo import Memo
-
 NEVER: Final = 1 << 60
 """The rank that stands for "no rule"."""
 _FEW_PREFIXES: Final = 16
-_SMALL_TABLE: Final = 64
-"""Up to this many entries, making the table of a folder costs less than remembering it."""
-_MAX_FOLDERS: Final = 8
-_MAX_FOLDER_LENGTH: Final = 256
 
 
 class PathTables:
     """Ranks by text. `exact` and `starts` map texts to ranks; `always` is the rank of a rule that is true for all."""
 
-    __slots__ = ("_exact", "_few", "_folders", "_lengths", "_prefixes", "_starts", "always")
+    __slots__ = ("_exact", "_few", "_inside", "_lengths", "_prefixes", "_starts", "always")
 
     def __init__(self, always: int, exact: Mapping[str, int], starts: Mapping[str, int]) -> None:
         self.always = always
@@ -36,8 +30,7 @@ class PathTables:
         for text, rank in by_rank:
             lengths.setdefault(len(text), {})[text] = rank
         self._lengths = [(length, table.get) for length, table in lengths.items()]
-        large = len(self._exact) + len(self._starts) > _SMALL_TABLE
-        self._folders = Memo[str, PathTables](_MAX_FOLDERS, _MAX_FOLDER_LENGTH) if large else None
+        self._inside: dict[str, PathTables] | None = None
 
     @property
     def is_constant(self) -> bool:
@@ -47,36 +40,57 @@ class PathTables:
     def ranks(self, texts: Sequence[str]) -> list[int]:
         """Return for each text the smallest rank of a true rule, or NEVER."""
         ranks = list(map(self._exact.get, texts, repeat(self.always))) if self._exact else [self.always] * len(texts)
+        self._lower_by_starts(texts, ranks)
+        return ranks
+
+    def ranks_below(self, folders: Sequence[str], folder_at: Sequence[int], names: Sequence[str]) -> list[int]:
+        """Return the same for the texts `folders[folder_at[i]] + names[i]`. A folder is empty or ends with a dot.
+
+        No name holds a dot. So a prefix of the folder holds for all names in the folder, a longer text concerns the
+        names of one folder only, and most folders are decided by one look-up for all their names.
+        """
+        ranks = [self.always] * len(folders)
+        self._lower_by_starts(folders, ranks)
+        if len(folders) == 1:
+            tables = self._tables_inside(folders[0])
+            column = ranks * len(names)
+            return list(map(min, column, tables.ranks(names))) if tables else column
+        column = list(map(ranks.__getitem__, folder_at))
+        inside = {place: tables for place, folder in enumerate(folders) if (tables := self._tables_inside(folder))}
+        if inside:
+            for row, place in enumerate(folder_at):
+                if place in inside and (rank := inside[place].rank(names[row])) < column[row]:
+                    column[row] = rank
+        return column
+
+    def rank(self, text: str) -> int:
+        """Return for one text the smallest rank of a true rule, or NEVER."""
+        rank = self._exact.get(text, self.always)
+        for length, get in self._lengths:
+            rank = min(rank, get(text[:length], rank))
+        return rank
+
+    def _tables_inside(self, folder: str) -> PathTables | None:
+        """Return the tables for names in a folder, of the texts that continue the folder; None without such a text."""
+        if self._inside is None:
+            self._inside = self._by_folder()
+        return self._inside.get(folder)
+
+    def _by_folder(self) -> dict[str, PathTables]:
+        entries: dict[str, tuple[dict[str, int], dict[str, int]]] = {}
+        for kind, texts in enumerate((self._exact, self._starts)):
+            for text, rank in texts.items():
+                cut = text.rfind(".") + 1
+                # A prefix that ends with the folder is a prefix of the folder, and counts there.
+                if kind == 0 or cut < len(text):
+                    entries.setdefault(text[:cut], ({}, {}))[kind][text[cut:]] = rank
+        return {folder: PathTables(NEVER, exact, starts) for folder, (exact, starts) in entries.items()}
+
+    def _lower_by_starts(self, texts: Sequence[str], ranks: list[int]) -> None:
         if self._few:
             self._lower_by_few(texts, ranks)
         elif self._lengths:
             self._lower_by_many(texts, ranks)
-        return ranks
-
-    def within(self, folder: str) -> PathTables:
-        """Return the tables for the rest of a text that begins with `folder`.
-
-        The result is small however many rules there are, since only entries below the folder remain.
-        """
-        if self._folders is None:
-            return self._within(folder)
-        tables = self._folders.get(folder)
-        return self._folders.keep(folder, self._within(folder), len(folder)) if tables is None else tables
-
-    def add_to(self, exact: dict[str, int], starts: dict[str, int]) -> None:
-        """Add the entries to `exact` and `starts`. For a text in both, the smaller rank remains."""
-        for own, target in ((self._exact, exact), (self._starts, starts)):
-            for text, rank in own.items():
-                target[text] = min(rank, target.get(text, NEVER))
-
-    def _within(self, folder: str) -> PathTables:
-        # A prefix of the folder itself holds for every text below the folder. A prefix that continues the folder is
-        # cut, as are equal texts. All other entries hold for no text below the folder.
-        cut = len(folder)
-        always = min((rank for text, rank in self._starts.items() if folder.startswith(text)), default=self.always)
-        exact = {text[cut:]: rank for text, rank in self._exact.items() if text.startswith(folder)}
-        starts = {text[cut:]: rank for text, rank in self._starts.items() if text.startswith(folder) and text != folder}
-        return PathTables(min(always, self.always), exact, starts)
 
     def _lower_by_few(self, texts: Sequence[str], ranks: list[int]) -> None:
         # `startswith` of all prefixes at once filters in C. Prefixes come by rank, so the first match is the smallest.
@@ -97,14 +111,3 @@ class PathTables:
                 rank = get(text[:length])
                 if rank is not None and rank < ranks[at]:
                     ranks[at] = rank
-
-
-def merge_tables(tables: Sequence[PathTables]) -> PathTables:
-    """Return a table with the smallest rank of all `tables` for every text."""
-    if len(tables) == 1:
-        return tables[0]
-    exact: dict[str, int] = {}
-    starts: dict[str, int] = {}
-    for table in tables:
-        table.add_to(exact, starts)
-    return PathTables(min((table.always for table in tables), default=NEVER), exact, starts)

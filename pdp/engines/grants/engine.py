@@ -20,7 +20,8 @@ from pdp.engines.grants.model import ACTIONS, CONTENT, MODEL, NESSIE
 from pdp.facts.nodes import GranteeNode
 from pdp.facts.objects import SERVER, ContainerPath, ObjectKey, ObjectName, key_of, key_text, mask_of
 from pdp.facts.snapshot import Facts
-from pdp.model.checks import CONTENT_TYPES, Principal, Reason, Resource, Siblings, Trace
+from pdp.model.checks import CONTENT_TYPES, Principal, Reason, Resource, Trace
+from pdp.model.columns import PathColumn
 from pdp.model.vocabulary import TABULAR_TYPES
 
 _CONCRETE_CONTENT: Final = CONTENT_TYPES - {"table_or_view"}
@@ -71,7 +72,11 @@ class GrantsEngine:
             return Verdicts(bytes(len(resources)), [None] * len(resources))
         access = self._access(group.principal, group.type, facts)
         if group.type in TABULAR_TYPES and group.action not in NESSIE:
-            decide = _decide_siblings if isinstance(resources, Siblings) else _decide_tabular
+            decide = (
+                _decide_siblings
+                if isinstance(resources, PathColumn) and len(resources.parents) == 1
+                else _decide_tabular
+            )
             return decide(access, group, resources)  # type: ignore[arg-type]
         effects = bytearray(len(resources))
         by: list[Reason | None] = [None] * len(resources)
@@ -139,13 +144,13 @@ class GrantsEngine:
         return EffectiveAccess(facts, principal, _BOOTSTRAP if is_admin else _NO_EXTRA, self._budget)
 
 
-def _decide_siblings(access: EffectiveAccess, group: Group, resources: Siblings) -> Verdicts:
+def _decide_siblings(access: EffectiveAccess, group: Group, resources: PathColumn) -> Verdicts:
     """Decide the tabular objects of one container: one answer for all, then the few exceptions again."""
     size = len(resources)
     if not size:
         return Verdicts(b"", [])
-    type, like = group.type, resources.like
-    path = (like.warehouse, *like.path)
+    type = group.type
+    path = (resources.warehouse, *resources.parents[0])
     container, reason = _default_answer(access, group, path, resources.names[0])
     effects = bytearray([ABSTAIN if reason is None else PERMIT]) * size
     by: list[Reason | None] = [reason] * size

@@ -14,7 +14,8 @@ from pdp.engines.cel.program import compile_program
 from pdp.engines.cel.rules import inline_rules
 from pdp.engines.engine import ABSTAIN, FORBID, PERMIT, Group
 from pdp.facts.snapshot import Facts
-from pdp.model.checks import Env, Principal, Resource, Siblings
+from pdp.model.checks import Env, Principal, Resource
+from pdp.model.columns import PathColumn
 
 
 def expected(engine: Any, group: Group, resource: Resource) -> tuple[int, str | None, tuple[str, ...]]:
@@ -26,6 +27,13 @@ def expected(engine: Any, group: Group, resource: Resource) -> tuple[int, str | 
     if engine.group_checks(group).lacks_ref:
         return (ABSTAIN, None, ("missing_reference",))
     return (PERMIT, f"cel:{true[-1]}", ()) if len(true) == len(outcomes) else (ABSTAIN, None, raised)
+
+
+def column_of(resources: list[Resource], names: list[str]) -> PathColumn:
+    """Return the names in the containers of the resources, in turns; in a single one if the first has no path."""
+    paths = [resource.path for resource in resources] if resources[0].path else [()]
+    parents = list(dict.fromkeys(path[:end] for path in paths for end in range(len(path), -1, -1)))[: len(names)]
+    return PathColumn(resources[0], parents, [row % len(parents) for row in range(len(names))], names)
 
 
 @pytest.mark.differential
@@ -40,7 +48,7 @@ def test_engines_agree_with_the_reference_evaluator(
         found = [(verdicts.effects[at], verdicts.by[at], verdicts.errors.get(at, ())) for at in range(len(resources))]
         assert found == [expected(engine, group, resource) for resource in resources], group
         names = ["t", "", "a", "ab", "x.y", "t"] if dotted else ["t", "n", "a", "ab", "t"]
-        column = Siblings(Resource(group.type, group.warehouse, resources[0].path), names)
+        column = column_of(resources, names)
         verdicts = engine.decide(group, column, Facts.empty())
         found = [(verdicts.effects[at], verdicts.by[at], verdicts.errors.get(at, ())) for at in range(len(names))]
         assert found == [expected(engine, group, resource) for resource in column], group
@@ -50,7 +58,7 @@ def test_names_that_rules_see_rewritten_are_the_same_in_a_column() -> None:
     engine = CelEngine(inline_rules({"a": "path=='a.b\u001d'"}), "oidc")
     group = Group(Principal("user", "oidc~a"), "read_data", "table", "w", "main", False, Env())
     for name in ("b\0", "b."):
-        column = Siblings(Resource("table", "w", ("a",), "main"), [name, "c"])
+        column = PathColumn.in_one(Resource("table", "w", ref="main"), ("a",), [name, "c"])
         assert engine.decide(group, column, Facts.empty()) == engine.decide(group, list(column), Facts.empty())
 
 
