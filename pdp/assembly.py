@@ -5,7 +5,7 @@ This part of the composition root names the engines. `app` names the classes tha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from pdp.config.settings import Settings
@@ -15,10 +15,10 @@ from pdp.engines.cel.engine import CelEngine, CelForbid
 from pdp.engines.cel.rules import RuleSet, load_rules
 from pdp.engines.engine import Engine
 from pdp.engines.grants.engine import GrantsEngine
-from pdp.engines.rowaccess.compiler import RowPolicies, compile_policies
 from pdp.engines.rowaccess.document import NamedDocument, read_documents
 from pdp.engines.rowaccess.engine import RowAccess
 from pdp.engines.rowaccess.members import Members
+from pdp.engines.rowaccess.policies import RowPolicies
 from pdp.errors import ConfigError
 from pdp.model.references import parse_resource
 from pdp.trino.operations import plan_operation
@@ -59,7 +59,7 @@ def build_bundle(
         name: Authority(name, tuple(built[engine] for engine in authority.engines), authority.combine)
         for name, authority in settings.authorities.items()
     }
-    policies = compile_policies([*read_documents(settings.paths(settings.policies.row_access)), *documents])
+    policies = _row_policies([*read_documents(settings.paths(settings.policies.row_access)), *documents])
     text, digest = source_text(_sources(settings, rules, forbid) | _row_sources(settings, policies))
     return Bundle(
         _by_warehouse(settings, authorities),
@@ -78,6 +78,14 @@ def build_bundle(
         _role_maps(settings),
         frozenset(settings.identity.instance_admins),
     )
+
+
+def _row_policies(documents: Sequence[NamedDocument]) -> RowPolicies:
+    if not documents:
+        return RowPolicies({}, (), ())
+    from pdp.engines.rowaccess.compiler import compile_policies  # noqa: PLC0415  its parser of SQL takes 30 MB
+
+    return compile_policies(documents)
 
 
 def _row_access(settings: Settings, policies: RowPolicies) -> RowAccess:

@@ -18,7 +18,8 @@ from pdp.cli.dry_run_checks import parse_time, read_checks
 from pdp.cli.dry_run_policies import had_implicit_rule, has_implicit_rule, side_settings, warnings_of
 from pdp.cli.dry_run_report import DryRunReport, as_json, print_text
 from pdp.cli.options import format_option
-from pdp.cli.terminal import Progress, one_line_errors
+from pdp.cli.progress import Progress
+from pdp.cli.terminal import one_line_errors
 from pdp.decision.service import Pdp
 from pdp.errors import InvalidArgument
 from pdp.offline.differences import Differences

@@ -11,7 +11,8 @@ import click
 from pdp.cli.composition import Composition
 from pdp.cli.grants_store import read_store
 from pdp.cli.options import config_options
-from pdp.cli.terminal import Progress, one_line_errors, print_lines
+from pdp.cli.progress import Progress
+from pdp.cli.terminal import one_line_errors, print_lines
 from pdp.errors import InvalidArgument
 from pdp.store.world_parser import is_yaml
 from pdp.store.world_text import world_lines

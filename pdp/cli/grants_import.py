@@ -12,7 +12,8 @@ from pdp.cli.change_report import ChangeReport, json_lines, summary, text_lines
 from pdp.cli.composition import Composition
 from pdp.cli.grants_store import actor, writable_settings
 from pdp.cli.options import config_options, format_option
-from pdp.cli.terminal import Progress, one_line_errors, print_lines
+from pdp.cli.progress import Progress
+from pdp.cli.terminal import one_line_errors, print_lines
 from pdp.config.settings import Settings
 from pdp.errors import Unavailable
 from pdp.facts.objects import Change

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 import sys
@@ -11,22 +12,31 @@ import click
 import structlog
 
 from pdp import __version__
-from pdp.cli.check import check
 from pdp.cli.composition import Composition
-from pdp.cli.dry_run import dry_run
-from pdp.cli.explain import explain
-from pdp.cli.grants import grants
-from pdp.cli.healthcheck import healthcheck
-from pdp.cli.lint import lint
-from pdp.cli.serve import serve
 from pdp.cli.terminal import BAD_INPUT, fail
-from pdp.cli.test import test
-from pdp.cli.trino_config import trino_config
 
+_COMMANDS: Final = ("check", "dry-run", "explain", "grants", "healthcheck", "lint", "serve", "test", "trino-config")
+"""Names of the subcommands. Each is a function in a module of the same name in this folder."""
 _LEVELS: Final = {name: logging.getLevelNamesMapping()[name.upper()] for name in ("debug", "info", "warning", "error")}
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+class _LazyGroup(click.Group):
+    """Group that imports a subcommand when the subcommand is called: the service needs none of the others."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of the subcommands."""
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a subcommand; None for an unknown name."""
+        if cmd_name not in _COMMANDS:
+            return None
+        name = cmd_name.replace("-", "_")
+        command: click.Command = getattr(importlib.import_module(f"pdp.cli.{name}"), name)
+        return command
+
+
+@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, "-V", "--version", message="pdp %(version)s")
 def cli() -> None:
     """Decide who may do what in a lakehouse.
@@ -55,10 +65,6 @@ def cli() -> None:
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
-
-
-for command in (serve, check, dry_run, test, lint, explain, grants, healthcheck, trino_config):
-    cli.add_command(command)
 
 
 def run(composition: Composition) -> NoReturn:

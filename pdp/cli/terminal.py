@@ -1,15 +1,13 @@
-"""Output of the commands: safe text, errors on one line, and progress."""
+"""Output of the commands: safe text, and errors on one line."""
 
 from __future__ import annotations
 
 import functools
 import sys
-import threading
 from collections.abc import Callable, Iterable
-from typing import Any, NoReturn, Self, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import click
-from rich.console import Console
 
 from pdp.errors import PdpError
 
@@ -56,32 +54,3 @@ def one_line_errors(command: F) -> F:
             fail(" ".join(str(error).split()))
 
     return wrapped  # type: ignore[return-value]
-
-
-class Progress:
-    """Status line on stderr. Appears after `delay` seconds, and only on a terminal."""
-
-    def __init__(self, activity: str, delay: float = 1.0) -> None:
-        console = Console(stderr=True)
-        self._status = console.status(activity) if sys.stderr.isatty() else None
-        self._timer = threading.Timer(delay, self._start)
-        self._timer.daemon = True
-
-    def __enter__(self) -> Self:
-        self._timer.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._timer.cancel()
-        self._timer.join()
-        if self._status:
-            self._status.stop()
-
-    def say(self, activity: str) -> None:
-        """Replace the text of the status line."""
-        if self._status:
-            self._status.update(activity)
-
-    def _start(self) -> None:
-        if self._status:
-            self._status.start()

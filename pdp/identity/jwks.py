@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 
 from pdp.config.identity import ProviderSettings
 from pdp.errors import ConfigError, Unauthenticated, Unavailable
+from pdp.identity.signatures import check_signature
 from pdp.telemetry import Telemetry
 
 MAX_BYTES: Final = 1 << 20
@@ -136,6 +137,10 @@ class ProviderKeys:
                 task.cancel()
                 with contextlib.suppress(asyncio.CancelledError):
                     await task
+
+    async def verify(self, text: str, kid: str | None, algorithm: str) -> None:
+        """Check signature, issuer and times of a token; raise Unauthenticated or Unavailable as `find` does."""
+        check_signature(text, await self.find(kid, algorithm), algorithm, self._provider)
 
     async def find(self, kid: str | None, algorithm: str) -> Any:
         """Return the public key for a token.

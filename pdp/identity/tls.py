@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
-from typing import Final
 
 import msgspec
-from cryptography import x509
-from cryptography.x509.oid import ExtensionOID, NameOID
 
 from pdp.config.settings import Settings
 from pdp.errors import ConfigError
-
-_QUALIFIED: Final = frozenset("=:")
-"""Signs of other forms of names. A common name with such a sign could be taken for a name of another form."""
 
 
 class Certificates(msgspec.Struct, frozen=True):
@@ -71,30 +65,10 @@ def client_context(settings: Settings) -> ssl.SSLContext:
 
 @lru_cache(maxsize=256)
 def names_of_certificate(text: bytes) -> frozenset[str]:
-    """Return the names of a verified certificate, PEM or DER: whole subject, common name, DNS and URI names.
+    """Return the names of a verified certificate, PEM or DER; no names for a certificate with a syntax error."""
+    from pdp.identity.certificate_names import read_names  # noqa: PLC0415  cryptography takes 9 MB, clients rarely have one
 
-    Return no names for a certificate with a syntax error.
-    """
-    load = x509.load_pem_x509_certificate if text.startswith(b"-----") else x509.load_der_x509_certificate
-    try:
-        return frozenset(_names_of(load(text)))
-    except ValueError:
-        return frozenset()
-
-
-def _names_of(certificate: x509.Certificate) -> Iterator[str]:
-    yield certificate.subject.rfc4514_string()
-    for name in certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME):
-        text = str(name.value)
-        if _QUALIFIED.isdisjoint(text):
-            yield text
-    try:
-        others = certificate.extensions.get_extension_for_oid(ExtensionOID.SUBJECT_ALTERNATIVE_NAME).value
-    except x509.ExtensionNotFound:
-        return
-    if isinstance(others, x509.SubjectAlternativeName):
-        yield from (f"DNS:{name}" for name in others.get_values_for_type(x509.DNSName))
-        yield from (f"URI:{name}" for name in others.get_values_for_type(x509.UniformResourceIdentifier))
+    return read_names(text)
 
 
 def _unusable(error: Exception) -> ConfigError:

@@ -1,23 +1,29 @@
 """Tables of a store, and their creation when a database is opened.
 
-Owns tables and columns; `rows` owns the meaning of a row. The migrations beside this module create and change the
-tables. Alembic runs the migrations and is imported only if there is a migration to run, for a quick start.
+Owns tables and columns; `rows` owns the meaning of a row. An empty database gets the tables of this module. The
+migrations beside this module bring the tables of older versions to the same state. Alembic runs the migrations and is
+imported only if there is a migration to run, for a quick start.
 """
 
 from __future__ import annotations
 
+import secrets
 from typing import Final
 
 from sqlalchemy import (
     BigInteger,
     Boolean,
+    CheckConstraint,
     Column,
     Connection,
     Float,
     Integer,
     MetaData,
+    PrimaryKeyConstraint,
+    String,
     Table,
     Text,
+    insert,
     inspect,
     select,
 )
@@ -36,7 +42,7 @@ _metadata: Final = MetaData()
 META: Final = Table(
     "meta",
     _metadata,
-    Column("id", Integer, primary_key=True),  # always 1: there is one row
+    Column("id", Integer, CheckConstraint("id = 1"), primary_key=True),  # there is one row
     Column("epoch", Text, nullable=False),
     Column("sequence", BigInteger, nullable=False),
 )
@@ -67,7 +73,13 @@ CHANGES: Final = Table(
     Column("actor", Text, nullable=False),
     Column("changes", Text, nullable=False),
 )
-_VERSION: Final = Table(VERSION_TABLE, MetaData(), Column("version_num", Text))
+_VERSION: Final = Table(
+    VERSION_TABLE,
+    MetaData(),
+    Column("version_num", String(32), nullable=False),
+    PrimaryKeyConstraint("version_num", name=f"{VERSION_TABLE}_pkc"),
+)
+"""Table of Alembic: the version of the schema."""
 
 
 def prepare(database: Database) -> None:
@@ -79,27 +91,41 @@ def prepare(database: Database) -> None:
         if _version(connection, database.name) == VERSIONS[-1]:
             return
     with database.schema_transaction() as connection:
-        # another service that started at the same time may have been faster
-        if _version(connection, database.name) != VERSIONS[-1]:
-            _migrate(connection)
+        version = _version(connection, database.name)
+        if version is None:
+            create(connection)
+        elif version != VERSIONS[-1]:  # another service that started at the same time may have been faster
+            migrate(connection)
 
 
-def _version(connection: Connection, name: str) -> str:
-    """Return the version of the existing tables, "" if there are none; raise ConfigError as `prepare` does."""
+def _version(connection: Connection, name: str) -> str | None:
+    """Return the version of the existing tables, "" for the first; raise ConfigError as `prepare` does.
+
+    Return None if there are no tables.
+    """
     tables = set(inspect(connection).get_table_names())
     if VERSION_TABLE not in tables:
         # any other table makes an SQLite file another program's; a schema of PostgreSQL can be shared if no names clash
         foreign = tables if connection.dialect.name == "sqlite" else tables & set(_metadata.tables)
         if foreign:
             raise ConfigError(f"{name} belongs to another program: it has a table `{min(foreign)}`")
-        return ""
+        return None
     version = connection.scalar(select(_VERSION.c.version_num))
     if version is not None and version not in VERSIONS:
         raise ConfigError(f"{name} was made by a newer version of pdp: its schema is `{version}`, not {VERSIONS[-1]}")
     return version or ""
 
 
-def _migrate(connection: Connection) -> None:
+def create(connection: Connection) -> None:
+    """Create the tables of the newest version in an empty database, with a first epoch."""
+    _metadata.create_all(connection)
+    _VERSION.create(connection)
+    connection.execute(insert(META).values(id=1, epoch=secrets.token_hex(6), sequence=0))
+    connection.execute(insert(_VERSION).values(version_num=VERSIONS[-1]))
+
+
+def migrate(connection: Connection) -> None:
+    """Bring the tables to the newest version. An empty database gets all tables."""
     from alembic import command  # noqa: PLC0415  slow to import, seldom needed
     from alembic.config import Config  # noqa: PLC0415
 

@@ -45,6 +45,35 @@ def test_the_migrations_make_the_tables_that_the_store_uses(url: str) -> None:
         assert compare_metadata(context, schema.META.metadata) == []
 
 
+def test_new_tables_are_those_of_the_migrations(url: str) -> None:
+    with engine(url).begin() as connection:
+        schema.migrate(connection)
+    migrated = described(url)
+    with engine(url).begin() as connection:
+        tables = sa.MetaData()
+        tables.reflect(connection)
+        tables.drop_all(connection)
+    open_store(url).close()
+    assert described(url) == migrated
+    assert set(migrated) > {"meta", "objects", "grants", "changes", "pdp_version"}
+
+
+def described(url: str) -> dict[str, object]:
+    """Return every table with all that the database knows of it, and the rows of the tables that are never empty."""
+    with engine(url).connect() as connection:
+        inspector = sa.inspect(connection)
+        tables: dict[str, object] = {}
+        for table in inspector.get_table_names():
+            columns = [{**column, "type": repr(column["type"])} for column in inspector.get_columns(table)]
+            checks = inspector.get_check_constraints(table), inspector.get_unique_constraints(table)
+            tables[table] = columns, inspector.get_pk_constraint(table), checks, inspector.get_indexes(table)
+        if connection.dialect.name == "sqlite":
+            tables["sql"] = connection.execute(sa.text("SELECT sql FROM sqlite_master ORDER BY name")).scalars().all()
+        tables["version"] = connection.execute(sa.text("SELECT * FROM pdp_version")).all()
+        tables["meta row"] = connection.execute(sa.text("SELECT id, length(epoch), sequence FROM meta")).all()
+        return tables
+
+
 def test_a_newer_schema_is_refused(url: str) -> None:
     open_store(url).close()
     execute(url, "UPDATE pdp_version SET version_num = '9999'")

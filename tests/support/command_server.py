@@ -19,9 +19,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import pdp.app.service
-import pdp.cli.main  # noqa: F401  with `pdp.app.service`, all that a command imports
+import click
+
+import pdp.app.service  # noqa: F401  with the commands, all that a command imports
 from pdp.cel.grammar import parse
+from pdp.cli.main import cli
 
 
 def serve(listening: socket.socket) -> list[str]:
@@ -74,6 +76,8 @@ def _prepare(command: Mapping[str, Any]) -> list[str]:
 
 if __name__ == "__main__":
     parse("true")  # builds the parser, which every child then has
+    for name in cli.list_commands(click.Context(cli)):
+        cli.get_command(click.Context(cli), name)
     gc.freeze()
     sys.argv[1:] = serve(socket.socket(fileno=int(sys.argv[1])))
     runpy.run_module("pdp", run_name="__main__", alter_sys=True)

@@ -9,36 +9,24 @@ from typing import Any, Final
 import msgspec
 
 from pdp.engines.rowaccess.document import KINDS, Document, MaskBody, NamedDocument, PolicyBody
-from pdp.engines.rowaccess.engine import FoldedName, Mask, Policy, RowAccess, TablePolicies, fold_name
-from pdp.engines.rowaccess.members import Grantee, Members, parse_grantee
-from pdp.engines.rowaccess.trino_sql import (
-    FALSE,
+from pdp.engines.rowaccess.engine import FoldedName, Mask, Policy, TablePolicies, fold_name
+from pdp.engines.rowaccess.members import Grantee, parse_grantee
+from pdp.engines.rowaccess.policies import RowPolicies
+from pdp.engines.rowaccess.translation import (
     UntranslatableSql,
     translate_constant,
     translate_expression,
     translate_filter,
 )
+from pdp.engines.rowaccess.trino_sql import FALSE
 from pdp.errors import DuplicateRule, InvalidReference, Notice, Place, PolicyError
 from pdp.model.references import check_part, is_id, parse_resource
 from pdp.model.trino_operations import METADATA_TABLES, SYSTEM_TABLES
 
 _TABLES: Final = frozenset({"table", "view", "table_or_view", "dataset", "generic_table"})
-_CONTAINERS: Final = frozenset({"warehouse", "namespace"})
 _NEEDS_EXPRESSION: Final = frozenset({"constant", "expression"})
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 """Characters that break a line of a message or hide a part of the line."""
-
-
-class RowPolicies(msgspec.Struct, frozen=True):
-    """Policies of all files: by table, as canonical data, and with warnings."""
-
-    tables: dict[FoldedName, TablePolicies]
-    texts: Sequence[dict[str, Any]]
-    warnings: tuple[Notice, ...]
-
-    def build_engine(self, members: Members, protected: Iterable[str]) -> RowAccess:
-        """Return the engine; raise ValueError if an entry of `protected` is not a container."""
-        return RowAccess(self.tables, members, [_container(text) for text in protected])
 
 
 def compile_policies(sources: Iterable[NamedDocument]) -> RowPolicies:
@@ -188,13 +176,3 @@ def _refuse_uncovered(text: str, path: Sequence[str]) -> None:
         raise ValueError(f"`{text}` shows what its table holds: `${suffix}` is covered by policies on that")
     if path[0].lower() in SYSTEM_TABLES:
         raise ValueError(f"`{text}` stands in a schema of the engine's own, which policies do not cover")
-
-
-def _container(text: str) -> FoldedName:
-    try:
-        resource = parse_resource(text)
-    except InvalidReference as error:
-        raise ValueError(str(error)) from None
-    if resource.type not in _CONTAINERS:
-        raise ValueError(f"`{text}` is no warehouse or namespace")
-    return fold_name(resource.warehouse, resource.path)

@@ -15,15 +15,13 @@ from hypothesis import strategies as st
 from sqlglot import exp
 from support.paths import RECORDED as RECORDED_FOLDER
 
-from pdp.engines.rowaccess.trino_sql import (
+from pdp.engines.rowaccess.translation import (
     UntranslatableSql,
-    join_filters,
-    mask_sql,
-    null_sql,
     translate_constant,
     translate_expression,
     translate_filter,
 )
+from pdp.engines.rowaccess.trino_sql import join_filters, mask_sql, null_sql
 
 BASE = duckdb.connect()
 RECORDED = RECORDED_FOLDER / "trino" / "requests.jsonl"

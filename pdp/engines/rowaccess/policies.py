@@ -1,0 +1,37 @@
+"""Compiled row policies of all files, before an engine has the members. Compiles nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from pdp.engines.rowaccess.engine import FoldedName, RowAccess, TablePolicies, fold_name
+from pdp.engines.rowaccess.members import Members
+from pdp.errors import InvalidReference, Notice
+from pdp.model.references import parse_resource
+
+_CONTAINERS: Final = frozenset({"warehouse", "namespace"})
+
+
+class RowPolicies(msgspec.Struct, frozen=True):
+    """Policies of all files: by table, as canonical data, and with warnings."""
+
+    tables: dict[FoldedName, TablePolicies]
+    texts: Sequence[dict[str, Any]]
+    warnings: tuple[Notice, ...]
+
+    def build_engine(self, members: Members, protected: Iterable[str]) -> RowAccess:
+        """Return the engine; raise ValueError if an entry of `protected` is not a container."""
+        return RowAccess(self.tables, members, [_container(text) for text in protected])
+
+
+def _container(text: str) -> FoldedName:
+    try:
+        resource = parse_resource(text)
+    except InvalidReference as error:
+        raise ValueError(str(error)) from None
+    if resource.type not in _CONTAINERS:
+        raise ValueError(f"`{text}` is no warehouse or namespace")
+    return fold_name(resource.warehouse, resource.path)

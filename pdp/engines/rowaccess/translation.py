@@ -1,0 +1,114 @@
+"""Texts of policies to Trino's SQL. Knows no principal, and does not choose among policies.
+
+Trino puts the text into a query, in parentheses. So the text must be exactly one expression: `FALSE) OR (1=1` would
+close the parentheses and open others. Every text is parsed before use.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+from pdp.engines.rowaccess.trino_sql import FALSE
+
+DIALECT: Final = "trino"
+_ALIKE: Final = frozenset(
+    {"athena", "bigquery", "databricks", "duckdb", "hive", "presto", "snowflake", "spark", "spark2"}
+)
+"""Dialects with Trino's comparisons. Others fold case, skip blanks, sort by language or treat '' as NULL."""
+_PORTABLE: Final = (
+    exp.And, exp.Or, exp.Not, exp.Paren, exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.In, exp.Between, exp.Is,
+    exp.Boolean, exp.Null, exp.Literal, exp.Column, exp.Identifier, exp.Neg,
+)  # fmt: skip
+"""Expressions with the same meaning in these dialects."""
+_OF_QUERIES: Final = ((exp.AggFunc, "an aggregate"), (exp.Window, "a window"), (exp.Star, "a star"))
+"""Expressions that only a query can contain: in a filter, only a subquery."""
+_UNFIT: Final = (
+    (exp.Placeholder, "a parameter"),
+    (exp.Parameter, "a parameter"),
+    (exp.Rand, "a random value"),
+    (exp.Randn, "a random value"),
+    (exp.Uuid, "a random value"),
+    (exp.Shuffle, "a random value"),
+)
+_RANDOM: Final = frozenset({"rand", "random", "secure_rand", "secure_random", "uuid", "shuffle"})
+_LITERALS: Final = (exp.Literal, exp.Boolean, exp.Null)
+
+
+class UntranslatableSql(ValueError):
+    """Valid expression of another dialect without a certain meaning in Trino."""
+
+
+def translate_expression(text: str, dialect: str) -> str:
+    """Return an expression as Trino's SQL; an expression in Trino's dialect stays as written.
+
+    Raise ValueError if the text is not exactly one expression, or contains an aggregate, window, parameter or random
+    value. Raise UntranslatableSql if the expression has no certain meaning in Trino.
+    """
+    tree = _parse(text, dialect)
+    if dialect == DIALECT:
+        # The text itself, not the parser's rendering: Trino gets what the author wrote and reviewed.
+        return text if _is_plain_text(text) else tree.sql(dialect=DIALECT, comments=False)
+    if dialect not in _ALIKE:
+        raise UntranslatableSql(f"comparisons in `{dialect}` are not Trino's")
+    if not all(map(_is_portable, tree.walk())):
+        raise UntranslatableSql(f"it is `{dialect}` and more than comparisons of columns with values")
+    return tree.sql(dialect=DIALECT, comments=False)
+
+
+def translate_filter(text: str, dialect: str) -> str | None:
+    """Return a row filter as Trino's SQL; None for TRUE. Raise the errors of `translate_expression`."""
+    tree = _parse(text, dialect).unnest()
+    if isinstance(tree, exp.Literal):
+        raise ValueError("it is a value, not a condition")  # noqa: TRY004  a text's value, not a Python type
+    if isinstance(tree, exp.Boolean):
+        return None if tree.this else FALSE
+    return translate_expression(text, dialect)
+
+
+def translate_constant(value: str) -> str:
+    """Return the literal that a text spells (`5`, `TRUE`, `'x'`); any other text as a text literal."""
+    try:
+        tree = _parse(value, DIALECT)
+    except ValueError:
+        return _literal(value)
+    number = tree.this if isinstance(tree, exp.Neg) else tree
+    return tree.sql(dialect=DIALECT, comments=False) if isinstance(number, _LITERALS) else _literal(value)
+
+
+def _is_portable(node: exp.Expr) -> bool:
+    """Tell whether a part of an expression means the same in Trino. Trino has no IS TRUE."""
+    return isinstance(node, _PORTABLE) and not (isinstance(node, exp.Is) and not isinstance(node.expression, exp.Null))
+
+
+def _parse(text: str, dialect: str) -> exp.Expr:
+    try:
+        trees = sqlglot.parse(text, read=dialect)
+    except (SqlglotError, RecursionError, ValueError) as error:
+        raise ValueError(f"it does not parse: {_first_line(str(error))}") from None
+    if len(trees) != 1 or not isinstance(trees[0], exp.Condition) or isinstance(trees[0], exp.Query):
+        raise ValueError("it is not one expression")
+    tree: exp.Expr = trees[0]
+    outside = tree.walk(prune=lambda node: isinstance(node, exp.Query))
+    for nodes, kinds in ((tree.walk(), _UNFIT), (outside, _OF_QUERIES)):
+        unfit = next((label for node in nodes for kind, label in kinds if isinstance(node, kind)), None)
+        if unfit or any(node.name.lower() in _RANDOM for node in tree.find_all(exp.Anonymous)):
+            raise ValueError(f"it holds {unfit or 'a random value'}")
+    return tree
+
+
+def _is_plain_text(text: str) -> bool:
+    """Tell whether a text has no comment and no semicolon: both could end the parentheses around the text."""
+    return not any(token.comments or token.text == ";" for token in sqlglot.tokenize(text, read=DIALECT))
+
+
+def _literal(text: str) -> str:
+    return "'{}'".format(text.replace("'", "''"))
+
+
+def _first_line(text: str) -> str:
+    return re.sub("\x1b\\[[0-9;]*m", "", text.partition("\n")[0]).strip().rstrip(".")
