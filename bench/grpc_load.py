@@ -7,12 +7,13 @@ import itertools
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import grpc
+from contest import Pair, Plan
 from servers import Server, free_port, our_service, running, temporary_folder
 from workloads.workload import Body, RightAnswer, Workload
 
@@ -36,19 +37,17 @@ class GrpcTarget:
         return bytes(await method(request, wait_for_ready=True, timeout=60))
 
 
-def compare_grpc(
-    workload: Workload, rounds: int, seconds: int, settings: Sequence[str] = ()
-) -> tuple[list[float], list[float]]:
-    """Return the microseconds of CPU per request of our service and of the bare server, a value for each round.
+def compare_grpc(workload: Workload, plan: Plan) -> list[Pair]:
+    """Return the microseconds of CPU per request of our service and of the bare server, a pair for each turn.
 
     All answers of our service are checked, those under load too.
     """
     requests = [request_message(body) for body in workload.ours.bodies]
     port, bare_port = free_port(), free_port()
-    with our_service(workload.ours.files, settings, port) as ours:
+    with our_service(workload.ours.files, plan.settings, port) as ours:
         answer = asyncio.run(_first_answer(ours, port, requests, workload.right))
         with _bare_server(answer, bare_port) as bare:
-            return asyncio.run(_turns({ours: port, bare: bare_port}, requests, workload.right, (rounds, seconds)))
+            return asyncio.run(_turns({ours: port, bare: bare_port}, requests, workload.right, plan))
 
 
 def request_message(body: Body) -> bytes:
@@ -85,27 +84,22 @@ def _bare_server(answer: bytes, port: int) -> Iterator[Server]:
 
 
 async def _turns(
-    ports: dict[Server, int], requests: Sequence[bytes], right: Sequence[RightAnswer], turns: tuple[int, int]
-) -> tuple[list[float], list[float]]:
-    rounds, seconds = turns
-    found: list[list[float]] = []
-    targets = [
-        GrpcTarget(server, grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=_LARGE))
-        for server, port in ports.items()
-    ]
-    for turn in range(rounds + 1):
-        costs = []
-        for target in targets:
-            cost, answers = await _load(target, requests, seconds if turn else 1)
-            if target is targets[0]:
-                _check(answers, right)
-            costs.append(cost)
-        if turn:  # the first is to warm up
-            found.append(costs)
-    for target in targets:
-        await target.channel.close()
-    ours, bare = zip(*found, strict=True)
-    return list(ours), list(bare)
+    ports: dict[Server, int], requests: Sequence[bytes], right: Sequence[RightAnswer], plan: Plan
+) -> list[Pair]:
+    found: list[Pair] = []
+    async with AsyncExitStack() as held:
+        ours, bare = [
+            GrpcTarget(
+                server, await held.enter_async_context(grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=_LARGE))
+            )
+            for server, port in ports.items()
+        ]
+        for _ in range(1 + plan.starts * plan.turns):
+            our_cost, answers = await _load(ours, requests, plan.seconds)
+            _check(answers, right)
+            bare_cost, _ = await _load(bare, requests, plan.seconds)
+            found.append((our_cost, bare_cost))
+    return found[1:]  # the first pair warmed them up
 
 
 async def _load(target: GrpcTarget, requests: Sequence[bytes], seconds: int) -> tuple[float, list[tuple[int, bytes]]]:

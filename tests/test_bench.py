@@ -13,6 +13,7 @@ from support.paths import RECORDED, ROOT
 sys.path.append(str(ROOT / "bench"))
 
 from allowing import count_resources
+from contest import middle_pair
 from figures import HEAD, PAGE, Figure, middle, read_table, replace_table, report, worse
 from side_by_side import TABLE
 from workloads.grant_checks import GrantWorld
@@ -75,6 +76,11 @@ def test_a_ratio_that_grows_by_more_than_a_tenth_is_marked() -> None:
 def test_of_several_runs_the_middle_ratio_counts() -> None:
     runs = [[Figure("a", ours, 10, "us")] for ours in (3, 1, 2)]
     assert middle(runs) == [Figure("a", 2, 10, "us")]
+
+
+def test_the_turn_with_the_middle_ratio_counts() -> None:
+    assert middle_pair([(1, 10), (4, 2), (30, 100)]) == (30, 100)
+    assert middle_pair([(4, 2), (1, 10)]) == (1, 10)
 
 
 @pytest.mark.parametrize("spelling", SPELLINGS)
