@@ -9,6 +9,7 @@ size of the world. Persistent maps share unchanged parts, so an old index stays 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 import msgspec
 from immutables import Map
@@ -43,13 +44,17 @@ from pdp.facts.objects import (
 from pdp.facts.tree_edit import TreeEdit, merge
 from pdp.model.checks import CONTENT_TYPES
 
+_WITHOUT_CONTENT: Final = frozenset({"role", "tag"})
+"""Types with a project and without content."""
+
 
 class Index(msgspec.Struct, frozen=True):
     """Indexes of one revision.
 
     `memberships` maps a grantee to the roles of direct membership. `managed` has the objects with managed access.
-    `layout` is a token without content: a new token replaces the old token whenever a registration changes rights of
-    principals whose own grants did not change.
+    `layout` is a token without content: a new token replaces the old token whenever a registration changes rights
+    inside a container of principals whose own grants did not change. The project of a role or tag is no such
+    registration.
     """
 
     objects: Map[ContainerPath, Map[ObjectName, ObjectNode]] = Map()
@@ -132,12 +137,13 @@ class _IndexBuilder:
         before = node.registered or Object(key)
         after = registered or Object(key)
         self._set_node(split, node, ObjectNode(registered, node.grants, node.children))
-        # A new id decides anew which grants with an id count, although no grant changed. A new layout token makes
-        # every cache read again.
-        bound = [grantee for grantee, stored in node.grants.items() if stored.ids] if before.id != after.id else []
-        if bound or (before.project, before.managed) != (after.project, after.managed):
-            self._layout = object()
+        if (before.project, before.managed) != (after.project, after.managed):
             self._managed[key] = after.managed or None
+            if name[0] not in _WITHOUT_CONTENT:
+                self._layout = object()
+        # A new id decides anew which grants with an id count, although no grant changed: each of these grantees gets a
+        # new tree, and so every cache of such a grantee reads again.
+        bound = [grantee for grantee, stored in node.grants.items() if stored.ids] if before.id != after.id else []
         for grantee in bound:
             stored = node.grants[grantee]
             self._set_privileges(grantee, split, stored, (before.id, after.id))

@@ -13,7 +13,7 @@ from urllib.parse import unquote
 import msgspec
 
 from pdp.model.checks import NAMED_TYPES, Resource
-from pdp.model.references import format_resource
+from pdp.model.references import VERBATIM_TYPES, encode_part
 from pdp.model.vocabulary import PRIVILEGES
 
 ObjectKey: TypeAlias = tuple[str, tuple[str, ...]]
@@ -118,8 +118,11 @@ def resource_of(key: ObjectKey) -> Resource:
 
 
 def key_text(key: ObjectKey) -> str:
-    """Return the canonical reference string of a key."""
-    return format_resource(resource_of(key))
+    """Return the canonical reference string of a key: the text of `format_resource` for the resource of the key."""
+    type, parts = key
+    if type in VERBATIM_TYPES:
+        return f"{type}:{parts[0]}"
+    return f"{type}:{'/'.join(map(encode_part, parts))}" if parts else type
 
 
 def key_from_text(text: str) -> ObjectKey:
@@ -130,7 +133,7 @@ def key_from_text(text: str) -> ObjectKey:
     type, _, rest = text.partition(":")
     if not rest:
         return type, ()
-    if type in ("role", "user"):
+    if type in VERBATIM_TYPES:
         return type, (rest,)
     parts = tuple(rest.split("/"))
     return type, tuple(map(unquote, parts)) if "%" in rest else parts

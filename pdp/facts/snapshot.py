@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from pdp.errors import ConfigError
 from pdp.facts.index import Index
@@ -39,19 +39,30 @@ _LONGEST_PROJECT: Final = 256
 _NO_ROLES: Final[frozenset[str]] = frozenset()
 
 
+class RoleClosure(NamedTuple):
+    """Roles with all roles of these roles: bare ids, and canonical ids in order."""
+
+    names: frozenset[str]
+    ids: tuple[str, ...]
+
+
+_NO_CLOSURE: Final = RoleClosure(_NO_ROLES, ())
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Facts:
     """Snapshot of one revision.
 
     `projects` maps a warehouse to the project from the configuration; the configuration wins over a registration.
-    The memos hold values that follow from the snapshot. A new snapshot starts with empty memos.
+    The memos hold values that follow from the snapshot. A new snapshot starts with empty memos, except that snapshots
+    with the same memberships share the closures of roles. Many principals have equal roles and share a closure.
     """
 
     epoch: str
     sequence: int
     index: Index = Index()  # noqa: RUF009  immutable
     projects: Mapping[str, str] = field(default_factory=dict)
-    role_memo: Memo[str, frozenset[str]] = field(default_factory=partial(Memo, _MEMO_ENTRIES), init=False, repr=False)
+    role_memo: Memo[frozenset[str], RoleClosure] = field(default_factory=partial(Memo, _MEMO_ENTRIES), repr=False)
     warehouse_memo: Memo[str, tuple[str, ...]] = field(
         default_factory=partial(Memo, _MEMO_ENTRIES, _LONGEST_PROJECT), init=False, repr=False
     )
@@ -74,7 +85,11 @@ class Facts:
 
     def apply(self, sequence: int, changes: Iterable[Change]) -> Facts:
         """Return the snapshot of revision `sequence`, made by the changes. Costs the size of the changes."""
-        return replace(self, sequence=sequence, index=self.index.after(changes))
+        index = self.index.after(changes)
+        is_same = index.memberships is self.index.memberships
+        return replace(
+            self, sequence=sequence, index=index, role_memo=self.role_memo if is_same else Memo(_MEMO_ENTRIES)
+        )
 
     def with_projects(self, projects: Mapping[str, str]) -> Facts:
         """Return the same facts with the projects of the configuration.
@@ -163,12 +178,16 @@ class Facts:
 
         Counts stored memberships and the memberships from the principal's token or groups (`member_of`).
         """
+        return self._closure_of(principal).names
+
+    def grantees_of(self, principal: Principal) -> tuple[str, ...]:
+        """Return the ids whose grants count for a principal: the principal's id first, then all roles in order."""
         if principal.type == "anonymous":
-            return _NO_ROLES
-        roles = self._stored_roles_of(principal.id)
-        for role in principal.member_of:
-            roles = roles | {role} | self._stored_roles_of(f"role:{role}")
-        return roles
+            return ()
+        id, roles = principal.id, self._closure_of(principal).ids
+        if principal.type == "role" and id in roles:
+            roles = tuple(role for role in roles if role != id)
+        return (id, *roles)
 
     def parent(self, key: ObjectKey) -> ObjectKey | None:
         """Return the object above: by path below a warehouse, by registration for a warehouse, role or tag."""
@@ -202,21 +221,25 @@ class Facts:
                 if name[0] == "namespace":
                     paths.append((*path, name[1]))
 
-    def _stored_roles_of(self, grantee: str) -> frozenset[str]:
-        # Only a grantee with a membership gets an entry: a request can name any number of principals.
-        if grantee not in self.index.memberships:
-            return _NO_ROLES
-        roles = self.role_memo.get(grantee)
-        return self.role_memo.keep(grantee, self._collect_roles(grantee)) if roles is None else roles
+    def _closure_of(self, principal: Principal) -> RoleClosure:
+        if principal.type == "anonymous":
+            return _NO_CLOSURE
+        direct = self.index.memberships.get(principal.id, _NO_ROLES)
+        if principal.member_of:
+            direct = direct.union(principal.member_of)
+        if not direct:
+            return _NO_CLOSURE
+        closure = self.role_memo.get(direct)
+        return self.role_memo.keep(direct, self._close(direct)) if closure is None else closure
 
-    def _collect_roles(self, grantee: str) -> frozenset[str]:
-        roles: set[str] = set()
-        pending = [grantee]
+    def _close(self, direct: frozenset[str]) -> RoleClosure:
+        roles = set(direct)
+        pending = list(direct)
         while pending:
-            new = self.index.memberships.get(pending.pop(), _NO_ROLES) - roles
+            new = self.index.memberships.get(f"role:{pending.pop()}", _NO_ROLES) - roles
             roles |= new
-            pending += [f"role:{role}" for role in new]
-        return frozenset(roles)
+            pending += new
+        return RoleClosure(frozenset(roles), tuple(sorted(f"role:{role}" for role in roles)))
 
 
 @contextmanager

@@ -44,7 +44,9 @@ class TreeEdit(Generic[V]):
 
 
 def merge(base: Map[K, V] | None, values: Mapping[K, V | None]) -> Map[K, V]:
-    """Return a map with new values; None removes a key."""
+    """Return a map with new values; None removes a key. Without values, return the very same map."""
+    if base is not None and not values:
+        return base
     edit = (base if base is not None else Map[K, V]()).mutate()
     for key, value in values.items():
         if value is not None:

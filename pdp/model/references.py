@@ -19,7 +19,8 @@ from pdp.model.checks import (
     Resource,
 )
 
-_VERBATIM_TYPES = frozenset({"user", "role"})
+VERBATIM_TYPES = frozenset({"user", "role"})
+"""Types with a name that references hold as it is, without escapes."""
 _LONGEST_CACHED = 256
 """Most characters of a cached reference."""
 _MOST_PARTS = 256
@@ -72,7 +73,7 @@ def format_resource(resource: Resource, ref: str | None = None, type: str = "") 
     kind = type or resource.type
     if kind == "server":
         return kind
-    if kind in _VERBATIM_TYPES:
+    if kind in VERBATIM_TYPES:
         return f"{kind}:{resource.name}"
     if kind in NAMED_TYPES:
         return f"{kind}:{encode_part(resource.name)}"
@@ -138,7 +139,7 @@ def _span(least: int, most: int) -> str:
 def _name(kind: str, rest: str, text: str) -> str:
     if kind == "user":
         return _user(rest)
-    return _verbatim(rest) if kind in _VERBATIM_TYPES else _part(rest, text)
+    return _verbatim(rest) if kind in VERBATIM_TYPES else _part(rest, text)
 
 
 def _split_ref(kind: str, rest: str, text: str) -> tuple[str, str | None]:

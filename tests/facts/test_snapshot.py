@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from spec.grant_worlds import OBJECTS, PRINCIPALS, ask, grants, questions
+from spec.grant_worlds import PRINCIPALS, ask, changes, questions
 from spec.grants import Spec
 
 from pdp.engines.grants.engine import GrantsEngine
@@ -14,7 +14,6 @@ from pdp.facts.objects import (
     Change,
     Grant,
     GrantAdded,
-    GrantRemoved,
     Object,
     ObjectDeleted,
     ObjectKey,
@@ -23,32 +22,6 @@ from pdp.facts.objects import (
     key_text,
 )
 from pdp.facts.snapshot import Facts
-
-KEYS = [key_from_text(text) for text in OBJECTS]
-
-
-@st.composite
-def objects(draw: st.DrawFn) -> Object:
-    key = draw(st.sampled_from([key for key in KEYS if key != SERVER]))
-    project = draw(st.sampled_from(("", "p", "q"))) if key[0] in ("warehouse", "role", "tag") else ""
-    managed = draw(st.booleans()) if key[0] in ("warehouse", "namespace") else False
-    return Object(key, project, managed, draw(st.sampled_from(("", "1", "2"))) if key[1][0] == "v" else "")
-
-
-def grant_of(data: dict[str, str]) -> Grant:
-    return Grant(key_from_text(data["object"]), data["privilege"], data["principal"], data.get("id", ""))
-
-
-changes = st.lists(
-    st.one_of(
-        st.builds(ObjectPut, objects()),
-        st.builds(ObjectDeleted, st.sampled_from(KEYS)),
-        grants().map(grant_of).map(GrantAdded),
-        grants().map(grant_of).map(GrantAdded),
-        grants().map(grant_of).map(GrantRemoved),
-    ),
-    max_size=12,
-)
 
 
 def rebuilt(made: list[Change]) -> Facts:

@@ -6,6 +6,16 @@ from hypothesis import strategies as st
 
 from pdp.engines.engine import PERMIT, Engine, Group
 from pdp.engines.grants.model import ACTIONS, STORED
+from pdp.facts.objects import (
+    SERVER,
+    Grant,
+    GrantAdded,
+    GrantRemoved,
+    Object,
+    ObjectDeleted,
+    ObjectPut,
+    key_from_text,
+)
 from pdp.facts.snapshot import Facts
 from pdp.model.checks import Env, Resource
 from pdp.model.references import parse_principal, parse_resource
@@ -28,6 +38,7 @@ OBJECTS = (
 )
 PRINCIPALS = ("user:i~x", "user:i~y", "role:r", "role:s", "role:t")
 IDS = ("", "1", "2")
+KEYS = [key_from_text(text) for text in OBJECTS]
 _GRANTABLE = [o for o in OBJECTS if STORED[o.partition(":")[0]]]
 
 
@@ -60,6 +71,33 @@ def questions(draw: st.DrawFn, world: dict[str, Any]) -> tuple[str, str, str, st
     actions = sorted(ACTIONS[target.partition(":")[0]])
     id = draw(st.sampled_from(IDS)) if ":v/" in target else ""
     return draw(st.sampled_from(PRINCIPALS)), draw(st.sampled_from(actions)), target, id
+
+
+@st.composite
+def registrations(draw: st.DrawFn) -> Object:
+    """The registration of one object, as a catalog may put it."""
+    key = draw(st.sampled_from([key for key in KEYS if key != SERVER]))
+    project = draw(st.sampled_from(("", "p", "q"))) if key[0] in ("warehouse", "role", "tag") else ""
+    managed = draw(st.booleans()) if key[0] in ("warehouse", "namespace") else False
+    return Object(key, project, managed, draw(st.sampled_from(("", "1", "2"))) if key[1][0] == "v" else "")
+
+
+def grant_of(data: dict[str, str]) -> Grant:
+    """Return the grant of an entry of a world file."""
+    return Grant(key_from_text(data["object"]), data["privilege"], data["principal"], data.get("id", ""))
+
+
+changes = st.lists(
+    st.one_of(
+        st.builds(ObjectPut, registrations()),
+        st.builds(ObjectDeleted, st.sampled_from(KEYS)),
+        grants().map(grant_of).map(GrantAdded),
+        grants().map(grant_of).map(GrantAdded),
+        grants().map(grant_of).map(GrantRemoved),
+    ),
+    max_size=12,
+)
+"""Changes of one write, in order. Some change nothing."""
 
 
 def group(principal: str, action: str, resource: Resource) -> Group:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Final
 
-from immutables import Map
-
+from pdp.engines.grants.principal_grants import GranteeNodes
+from pdp.engines.grants.questions import RelationQuestion
 from pdp.engines.grants.rules import EffectiveRelations, evaluate
-from pdp.facts.nodes import GranteeNode
-from pdp.facts.objects import ObjectName
+from pdp.model.checks import Reason
 
 _LONGEST_PATH: Final = 256
 """Characters of a path in a cache. A request can name any path."""
@@ -18,33 +16,31 @@ _LONGEST_PATH: Final = 256
 class ContainerAccess:
     """Access of a principal inside a warehouse or namespace: one answer for almost all objects, and few exceptions.
 
-    `parent` has the relations on the container. `exceptions` has, for each grantee with grants inside, the names of
-    the objects with a grant of their own or with a visible object below; mostly there are no exceptions. All other
-    objects of a type have equal relations, because nothing but the container decides about them.
+    `relations` are the relations on the container itself. `nodes` pairs each grantee that has grants inside with the
+    nodes of these objects: with a grant of their own or with a visible object below. All other objects of a type have
+    equal relations, because nothing but the container decides about them. `reasons` is a cache of the reasons that
+    permit these other objects.
     """
 
-    __slots__ = ("_base_mask", "_defaults", "exceptions", "parent")
+    __slots__ = ("_plain_namespace", "nodes", "reasons", "relations")
 
-    def __init__(
-        self, parent: EffectiveRelations, exceptions: tuple[Map[ObjectName, GranteeNode], ...], base_mask: int
-    ) -> None:
-        self.parent = parent
-        self.exceptions = exceptions
-        self._base_mask = base_mask
-        self._defaults: dict[str, EffectiveRelations] = {}
+    def __init__(self, relations: EffectiveRelations, nodes: tuple[GranteeNodes, ...] = ()) -> None:
+        self.relations = relations
+        self.nodes = nodes
+        self.reasons: dict[RelationQuestion, Reason | None] = {}
+        self._plain_namespace: ContainerAccess | None = None
 
-    def default_relations(self, type: str) -> EffectiveRelations:
-        """Return the relations on any object of a type in the container, except on the exceptions."""
-        relations = self._defaults.get(type)
-        if relations is None:
-            relations = self._defaults[type] = evaluate(type, self._base_mask, self.parent, False)
-        return relations
+    def plain_namespace(self, base_mask: int) -> ContainerAccess:
+        """Return the access inside a namespace of the container, without a grant on or inside the namespace.
 
-
-@lru_cache(maxsize=4096)
-def uniform_access(parent: EffectiveRelations, base_mask: int) -> ContainerAccess:
-    """Return the access to a container without exceptions; one instance for all containers with equal relations."""
-    return ContainerAccess(parent, (), base_mask)
+        All such namespaces share the access and its cache of reasons: every relation comes from further up, so no
+        reason names the namespace.
+        """
+        plain = self._plain_namespace
+        if plain is None:
+            relations = evaluate("namespace", base_mask, self.relations, False)
+            plain = self._plain_namespace = ContainerAccess(relations)
+        return plain
 
 
 class CacheBudget:
@@ -55,9 +51,9 @@ class CacheBudget:
     def __init__(self, left: int) -> None:
         self.left = left
 
-    def take(self, length: int) -> bool:
-        """Take a single entry for a path of `length` characters; return False if there is no entry for the path."""
-        if length > _LONGEST_PATH or self.left <= 0:
+    def take(self, parts: tuple[str, ...]) -> bool:
+        """Take a single entry for a path of these parts; return False if there is no entry for the path."""
+        if self.left <= 0 or len("".join(parts)) > _LONGEST_PATH:
             return False
         self.left -= 1
         return True

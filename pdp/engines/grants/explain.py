@@ -21,13 +21,13 @@ _NAMES: Final = tuple((BIT | CIRCUMSTANCE_BIT).items())
 def trace_objects(access: EffectiveAccess, key: ObjectKey, id: str) -> tuple[Trace, ...]:
     """Return a node for the object and for each object above: the effective relations and the stored privileges."""
     nearest = _trace_object(access, key, id)
-    return (nearest, *(_trace_object(access, above, "") for above in access.facts.ancestors(key)))
+    return (nearest, *(_trace_object(access, above, "") for above in access.grants.facts.ancestors(key)))
 
 
 def explain_denial(access: EffectiveAccess, relation: str, key: ObjectKey, id: str) -> str:
     """Return a line that names the weakest privilege on the nearest object that would permit the relation."""
-    who = access.principal.id
-    if not access.grantees:
+    who = access.grants.principal.id
+    if not access.grants.grantees:
         return f"{who} has no grants"
     grant = _smallest_grant(access, relation, key, id)
     if grant is None:
@@ -39,7 +39,7 @@ def explain_denial(access: EffectiveAccess, relation: str, key: ObjectKey, id: s
 def _trace_object(access: EffectiveAccess, key: ObjectKey, id: str) -> Trace:
     relations = access.relations_on(key, id).relations
     effective = [name for name in MODEL[key[0]].relations if name in relations]
-    mask = access.stored_mask(key, id)
+    mask = access.grants.stored_mask(key, id)
     stored = sorted(name for name, bit in _NAMES if mask & bit and name != "authenticated")
     return Trace(
         key_text(key), ", ".join(effective) or "nothing", ", ".join(_source(access, key, p, id) for p in stored)
@@ -49,16 +49,17 @@ def _trace_object(access: EffectiveAccess, key: ObjectKey, id: str) -> Trace:
 def _source(access: EffectiveAccess, key: ObjectKey, privilege: str, id: str) -> str:
     if privilege in CIRCUMSTANCE_BIT:
         return privilege
-    grantee = access.grantee_with(key, privilege, id)
+    grantee = access.grants.grantee_with(key, privilege, id)
     return f"{privilege} via {grantee}" if grantee else f"{privilege} by configuration"
 
 
 def _smallest_grant(access: EffectiveAccess, relation: str, key: ObjectKey, id: str) -> tuple[ObjectKey, str] | None:
     # tries each grant in turn: as an extra privilege, without a change of the facts
-    for target in (key, *access.facts.ancestors(key)):
+    facts, extra = access.grants.facts, access.grants.extra
+    for target in (key, *facts.ancestors(key)):
         for privilege in _WEAKEST_FIRST:
             if privilege in STORED[target[0]]:
-                extra = {**access.extra, target: access.extra.get(target, 0) | BIT[privilege]}
-                if relation in EffectiveAccess(access.facts, access.principal, extra).relations_on(key, id).relations:
+                more = {**extra, target: extra.get(target, 0) | BIT[privilege]}
+                if relation in EffectiveAccess(facts, access.grants.principal, more).relations_on(key, id).relations:
                     return target, privilege
     return None

@@ -1,0 +1,163 @@
+"""Stored grants of one principal and its roles, in one snapshot, and the circumstances around the grants.
+
+Costs look-ups in the principal's own grants, never in the grants of others. Knows no relation and no rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, TypeAlias
+
+from immutables import Map
+
+from pdp.engines.grants.rules import CIRCUMSTANCE_BIT
+from pdp.facts.nodes import EMPTY_TREE, GranteeNode, StoredPrivileges
+from pdp.facts.objects import BIT, VISIBILITY, ContainerPath, ObjectKey, ObjectName, join_key, split_key
+from pdp.facts.snapshot import Facts
+from pdp.model.checks import Principal
+
+ExtraPrivileges: TypeAlias = Mapping[ObjectKey, int]
+"""Object -> mask of privileges without a stored grant."""
+GranteeNodes: TypeAlias = tuple[str, Map[ObjectName, GranteeNode]]
+"""Grantee with its nodes in a container, by name."""
+
+_AUTHENTICATED: Final = CIRCUMSTANCE_BIT["authenticated"]
+_MANAGED: Final = CIRCUMSTANCE_BIT["managed_access"]
+_SELF: Final = CIRCUMSTANCE_BIT["self"]
+_SELF_TYPES: Final = frozenset({"user", "role"})
+
+
+class PrincipalGrants:
+    """Stored grants of a principal.
+
+    `grantees` are the ids whose grants count, the id of the principal first; empty for anonymous. `extra` adds
+    privileges without a stored grant. `base_mask` has the circumstances that hold on every object. `outer` has the
+    nodes outside warehouses.
+    """
+
+    __slots__ = (
+        "_managed",
+        "_memberships",
+        "_sources",
+        "_trees",
+        "base_mask",
+        "extra",
+        "facts",
+        "grantees",
+        "outer",
+        "principal",
+    )
+
+    def __init__(self, facts: Facts, principal: Principal, extra: ExtraPrivileges) -> None:
+        index = facts.index
+        trees, memberships = index.grantees, index.memberships
+        self.facts = facts
+        self.principal = principal
+        self.extra = extra
+        self.grantees = grantees = facts.grantees_of(principal)
+        self.base_mask = _AUTHENTICATED if grantees else 0
+        self._managed = index.managed
+        self._sources = [(grantee, trees.get(grantee, EMPTY_TREE)) for grantee in grantees]
+        self._trees = [source for source in self._sources if source[1]]
+        self._memberships = [memberships.get(grantee) for grantee in grantees]
+        self.outer = self.nodes_in(())
+
+    def advance_to(self, facts: Facts) -> bool:
+        """Move to another snapshot if nothing about the principal differs there; return False otherwise.
+
+        Four things matter. The grants and the memberships of each grantee: persistent maps keep the very same objects
+        across a change elsewhere, so comparing identities is enough and cannot miss a change. The list of grantees: it
+        follows from these memberships. Registrations (projects, managed access, ids): each change that can matter
+        replaces `layout` or the grants of the grantee. The projects of the configuration.
+        """
+        now, new = self.facts.index, facts.index
+        if facts.projects is not self.facts.projects or new.layout is not now.layout:
+            return False
+        trees, memberships = new.grantees, new.memberships
+        if trees is not now.grantees:
+            for grantee, tree in self._sources:
+                if trees.get(grantee, EMPTY_TREE) is not tree:
+                    return False
+        if memberships is not now.memberships:
+            for grantee, roles in zip(self.grantees, self._memberships, strict=True):
+                if memberships.get(grantee) is not roles:
+                    return False
+        self._managed = new.managed
+        self.facts = facts
+        return True
+
+    @property
+    def has_managed(self) -> bool:
+        """Tell whether any object anywhere has managed access."""
+        return bool(self._managed)
+
+    def nodes_in(self, path: ContainerPath) -> tuple[GranteeNodes, ...]:
+        """Return the nodes in a container, one map for each grantee with nodes there."""
+        return tuple([(grantee, nodes) for grantee, tree in self._trees if (nodes := tree.get(path)) is not None])
+
+    def nodes_at(self, key: ObjectKey) -> list[tuple[str, GranteeNode]]:
+        """Return the grantees with a node at an object, and the nodes."""
+        path, name = split_key(key)
+        return [(grantee, node) for grantee, nodes in self.nodes_in(path) if (node := nodes.get(name)) is not None]
+
+    def mask_at(self, nodes: tuple[GranteeNodes, ...], path: ContainerPath, name: ObjectName, id: str = "") -> int:
+        """Return the mask of an object: counting grants from the nodes of the container, and circumstances."""
+        mask = self.circumstances(path, name)
+        for _, names in nodes:
+            node = names.get(name)
+            if node is not None:
+                stored = node.stored
+                mask |= self.counting(path, name, stored, id) if stored.ids else stored.mask
+        return mask
+
+    def stored_mask(self, key: ObjectKey, id: str = "") -> int:
+        """Return the mask of the principal's stored privileges on exactly this object, and of the circumstances."""
+        path, name = split_key(key)
+        return self.mask_at(self.nodes_in(path) if path else self.outer, path, name, id)
+
+    def circumstances(self, path: ContainerPath, name: ObjectName) -> int:
+        """Return the mask of the circumstances on an object, and of the extra privileges there."""
+        mask = self.base_mask
+        if self.is_managed(path, name):
+            mask |= _MANAGED
+        if name[0] in _SELF_TYPES and self._is_self(name):
+            mask |= _SELF
+        return mask | self.extra.get(join_key(path, name), 0) if self.extra else mask
+
+    def is_managed(self, path: ContainerPath, name: ObjectName) -> bool:
+        """Tell whether an object is registered with managed access."""
+        return bool(self._managed) and join_key(path, name) in self._managed
+
+    def counting(self, path: ContainerPath, name: ObjectName, stored: StoredPrivileges, id: str = "") -> int:
+        """Return the mask of the stored privileges that count for an object; `id` is the id in the check, or empty."""
+        return stored.counting(self.facts.node(join_key(path, name)).id, id) if stored.ids else stored.mask
+
+    def grantee_with(self, key: ObjectKey, privilege: str, id: str = "") -> str | None:
+        """Return the grantee of a stored privilege: the principal before the smallest role; None without a grant."""
+        path, name = split_key(key)
+        bit = BIT[privilege]
+        for grantee, node in self.nodes_at(key):
+            if self.counting(path, name, node.stored, id) & bit:
+                return grantee
+        return None
+
+    def is_visible(self, key: ObjectKey) -> bool:
+        """Tell whether a stored privilege on the object, or on an object below, shows the object."""
+        path, name = split_key(key)
+        return any(node.below or self.counting(path, name, node.stored) & VISIBILITY for _, node in self.nodes_at(key))
+
+    def is_visible_from_below(self, key: ObjectKey) -> bool:
+        """Tell whether the principal sees an object below a warehouse or a project."""
+        if key[0] == "project":
+            return any(self.is_visible(("warehouse", (name,))) for name in self.facts.warehouses(key[1][0]))
+        return any(node.below for _, node in self.nodes_at(key))
+
+    def keys_inside(self, path: ContainerPath) -> set[ObjectKey]:
+        """Return the objects in a container with a node of a grantee."""
+        return {join_key(path, name) for _, nodes in self.nodes_in(path) for name in nodes}
+
+    def _is_self(self, name: ObjectName) -> bool:
+        """Tell whether a user or role is the principal, or a role that the principal's token carries."""
+        principal = self.principal
+        type, id = name
+        return name == (principal.type, principal.name) or (type == "role" and id in principal.member_of)
