@@ -8,7 +8,7 @@ WORKERS ?= 2
 PYTEST := $(PY) -m pytest -q -n $(WORKERS)
 FAST := not process and not postgres and not slow and not differential
 
-.PHONY: help run test-fast test test-long test-trino chaos lint fmt type cases bench bench-trino protos docs check
+.PHONY: help run test-fast test test-long test-trino chaos lint fmt type cases bench bench-trino bench-more protos docs check
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -55,14 +55,17 @@ fmt: $(STAMP) ## format
 type: $(STAMP) ## mypy strict
 	$(VENV)/bin/mypy
 
-bench: $(STAMP) ## how fast, as ratios to a peer or a plain baseline of the same run
-	$(PY) bench/decide.py
-	$(PY) bench/convergence.py
-	$(PY) bench/views.py
-	$(PY) bench/grants.py
+bench: $(STAMP) ## beside OPA, as ratios next to those of docs/performance.md; ARGS="--quick single" for a part
+	$(PY) bench/side_by_side.py $(ARGS)
 
 bench-trino: $(STAMP) ## a real Trino over 1,000 tables: with the service, with an empty policy server, with none
-	$(PY) bench/real_trino.py
+	$(PY) bench/real_trino.py $(ARGS)
+
+bench-more: $(STAMP) ## views, convergence, a million grants, and OpenFGA
+	$(PY) bench/views.py
+	$(PY) bench/convergence.py
+	$(PY) bench/million.py
+	$(PY) bench/openfga.py
 
 protos: $(STAMP) ## generate pdp/wire from protos/
 	$(PY) -m grpc_tools.protoc -Ipdp/wire=protos/pdp/v1 --python_out=. --pyi_out=. --grpc_python_out=. \

@@ -5,8 +5,11 @@ The markdown table is the only place of the committed figures: the benchmarks re
 
 from __future__ import annotations
 
+import os
+import platform
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
@@ -61,14 +64,18 @@ def read_table(text: str) -> dict[str, Figure]:
     return found
 
 
-def replace_table(text: str, figures: Mapping[str, Figure], measured: str) -> str:
-    """Return a page with other figures, and with the line that says when and where they were measured."""
-    lines = text.splitlines()
+def replace_table(text: str, figures: Iterable[Figure], place: str, measured: str) -> str:
+    """Return a page with other figures, and with the line `- place: measured` that says when and on which machine.
+
+    Rows of figures that were not measured stay; new rows come last.
+    """
+    lines = [f"- {place}: {measured}" if line.startswith(f"- {place}: ") else line for line in text.splitlines()]
     first = lines.index(_line(HEAD))
     last = next((at for at in range(first, len(lines)) if not lines[at].startswith("|")), len(lines))
-    table = [_line(HEAD), _line(("---", "---:", "---:", "---", "---:", "---")), *map(_line, _cells(figures.values()))]
-    before = [f"Measured: {measured}" if line.startswith("Measured: ") else line for line in lines[:first]]
-    return "\n".join([*before, *table, *lines[last:]]) + "\n"
+    rows = read_table(text) | {figure.name: figure for figure in figures}
+    table = [_line(HEAD), _line(("---", "---:", "---:", "---", "---:", "---"))]
+    table += [_line(figure.cells()) for figure in rows.values()]
+    return "\n".join([*lines[:first], *table, *lines[last:]]) + "\n"
 
 
 def worse(now: Figure, committed: Figure | None) -> bool:
@@ -87,13 +94,16 @@ def report(figures: Sequence[Figure], committed: Mapping[str, Figure]) -> str:
     return "\n".join(lines)
 
 
+def commit(figures: Iterable[Figure], place: str, machine: str) -> None:
+    """Write figures to the page. The place is the line that tells the date, the machine and the versions."""
+    today = datetime.now(UTC).date()
+    text = f"{today}, {os.cpu_count()} cores, Python {platform.python_version()}, {machine}"
+    PAGE.write_text(replace_table(PAGE.read_text(), figures, place, text))
+
+
 def middle(runs: Iterable[Sequence[Figure]]) -> list[Figure]:
     """Return the row with the median ratio of each figure in several runs of the same figures."""
     return [sorted(same, key=lambda one: one.ratio)[len(same) // 2] for same in zip(*runs, strict=True)]
-
-
-def _cells(figures: Iterable[Figure]) -> Iterable[tuple[str, ...]]:
-    return (figure.cells() for figure in figures)
 
 
 def _line(cells: Iterable[str]) -> str:

@@ -67,14 +67,17 @@ def check_answers(server: Server, requests: Requests, places: Sequence[int] = ()
                 )
 
 
-def measure(server: Server, requests: Requests, connections: int, seconds: int) -> LoadResult:
-    """Load a server and return the figures. First warm it up, and check answers under this load."""
+def check_under_load(server: Server, requests: Requests, connections: int) -> None:
+    """Warm a server up with a load of one second, and check every sixteenth answer meanwhile."""
     warm = _start(server, requests, connections, 1)
     try:
-        step = max(1, len(requests.bodies) // 16)
-        check_answers(server, requests, range(0, len(requests.bodies), step))
+        check_answers(server, requests, range(0, len(requests.bodies), max(1, len(requests.bodies) // 16)))
     finally:
         _finish(warm)
+
+
+def measure(server: Server, requests: Requests, connections: int, seconds: int) -> LoadResult:
+    """Load a server and return the figures. Exit if a request failed."""
     before = server.cpu()
     printed = _finish(_start(server, requests, connections, seconds))
     spent = server.cpu() - before

@@ -1,13 +1,15 @@
 """Cost of the service for a real Trino that lists 1,000 tables of 10 columns. Prints a table and asserts no time.
 
 Three Trinos run side by side and get each query in turn: the first asks the service, the second a server that allows
-everything, the third has no policies. Prints medians, and their ratios to the two baselines.
+everything, the third has no policies. Prints medians, and their ratios to the two baselines, beside the committed
+ratios of docs/performance.md.
 
-python bench/real_trino.py [runs]
+python bench/real_trino.py [--runs N] [--write]
 """
 
 from __future__ import annotations
 
+import argparse
 import statistics
 import subprocess
 import sys
@@ -21,9 +23,12 @@ from typing import Any, Final
 
 sys.path.extend(str(Path(__file__).parent.parent / folder) for folder in ("tests", "tests/real_trino"))
 
+import figures
 import trino.dbapi
+from figures import Figure
 from support.real_trino import access_control, serving_policies
 from support.serving import Process
+from support.trino_distribution import VERSION
 from support.trino_server import Setup, trino_server
 
 Medians = dict[str, dict[str, float]]
@@ -39,6 +44,9 @@ QUERIES: Final[Mapping[str, tuple[str, int]]] = {
     "SELECT 1": ("SELECT 1", 1),
 }
 """Query -> SQL and expected result: the number of rows, or the number in the single row."""
+COMMITTED: Final = "information_schema.columns"
+"""Query with rows in docs/performance.md."""
+GOAL: Final = "<= 1.15"
 
 
 @contextmanager
@@ -121,32 +129,57 @@ def report_requests(service: Process, skipped: int) -> None:
         print(f"  {action:<28}{len(latencies):>7} requests {again:>7} again {p50:>8} p50 {p99:>8} p99")
 
 
-def main() -> None:
-    runs = int(sys.argv[1]) if len(sys.argv) > 1 else 15
+def row(users: str, medians: Medians) -> Figure:
+    """Return the row of docs/performance.md for one kind of users."""
+    at = medians[COMMITTED]
+    return Figure(f"Trino, {COMMITTED} of {TABLES} tables, {users}: time", at["pdp"], at["allowing"], "ms", GOAL)
+
+
+def main() -> int:
+    """Print the tables; return 1 if a row got worse."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=15)
+    parser.add_argument("--write", action="store_true", help="write the rows to docs/performance.md")
+    given = parser.parse_args()
+    runs: int = given.runs
+    kinds: dict[str, Callable[[int], str]] = {"same user": lambda _: "ann", "other users": lambda run: f"user{run}"}
+    found = []
     with ExitStack() as held:
         folder = Path(held.enter_context(tempfile.TemporaryDirectory(prefix="pdp-bench-")))
         service = held.enter_context(serving_policies(folder / "pdp"))
-        ours = access_control(service)
-        peer = held.enter_context(allowing())
-        theirs = {key: value.replace(service.url(""), peer) for key, value in ours.items()}
-        controls = {"pdp": ours, "allowing": theirs, "none": {"access-control.name": "allow-all"}}
-        users = [f"user{run}" for run in range(WARM + runs)]
-        ports = {}
-        for name, control in controls.items():
-            place = folder / f"trino-{name}"
-            place.mkdir()
-            ports[name] = held.enter_context(
-                trino_server(place, Setup(control, {"analysts": ",".join(("ann", *users))}, java=()))
-            ).port
-        with ThreadPoolExecutor() as pool:
-            list(pool.map(fill, ports.values()))
+        ports = start_all(held, folder, service, WARM + runs)
         time.sleep(1)
         skipped = len(service.records())
         print(f"medians of {runs} runs, milliseconds")
-        report("the same user again", measure(ports, runs, lambda _: "ann"))
-        report("another user each time", measure(ports, runs, lambda run: f"user{run}"))
+        for users, who in kinds.items():
+            medians = measure(ports, runs, who)
+            report(users, medians)
+            found.append(row(users, medians))
         report_requests(service, skipped)
+    committed = figures.read_table(figures.PAGE.read_text())
+    print(f"\n{figures.report(found, committed)}")
+    if given.write:
+        figures.commit(found, "beside a server that allows everything", f"Trino {VERSION}")
+    return int(any(figures.worse(figure, committed.get(figure.name)) for figure in found))
+
+
+def start_all(held: ExitStack, folder: Path, service: Process, count: int) -> dict[str, int]:
+    """Start the three Trinos with tables to list and users `user0` and on; return their ports."""
+    ours = access_control(service)
+    peer = held.enter_context(allowing())
+    theirs = {key: value.replace(service.url(""), peer) for key, value in ours.items()}
+    controls = {"pdp": ours, "allowing": theirs, "none": {"access-control.name": "allow-all"}}
+    users = [f"user{run}" for run in range(count)]
+    ports = {}
+    for name, control in controls.items():
+        place = folder / f"trino-{name}"
+        place.mkdir()
+        setup = Setup(control, {"analysts": ",".join(("ann", *users))}, java=())
+        ports[name] = held.enter_context(trino_server(place, setup)).port
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(fill, ports.values()))
+    return ports
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -10,30 +10,25 @@ from __future__ import annotations
 
 import argparse
 import os
-import platform
 import sys
-import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from pathlib import Path
-from statistics import median
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatch
 from typing import Final
 
 import figures
 import tools
+from contest import Pair, Plan, Results, compare, middle_pair, show
 from figures import Figure
-from load import SEPARATOR, LoadResult, Requests, answers_rightly, check_answers, measure
-from servers import Server, opa_server, our_service
+from grpc_load import compare_grpc
 from workloads.generate import workloads
 from workloads.spelling import SPELLINGS
-from workloads.workload import MANY, Side, Workload
+from workloads.workload import MANY, Workload
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Row of the table: a measure of one workload. The measure is a field of LoadResult or of Results."""
+    """Row of the table: a measure of one workload, under load or, without connections, of the start."""
 
     name: str
     workload: str
@@ -45,6 +40,10 @@ class Wanted:
     def unit(self) -> str:
         """Unit of the measure."""
         return {"cpu": "us", "p50": "us", "ready": "s"}.get(self.measure, "MB")
+
+    def figure(self, pair: Pair) -> Figure:
+        """Return the row with the measured values."""
+        return Figure(self.name, *pair, self.unit, self.goal)
 
 
 def _cpu(name: str, connections: int, goal: str = "") -> Wanted:
@@ -69,139 +68,66 @@ TABLE: Final = (
     Wanted("rules-10000: ready", "rules-10000", 0, "ready", "<= 3 s"),
     Wanted("rules-10000: memory under load", "rules-10000", MANY, "memory", "<= 150 MB"),
     Wanted("service after start: ready", "single", 0, "ready", "<= 0.7 s"),
-    Wanted("service after start: memory", "single", 0, "started", "<= 80 MB"),
+    Wanted("service after start: memory", "single", 0, "memory", "<= 80 MB"),
+    Wanted("gRPC, one check: CPU", "grpc-single", 0, "cpu", "<= 1.3"),
+    Wanted("gRPC, 1000 checks: CPU", "grpc-native1000", 0, "cpu", "<= 2.5"),
 )
+OVER_GRPC: Final = {"single": "grpc-single", "grants-native1000": "grpc-native1000"}
+"""Workload -> name of the same questions over gRPC, where the peer is a bare server."""
 
 
-@dataclass(slots=True)
-class Results:
-    """Results of one server in several rounds: loads by connections, seconds until ready, megabytes after the start."""
-
-    loads: dict[int, list[LoadResult]] = field(default_factory=dict)
-    ready: list[float] = field(default_factory=list)
-    started: list[float] = field(default_factory=list)
-
-    def value(self, wanted: Wanted) -> float:
-        """Return the best of the times, which other work on the machine only lengthens, or the median of memory."""
-        if wanted.measure == "ready":
-            return min(self.ready)
-        if wanted.measure == "started":
-            return median(self.started)
-        values: list[float] = [getattr(load, wanted.measure) for load in self.loads[wanted.connections]]
-        return median(values) if wanted.measure == "memory" else min(values)
+def rows(workload: Workload, results: Results) -> list[Figure]:
+    """Return the rows of the table that a workload gives."""
+    wanted = [wanted for wanted in TABLE if wanted.workload == workload.name]
+    return [each.figure(results.pair(each.measure, each.connections)) for each in wanted]
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """Rounds and seconds of a run, the spelling of the bodies, the settings of our service, and the path of OPA."""
-
-    rounds: int
-    seconds: int
-    spelling: str
-    settings: Sequence[str]
-    opa: str
+def over_http(workload: Workload, plan: Plan, committed: Mapping[str, Figure]) -> list[Figure]:
+    """Return the rows of a workload, measured twice as long if one of them got worse."""
+    results = compare(workload, plan)
+    if any(figures.worse(figure, committed.get(figure.name)) for figure in rows(workload, results)):
+        results.add(compare(workload, plan))
+    show(workload, results)
+    return rows(workload, results)
 
 
-@dataclass(frozen=True, slots=True)
-class Contestant:
-    """One of the two servers with its requests."""
-
-    name: str
-    side: Side
-    requests: Requests
-
-    def start(self, plan: Plan) -> AbstractContextManager[Server]:
-        """Start the server."""
-        if self.name == "ours":
-            return our_service(self.side.files, plan.settings)
-        return opa_server(plan.opa, self.side.files)
+def over_grpc(workload: Workload, plan: Plan, committed: Mapping[str, Figure]) -> list[Figure]:
+    """Return the row of a workload over gRPC, measured twice as long if it got worse."""
+    wanted = next(wanted for wanted in TABLE if wanted.workload == OVER_GRPC[workload.name])
+    pairs = compare_grpc(workload, plan)
+    if figures.worse(wanted.figure(middle_pair(pairs)), committed.get(wanted.name)):
+        pairs += compare_grpc(workload, plan)
+    figure = wanted.figure(middle_pair(pairs))
+    print(f"  {wanted.workload:<18} {figure.ours:.0f} / {figure.peer:.0f} us CPU = {figure.ratio:.3g}", flush=True)
+    return [figure]
 
 
-def compare(workload: Workload, plan: Plan) -> dict[str, Results]:
-    """Run both servers in turns, anew in each round; return the results by the server's name."""
-    found = {"ours": Results(), "OPA": Results()}
-    with tempfile.TemporaryDirectory(prefix="pdp-bench-") as folder:
-        contestants = [
-            Contestant(name, side, _requests(workload, side, plan.spelling, Path(folder) / name))
-            for name, side in (("ours", workload.ours), ("OPA", workload.opa))
-        ]
-        for turn in range(plan.rounds):
-            for contestant in contestants:
-                _round(contestant, workload, plan, found[contestant.name], check=turn == 0)
-    return found
-
-
-def _round(contestant: Contestant, workload: Workload, plan: Plan, results: Results, *, check: bool) -> None:
-    with contestant.start(plan) as server:
-        server.wait(lambda: answers_rightly(server, contestant.requests))
-        results.ready.append(server.ready)
-        results.started.append(server.memory())
-        if check:
-            check_answers(server, contestant.requests)
-        for connections in workload.connections:
-            load = measure(server, contestant.requests, connections, plan.seconds)
-            results.loads.setdefault(connections, []).append(load)
-
-
-def _requests(workload: Workload, side: Side, spelling: str, file: Path) -> Requests:
-    bodies = [SPELLINGS[spelling](body, at) for at, body in enumerate(side.bodies)]
-    file.write_text(SEPARATOR.join(bodies))
-    return Requests(side.path, bodies, workload.right, file)
-
-
-def show(workload: Workload, found: dict[str, Results]) -> None:
-    """Print all that was measured of a workload."""
-    for connections in workload.connections:
-        for name, results in found.items():
-            loads = results.loads[connections]
-            best = min(loads, key=lambda load: load.cpu)
-            rate = max(load.rate for load in loads)
-            print(
-                f"  {workload.name:<18}{connections:>3} conn {name:<5}{best.cpu:>10.1f} us CPU {rate:>9.0f} /s "
-                f"{best.p50:>9.0f} us p50 {best.p99:>9.0f} us p99 {best.memory:>6.0f} MB "
-                f"(start {median(results.started):.0f} MB, {min(results.ready):.2f} s)"
-            )
-        ours, peer = (min(load.cpu for load in results.loads[connections]) for results in found.values())
-        print(f"  {workload.name:<18}{connections:>3} conn ratio of CPU {ours / peer:.3f}", flush=True)
-
-
-def rows(workload: Workload, found: dict[str, Results]) -> Iterator[Figure]:
-    """Yield the rows of the table that a workload gives."""
-    for wanted in TABLE:
-        if wanted.workload == workload.name:
-            ours, peer = (results.value(wanted) for results in found.values())
-            yield Figure(wanted.name, ours, peer, wanted.unit, wanted.goal)
-
-
-def run_seed(seed: int, plan: Plan, names: Sequence[str]) -> list[Figure]:
+def run_seed(seed: int, plan: Plan, names: Sequence[str], committed: Mapping[str, Figure]) -> list[Figure]:
     """Return the rows of a seed in the table's order."""
-    found: dict[str, Figure] = {}
+    found: list[Figure] = []
+
+    def chosen(name: str) -> bool:
+        return not names or any(fnmatch(name, pattern) for pattern in names)
+
     for workload in workloads(seed):
-        if not names or workload.name.startswith(tuple(names)):
-            results = compare(workload, plan)
-            show(workload, results)
-            found |= {figure.name: figure for figure in rows(workload, results)}
-    return [found[wanted.name] for wanted in TABLE if wanted.name in found]
-
-
-def machine(plan: Plan) -> str:
-    """Return the date, the machine and the versions."""
-    today = datetime.now(UTC).date()
-    return (
-        f"{today}, {os.cpu_count()} cores, Python {platform.python_version()}, OPA {tools.OPA_VERSION}, "
-        f"spelling {plan.spelling}, {plan.rounds} rounds of {plan.seconds} s"
-    )
+        if chosen(workload.name):
+            found += over_http(workload, plan, committed)
+        if workload.name in OVER_GRPC and chosen(OVER_GRPC[workload.name]):
+            found += over_grpc(workload, plan, committed)
+    order = [wanted.name for wanted in TABLE]
+    return sorted(found, key=lambda figure: order.index(figure.name))
 
 
 def arguments() -> argparse.Namespace:
     """Return the arguments of the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("workload", nargs="*", help="names, or how names begin; all without one")
-    parser.add_argument("--quick", action="store_true", help="one round of one second")
+    parser.add_argument("workload", nargs="*", help="names or patterns, such as `batch-*`; all without one")
+    parser.add_argument("--quick", action="store_true", help="one start and three turns of one second")
     parser.add_argument("--seed", type=int, action="append", help="several give a table each (default 1)")
     parser.add_argument("--spelling", choices=SPELLINGS, default="plain")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=int, default=2)
+    parser.add_argument("--starts", type=int, default=2, help="of both servers (default 2)")
+    parser.add_argument("--turns", type=int, default=5, help="after each start (default 5)")
+    parser.add_argument("--seconds", type=int, default=1, help="of load in a turn (default 1)")
     parser.add_argument("--set", action="append", default=[], help="a setting of our service, as for `pdp serve --set`")
     parser.add_argument("--write", action="store_true", help="write the rows to docs/performance.md")
     return parser.parse_args()
@@ -211,20 +137,18 @@ def main() -> int:
     """Print the tables; return 1 if a row got worse."""
     given = arguments()
     tools.wrk()
-    rounds, seconds = (1, 1) if given.quick else (given.rounds, given.seconds)
-    plan = Plan(rounds, seconds, given.spelling, given.set, tools.opa())
-    text = figures.PAGE.read_text() if figures.PAGE.exists() else ""
-    committed = figures.read_table(text)
+    starts, turns, seconds = (1, 3, 1) if given.quick else (given.starts, given.turns, given.seconds)
+    plan = Plan(starts, turns, seconds, given.spelling, given.set, tools.opa())
+    committed = figures.read_table(figures.PAGE.read_text())
     found = []
     for seed in given.seed or [1]:
-        print(f"seed {seed}: {machine(plan)}; load average {os.getloadavg()[0]:.1f}", flush=True)
-        found.append(run_seed(seed, plan, given.workload))
+        print(f"seed {seed}, spelling {plan.spelling}; load average {os.getloadavg()[0]:.1f} before", flush=True)
+        found.append(run_seed(seed, plan, given.workload, committed))
         print(f"\n{figures.report(found[-1], committed)}\n", flush=True)
     middle = figures.middle(found)
     if given.write:
-        table = committed | {figure.name: figure for figure in middle}
-        measured = f"{machine(plan)}, seeds {', '.join(map(str, given.seed or [1]))}."
-        figures.PAGE.write_text(figures.replace_table(text, table, measured))
+        seeds = ", ".join(map(str, given.seed or [1]))
+        figures.commit(middle, "beside OPA and a bare gRPC server", f"OPA {tools.OPA_VERSION}, seed {seeds}")
     return int(any(figures.worse(figure, committed.get(figure.name)) for figure in middle))
 
 

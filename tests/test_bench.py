@@ -8,20 +8,24 @@ from random import Random
 from typing import Any
 
 import pytest
-from support.paths import ROOT
+from support.paths import RECORDED, ROOT
 
 sys.path.append(str(ROOT / "bench"))
 
-from figures import HEAD, Figure, middle, read_table, replace_table, report, worse
+from allowing import count_resources
+from contest import middle_pair
+from figures import HEAD, PAGE, Figure, middle, read_table, replace_table, report, worse
+from side_by_side import TABLE
 from workloads.grant_checks import GrantWorld
 from workloads.rule import PathTest
 from workloads.spelling import SPELLINGS
 from workloads.trino_requests import TableName, TrinoUser
 from workloads.workload import QUERY, read_answer
 
-PAGE = f"""# Performance
+TEXT = f"""# Performance
 
-Measured: never.
+- beside OPA: never
+- beside others: never
 
 | {" | ".join(HEAD)} |
 | --- | ---: | ---: | --- | ---: | --- |
@@ -33,19 +37,21 @@ More text.
 
 
 def test_the_table_is_read_back() -> None:
-    found = read_table(PAGE)
+    found = read_table(TEXT)
     assert found == {
         "single: CPU": Figure("single: CPU", 186, 44.6, "us", "<= 0.5"),
         "start: memory": Figure("start: memory", 79.5, 36.3, "MB", "<= 80 MB"),
     }
-    assert replace_table(PAGE, found, "never.") == PAGE
+    assert replace_table(TEXT, found.values(), "beside OPA", "never") == TEXT
+    assert replace_table(TEXT, [], "beside OPA", "never") == TEXT
     assert read_table("no table") == {}
 
 
-def test_a_written_table_keeps_the_text_around_it() -> None:
-    page = replace_table(PAGE, {"new": Figure("new", 1234.5, 0.04567, "s")}, "today.")
-    assert "Measured: today.\n" in page
+def test_a_written_table_keeps_the_other_rows_and_the_text() -> None:
+    page = replace_table(TEXT, [Figure("new", 1234.5, 0.04567, "s")], "beside OPA", "today")
+    assert "- beside OPA: today\n- beside others: never\n" in page
     assert page.endswith("\n| new | 1234 | 0.0457 | s | 27031 |  |\n\nMore text.\n")
+    assert [*read_table(page)] == ["single: CPU", "start: memory", "new"]
     assert read_table(page)["new"].goal == ""
 
 
@@ -70,6 +76,11 @@ def test_a_ratio_that_grows_by_more_than_a_tenth_is_marked() -> None:
 def test_of_several_runs_the_middle_ratio_counts() -> None:
     runs = [[Figure("a", ours, 10, "us")] for ours in (3, 1, 2)]
     assert middle(runs) == [Figure("a", 2, 10, "us")]
+
+
+def test_the_turn_with_the_middle_ratio_counts() -> None:
+    assert middle_pair([(1, 10), (4, 2), (30, 100)]) == (30, 100)
+    assert middle_pair([(4, 2), (1, 10)]) == (1, 10)
 
 
 @pytest.mark.parametrize("spelling", SPELLINGS)
@@ -108,3 +119,21 @@ def test_neutral_rules_by_hand() -> None:
     assert world.may(grant.holder, "modify", table)
     assert world.may(grant.holder, "select", table)
     assert world.may(world.owner[table], "modify", table)
+
+
+def test_the_committed_table_has_every_row() -> None:
+    assert {wanted.name for wanted in TABLE} <= read_table(PAGE.read_text()).keys()
+
+
+def test_the_allowing_server_counts_what_trino_filters() -> None:
+    lines = (RECORDED / "trino" / "requests.jsonl").read_text().splitlines()
+    counted = 0
+    for line in lines:
+        body = json.loads(line)["request"]
+        action = body["input"]["action"]
+        if items := action.get("filterResources"):
+            columns = action["operation"] == "FilterColumns"
+            wanted = len(items[0]["table"]["columns"]) if columns else len(items)
+            assert count_resources(json.dumps(body, separators=(",", ":")).encode()) == wanted
+            counted += 1
+    assert counted > 5

@@ -28,7 +28,7 @@ from pdp.decision.service import Pdp
 from pdp.errors import ConfigError
 from pdp.identity.callers import Callers
 from pdp.identity.tls import read_certificates, server_context
-from pdp.identity.tokens import MAX_TOKEN, Tokens
+from pdp.identity.tokens import Tokens
 from pdp.management.service import Management
 from pdp.store.replica import Replica
 from pdp.surfaces.admission import BODIES_IN_FLIGHT, Admission
@@ -38,8 +38,9 @@ from pdp.surfaces.grpc_management import GrantsService
 from pdp.surfaces.grpc_server import GrpcServer
 from pdp.surfaces.http_decisions import decision_routes
 from pdp.surfaces.http_diagnostics import diagnostics_routes
-from pdp.surfaces.http_handlers import HttpHandlers, Routes, router
+from pdp.surfaces.http_handlers import HttpHandlers
 from pdp.surfaces.http_management import management_routes
+from pdp.surfaces.http_server import AiohttpServer, HttpServer
 from pdp.surfaces.http_views import view_routes
 from pdp.surfaces.listeners import BACKLOG, Listeners, Sockets, bound_address, open_listeners
 from pdp.surfaces.unix_socket import remove_socket
@@ -90,14 +91,15 @@ class Service:
         trino = TrinoSurface(self.pdp, limits.trino_max_resources, limits.request_timeout_seconds * _TRINO_TIME_SHARE)
         self._catalogs = build_catalogs(settings)
         views = ViewSecurity(self.pdp, settings, self._catalogs)
-        self._http = _runner(
+        routes = (
             decision_routes(handlers, self.pdp, limits.max_checks, limits.max_body_bytes)
             | management_routes(handlers, management, limits.max_body_bytes)
             | view_routes(handlers, views, limits.max_body_bytes)
-            | trino.routes(handlers, limits.trino_max_body_bytes),
-            settings,
+            | trino.routes(handlers, limits.trino_max_body_bytes)
         )
-        self._diagnostics = _runner(diagnostics_routes(telemetry, self.unready), settings)
+        self._http = _runner(HttpServer(routes, callers, self._admission, limits))
+        diagnostics = diagnostics_routes(telemetry, self.unready)
+        self._diagnostics = _runner(AiohttpServer(diagnostics, limits.idle_timeout_seconds))
         services = (DecisionService(self.pdp, views, management, limits), GrantsService(management))
         methods = {service.name: service.handler(GrpcHandlers(*shared)) for service in services}
         self._grpc = GrpcServer(methods, limits, read_certificates(settings), shared=inherited is not None)
@@ -199,16 +201,7 @@ def _log_end(task: asyncio.Task[None]) -> None:
         log.error("store is no longer followed", exc_info=task.exception())
 
 
-def _runner(routes: Routes, settings: Settings) -> web.ServerRunner:
-    server = web.Server(
-        router(routes),
-        auto_decompress=False,
-        keepalive_timeout=settings.limits.idle_timeout_seconds,
-        timeout_ceil_threshold=3600,
-        access_log=None,
-        max_field_size=2 * MAX_TOKEN,
-        max_headers=4 * MAX_TOKEN,
-    )
+def _runner(server: web.Server) -> web.ServerRunner:
     return web.ServerRunner(server, shutdown_timeout=1)
 
 

@@ -7,7 +7,7 @@ present sign matches no configured caller, the weaker signs do not count.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -15,7 +15,7 @@ from pdp.config.identity import EVIDENCE, BearerSettings, CallerSettings
 from pdp.config.section import is_loopback, split_address
 from pdp.config.settings import Settings
 from pdp.errors import PdpError, Unauthenticated
-from pdp.identity.tokens import Token, Tokens
+from pdp.identity.tokens import Token, Tokens, VerifiedToken
 from pdp.identity.trust import trusted_engines_of
 from pdp.model.checks import Caller, TokenIdentity
 
@@ -36,6 +36,13 @@ class Peer(msgspec.Struct, frozen=True):
     suspicion: PdpError | None = None
 
 
+class KnownCaller(NamedTuple):
+    """A caller named without waiting, and the verified token that names the caller; None for other evidence."""
+
+    caller: Caller
+    token: VerifiedToken | None = None
+
+
 class Callers:
     """Configured callers, matched against a peer."""
 
@@ -53,6 +60,21 @@ class Callers:
         """
         if peer.authorization:
             return self._by_token(await self._tokens.verify(_bearer_token(peer.authorization)))
+        return self._by_connection(peer)
+
+    def known(self, peer: Peer) -> KnownCaller | None:
+        """Return the caller of a peer; None if the peer's token must be verified first. Raise as `identify` does."""
+        if not peer.authorization:
+            return KnownCaller(self._by_connection(peer))
+        verified = self._tokens.verified(_bearer_token(peer.authorization))
+        return KnownCaller(self._by_token(verified.token), verified) if verified else None
+
+    def is_still_known(self, known: KnownCaller) -> bool:
+        """Tell whether the token of a known caller is still valid. Other evidence holds as long as its connection."""
+        return known.token is None or self._tokens.is_valid(known.token)
+
+    def _by_connection(self, peer: Peer) -> Caller:
+        """Return the caller of a peer without a token."""
         if peer.certificate is not None:
             return self._by_certificate(peer.certificate)
         if peer.uid is not None:

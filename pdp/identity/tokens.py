@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
@@ -49,6 +49,13 @@ class Token(msgspec.Struct, frozen=True):
     expires: float
 
 
+class VerifiedToken(NamedTuple):
+    """A token, and the keys of its provider when the token was verified."""
+
+    token: Token
+    keys: tuple[Key, ...]
+
+
 class Tokens:
     """Verifier of tokens: the providers, their keys, and a cache of verified tokens."""
 
@@ -56,7 +63,7 @@ class Tokens:
         self._providers = settings.identity.providers
         self._idp_of = {provider.issuer: idp for idp, provider in self._providers.items()}
         self._keys = _provider_keys(settings, telemetry) if self._providers else {}
-        self._verified: Memo[bytes, tuple[Token, tuple[Key, ...]]] = Memo(MAX_CACHED)
+        self._verified: Memo[bytes, VerifiedToken] = Memo(MAX_CACHED)
 
     async def start(self) -> None:
         """Fetch the keys of all providers, and refresh them from then on."""
@@ -71,15 +78,23 @@ class Tokens:
         """Verify a token; raise Unauthenticated, or Unavailable while the provider has no usable keys."""
         if len(text) > MAX_TOKEN:
             raise Unauthenticated(f"the token is longer than {MAX_TOKEN} characters")
-        digest = sha256(text.encode("utf-8", "surrogateescape")).digest()
-        cached = self._verified.get(digest)
-        if cached and time.time() < cached[0].expires and cached[1] is self._keys[cached[0].identity.idp].current:
-            return cached[0]
+        if cached := self.verified(text):
+            return cached.token
         idp, token = await self._verify(text)
         current = self._keys[idp].current
         if current:  # the keys may have become stale during the verification
-            self._verified.keep(digest, (token, current))
+            self._verified.keep(_digest(text), VerifiedToken(token, current))
         return token
+
+    def verified(self, text: str) -> VerifiedToken | None:
+        """Return a token that was verified before and is still valid; None for any other token."""
+        cached = self._verified.get(_digest(text))
+        return cached if cached and self.is_valid(cached) else None
+
+    def is_valid(self, verified: VerifiedToken) -> bool:
+        """Tell whether a verified token has not expired, and its provider's keys are still the same."""
+        token, keys = verified
+        return time.time() < token.expires and keys is self._keys[token.identity.idp].current
 
     async def _verify(self, text: str) -> tuple[str, Token]:
         if not _COMPACT.fullmatch(text):
@@ -95,6 +110,10 @@ class Tokens:
             raise Unauthenticated("the token's `kid` is no text")
         await self._keys[idp].verify(text, kid, algorithm)
         return idp, _read(idp, provider, claims)
+
+
+def _digest(text: str) -> bytes:
+    return sha256(text.encode("utf-8", "surrogateescape")).digest()
 
 
 def _provider_keys(settings: Settings, telemetry: Telemetry) -> dict[str, ProviderKeys]:

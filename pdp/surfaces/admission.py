@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -17,10 +16,11 @@ BODIES_IN_FLIGHT = 8
 class AdmittedRequest:
     """One request in flight. `size` is in bytes: announced at first, corrected by `grow`."""
 
-    __slots__ = ("_admission", "size")
+    __slots__ = ("_admission", "_caller", "size")
 
-    def __init__(self, admission: Admission, size: int) -> None:
+    def __init__(self, admission: Admission, caller: str, size: int) -> None:
         self._admission = admission
+        self._caller = caller
         self.size = size
 
     def grow(self, size: int) -> None:
@@ -28,6 +28,10 @@ class AdmittedRequest:
         if size > self.size:
             self._admission.reserve(size - self.size)
             self.size = size
+
+    def release(self) -> None:
+        """Count the request as answered. Call once."""
+        self._admission.leave(self._caller, self.size)
 
 
 class Admission:
@@ -40,33 +44,46 @@ class Admission:
         self._max_requests = max_requests
         self._max_bytes = max_bytes
         self._max_per_caller = max(1, max_requests // callers)
-        self._requests: Counter[str] = Counter()
+        self._requests = 0
+        self._by_caller: dict[str, int] = {}
         self._bytes = 0
         self._empty: asyncio.Event | None = None
 
     async def idle(self) -> None:
         """Return once nothing is in flight."""
         self._empty = asyncio.Event()
-        if self._requests.total():
+        if self._requests:
             await self._empty.wait()
 
     @contextmanager
     def enter(self, caller: Caller, size: int) -> Iterator[AdmittedRequest]:
         """Count a request that announces `size` bytes until the block ends; raise Overloaded beyond a limit."""
-        if self._requests.total() >= self._max_requests or self._requests[caller.name] >= self._max_per_caller:
-            raise Overloaded(f"{self._max_requests} requests are in flight")
-        self.reserve(size)
-        admitted = AdmittedRequest(self, size)
-        self._requests[caller.name] += 1
+        admitted = self.admit(caller, size)
         try:
             yield admitted
         finally:
-            self._requests[caller.name] -= 1
-            if not self._requests[caller.name]:
-                del self._requests[caller.name]  # tokens name callers without bound: keep none that is idle
-            self._bytes -= admitted.size
-            if self._empty and not self._requests.total():
-                self._empty.set()
+            admitted.release()
+
+    def admit(self, caller: Caller, size: int) -> AdmittedRequest:
+        """Count a request that announces `size` bytes until its release; raise Overloaded beyond a limit."""
+        name = caller.name
+        own = self._by_caller.get(name, 0)
+        if self._requests >= self._max_requests or own >= self._max_per_caller:
+            raise Overloaded(f"{self._max_requests} requests are in flight")
+        self.reserve(size)
+        self._requests += 1
+        self._by_caller[name] = own + 1
+        return AdmittedRequest(self, name, size)
+
+    def leave(self, caller: str, size: int) -> None:
+        """Stop counting a request of `size` bytes."""
+        own = self._by_caller.pop(caller) - 1  # tokens name callers without bound: keep none that is idle
+        if own:
+            self._by_caller[caller] = own
+        self._requests -= 1
+        self._bytes -= size
+        if self._empty and not self._requests:
+            self._empty.set()
 
     def reserve(self, size: int) -> None:
         """Count bytes; raise Overloaded, and count none, if the total would exceed its limit."""

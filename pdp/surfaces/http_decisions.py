@@ -15,4 +15,4 @@ def decision_routes(handlers: HttpHandlers, pdp: Pdp, max_checks: int, max_body:
     async def check(body: bytes, caller: Caller) -> bytes:
         return encode_answer(await pdp.check(admit(decode_batch(body, max_checks), caller)))
 
-    return {("POST", "/v1/check"): handlers.for_body("http", check, max_body)}
+    return {("POST", "/v1/check"): handlers.for_decision("http", check, max_body)}

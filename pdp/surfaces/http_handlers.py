@@ -1,48 +1,29 @@
-"""HTTP machinery of all endpoints: limits, caller, deadline, error table and routing.
+"""Handlers of aiohttp for all endpoints: limits, caller, deadline and routing.
 
-Reads a body within the limits, names the caller, calls the endpoint, and maps every error by a table. Holds no
-policy and knows no endpoint.
+Reads a body within the limits, names the caller, calls the endpoint, and maps every error by the table of
+`http_answers`. Holds no policy and knows no endpoint.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Final
 
-import msgspec
-import structlog
 from aiohttp import web
 
 from pdp import errors
-from pdp.decision.codec import ErrorBody
 from pdp.identity.callers import Callers
 from pdp.model.checks import Caller
 from pdp.surfaces.admission import Admission, AdmittedRequest
+from pdp.surfaces.http_answers import JSON, HttpAnswer, error_answer, extra_headers
+from pdp.surfaces.http_routes import BodyEndpoint, DecisionRoute, Handler, ImmediateEndpoint, Outcomes
 from pdp.surfaces.peers import http_peer
 from pdp.telemetry import Telemetry
 
-_JSON: Final = "application/json"
-log = structlog.get_logger()
-
-STATUS: Final[tuple[tuple[type[errors.PdpError], int], ...]] = (
-    (errors.InvalidArgument, 400),
-    (errors.Unauthenticated, 401),
-    (errors.Forbidden, 403),
-    (errors.PayloadTooLarge, 413),
-    (errors.UnsupportedMedia, 415),
-    (errors.Overloaded, 429),
-    (errors.Unavailable, 503),
-)
-"""Error table: exception class -> HTTP status. The first matching row applies."""
-
-BodyEndpoint = Callable[[bytes, Caller], Awaitable[bytes]]
-"""Endpoint with a request body: (body, caller) -> body of the 200 response."""
 Query = Iterable[tuple[str, str]]
 """Query parameters: names and values, in order."""
 QueryEndpoint = Callable[[Query, Caller], Awaitable[bytes]]
 """Endpoint without a request body: (query parameters, caller) -> body of the 200 response."""
-Handler = Callable[[web.BaseRequest], Awaitable[web.Response]]
 Routes = dict[tuple[str, str], Handler]
 """(method, path) -> handler."""
 _Answer = Callable[[web.BaseRequest, Caller, AdmittedRequest], Awaitable[bytes]]
@@ -68,6 +49,13 @@ class HttpHandlers:
 
         return self._handler(surface, answer, max_body)
 
+    def for_decision(
+        self, surface: str, endpoint: BodyEndpoint, max_body: int, immediate: ImmediateEndpoint | None = None
+    ) -> DecisionRoute:
+        """Return the route of an endpoint that only decides. `immediate` gives the same answers, or None."""
+        handler = self.for_body(surface, endpoint, max_body)
+        return DecisionRoute(endpoint, immediate, self._outcomes(surface), max_body, handler)
+
     def for_query(self, surface: str, endpoint: QueryEndpoint) -> Handler:
         """Return the handler of an endpoint with query parameters and no request body."""
 
@@ -76,25 +64,24 @@ class HttpHandlers:
 
         return self._handler(surface, answer, 0)
 
+    def _outcomes(self, surface: str) -> Outcomes:
+        return Outcomes(surface, self._telemetry, self._timeout)
+
     def _handler(self, surface: str, answer: _Answer, max_body: int) -> Handler:
+        outcomes = self._outcomes(surface)
+
         async def handle(request: web.BaseRequest) -> web.Response:
             try:
                 _check_head(request, max_body)
                 caller = await self._callers.identify(http_peer(request))
                 with self._admission.enter(caller, request.content_length or 0) as admitted:
                     async with asyncio.timeout(self._timeout):
-                        response = _response(200, await answer(request, caller, admitted))
-            except errors.PdpError as error:
-                response = error_response(_status(error), error.code, str(error))
-            except TimeoutError:
-                response = error_response(503, "unavailable", f"not answered within {self._timeout:g} seconds")
+                        body = await answer(request, caller, admitted)
             except ConnectionError:
                 raise  # the client is gone: aiohttp closes the connection
-            except Exception:
-                log.exception("request failed", surface=surface)
-                response = error_response(500, "internal", "internal error, see the service's log")
-            self._telemetry.count_request(surface, str(response.status))
-            return response
+            except Exception as error:  # noqa: BLE001  the failure is the answer
+                return _response(outcomes.failure(error))
+            return _response(outcomes.success(body))
 
         return handle
 
@@ -122,10 +109,7 @@ def router(routes: Routes) -> Handler:
 
 def error_response(status: int, code: str, message: str) -> web.Response:
     """Return an error in the form of every HTTP surface."""
-    response = _response(status, msgspec.json.encode({"error": ErrorBody(code, message)}))
-    if status == 401:
-        response.headers["WWW-Authenticate"] = "Bearer"
-    return response
+    return _response(error_answer(status, code, message))
 
 
 def _check_head(request: web.BaseRequest, max_body: int) -> None:
@@ -150,9 +134,7 @@ async def _read(request: web.BaseRequest, max_body: int, grow: Callable[[int], N
     return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
 
-def _status(error: errors.PdpError) -> int:
-    return next((status for kind, status in STATUS if isinstance(error, kind)), 500)
-
-
-def _response(status: int, body: bytes) -> web.Response:
-    return web.Response(status=status, body=body, content_type=_JSON)
+def _response(answer: HttpAnswer) -> web.Response:
+    return web.Response(
+        status=answer.status, body=answer.body, content_type=JSON, headers=extra_headers(answer.status) or None
+    )

@@ -6,11 +6,13 @@ Decides only whether a browser or proxy may have sent the request. Headers from 
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 import struct
+from collections.abc import Iterable
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from aiohttp import web
 from yarl import URL
@@ -27,20 +29,52 @@ _CREDENTIALS: Final = struct.Struct("3i")
 """Form of SO_PEERCRED: process id, user id, group id."""
 
 
+class ConnectionEvidence(NamedTuple):
+    """Evidence of the sender that an HTTP connection shows, the same for all its requests."""
+
+    host: str
+    uid: int | None
+    """User id of the peer of a unix socket."""
+    certificate: frozenset[str] | None
+
+    @classmethod
+    def of(cls, transport: asyncio.BaseTransport | None, host: str) -> ConnectionEvidence:
+        """Return the evidence of a connection. `host` is the address of the peer, empty for a unix socket."""
+        connection = transport.get_extra_info("socket") if transport else None
+        by_socket = connection is not None and connection.family == socket.AF_UNIX
+        tls = transport.get_extra_info("ssl_object") if transport else None
+        certificate = tls.getpeercert(binary_form=True) if tls else None
+        return cls(
+            host, _uid(connection) if by_socket else None, names_of_certificate(certificate) if certificate else None
+        )
+
+    def peer(self, authorization: tuple[str, ...], suspicion: errors.PdpError | None) -> Peer:
+        """Return the peer of a request on this connection."""
+        return Peer(self.host, self.uid, self.certificate, authorization, suspicion)
+
+    def suspicion(self, names: Iterable[str], host: str, *, json: bool) -> errors.PdpError | None:
+        """Return why a request does not count as sent by a local program; None if accepted.
+
+        A loopback address proves nothing if a web page in a local browser, or a local proxy, sent the request. `names`
+        are those of the headers. `json`: the content type is JSON, or there is no body.
+        """
+        if any(map(_is_forwarding, names)):
+            return errors.Forbidden(_FORWARDED_TEXT)
+        # a page whose DNS name was rebound to 127.0.0.1 sends the page's own name as Host
+        if self.uid is None and not _is_local(host):
+            return errors.Forbidden("the Host header names no loopback address")
+        # a page may send other content types to another origin without asking first (CORS)
+        if not json:
+            return errors.UnsupportedMedia("the content type must be application/json")
+        return None
+
+
 def http_peer(request: web.BaseRequest) -> Peer:
     """Return the peer of an HTTP request."""
-    transport = request.transport
-    connection = transport.get_extra_info("socket") if transport else None
-    by_socket = connection is not None and connection.family == socket.AF_UNIX
-    tls = transport.get_extra_info("ssl_object") if transport else None
-    certificate = tls.getpeercert(binary_form=True) if tls else None
-    return Peer(
-        request.remote or "",
-        _uid(connection) if by_socket else None,
-        names_of_certificate(certificate) if certificate else None,
-        tuple(request.headers.getall("Authorization", ())),
-        _suspicion(request, by_socket),
-    )
+    evidence = ConnectionEvidence.of(request.transport, request.remote or "")
+    json = request.method == "GET" or request.content_type == "application/json"
+    suspicion = evidence.suspicion(request.headers, request.host, json=json)
+    return evidence.peer(tuple(request.headers.getall("Authorization", ())), suspicion)
 
 
 def grpc_peer(context: Any) -> Peer:
@@ -71,23 +105,6 @@ def _uid(connection: Any) -> int:
         credentials = copy.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     uid: int = _CREDENTIALS.unpack(credentials)[1]
     return uid
-
-
-def _suspicion(request: web.BaseRequest, by_socket: bool) -> errors.PdpError | None:
-    """Return why a request does not count as sent by a local program; None if accepted.
-
-    A loopback address proves nothing if a web page in a local browser, or a local proxy, sent the request.
-    """
-    headers = request.headers
-    if any(map(_is_forwarding, headers)):
-        return errors.Forbidden(_FORWARDED_TEXT)
-    # a page whose DNS name was rebound to 127.0.0.1 sends the page's own name as Host
-    if not by_socket and not _is_local(request.host):
-        return errors.Forbidden("the Host header names no loopback address")
-    # a page may send other content types to another origin without asking first (CORS)
-    if request.method != "GET" and request.content_type != "application/json":
-        return errors.UnsupportedMedia("the content type must be application/json")
-    return None
 
 
 def _is_forwarding(name: str) -> bool:

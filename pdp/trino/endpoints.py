@@ -53,7 +53,7 @@ class TrinoSurface:
             "batchColumnMasks": self.batch_column_masks,
         }
         return {
-            ("POST", f"/v1/data/trino/{path}"): handlers.for_body("trino", endpoint, max_body)
+            ("POST", f"/v1/data/trino/{path}"): handlers.for_decision("trino", endpoint, max_body)
             for path, endpoint in paths.items()
         }
 

@@ -21,7 +21,7 @@ from pdp.errors import ConfigError, Unauthenticated
 from pdp.identity.callers import EMBEDDED_CALLER, Callers, Peer, local_caller
 from pdp.identity.tokens import Tokens
 from pdp.surfaces.grpc_handlers import STATUS as GRPC_STATUS
-from pdp.surfaces.http_handlers import STATUS as HTTP_STATUS
+from pdp.surfaces.http_answers import STATUS as HTTP_STATUS
 from pdp.surfaces.peers import grpc_host as host_of_peer
 from pdp.telemetry import Telemetry
 from pdp.wire import decision_pb2 as wire

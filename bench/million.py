@@ -1,4 +1,7 @@
-"""Cost of the grants engine in this process, in processor time."""
+"""A million grants in one process: time and memory to load them, and the cost of a check beside a small world.
+
+python bench/million.py
+"""
 
 from __future__ import annotations
 
@@ -18,8 +21,7 @@ from statistics import median
 from typing import Any, Final, TypeAlias
 
 import lakehouses
-from lakehouses import BATCH, KINDS, MILLION, TEN_THOUSAND, Layout, Question
-from ratio_table import heading, row
+from lakehouses import MILLION, TEN_THOUSAND, Layout, Question
 
 from pdp.engines.engine import Group
 from pdp.engines.grants.engine import GrantsEngine
@@ -64,13 +66,6 @@ def engine_check(question: Question) -> EngineCheck:
     return Group(parse_principal(principal), action, resource.type, resource.warehouse, None, False, Env()), (resource,)
 
 
-def thousand_tables(user: str, action: str = "include_in_list") -> EngineCheck:
-    """Return one question about the thousand tables of the first warehouse."""
-    tables = TEN_THOUSAND.tables_of(0)
-    group, _ = engine_check((user, action, tables[0]))
-    return group, tuple(map(parse_resource, tables))
-
-
 def per_check(engine: GrantsEngine, facts: Facts, checks: Sequence[EngineCheck]) -> float:
     """Return the microseconds of processor time for one resource. Each check is decided once."""
     start = time.process_time()
@@ -89,39 +84,6 @@ def engine_costs(engine: GrantsEngine, facts: Facts, layout: Layout) -> dict[str
     fresh = per_check(engine, facts, [engine_check(question) for question in first])
     parts = [[engine_check(question) for question in later[at : at + 1_000]] for at in range(0, len(later), 1_000)]
     return {"fresh": fresh, "known": median(per_check(engine, facts, part) for part in parts)}
-
-
-def engine() -> None:
-    """Measure the engine in this process."""
-    heading("the engine in process (processor time), 10,000 tables and 2,000 grants")
-    data = lakehouses.ten_thousand()
-    facts, engine = load(data["objects"], data["grants"]), GrantsEngine()
-    costs = engine_costs(engine, facts, TEN_THOUSAND)
-    row("a mixed check, the first of its user", costs["fresh"], None, "us")
-    row("a mixed check, never asked before", costs["known"], None, "us", "goal <= 5")
-    questions = TEN_THOUSAND.questions(random.Random(29), 200 * BATCH)
-    batches = [group_checks(questions[at : at + BATCH]) for at in range(0, len(questions), BATCH)]
-    each = median(per_check(engine, facts, batch) for batch in batches)
-    row(f"in a batch of {BATCH} mixed, a check", each, None, "us", "goal <= 5")
-    for kind, users in KINDS.items():
-        checks = [thousand_tables(user) for user in users]
-        first, again = (
-            median(per_check(engine, facts, [check]) for _ in range(times) for check in checks) for times in (1, 20)
-        )
-        row(f"1,000 tables of a user with {kind}, a table", first, None, "us", "goal <= 5")
-        row("  the same again", again, None, "us")
-    print()
-
-
-def group_checks(questions: Sequence[Question]) -> list[EngineCheck]:
-    """Return a batch as the service groups it: checks that differ only in the resource form one check."""
-    groups: dict[Group, tuple[Resource, ...]] = {}
-    for group, resources in map(engine_check, questions):
-        groups[group] = (*groups.get(group, ()), *resources)
-    return list(groups.items())
-
-
-# --- a million grants ---------------------------------------------------------------------------------------------
 
 
 def million() -> None:
@@ -204,4 +166,7 @@ def resident() -> float:
 OWN_PROCESS: Final = {"--from_memory": from_memory, "--from_store": from_store}
 
 if __name__ == "__main__":
-    print(json.dumps(OWN_PROCESS[sys.argv[1]](sys.argv[2])))
+    if sys.argv[1:]:
+        print(json.dumps(OWN_PROCESS[sys.argv[1]](sys.argv[2])))
+    else:
+        million()

@@ -1,0 +1,390 @@
+"""HTTP connections that answer decisions. Plain requests are answered here; aiohttp answers all others.
+
+Owns the order of requests and answers on a connection, and its deadlines. A request is plain if its head is plain
+(`http_head`) and it asks a decision route. From the first byte of any other request on, the connection belongs to
+aiohttp. So nothing is taken here that aiohttp would refuse.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine, Mapping
+from math import inf
+from typing import Any, Final, NamedTuple, cast
+
+from pdp.errors import Overloaded, PdpError
+from pdp.identity.callers import Callers, KnownCaller, Peer
+from pdp.model.checks import Caller
+from pdp.surfaces.admission import Admission, AdmittedRequest
+from pdp.surfaces.http_answers import HttpAnswer, ResponseHeads
+from pdp.surfaces.http_head import LONGEST_HEAD, PlainHead, may_become_plain, read_head
+from pdp.surfaces.http_routes import DecisionRoute
+from pdp.surfaces.peers import ConnectionEvidence
+
+LINGER_SECONDS: Final = 10.0
+"""Time for the rest of a refused body, as aiohttp gives it. A client must be able to read the refusal."""
+_MOST_PIECES: Final = 4
+"""Most packets of one head. Each packet costs a check of all of the head that has arrived."""
+_MOST_PER_TURN: Final = 16
+"""Most pipelined requests that are answered before the event loop gets a turn."""
+_LONGEST_LENGTH: Final = 10
+_END: Final = b"\r\n\r\n"
+
+
+class ConnectionContext:
+    """All that the connections of one server share. Times are in seconds."""
+
+    def __init__(
+        self,
+        routes: Mapping[str, DecisionRoute],
+        callers: Callers,
+        admission: Admission,
+        idle_timeout: float,
+        other: Callable[[], asyncio.Protocol],
+    ) -> None:
+        self.routes = {f"POST {path} HTTP/1.1": route for path, route in routes.items()}
+        self.callers = callers
+        self.admission = admission
+        self.idle_timeout = idle_timeout
+        self.other = other
+        """Factory of aiohttp's protocol."""
+        self.loop = asyncio.get_running_loop()
+        self.now = self.loop.time
+        self.heads = ResponseHeads()
+        self.open: set[HttpConnection] = set()
+        self.closing = False
+        self.all_closed = asyncio.Event()
+        """Set when the last connection ends."""
+
+
+class CheckedHead(NamedTuple):
+    """The last plain head of a connection, with its route and caller. A client repeats it, but for the length."""
+
+    before: bytes
+    after: bytes
+    route: DecisionRoute
+    known: KnownCaller
+
+
+class ArrivingBody:
+    """A body that comes in several packets."""
+
+    __slots__ = ("caller", "content", "missing", "route")
+
+    def __init__(self, route: DecisionRoute, caller: Caller, size: int) -> None:
+        self.route = route
+        self.caller = caller
+        self.missing = size
+        self.content = bytearray()
+
+
+class HttpConnection(asyncio.Protocol):
+    """One connection. Its requests are answered one at a time, in order.
+
+    While `_busy`, received bytes wait, and nothing more is read: an answer is awaited, the client does not read, or the
+    connection ends here.
+    """
+
+    __slots__ = (
+        "_admitted", "_blocked", "_body", "_busy", "_evidence", "_gone", "_head", "_identified", "_pieces",
+        "_reading_paused", "_shared", "_task", "_transport", "_unread", "_waiting", "deadline",
+    )  # fmt: skip
+
+    def __init__(self, shared: ConnectionContext) -> None:
+        self._shared = shared
+        self._transport: asyncio.Transport
+        self._evidence: ConnectionEvidence | None = None
+        self._head: CheckedHead | None = None
+        self._body: ArrivingBody | None = None
+        self._unread = 0
+        """Bytes that are still to come of a refused body."""
+        self._admitted: AdmittedRequest | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._waiting = b""
+        """Bytes received and not yet looked at, or the start of a head."""
+        self._pieces = 0
+        self._busy = self._blocked = self._gone = self._identified = self._reading_paused = False
+        self.deadline = shared.now() + shared.idle_timeout
+        """Time of the event loop after which `expire` ends the state of the connection."""
+
+    # --- called by the transport -----------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin a connection."""
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by its class
+        self._shared.open.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End the connection. Nobody waits for an answer any more, so none is made."""
+        self._leave()
+        self._release()
+        if self._task:
+            self._task.cancel()
+
+    def pause_writing(self) -> None:
+        """Answer no further request until the client reads."""
+        self._blocked = self._busy = True
+
+    def resume_writing(self) -> None:
+        """Go on with the requests that wait."""
+        self._blocked = False
+        self._go_on()
+
+    def data_received(self, data: bytes) -> None:
+        """Answer the requests that are complete."""
+        if self._busy:
+            self._keep_waiting(data)
+            return
+        if self._waiting:
+            data, self._waiting = self._waiting + data, b""
+        self._take(data)
+
+    # --- called by the server --------------------------------------------------------------------------------------
+
+    def expire(self) -> None:
+        """End a state that lasts too long: refuse a body that does not arrive, close in any other state."""
+        if self._transport.is_closing():
+            self._transport.abort()  # the client does not even read the last answer
+        elif self._body:
+            body = self._body
+            self._refuse(body.route.outcomes.failure(TimeoutError()), body.missing)
+        else:
+            self._close()
+
+    def close_if_idle(self) -> None:
+        """Close the connection, unless a request is under way: then the connection closes after the answer."""
+        if self._body is None and self._task is None and not self._gone:
+            self._close()
+
+    def abort(self) -> None:
+        """Close the connection in any state."""
+        self._transport.abort()
+
+    # --- the order of requests -------------------------------------------------------------------------------------
+
+    def _take(self, data: bytes) -> None:
+        """Answer the requests in `data`, in order, until one must wait."""
+        at, end = 0, len(data)
+        for _ in range(_MOST_PER_TURN):
+            at = self._request(data, at) if self._body is None and not self._unread else self._rest(data, at)
+            if at >= end:
+                return
+            if self._busy:
+                self._keep_waiting(data[at:])
+                return
+        self._busy = True
+        self._keep_waiting(data[at:])
+        self._shared.loop.call_soon(self._go_on)
+
+    def _keep_waiting(self, data: bytes) -> None:
+        """Keep bytes until the request before them is answered, and read no more: so the bytes are bounded."""
+        if self._gone:
+            return
+        self._waiting += data
+        if not self._reading_paused:
+            self._reading_paused = True
+            self._transport.pause_reading()
+
+    def _go_on(self) -> None:
+        """Look at the bytes that wait, and read again."""
+        if self._task or self._blocked or self._gone:
+            return
+        self._busy = False
+        data, self._waiting = self._waiting, b""
+        if data:
+            self._take(data)
+        if not self._busy:
+            self._resume_reading()
+
+    def _resume_reading(self) -> None:
+        if self._reading_paused:
+            self._reading_paused = False
+            self._transport.resume_reading()
+
+    # --- one request -----------------------------------------------------------------------------------------------
+
+    def _request(self, data: bytes, at: int) -> int:
+        """Begin the request at `at`; return the position after it."""
+        head = self._head
+        if head and data.startswith(head.before, at):
+            start = at + len(head.before)
+            end = data.find(b"\r\n", start, start + _LONGEST_LENGTH + 2)
+            length = data[start:end] if end > start else b""
+            if (
+                length.isdigit()
+                and data.startswith(head.after, end)
+                and self._shared.callers.is_still_known(head.known)
+            ):
+                return self._begin(head, data, at, (end + len(head.after), int(length)))
+        return self._check_head(data, at)
+
+    def _check_head(self, data: bytes, at: int) -> int:
+        """Begin the request at `at` after a check of its head."""
+        end = data.find(_END, at, at + LONGEST_HEAD)
+        if end < 0:
+            return self._wait_for_head(data, at)
+        end += len(_END)
+        head = read_head(data[at:end])
+        route = self._shared.routes.get(head.line) if head else None
+        if head is None or route is None:
+            return self._hand_over(data, at)
+        peer = self._peer(head)
+        try:
+            known = self._shared.callers.known(peer)
+        except PdpError:
+            return self._hand_over(data, at)
+        if known is None:
+            return self._hand_over(data, at) if self._identified else self._identify(peer, data, at)
+        self._identified = False
+        self._head = CheckedHead(head.before, head.after, route, known)
+        return self._begin(self._head, data, at, (end, head.length))
+
+    def _wait_for_head(self, data: bytes, at: int) -> int:
+        """Keep the start of a head that may still become plain."""
+        start = data[at:]
+        self._pieces += 1
+        if (
+            self._pieces > _MOST_PIECES
+            or len(start) >= LONGEST_HEAD
+            or not may_become_plain(start, self._shared.routes)
+        ):
+            return self._hand_over(data, at)
+        self._waiting = start
+        return len(data)
+
+    def _peer(self, head: PlainHead) -> Peer:
+        evidence = self._evidence
+        if evidence is None:
+            name = self._transport.get_extra_info("peername")
+            host = str(name[0]) if isinstance(name, tuple) else name or ""
+            evidence = self._evidence = ConnectionEvidence.of(self._transport, host)
+        token = head.headers.get("authorization")
+        suspicion = evidence.suspicion(head.headers, head.headers["host"], json=True)
+        return evidence.peer(() if token is None else (token,), suspicion)
+
+    def _identify(self, peer: Peer, data: bytes, at: int) -> int:
+        """Verify the token of a request, then begin the request again. aiohttp refuses the token if it is not valid."""
+        self._wait_for(self._verify(peer))
+        self._keep_waiting(data[at:])
+        return len(data)
+
+    async def _verify(self, peer: Peer) -> None:
+        try:
+            with contextlib.suppress(PdpError):
+                await self._shared.callers.identify(peer)
+        finally:
+            self._task = None
+            self._identified = True
+            self.deadline = self._shared.now() + self._shared.idle_timeout
+            self._go_on()
+
+    def _begin(self, head: CheckedHead, data: bytes, at: int, body: tuple[int, int]) -> int:
+        """Answer a request of a known caller, or await the rest of its body. `body` is its start and its length."""
+        self._pieces = 0
+        start, size = body
+        route, caller = head.route, head.known.caller
+        if size > route.max_body:
+            return self._hand_over(data, at)
+        end = start + size
+        try:
+            self._admitted = self._shared.admission.admit(caller, size)
+        except Overloaded as error:
+            self._refuse(route.outcomes.failure(error), max(0, end - len(data)))
+            return min(end, len(data))
+        if end <= len(data):
+            self._answer(route, data[start:end], caller)
+            return end
+        self._body = ArrivingBody(route, caller, size)
+        self.deadline = self._shared.now() + route.outcomes.timeout
+        return self._rest(data, start)
+
+    def _rest(self, data: bytes, at: int) -> int:
+        """Take more of a body that arrives, or skip more of a refused body; return the position after it."""
+        body = self._body
+        if body is None:
+            end = min(at + self._unread, len(data))
+            self._unread -= end - at
+            if not self._unread:
+                self.deadline = self._shared.now() + self._shared.idle_timeout
+            return end
+        end = min(at + body.missing, len(data))
+        body.content += memoryview(data)[at:end]
+        body.missing -= end - at
+        if not body.missing:
+            self._body = None
+            self._answer(body.route, bytes(body.content), body.caller, self.deadline)
+        return end
+
+    def _answer(self, route: DecisionRoute, body: bytes, caller: Caller, deadline: float | None = None) -> None:
+        answer = route.now(body, caller)
+        if answer is None:
+            if deadline is None:
+                deadline = self._shared.now() + route.outcomes.timeout
+            self._wait_for(self._answer_later(route, body, caller, deadline))
+        else:
+            self._write(answer)
+
+    async def _answer_later(self, route: DecisionRoute, body: bytes, caller: Caller, deadline: float) -> None:
+        try:
+            answer = await route.later(body, caller, deadline)
+        finally:
+            self._task = None
+        self._write(answer)
+        self._go_on()
+
+    def _wait_for(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run a task. No deadline of the connection ends it."""
+        self._task = self._shared.loop.create_task(work)
+        self._busy = True
+        self.deadline = inf
+
+    def _refuse(self, answer: HttpAnswer, missing: int) -> None:
+        """Answer a request of whose body `missing` bytes have not arrived, and skip these."""
+        self._body = None
+        self._unread = missing
+        self._write(answer)
+        if missing:
+            self.deadline = self._shared.now() + LINGER_SECONDS
+
+    def _write(self, answer: HttpAnswer) -> None:
+        """Write an answer. The connection is idle from then on."""
+        self._release()
+        shared, body = self._shared, answer.body
+        self._transport.write(b"%b%d\r\n\r\n%b" % (shared.heads.before_length(answer.status), len(body), body))
+        self.deadline = shared.now() + shared.idle_timeout
+        if shared.closing:
+            self._close()
+
+    def _release(self) -> None:
+        if self._admitted:
+            self._admitted.release()
+            self._admitted = None
+
+    # --- the end here ----------------------------------------------------------------------------------------------
+
+    def _hand_over(self, data: bytes, at: int) -> int:
+        """Give the connection to aiohttp, from the request at `at` on."""
+        if self._shared.closing:
+            self._close()
+            return len(data)
+        self._leave()
+        self._resume_reading()
+        other = self._shared.other()
+        self._transport.set_protocol(other)
+        other.connection_made(self._transport)
+        other.data_received(data[at:])
+        return len(data)
+
+    def _close(self) -> None:
+        """Close the connection once the client has read all answers, or after the idle timeout."""
+        self._gone = self._busy = True
+        self.deadline = self._shared.now() + self._shared.idle_timeout
+        self._transport.close()
+
+    def _leave(self) -> None:
+        self._gone = self._busy = True
+        shared = self._shared
+        shared.open.discard(self)
+        if not shared.open:
+            shared.all_closed.set()

@@ -1,0 +1,92 @@
+"""Routes of decisions: endpoints that answer a whole body, through aiohttp or through a connection of our own.
+
+Owns the answer to a body: the endpoint, the deadline, the count, and the answers to failures. Both servers answer by
+the same route, so they cannot differ.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from aiohttp import web
+
+from pdp.model.checks import Caller
+from pdp.surfaces.http_answers import HttpAnswer, answer_to_failure
+from pdp.telemetry import Telemetry
+
+BodyEndpoint = Callable[[bytes, Caller], Awaitable[bytes]]
+"""Endpoint with a request body: (body, caller) -> body of the 200 response."""
+ImmediateEndpoint = Callable[[bytes, Caller], bytes | None]
+"""Endpoint that answers without waiting: (body, caller) -> body of the 200 response; None if it must wait."""
+Handler = Callable[[web.BaseRequest], Awaitable[web.Response]]
+"""Handler of aiohttp."""
+
+
+def _always_wait(body: bytes, caller: Caller) -> bytes | None:
+    return None
+
+
+class Outcomes:
+    """Outcomes of the requests of one surface: each is counted, and each failure has an answer.
+
+    `timeout` is in seconds, from the first byte of a request to its answer.
+    """
+
+    def __init__(self, surface: str, telemetry: Telemetry, timeout: float) -> None:
+        self.surface = surface
+        self.timeout = timeout
+        self._telemetry = telemetry
+
+    def success(self, body: bytes) -> HttpAnswer:
+        """Count a success and return its answer."""
+        self._telemetry.count_request(self.surface, "200")
+        return HttpAnswer(200, body)
+
+    def failure(self, error: Exception) -> HttpAnswer:
+        """Count a failure and return its answer. A failure that is no answer of the product is logged."""
+        answer = answer_to_failure(error, self.surface, self.timeout)
+        self._telemetry.count_request(self.surface, str(answer.status))
+        return answer
+
+
+class DecisionRoute:
+    """A route whose answer depends on the body and the caller alone. A call answers a request of aiohttp.
+
+    `now` and `later` give the same answer. `now` returns None if the answer must be waited for.
+    """
+
+    def __init__(
+        self,
+        endpoint: BodyEndpoint,
+        immediate: ImmediateEndpoint | None,
+        outcomes: Outcomes,
+        max_body: int,
+        handler: Handler,
+    ) -> None:
+        self.outcomes = outcomes
+        self.max_body = max_body
+        self._endpoint = endpoint
+        self._immediate = immediate or _always_wait
+        self._handler = handler
+
+    async def __call__(self, request: web.BaseRequest) -> web.Response:
+        """Answer a request of aiohttp."""
+        return await self._handler(request)
+
+    def now(self, body: bytes, caller: Caller) -> HttpAnswer | None:
+        """Answer without waiting; return None if that is not possible."""
+        try:
+            found = self._immediate(body, caller)
+        except Exception as error:  # noqa: BLE001  the failure is the answer
+            return self.outcomes.failure(error)
+        return None if found is None else self.outcomes.success(found)
+
+    async def later(self, body: bytes, caller: Caller, deadline: float) -> HttpAnswer:
+        """Answer at the latest at `deadline`, a time of the event loop."""
+        try:
+            async with asyncio.timeout_at(deadline):
+                found = await self._endpoint(body, caller)
+        except Exception as error:  # noqa: BLE001  the failure is the answer
+            return self.outcomes.failure(error)
+        return self.outcomes.success(found)
