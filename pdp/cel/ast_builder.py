@@ -1,21 +1,14 @@
-"""Parser reductions to syntax nodes: one method per grammar rule. Macros are expanded here.
-
-The LALR parser calls a method at each reduction, so no recursion happens and no nesting exhausts the stack.
-"""
+"""Syntax nodes from the parts that the parser has read. Macros are expanded here."""
 
 from __future__ import annotations
 
-from typing import Any, Final, TypeAlias
+from typing import Final
 
-from lark import Token, Transformer
-
-from pdp.cel import literals
 from pdp.cel.syntax import (
+    MAX_DEPTH,
     Call,
     CompileError,
     Comprehension,
-    Conditional,
-    Constant,
     Has,
     ListOf,
     Logic,
@@ -27,12 +20,13 @@ from pdp.cel.syntax import (
     depth_above,
 )
 
-_KEYWORDS: Final = frozenset({"in", "true", "false", "null"})
-_RESERVED: Final = (
-    _KEYWORDS
+KEYWORDS: Final = frozenset({"in", "true", "false", "null"})
+RESERVED: Final = (
+    KEYWORDS
     | frozenset({"as", "break", "const", "continue", "else", "for", "function", "if", "import", "let", "loop"})
     | frozenset({"package", "namespace", "return", "var", "void", "while"})
 )
+"""Words that are no names of variables and functions. Only keywords are no names of fields and methods."""
 _MACROS: Final[dict[str, tuple[Macro, tuple[int, ...]]]] = {
     "all": ("all", (2,)),
     "exists": ("exists", (2,)),
@@ -43,229 +37,79 @@ _MACROS: Final[dict[str, tuple[Macro, tuple[int, ...]]]] = {
 }
 """Macro and its numbers of arguments, by the name in the text. Any other number of arguments makes a method call."""
 _HAS: Final = "has"
-_SIGNS: Final = frozenset({"!_", "-_"})
-_OperatorAndLeft: TypeAlias = tuple[str, Node]
 
 
-def only_node(children: Any) -> Node:
-    """Return the node of a reduction with one child; lark passes the node itself or a list."""
-    node: Node = children if isinstance(children, Node) else children[0]
-    return node
+def refuse_word(word: str, pos: int) -> CompileError:
+    """Return the error for a reserved word in the place of a name."""
+    return CompileError(f"reserved word `{word}`", pos)
 
 
-def _operator(function: str, *args: Node) -> Call:
-    return Call(args[0].pos, depth_above(args[0].pos, *args), function, None, args)
+def build_unary(function: str, _: None, operand: Node) -> Node:
+    """Build a signed operand."""
+    return Call(operand.pos, depth_above(operand.pos, operand), function, None, (operand,))
 
 
-def _is_doubled_sign(sign: str, operand: Node) -> bool:
-    """Tell whether `operand` begins with the same sign and has no parentheses around it.
-
-    The reference parser reads `!!x` and `--x` as `x`, but keeps both signs of `!(!x)`. `paren_expr` adds one level of
-    depth to a signed expression in parentheses; this function recognises parentheses by that level.
-    """
-    return isinstance(operand, Call) and operand.function == sign and operand.depth == operand.args[0].depth + 1
-
-
-def _variable_name(token: Token) -> str:
-    if str(token) in _RESERVED:
-        raise CompileError(f"reserved word `{token}`", token.start_pos or 0)
-    return str(token)
+def build_binary(function: str, left: Node, right: Node) -> Node:
+    """Build the call of a binary operator."""
+    depth = 1 + max(left.depth, right.depth)
+    if depth > MAX_DEPTH:
+        depth_above(left.pos, left, right)
+    return Call(left.pos, depth, function, None, (left, right))
 
 
-def _field_name(token: Token) -> str:
-    if str(token) in _KEYWORDS:
-        raise CompileError(f"reserved word `{token}`", token.start_pos or 0)
-    return str(token).strip("`")
-
-
-def _logic(conjunction: bool, left: Node, right: Node) -> Logic:
-    """Append `right` to the chain `left`. A chain of thousands of operands stays one level deep."""
+def build_logic(sign: str, left: list[Node], right: Node) -> Node:
+    """Build a chain of `&&` or `||`. A chain of thousands of operands stays one level deep."""
+    conjunction = sign == "&&"
     parts: list[Node] = []
-    for part in (left, right):
-        parts += part.parts if isinstance(part, Logic) and part.conjunction is conjunction else (part,)
-    return Logic(left.pos, depth_above(left.pos, *parts), conjunction, tuple(parts))
+    for part in (*left, right):
+        if isinstance(part, Logic) and part.conjunction is conjunction:
+            parts += part.parts
+        else:
+            parts.append(part)
+    return Logic(parts[0].pos, depth_above(parts[0].pos, *parts), conjunction, tuple(parts))
 
 
-def _has(token: Token, args: list[Node]) -> Node:
+def build_list(items: list[Node]) -> Node:
+    """Build a list literal."""
+    pos = items[0].pos if items else 0
+    return ListOf(pos, depth_above(pos, *items), tuple(items))
+
+
+def build_map(parts: list[Node]) -> Node:
+    """Build a map literal from alternating keys and values."""
+    pos = parts[0].pos if parts else 0
+    return MapOf(pos, depth_above(pos, *parts), tuple(zip(parts[::2], parts[1::2], strict=True)))
+
+
+def build_function_call(name: str, pos: int, args: list[Node]) -> Node:
+    """Build a function call or the macro `has`. A dot before the name changes nothing: functions have no containers."""
+    if name == _HAS:
+        return _has(pos, args)
+    if name in RESERVED:
+        raise refuse_word(name, pos)
+    return Call(pos, depth_above(pos, *args), name, None, tuple(args))
+
+
+def build_method_call(target: Node, name: str, pos: int, args: list[Node]) -> Node:
+    """Build a macro or a method call."""
+    macro, counts = _MACROS.get(name, ("all", ()))
+    if len(args) in counts:
+        return _comprehension(macro, name, target, args)
+    if name in KEYWORDS:
+        raise refuse_word(name, pos)
+    return Call(pos, depth_above(pos, target, *args), name, target, tuple(args))
+
+
+def _has(pos: int, args: list[Node]) -> Node:
     if len(args) != 1 or not isinstance(args[0], Select):
-        raise CompileError("has() takes one field selection", token.start_pos or 0)
+        raise CompileError("has() takes one field selection", pos)
     return Has(args[0].pos, args[0].depth, args[0].operand, args[0].field)
 
 
-def _comprehension(token: Token, target: Node, args: list[Node]) -> Node:
-    macro, _ = _MACROS[str(token)]
+def _comprehension(macro: Macro, name: str, target: Node, args: list[Node]) -> Node:
     variable, *rest = args
     if not isinstance(variable, Name) or variable.rooted:
-        raise CompileError(f"{token}() takes a name as its first argument", variable.pos)
+        raise CompileError(f"{name}() takes a name as its first argument", variable.pos)
     where, body = (rest[0], rest[1]) if len(rest) == 2 else (None, rest[0])
     depth = depth_above(target.pos, target, *rest)
     return Comprehension(target.pos, depth, macro, variable.name, target, body, where)
-
-
-def _binary(children: list[Any]) -> Node:
-    if len(children) == 1:
-        return only_node(children)
-    (operator, left), right = children
-    return _operator(operator, left, right)
-
-
-def _left_side(operator: str) -> Any:
-    """Make the method of a grammar rule that holds the left operand and the operator sign."""
-
-    def build(self: AstBuilder, children: list[Any]) -> _OperatorAndLeft:
-        return operator, children[0]
-
-    return build
-
-
-class AstBuilder(Transformer[Token, Any]):
-    """Builder of syntax nodes. Each method has the name of a rule in cel-python's grammar."""
-
-    relation_lt = _left_side("_<_")
-    relation_le = _left_side("_<=_")
-    relation_gt = _left_side("_>_")
-    relation_ge = _left_side("_>=_")
-    relation_eq = _left_side("_==_")
-    relation_ne = _left_side("_!=_")
-    relation_in = _left_side("@in")
-    addition_add = _left_side("_+_")
-    addition_sub = _left_side("_-_")
-    multiplication_mul = _left_side("_*_")
-    multiplication_div = _left_side("_/_")
-    multiplication_mod = _left_side("_%_")
-
-    def expr(self, children: list[Node]) -> Node:
-        """Build a conditional, or return the only child."""
-        if len(children) == 1:
-            return children[0]
-        condition, then, otherwise = children
-        return Conditional(condition.pos, depth_above(condition.pos, *children), condition, then, otherwise)
-
-    def conditionalor(self, children: list[Node]) -> Node:
-        """Build a chain of `||`, or return the only child."""
-        return children[0] if len(children) == 1 else _logic(False, *children)
-
-    def conditionaland(self, children: list[Node]) -> Node:
-        """Build a chain of `&&`, or return the only child."""
-        return children[0] if len(children) == 1 else _logic(True, *children)
-
-    def relation(self, children: list[Any]) -> Node:
-        """Build a comparison or a membership test, or return the only child."""
-        return _binary(children)
-
-    def addition(self, children: list[Any]) -> Node:
-        """Build a sum or a difference, or return the only child."""
-        return _binary(children)
-
-    def multiplication(self, children: list[Any]) -> Node:
-        """Build a product, quotient or remainder, or return the only child."""
-        return _binary(children)
-
-    def unary_not(self, children: list[Any]) -> str:
-        """Return the function of the sign `!`."""
-        return "!_"
-
-    def unary_neg(self, children: list[Any]) -> str:
-        """Return the function of the sign `-`."""
-        return "-_"
-
-    def unary(self, children: list[Any]) -> Node:
-        """Build a signed operand, or return the only child. Two equal signs in a row cancel each other."""
-        if len(children) == 1:
-            return only_node(children)
-        sign, operand = children
-        return operand.args[0] if _is_doubled_sign(sign, operand) else _operator(sign, operand)
-
-    def member(self, children: list[Node]) -> Node:
-        """Return the only child."""
-        return children[0]
-
-    def primary(self, children: list[Node]) -> Node:
-        """Return the only child."""
-        return children[0]
-
-    def paren_expr(self, children: list[Node]) -> Node:
-        """Return the expression in parentheses; a signed expression gets one more level of depth."""
-        inner = children[0]
-        if isinstance(inner, Call) and inner.function in _SIGNS:
-            return Call(inner.pos, depth_above(inner.pos, inner), inner.function, None, inner.args)
-        return inner
-
-    def member_dot(self, children: list[Any]) -> Node:
-        """Build a field selection."""
-        operand, token = children
-        return Select(operand.pos, depth_above(operand.pos, operand), operand, _field_name(token))
-
-    def member_dot_arg(self, children: list[Any]) -> Node:
-        """Build a macro or a method call."""
-        target, token, *rest = children
-        args: list[Node] = rest[0] if rest else []
-        if str(token) in _MACROS and len(args) in _MACROS[token][1]:
-            return _comprehension(token, target, args)
-        pos = token.start_pos
-        return Call(pos, depth_above(pos, target, *args), _field_name(token), target, tuple(args))
-
-    def member_index(self, children: list[Node]) -> Node:
-        """Build `operand[index]`."""
-        return _operator("_[_]", *children)
-
-    def member_object(self, children: list[Any]) -> Node:
-        """Raise CompileError: the language here has no message literals."""
-        raise CompileError("messages are not supported", children[0].pos)
-
-    def ident(self, children: list[Token]) -> Node:
-        """Build a name. Raise CompileError for a reserved word."""
-        return Name(children[0].start_pos or 0, 1, _variable_name(children[0]))
-
-    def dot_ident(self, children: list[Token]) -> Node:
-        """Build a rooted name. Raise CompileError for a reserved word."""
-        return Name(children[0].start_pos or 0, 1, _variable_name(children[0]), rooted=True)
-
-    def ident_arg(self, children: list[Any]) -> Node:
-        """Build a function call or the macro `has`."""
-        token, *rest = children
-        args: list[Node] = rest[0] if rest else []
-        if str(token) == _HAS:
-            return _has(token, args)
-        return Call(token.start_pos, depth_above(token.start_pos, *args), _variable_name(token), None, tuple(args))
-
-    def dot_ident_arg(self, children: list[Any]) -> Node:
-        """Build the call of a rooted function name; functions have no containers, so the dot changes nothing."""
-        return self.ident_arg(children)
-
-    def list_lit(self, items: list[Node]) -> Node:
-        """Build a list literal."""
-        pos = items[0].pos if items else 0
-        return ListOf(pos, depth_above(pos, *items), tuple(items))
-
-    def map_lit(self, parts: list[Node]) -> Node:
-        """Build a map literal from alternating keys and values."""
-        pos = parts[0].pos if parts else 0
-        return MapOf(pos, depth_above(pos, *parts), tuple(zip(parts[::2], parts[1::2], strict=True)))
-
-    def exprlist(self, children: list[Node]) -> list[Node]:
-        """Return the arguments of a call."""
-        return children
-
-    def fieldinits(self, children: list[Any]) -> list[Any]:
-        """Return the fields of a message literal, which `member_object` refuses."""
-        return children
-
-    def literal(self, children: list[Token]) -> Node:
-        """Build a constant from a literal token. Raise CompileError for a bad escape or a number out of range."""
-        token = children[0]
-        pos = token.start_pos or 0
-        return Constant(pos, 1, LITERALS[token.type](str(token), pos))
-
-
-LITERALS: Final[dict[str, Any]] = {
-    "INT_LIT": literals.parse_int,
-    "UINT_LIT": literals.parse_uint,
-    "FLOAT_LIT": literals.parse_double,
-    "STRING_LIT": literals.parse_string,
-    "MLSTRING_LIT": literals.parse_string,
-    "BYTES_LIT": literals.parse_bytes,
-    "BOOL_LIT": lambda text, pos: text == "true",
-    "NULL_LIT": lambda text, pos: None,
-}
-"""Function from the text and offset of a literal token to its value, by the type of the token."""

@@ -13,7 +13,7 @@ from typing import Any, Final
 from pdp.cel.checker import check
 from pdp.cel.emit import Emitter
 from pdp.cel.functions import STANDARD, FunctionTable, build_table
-from pdp.cel.grammar import parse
+from pdp.cel.parser import parse
 from pdp.cel.strings import string_functions
 from pdp.cel.syntax import CompileError
 from pdp.cel.types import Type, parse_type

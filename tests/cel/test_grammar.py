@@ -1,4 +1,4 @@
-"""The rules of cel-python's grammar that the parser depends on, and the trees of some texts."""
+"""The rules of cel-python's grammar that the reference parser depends on, and the trees of some texts."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import re
 from importlib.metadata import version
 
 import pytest
+from support import reference_parser
+from support.reference_parser import load_grammar
 
-from pdp.cel import ast_builder, grammar, syntax
-from pdp.cel.grammar import load_grammar, parse
+from pdp.cel import syntax
+from pdp.cel.parser import parse
 from pdp.cel.syntax import CompileError
 
 RULES = {
@@ -34,12 +36,12 @@ def test_rule_names() -> None:
     """Every grammar rule has a method of the builder, and every literal token a parser."""
     rules = {name for name in re.findall(r"^([a-z_]+) *:", load_grammar(), re.MULTILINE) if not name.startswith("_")}
     assert rules == RULES
-    assert RULES.issubset(dir(ast_builder.AstBuilder))
-    assert set(ast_builder.LITERALS) == LITERALS
+    assert RULES.issubset(dir(reference_parser.AstBuilder))
+    assert set(reference_parser.LITERALS) == LITERALS
 
 
 def test_a_changed_grammar_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grammar, "RULES", (("no such rule", ""),))
+    monkeypatch.setattr(reference_parser, "RULES", (("no such rule", ""),))
     with pytest.raises(RuntimeError, match="has changed"):
         load_grammar()
 

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from support.cel_generated import FRAGMENTS
 from support.cel_values import arguments
 
 from pdp.cel.syntax import MAX_SOURCE, CompileError
@@ -150,84 +151,6 @@ def test_lone_surrogates_are_text_like_any_other() -> None:
         assert compile_program(text).evaluate(*arguments(ref="\ud800", path="\ud800a")) in (True, False)
     with pytest.raises(RuleError):
         compile_program("bytes(ref) == b''").evaluate(*arguments(ref="\ud800"))
-
-
-FRAGMENTS = st.sampled_from(
-    [
-        "op",
-        "ref",
-        "roles",
-        "api",
-        "path",
-        "actions",
-        "type",
-        "delegated",
-        "true",
-        "false",
-        "null",
-        "1",
-        "-1",
-        "0x1u",
-        "1.5",
-        "'a'",
-        '"b"',
-        "b'c'",
-        "r'\\d'",
-        "'\\x41'",
-        "(",
-        ")",
-        "[",
-        "]",
-        "{",
-        "}",
-        ".",
-        ",",
-        ":",
-        "?",
-        "&&",
-        "||",
-        "!",
-        "-",
-        "+",
-        "*",
-        "/",
-        "%",
-        "==",
-        "!=",
-        "<",
-        "<=",
-        ">",
-        ">=",
-        "in",
-        "has",
-        "all",
-        "exists",
-        "exists_one",
-        "map",
-        "filter",
-        "matches",
-        "startsWith",
-        "size",
-        "int",
-        "string",
-        "dyn",
-        "timestamp",
-        "duration",
-        "x",
-        "y",
-        "//",
-        "\n",
-        "`",
-        "\\",
-        "'",
-        '"',
-        "@",
-        "#",
-        "$",
-        ";",
-        "😀",
-    ]
-)
 
 
 @pytest.mark.slow

@@ -24,6 +24,16 @@ PATTERNS = (
     "a+b?",
     "\\\\w+",
 )
+FRAGMENTS = st.sampled_from(
+    [
+        "op", "ref", "roles", "api", "path", "actions", "type", "delegated", "true", "false", "null", "1", "-1",
+        "0x1u", "1.5", "'a'", '"b"', "b'c'", "r'\\d'", "'\\x41'", "(", ")", "[", "]", "{", "}", ".", ",", ":", "?",
+        "&&", "||", "!", "-", "+", "*", "/", "%", "==", "!=", "<", "<=", ">", ">=", "in", "has", "all", "exists",
+        "exists_one", "map", "filter", "matches", "startsWith", "size", "int", "string", "dyn", "timestamp",
+        "duration", "x", "y", "//", "\n", "`", "\\", "'", '"', "@", "#", "$", ";", "😀",
+    ]
+)  # fmt: skip
+"""Tokens and pieces of tokens, for texts that are rarely expressions."""
 
 
 def _quoted(text: str) -> str:

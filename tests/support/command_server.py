@@ -22,7 +22,6 @@ from typing import Any
 import click
 
 import pdp.app.service  # noqa: F401  with the commands, all that a command imports
-from pdp.cel.grammar import parse
 from pdp.cli.main import cli
 
 
@@ -75,7 +74,6 @@ def _prepare(command: Mapping[str, Any]) -> list[str]:
 
 
 if __name__ == "__main__":
-    parse("true")  # builds the parser, which every child then has
     for name in cli.list_commands(click.Context(cli)):
         cli.get_command(click.Context(cli), name)
     gc.freeze()

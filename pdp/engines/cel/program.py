@@ -14,7 +14,7 @@ import msgspec
 from pdp.cel.checker import CheckedExpression, Variable, check
 from pdp.cel.compiler import function_table, load_function
 from pdp.cel.emit import Emitter
-from pdp.cel.grammar import parse
+from pdp.cel.parser import parse
 from pdp.cel.types import BOOL, DYN, INT, STRING, Type, list_of, map_of
 from pdp.engines.cel.conditions import Requirements, requirements_of
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from support.cel_rule_sets import groups, rule, rule_sets
 from support.paths import RECORDED as RECORDED_FOLDER
 
-from pdp.cel.grammar import parse
+from pdp.cel.parser import parse
 from pdp.cel.unparse import unparse
 from pdp.cel.values import RuleError
 from pdp.engines.cel.engine import CelEngine, CelForbid

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from pdp.cel.checker import CheckedExpression, check
 from pdp.cel.compiler import function_table
-from pdp.cel.grammar import parse
+from pdp.cel.parser import parse
 from pdp.cel.syntax import CompileError, Comprehension
 from pdp.cel.walk import walk
 from pdp.engines.cel.lint import remarks
