@@ -33,7 +33,7 @@ def check(
 ) -> None:  # fmt: skip
     """Decide checks from stdin.
 
-    The input is one JSON object a line. The output is one decision a line, in order.
+    The input is one JSON object a line. The output is one decision a line, in order: one for each resource.
 
     Example line: {"principal":"user:oidc~Alice","action":"read_data","resource":"table:lake/Foo@prod"}
 
@@ -47,7 +47,7 @@ def check(
             request = decode_checks(some, unique_keys=True).request("cli", explain=explain)
             answer = runner.run(pdp.check(admit(request, EMBEDDED_CALLER)))
             rejected = rejected or bool(answer.rejected)
-            for at in range(len(some)):
+            for at in range(request.size):
                 sys.stdout.buffer.write(msgspec.json.encode(decision_body(answer.decision(at))) + b"\n")
             sys.stdout.buffer.flush()
     raise SystemExit(1 if rejected else 0)

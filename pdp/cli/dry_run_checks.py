@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import BinaryIO
 
 import msgspec
 
@@ -17,9 +16,6 @@ from pdp.decision.codec import decode_checks
 from pdp.errors import InvalidArgument
 from pdp.identity.callers import EMBEDDED_CALLER
 from pdp.identity.evidence import admit
-
-LINES_PER_BATCH: Final = 1000
-"""Lines parsed together. Bounds the memory for long inputs."""
 
 
 def read_checks(file: str, reading: ReadReport) -> Iterator[RecordedCheck]:
@@ -35,13 +31,13 @@ def read_checks(file: str, reading: ReadReport) -> Iterator[RecordedCheck]:
 
 
 def _parse(stream: BinaryIO, name: str, reading: ReadReport) -> Iterator[RecordedCheck]:
-    numbered = ((number, line) for number, line in enumerate(stream, 1) if line.strip())
-    while some := list(itertools.islice(numbered, LINES_PER_BATCH)):
-        request = decode_checks((line for _, line in some), unique_keys=True).request("cli")
-        batch = admit(request, EMBEDDED_CALLER)
-        for at, rejected in sorted(batch.rejected.items()):
-            raise InvalidArgument(f"{name}:{some[at][0]}: {rejected.message}")
-        reading.checks += len(some)
+    for number, line in enumerate(stream, 1):
+        if not line.strip():
+            continue
+        batch = admit(decode_checks([line], unique_keys=True).request("cli"), EMBEDDED_CALLER)
+        for rejected in batch.rejected.values():
+            raise InvalidArgument(f"{name}:{number}: {rejected.message}")
+        reading.checks += batch.size
         for check in batch.checks:
             for resource in check.resources:
                 key = msgspec.json.encode(resource, order="sorted").decode()

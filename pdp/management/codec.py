@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from pdp.decision.codec import PrincipalBody, ResourceBody, make_acting_role, make_principal, make_resource
+from pdp.decision.bodies import PrincipalBody, ResourceBody, make_acting_role, make_principal, make_resource
 from pdp.engines.grants.edits import GrantEdits, ObjectEdits
 from pdp.engines.grants.model import ACTIONS
 from pdp.errors import AssertionNotAllowed, InvalidArgument

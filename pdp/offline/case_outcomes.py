@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from pdp.audit.rows import rows
-from pdp.decision.codec import ResourceBody, make_resource
+from pdp.decision.bodies import ResourceBody, make_resource
 from pdp.errors import PdpError
 from pdp.model.references import format_resource
 from pdp.offline.cases import VIEW_REQUESTS, Case

@@ -10,7 +10,8 @@ import grpc
 
 from pdp import errors
 from pdp.config.server import LimitSettings
-from pdp.decision.codec import MAX_EXPLAINED, BatchBuilder, bound_checks
+from pdp.decision.batch_builder import BatchBuilder
+from pdp.decision.codec import MAX_EXPLAINED, bound_checks
 from pdp.decision.service import Pdp
 from pdp.identity.evidence import admit
 from pdp.management.service import Management
@@ -75,7 +76,7 @@ class DecisionService:
         builder = BatchBuilder()
         for check in request.checks:
             try:
-                builder.add_json(read_check(check))
+                builder.add_body(read_check(check))
             except errors.InvalidArgument as error:
                 builder.reject(Rejection(error.code, str(error)))
         consistency = read_consistency(request.consistency)

@@ -7,7 +7,7 @@ from typing import Any, Final
 import grpc
 from msgspec import UNSET, UnsetType
 
-from pdp.decision.codec import make_resource
+from pdp.decision.bodies import make_resource
 from pdp.management.codec import (
     PAGE_SIZE,
     canonical_action,

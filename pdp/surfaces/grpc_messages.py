@@ -13,7 +13,7 @@ from google.protobuf.message import DecodeError, Message
 from google.protobuf.struct_pb2 import Struct
 from msgspec import UNSET, UnsetType
 
-from pdp.decision.codec import ApiBody, CheckBody, ContextBody, PrincipalBody, ResourceBody
+from pdp.decision.bodies import ApiBody, CheckBody, ContextBody, PrincipalBody, ResourceBody
 from pdp.errors import InvalidArgument
 from pdp.model.checks import AtLeast, Rejection
 from pdp.views.codec import ChangeBody, LoadBody, LoadResult, LoadStep, TokenBody, ViewBody

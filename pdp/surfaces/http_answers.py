@@ -11,7 +11,7 @@ import msgspec
 import structlog
 
 from pdp import errors
-from pdp.decision.codec import ErrorBody
+from pdp.decision.bodies import ErrorBody
 
 JSON: Final = "application/json"
 """Content type of every answer."""

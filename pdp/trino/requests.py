@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
-from pdp.decision.codec import BatchBuilder
+from pdp.decision.batch_builder import BatchBuilder
 from pdp.decision.service import Pdp
 from pdp.errors import InvalidArgument, TooManyChecks
 from pdp.model.checks import Arguments, BatchRequest, Check, Rejection, Resource

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from pdp.decision.codec import ErrorBody, JsonBody, PrincipalBody, ResourceBody
+from pdp.decision.bodies import ErrorBody, JsonBody, PrincipalBody, ResourceBody
 from pdp.model.checks import Decision, Load
 from pdp.strict import decode
 

@@ -16,7 +16,8 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from pdp.config.settings import Settings
-from pdp.decision.codec import bound_checks, make_acting_role, make_principal, make_resource
+from pdp.decision.bodies import make_acting_role, make_principal, make_resource
+from pdp.decision.codec import bound_checks
 from pdp.decision.service import Pdp
 from pdp.errors import InvalidArgument, InvalidReference, ProtectedPropertyModification
 from pdp.identity.evidence import admit_check, own_principal

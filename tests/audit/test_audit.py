@@ -19,7 +19,8 @@ from pdp.audit import encoding
 from pdp.audit.encoding import build_json
 from pdp.audit.log import FileAudit
 from pdp.audit.rows import requests, rows
-from pdp.decision.codec import CheckBody, decode_checks
+from pdp.decision.bodies import CheckBody
+from pdp.decision.codec import decode_checks
 from pdp.identity.callers import EMBEDDED_CALLER
 from pdp.identity.evidence import admit
 from pdp.telemetry import Telemetry

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from pdp.decision.codec import BatchBuilder, decode_checks
+from pdp.decision.batch_builder import BatchBuilder
+from pdp.decision.codec import decode_checks
 from pdp.identity.evidence import admit
 from pdp.model.checks import Batch, Caller, Check, Principal, Rejection, Resource
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pdp.decision.codec import ResourceBody, make_principal, make_resource
+from pdp.decision.bodies import ResourceBody, make_principal, make_resource
 from pdp.errors import InvalidReference
 from pdp.model.checks import CONTENT_TYPES, Resource
 from pdp.model.references import format_resource, parse_principal, parse_resource

@@ -1,0 +1,286 @@
+"""Builder of batch requests: joins checks that share everything but the resource."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from operator import attrgetter
+from typing import Final, TypeAlias
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from pdp.decision.bodies import (
+    CheckBody,
+    ContextBody,
+    PrincipalBody,
+    ResourceBody,
+    make_acting_role,
+    make_arguments,
+    make_principal,
+    make_resource,
+)
+from pdp.decision.resource_columns import ColumnParser
+from pdp.errors import InvalidArgument
+from pdp.model.checks import (
+    NO_ARGUMENTS,
+    UNNAMED,
+    AtLeast,
+    BatchRequest,
+    Check,
+    CheckGrouper,
+    Env,
+    Principal,
+    Rejection,
+    Resource,
+)
+from pdp.model.columns import PathColumn, positions_by
+from pdp.model.references import is_id
+from pdp.model.trino_operations import TRINO_PREFIX
+
+Named: TypeAlias = str | ResourceBody | UnsetType
+"""Resource as a check names it. UNSET where the check names none."""
+_question_of: Final = attrgetter("principal", "action", "delegated", "acting_role", "context")
+_NO_ENV: Final = Env()
+_BOTH: Final = Rejection("invalid_argument", "a check has `resource` or `resources`, not both")
+
+
+class BatchBuilder:
+    """Builder of a request. Positions count resources, in the order of the calls."""
+
+    def __init__(self) -> None:
+        self._grouper = CheckGrouper()
+        self._columns: list[Check] = []
+        self._rejected: dict[int, Rejection] = {}
+        self._unresolved: list[Check] = []
+        self._size = 0
+
+    @property
+    def size(self) -> int:
+        """Return the number of positions so far."""
+        return self._size
+
+    def add_bodies(self, bodies: Sequence[CheckBody]) -> None:
+        """Add decoded JSON checks at the next positions, as `add_body` does one after the other.
+
+        Equal questions are read once, and their plain references become columns.
+        """
+        if len(bodies) == 1:
+            self.add_body(bodies[0])
+            return
+        bodies, at = self._add_lists(bodies)
+        for rows in _equal_questions(bodies):
+            body = bodies[rows[0]]
+            question = _make_question(body) if len(rows) > 1 else None
+            if question is None:
+                for row in rows:
+                    self._put_body(bodies[row], at[row])
+            else:
+                whole = len(rows) == len(bodies)
+                self._put_column(
+                    question, [bodies[row].resource for row in rows], at if whole else [at[row] for row in rows]
+                )
+
+    def add_body(self, body: CheckBody) -> None:
+        """Add a decoded JSON check at the next position, or at one position for each of its `resources`.
+
+        A position is rejected if a part of its check does not parse.
+        """
+        if body.resources is not UNSET:
+            self._add_list(body, body.resources)
+        else:
+            self._size += 1
+            self._put_body(body, self._size - 1)
+
+    def add(self, check: Check) -> None:
+        """Add a check of one resource at the next position."""
+        self._grouper.put(check, self._size)
+        self._size += 1
+
+    def add_resources(
+        self, check: Check, resources: Sequence[Resource | Rejection], at: Sequence[int] | None = None
+    ) -> None:
+        """Add one question about many resources, at the positions `at` or else at the next ones.
+
+        `check` has no resources yet. All calls for one request with `at`, and `add_column`, must together cover all
+        positions.
+        """
+        resolved: list[tuple[Resource, int]] = []
+        unresolved: list[int] = []
+        positions = range(self._size, self._size + len(resources)) if at is None else at
+        self._size += len(resources)
+        for position, resource in zip(positions, resources, strict=True):
+            if isinstance(resource, Rejection):
+                self._rejected[position] = resource
+                unresolved.append(position)
+            else:
+                resolved.append((resource, position))
+        self._put_resources(check, resolved)
+        if unresolved:
+            self._unresolved.append(msgspec.structs.replace(check, at=unresolved))
+
+    def add_column(self, check: Check, resources: PathColumn, at: Sequence[int]) -> None:
+        """Add one question about a column of paths at the positions `at`.
+
+        The calls for one request must together cover all positions.
+        """
+        self._size += len(resources)
+        self._columns.append(msgspec.structs.replace(check, resources=resources, at=at))
+
+    def reject(self, rejected: Rejection, count: int = 1) -> None:
+        """Reject the next `count` positions."""
+        start = self._size
+        self._size += count
+        self._rejected |= dict.fromkeys(range(start, self._size), rejected)
+
+    def request(
+        self, surface: str, consistency: str | AtLeast = "minimize_latency", *, explain: bool = False
+    ) -> BatchRequest:
+        """Return the finished request. Its checks are in the order of their first positions."""
+        checks = (*self._grouper.checks(), *self._columns)
+        if len(checks) > 1:
+            checks = tuple(sorted(checks, key=lambda check: check.at[0]))
+        rejected = dict(sorted(self._rejected.items()))
+        return BatchRequest(surface, self._size, checks, rejected, self._unresolved, consistency, explain)
+
+    def _add_lists(self, bodies: Sequence[CheckBody]) -> tuple[Sequence[CheckBody], Sequence[int]]:
+        """Take positions for all bodies and add those with `resources`; return the others with their positions."""
+        start = self._size
+        if [body.resources for body in bodies].count(UNSET) == len(bodies):
+            self._size += len(bodies)
+            return bodies, range(start, self._size)
+        others: list[CheckBody] = []
+        at: list[int] = []
+        for body in bodies:
+            if body.resources is UNSET:
+                others.append(body)
+                at.append(self._size)
+                self._size += 1
+            else:
+                self._add_list(body, body.resources)
+        return others, at
+
+    def _add_list(self, body: CheckBody, resources: list[str | ResourceBody]) -> None:
+        """Add the question of a body about each of some resources at the next positions."""
+        if body.resource is not UNSET:
+            self.reject(_BOTH, len(resources))
+            return
+        at = range(self._size, self._size + len(resources))
+        self._size = at.stop
+        question = _make_question(body)
+        if question is not None:
+            self._put_column(question, resources, at)
+            return
+        for resource, position in zip(resources, at, strict=True):
+            self._put_body(msgspec.structs.replace(body, resource=resource, resources=UNSET), position)
+
+    def _put_body(self, body: CheckBody, position: int) -> None:
+        """Put a check of one resource at a position; reject the position if a part does not parse."""
+        principal = None
+        try:
+            resource, env, query_id = _subject(body)
+            principal = _principal(body)
+            role = make_acting_role(body.acting_role)
+        except InvalidArgument as error:
+            if principal is UNNAMED:
+                # A missing principal is the earlier error. Only admission knows whether the caller has one.
+                self._unresolved.append(Check(UNNAMED, "", (), (position,)))
+            self._rejected[position] = Rejection(error.code, str(error))
+        else:
+            check = Check(principal, body.action, (resource,), (position,), body.delegated, role, env, query_id)
+            self._grouper.put(check, position)
+
+    def _put_column(self, question: Check, named: Sequence[Named], at: Sequence[int]) -> None:
+        """Put a question about each of some resources at the positions `at`. Bad resources reject their positions."""
+        parser = ColumnParser()
+        left = at
+        if not question.action.startswith(TRINO_PREFIX):  # plans of Trino's operations look at each name
+            left = parser.add(named, at)
+        for column in parser.columns.values():
+            positions = at if len(column.at) == len(at) else column.at
+            self._columns.append(msgspec.structs.replace(question, resources=column.resources(), at=positions))
+        if left:
+            named_at = dict(zip(at, named, strict=True))
+            self._put_resources(question, self._resolved((named_at[position], position) for position in left))
+
+    def _resolved(self, named: Iterable[tuple[Named, int]]) -> Iterator[tuple[Resource, int]]:
+        """Yield resources with their positions; reject the positions of those that do not parse."""
+        for name, position in named:
+            try:
+                yield _make_named(name), position
+            except InvalidArgument as error:
+                self._rejected[position] = Rejection(error.code, str(error))
+
+    def _put_resources(self, question: Check, resources: Iterable[tuple[Resource, int]]) -> None:
+        """Put a question about resources at their positions: one column per type, warehouse and ref."""
+        columns: dict[tuple[str, str, str | None], tuple[list[Resource], list[int]]] = {}
+        for resource, position in resources:
+            column = columns.setdefault((resource.type, resource.warehouse, resource.ref), ([], []))
+            column[0].append(resource)
+            column[1].append(position)
+        self._columns += (msgspec.structs.replace(question, resources=some, at=at) for some, at in columns.values())
+
+
+def _equal_questions(bodies: Sequence[CheckBody]) -> Iterable[Sequence[int]]:
+    """Return the rows of bodies that are equal in all but the resource, in order of first appearance."""
+    questions: list[Hashable] = list(map(_question_of, bodies))
+    try:
+        if len(set(questions)) == 1:
+            return (range(len(bodies)),)
+    except TypeError:  # a principal or a context in parts has no hash: equal JSON stands for it
+        questions = [(*_as_json(body), body.action, body.delegated, body.acting_role) for body in bodies]
+    return positions_by(questions, lambda question: question).values()
+
+
+def _as_json(body: CheckBody) -> tuple[Hashable, Hashable]:
+    """Return the principal and the context of a body in a form with a hash. Equal forms mean equal values."""
+    principal, context = body.principal, body.context
+    return (
+        msgspec.json.encode(principal) if isinstance(principal, PrincipalBody) else principal,
+        msgspec.json.encode(context) if isinstance(context, ContextBody) else context,
+    )
+
+
+def _make_question(body: CheckBody) -> Check | None:
+    """Return the check of a body without resources; None if a part does not parse, or if there are arguments."""
+    if body.context is not UNSET and body.context.arguments:
+        return None
+    try:
+        env, query_id = _circumstances(body)
+        principal = _principal(body)
+        role = make_acting_role(body.acting_role)
+    except InvalidArgument:
+        return None
+    return Check(principal, body.action, (), (), body.delegated, role, env, query_id)
+
+
+def _subject(body: CheckBody) -> tuple[Resource, Env, str]:
+    """Return the resource with its arguments, the environment and the query id of a check; raise InvalidArgument."""
+    resource = _make_named(body.resource)
+    if body.context is not UNSET:
+        arguments = make_arguments(body.context.arguments)
+        if arguments is not NO_ARGUMENTS:
+            resource = msgspec.structs.replace(resource, arguments=arguments)
+    return resource, *_circumstances(body)
+
+
+def _circumstances(body: CheckBody) -> tuple[Env, str]:
+    """Return the environment and the query id of a check; raise InvalidArgument."""
+    context = body.context
+    if context is UNSET:
+        return _NO_ENV, ""
+    if not is_id(context.query_id):
+        raise InvalidArgument("`context.queryId` is not 1 to 128 of A-Z a-z 0-9 . _ : -")
+    api = context.api
+    if api is UNSET:
+        return Env(actions=context.actions), context.query_id
+    return Env(api.name, api.version, context.actions), context.query_id
+
+
+def _principal(body: CheckBody) -> Principal:
+    return UNNAMED if body.principal is UNSET else make_principal(body.principal)
+
+
+def _make_named(named: Named) -> Resource:
+    if named is UNSET:
+        raise InvalidArgument("object missing required field `resource`")
+    return make_resource(named)

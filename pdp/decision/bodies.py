@@ -1,0 +1,180 @@
+"""Bodies of native JSON requests, and their conversion to value types.
+
+Conversion is pure: it knows no caller and checks no evidence. gRPC messages become the same bodies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from pdp.errors import InvalidArgument, InvalidReference
+from pdp.model.checks import (
+    NAMED_TYPES,
+    NO_ARGUMENTS,
+    RESOURCE_TYPES,
+    VERSIONED_TYPES,
+    Arguments,
+    Principal,
+    Resource,
+)
+from pdp.model.references import check_part, check_path, encode_part, parse_principal, parse_resource
+
+
+class JsonBody(msgspec.Struct, forbid_unknown_fields=True, rename="camel", omit_defaults=True):
+    """Base of native JSON bodies: camelCase keys, unknown keys refused.
+
+    No default is an object with fields: `pdp.strict.has_all_strings` needs bodies that encode no key of their own.
+    """
+
+
+class PrincipalBody(JsonBody):
+    """Principal with the claims of its token."""
+
+    id: str
+    roles: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+    attributes: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+class ResourceBody(JsonBody):
+    """Resource in parts, or a reference with the properties that a reference cannot express."""
+
+    type: str = ""
+    warehouse: str = ""
+    path: tuple[str, ...] = ()
+    name: str = ""
+    ref: str | None = None
+    ref_type: str = ""
+    content_type: str = ""
+    properties: dict[str, Any] | None = None
+    id: str = ""
+    reference: str = ""
+
+
+class ApiBody(JsonBody):
+    """API that the principal used."""
+
+    name: str = ""
+    version: int = 0
+
+
+class ContextBody(JsonBody):
+    """Environment of a check."""
+
+    api: ApiBody | UnsetType = UNSET
+    actions: tuple[str, ...] = ()
+    arguments: dict[str, Any] = msgspec.field(default_factory=dict)
+    query_id: str = ""
+
+
+class CheckBody(JsonBody):
+    """One check as written in JSON: a question about one resource, or about each of `resources`."""
+
+    action: str
+    resource: str | ResourceBody | UnsetType = UNSET
+    principal: str | PrincipalBody | UnsetType = UNSET
+    delegated: bool = False
+    acting_role: str | UnsetType = UNSET
+    context: ContextBody | UnsetType = UNSET
+    resources: list[str | ResourceBody] | UnsetType = UNSET
+
+
+class ErrorBody(msgspec.Struct, frozen=True):
+    """Error in the form that every surface shows."""
+
+    code: str
+    message: str
+
+
+def make_resource(body: str | ResourceBody) -> Resource:
+    """Return the resource of a reference or of a body in parts; raise InvalidReference."""
+    if isinstance(body, str):
+        return parse_resource(body)
+    if body.reference:
+        return _referenced(body)
+    if body.type not in RESOURCE_TYPES:
+        raise InvalidReference(f"unknown resource type `{body.type}`")
+    if body.type in NAMED_TYPES:
+        return _named(body)
+    if body.name:
+        raise InvalidReference(f"a {body.type} has no `name`: its last part stands in `path`")
+    if body.type == "server":
+        if body.warehouse or body.path or body.ref:
+            raise InvalidReference("`server` has no parts")
+        return Resource("server")
+    if body.ref and body.type not in VERSIONED_TYPES:
+        raise InvalidReference(f"a {body.type} has no ref")
+    return Resource(
+        body.type,
+        check_part(body.warehouse),
+        check_path(body.type, body.path),
+        check_part(body.ref) if body.ref else None,
+        content_type=body.content_type,
+        ref_type=body.ref_type,
+        id=body.id,
+        properties=body.properties,
+    )
+
+
+def _named(body: ResourceBody) -> Resource:
+    if body.warehouse or body.path or body.ref:
+        raise InvalidReference(f"a {body.type} has a `name` alone")
+    parse_resource(f"{body.type}:{encode_part(body.name) if body.type in ('project', 'tag') else body.name}")
+    return Resource(body.type, name=body.name, id=body.id, properties=body.properties)
+
+
+def _referenced(body: ResourceBody) -> Resource:
+    if body.type or body.warehouse or body.path or body.ref or body.name:
+        raise InvalidReference("a resource is its `reference` or its parts, not both")
+    return msgspec.structs.replace(
+        parse_resource(body.reference),
+        content_type=body.content_type,
+        ref_type=body.ref_type,
+        id=body.id,
+        properties=body.properties,
+    )
+
+
+def make_principal(body: str | PrincipalBody) -> Principal:
+    """Return the principal of an id or of a body; raise InvalidReference."""
+    if isinstance(body, str):
+        return parse_principal(body)
+    attributes = msgspec.json.encode(body.attributes, order="sorted").decode() if body.attributes else "{}"
+    bare = parse_principal(body.id)
+    return Principal(bare.type, bare.name, body.roles, body.groups, attributes)
+
+
+def make_acting_role(role: str | UnsetType) -> str | None:
+    """Return the id of an acting role, None if absent; raise InvalidReference if invalid. An empty text is invalid."""
+    if role is UNSET:
+        return None
+    principal = parse_principal(role)
+    if principal.type != "role":
+        raise InvalidReference(f"actingRole `{role}` is not `role:<id>`")
+    return principal.name
+
+
+def make_arguments(given: Mapping[str, Any]) -> Arguments:
+    """Return the arguments of a check. `name` and `destination` are parsed; the others stay as given.
+
+    Raise InvalidArgument if `name` is not a string or `destination` is not a resource.
+    """
+    if not given:
+        return NO_ARGUMENTS
+    name, destination = given.get("name"), given.get("destination")
+    if name is not None and not isinstance(name, str):
+        raise InvalidArgument("`context.arguments.name` is not a string")
+    return Arguments(None if name is None else check_part(name), _destination(destination), given)
+
+
+def _destination(given: Any) -> Resource | None:
+    if given is None:
+        return None
+    try:
+        return make_resource(msgspec.convert(given, str | ResourceBody))
+    except msgspec.ValidationError as error:
+        raise InvalidArgument(f"`context.arguments.destination`: {error}") from None

@@ -1,0 +1,163 @@
+"""Decoding of whole batches: equal to decoding check by check, on generated input."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from pdp.decision.codec import decode_batch, decode_checks
+from pdp.errors import InvalidArgument, TooManyChecks
+from pdp.model.checks import BatchRequest
+
+DEEP = "table:w/" + "/".join("p" * 300)
+REFERENCES = [
+    "table:w/n/t", "table:w/n/t", "table:w/n/u", "table:w/m/t", "table:w/n/o/t", "table:v/n/t", "view:w/n/t", "table:w/n/t@main",
+    "table:w/n/u@main", "table:w/m/t@dev", "table:w/n/t@de%2Fv", "table:w/n/t@d/v", "table:w/n/t@", "table:w/n/t@a@b",
+    "table:w/n@x/t", "table:w@x/n/t", "table:w/n/a%2Fb", "table:w/%6E/t", "table:%77/n/t", "table:w/n/%zz", "table:w/n/%C3",
+    "table:w//t", "table:w/n/", "table:/n/t", "table:w/t", "table:w", "table:", "table", "", ":", "/", "tab:w/n/t", "tab/t",
+    "namespace:w/n", "namespace:w/n/m", "namespace:w", "warehouse:w", "warehouse:w/n", "server", "server:x", "role:a/b", "tag:a/b",
+    "user:oidc~a/b@c", "content:w/n/t", "function:w/n/f", "reference:w@main", "table:w/n/\u00e9", "table:w/n/a b", "table:w/n/a\u2028",
+    "table:w/n/a\u0007", "table:w/n\u0085/a", "table:w/n/t@m\u0001", "table_or_view:w/n/t$files", "table:w/n/a:b", "table:w/n/\U0001f600",
+    DEEP, DEEP.replace("/p/", "/p" * 40 + "/"), "table:" + "w" * 300 + "/n/t",
+    {"type": "table", "warehouse": "w", "path": ["n", "t"]}, {"reference": "table:w/n/t", "properties": {"a": 1}},
+    {"type": "table", "warehouse": "w", "path": ["n", ""]}, {"reference": "table:w/n/t", "type": "table"}, {"typ": "table"}, 7, None,
+]  # fmt: skip
+resources = st.sampled_from(REFERENCES)
+plain_resources = st.sampled_from(REFERENCES[:10])
+PRINCIPALS = [
+    "user:oidc~a", "user:oidc~b", "role:r", "anonymous", "user:", {"id": "user:oidc~a"}, {"id": "user:oidc~a", "roles": ["r"]},
+    {"id": "user:oidc~a", "attributes": {"a": 1}}, {"id": "user:oidc~a", "attributes": {"a": 1.0}},
+    {"id": "user:oidc~a", "attributes": {"a": True}}, {"id": "x"}, 1,
+]  # fmt: skip
+CONTEXTS = [
+    {}, {"queryId": "q"}, {"queryId": "q"}, {"queryId": "q\n"}, {"api": {}}, {"api": {"name": "Iceberg", "version": 1}},
+    {"actions": ["X"]}, {"arguments": {"name": "n"}}, {"arguments": {"name": 1}}, {"arguments": {}}, {"arguments": {"a": {"b": [1, "x"]}}},
+]  # fmt: skip
+ROLES = st.sampled_from(["role:r", "role:", "user:oidc~a"])
+
+
+def checks_of(one: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
+    """Generate checks: about one resource, about a list, about both or about none."""
+    return st.fixed_dictionaries(
+        {"action": st.sampled_from(["read_data", "read_data", "drop", "trino:SelectFromColumns"])},
+        optional={
+            "principal": st.sampled_from(PRINCIPALS),
+            "delegated": st.booleans(),
+            "actingRole": ROLES,
+            "context": st.sampled_from(CONTEXTS),
+            "resource": one,
+            "resources": st.lists(one, max_size=3),
+        },
+    )
+
+
+plain_checks = st.builds(
+    lambda who, resource: {"principal": who, "action": "read_data", "resource": resource},
+    st.sampled_from(PRINCIPALS[:3]),
+    resources,
+)
+bodies = st.one_of(
+    st.lists(checks_of(resources), max_size=6),
+    st.lists(checks_of(plain_resources), max_size=6),
+    st.lists(plain_checks, max_size=12),
+    st.lists(resources, max_size=12).map(lambda some: [{"action": "read_data", "resources": some}]),
+)
+
+
+def expand(request: BatchRequest) -> dict[int, Any]:
+    """Return the question or the rejection at each position."""
+    by_position: dict[int, Any] = dict(request.rejected)
+    for check in request.checks:
+        shared = check.principal, check.action, check.delegated, check.acting_role, check.env, check.query_id
+        for at, resource in zip(check.at, check.resources, strict=True):
+            assert at not in by_position, "a position has one answer"
+            assert (resource.type, resource.warehouse, resource.ref) == _shared(check)
+            by_position[at] = (*shared, resource)
+    assert sorted(by_position) == list(range(request.size))
+    assert list(request.rejected) == sorted(request.rejected)
+    return by_position
+
+
+def _shared(check: Any) -> tuple[str, str, str | None]:
+    first = check.resources[0]
+    return first.type, first.warehouse, first.ref
+
+
+def unresolved(request: BatchRequest) -> list[int]:
+    """Return the positions whose missing principal is the earlier error."""
+    return sorted(at for check in request.unresolved for at in check.at)
+
+
+@given(bodies)
+@example([{"action": "read_data", "resource": "table:w/n/t"}, {"action": "read_data", "resource": "table:w/%6E/u"}])
+@example([{"action": "drop", "actingRole": "role:", "resources": ["table:w/n/t", "?"]}])
+def test_a_batch_decodes_to_what_its_checks_decode_to(checks: list[dict[str, Any]]) -> None:
+    whole = decode_batch(json.dumps({"checks": checks}, ensure_ascii=False).encode(), 1000)
+    single = decode_checks([json.dumps(check).encode() for check in checks]).request("http")
+    assert expand(whole) == expand(single)
+    assert unresolved(whole) == unresolved(single)
+    assert [check.at[0] for check in whole.checks] == sorted(check.at[0] for check in whole.checks)
+
+
+@given(bodies.filter(bool), st.randoms())
+def test_a_duplicate_key_anywhere_refuses_the_whole_body(checks: list[dict[str, Any]], random: Any) -> None:
+    text = json.dumps({"checks": checks}, ensure_ascii=False)
+    starts = [at for at, char in enumerate(text) if char == "{" and text[at + 1] == '"']
+    start = random.choice(starts)
+    key = text[start + 1 : text.index(":", start) + 1]
+    doubled = text[: start + 1] + key + '"x", ' + text[start + 1 :]
+    with pytest.raises(InvalidArgument):
+        decode_batch(doubled.encode(), 1000)
+
+
+@pytest.mark.parametrize("context", [{}, {"api": {}}, {"arguments": {}}, {"actions": []}])
+@pytest.mark.parametrize("principal", [{"id": "role:r"}, {"id": "role:r", "attributes": {}}])
+@pytest.mark.parametrize("inner", ['"a": 1, "a": 2', '"a": {"b": 1, "b": 2}'])
+def test_empty_parts_do_not_hide_a_duplicate_key(context: Any, principal: Any, inner: str) -> None:
+    check = {"action": "drop", "resource": "server", "principal": principal, "context": context}
+    other = '{"action": "drop", "resource": "server", "context": {"arguments": {' + inner + "}}}"
+    with pytest.raises(InvalidArgument, match="duplicate key"):
+        decode_batch(f'{{"checks": [{json.dumps(check)}, {other}]}}'.encode(), 1000)
+
+
+def request_of(*checks: dict[str, Any], limit: int = 1000) -> BatchRequest:
+    return decode_batch(json.dumps({"checks": [{"action": "drop"} | check for check in checks]}).encode(), limit)
+
+
+def test_a_list_takes_one_position_for_each_resource() -> None:
+    tables = ["table:w/n/a", "?", "table:w/n/b"]
+    request = request_of({"resources": tables}, {"resources": []}, {"resource": "server"})
+    by_position = expand(request)
+    assert request.size == 4
+    assert [by_position[at][-1].path for at in (0, 2)] == [("n", "a"), ("n", "b")]
+    assert by_position[3][-1].type == "server"
+    assert list(request.rejected) == [1]
+
+
+def test_a_malformed_list_keeps_the_positions_of_its_neighbours() -> None:
+    request = request_of(
+        {"resources": ["server", "server"], "unknown": 1}, {"resource": "server"}, {"resources": "server"}, {}
+    )
+    assert request.size == 5
+    assert list(request.rejected) == [0, 1, 3, 4]
+
+
+def test_a_check_with_one_resource_and_a_list_is_malformed() -> None:
+    request = request_of({"resource": "server", "resources": ["server", "server"]})
+    assert {rejected.message for rejected in request.rejected.values()} == {
+        "a check has `resource` or `resources`, not both"
+    }
+    assert request.size == 2
+
+
+def test_the_limit_counts_resources() -> None:
+    lists = [{"resources": ["server"] * 3}, {"resources": ["server"] * 3}]
+    assert request_of(*lists, limit=6).size == 6
+    with pytest.raises(TooManyChecks, match="6 checks in one request, the limit is 5"):
+        request_of(*lists, limit=5)
+    with pytest.raises(TooManyChecks, match="7 checks in one request, the limit is 6"):
+        request_of(*lists, {"resource": 7}, limit=6)
