@@ -8,15 +8,13 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
+from figures import Pair, middle_pair
 from load import SEPARATOR, LoadResult, Requests, answers_rightly, check_answers, check_under_load, measure
 from servers import Server, opa_server, our_service
 from workloads.spelling import SPELLINGS
 from workloads.workload import Side, Workload
-
-Pair: TypeAlias = tuple[float, float]
-"""The same measure of our service and of the peer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +64,6 @@ class Results:
         ours, theirs = ([getattr(start, measure) for start in starts] for starts in zip(*self.starts, strict=True))
         best = median if measure == "memory" else min
         return best(ours), best(theirs)
-
-
-def middle_pair(pairs: Sequence[Pair]) -> Pair:
-    """Return the pair with the median ratio; of an even number, the lower one of the two in the middle."""
-    return sorted(pairs, key=lambda pair: pair[0] / pair[1])[(len(pairs) - 1) // 2]
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,12 +11,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 PAGE: Final = Path(__file__).parent.parent / "docs" / "performance.md"
 HEAD: Final = ("figure", "ours", "peer", "unit", "ours / peer", "goal")
 WORSE: Final = 1.1
 """A ratio that is this many times the committed one counts as worse."""
+
+
+Pair: TypeAlias = tuple[float, float]
+"""The same measure of our service and of the peer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +80,11 @@ def replace_table(text: str, figures: Iterable[Figure], place: str, measured: st
     table = [_line(HEAD), _line(("---", "---:", "---:", "---", "---:", "---"))]
     table += [_line(figure.cells()) for figure in rows.values()]
     return "\n".join([*lines[:first], *table, *lines[last:]]) + "\n"
+
+
+def middle_pair(pairs: Sequence[Pair]) -> Pair:
+    """Return the pair with the median ratio; of an even number, the lower one of the two in the middle."""
+    return sorted(pairs, key=lambda pair: pair[0] / pair[1])[(len(pairs) - 1) // 2]
 
 
 def worse(now: Figure, committed: Figure | None) -> bool:

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Final
 
 import grpc
-from contest import Pair, Plan
+from contest import Plan
+from figures import Pair
 from servers import Server, free_port, our_service, running, temporary_folder
 from workloads.workload import Body, RightAnswer, Workload
 

@@ -73,13 +73,13 @@ def check_under_load(server: Server, requests: Requests, connections: int) -> No
     try:
         check_answers(server, requests, range(0, len(requests.bodies), max(1, len(requests.bodies) // 16)))
     finally:
-        _finish(warm)
+        _finish(warm, 1)
 
 
 def measure(server: Server, requests: Requests, connections: int, seconds: int) -> LoadResult:
     """Load a server and return the figures. Exit if a request failed."""
     before = server.cpu()
-    printed = _finish(_start(server, requests, connections, seconds))
+    printed = _finish(_start(server, requests, connections, seconds), seconds)
     spent = server.cpu() - before
     found = next((line.split()[1:] for line in printed.splitlines() if line.startswith("FOUND")), None)
     if found is None or float(found[1]) or not float(found[0]):
@@ -95,10 +95,10 @@ def _start(server: Server, requests: Requests, connections: int, seconds: int) -
     return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
-def _finish(load: subprocess.Popen[str]) -> str:
-    """Return the output of a load that ends by itself."""
+def _finish(load: subprocess.Popen[str], seconds: int) -> str:
+    """Return the output of a load, which ends by itself after these seconds."""
     try:
-        printed, _ = load.communicate(timeout=150)
+        printed, _ = load.communicate(timeout=seconds + 90)
     finally:
         load.kill()
     return printed

@@ -18,8 +18,8 @@ from typing import Final
 
 import figures
 import tools
-from contest import Pair, Plan, Results, compare, middle_pair, show
-from figures import Figure
+from contest import Plan, Results, compare, show
+from figures import Figure, Pair, middle_pair
 from grpc_load import compare_grpc
 from workloads.generate import workloads
 from workloads.spelling import SPELLINGS

@@ -13,8 +13,7 @@ from support.paths import RECORDED, ROOT
 sys.path.append(str(ROOT / "bench"))
 
 from allowing import count_resources
-from contest import middle_pair
-from figures import HEAD, PAGE, Figure, middle, read_table, replace_table, report, worse
+from figures import HEAD, PAGE, Figure, middle, middle_pair, read_table, replace_table, report, worse
 from side_by_side import TABLE
 from workloads.grant_checks import GrantWorld
 from workloads.rule import PathTest
