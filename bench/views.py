@@ -18,7 +18,8 @@ import msgspec
 
 from pdp.app.parts import build_pdp
 from pdp.audit.record import DecisionRecord
-from pdp.decision.codec import decode_batch, encode_answer
+from pdp.decision.answer_codec import encode_answer
+from pdp.decision.codec import decode_batch
 from pdp.decision.service import Pdp
 from pdp.engines.engine import Group, Verdicts
 from pdp.identity.callers import EMBEDDED_CALLER

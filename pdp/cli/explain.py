@@ -16,7 +16,8 @@ from pdp.cli.composition import Composition
 from pdp.cli.explain_load import explain_load, trace_tree
 from pdp.cli.options import chosen_settings, format_option, policy_options
 from pdp.cli.terminal import fail, one_line_errors, visible
-from pdp.decision.codec import decision_body, decode_checks
+from pdp.decision.answer_codec import decision_body
+from pdp.decision.codec import decode_checks
 from pdp.engines.cel.rules import RuleSet
 from pdp.identity.callers import EMBEDDED_CALLER
 from pdp.identity.evidence import admit

@@ -6,7 +6,7 @@ Conversion is pure: it knows no caller and checks no evidence. gRPC messages bec
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -22,6 +22,9 @@ from pdp.model.checks import (
     Resource,
 )
 from pdp.model.references import check_part, check_path, encode_part, parse_principal, parse_resource
+
+AnswerForm: TypeAlias = Literal["decisions", "indices"]
+"""Form of an answer: a decision for each position, or the permitted positions."""
 
 
 class JsonBody(msgspec.Struct, forbid_unknown_fields=True, rename="camel", omit_defaults=True):

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Any
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from pdp.decision.batch_builder import BatchBuilder
-from pdp.decision.bodies import CheckBody, ErrorBody, JsonBody
+from pdp.decision.bodies import AnswerForm, CheckBody, JsonBody
 from pdp.errors import InvalidArgument, TooManyChecks
-from pdp.model.checks import Answer, AtLeast, BatchRequest, Decision, Rejection
+from pdp.model.checks import AtLeast, BatchRequest, Rejection
 from pdp.strict import decode, parse
 
 
@@ -26,6 +25,7 @@ class CheckRequest(JsonBody):
     checks: list[CheckBody]
     consistency: str | AtLeast = "minimize_latency"
     explain: bool = False
+    answer: AnswerForm = "decisions"
 
 
 class CheckTexts(JsonBody):
@@ -34,23 +34,13 @@ class CheckTexts(JsonBody):
     checks: list[msgspec.Raw]
     consistency: str | AtLeast = "minimize_latency"
     explain: bool = False
+    answer: AnswerForm = "decisions"
 
 
 class CheckExtent(msgspec.Struct):
     """Number of resources of a check that does not decode."""
 
     resources: list[msgspec.Raw] | UnsetType = UNSET
-
-
-class DecisionBody(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Decision as written in JSON. `allowed` and `by` are always present."""
-
-    allowed: bool
-    by: tuple[str, ...]
-    errors: tuple[str, ...] | msgspec.UnsetType = UNSET
-    cached: bool | msgspec.UnsetType = UNSET
-    trace: Any = UNSET
-    error: ErrorBody | msgspec.UnsetType = UNSET
 
 
 MAX_EXPLAINED = 500
@@ -61,33 +51,37 @@ _CHECK = msgspec.json.Decoder(CheckBody)
 _EXTENT = msgspec.json.Decoder(CheckExtent)
 
 
-def decode_batch(body: bytes, max_checks: int, surface: str = "http") -> BatchRequest:
-    """Return the request in a POST /v1/check body.
+def decode_call(body: bytes, max_checks: int, surface: str = "http") -> tuple[BatchRequest, AnswerForm]:
+    """Return the request in a POST /v1/check body, and the form of the answer.
 
     Raise InvalidArgument if the body as a whole is invalid, TooManyChecks above the limit.
     """
     try:
-        request = decode(body, _REQUEST, typed=True)
-    except InvalidArgument:
-        return _decode_texts(body, max_checks, surface)
-    bound_bodies(request.checks, _limit(request, max_checks))
-    builder = BatchBuilder()
-    builder.add_bodies(request.checks)
-    return builder.request(surface, request.consistency, explain=request.explain)
+        call: CheckRequest | CheckTexts = decode(body, _REQUEST, typed=True)
+    except InvalidArgument:  # perhaps of one check alone, which must not affect the others
+        call = decode(body, _TEXTS)
+    limit = call_limit(max_checks, explain=call.explain, form=call.answer)
+    if isinstance(call, CheckRequest):
+        bound_bodies(call.checks, limit)
+        builder = BatchBuilder()
+        builder.add_bodies(call.checks)
+    else:
+        bound_checks(len(call.checks), limit)
+        builder = decode_checks(call.checks)
+        bound_checks(builder.size, limit)
+    return builder.request(surface, call.consistency, explain=call.explain), call.answer
 
 
-def _decode_texts(body: bytes, max_checks: int, surface: str) -> BatchRequest:
-    """Return the request in a body with a malformed check: decode each check on its own. Raise as `decode_batch`."""
-    request = decode(body, _TEXTS)
-    limit = _limit(request, max_checks)
-    bound_checks(len(request.checks), limit)
-    builder = decode_checks(request.checks)
-    bound_checks(builder.size, limit)
-    return builder.request(surface, request.consistency, explain=request.explain)
+def decode_batch(body: bytes, max_checks: int, surface: str = "http") -> BatchRequest:
+    """Return the request in a POST /v1/check body; raise as `decode_call` does."""
+    return decode_call(body, max_checks, surface)[0]
 
 
-def _limit(request: CheckRequest | CheckTexts, max_checks: int) -> int:
-    return min(max_checks, MAX_EXPLAINED) if request.explain else max_checks
+def call_limit(max_checks: int, *, explain: bool, form: AnswerForm) -> int:
+    """Return the most checks of a call; raise InvalidArgument for traces in an answer that has no place for them."""
+    if explain and form != "decisions":
+        raise InvalidArgument("`explain` needs the answer `decisions`")
+    return min(max_checks, MAX_EXPLAINED) if explain else max_checks
 
 
 def bound_bodies(bodies: Sequence[CheckBody], max_checks: int) -> None:
@@ -124,18 +118,3 @@ def _extent(text: msgspec.Raw | bytes) -> int:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return 1
     return 1 if resources is UNSET else len(resources)
-
-
-def decision_body(decision: Decision) -> DecisionBody:
-    """Return a decision in its JSON form."""
-    error = ErrorBody(decision.error.code, decision.error.message) if decision.error else UNSET
-    if decision.error:
-        return DecisionBody(False, decision.by, error=error)
-    trace = UNSET if decision.trace is None else decision.trace
-    return DecisionBody(decision.allowed, decision.by, decision.errors, decision.cached, trace)
-
-
-def encode_answer(answer: Answer) -> bytes:
-    """Return the answer of POST /v1/check as JSON."""
-    decisions = [decision_body(answer.decision(at)) for at in range(len(answer.allowed))]
-    return msgspec.json.encode({"decisions": decisions, "revision": answer.revision, "decisionId": answer.id})

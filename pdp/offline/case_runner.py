@@ -14,7 +14,8 @@ from pdp.audit.encoding import build_json
 from pdp.audit.record import DecisionRecord
 from pdp.config.load import make_settings
 from pdp.config.settings import Settings
-from pdp.decision.codec import decode_batch, encode_answer
+from pdp.decision.answer_codec import encode_answer
+from pdp.decision.codec import decode_batch
 from pdp.decision.service import Pdp
 from pdp.engines.cel.rules import RuleSet, inline_rules, load_rules
 from pdp.engines.rowaccess.document import NamedDocument, parse_document, read_documents

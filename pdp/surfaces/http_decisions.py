@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pdp.decision.codec import decode_batch, encode_answer
+from pdp.decision.answer_codec import encode_answer
+from pdp.decision.codec import decode_call
 from pdp.decision.service import Pdp
 from pdp.identity.evidence import admit
 from pdp.model.checks import Caller
@@ -13,6 +14,7 @@ def decision_routes(handlers: HttpHandlers, pdp: Pdp, max_checks: int, max_body:
     """Return the routes of the check API. `max_body` is in bytes."""
 
     async def check(body: bytes, caller: Caller) -> bytes:
-        return encode_answer(await pdp.check(admit(decode_batch(body, max_checks), caller)))
+        request, form = decode_call(body, max_checks)
+        return encode_answer(await pdp.check(admit(request, caller)), form)
 
     return {("POST", "/v1/check"): handlers.for_decision("http", check, max_body)}

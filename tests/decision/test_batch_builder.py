@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pdp.decision.codec import decode_batch, decode_checks
+from pdp.decision.codec import decode_batch, decode_call, decode_checks
 from pdp.errors import InvalidArgument, TooManyChecks
 from pdp.model.checks import BatchRequest
 
@@ -161,3 +161,12 @@ def test_the_limit_counts_resources() -> None:
         request_of(*lists, limit=5)
     with pytest.raises(TooManyChecks, match="7 checks in one request, the limit is 6"):
         request_of(*lists, {"resource": 7}, limit=6)
+
+
+def test_the_form_of_the_answer_is_decisions_or_indices() -> None:
+    assert decode_call(b'{"checks": []}', 1)[1] == "decisions"
+    assert decode_call(b'{"checks": [], "answer": "indices"}', 1)[1] == "indices"
+    with pytest.raises(InvalidArgument, match="invalid enum value 'rows'"):
+        decode_call(b'{"checks": [], "answer": "rows"}', 1)
+    with pytest.raises(InvalidArgument, match="`explain` needs the answer `decisions`"):
+        decode_call(b'{"checks": [], "answer": "indices", "explain": true}', 1)

@@ -716,3 +716,29 @@ async def test_a_rebound_host_name_is_403(client: HttpClient, host: str) -> None
 @pytest.mark.parametrize("host", ["localhost", "LOCALHOST:8181", "127.0.0.1", "127.0.0.1:9", "[::1]:8181"])
 async def test_host_names_of_loopback_are_accepted(client: HttpClient, host: str) -> None:
     assert (await client.post("/v1/check", GOOD, {"Host": host}))[0] == 200
+
+
+# --- lists of resources --------------------------------------------------------------------------------------------
+
+LISTING: list[dict[str, Any]] = [
+    {"principal": "user:oidc~Alice", "action": "read_data", "resources": ["table:lake/Foo@prod", "table:lake/Bar@prod", "?"]},
+    ALICE,
+]  # fmt: skip
+
+
+async def test_a_list_of_resources_gets_a_decision_for_each(client: HttpClient) -> None:
+    _, listed = await client.post("/v1/check", json.dumps({"checks": LISTING}).encode())
+    alone = [{**LISTING[0], "resource": resource} for resource in LISTING[0]["resources"]] + [ALICE]
+    for check in alone:
+        check.pop("resources", None)
+    _, single = await client.post("/v1/check", json.dumps({"checks": alone}).encode())
+    assert listed["decisions"] == single["decisions"]
+    assert [decision["allowed"] for decision in listed["decisions"]] == [True, False, False, True]
+
+
+async def test_indices_name_the_permitted_positions_and_show_rejections(client: HttpClient) -> None:
+    _, reply = await client.post("/v1/check", json.dumps({"checks": LISTING, "answer": "indices"}).encode())
+    assert (reply["allowed"], reply["size"]) == ([0, 3], 4)
+    assert [(entry["at"], entry["error"]["code"]) for entry in reply["rejected"]] == [([2], "invalid_argument")]
+    assert reply["decisionId"]
+    assert reply["revision"].count(".") == 2
