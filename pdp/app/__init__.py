@@ -9,7 +9,7 @@ from __future__ import annotations
 def main() -> None:
     """Run the `pdp` command."""
     from pdp.app.parts import build_catalogs, build_pdp, embedded_settings, read_facts, writing  # noqa: PLC0415
-    from pdp.app.service import serve  # noqa: PLC0415  a worker process does without the command line
+    from pdp.app.run import serve  # noqa: PLC0415  a worker process does without the command line
     from pdp.assembly import read_rules  # noqa: PLC0415
     from pdp.cli.composition import Composition  # noqa: PLC0415
     from pdp.cli.main import run  # noqa: PLC0415

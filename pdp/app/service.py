@@ -11,9 +11,9 @@ import signal
 import ssl
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TypeVar
 
 import structlog
 import uvloop
@@ -48,6 +48,7 @@ from pdp.telemetry import Telemetry
 from pdp.trino.endpoints import TrinoSurface
 from pdp.views.loads import ViewSecurity
 
+T = TypeVar("T")
 log = structlog.get_logger()
 
 _TRINO_TIME_SHARE: Final = 0.9
@@ -65,7 +66,7 @@ class Service:
     def __init__(self, settings: Settings, inherited: Listeners | None = None) -> None:
         self.settings = settings
         self._inherited = inherited
-        telemetry = Telemetry()
+        telemetry = self._telemetry = Telemetry()
         rules = read_rules(settings)
         bundle = build_bundle(settings, *rules)
         self.source = read_source(settings)
@@ -98,7 +99,7 @@ class Service:
             | trino.routes(handlers, limits.trino_max_body_bytes)
         )
         self._http = _runner(HttpServer(routes, callers, self._admission, limits))
-        diagnostics = diagnostics_routes(telemetry, self.unready)
+        diagnostics = diagnostics_routes(_as_async(self.unready), _as_async(self.metrics))
         self._diagnostics = _runner(AiohttpServer(diagnostics, limits.idle_timeout_seconds))
         services = (DecisionService(self.pdp, views, management, limits), GrantsService(management))
         methods = {service.name: service.handler(GrpcHandlers(*shared)) for service in services}
@@ -118,6 +119,11 @@ class Service:
         if self._lacks_files():
             reasons.append("out of file descriptors")
         return reasons
+
+    def metrics(self) -> bytes:
+        """Return the metrics in Prometheus' exposition format."""
+        self._telemetry.ready.set(0 if self.unready() else 1)
+        return self._telemetry.text()
 
     async def start(self) -> None:
         """Listen on every address; raise ConfigError if an address is not available."""
@@ -201,6 +207,13 @@ def _log_end(task: asyncio.Task[None]) -> None:
         log.error("store is no longer followed", exc_info=task.exception())
 
 
+def _as_async(answer: Callable[[], T]) -> Callable[[], Coroutine[Any, Any, T]]:
+    async def wrapped() -> T:
+        return answer()
+
+    return wrapped
+
+
 def _runner(server: web.Server) -> web.ServerRunner:
     return web.ServerRunner(server, shutdown_timeout=1)
 
@@ -212,31 +225,45 @@ async def _serve_on(runner: web.ServerRunner, sockets: Sockets, tls: ssl.SSLCont
         await web.SockSite(runner, listening, ssl_context=tls, backlog=BACKLOG).start()
 
 
-async def _serve(settings: Settings, announce: Callable[[Service], None]) -> int:
-    service = Service(settings)
+async def serve_until(service: Service, stopping: asyncio.Event, announce: Callable[[], None]) -> bool:
+    """Serve until the event, SIGTERM or SIGINT. Call `announce` once all addresses listen.
+
+    Return False if audit records are left.
+    """
     try:
         await service.start()
     except ConfigError:
         await service.stop()
         raise
-    stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
-    announce(service)
+    announce()
     watch = asyncio.create_task(service.watch())
     gc.freeze()  # loaded modules and facts stay: exclude them from every collection
     gc.set_threshold(20_000, 20, 50)  # requests make no reference cycles, so collections can be rare
     await stopping.wait()
     watch.cancel()
-    log.info("stopping", drain_seconds=settings.server.drain_seconds)
+    log.info("stopping", drain_seconds=service.settings.server.drain_seconds)
     flushed = await service.stop()
     log.info("stopped", audit="flushed" if flushed else "records lost")
-    return 0 if flushed else 1
+    return flushed
 
 
-def serve(settings: Settings, announce: Callable[[Service], None]) -> int:
-    """Serve until SIGTERM or SIGINT; return the exit code. Call `announce` once all addresses listen."""
+def run_loop(work: Callable[[], Coroutine[Any, Any, int]]) -> int:
+    """Run the event loop of a service until the end of `work`; return its exit code."""
     sys.setswitchinterval(0.0001)  # the audit's thread must not hold up answers for the default 5 ms
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_serve(settings, announce))
+        return runner.run(work())
+
+
+async def _serve_alone(settings: Settings, announce: Callable[[Service], None]) -> int:
+    service = Service(settings)
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGUSR2, log.warning, "no rolling restart: `server.workers` is 1")
+    return 0 if await serve_until(service, asyncio.Event(), lambda: announce(service)) else 1
+
+
+def serve_alone(settings: Settings, announce: Callable[[Service], None]) -> int:
+    """Serve in this process until SIGTERM or SIGINT; return the exit code."""
+    return run_loop(lambda: _serve_alone(settings, announce))

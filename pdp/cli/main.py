@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import importlib
-import logging
-import os
-import sys
 from typing import Final, NoReturn
 
 import click
-import structlog
 
 from pdp import __version__
 from pdp.cli.composition import Composition
+from pdp.cli.logs import configure_logging
 from pdp.cli.terminal import BAD_INPUT, fail
+from pdp.errors import ConfigError
 
 _COMMANDS: Final = ("check", "dry-run", "explain", "grants", "healthcheck", "lint", "serve", "test", "trino-config")
 """Names of the subcommands. Each is a function in a module of the same name in this folder."""
-_LEVELS: Final = {name: logging.getLevelNamesMapping()[name.upper()] for name in ("debug", "info", "warning", "error")}
 
 
 class _LazyGroup(click.Group):
@@ -49,22 +46,10 @@ def cli() -> None:
 
     Exit codes: 0 success, 1 a check or test failed, 2 wrong usage or bad input, 3 dry-run found differences.
     """
-    level = os.environ.get("PDP_LOG_LEVEL", "info")
-    if level not in _LEVELS:
-        fail(f"PDP_LOG_LEVEL is none of {', '.join(_LEVELS)}: `{level}`")
-    logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(levelname)s %(name)s %(message)s")
-    # aiohttp logs every malformed request of a client: silence it, because our handlers log our own failures
-    logging.getLogger("aiohttp.server").setLevel(logging.CRITICAL)
-    structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.format_exc_info,
-            structlog.processors.JSONRenderer(),
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-    )
+    try:
+        configure_logging()
+    except ConfigError as error:
+        fail(str(error))
 
 
 def run(composition: Composition) -> NoReturn:

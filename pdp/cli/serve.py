@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +16,19 @@ from pdp.cli.trino_config import properties, url_of
 
 @click.command()
 @config_options
+@click.option("--workers", metavar="N|auto", help="Number of processes, the same as --set server.workers=N.")
 @click.pass_obj
 @one_line_errors
-def serve(composition: Composition, config: Path | None, overrides: tuple[str, ...]) -> None:
+def serve(composition: Composition, config: Path | None, overrides: tuple[str, ...], workers: str | None) -> None:
     """Serve decisions over HTTP and gRPC until SIGTERM.
 
-    Without a configuration file, the service listens on loopback and serves the example policies.
+    Without a configuration file, the service listens on loopback and serves the example policies. With several
+    workers, SIGUSR2 restarts one worker after the other with the configuration and policies of that moment.
     """
-    settings = composition.settings(config, overrides)
-    raise SystemExit(composition.serve(settings, _announce))
+    if workers is not None:
+        overrides = (*overrides, f"server.workers={workers}")
+    read = partial(composition.settings, config, overrides)
+    raise SystemExit(composition.serve(read(), _announce, read))
 
 
 def _announce(service: Any) -> None:

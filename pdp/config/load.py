@@ -44,7 +44,6 @@ def load_settings(
 
 
 UNSUPPORTED: Final[Mapping[str, Any]] = {
-    "server.workers": 1,
     "policies.cedar": {"policies": [], "entities": [], "schema": None},
     "policies.scopes": {"permissions": [], "strict": False},
     "policies.refresh_seconds": 5,

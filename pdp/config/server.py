@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, AliasChoices, Field, model_validator
 
@@ -43,6 +43,9 @@ class ServerSettings(Section):
         "127.0.0.1:8282", description="health and metrics; no decisions are served here, so it may leave loopback"
     )
     unix: str | None = Field(None, min_length=1, description="the path of a socket that serves HTTP, too")
+    workers: Annotated[int, Field(ge=1, le=256)] | Literal["auto"] = Field(
+        1, description="processes that serve HTTP and gRPC on the same addresses; `auto` is one for each CPU"
+    )
     tls: TlsSettings = TlsSettings()
     drain_seconds: float = Field(5, ge=0, le=600, description="how long a stop waits for requests in flight")
 

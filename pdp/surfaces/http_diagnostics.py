@@ -5,33 +5,33 @@ Liveness says that the event loop runs. Readiness says whether to send traffic.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 from aiohttp import web
 
 from pdp.surfaces.http_handlers import Routes
-from pdp.telemetry import Telemetry
 
 
-def diagnostics_routes(telemetry: Telemetry, unready: Callable[[], list[str]]) -> Routes:
+def diagnostics_routes(
+    unready: Callable[[], Awaitable[Sequence[str]]], metrics: Callable[[], Awaitable[bytes]]
+) -> Routes:
     """Return the routes of the diagnostics API. `unready` lists why the service is not ready; empty if ready."""
 
     async def live(request: web.BaseRequest) -> web.Response:
         return _json(200, {"status": "live"})
 
     async def ready(request: web.BaseRequest) -> web.Response:
-        reasons = unready()
-        telemetry.ready.set(0 if reasons else 1)
+        reasons = await unready()
         if reasons:
             return _json(503, {"status": "not ready", "reasons": reasons})
         return _json(200, {"status": "ready"})
 
-    async def metrics(request: web.BaseRequest) -> web.Response:
-        telemetry.ready.set(0 if unready() else 1)
-        return web.Response(body=telemetry.text(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
+    async def show_metrics(request: web.BaseRequest) -> web.Response:
+        content_type = "text/plain; version=0.0.4; charset=utf-8"
+        return web.Response(body=await metrics(), headers={"Content-Type": content_type})
 
-    return {("GET", "/health/live"): live, ("GET", "/health/ready"): ready, ("GET", "/metrics"): metrics}
+    return {("GET", "/health/live"): live, ("GET", "/health/ready"): ready, ("GET", "/metrics"): show_metrics}
 
 
 def _json(status: int, body: object) -> web.Response:

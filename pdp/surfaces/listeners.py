@@ -34,12 +34,12 @@ class Listeners:
 
 
 def open_listeners(settings: Settings) -> Listeners:
-    """Bind the addresses of a service that is one process; raise ConfigError if one is not available."""
+    """Listen on the addresses of a service that is one process; raise ConfigError if one is not available."""
     server = settings.server
-    http = bind(server.http, "server.http")
+    http = listen(server.http, "server.http")
     diagnostics: Sockets = ()
     try:
-        diagnostics = bind(server.diagnostics, "server.diagnostics")
+        diagnostics = listen(server.diagnostics, "server.diagnostics")
         unix = bind_unix(settings.path(server.unix)) if server.unix else None
     except ConfigError:
         close(*http, *diagnostics)
@@ -47,10 +47,31 @@ def open_listeners(settings: Settings) -> Listeners:
     return Listeners(http, server.grpc, unix, diagnostics)
 
 
-def bind(address: str, key: str, *, shared: bool = False) -> Sockets:
-    """Bind `host:port` and listen; raise ConfigError with the configuration's `key` if the address is not available.
+def listen(address: str, key: str) -> Sockets:
+    """Listen on `host:port` alone; raise ConfigError with the configuration's `key` if the address is not available."""
+    sockets = bind(address, key)
+    try:
+        for each in sockets:
+            each.listen(BACKLOG)
+    except OSError as error:
+        close(*sockets)
+        raise _unavailable(address, key, error) from None
+    return sockets
 
-    `shared`: only bind, so that further shared sockets of this user can bind the same address.
+
+def reserve(address: str, key: str) -> Sockets:
+    """Bind `host:port` for the processes of one service, as `bind` with `shared`; raise ConfigError if it is in use.
+
+    The system lets every process of this user share a shared address, so try first to have the address alone.
+    """
+    close(*bind(address, key))
+    return bind(address, key, shared=True)
+
+
+def bind(address: str, key: str, *, shared: bool = False) -> Sockets:
+    """Bind `host:port`, without listening; raise ConfigError with the configuration's `key` if it is not available.
+
+    `shared`: further shared sockets of this user can bind the same address, and listen at the same time.
     """
     host, port = split_address(address)
     bound: list[socket.socket] = []
@@ -58,22 +79,23 @@ def bind(address: str, key: str, *, shared: bool = False) -> Sockets:
         for family, kind, protocol, _, place in socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         ):
-            listening = socket.socket(family, kind, protocol)
-            bound.append(listening)
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, int(shared))
+            bound.append(socket.socket(family, kind, protocol))
+            bound[-1].setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            bound[-1].setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, int(shared))
             if family == socket.AF_INET6:
-                listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                bound[-1].setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             # with port 0, every address of the host takes the port that the first one got
-            listening.bind((place[0], port_of(bound) or port, *place[2:]))
-            if not shared:
-                listening.listen(BACKLOG)
+            bound[-1].bind((place[0], port_of(bound) or port, *place[2:]))
     except OSError as error:
         close(*bound)
-        number = error.errno or 0
-        cause = os.strerror(number) if number > 0 else error.strerror or str(error)  # a host's error is below 0
-        raise ConfigError(f"cannot listen on `{address}` ({key}): {cause.lower()}") from None
+        raise _unavailable(address, key, error) from None
     return tuple(bound)
+
+
+def _unavailable(address: str, key: str, error: OSError) -> ConfigError:
+    number = error.errno or 0
+    cause = os.strerror(number) if number > 0 else error.strerror or str(error)  # an unknown host has a number below 0
+    return ConfigError(f"cannot listen on `{address}` ({key}): {cause.lower()}")
 
 
 def port_of(sockets: Sequence[socket.socket]) -> int:

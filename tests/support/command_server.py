@@ -21,7 +21,9 @@ from typing import Any
 
 import click
 
-import pdp.app.service  # noqa: F401  with the commands, all that a command imports
+import pdp.app.run
+import pdp.app.service
+import pdp.app.supervisor  # noqa: F401  with the commands, all that a command imports
 from pdp.cli.main import cli
 
 

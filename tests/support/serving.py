@@ -94,7 +94,7 @@ def serve_process(
 
 
 def _addresses(process: Running, folder: Path) -> dict[str, str]:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         printed = (folder / "stdout").read_text()
         if "Trino's" in printed:

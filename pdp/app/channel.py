@@ -1,0 +1,128 @@
+"""Messages between the supervisor and one worker process, over a pair of connected sockets.
+
+The supervisor asks, the worker answers; a number relates the two. The end of the supervisor closes the channel, which
+every worker takes for an order to stop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from typing import Final, TypeAlias
+
+import msgspec
+
+_LENGTH_BYTES: Final = 4
+
+
+class Assignment(msgspec.Struct, frozen=True, tag=True):
+    """First message to a worker: its number, its settings as JSON, and the descriptors of its sockets."""
+
+    worker: int
+    settings: bytes
+    base: str
+    grpc: str
+    http: tuple[int, ...]
+    unix: int | None = None
+
+
+class HealthQuestion(msgspec.Struct, frozen=True, tag=True):
+    """Question for the reasons why a worker is not ready."""
+
+    number: int
+
+
+class MetricsQuestion(msgspec.Struct, frozen=True, tag=True):
+    """Question for the metrics of a worker."""
+
+    number: int
+
+
+class StopOrder(msgspec.Struct, frozen=True, tag=True):
+    """Order to drain and end."""
+
+
+class ReadyReport(msgspec.Struct, frozen=True, tag=True):
+    """Report of a worker that listens. `bundle` is the digest of its policies."""
+
+    bundle: str
+
+
+class FailureReport(msgspec.Struct, frozen=True, tag=True):
+    """Report of a worker that cannot start."""
+
+    message: str
+
+
+class HealthReport(msgspec.Struct, frozen=True, tag=True):
+    """Answer to a `HealthQuestion`: no reason if the worker is ready."""
+
+    number: int
+    reasons: tuple[str, ...]
+
+
+class MetricsReport(msgspec.Struct, frozen=True, tag=True):
+    """Answer to a `MetricsQuestion`, in Prometheus' exposition format."""
+
+    number: int
+    text: bytes
+
+
+class StopReport(msgspec.Struct, frozen=True, tag=True):
+    """Last message of a worker. `flushed`: every audit record is written. `text` are the last metrics."""
+
+    flushed: bool
+    text: bytes
+
+
+Question: TypeAlias = HealthQuestion | MetricsQuestion
+Order: TypeAlias = Assignment | Question | StopOrder
+Report: TypeAlias = ReadyReport | FailureReport | HealthReport | MetricsReport | StopReport
+_ENCODER: Final = msgspec.msgpack.Encoder()
+_ORDERS: Final[Callable[[bytes], Order]] = msgspec.msgpack.Decoder(Order).decode
+_REPORTS: Final[Callable[[bytes], Report]] = msgspec.msgpack.Decoder(Report).decode
+
+
+class Channel:
+    """One end of the pair of sockets."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    @classmethod
+    async def open(cls, end: socket.socket) -> Channel:
+        """Return the channel of one end, which belongs to the channel from here on."""
+        return cls(*await asyncio.open_unix_connection(sock=end))
+
+    def send(self, message: Order | Report) -> None:
+        """Send a message, unless the other end is gone."""
+        if not self._writer.is_closing():
+            content = _ENCODER.encode(message)
+            self._writer.write(len(content).to_bytes(_LENGTH_BYTES) + content)
+
+    async def receive_order(self) -> Order | None:
+        """Return the next message of the supervisor; None at the end."""
+        content = await self._receive()
+        return None if content is None else _ORDERS(content)
+
+    async def receive_report(self) -> Report | None:
+        """Return the next message of the worker; None at the end."""
+        content = await self._receive()
+        return None if content is None else _REPORTS(content)
+
+    async def close(self) -> None:
+        """Send all that waits, and close this end."""
+        self._writer.close()
+        try:
+            await self._writer.wait_closed()
+        except OSError:
+            return  # the other end is gone
+
+    async def _receive(self) -> bytes | None:
+        try:
+            length = int.from_bytes(await self._reader.readexactly(_LENGTH_BYTES))
+            return await self._reader.readexactly(length)
+        except (asyncio.IncompleteReadError, OSError):
+            return None

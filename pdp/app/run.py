@@ -1,0 +1,35 @@
+"""Choice between a service that is one process and one of several workers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from pdp.app.cpus import usable_cpus
+from pdp.app.instance_lock import instance_lock
+from pdp.config.settings import Settings
+
+
+class Announced(Protocol):
+    """Service that serves: its addresses by listener, and the scheme of its HTTP address."""
+
+    scheme: str
+    addresses: dict[str, str]
+
+
+def serve(
+    settings: Settings, announce: Callable[[Announced], None], reload: Callable[[], Settings] | None = None
+) -> int:
+    """Serve until SIGTERM or SIGINT; return the exit code. Call `announce` once all addresses listen.
+
+    `reload` reads the settings again, for a rolling restart of the workers.
+    """
+    workers = usable_cpus() if settings.server.workers == "auto" else settings.server.workers
+    with instance_lock(settings, alone=workers > 1):
+        if workers == 1:
+            from pdp.app.service import serve_alone  # noqa: PLC0415  a supervisor does without a service
+
+            return serve_alone(settings, announce)
+        from pdp.app.supervisor import supervise  # noqa: PLC0415  a service alone does without a supervisor
+
+        return supervise(settings, workers, announce, reload or (lambda: settings))

@@ -1,0 +1,208 @@
+"""Supervisor of worker processes: starts, restarts and stops them, and serves the diagnostics of all.
+
+Decides nothing and loads neither policies nor facts. It holds the addresses, so that workers can share them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import structlog
+from aiohttp import web
+
+from pdp.app.merged_metrics import MergedMetrics
+from pdp.app.worker_process import WorkerProcess
+from pdp.app.worker_slot import WorkerSlot
+from pdp.config.settings import Settings
+from pdp.errors import PdpError
+from pdp.surfaces.http_diagnostics import diagnostics_routes
+from pdp.surfaces.http_handlers import router
+from pdp.surfaces.listeners import BACKLOG, Listeners, Sockets, bound_address, close, listen, reserve
+from pdp.surfaces.unix_socket import bind_unix, remove_socket
+
+_METRICS_SECONDS: Final = 1.0
+"""Longest wait for the metrics of a worker. After that, its last known metrics count."""
+_CAUSES: Final = ("end", "hang", "order")
+log = structlog.get_logger()
+
+
+class Supervisor:
+    """Running supervisor of `count` workers. `reload` reads the settings again, for a rolling restart."""
+
+    def __init__(self, settings: Settings, count: int, reload: Callable[[], Settings]) -> None:
+        self.scheme = "https" if settings.server.tls.cert else "http"
+        self.addresses: dict[str, str] = {}
+        self._settings = settings
+        self._count = count
+        self._reload = reload
+        self._slots: list[WorkerSlot] = []
+        self._stopping = False
+        self._restart = asyncio.Event()
+        self._metrics = MergedMetrics()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._held = contextlib.ExitStack()
+        """Sockets of this process, to be closed at the end."""
+        routes = diagnostics_routes(self.unready, self.metrics)
+        server = web.Server(router(routes), keepalive_timeout=settings.limits.idle_timeout_seconds, access_log=None)
+        self._diagnostics = web.ServerRunner(server, shutdown_timeout=1)
+
+    async def unready(self) -> list[str]:
+        """Return the reasons why the service is not ready: it is ready if every worker is."""
+        return [
+            *(["stopping"] if self._stopping else []),
+            *(reason for slot in self._slots for reason in slot.unready()),
+        ]
+
+    async def metrics(self) -> bytes:
+        """Return the metrics of all workers and of their supervisor, in Prometheus' exposition format."""
+        await asyncio.gather(*map(self._read_metrics, self._slots))
+        self._metrics.update(self, await self._own_metrics())
+        return self._metrics.text().encode()
+
+    async def start(self) -> None:
+        """Start all workers; raise a PdpError if an address is not available or a worker cannot start."""
+        await self._bind()
+        starts = [asyncio.create_task(slot.start()) for slot in self._slots]
+        try:
+            await asyncio.gather(*starts)
+        finally:
+            await _cancel(starts)
+        self._tasks = [asyncio.create_task(slot.keep()) for slot in self._slots]
+        self._tasks.append(asyncio.create_task(self._carry_out_restarts()))
+
+    def order_restart(self) -> None:
+        """Order a rolling restart, after the present one if there is one."""
+        self._restart.set()
+
+    async def stop(self) -> bool:
+        """Drain and end all workers; return False if a worker leaves audit records."""
+        self._stopping = True
+        await _cancel(self._tasks)
+        flushed = await asyncio.gather(*(slot.stop() for slot in self._slots))
+        await self._diagnostics.cleanup()
+        self._held.close()
+        return all(flushed)
+
+    async def _bind(self) -> None:
+        """Take all addresses, and serve diagnostics."""
+        server = self._settings.server
+        diagnostics = self._hold(listen(server.diagnostics, "server.diagnostics"))
+        http = self._hold(reserve(server.http, "server.http"))
+        grpc = self._hold(reserve(server.grpc, "server.grpc"))
+        self.addresses = {
+            "http": bound_address(server.http, http),
+            "grpc": bound_address(server.grpc, grpc),
+            "diagnostics": bound_address(server.diagnostics, diagnostics),
+        }
+        unix = None
+        if server.unix:
+            path = self._settings.path(server.unix)
+            unix = self._hold((bind_unix(path),))[0]
+            self._held.callback(remove_socket, path)
+            self.addresses["unix"] = str(path)
+        shared = Listeners(http, self.addresses["grpc"], unix)
+        self._slots = [WorkerSlot(number, self._settings, shared, self._retire) for number in range(1, self._count + 1)]
+        await self._diagnostics.setup()
+        for each in diagnostics:
+            await web.SockSite(self._diagnostics, each, backlog=BACKLOG).start()
+
+    def _hold(self, sockets: Sockets) -> Sockets:
+        self._held.callback(close, *sockets)
+        return sockets
+
+    async def _carry_out_restarts(self) -> None:
+        while True:
+            await self._restart.wait()
+            self._restart.clear()
+            try:
+                await self._replace_all(self._reloaded())
+            except PdpError as error:
+                log.error("rolling restart ends, workers go on as they are", cause=str(error))  # noqa: TRY400
+
+    def _reloaded(self) -> Settings:
+        """Return the settings as they are now, except for those that only a new supervisor can change."""
+        settings = self._reload()
+        kept = {"server": self._settings.server, "audit": self._settings.audit}
+        for key, value in kept.items():
+            if getattr(settings, key) != value:
+                log.warning("a rolling restart does not change these settings", section=key)
+        return settings.model_copy(update=kept)
+
+    async def _replace_all(self, settings: Settings) -> None:
+        """Replace the workers one after the other; raise WorkerFailed if one does not start."""
+        log.info("rolling restart begins", workers=len(self._slots))
+        for slot in self._slots:
+            await slot.replace(settings)
+            self._settings = settings
+        log.info("rolling restart is done")
+
+    async def _read_metrics(self, slot: WorkerSlot) -> None:
+        if worker := slot.worker:
+            with contextlib.suppress(TimeoutError):
+                text = await worker.metrics(_METRICS_SECONDS)
+                if slot.worker is worker:  # else the worker has ended meanwhile, and is retired
+                    self._metrics.update(worker, text)
+
+    def _retire(self, worker: WorkerProcess) -> None:
+        if worker.last:
+            self._metrics.update(worker, worker.last.text)
+        self._metrics.retire(worker)
+
+    async def _own_metrics(self) -> bytes:
+        workers = [slot.worker for slot in self._slots if slot.worker]
+        restarts = sum((slot.restarts for slot in self._slots), Counter[str]())
+        causes = "".join(f'pdp_worker_restarts_total{{cause="{cause}"}} {restarts[cause]}\n' for cause in _CAUSES)
+        return (
+            "# HELP pdp_ready 1 while the service is ready\n# TYPE pdp_ready gauge\n"
+            f"pdp_ready {int(not await self.unready())}\n"
+            "# HELP pdp_workers Worker processes that run\n# TYPE pdp_workers gauge\n"
+            f"pdp_workers {len(workers)}\n"
+            "# HELP pdp_worker_bundles Different policies that workers serve\n# TYPE pdp_worker_bundles gauge\n"
+            f"pdp_worker_bundles {len({worker.bundle for worker in workers})}\n"
+            "# HELP pdp_worker_restarts_total Workers that ended, hung, or were replaced on order\n"
+            f"# TYPE pdp_worker_restarts_total counter\n{causes}"
+        ).encode()
+
+
+def supervise(
+    settings: Settings, count: int, announce: Callable[[Supervisor], None], reload: Callable[[], Settings]
+) -> int:
+    """Serve with `count` workers until SIGTERM or SIGINT; return the exit code. SIGUSR2 restarts one by one."""
+
+    async def run() -> int:
+        return await _run(Supervisor(settings, count, reload), announce)
+
+    return asyncio.run(run())
+
+
+async def _run(supervisor: Supervisor, announce: Callable[[Supervisor], None]) -> int:
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    loop.add_signal_handler(signal.SIGUSR2, supervisor.order_restart)
+    start, stop = asyncio.create_task(supervisor.start()), asyncio.create_task(stopping.wait())
+    try:
+        await asyncio.wait((start, stop), return_when=asyncio.FIRST_COMPLETED)
+        if start.done():
+            start.result()
+            announce(supervisor)
+            await stop
+            log.info("stopping")
+    finally:
+        await _cancel([start])
+        flushed = await supervisor.stop()
+    log.info("stopped", audit="flushed" if flushed else "records lost")
+    return 0 if flushed else 1
+
+
+async def _cancel(tasks: Sequence[asyncio.Task[None]]) -> None:
+    """Cancel tasks and wait for their ends."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,174 @@
+"""One worker process, seen from its supervisor: start, questions, stop, end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable
+from itertools import count
+from typing import Final, TypeVar
+
+from pdp.app.channel import (
+    Assignment,
+    Channel,
+    FailureReport,
+    HealthQuestion,
+    HealthReport,
+    MetricsQuestion,
+    MetricsReport,
+    Question,
+    ReadyReport,
+    Report,
+    StopOrder,
+    StopReport,
+)
+from pdp.errors import PdpError
+
+START_SECONDS: Final = 600.0
+"""Longest start of a worker: it loads all policies and facts."""
+_DUMP_SECONDS: Final = 0.5
+"""Time for a worker that hangs to write the stacks of its threads."""
+_BOOT: Final = "import sys; sys.path[:] = sys.argv[2:]; from pdp.app.worker import main; main(int(sys.argv[1]))"
+"""Program of a worker. The modules come from the supervisor's places: no folder of its own may shadow one."""
+R = TypeVar("R", HealthReport, MetricsReport)
+
+
+class WorkerFailed(PdpError):
+    """Worker that did not become ready. The text is the cause."""
+
+    code = "worker_failed"
+
+
+class WorkerProcess:
+    """Worker process and the channel to it. Make one with `launch`."""
+
+    def __init__(self, process: asyncio.subprocess.Process, channel: Channel) -> None:
+        self.pid = process.pid
+        self.begun = time.monotonic()
+        self.bundle = ""
+        """Digest of the policies, once the worker is ready."""
+        self.reports = 0
+        """Number of messages received."""
+        self.last: StopReport | None = None
+        self._process = process
+        self._channel = channel
+        self._numbers = count()
+        self._asked: dict[int, asyncio.Future[HealthReport | MetricsReport]] = {}
+        self._started: asyncio.Future[ReadyReport | FailureReport] = asyncio.get_running_loop().create_future()
+        self._reading = asyncio.create_task(self._read())
+
+    @classmethod
+    async def launch(cls, assignment: Assignment) -> WorkerProcess:
+        """Start a fresh interpreter with the sockets of the assignment, and wait until the worker serves.
+
+        Raise WorkerFailed if the worker cannot start.
+        """
+        here, there = socket.socketpair()
+        inherited = (there.fileno(), *assignment.http, *(() if assignment.unix is None else (assignment.unix,)))
+        with there:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-c", _BOOT, str(there.fileno()), *sys.path,
+                stdin=asyncio.subprocess.DEVNULL, pass_fds=inherited,
+            )  # fmt: skip
+        worker = cls(process, await Channel.open(here))
+        worker._channel.send(assignment)
+        try:
+            await worker._become_ready()
+        except BaseException:
+            worker.kill()
+            await worker.ended()
+            raise
+        return worker
+
+    async def health(self, seconds: float) -> tuple[str, ...]:
+        """Return the reasons why the worker is not ready; raise TimeoutError after `seconds`."""
+        return (await self._ask(HealthQuestion, HealthReport, seconds)).reasons
+
+    async def metrics(self, seconds: float) -> bytes:
+        """Return the metrics of the worker; raise TimeoutError after `seconds`."""
+        return (await self._ask(MetricsQuestion, MetricsReport, seconds)).text
+
+    async def ended(self) -> int:
+        """Wait for the end of the process; return the exit code, or the negative number of a signal."""
+        code = await self._process.wait()
+        await self._reading
+        return code
+
+    async def stop(self, seconds: float) -> bool:
+        """Order the worker to drain and end; kill it after `seconds`. Tell whether all audit records are written."""
+        self._channel.send(StopOrder())
+        try:
+            await asyncio.wait_for(self.ended(), seconds)
+        except TimeoutError:
+            self.kill()
+            await self.ended()
+        return self.last is not None and self.last.flushed
+
+    async def kill_hung(self) -> None:
+        """Kill a worker that does not answer. Its log gets the stacks of its threads first."""
+        self._signal(signal.SIGQUIT)
+        await asyncio.sleep(_DUMP_SECONDS)
+        self.kill()
+
+    def kill(self) -> None:
+        """Kill the worker at once."""
+        self._signal(signal.SIGKILL)
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._process.returncode is None:
+            os.kill(self.pid, number)
+
+    async def _become_ready(self) -> None:
+        try:
+            report = await asyncio.wait_for(self._started, START_SECONDS)
+        except TimeoutError:
+            raise WorkerFailed(f"not ready after {START_SECONDS:g} seconds") from None
+        if isinstance(report, FailureReport):
+            raise WorkerFailed(report.message)
+        self.bundle = report.bundle
+
+    async def _ask(self, question: Callable[[int], Question], kind: type[R], seconds: float) -> R:
+        if self._reading.done():
+            raise TimeoutError
+        number = next(self._numbers)
+        asked = self._asked[number] = asyncio.get_running_loop().create_future()
+        self._channel.send(question(number))
+        try:
+            report = await asyncio.wait_for(asked, seconds)
+        finally:
+            del self._asked[number]
+        assert isinstance(report, kind)
+        return report
+
+    async def _read(self) -> None:
+        """Take the worker's messages until its end of the channel closes."""
+        while report := await self._channel.receive_report():
+            self.reports += 1
+            self._take(report)
+        if not self._started.done():
+            code = await self._process.wait()
+            self._started.set_result(FailureReport(f"the process ended with {describe_exit(code)}"))
+        for asked in self._asked.values():
+            if not asked.done():
+                asked.set_exception(TimeoutError())
+        await self._channel.close()
+
+    def _take(self, report: Report) -> None:
+        match report:
+            case ReadyReport() | FailureReport():
+                self._started.set_result(report)
+            case StopReport():
+                self.last = report
+            case HealthReport(number) | MetricsReport(number):
+                asked = self._asked.get(number)
+                if asked and not asked.done():
+                    asked.set_result(report)
+
+
+def describe_exit(code: int) -> str:
+    """Return an exit code in words."""
+    return f"exit code {code}" if code >= 0 else f"signal {signal.Signals(-code).name}"

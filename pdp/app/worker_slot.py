@@ -1,0 +1,204 @@
+"""Place of one worker: a process that starts again whenever it ends or hangs, and is replaced on demand.
+
+The HTTP sockets belong to the place. So connections that wait for `accept` outlive the process, and the next process
+answers them. While processes end again and again, the sockets are closed, and the other workers get all connections.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Final, TypeAlias
+
+import structlog
+
+from pdp.app.channel import Assignment
+from pdp.app.worker_process import WorkerProcess, describe_exit
+from pdp.config.settings import Settings
+from pdp.errors import PdpError
+from pdp.surfaces.listeners import Listeners, Sockets, bind, bound_address, close
+
+HUNG_SECONDS: Final = 10.0
+"""Time without a sign of life after which a worker is killed."""
+BEAT_SECONDS: Final = 0.5
+"""Longest wait for an answer about health, and the pause before the next question."""
+STEADY_SECONDS: Final = 10.0
+"""Life of a worker after which its end is an accident: the next start need not wait."""
+FIRST_PAUSE: Final = 0.5
+LONGEST_PAUSE: Final = 30.0
+"""Pauses before a start, in seconds, after an end that is no accident. Each is twice as long as the one before."""
+STOP_SECONDS: Final = 15.0
+"""Time to end for a worker beyond twice `server.drain_seconds`, in which it drains and flushes."""
+Order: TypeAlias = tuple[Settings, asyncio.Future[None]]
+"""Settings of the next worker, and a future that is done once the next worker serves alone."""
+log = structlog.get_logger()
+
+
+class WorkerSlot:
+    """One place. `shared` has the sockets and addresses that all places have in common.
+
+    `retire` is called with each worker that has ended.
+    """
+
+    def __init__(
+        self, number: int, settings: Settings, shared: Listeners, retire: Callable[[WorkerProcess], None]
+    ) -> None:
+        self.worker: WorkerProcess | None = None
+        self.restarts: Counter[str] = Counter()
+        """Number of restarts by cause: `end`, `hang` or `order`."""
+        self._number = number
+        self._settings = settings
+        self._shared = shared
+        self._retire = retire
+        self._sockets: Sockets = ()
+        self._bundle = ""
+        self._pause = 0.0
+        self._reasons: tuple[str, ...] = ()
+        self._orders: asyncio.Queue[Order] = asyncio.Queue()
+        self._running: set[WorkerProcess] = set()
+
+    def unready(self) -> list[str]:
+        """Return the reasons why this worker is not ready."""
+        reasons = ("is not running",) if self.worker is None else self._reasons
+        return [f"worker {self._number}: {reason}" for reason in reasons]
+
+    async def start(self) -> None:
+        """Start the first worker; raise WorkerFailed if it cannot start."""
+        self.worker = await self._launch(self._settings)
+
+    async def replace(self, settings: Settings) -> None:
+        """Start a worker with other settings, then drain the present one. Raise WorkerFailed if it cannot start."""
+        done = asyncio.get_running_loop().create_future()
+        await self._orders.put((settings, done))
+        await done
+
+    async def keep(self) -> None:
+        """Start the worker again whenever it ends, and carry out orders to replace it, until cancelled."""
+        while True:
+            order = asyncio.create_task(self._orders.get())
+            try:
+                if self.worker:
+                    await self._keep_until(order, self.worker)
+                else:
+                    await asyncio.wait((order,), timeout=self._pause)
+                if order.done():
+                    await self._exchange(*order.result())
+                elif self.worker is None:
+                    await self._start_again()
+            finally:
+                order.cancel()
+
+    async def stop(self) -> bool:
+        """Stop all processes of this place, and close its sockets. Tell whether all audit records are written."""
+        seconds = 2 * self._settings.server.drain_seconds + STOP_SECONDS
+        flushed = await asyncio.gather(*(worker.stop(seconds) for worker in self._running))
+        close(*self._sockets)
+        return all(flushed)
+
+    async def _launch(self, settings: Settings) -> WorkerProcess:
+        shared = self._shared
+        if not self._sockets:
+            address = bound_address(settings.server.http, shared.http)
+            self._sockets = bind(address, "server.http", shared=True)
+        worker = await WorkerProcess.launch(
+            Assignment(
+                self._number,
+                settings.model_dump_json().encode(),
+                str(settings.path("")),
+                shared.grpc,
+                tuple(each.fileno() for each in self._sockets),
+                shared.unix.fileno() if shared.unix else None,
+            )
+        )
+        self._running.add(worker)
+        self._reasons = ()
+        log.info("worker is ready", worker=self._number, process=worker.pid)
+        return worker
+
+    async def _keep_until(self, order: asyncio.Task[Order], worker: WorkerProcess) -> None:
+        """Watch the worker until an order arrives or the worker has ended."""
+        watching = asyncio.create_task(self._watch(worker))
+        try:
+            await asyncio.wait((order, watching), return_when=asyncio.FIRST_COMPLETED)
+            if watching.done():
+                self._lose(worker, await worker.ended(), watching.result())
+        finally:
+            watching.cancel()
+
+    async def _watch(self, worker: WorkerProcess) -> str:
+        """Ask the worker for its health until it ends, and kill it if it hangs; return the cause of the end.
+
+        The silence is counted in questions: a pause of this process is no silence of the worker.
+        """
+        ended = asyncio.create_task(worker.ended())
+        silence, reports = 0.0, worker.reports
+        try:
+            while not (await asyncio.wait((ended,), timeout=BEAT_SECONDS))[0]:
+                try:
+                    self._reasons = await worker.health(BEAT_SECONDS)
+                except TimeoutError:
+                    silence = silence + 2 * BEAT_SECONDS if worker.reports == reports else 0.0
+                    if silence:
+                        self._reasons = (f"has not answered for {silence:.0f} seconds",)
+                else:
+                    silence = 0.0
+                reports = worker.reports
+                if silence >= HUNG_SECONDS:
+                    await worker.kill_hung()
+                    return "hang"
+            return "end"
+        finally:
+            ended.cancel()
+
+    def _lose(self, worker: WorkerProcess, code: int, cause: str) -> None:
+        """Note the end of the worker, and choose the pause before the next start."""
+        lived = time.monotonic() - worker.begun
+        log.error("worker has ended", worker=self._number, process=worker.pid, cause=cause, exit=describe_exit(code))
+        self.worker = None
+        self.restarts[cause] += 1
+        self._forget(worker)
+        if lived >= STEADY_SECONDS:
+            self._pause = 0.0
+        else:
+            self._slow_down()
+
+    async def _start_again(self) -> None:
+        try:
+            worker = await self._launch(self._settings)
+        except PdpError as error:
+            log.error("worker cannot start", worker=self._number, cause=str(error))  # noqa: TRY400  a cause, no defect
+            self._slow_down()
+            return
+        if self._bundle != worker.bundle:
+            log.warning("worker has other policies than before: SIGUSR2 restarts all workers", worker=self._number)
+        self._serve_with(worker)
+
+    async def _exchange(self, settings: Settings, done: asyncio.Future[None]) -> None:
+        """Carry out an order to replace the worker."""
+        try:
+            worker = await self._launch(settings)
+        except PdpError as error:
+            done.set_exception(error)
+            return
+        before, self._settings = self.worker, settings
+        self.restarts["order"] += 1
+        self._serve_with(worker)
+        if before:
+            await before.stop(2 * settings.server.drain_seconds + STOP_SECONDS)
+            self._forget(before)
+        done.set_result(None)
+
+    def _serve_with(self, worker: WorkerProcess) -> None:
+        self.worker, self._bundle = worker, worker.bundle
+
+    def _forget(self, worker: WorkerProcess) -> None:
+        self._running.discard(worker)
+        self._retire(worker)
+
+    def _slow_down(self) -> None:
+        """Lengthen the pause before the next start. Meanwhile the other workers get all connections."""
+        self._pause = min(LONGEST_PAUSE, max(FIRST_PAUSE, 2 * self._pause))
+        close(*self._sockets)
+        self._sockets = ()

@@ -1,0 +1,95 @@
+"""Metrics of several workers as those of one service."""
+
+from __future__ import annotations
+
+import math
+
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client.parser import text_string_to_metric_families
+
+from pdp.app.merged_metrics import GAUGES, MergedMetrics, parse_exposition
+from pdp.telemetry import Telemetry
+
+Sample = tuple[str, tuple[tuple[str, str], ...]]
+
+
+def samples(text: str) -> dict[Sample, float]:
+    """Every sample of an exposition, read by Prometheus' own parser."""
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def merged(*workers: Telemetry) -> MergedMetrics:
+    metrics = MergedMetrics()
+    for number, telemetry in enumerate(workers):
+        metrics.update(number, telemetry.text())
+    return metrics
+
+
+Request = tuple[str, str, int, int, float]
+requests = st.lists(
+    st.tuples(
+        st.sampled_from(["check", "trino", "grpc"]),
+        st.sampled_from(["200", "429"]),
+        st.integers(0, 5),
+        st.integers(0, 5),
+        st.floats(0, 20),
+    ),
+    max_size=12,
+)
+
+
+def count(telemetry: Telemetry, counted: list[Request]) -> Telemetry:
+    for surface, code, permits, denials, seconds in counted:
+        telemetry.count_request(surface, code)
+        telemetry.count_decisions(surface, permits, denials, seconds)
+        telemetry.engine_failures.labels(surface).inc()
+    return telemetry
+
+
+@given(st.lists(requests, min_size=1, max_size=4), st.integers(0, 3))
+def test_the_metrics_of_workers_equal_those_of_one_service(workers: list[list[Request]], ended: int) -> None:
+    """A worker that has ended still counts."""
+    one = count(Telemetry(), [request for counted in workers for request in counted])
+    metrics = merged(*(count(Telemetry(), counted) for counted in workers))
+    metrics.retire(ended)
+    found, wanted = samples(metrics.text()), samples(one.text().decode())
+    for sample in wanted.keys() - {("pdp_ready", ()), ("pdp_audit_waiting", ())}:
+        if not sample[0].endswith("_created"):
+            assert math.isclose(found[sample], wanted[sample], abs_tol=1e-9), sample
+    assert wanted.keys() - {("pdp_ready", ()), ("pdp_audit_waiting", ())} <= found.keys()
+
+
+def test_gauges_are_added_or_the_least_counts() -> None:
+    one, two = Telemetry(), Telemetry()
+    for telemetry, ready, waiting in ((one, 1, 5), (two, 0, 7)):
+        telemetry.ready.set(ready)
+        telemetry.audit_waiting.set(waiting)
+    metrics = merged(one, two)
+    assert samples(metrics.text())["pdp_ready", ()] == 0
+    assert samples(metrics.text())["pdp_audit_waiting", ()] == 12
+    metrics.retire(1)
+    assert samples(metrics.text())["pdp_ready", ()] == 1
+    assert samples(metrics.text())["pdp_audit_waiting", ()] == 5
+
+
+def test_every_gauge_has_a_rule_for_several_workers() -> None:
+    families = parse_exposition(count(Telemetry(), [("check", "200", 1, 1, 0.1)]).text().decode())
+    gauges = {family.name for family in families if not family.outlives_worker()}
+    assert gauges <= GAUGES.keys()
+
+
+def test_counters_never_fall_when_a_worker_ends_and_another_starts() -> None:
+    before = count(Telemetry(), [("check", "200", 3, 0, 0.1)])
+    metrics = merged(before)
+    metrics.retire(0)
+    requests = ("pdp_requests_total", (("code", "200"), ("surface", "check")))
+    assert samples(metrics.text())[requests] == 1
+    metrics.update(1, count(Telemetry(), [("check", "200", 3, 0, 0.1)]).text())
+    assert samples(metrics.text())[requests] == 2
+    metrics.retire("of a worker that never answered")
+    assert samples(metrics.text())[requests] == 2
