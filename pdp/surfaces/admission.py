@@ -64,15 +64,23 @@ class Admission:
         finally:
             admitted.release()
 
+    def check(self, caller: Caller, size: int) -> None:
+        """Raise Overloaded if a request that announces `size` bytes is beyond a limit. Count nothing.
+
+        This suffices for a request that is answered before any other can come.
+        """
+        if self._requests >= self._max_requests or self._by_caller.get(caller.name, 0) >= self._max_per_caller:
+            raise Overloaded(f"{self._max_requests} requests are in flight")
+        if self._bytes + size > self._max_bytes:
+            raise Overloaded("too many bytes are in flight")
+
     def admit(self, caller: Caller, size: int) -> AdmittedRequest:
         """Count a request that announces `size` bytes until its release; raise Overloaded beyond a limit."""
+        self.check(caller, size)
         name = caller.name
-        own = self._by_caller.get(name, 0)
-        if self._requests >= self._max_requests or own >= self._max_per_caller:
-            raise Overloaded(f"{self._max_requests} requests are in flight")
-        self.reserve(size)
+        self._by_caller[name] = self._by_caller.get(name, 0) + 1
         self._requests += 1
-        self._by_caller[name] = own + 1
+        self._bytes += size
         return AdmittedRequest(self, name, size)
 
     def leave(self, caller: str, size: int) -> None:

@@ -1,35 +1,28 @@
 """HTTP connections that answer decisions. Plain requests are answered here; aiohttp answers all others.
 
-Owns the order of requests and answers on a connection, and its deadlines. A request is plain if its head is plain
-(`http_head`) and it asks a decision route. From the first byte of any other request on, the connection belongs to
-aiohttp. So nothing is taken here that aiohttp would refuse.
+Owns the order of requests and answers on a connection, the arrival of bodies, and deadlines. From the first byte of a
+request that is not plain on, the connection belongs to aiohttp. So nothing is taken here that aiohttp would refuse.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Coroutine, Mapping
 from math import inf
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, cast
 
-from pdp.errors import Overloaded, PdpError
-from pdp.identity.callers import Callers, KnownCaller, Peer
+from pdp.errors import Overloaded
+from pdp.identity.callers import Callers
 from pdp.model.checks import Caller
 from pdp.surfaces.admission import Admission, AdmittedRequest
 from pdp.surfaces.http_answers import HttpAnswer, ResponseHeads
-from pdp.surfaces.http_head import LONGEST_HEAD, PlainHead, may_become_plain, read_head
+from pdp.surfaces.http_requests import NoRequest, PlainRequest, RequestReader
 from pdp.surfaces.http_routes import DecisionRoute
-from pdp.surfaces.peers import ConnectionEvidence
 
 LINGER_SECONDS: Final = 10.0
 """Time for the rest of a refused body, as aiohttp gives it. A client must be able to read the refusal."""
-_MOST_PIECES: Final = 4
-"""Most packets of one head. Each packet costs a check of all of the head that has arrived."""
 _MOST_PER_TURN: Final = 16
 """Most pipelined requests that are answered before the event loop gets a turn."""
-_LONGEST_LENGTH: Final = 10
-_END: Final = b"\r\n\r\n"
 
 
 class ConnectionContext:
@@ -58,16 +51,7 @@ class ConnectionContext:
         """Set when the last connection ends."""
 
 
-class CheckedHead(NamedTuple):
-    """The last plain head of a connection, with its route and caller. A client repeats it, but for the length."""
-
-    before: bytes
-    after: bytes
-    route: DecisionRoute
-    known: KnownCaller
-
-
-class ArrivingBody:
+class _ArrivingBody:
     """A body that comes in several packets."""
 
     __slots__ = ("caller", "content", "missing", "route")
@@ -87,24 +71,22 @@ class HttpConnection(asyncio.Protocol):
     """
 
     __slots__ = (
-        "_admitted", "_blocked", "_body", "_busy", "_evidence", "_gone", "_head", "_identified", "_pieces",
-        "_reading_paused", "_shared", "_task", "_transport", "_unread", "_waiting", "deadline",
+        "_admitted", "_blocked", "_body", "_busy", "_gone", "_reader", "_reading_paused", "_shared", "_task",
+        "_transport", "_unread", "_waiting", "deadline",
     )  # fmt: skip
 
     def __init__(self, shared: ConnectionContext) -> None:
         self._shared = shared
         self._transport: asyncio.Transport
-        self._evidence: ConnectionEvidence | None = None
-        self._head: CheckedHead | None = None
-        self._body: ArrivingBody | None = None
+        self._reader: RequestReader
+        self._body: _ArrivingBody | None = None
         self._unread = 0
         """Bytes that are still to come of a refused body."""
         self._admitted: AdmittedRequest | None = None
         self._task: asyncio.Task[None] | None = None
         self._waiting = b""
         """Bytes received and not yet looked at, or the start of a head."""
-        self._pieces = 0
-        self._busy = self._blocked = self._gone = self._identified = self._reading_paused = False
+        self._busy = self._blocked = self._gone = self._reading_paused = False
         self.deadline = shared.now() + shared.idle_timeout
         """Time of the event loop after which `expire` ends the state of the connection."""
 
@@ -112,8 +94,10 @@ class HttpConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin a connection."""
+        shared = self._shared
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by its class
-        self._shared.open.add(self)
+        self._reader = RequestReader(shared.routes, shared.callers, self._transport)
+        shared.open.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End the connection. Nobody waits for an answer any more, so none is made."""
@@ -202,100 +186,55 @@ class HttpConnection(asyncio.Protocol):
             self._reading_paused = False
             self._transport.resume_reading()
 
+    def _wait_for(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run a task. No deadline of the connection ends it."""
+        self._task = self._shared.loop.create_task(work)
+        self._busy = True
+        self.deadline = inf
+
     # --- one request -----------------------------------------------------------------------------------------------
 
     def _request(self, data: bytes, at: int) -> int:
         """Begin the request at `at`; return the position after it."""
-        head = self._head
-        if head and data.startswith(head.before, at):
-            start = at + len(head.before)
-            end = data.find(b"\r\n", start, start + _LONGEST_LENGTH + 2)
-            length = data[start:end] if end > start else b""
-            if (
-                length.isdigit()
-                and data.startswith(head.after, end)
-                and self._shared.callers.is_still_known(head.known)
-            ):
-                return self._begin(head, data, at, (end + len(head.after), int(length)))
-        return self._check_head(data, at)
-
-    def _check_head(self, data: bytes, at: int) -> int:
-        """Begin the request at `at` after a check of its head."""
-        end = data.find(_END, at, at + LONGEST_HEAD)
-        if end < 0:
-            return self._wait_for_head(data, at)
-        end += len(_END)
-        head = read_head(data[at:end])
-        route = self._shared.routes.get(head.line) if head else None
-        if head is None or route is None:
-            return self._hand_over(data, at)
-        peer = self._peer(head)
-        try:
-            known = self._shared.callers.known(peer)
-        except PdpError:
-            return self._hand_over(data, at)
-        if known is None:
-            return self._hand_over(data, at) if self._identified else self._identify(peer, data, at)
-        self._identified = False
-        self._head = CheckedHead(head.before, head.after, route, known)
-        return self._begin(self._head, data, at, (end, head.length))
-
-    def _wait_for_head(self, data: bytes, at: int) -> int:
-        """Keep the start of a head that may still become plain."""
-        start = data[at:]
-        self._pieces += 1
-        if (
-            self._pieces > _MOST_PIECES
-            or len(start) >= LONGEST_HEAD
-            or not may_become_plain(start, self._shared.routes)
-        ):
-            return self._hand_over(data, at)
-        self._waiting = start
+        request = self._reader.read(data, at)
+        if isinstance(request, PlainRequest):
+            return self._begin(request, data)
+        if request is NoRequest.FOREIGN:
+            self._hand_over(data, at)
+        elif request is NoRequest.INCOMPLETE:
+            self._waiting = data[at:]
+        else:
+            self._wait_for(self._verify())
+            self._keep_waiting(data[at:])
         return len(data)
 
-    def _peer(self, head: PlainHead) -> Peer:
-        evidence = self._evidence
-        if evidence is None:
-            name = self._transport.get_extra_info("peername")
-            host = str(name[0]) if isinstance(name, tuple) else name or ""
-            evidence = self._evidence = ConnectionEvidence.of(self._transport, host)
-        token = head.headers.get("authorization")
-        suspicion = evidence.suspicion(head.headers, head.headers["host"], json=True)
-        return evidence.peer(() if token is None else (token,), suspicion)
-
-    def _identify(self, peer: Peer, data: bytes, at: int) -> int:
-        """Verify the token of a request, then begin the request again. aiohttp refuses the token if it is not valid."""
-        self._wait_for(self._verify(peer))
-        self._keep_waiting(data[at:])
-        return len(data)
-
-    async def _verify(self, peer: Peer) -> None:
+    async def _verify(self) -> None:
+        """Verify the token of the request that waits, then begin the request again."""
         try:
-            with contextlib.suppress(PdpError):
-                await self._shared.callers.identify(peer)
+            await self._reader.verify()
         finally:
             self._task = None
-            self._identified = True
-            self.deadline = self._shared.now() + self._shared.idle_timeout
-            self._go_on()
+        self.deadline = self._shared.now() + self._shared.idle_timeout
+        self._go_on()
 
-    def _begin(self, head: CheckedHead, data: bytes, at: int, body: tuple[int, int]) -> int:
-        """Answer a request of a known caller, or await the rest of its body. `body` is its start and its length."""
-        self._pieces = 0
-        start, size = body
-        route, caller = head.route, head.known.caller
-        if size > route.max_body:
-            return self._hand_over(data, at)
+    def _begin(self, request: PlainRequest, data: bytes) -> int:
+        """Answer a request, or await the rest of its body; return the position after it."""
+        route, start, size, caller = request
         end = start + size
-        try:
-            self._admitted = self._shared.admission.admit(caller, size)
-        except Overloaded as error:
-            self._refuse(route.outcomes.failure(error), max(0, end - len(data)))
-            return min(end, len(data))
-        if end <= len(data):
+        missing = max(0, end - len(data))
+        if not isinstance(caller, Exception):
+            try:
+                self._shared.admission.check(caller, size)
+            except Overloaded as error:
+                caller = error
+        if isinstance(caller, Exception):
+            self._refuse(route.outcomes.failure(caller), missing)
+            return end - missing
+        if not missing:
             self._answer(route, data[start:end], caller)
             return end
-        self._body = ArrivingBody(route, caller, size)
+        self._admitted = self._shared.admission.admit(caller, size)
+        self._body = _ArrivingBody(route, caller, size)
         self.deadline = self._shared.now() + route.outcomes.timeout
         return self._rest(data, start)
 
@@ -318,12 +257,14 @@ class HttpConnection(asyncio.Protocol):
 
     def _answer(self, route: DecisionRoute, body: bytes, caller: Caller, deadline: float | None = None) -> None:
         answer = route.now(body, caller)
-        if answer is None:
-            if deadline is None:
-                deadline = self._shared.now() + route.outcomes.timeout
-            self._wait_for(self._answer_later(route, body, caller, deadline))
-        else:
+        if answer:
             self._write(answer)
+            return
+        if self._admitted is None:
+            self._admitted = self._shared.admission.admit(caller, len(body))
+        if deadline is None:
+            deadline = self._shared.now() + route.outcomes.timeout
+        self._wait_for(self._answer_later(route, body, caller, deadline))
 
     async def _answer_later(self, route: DecisionRoute, body: bytes, caller: Caller, deadline: float) -> None:
         try:
@@ -333,26 +274,21 @@ class HttpConnection(asyncio.Protocol):
         self._write(answer)
         self._go_on()
 
-    def _wait_for(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run a task. No deadline of the connection ends it."""
-        self._task = self._shared.loop.create_task(work)
-        self._busy = True
-        self.deadline = inf
-
     def _refuse(self, answer: HttpAnswer, missing: int) -> None:
         """Answer a request of whose body `missing` bytes have not arrived, and skip these."""
         self._body = None
         self._unread = missing
         self._write(answer)
-        if missing:
+        if missing and not self._gone:
             self.deadline = self._shared.now() + LINGER_SECONDS
 
     def _write(self, answer: HttpAnswer) -> None:
         """Write an answer. The connection is idle from then on."""
-        self._release()
-        shared, body = self._shared, answer.body
-        self._transport.write(b"%b%d\r\n\r\n%b" % (shared.heads.before_length(answer.status), len(body), body))
+        shared, (status, body) = self._shared, answer
+        self._transport.write(b"%b%d\r\n\r\n%b" % (shared.heads.before_length(status), len(body), body))
         self.deadline = shared.now() + shared.idle_timeout
+        if self._admitted:
+            self._release()
         if shared.closing:
             self._close()
 
@@ -363,18 +299,17 @@ class HttpConnection(asyncio.Protocol):
 
     # --- the end here ----------------------------------------------------------------------------------------------
 
-    def _hand_over(self, data: bytes, at: int) -> int:
+    def _hand_over(self, data: bytes, at: int) -> None:
         """Give the connection to aiohttp, from the request at `at` on."""
         if self._shared.closing:
             self._close()
-            return len(data)
+            return
         self._leave()
         self._resume_reading()
         other = self._shared.other()
         self._transport.set_protocol(other)
         other.connection_made(self._transport)
         other.data_received(data[at:])
-        return len(data)
 
     def _close(self) -> None:
         """Close the connection once the client has read all answers, or after the idle timeout."""
