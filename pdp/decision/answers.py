@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
+import msgspec
 from uuid_utils import uuid7
 
 from pdp.decision.bundle import Bundle
-from pdp.decision.evaluation import LeafVerdicts
+from pdp.decision.evaluation import LeafVerdicts, Steps
 from pdp.decision.explanation import Explainer
 from pdp.decision.fold import fold
 from pdp.decision.tree import Node
@@ -39,28 +39,31 @@ def make_answer(
     return Answer(str(uuid7()), revision, allowed, by, errors, batch.rejected, traces)
 
 
-async def fold_answer(
-    batch: Batch, trees: Sequence[Node], verdicts_of: LeafVerdicts, bundle: Bundle, facts: Facts
-) -> Answer:
-    """Return the answer of a batch, given the tree of each check and the verdicts on all leaves.
-
-    The event loop gets a turn after every trace.
-    """
-    revision = revision_of(bundle, facts)
-    if len(trees) == 1 and batch.checks[0].at == range(batch.size) and not batch.explain:
+def fold_answer(batch: Batch, trees: Sequence[Node], verdicts_of: LeafVerdicts, revision: str) -> Answer:
+    """Return the answer of a batch, given the tree of each check and the verdicts on all leaves."""
+    if len(trees) == 1 and not batch.rejected and _covers(batch.checks[0].at, batch.size):
         # One check is the whole batch, in order: its columns are the answer's columns.
         whole = fold(trees[0], verdicts_of)
         return make_answer(batch, revision, whole.effects.translate(ALLOWED_BY_EFFECT), whole.by, whole.errors)
     columns = _Columns(batch)
-    traces: dict[int, Trace] = {}
-    explainer = Explainer(bundle, facts, verdicts_of)
     for check, tree in zip(batch.checks, trees, strict=True):
         columns.put(fold(tree, verdicts_of), check.at)
-        if batch.explain:
-            for row, at in enumerate(check.at):
-                traces[at] = explainer.trace(tree, row)
-                await asyncio.sleep(0)
-    return make_answer(batch, revision, bytes(columns.allowed), columns.by, columns.errors, traces)
+    return make_answer(batch, revision, bytes(columns.allowed), columns.by, columns.errors)
+
+
+def explain_answer(answer: Answer, batch: Batch, trees: Sequence[Node], explainer: Explainer) -> Steps[Answer]:
+    """Return the answer with the traces of all positions. A step ends after every trace."""
+    traces: dict[int, Trace] = {}
+    for check, tree in zip(batch.checks, trees, strict=True):
+        for row, at in enumerate(check.at):
+            traces[at] = explainer.trace(tree, row)
+            yield
+    return msgspec.structs.replace(answer, traces=traces)
+
+
+def _covers(at: Sequence[int], size: int) -> bool:
+    """Tell whether positions are all positions of a batch in order."""
+    return at == range(size) if isinstance(at, range) else len(at) == size and list(at) == list(range(size))
 
 
 class _Columns:

@@ -6,8 +6,9 @@ Immutable. This module knows engines by their protocol only; the composition roo
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from hashlib import sha256
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -15,7 +16,12 @@ from pdp.config.trino import TrinoSettings
 from pdp.config.warehouses import WarehouseSettings
 from pdp.engines.engine import Engine
 from pdp.engines.rowaccess.engine import RowAccess
+from pdp.memo import Memo
 from pdp.model.checks import Principal
+
+_STACKS: Final = 1024
+_LONGEST_ACTION: Final = 128
+"""Engine stacks that a bundle remembers, and characters of the name of a remembered action."""
 
 
 class Authority(msgspec.Struct, frozen=True):
@@ -26,7 +32,20 @@ class Authority(msgspec.Struct, frozen=True):
     combine: Literal["any", "all"]
 
 
-class Bundle(msgspec.Struct, frozen=True):
+class EngineStack(msgspec.Struct, frozen=True):
+    """Engines that apply to an action on a type in a warehouse. The first `forbids` of them can only deny."""
+
+    engines: tuple[Engine, ...]
+    forbids: int
+    combine: Literal["any", "all"]
+
+    @property
+    def is_single(self) -> bool:
+        """Tell whether one engine decides alone."""
+        return len(self.engines) == 1 and not self.forbids
+
+
+class Bundle(msgspec.Struct, frozen=True, dict=True):
     """One set of policies. `forbids` run in every authority. `text` has all sources of the bundle as canonical JSON."""
 
     authorities: Mapping[str, Authority]
@@ -42,6 +61,24 @@ class Bundle(msgspec.Struct, frozen=True):
     """Identity provider -> role in a token -> id of the mapped role."""
     instance_admins: frozenset[str] = frozenset()
     """Ids of users with a permit for every control-plane action."""
+
+    @cached_property
+    def _stacks(self) -> Memo[tuple[str, str, str], EngineStack]:
+        return Memo(_STACKS, _LONGEST_ACTION)
+
+    def engines_for(self, warehouse: str, action: str, type: str) -> EngineStack:
+        """Return the engines that decide an action on a type in a warehouse: the forbidding ones first."""
+        key = (self.authority(warehouse).name, action, type)
+        stack = self._stacks.get(key)
+        return (
+            self._stacks.keep(key, self._make_stack(warehouse, action, type), len(action)) if stack is None else stack
+        )
+
+    def _make_stack(self, warehouse: str, action: str, type: str) -> EngineStack:
+        authority = self.authority(warehouse)
+        engines = tuple(engine for engine in authority.engines if engine.applies(action, type))
+        forbids = tuple(engine for engine in self.forbids if engine.applies(action, type))
+        return EngineStack((*forbids, *engines), len(forbids), authority.combine)
 
     def authority(self, warehouse: str) -> Authority:
         """Return the authority of a warehouse; the default authority if no other has the warehouse."""

@@ -20,19 +20,17 @@ EngineCall: TypeAlias = Callable[[Engine, Group, Sequence[Resource]], Verdicts]
 """Call of an engine that returns verdicts even if the engine raises."""
 
 
-def decide_group(leaf: Leaf, bundle: Bundle, decide_by_engine: EngineCall) -> Verdicts:
-    """Return the combined verdicts of the forbidding engines and of the engines of the group's authority."""
-    group, resources = leaf.group, leaf.resources
-    authority = bundle.authority(group.warehouse)
-    engines = [engine for engine in authority.engines if engine.applies(group.action, group.type)]
-    forbids = [engine for engine in bundle.forbids if engine.applies(group.action, group.type)]
-    verdicts = [decide_by_engine(engine, group, resources) for engine in (*forbids, *engines)]
+def decide_group(leaf: Leaf, resources: Sequence[Resource], bundle: Bundle, decide_by_engine: EngineCall) -> Verdicts:
+    """Return the combined verdicts of all engines of the leaf's group on `resources`, which are of the same group."""
+    group = leaf.group
+    stack = bundle.engines_for(group.warehouse, group.action, group.type)
+    verdicts = [decide_by_engine(engine, group, resources) for engine in stack.engines]
     if leaf.override:
         return _with_override(leaf.override, verdicts, len(resources))
-    if len(verdicts) == 1 and engines:
+    if stack.is_single:
         return verdicts[0]
-    silence: Reason | None = None if engines else "unknown_action"
-    return _combine(verdicts, len(forbids), authority.combine, [silence] * len(resources))
+    silence: Reason | None = None if len(stack.engines) > stack.forbids else "unknown_action"
+    return _combine(verdicts, stack.forbids, stack.combine, [silence] * len(resources))
 
 
 def _with_override(override: Reason, verdicts: Sequence[Verdicts], count: int) -> Verdicts:

@@ -1,13 +1,14 @@
 """Evaluation: engines decide the leaves of all trees of a batch, each engine once per group.
 
+Long work is a generator of steps: after each step the caller may give the event loop a turn.
+
 In an authorization path the only fallback is deny: an engine that raises has failed, and a failure denies.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterable, Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Generator, Iterable, Sequence
+from typing import Final, TypeAlias, TypeVar
 
 import structlog
 
@@ -21,7 +22,12 @@ from pdp.model.checks import Reason, Resource
 from pdp.telemetry import Telemetry
 
 log = structlog.get_logger()
+T = TypeVar("T")
 
+_SMALL: Final = 100
+"""Resources of a leaf that is decided without a step of its own."""
+Steps: TypeAlias = Generator[None, None, T]
+"""Work that gives up control after each step, and returns a T at the end."""
 LeafVerdicts: TypeAlias = Callable[[Leaf | FixedDecision], Verdicts]
 """Lookup of the verdicts on a leaf of an evaluated tree."""
 
@@ -35,26 +41,30 @@ class Evaluator:
         self._telemetry = telemetry
         self._stale = stale
 
-    async def evaluate(self, leaves: Iterable[Leaf | FixedDecision]) -> LeafVerdicts:
-        """Return the verdicts on leaves.
+    def evaluate(self, leaves: Iterable[Leaf | FixedDecision]) -> Steps[LeafVerdicts]:
+        """Return the verdicts on leaves. A step ends after every CHUNK resources.
 
-        Leaves of one group are decided together, whatever trees they belong to. The event loop gets a turn after every
-        CHUNK resources.
+        Leaves of one group are decided together, whatever trees they belong to.
         """
         groups: dict[tuple[Group, Reason | None], list[Leaf]] = {}
         for leaf in leaves:
             if isinstance(leaf, Leaf):
                 groups.setdefault((leaf.group, leaf.override), []).append(leaf)
         verdicts: dict[int, Verdicts] = {}
-        since_turn = 0
-        for (group, override), members in groups.items():
+        since_step = 0
+        for members in groups.values():
+            if len(members) == 1 and len(members[0].resources) <= _SMALL:
+                leaf = members[0]
+                verdicts[id(leaf)] = decide_group(leaf, leaf.resources, self._bundle, self._decide_by_engine)
+                since_step += len(leaf.resources)
+                continue
             columns = []
             for resources in chunks(members):
-                columns.append(decide_group(Leaf(group, resources, override), self._bundle, self._decide_by_engine))
-                since_turn += len(resources)
-                if since_turn >= CHUNK:
-                    since_turn = 0
-                    await asyncio.sleep(0)
+                columns.append(decide_group(members[0], resources, self._bundle, self._decide_by_engine))
+                since_step += len(resources)
+                if since_step >= CHUNK:
+                    since_step = 0
+                    yield
             verdicts.update(slice_by_leaf(concatenate(columns), members))
         # Trees outlive this lookup, so the id of a leaf names the leaf.
         return lambda leaf: verdicts[id(leaf)] if isinstance(leaf, Leaf) else fixed_verdicts(leaf)

@@ -79,8 +79,10 @@ class PlanContext(msgspec.Struct, frozen=True, gc=False):
         """
         type = type or resources[0].type
         pairs = TABLE_OR_VIEW.get(ALIASES["table"].get(action, action)) if type == "table_or_view" else None
-        parts = tuple(self._with_target(type, action, resources) for type, action in pairs or ((type, action),))
-        return parts[0] if len(parts) == 1 else AnyOf(parts)
+        if pairs is None:
+            return self._with_target(type, action, resources)
+        parts = [self._with_target(type, action, resources) for type, action in pairs]
+        return parts[0] if len(parts) == 1 else AnyOf(tuple(parts))
 
     def in_parent(self, action: str, resources: Sequence[Resource]) -> Node:
         """Plan an action on the containers of resources. The resources' names become arguments."""

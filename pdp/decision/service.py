@@ -6,18 +6,20 @@ source of facts and the audit by their protocols only.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 import msgspec
-from uuid_utils import uuid7
 
-from pdp.audit.record import DecidedCheck, DecisionRecord, LeafDecision, RecordTemplate
-from pdp.decision.answers import fold_answer, make_answer, revision_of
+from pdp.audit.record import DecidedCheck, DecisionRecord, LeafDecision
+from pdp.decision.answers import explain_answer, fold_answer, make_answer, revision_of
 from pdp.decision.bundle import Bundle
-from pdp.decision.evaluation import Evaluator, LeafVerdicts
+from pdp.decision.combine import CHUNK
+from pdp.decision.evaluation import Evaluator, LeafVerdicts, Steps
+from pdp.decision.explanation import Explainer
 from pdp.decision.fold import fold
 from pdp.decision.inspection import guards, reduce_answer, reject_invisible, sees_all
 from pdp.decision.plan import Planners, context_of, plan
@@ -69,7 +71,6 @@ class BatchResult(msgspec.Struct, frozen=True, gc=False):
 
     record: DecisionRecord
     visible: bytes | None = None
-    template: RecordTemplate = msgspec.field(default_factory=RecordTemplate)
 
     @property
     def answer(self) -> Answer:
@@ -84,6 +85,7 @@ class _Basis(NamedTuple):
     bundle: Bundle
     facts: Facts
     stale: bool
+    revision: str
 
 
 class Pdp:
@@ -97,56 +99,67 @@ class Pdp:
         self.source = source
         self.audit = audit
         self.telemetry = telemetry
+        self._last_basis: _Basis | None = None
 
     def revision(self) -> str:
         """Return the revision of the current bundle and facts, as text."""
-        return revision_of(self.bundle, self.source.facts)
+        return self._basis().revision
 
     async def check(self, batch: Batch) -> Answer:
         """Return the answer to a batch; raise Unavailable if its consistency or the audit cannot be served."""
-        return (await self.decide(batch)).answer
+        result = self.decide_now(batch) or await self.decide(batch)
+        return result.answer
+
+    def decide_now(self, batch: Batch) -> BatchResult | None:
+        """Decide a small batch by the facts at hand and record the decision; None if `decide` must do this.
+
+        Raise Unavailable if the audit cannot be served.
+        """
+        if batch.size > CHUNK or batch.explain or batch.consistency != "minimize_latency":
+            return None
+        self.audit.admit()
+        steps = self._decide(batch, time.perf_counter())
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                return end.value  # type: ignore[no-any-return]
 
     async def decide(self, batch: Batch) -> BatchResult:
-        """Decide a batch and record the decision in full; raise as `check` does."""
+        """Decide a batch and record the decision in full; raise as `check` does. Give the event loop turns."""
         started = time.perf_counter()
         self.audit.admit()
         await self.await_consistency(batch.consistency)
+        steps = self._decide(batch, started)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                return end.value  # type: ignore[no-any-return]
+            await asyncio.sleep(0)
+
+    def _decide(self, batch: Batch, started: float) -> Steps[BatchResult]:
         basis = self._basis()
         visible = None
         if not sees_all(batch.caller):
-            visible = await self._visible(batch, basis)
+            visible = yield from self._visible(batch, basis)
             batch = reject_invisible(batch, visible)
         trees = [self._plan(check, basis) for check in batch.checks]
-        verdicts_of = await self._evaluate(batch.checks, trees, basis)
-        answer = await fold_answer(batch, trees, verdicts_of, basis.bundle, basis.facts)
+        verdicts_of = yield from self._evaluate(batch.checks, trees, basis)
+        answer = fold_answer(batch, trees, verdicts_of, basis.revision)
+        if batch.explain:
+            answer = yield from explain_answer(answer, batch, trees, Explainer(basis.bundle, basis.facts, verdicts_of))
         elapsed = time.perf_counter() - started
-        checks = tuple(
-            DecidedCheck(check, _is_plain(check, tree), tuple(_leaf_decisions(check, tree, verdicts_of)))
-            for check, tree in zip(batch.checks, trees, strict=True)
-        )
-        return BatchResult(
-            self._record(DecisionRecord(batch, answer, checks, *_origin(basis, elapsed)), elapsed), visible
-        )
-
-    def repeat(self, result: BatchResult) -> None:
-        """Record a decision once more, for an equal request under the same bundle and facts.
-
-        Raise Unavailable while no record can be taken.
-        """
-        self.audit.admit()
-        answer = msgspec.structs.replace(result.record.answer, id=str(uuid7()))
-        record = msgspec.structs.replace(
-            result.record, answer=answer, time=time.time(), latency_us=0, template=result.template
-        )
-        self._record(record, 0)
+        checks = tuple([_decided(check, tree, verdicts_of) for check, tree in zip(batch.checks, trees, strict=True)])
+        record = DecisionRecord(batch, answer, checks, *_origin(basis, elapsed))
+        return BatchResult(self._record(record, elapsed), visible)
 
     def record_failure(self, batch: Batch) -> None:
         """Record a batch that got no answer and is rejected as a whole. Record nothing if the audit is the cause."""
         with contextlib.suppress(Exception):  # the failure is in the log already, and may affect the record too
             self.audit.admit()
             basis = self._basis()
-            revision = revision_of(basis.bundle, basis.facts)
-            answer = make_answer(batch, revision, bytes(batch.size), [None] * batch.size)
+            answer = make_answer(batch, basis.revision, bytes(batch.size), [None] * batch.size)
             self.audit.append(DecisionRecord(batch, answer, (), *_origin(basis, 0)))
 
     async def filter(self, batch: Batch, columns: Sequence[TypedColumn]) -> RowView:
@@ -159,8 +172,7 @@ class Pdp:
         basis = self._basis()
         restriction, checks = self._restriction(batch, basis)
         view, masks = restriction.row_view(columns)
-        revision = revision_of(basis.bundle, basis.facts)
-        answer = make_answer(batch, revision, bytes([restriction.shows_rows]), [restriction.by])
+        answer = make_answer(batch, basis.revision, bytes([restriction.shows_rows]), [restriction.by])
         elapsed = time.perf_counter() - started
         self._record(DecisionRecord(batch, answer, checks, *_origin(basis, elapsed), masks=masks), elapsed)
         return view
@@ -176,23 +188,28 @@ class Pdp:
             raise InvalidArgument(f"consistency `{consistency}` is none of `minimize_latency`, `full`, `atLeast`")
 
     def _basis(self) -> _Basis:
-        return _Basis(self.bundle, self.source.facts, self.source.is_stale())
+        """Return the current basis. The text of the revision is made once per bundle and facts."""
+        bundle, facts, last = self.bundle, self.source.facts, self._last_basis
+        if last is None or last.bundle is not bundle or last.facts is not facts:
+            last = self._last_basis = _Basis(bundle, facts, False, revision_of(bundle, facts))
+        return last._replace(stale=True) if self.source.is_stale() else last
 
     def _plan(self, check: Check, basis: _Basis) -> Node:
         context = context_of(check, basis.bundle, basis.facts, stale=basis.stale)
         return plan(check, context, self.planners.checks)
 
-    async def _evaluate(self, checks: Sequence[Check], trees: Sequence[Node], basis: _Basis) -> LeafVerdicts:
+    def _evaluate(self, checks: Sequence[Check], trees: Sequence[Node], basis: _Basis) -> Steps[LeafVerdicts]:
         """Return the verdicts on all leaves of the trees of checks."""
         evaluator = Evaluator(basis.bundle, basis.facts, self.telemetry, stale=basis.stale)
         pairs = zip(checks, trees, strict=True)
-        return await evaluator.evaluate(leaf for check, tree in pairs for leaf, _ in leaves(tree, check.at))
+        found = [leaf for check, tree in pairs for leaf, _ in leaves(tree, check.at)]
+        return (yield from evaluator.evaluate(found))
 
-    async def _visible(self, batch: Batch, basis: _Basis) -> bytes:
+    def _visible(self, batch: Batch, basis: _Basis) -> Steps[bytes]:
         """Return 1 for each position that has guards, all of them permitted."""
         checks = guards(batch)
         trees = [self._plan(check, basis) for check in checks]
-        verdicts_of = await self._evaluate(checks, trees, basis)
+        verdicts_of = yield from self._evaluate(checks, trees, basis)
         guarded, refused = set[int](), set[int]()
         for check, tree in zip(checks, trees, strict=True):
             guarded.update(check.at)
@@ -233,17 +250,11 @@ def _origin(basis: _Basis, elapsed: float) -> tuple[str, bytes, float, int]:
     return basis.bundle.digest, basis.bundle.text, time.time(), int(elapsed * 1e6)
 
 
-def _leaf_decisions(check: Check, tree: Node, verdicts_of: LeafVerdicts) -> Iterator[LeafDecision]:
-    for leaf, at in leaves(tree, check.at):
-        yield LeafDecision(leaf.group, leaf.resources, at, verdicts_of(leaf))
-
-
-def _is_plain(check: Check, tree: Node) -> bool:
-    """Tell whether the tree is a single leaf that asks the same as the check."""
-    if check.view_security:
-        return False
-    return (
-        isinstance(tree, Leaf | FixedDecision)
-        and tree.group.action == check.action
-        and tree.resources is check.resources
-    )
+def _decided(check: Check, tree: Node, verdicts_of: LeafVerdicts) -> DecidedCheck:
+    """Return a check with its concrete checks. It is plain if the tree is one leaf that asks the same."""
+    if isinstance(tree, Leaf | FixedDecision):
+        plain = tree.group.action == check.action and tree.resources is check.resources and not check.view_security
+        concrete = (LeafDecision(tree.group, tree.resources, check.at, verdicts_of(tree)),)
+        return DecidedCheck(check, plain, concrete)
+    decisions = [LeafDecision(leaf.group, leaf.resources, at, verdicts_of(leaf)) for leaf, at in leaves(tree, check.at)]
+    return DecidedCheck(check, False, tuple(decisions))

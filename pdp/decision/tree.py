@@ -6,7 +6,7 @@ neither how trees are planned (`plan`) nor how their outcomes are folded (`fold`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import TypeAlias, TypeVar
 
 import msgspec
@@ -80,19 +80,26 @@ def split(
     return parts[0] if len(parts) == 1 else Split(tuple(rows_by.values()), parts)
 
 
-def leaves(node: Node, at: Sequence[int]) -> Iterator[tuple[Leaf | FixedDecision, Sequence[int]]]:
-    """Yield the leaves of a tree in order, each with the positions of its resources in the answer.
+def leaves(node: Node, at: Sequence[int]) -> list[tuple[Leaf | FixedDecision, Sequence[int]]]:
+    """Return the leaves of a tree in order, each with the positions of its resources in the answer.
 
     `at[i]` is the position of the tree's resource i.
     """
-    if isinstance(node, Leaf | FixedDecision):
-        yield node, at
+    found: list[tuple[Leaf | FixedDecision, Sequence[int]]] = []
+    _collect(node, at, found)
+    return found
+
+
+def _collect(node: Node, at: Sequence[int], found: list[tuple[Leaf | FixedDecision, Sequence[int]]]) -> None:
+    kind = type(node)
+    if kind is Leaf or kind is FixedDecision:
+        found.append((node, at))  # type: ignore[arg-type]
     elif isinstance(node, Split):
         for rows, part in zip(node.at, node.parts, strict=True):
-            yield from leaves(part, [at[row] for row in rows])
+            _collect(part, [at[row] for row in rows], found)
     else:
-        for part in node.parts:
-            yield from leaves(part, at)
+        for part in node.parts:  # type: ignore[union-attr]
+            _collect(part, at, found)
 
 
 def first_leaf(node: Node, row: int) -> tuple[Leaf | FixedDecision, int]:

@@ -27,7 +27,7 @@ ALLOWED_BY_EFFECT: Final = bytes(effect == PERMIT for effect in range(256))
 EFFECT_NAMES: Final = ("silent", "permit", "forbid", "failed")
 
 
-class Group(msgspec.Struct, frozen=True, gc=False):
+class Group(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     """Common part of a set of concrete checks, without a query or trace id.
 
     `principal` is the subject of the decision: an acting role is already the principal. `type` is concrete. `ref` is

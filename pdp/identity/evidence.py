@@ -7,7 +7,7 @@ lists the kind. `admit` checks every decoded request once, before planning. Deco
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from operator import attrgetter, itemgetter
 from typing import Final
 
@@ -30,6 +30,8 @@ from pdp.model.trino_operations import TRINO_OPERATIONS, TRINO_PREFIX
 _NONE: Final[frozenset[str]] = frozenset()
 _PRINCIPALS: Final = frozenset({"principals"})
 _PROPERTIES: Final = frozenset({"properties"})
+_EVIDENCE: Final = _PRINCIPALS | _PROPERTIES | {"roles", "groups", "attributes", "delegated"}
+"""Every kind of evidence of a check."""
 _properties_of: Final = attrgetter("properties")
 
 
@@ -40,6 +42,8 @@ def admit(request: BatchRequest, caller: Caller) -> Batch:
     the check is marked as `inspected` (if the caller may inspect) or rejected. A rejection covers only the positions of
     the check. The cost grows with the number of checks, not of resources, for callers with the right to properties.
     """
+    if caller.own is None and caller.may_assert >= _EVIDENCE and not _lacks_principal(request):
+        return _batch(request, caller, tuple(request.checks), request.rejected)
     admitted: list[Check] = []
     refused: dict[int, Rejection] = {}
     divided = resolved = False
@@ -63,7 +67,18 @@ def admit(request: BatchRequest, caller: Caller) -> Batch:
         # The remaining part of a divided check may begin later. Checks are in the order of their first positions.
         admitted.sort(key=lambda check: check.at[0])
     rejected = dict(sorted({**request.rejected, **refused}.items())) if refused else request.rejected
-    return Batch(request.surface, caller, request.size, tuple(admitted), rejected, request.consistency, request.explain)
+    return _batch(request, caller, tuple(admitted), rejected)
+
+
+def _batch(
+    request: BatchRequest, caller: Caller, checks: tuple[Check, ...], rejected: Mapping[int, Rejection]
+) -> Batch:
+    return Batch(request.surface, caller, request.size, checks, rejected, request.consistency, request.explain)
+
+
+def _lacks_principal(request: BatchRequest) -> bool:
+    """Tell whether a check names no principal."""
+    return any(check.principal is UNNAMED for check in (*request.checks, *request.unresolved))
 
 
 def admit_check(check: Check, caller: Caller, evidence: frozenset[str] = _NONE) -> Check | Rejection:

@@ -70,7 +70,7 @@ class Resource(msgspec.Struct, frozen=True, gc=False):
     arguments: Arguments = NO_ARGUMENTS
 
 
-class Principal(msgspec.Struct, frozen=True, gc=False):
+class Principal(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     """Subject of a check. `type` is user, role or anonymous; `name` is `<idp>~<subject>`, a role id or empty.
 
     `roles` and `groups` come from the token. `attributes` is a JSON object as sorted, compact text, so that a principal
@@ -96,7 +96,7 @@ UNNAMED = Principal("", "")
 """Placeholder of a decoded check that names no principal. Admission replaces this object with the caller's own."""
 
 
-class Env(msgspec.Struct, frozen=True, gc=False):
+class Env(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     """Environment of a check, as the request gives it. `actions` are named as in Nessie's ApiContext."""
 
     api_name: str = ""

@@ -17,4 +17,9 @@ def decision_routes(handlers: HttpHandlers, pdp: Pdp, max_checks: int, max_body:
         request, form = decode_call(body, max_checks)
         return encode_answer(await pdp.check(admit(request, caller)), form)
 
-    return {("POST", "/v1/check"): handlers.for_decision("http", check, max_body)}
+    def check_now(body: bytes, caller: Caller) -> bytes | None:
+        request, form = decode_call(body, max_checks)
+        result = pdp.decide_now(admit(request, caller))
+        return encode_answer(result.answer, form) if result else None
+
+    return {("POST", "/v1/check"): handlers.for_decision("http", check, max_body, check_now)}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Final
 
 from aiohttp import web
 
@@ -21,6 +22,9 @@ ImmediateEndpoint = Callable[[bytes, Caller], bytes | None]
 """Endpoint that answers without waiting: (body, caller) -> body of the 200 response; None if it must wait."""
 Handler = Callable[[web.BaseRequest], Awaitable[web.Response]]
 """Handler of aiohttp."""
+
+_LONGEST_IMMEDIATE: Final = 256 << 10
+"""Bytes of a body that is answered without turns of the event loop."""
 
 
 def _always_wait(body: bytes, caller: Caller) -> bytes | None:
@@ -75,7 +79,9 @@ class DecisionRoute:
         return await self._handler(request)
 
     def now(self, body: bytes, caller: Caller) -> HttpAnswer | None:
-        """Answer without waiting; return None if that is not possible."""
+        """Answer without waiting; return None if that is not possible, or takes long."""
+        if len(body) > _LONGEST_IMMEDIATE:
+            return None
         try:
             found = self._immediate(body, caller)
         except Exception as error:  # noqa: BLE001  the failure is the answer

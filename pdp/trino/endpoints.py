@@ -8,27 +8,34 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import compress
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from msgspec import UNSET
 
 from pdp.decision.codec import bound_checks
 from pdp.decision.combine import CHUNK
-from pdp.decision.service import Pdp, hidden_view
+from pdp.decision.service import BatchResult, Pdp, hidden_view
 from pdp.errors import InvalidArgument, Unavailable
 from pdp.identity.evidence import admit
 from pdp.model.checks import Answer, Batch, Caller, Predicate, RowView, TypedColumn
-from pdp.model.trino_operations import TRINO_OPERATIONS
 from pdp.surfaces.http_handlers import HttpHandlers, Routes
-from pdp.trino.answer_cache import AnswerCache, AnswerKey, CachedAnswer
 from pdp.trino.bodies import OpaInput, ResourceName, TableName
 from pdp.trino.failures import DENIED, NONE_ALLOWED, FailureHandler, UnknownOperations
 from pdp.trino.requests import RequestDecoder, TrinoRequest
 
 _ALLOWED: Final = b'{"result":true}'
 _NO_MASK: Final = b"{}"
+
+
+class _Question(NamedTuple):
+    """A decoded request, the denial where no answer can be made, and the encoding of the answer."""
+
+    request: TrinoRequest
+    denial: bytes
+    encode: Callable[[Answer], bytes]
 
 
 class TrinoSurface:
@@ -39,43 +46,35 @@ class TrinoSurface:
         self._max_resources = max_resources
         self._seconds = seconds
         self._decoder = RequestDecoder(pdp, max_resources)
-        self._cache = AnswerCache(pdp)
         self._failures = FailureHandler(pdp)
         self._unknown_operations = UnknownOperations(pdp)
 
     def routes(self, handlers: HttpHandlers, max_body: int) -> Routes:
         """Return the five paths of Trino's configuration. `max_body` is in bytes."""
-        paths = {
-            "allow": self.allow,
-            "batch": self.batch,
+        questions = {"allow": self._allow_question, "batch": self._batch_question}
+        views = {
             "rowFilters": self.row_filters,
             "columnMask": self.column_mask,
             "batchColumnMasks": self.batch_column_masks,
         }
-        return {
+        routes: Routes = {
+            ("POST", f"/v1/data/trino/{path}"): handlers.for_decision(
+                "trino", partial(self._answer, read), max_body, partial(self._answer_now, read)
+            )
+            for path, read in questions.items()
+        }
+        return routes | {
             ("POST", f"/v1/data/trino/{path}"): handlers.for_decision("trino", endpoint, max_body)
-            for path, endpoint in paths.items()
+            for path, endpoint in views.items()
         }
 
     async def allow(self, body: bytes, caller: Caller) -> bytes:
         """Decide on one resource."""
-        key = ("allow", caller, body)
-        if cached := self._cache.repeat(key):
-            return cached
-        input = self._decoder.decode(body)
-        request = TrinoRequest(input, [input.action.resource or ResourceName()])
-        return await self._decide(key, request, DENIED, _encode_allow)
+        return await self._answer(self._allow_question, body, caller)
 
     async def batch(self, body: bytes, caller: Caller) -> bytes:
         """Return the indices of the permitted resources, or of the permitted columns of one table."""
-        key = ("batch", caller, body)
-        if cached := self._cache.repeat(key):
-            return cached
-        request = self._decoder.decode_batch(body)
-        if request.operation == "FilterColumns" and request.size:
-            return await self._decide(key, request, NONE_ALLOWED, _column_indices(request))
-        bound_checks(request.size, self._max_resources)
-        return await self._decide(key, request, NONE_ALLOWED, _resource_indices(request))
+        return await self._answer(self._batch_question, body, caller)
 
     async def row_filters(self, body: bytes, caller: Caller) -> bytes:
         """Return the row filter of a table; an empty list for no filter."""
@@ -100,27 +99,48 @@ class TrinoSurface:
             [{"index": at, "viewExpression": _expression(mask)} for at, mask in enumerate(masks) if mask]
         )
 
-    async def _decide(
-        self, key: AnswerKey, request: TrinoRequest, denial: bytes, encode: Callable[[Answer], bytes]
-    ) -> bytes:
-        """Return the encoded answer to a request and cache it; return `denial` if no answer can be made."""
-        _, caller, _ = key
-        operation = request.operation
-        self._unknown_operations.note(operation)
+    def _allow_question(self, body: bytes) -> _Question:
+        input = self._decoder.decode(body)
+        return _Question(TrinoRequest(input, [input.action.resource or ResourceName()]), DENIED, _encode_allow)
+
+    def _batch_question(self, body: bytes) -> _Question:
+        request = self._decoder.decode_batch(body)
+        if request.operation == "FilterColumns" and request.size:
+            return _Question(request, NONE_ALLOWED, _column_indices(request))
+        bound_checks(request.size, self._max_resources)
+        return _Question(request, NONE_ALLOWED, _resource_indices)
+
+    async def _answer(self, read: Callable[[bytes], _Question], body: bytes, caller: Caller) -> bytes:
+        """Return the answer to a body; a denial if no answer can be made in time."""
+        question = read(body)
+        request = question.request
+        self._unknown_operations.note(request.operation)
         try:
-            basis = self._cache.current_basis()
-            # a small batch is decided without a pause, so no timer is needed
-            async with asyncio.timeout(self._seconds if request.size > CHUNK else None):
+            async with asyncio.timeout(self._seconds):
                 result = await self._pdp.decide(self._admit(request, caller))
         except Exception as error:  # noqa: BLE001  it denies
-            self._failures.handle(operation, error, caller)
-            return denial
+            self._failures.handle(request.operation, error, caller)
+            return question.denial
+        return self._encode(question, result)
+
+    def _answer_now(self, read: Callable[[bytes], _Question], body: bytes, caller: Caller) -> bytes | None:
+        """Return the same without waiting; None for a batch that needs turns of the event loop."""
+        question = read(body)
+        request = question.request
+        if request.size > CHUNK:
+            return None
+        self._unknown_operations.note(request.operation)
+        try:
+            result = self._pdp.decide_now(self._admit(request, caller))
+        except Exception as error:  # noqa: BLE001  it denies
+            self._failures.handle(request.operation, error, caller)
+            return question.denial
+        return None if result is None else self._encode(question, result)
+
+    def _encode(self, question: _Question, result: BatchResult) -> bytes:
         if result.record.failed and self._pdp.bundle.trino.on_internal_failure == "error":
-            self._failures.handle(operation, Unavailable("an engine failed"))
-        answer = encode(result.answer)
-        if basis and operation in TRINO_OPERATIONS and not result.record.failed:
-            self._cache.put(basis, key, CachedAnswer(result, answer))
-        return answer
+            self._failures.handle(question.request.operation, Unavailable("an engine failed"))
+        return question.encode(result.answer)
 
     def _decode_about_rows(self, body: bytes, operation: str) -> OpaInput:
         input = self._decoder.decode(body)
@@ -159,9 +179,10 @@ def _encode_allow(answer: Answer) -> bytes:
     return _ALLOWED if answer.allowed == b"\x01" else DENIED
 
 
-def _resource_indices(request: TrinoRequest) -> Callable[[Answer], bytes]:
-    """Return the encoder of the indices of permitted resources."""
-    return lambda answer: _encode_result(list(compress(range(request.size), answer.allowed)))
+def _resource_indices(answer: Answer) -> bytes:
+    """Return the indices of the permitted resources."""
+    allowed = answer.allowed
+    return _encode_result(list(compress(range(len(allowed)), allowed)))
 
 
 def _column_indices(request: TrinoRequest) -> Callable[[Answer], bytes]:

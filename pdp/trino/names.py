@@ -18,6 +18,9 @@ from pdp.model.checks import Principal, Resource
 from pdp.model.references import check_part
 from pdp.model.trino_operations import METADATA_TABLES, SYSTEM_TABLES
 
+_PRINCIPALS: Final = 4096
+_LONGEST_PRINCIPAL: Final = 1024
+"""Principals that are remembered, and characters of the user and groups of a remembered principal."""
 _SCHEMAS: Final = 4096
 _LONGEST_SCHEMA: Final = 256
 """Schemas that are remembered, and characters of a remembered catalog and schema name."""
@@ -33,12 +36,20 @@ class Names:
     def __init__(self, trino: TrinoSettings, warehouses: Mapping[str, WarehouseSettings]) -> None:
         self.trino = trino
         self._nessie = frozenset(name for name, warehouse in warehouses.items() if warehouse.kind == "nessie")
+        self._principals: Memo[tuple[str, tuple[str, ...]], Principal] = Memo(_PRINCIPALS, _LONGEST_PRINCIPAL)
         self._schemas: Memo[tuple[str, str], Resource] = Memo(_SCHEMAS, _LONGEST_SCHEMA)
 
     def principal(self, user: str, groups: Sequence[str]) -> Principal:
         """Return the principal of a user and groups. Mapped groups become roles, for rules and for grants."""
+        key = (user, tuple(groups))
+        principal = self._principals.get(key)
+        if principal is None:
+            principal = self._principals.keep(key, self._principal(*key), len(user) + sum(map(len, groups)))
+        return principal
+
+    def _principal(self, user: str, groups: tuple[str, ...]) -> Principal:
         roles = tuple(role for group in groups if (role := self.trino.groups.get(group)))
-        return Principal("user", self.trino.user_prefix + check_part(user), roles, tuple(groups), member_of=roles)
+        return Principal("user", self.trino.user_prefix + check_part(user), roles, groups, member_of=roles)
 
     def user(self, name: str) -> Resource:
         """Return a user as the resource of an operation."""

@@ -51,8 +51,8 @@ class OperationPlanner:
 
     def plan_steps(self, resources: Sequence[Resource] | None = None) -> Node:
         """Return the checks of the operation on objects of a warehouse. All checks must permit."""
-        parts = tuple(self.plan_step(step, resources or self.resources) for step in self.operation.steps)
-        return parts[0] if len(parts) == 1 else AllOf(parts)
+        parts = [self.plan_step(step, resources or self.resources) for step in self.operation.steps]
+        return parts[0] if len(parts) == 1 else AllOf(tuple(parts))
 
     def plan_step(self, step: OperationStep, resources: Sequence[Resource]) -> Node:
         """Return the check of a step."""

@@ -6,6 +6,7 @@ Must not know HTTP or JSON. `operation_places` and `operation_rules` hold the ru
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Final
 
 from msgspec.structs import replace
@@ -109,6 +110,7 @@ def _with_tables(check: Check, tables: Sequence[Resource], metadata: bool) -> Ch
     return replace(check, resources=tables)
 
 
+@cache
 def _valid_types(operation: TrinoOperation) -> frozenset[str]:
     return _RULE_TYPES.get(operation.rule) or _STEP_TYPES[operation.steps[0].on] | PLACES.keys()
 

@@ -16,8 +16,8 @@ from pdp.errors import InvalidArgument, TooManyChecks
 from pdp.model.checks import Arguments, BatchRequest, Check, Rejection, Resource
 from pdp.model.references import is_id
 from pdp.model.trino_operations import TRINO_PREFIX
-from pdp.strict import decode
-from pdp.trino.bodies import REQUEST, OpaAction, OpaInput, ResourceName
+from pdp.strict import count_strings, decode, has_strings, parse, refuse_duplicates
+from pdp.trino.bodies import REQUEST, OpaAction, OpaInput, OpaRequest, ResourceName
 from pdp.trino.columns import PlacedColumn, rows_left, schema_columns, table_columns
 from pdp.trino.names import Names
 from pdp.trino.query_owners import QueryOwners
@@ -25,6 +25,10 @@ from pdp.trino.query_owners import QueryOwners
 _BASE_OBJECTS: Final = 1000
 _OBJECTS_PER_RESOURCE: Final = 3
 """JSON objects in a body as Trino writes it: outside of the resources (properties included), and per resource."""
+_FIRST: Final = range(1)
+_LONG_LIST: Final = 8
+_STRINGS_PER_TABLE: Final = 7
+"""Strings of an item of a list that is a table and nothing more: `table`, and three names with their keys."""
 _table_of: Final = attrgetter("table")
 _schema_of: Final = attrgetter("schema")
 
@@ -63,7 +67,10 @@ class RequestDecoder:
     def decode_batch(self, body: bytes) -> TrinoRequest:
         """Return the request of a body of the endpoint `batch`; raise as `decode` does."""
         self._check_objects(body)
-        input = decode(body, REQUEST, typed=True).input
+        request = parse(body, REQUEST)
+        input = request.input
+        if not has_strings(body, _count_strings(request)):
+            refuse_duplicates(body)
         return TrinoRequest(input, input.action.filter_resources or [])
 
     def to_batch_request(self, request: TrinoRequest, caller: str) -> BatchRequest:
@@ -71,19 +78,24 @@ class RequestDecoder:
 
         `caller` is the name of the caller. The checks name the owner of the caller's query, for the audit.
         """
-        builder = BatchBuilder()
         context = request.input.context
         names = self._current_names()
         try:
             principal = names.principal(context.identity.user, context.identity.groups or ())
         except InvalidArgument as error:
-            for _ in range(request.size):
-                builder.reject(Rejection(error.code, str(error)))
-            return builder.request("trino")
+            rejected = Rejection(error.code, str(error))
+            return BatchRequest("trino", request.size, (), dict.fromkeys(range(request.size), rejected))
         query = context.query_id or ""
         query = query if is_id(query) else ""
         user = self._query_owners.other_user(caller, query, principal.id) if query else ""
-        check = Check(principal, TRINO_PREFIX + request.operation, (), (), query_id=query, query_user=user)
+        action = TRINO_PREFIX + request.operation
+        if len(request.resources) == 1:
+            resource = _read(names, request.input.action, request.resources[0])
+            if not isinstance(resource, Rejection):
+                check = Check(principal, action, (resource,), _FIRST, query_id=query, query_user=user)
+                return BatchRequest("trino", 1, (check,), {})
+        builder = BatchBuilder()
+        check = Check(principal, action, (), (), query_id=query, query_user=user)
         _add_resources(builder, check, names, request)
         return builder.request("trino")
 
@@ -100,10 +112,20 @@ class RequestDecoder:
         return self._names
 
 
+def _count_strings(request: OpaRequest) -> int:
+    """Return the number of strings of a request, or fewer. A long list of tables is not encoded to be counted."""
+    action = request.input.action
+    items = action.filter_resources or []
+    if len(items) < _LONG_LIST or not all(map(_table_of, items)):
+        return count_strings(request)
+    head = replace(request, input=replace(request.input, action=replace(action, filter_resources=[])))
+    return count_strings(head) + _STRINGS_PER_TABLE * len(items)
+
+
 def _add_resources(builder: BatchBuilder, check: Check, names: Names, request: TrinoRequest) -> None:
     """Add a question about the resources of a request: plain names of a list as columns, all others one by one."""
     action, named = request.input.action, request.resources
-    if action.resource or len(named) == 1:
+    if action.resource:
         builder.add_resources(check, [_read(names, action, name) for name in named])
         return
     columns: list[PlacedColumn] = []

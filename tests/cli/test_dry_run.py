@@ -369,10 +369,17 @@ def trino_bodies() -> list[tuple[str, Any]]:
     others = json.loads(json.dumps(found[::3]))
     for number, (_, body) in enumerate(others):
         body["input"]["context"]["identity"] = {"user": ["root", "carol", "bob"][number % 3], "groups": ["stewards"]}
-    tables = [{"table": {"catalogName": "iceberg", "schemaName": "s", "tableName": f"t{n}"}} for n in range(500)]
-    action = {"operation": "FilterTables", "filterResources": tables}
-    large = {"input": {"context": {"identity": {"user": "alice", "groups": []}}, "action": action}}
-    return [*found, *others, ("batch", large)]
+
+    def listing(operation: str, named: list[dict[str, Any]]) -> tuple[str, dict[str, Any]]:
+        action = {"operation": operation, "filterResources": named}
+        return "batch", {"input": {"context": {"identity": {"user": "alice", "groups": []}}, "action": action}}
+
+    def tables(schemas: int) -> list[dict[str, Any]]:
+        names = [(f"s{n % schemas or ''}", f"t{n}") for n in range(500)]
+        return [{"table": {"catalogName": "iceberg", "schemaName": s, "tableName": t}} for s, t in names]
+
+    listings = [listing("FilterTables", tables(1)), listing("FilterTables", tables(3))]
+    return [*found, *others, *listings, listing("FilterCatalogs", [{"catalog": {"name": "iceberg"}}] * 40)]
 
 
 async def _serve(folder: Path) -> None:
@@ -383,9 +390,7 @@ async def _serve(folder: Path) -> None:
         for check in native_checks()[::11]:
             assert (await client.check(check))[0] == 200
         for endpoint, body in trino_bodies():
-            # as Trino writes it, which is what a column of siblings is read from
-            text = json.dumps(body, separators=(",", ":"))
-            assert (await client.trino(endpoint, text))[0] == 200
+            assert (await client.trino(endpoint, json.dumps(body)))[0] == 200
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from pdp.config.load import make_settings
 from pdp.config.trino import TrinoCatalogSettings, TrinoSettings
 from pdp.config.warehouses import WarehouseSettings
 from pdp.engines.cel.rules import inline_rules
-from pdp.errors import AmbiguousName, InvalidReference
+from pdp.errors import AmbiguousName, InvalidArgument, InvalidReference
 from pdp.identity.callers import EMBEDDED_CALLER
 from pdp.model.checks import Resource
 from pdp.store.world import parse_world
@@ -196,3 +196,31 @@ def test_columns_answer_like_one_table_after_the_other(
     assert json.loads(first)["result"] == [at for at, single in enumerate(singles) if json.loads(single)["result"]]
     wanted = {(schema.replace("/", "."), name) for schema, name in granted}
     assert set(json.loads(first)["result"]) >= {at for at, table in enumerate(tables) if table in wanted}
+
+
+@pytest.mark.parametrize("count", [3, 30])
+@pytest.mark.parametrize(
+    ("old", "new", "refused"),
+    [
+        (b'"tableName": "t1"', b'"tableName":"x","tableName":"t1"', True),
+        (b'"tableName": "t1"', b'"tableName":"t1","tableName":"t1"', True),
+        (b'"tableName": "t1"', b'"tableName":"t1","columns":["a"],"columns":["a"]', True),
+        (b'"tableName": "t1"', b'"tableName":"t1","more":{"x":1,"x":1}', True),
+        (b'"tableName": "t1"', b'"tableName":"t1","table\\u004eame":"t1"', True),
+        (b'"groups": []', b'"groups":[],"groups":[]', True),
+        (b'"tableName": "t1"', b'"tableName":"t1","columns":["a"]', False),
+        (b'"tableName": "t1"', b'"tableName":"t1","more":{"x":1,"y":1}', False),
+        (b'"tableName": "t1"', b'"tableName"\n:\t"t\\u0031"', False),
+        (b'"groups": []', b'"groups":[],"more":{"groups":[]}', False),
+    ],
+)
+def test_a_list_is_searched_for_duplicate_keys(old: bytes, new: bytes, refused: bool, count: int) -> None:
+    body = filter_of([("s", f"t{number}") for number in range(count)])
+    assert old in body
+    pdp = build_pdp(make_settings(NAMED, Path()), parse_world({}), (inline_rules({}), inline_rules({})))
+    decoder = RequestDecoder(pdp, 1000)
+    if refused:
+        with pytest.raises(InvalidArgument, match="duplicate key"):
+            decoder.decode_batch(body.replace(old, new, 1))
+    else:
+        assert decoder.decode_batch(body.replace(old, new, 1)).size == count

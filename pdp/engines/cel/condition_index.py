@@ -8,6 +8,8 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 from pdp.engines.cel.conditions import Condition
 
 T = TypeVar("T")
+_EXACT: Final = frozenset({"equals", "holds"})
+"""Kinds of conditions that name every text that can meet them."""
 _PREFERENCE: Final = ("path", "role", "roles", "ref", "contentType", "type", "warehouse", "op")
 """Variables by how well their conditions tell rules apart. An item is indexed by the first with a condition."""
 
@@ -25,7 +27,7 @@ class ConditionIndex(Generic[T]):
 
     def add(self, item: T, conditions: Sequence[Condition]) -> None:
         """Add an item. Callers need the item only if all `conditions` hold."""
-        exact = {condition.variable: condition.texts for condition in conditions if condition.kind != "starts"}
+        exact = {condition.variable: condition.texts for condition in conditions if condition.kind in _EXACT}
         variable = next((name for name in _PREFERENCE if name in exact), "")
         number = len(self._items)
         self._items.append(item)

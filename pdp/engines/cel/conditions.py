@@ -6,7 +6,9 @@ operand absorbs the error of the other operand. So a selector may skip the rule,
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import compress, repeat
+from operator import contains
 from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
@@ -16,16 +18,18 @@ from pdp.cel.checker import CheckedExpression
 from pdp.cel.syntax import Call, Constant, ListOf, Logic, Node
 from pdp.cel.walk import variable_name
 
-Kind: TypeAlias = Literal["equals", "starts", "holds"]
+Kind: TypeAlias = Literal["equals", "starts", "ends", "contains", "holds"]
 _STRINGS: Final = frozenset({"op", "role", "ref", "path", "contentType", "type", "warehouse"})
 _LISTS: Final = frozenset({"roles", "actions"})
-_PATTERN_KINDS: Final[Mapping[str, Kind]] = {"equals": "equals", "starts": "starts"}
+_STRING_TESTS: Final[Mapping[str, Kind]] = {"startsWith": "starts", "endsWith": "ends", "contains": "contains"}
+"""Functions of strings -> the kind of test."""
+_PATTERN_KINDS: Final[Mapping[str, Kind]] = {kind: kind for kind in ("equals", "starts", "ends", "contains")}
 
 
 class Condition(msgspec.Struct, frozen=True):
     """A test of a variable against alternative `texts`.
 
-    A string variable equals or starts with a text, or a list variable holds a text.
+    A string variable equals, starts with, ends with or contains a text, or a list variable holds a text.
     """
 
     variable: str
@@ -38,7 +42,19 @@ class Condition(msgspec.Struct, frozen=True):
             return value in self.texts
         if self.kind == "starts":
             return bool(value.startswith(tuple(self.texts)))
+        if self.kind == "ends":
+            return bool(value.endswith(tuple(self.texts)))
+        if self.kind == "contains":
+            return any(text in value for text in self.texts)
         return not self.texts.isdisjoint(value)
+
+    def rows_met_by(self, texts: Sequence[str]) -> Iterable[int]:
+        """Return the rows of `texts` that end with or contain a text of the condition."""
+        if self.kind == "ends":
+            return compress(range(len(texts)), map(str.endswith, texts, repeat(tuple(self.texts))))
+        if len(self.texts) == 1:
+            return compress(range(len(texts)), map(contains, texts, repeat(*self.texts)))
+        return (row for row, text in enumerate(texts) if self.is_met_by(text))
 
 
 class Requirements(msgspec.Struct, frozen=True):
@@ -101,8 +117,8 @@ def _condition(call: Call, checked: CheckedExpression) -> Condition | None:
         return _equals(left, right, checked) or _equals(right, left, checked)
     if call.function == "@in":
         return _in(left, right, checked)
-    if call.function == "startsWith":
-        return _on_string("starts", left, _text(right), checked)
+    if call.function in _STRING_TESTS:
+        return _on_string(_STRING_TESTS[call.function], left, _text(right), checked)
     if call.function == "matches":
         return _matches(left, _text(right), checked)
     return None

@@ -15,14 +15,16 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from pdp.engines.cel.group_checks import GroupChecks, path_strings, paths_of
+from pdp.engines.cel.group_checks import GroupChecks, Question
+from pdp.engines.cel.paths import path_of, path_string, path_strings, paths_of
 from pdp.engines.cel.reference_evaluator import ReferenceEvaluator
-from pdp.engines.cel.residue import ResidueSet
+from pdp.engines.cel.residue import PathRanks, ResidueSet
 from pdp.engines.cel.rules import Rule, RuleSet, inline_rules
-from pdp.engines.cel.selection import Selector
+from pdp.engines.cel.selection import MAX_VALUES_LENGTH, Selector
 from pdp.engines.cel.tables import NEVER
 from pdp.engines.engine import FORBID, Group, Verdicts
 from pdp.facts.snapshot import Facts
+from pdp.memo import Memo
 from pdp.model.checks import Reason, Resource, Trace
 from pdp.model.columns import PathColumn
 from pdp.model.vocabulary import CEL_CHECKS, VIEW_ONLY, CelCheck
@@ -30,7 +32,9 @@ from pdp.model.vocabulary import CEL_CHECKS, VIEW_ONLY, CelCheck
 IMPLICIT_RULE = "__ALLOW_VIEWING_REF_ID"
 """Nessie's rule that permits everyone to view references, added unless the text of a rule contains VIEW_REFERENCE."""
 
-
+_MAX_GROUPS: Final = 2048
+"""Groups that an engine remembers."""
+_SILENT: Final = Verdicts(b"\0", (None,))
 _has_reason: Final = partial(is_not, None)
 """Tell whether there is a reason. As numbers, True is PERMIT and False is ABSTAIN."""
 
@@ -54,6 +58,14 @@ class RuleRanks(NamedTuple):
         return self.raised.get(at if len(self.ranks) > 1 else 0, ())
 
 
+class _LastOne(NamedTuple):
+    """The latest single resource, with the questions and what was found."""
+
+    resource: Resource | None
+    questions: Sequence[Question]
+    found: Sequence[tuple[int, Sequence[int]]]
+
+
 class _LastColumn(NamedTuple):
     """The latest column. A table and a view of the same names are often the same question to the rules."""
 
@@ -74,13 +86,19 @@ class _RuleEngine:
         self.reads_facts = False
         self._provider = provider
         self._selector = Selector(rules)
+        self._last_one = _LastOne(None, (), ())
         self._last = _LastColumn(None, (), "", RuleRanks((), {}))
+        self._groups: Memo[Group, GroupChecks] = Memo(_MAX_GROUPS, MAX_VALUES_LENGTH)
         self._ids = [rule.id for rule in rules]
         self._reasons: dict[int, Reason] = {rank: f"cel:{id}" for rank, id in enumerate(self._ids)}
 
     def group_checks(self, group: Group) -> GroupChecks:
-        """Return the checks of a group."""
-        return GroupChecks(group, self._provider)
+        """Return the checks of a group, remembered if the group is short."""
+        checks = self._groups.get(group)
+        if checks is None:
+            checks = GroupChecks(group, self._provider, self._selector.residues)
+            self._groups.keep(group, checks, checks.length())
+        return checks
 
     def reference_evaluator(self, group: Group) -> ReferenceEvaluator:
         """Return an evaluator of every rule for the checks of a group."""
@@ -90,52 +108,58 @@ class _RuleEngine:
         """Evaluate every check of a group and return a column for each."""
         if group_checks.lacks_ref:
             return self._reference_columns(group_checks, resources)
-        return tuple(self._column(group_checks, check, resources) for check in group_checks.checks)
+        return tuple(self._column(group_checks, number, resources) for number in range(len(group_checks.checks)))
 
-    def _column(self, group_checks: GroupChecks, check: CelCheck, resources: Sequence[Resource]) -> RuleRanks:
+    def evaluate_one(self, group_checks: GroupChecks, resource: Resource) -> Sequence[tuple[int, Sequence[int]]]:
+        """Evaluate every check of a group on one resource: the smallest rank of a true rule, and raising rules."""
+        questions = group_checks.questions(resource)
+        last = self._last_one
+        # A table and a view of one name are often the same questions, asked one after the other.
+        if last.resource is resource and last.questions == questions:
+            return last.found
+        path = path_string(resource.path)
+        found = [
+            residues.rank(path if check.path == "self" else path_of(check, resource)) for check, residues in questions
+        ]
+        self._last_one = _LastOne(resource, questions, found)
+        return found
+
+    def _column(self, group_checks: GroupChecks, number: int, resources: Sequence[Resource]) -> RuleRanks:
+        check = group_checks.checks[number]
         if not group_checks.varies(check):
             resources = resources[:1]
         elif check.path == "none" or not _share_content_type(resources):
-            return self._column_one_by_one(group_checks, check, resources)
-        residues = self._selector.residues(group_checks.values(check, resources[0]))
+            return self._column_one_by_one(group_checks, number, resources)
+        residues = group_checks.residues(number, resources[0])
         last = self._last
         # The same residues for the same sequence of resources and the same kind of path give the same ranks.
         if residues is last.residues and resources is last.resources and check.path == last.path:
             return last.column
-        ranks = self._ranks(residues, check, resources)
-        raised = {}
-        if residues.may_raise:
-            raised = self._raised([residues] * len(ranks), ranks, paths_of(check, resources))
-        column = RuleRanks(ranks, raised)
+        column = self._with_ids(self._ranks(residues, check, resources))
         if len(resources) > 1:
             self._last = _LastColumn(residues, resources, check.path, column)
         return column
 
-    def _ranks(self, residues: ResidueSet, check: CelCheck, resources: Sequence[Resource]) -> list[int]:
+    def _ranks(self, residues: ResidueSet, check: CelCheck, resources: Sequence[Resource]) -> PathRanks:
         if residues.is_constant:
-            return residues.ranks([""]) * len(resources)
+            return residues.ranks([""] * len(resources))
         if isinstance(resources, PathColumn) and check.path == "self":
             return residues.ranks_of_column(path_strings(resources))
         return residues.ranks(paths_of(check, resources))
 
-    def _column_one_by_one(
-        self, group_checks: GroupChecks, check: CelCheck, resources: Sequence[Resource]
-    ) -> RuleRanks:
+    def _column_one_by_one(self, group_checks: GroupChecks, number: int, resources: Sequence[Resource]) -> RuleRanks:
         """Return the column for resources that differ in more than the path."""
+        check = group_checks.checks[number]
         paths = paths_of(check, resources) if check.path != "none" else [""] * len(resources)
-        sets = [self._selector.residues(group_checks.values(check, resource)) for resource in resources]
-        ranks = [residues.ranks([path])[0] for residues, path in zip(sets, paths, strict=True)]
-        return RuleRanks(ranks, self._raised(sets, ranks, paths))
+        sets = [group_checks.residues(number, resource) for resource in resources]
+        parts = [residues.ranks([path]) for residues, path in zip(sets, paths, strict=True)]
+        raised = {at: part.raised[0] for at, part in enumerate(parts) if part.raised}
+        return self._with_ids(PathRanks([part.ranks[0] for part in parts], raised))
 
-    def _raised(
-        self, sets: Sequence[ResidueSet], ranks: Sequence[int], paths: Sequence[str]
-    ) -> dict[int, tuple[str, ...]]:
-        """Return the ids of raising rules by position, where no rule is true."""
-        raised = {}
-        for at, residues in enumerate(sets):
-            if ranks[at] == NEVER and (raising := residues.raised(paths[at])):
-                raised[at] = tuple(self._ids[rank] for rank in raising)
-        return raised
+    def _with_ids(self, found: PathRanks) -> RuleRanks:
+        return RuleRanks(
+            found.ranks, {row: tuple(self._ids[rank] for rank in ranks) for row, ranks in found.raised.items()}
+        )
 
     def _reference_columns(self, group_checks: GroupChecks, resources: Sequence[Resource]) -> tuple[RuleRanks, ...]:
         evaluator = ReferenceEvaluator(self.rules, group_checks)
@@ -156,6 +180,8 @@ class CelEngine(_RuleEngine):
         self.has_implicit_rule = not any("VIEW_REFERENCE" in text for text in rules.texts.values())
         used = _with_implicit_rule(rules.rules) if self.has_implicit_rule else rules.rules
         super().__init__(used, _digest(rules, provider), provider)
+        self._permits: dict[int, Verdicts] = {}
+        """Rank -> the permit of one resource by this rule."""
         self._last_verdicts: tuple[tuple[tuple[RuleRanks, ...], int], Verdicts] = (((), 0), Verdicts(b"", ()))
 
     def applies(self, action: str, type: str) -> bool:
@@ -169,12 +195,25 @@ class CelEngine(_RuleEngine):
         count = len(resources)
         if group_checks.lacks_ref:
             return Verdicts(bytes(count), [None] * count, dict.fromkeys(range(count), ("missing_reference",)))
+        if count == 1:
+            return self._decide_one(group_checks, resources[0])
         columns = self.evaluate(group_checks, resources)
         key, verdicts = self._last_verdicts
         if (columns, count) != key:
             verdicts = self._permit(columns, count)
             self._last_verdicts = ((columns, count), verdicts)
         return verdicts
+
+    def _decide_one(self, group_checks: GroupChecks, resource: Resource) -> Verdicts:
+        found = self.evaluate_one(group_checks, resource)
+        if all(rank != NEVER for rank, _ in found):
+            rank = found[-1][0]
+            verdicts = self._permits.get(rank)
+            if verdicts is None:
+                verdicts = self._permits[rank] = Verdicts(b"\1", (self._reasons[rank],))
+            return verdicts
+        raised = {self._ids[rank] for _, raising in found for rank in raising}
+        return Verdicts(b"\0", (None,), {0: tuple(sorted(raised))}) if raised else _SILENT
 
     def _permit(self, columns: tuple[RuleRanks, ...], count: int) -> Verdicts:
         """Permit the resources with a true rule in every column. The rule of the last column determines."""
@@ -217,7 +256,10 @@ class CelForbid(_RuleEngine):
 
     def decide(self, group: Group, resources: Sequence[Resource], facts: Facts) -> Verdicts:
         """Forbid every resource with a true or raising rule for any check of the group."""
-        columns = self.evaluate(self.group_checks(group), resources)
+        group_checks = self.group_checks(group)
+        if len(resources) == 1 and not group_checks.lacks_ref:
+            return self._decide_one(group_checks, resources[0])
+        columns = self.evaluate(group_checks, resources)
         effects = bytearray(len(resources))
         by: list[Reason | None] = [None] * len(resources)
         errors: dict[int, tuple[str, ...]] = {}
@@ -232,6 +274,15 @@ class CelForbid(_RuleEngine):
             if raised:
                 errors[at] = tuple(raised)
         return Verdicts(bytes(effects), by, errors)
+
+    def _decide_one(self, group_checks: GroupChecks, resource: Resource) -> Verdicts:
+        found = self.evaluate_one(group_checks, resource)
+        rank = min(rank for rank, _ in found)
+        raised = sorted({self._ids[rank] for _, raising in found for rank in raising})
+        if rank == NEVER and not raised:
+            return _SILENT
+        reason = self._reasons[rank] if rank != NEVER else f"cel:{raised[0]}"
+        return Verdicts(bytes([FORBID]), (reason,), {0: tuple(raised)} if raised else {})
 
     def explain(self, group: Group, resource: Resource, facts: Facts) -> Trace:
         """Return the checks of the group for the resource, with every rule."""

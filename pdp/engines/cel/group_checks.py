@@ -2,32 +2,74 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from operator import add
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Final, TypeAlias
 
 from pdp.engines.cel.check_values import CheckValues
+from pdp.engines.cel.residue import ResidueSet
 from pdp.engines.engine import Group
 from pdp.model.checks import VERSIONED_TYPES, Resource
-from pdp.model.columns import PathColumn
 from pdp.model.vocabulary import CEL_CHECKS, CONTENT_TYPE, CelCheck
+
+_MAX_RESIDUES: Final = 8
+"""Residues that a group remembers. Few resources of a group differ in more than the path."""
+
+Question: TypeAlias = tuple[CelCheck, ResidueSet]
+"""A check with the residues for its values."""
 
 
 class GroupChecks:
-    """The checks of a group. `lacks_ref`: a ref is needed, but neither the resource nor the warehouse has one."""
+    """The checks of a group. `lacks_ref`: a ref is needed, but neither the resource nor the warehouse has one.
 
-    def __init__(self, group: Group, provider: str) -> None:
+    `select` returns the residues for the values of a check. The residues of the group are remembered.
+    """
+
+    def __init__(self, group: Group, provider: str, select: Callable[[CheckValues], ResidueSet]) -> None:
         self.checks = CEL_CHECKS[group.type, group.action]
+        self._select = select
+        self._questions: Sequence[Question] | None = None
+        """The questions for resources without a type of content of their own."""
+        self._residues: dict[tuple[int, str, str], ResidueSet] = {}
         self.lacks_ref = group.ref is None and (group.type in VERSIONED_TYPES or group.type == "warehouse")
         self._group = group
         self._role, self._roles = _role_variables(group, provider)
+
+    def length(self) -> int:
+        """Count the characters of the group's texts."""
+        principal, env = self._group.principal, self._group.env
+        lists = (principal.roles, principal.groups, principal.member_of, env.actions)
+        texts = (principal.name, principal.attributes, env.api_name, self._group.warehouse, self._group.ref or "")
+        return sum(map(len, texts)) + sum(len(text) for part in lists for text in part)
 
     def varies(self, check: CelCheck) -> bool:
         """Tell whether the check differs from resource to resource."""
         return check.path != "none" or self._group.type == "repository_config"
 
+    def questions(self, resource: Resource) -> Sequence[Question]:
+        """Return all checks with their residues for a resource."""
+        if resource.content_type or self._group.type == "repository_config":
+            return [(check, self.residues(number, resource)) for number, check in enumerate(self.checks)]
+        if self._questions is None:
+            self._questions = tuple((check, self.residues(at, resource)) for at, check in enumerate(self.checks))
+        return self._questions
+
+    def residues(self, number: int, resource: Resource) -> ResidueSet:
+        """Return the residues of the check with this number for a resource."""
+        check = self.checks[number]
+        kinds = self._kinds(check, resource)
+        residues = self._residues.get((number, *kinds))
+        if residues is None:
+            residues = self._select(self._values(check, *kinds))
+            if len(self._residues) < _MAX_RESIDUES:
+                self._residues[number, *kinds] = residues
+        return residues
+
     def values(self, check: CelCheck, resource: Resource) -> CheckValues:
         """Return the values of all variables but `path` for a check of a resource."""
+        return self._values(check, *self._kinds(check, resource))
+
+    def _kinds(self, check: CelCheck, resource: Resource) -> tuple[str, str]:
+        """Return the values of `contentType` and `type`, the only ones that differ in a group, besides the path."""
         group, content_type, type = self._group, "", ""
         if check.path == "new":
             content_type = check.content_type
@@ -35,6 +77,10 @@ class GroupChecks:
             content_type = resource.content_type or CONTENT_TYPE.get(group.type, "")
         elif group.type == "repository_config":
             type = resource.path[0]
+        return content_type, type
+
+    def _values(self, check: CelCheck, content_type: str, type: str) -> CheckValues:
+        group = self._group
         return CheckValues(
             check.op,
             self._role,
@@ -47,65 +93,6 @@ class GroupChecks:
             group.delegated,
             group.warehouse,
         )
-
-
-def path_of(check: CelCheck, resource: Resource) -> str:
-    """Return the value of `path` for a check of a resource."""
-    return path_string(_elements(check, resource))
-
-
-def path_string(path: Sequence[str]) -> str:
-    """Join a path as Nessie's ContentKey.toPathString does: by dots, with U+001D for a dot or NUL in an element."""
-    joined = ".".join(path)
-    if joined.count(".") < len(path) and "\0" not in joined:
-        return joined
-    return ".".join([part.replace(".", "\x1d").replace("\0", "\x1d") for part in path])
-
-
-def paths_of(check: CelCheck, resources: Sequence[Resource]) -> list[str]:
-    """Return the values of `path` for a check of many resources."""
-    if check.path != "self":
-        return [path_of(check, resource) for resource in resources]
-    joined = [".".join(resource.path) for resource in resources]
-    # One count over the whole column proves that no element holds a dot. Dotted elements are rare.
-    text = "\n".join(joined)
-    dots = sum([len(resource.path) for resource in resources]) - len(resources)
-    if text.count(".") == dots and "\0" not in text:
-        return joined
-    return [path_string(resource.path) for resource in resources]
-
-
-class PathStrings(NamedTuple):
-    """Values of `path` for a column: row i is `folders[folder_at[i]] + names[i]`. No name holds a dot."""
-
-    folders: Sequence[str]
-    folder_at: Sequence[int]
-    names: Sequence[str]
-
-    def joined(self) -> list[str]:
-        """Return the value of each row."""
-        return list(map(add, map(self.folders.__getitem__, self.folder_at), self.names))
-
-
-def path_strings(column: PathColumn) -> PathStrings:
-    """Return the values of `path` for a column of paths."""
-    joined = "".join(column.names)
-    names = column.names
-    if "." in joined or "\0" in joined:
-        names = [path_string((name,)) for name in names]
-    folders = [path_string(parent) + "." if parent else "" for parent in column.parents]
-    return PathStrings(folders, column.parent_at, names)
-
-
-def _elements(check: CelCheck, resource: Resource) -> tuple[str, ...]:
-    arguments = resource.arguments
-    if check.path == "none":
-        return ()
-    if check.path == "new":
-        return (*resource.path, arguments.name) if arguments.name else resource.path
-    if check.path == "destination":
-        return arguments.destination.path if arguments.destination else resource.path[:-1]
-    return resource.path
 
 
 def _role_variables(group: Group, provider: str) -> tuple[str, tuple[str, ...]]:

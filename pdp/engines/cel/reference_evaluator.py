@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 from pdp.cel.values import RuleError
 from pdp.engines.cel.check_values import PATH_ARGUMENT
 from pdp.engines.cel.explain import explain_rules
-from pdp.engines.cel.group_checks import GroupChecks, path_of
+from pdp.engines.cel.group_checks import GroupChecks
+from pdp.engines.cel.paths import path_of
 from pdp.engines.cel.program import RULE_VARIABLES
 from pdp.engines.cel.rules import Rule
 from pdp.model.checks import Resource, Trace

@@ -7,15 +7,24 @@ rest needs a call per path. Rules are known by rank, their position in the order
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from pdp.cel.values import RuleError
 from pdp.engines.cel.check_values import PATH_ARGUMENT, CheckValues
 from pdp.engines.cel.conditions import Condition, Requirements
-from pdp.engines.cel.group_checks import PathStrings
+from pdp.engines.cel.paths import PathStrings
 from pdp.engines.cel.tables import NEVER, PathTables
 
 Evaluate: TypeAlias = Callable[..., bool]
+RaisedRules: TypeAlias = dict[int, list[int]]
+"""Row -> ranks of the rules that raise there."""
+
+
+class PathRanks(NamedTuple):
+    """The smallest rank of a true rule for each path, or NEVER; and the raising rules of rows with NEVER."""
+
+    ranks: list[int]
+    raised: RaisedRules
 
 
 class Candidate:
@@ -36,28 +45,35 @@ class Residue:
     Every candidate takes the first of these ways:
 
     1. A condition on another variable is not met. The rule is false for every path and raises for none: left out.
-    2. A single condition on the path is the whole rest of the rule: an entry of a table. Such a rule never raises.
+    2. A single condition on the path is the whole rest of the rule: an entry of a table, or a scan of the paths for a
+       text. Such a rule never raises.
     3. The rule does not use the path: evaluated once. If true, the rule is true for every path, and candidates with
        larger ranks are left out: they cannot determine, and errors count only where no rule is true.
     4. Any other rule keeps its function, which is called for each path.
     """
 
-    __slots__ = ("_after_path", "_before_path", "_functions", "_raising", "_tables")
+    __slots__ = ("_after_path", "_before_path", "_functions", "_scans", "_tables", "raising")
 
     def __init__(self, candidates: Iterable[Candidate], values: CheckValues) -> None:
         arguments, by_variable = values.arguments(), values.by_variable()
         self._before_path = arguments[:PATH_ARGUMENT]
         self._after_path = arguments[PATH_ARGUMENT + 1 :]
         self._functions: list[tuple[int, Evaluate]] = []
-        self._raising: list[int] = []
+        self._scans: list[tuple[int, Condition]] = []
+        self.raising: list[int] = []
+        """Ranks of the rules that raise for every path."""
         always, exact, starts = NEVER, dict[str, int](), dict[str, int]()
         for candidate in candidates:
             conditions = _path_conditions(candidate.requirements, by_variable)
             if conditions is None:
                 continue
             if candidate.requirements.sufficient and len(conditions) == 1:
-                table = exact if conditions[0].kind == "equals" else starts
-                for text in conditions[0].texts:
+                (condition,) = conditions
+                if condition.kind in ("ends", "contains"):
+                    self._scans.append((candidate.rank, condition))
+                    continue
+                table = exact if condition.kind == "equals" else starts
+                for text in condition.texts:
                     table.setdefault(text, candidate.rank)  # an earlier candidate has the smaller rank
             elif candidate.uses_path:
                 self._functions.append((candidate.rank, candidate.evaluate))
@@ -69,89 +85,107 @@ class Residue:
     @property
     def is_empty(self) -> bool:
         """Tell whether no rule is true and none raises for any path."""
-        return self.is_constant and self._tables.always == NEVER and not self._raising
+        return self.is_constant and self._tables.always == NEVER and not self.raising
 
     @property
     def is_constant(self) -> bool:
         """Tell whether the answer is the same for every path."""
-        return self._tables.is_constant and not self._functions
+        return self._tables.is_constant and not self._functions and not self._scans
 
-    @property
-    def may_raise(self) -> bool:
-        """Tell whether a rule may raise for a path."""
-        return bool(self._functions or self._raising)
-
-    def ranks(self, paths: Sequence[str]) -> list[int]:
-        """Return for each path the smallest rank of a true rule, or NEVER."""
+    def ranks(self, paths: Sequence[str], raised: RaisedRules) -> list[int]:
+        """Return for each path the smallest rank of a true rule, or NEVER. Note in `raised` the rules that raise."""
         ranks = self._tables.ranks(paths)
-        return self._lowered_by_functions(paths, ranks) if self._functions else ranks
+        if self._functions or self._scans:
+            self._lower_one_by_one(paths, ranks, raised)
+        return ranks
 
-    def ranks_of_column(self, paths: PathStrings) -> list[int]:
-        """Return the same for a column of paths, without making the paths unless a rule needs a function."""
+    def ranks_of_column(self, paths: PathStrings, raised: RaisedRules) -> list[int]:
+        """Return the same for a column of paths, without making the paths unless a rule needs the whole path."""
         ranks = self._tables.ranks_below(paths.folders, paths.folder_at, paths.names)
-        return self._lowered_by_functions(paths.joined(), ranks) if self._functions else ranks
+        if self._functions or self._scans:
+            self._lower_one_by_one(paths.joined(), ranks, raised)
+        return ranks
 
-    def raised(self, path: str) -> list[int]:
-        """Return the ranks of raising rules for a path without a true rule."""
-        raised = list(self._raising)
+    def rank(self, path: str, raised: list[int]) -> int:
+        """Return the same for one path. Add the rules that raise to `raised`."""
+        lowest = self._tables.rank(path)
+        for rank, condition in self._scans:
+            if rank < lowest and condition.is_met_by(path):
+                lowest = rank
         for rank, evaluate in self._functions:
-            try:
-                evaluate(*self._before_path, path, *self._after_path)
-            except RuleError:
-                raised.append(rank)
-        return raised
-
-    def _lowered_by_functions(self, paths: Sequence[str], ranks: Sequence[int]) -> list[int]:
-        return [self._smallest_true_rank(path, rank) for path, rank in zip(paths, ranks, strict=True)]
-
-    def _smallest_true_rank(self, path: str, limit: int) -> int:
-        """Return the smallest rank of a function that is true for the path, or `limit` if that is smaller."""
-        for rank, evaluate in self._functions:
-            if rank > limit:
+            if rank > lowest:
                 break
             try:
                 if evaluate(*self._before_path, path, *self._after_path):
                     return rank
             except RuleError:
-                continue
-        return limit
+                raised.append(rank)
+        return lowest
+
+    def _lower_one_by_one(self, paths: Sequence[str], ranks: list[int], raised: RaisedRules) -> None:
+        """Lower the ranks by the rules that need the whole path.
+
+        Rules come by rank, so the first true rule is the smallest. A row without a true rule has met every rule.
+        """
+        for rank, condition in self._scans:
+            for row in condition.rows_met_by(paths):
+                ranks[row] = min(ranks[row], rank)
+        before, after = self._before_path, self._after_path
+        for rank, evaluate in self._functions:
+            for row, path in enumerate(paths):
+                if rank < ranks[row]:
+                    try:
+                        if evaluate(*before, path, *after):
+                            ranks[row] = rank
+                    except RuleError:
+                        raised.setdefault(row, []).append(rank)
 
     def _is_true(self, candidate: Candidate) -> bool:
         """Evaluate a rule that does not use the path. Note the rank if the rule raises."""
         try:
             return candidate.evaluate(*self._before_path, "", *self._after_path)
         except RuleError:
-            self._raising.append(candidate.rank)
+            self.raising.append(candidate.rank)
             return False
 
 
 class ResidueSet:
     """The residues that together answer for given `CheckValues`."""
 
-    __slots__ = ("_residues", "is_constant", "may_raise")
+    __slots__ = ("_raising", "_residues", "is_constant")
 
     def __init__(self, residues: Sequence[Residue]) -> None:
         self._residues = tuple(residue for residue in residues if not residue.is_empty)
         self.is_constant = all(residue.is_constant for residue in self._residues)
-        self.may_raise = any(residue.may_raise for residue in self._residues)
+        self._raising = [rank for residue in self._residues for rank in residue.raising]
 
-    def ranks(self, paths: Sequence[str]) -> list[int]:
-        """Return for each path the smallest rank of a true rule, or NEVER."""
-        columns = [residue.ranks(paths) for residue in self._residues]
-        if not columns:
-            return [NEVER] * len(paths)
-        return columns[0] if len(columns) == 1 else list(map(min, *columns))
+    def rank(self, path: str) -> tuple[int, Sequence[int]]:
+        """Return the smallest rank of a true rule for one path; with NEVER, also the rules that raise."""
+        raised: list[int] = []
+        lowest = NEVER
+        for residue in self._residues:
+            rank = residue.rank(path, raised)
+            lowest = min(lowest, rank)
+        return lowest, ([*raised, *self._raising] if lowest == NEVER else ())
 
-    def ranks_of_column(self, paths: PathStrings) -> list[int]:
+    def ranks(self, paths: Sequence[str]) -> PathRanks:
+        """Return for each path the smallest rank of a true rule, and the rules that raise."""
+        raised: RaisedRules = {}
+        return self._joined([residue.ranks(paths, raised) for residue in self._residues], raised, len(paths))
+
+    def ranks_of_column(self, paths: PathStrings) -> PathRanks:
         """Return the same for a column of paths."""
-        columns = [residue.ranks_of_column(paths) for residue in self._residues]
-        if not columns:
-            return [NEVER] * len(paths.names)
-        return columns[0] if len(columns) == 1 else list(map(min, *columns))
+        raised: RaisedRules = {}
+        columns = [residue.ranks_of_column(paths, raised) for residue in self._residues]
+        return self._joined(columns, raised, len(paths.names))
 
-    def raised(self, path: str) -> list[int]:
-        """Return the ranks of raising rules for a path without a true rule."""
-        return sorted(rank for residue in self._residues for rank in residue.raised(path))
+    def _joined(self, columns: Sequence[list[int]], raised: RaisedRules, count: int) -> PathRanks:
+        columns = columns or [[NEVER] * count]
+        ranks = columns[0] if len(columns) == 1 else list(map(min, *columns))
+        if self._raising:
+            silent = (row for row, rank in enumerate(ranks) if rank == NEVER)
+            return PathRanks(ranks, {row: sorted([*raised.get(row, ()), *self._raising]) for row in silent})
+        return PathRanks(ranks, {row: sorted(rules) for row, rules in raised.items() if ranks[row] == NEVER})
 
 
 def _path_conditions(requirements: Requirements, values: dict[str, Any]) -> list[Condition] | None:

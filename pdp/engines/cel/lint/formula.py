@@ -236,11 +236,16 @@ def _call(node: Call, checked: CheckedExpression) -> Formula | None:
 
 
 def _condition(node: Call, checked: CheckedExpression) -> Formula | None:
-    """Return the call as a test, if the call is a single condition of `pdp.engines.cel.conditions`."""
+    """Return the call as a test, if the call is a single condition of `pdp.engines.cel.conditions`.
+
+    The search for contradictions cannot handle `contains`: `_text_test` makes an opaque test instead.
+    """
     requirements = requirements_of(CheckedExpression(node, checked.types, checked.names, checked.calls))
     if not requirements.sufficient or len(requirements.conditions) != 1:
         return None
     (condition,) = requirements.conditions
+    if condition.kind == "contains":
+        return None
     if condition.kind == "holds":
         (text,) = condition.texts
         return FlagTest(condition.variable, text)
@@ -248,23 +253,18 @@ def _condition(node: Call, checked: CheckedExpression) -> Formula | None:
 
 
 def _text_test(node: Call, checked: CheckedExpression) -> Formula | None:
-    """Return the test of `endsWith`, or an opaque test with `decide` of `contains` and `matches`."""
+    """Return an opaque test with `decide` of `contains` and `matches`."""
     operands = (node.target, *node.args) if node.target is not None else node.args
     name = variable_name(operands[0], checked) if len(operands) == 2 and operands[0] is not None else ""
     text = operands[1].value if name and isinstance(operands[1], Constant) else None
     if not isinstance(text, str):
         return None
-    if node.function == "endsWith":
-        return TextTest(name, "ends", frozenset({text}))
     if node.function == "contains":
         return OpaqueTest(canonical_text(node), name, lambda value: text in value)
     return _pattern(node, name, text) if node.function == "matches" else None
 
 
 def _pattern(node: Node, name: str, pattern: str) -> Formula | None:
-    test = patterns.find_string_test(pattern)
-    if test and test.kind == "ends" and not test.one_line:
-        return TextTest(name, "ends", frozenset(test.texts))
     try:
         return OpaqueTest(canonical_text(node), name, patterns.compile_pattern(pattern).find)
     except RuleError:
