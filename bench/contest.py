@@ -13,8 +13,9 @@ from typing import Final, NamedTuple
 from figures import Pair, middle_pair
 from load import SEPARATOR, LoadResult, Requests, answers_rightly, check_answers, check_under_load, measure
 from servers import Server, opa_server, our_service
+from workloads.forms import FORMS
 from workloads.spelling import SPELLINGS
-from workloads.workload import Side, Workload
+from workloads.workload import RULES_FILE, Side, Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,7 @@ class Plan:
     turns: int
     seconds: int
     spelling: str
+    forms: str
     settings: Sequence[str]
     opa: str
 
@@ -90,9 +92,15 @@ def compare(workload: Workload, plan: Plan) -> Results:
     return results
 
 
+def our_files(workload: Workload, plan: Plan) -> dict[str, str]:
+    """Return the files of our service, with the rules in the forms of the plan."""
+    rewrite = FORMS[plan.forms]
+    return {name: rewrite(text, 1) if name == RULES_FILE else text for name, text in workload.ours.files.items()}
+
+
 def _start(workload: Workload, plan: Plan, results: Results, requests: tuple[Requests, Requests]) -> None:
     with ExitStack() as held:
-        ours = Contestant(held.enter_context(our_service(workload.ours.files, plan.settings)), requests[0])
+        ours = Contestant(held.enter_context(our_service(our_files(workload, plan), plan.settings)), requests[0])
         our_start = ours.started()
         peer = Contestant(held.enter_context(opa_server(plan.opa, workload.opa.files)), requests[1])
         results.starts.append((our_start, peer.started()))

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 import grpc
-from contest import Plan
+from contest import Plan, our_files
 from figures import Pair
 from servers import Server, free_port, our_service, running, temporary_folder
 from workloads.workload import Body, RightAnswer, Workload
@@ -45,7 +45,7 @@ def compare_grpc(workload: Workload, plan: Plan) -> list[Pair]:
     """
     requests = [request_message(body) for body in workload.ours.bodies]
     port, bare_port = free_port(), free_port()
-    with our_service(workload.ours.files, plan.settings, port) as ours:
+    with our_service(our_files(workload, plan), plan.settings, port) as ours:
         answer = asyncio.run(_first_answer(ours, port, requests, workload.right))
         with _bare_server(answer, bare_port) as bare:
             return asyncio.run(_turns({ours: port, bare: bare_port}, requests, workload.right, plan))

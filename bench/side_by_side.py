@@ -1,6 +1,6 @@
 """Our service beside OPA on the same questions, in turns. Prints CPU, latency, memory and their ratios.
 
-python bench/side_by_side.py [--quick] [--seed N]... [--spelling plain|spaced|reordered|newer] [workload]...
+python bench/side_by_side.py [--quick] [--seed N]... [--spelling NAME] [--forms NAME] [workload]...
 
 All answers of both servers are checked before the load, and some again under load; a wrong one ends the run. Our
 service runs with its default settings: identity, audit and metrics are on. OPA writes no decision logs.
@@ -21,6 +21,7 @@ import tools
 from contest import Plan, Results, compare, show
 from figures import Figure, Pair, middle_pair
 from grpc_load import compare_grpc
+from workloads.forms import FORMS
 from workloads.generate import workloads
 from workloads.spelling import SPELLINGS
 from workloads.workload import MANY, Workload
@@ -124,7 +125,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("workload", nargs="*", help="names or patterns, such as `batch-*`; all without one")
     parser.add_argument("--quick", action="store_true", help="one start and three turns of one second")
     parser.add_argument("--seed", type=int, action="append", help="several give a table each (default 1)")
-    parser.add_argument("--spelling", choices=SPELLINGS, default="plain")
+    parser.add_argument("--spelling", choices=SPELLINGS, default="plain", help="of the bodies")
+    parser.add_argument("--forms", choices=FORMS, default="plain", help="of our CEL rules")
     parser.add_argument("--starts", type=int, default=2, help="of both servers (default 2)")
     parser.add_argument("--turns", type=int, default=5, help="after each start (default 5)")
     parser.add_argument("--seconds", type=int, default=1, help="of load in a turn (default 1)")
@@ -138,11 +140,14 @@ def main() -> int:
     given = arguments()
     tools.wrk()
     starts, turns, seconds = (1, 3, 1) if given.quick else (given.starts, given.turns, given.seconds)
-    plan = Plan(starts, turns, seconds, given.spelling, given.set, tools.opa())
+    plan = Plan(starts, turns, seconds, given.spelling, given.forms, given.set, tools.opa())
     committed = figures.read_table(figures.PAGE.read_text())
     found = []
     for seed in given.seed or [1]:
-        print(f"seed {seed}, spelling {plan.spelling}; load average {os.getloadavg()[0]:.1f} before", flush=True)
+        print(
+            f"seed {seed}, spelling {plan.spelling}, forms {plan.forms}; load average {os.getloadavg()[0]:.1f} before",
+            flush=True,
+        )
         found.append(run_seed(seed, plan, given.workload, committed))
         print(f"\n{figures.report(found[-1], committed)}\n", flush=True)
     middle = figures.middle(found)

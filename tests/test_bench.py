@@ -15,11 +15,15 @@ sys.path.append(str(ROOT / "bench"))
 from allowing import count_resources
 from figures import HEAD, PAGE, Figure, middle, middle_pair, read_table, replace_table, report, worse
 from side_by_side import TABLE
+from workloads.forms import varied
 from workloads.grant_checks import GrantWorld
 from workloads.rule import PathTest
+from workloads.single_checks import CONTENT, cel_text, domain_path, twenty_rules
 from workloads.spelling import SPELLINGS
 from workloads.trino_requests import TableName, TrinoUser
 from workloads.workload import QUERY, read_answer
+
+from pdp.engines.cel.program import compile_program
 
 TEXT = f"""# Performance
 
@@ -95,6 +99,21 @@ def test_spellings_change_bytes_and_keep_the_question(spelling: str) -> None:
     assert (text == json.dumps(body, separators=(",", ":"))) == (spelling == "plain")
     native = {"checks": [{"principal": "user:a~b", "action": "read_data", "resource": "table:lake/ns/t"}]}
     assert json.loads(SPELLINGS[spelling](native, 7))["checks"][0].items() >= native["checks"][0].items()
+
+
+def test_other_forms_of_rules_mean_the_same() -> None:
+    random = Random(3)
+    rules = twenty_rules(random)
+    text = "".join(varied(cel_text(rules), seed) for seed in range(5))
+    programs = [compile_program(line.partition("=")[2]) for line in text.splitlines()]
+    for number in range(300):
+        rule = rules[number % len(rules)]
+        role = rule.role if number % 3 else "hr_writer"
+        operation, path = random.choice(CONTENT), domain_path(random, rule if number % 2 else None)
+        arguments: tuple[Any, ...] = (operation, role, (), "main", path, "ICEBERG_TABLE", "", {}, (), False, "lake")
+        found = [program.evaluate(*arguments) for program in programs]
+        wanted = [rule.allows(role, operation, path) for rule in rules]
+        assert found == wanted * 5
 
 
 def test_answers_of_both_servers_are_read_alike() -> None:

@@ -8,7 +8,7 @@ from random import Random
 from typing import Final, TypeAlias
 
 from workloads.rule import PathTest, nessie_rules, quote, rego_rule, rego_set
-from workloads.workload import Side, Workload, pdp_config
+from workloads.workload import RULES_FILE, Side, Workload, pdp_config
 
 DOMAINS: Final = ("sales", "finance", "hr", "risk", "market", "supply", "web", "mobile", "iot", "lab")
 REGIONS: Final = ("eu", "us", "apac", "latam")
@@ -122,9 +122,7 @@ def single_checks(name: str, rules: Sequence[RoleRule], random: Random, path_of:
         if any(each.allows(role, operation, path) for each in rules) == wanted:
             asked.append((role, operation, random.choice(["main", "prod", "dev"]), path))
             right.append(wanted)
-    config = pdp_config(
-        {"lake": {"kind": "nessie", "default_ref": "main"}}, "cel", policies={"rules": ["rules.properties"]}
-    )
+    config = pdp_config({"lake": {"kind": "nessie", "default_ref": "main"}}, "cel", policies={"rules": [RULES_FILE]})
     ours = [
         {
             "principal": f"user:oidc~{role}",
@@ -137,7 +135,7 @@ def single_checks(name: str, rules: Sequence[RoleRule], random: Random, path_of:
     return Workload(
         name,
         Side(
-            {"pdp.yaml": config, "rules.properties": cel_text(rules)},
+            {"pdp.yaml": config, RULES_FILE: cel_text(rules)},
             "/v1/check",
             [{"checks": [check]} for check in ours],
         ),

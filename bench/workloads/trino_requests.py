@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from workloads.rule import PathTest, nessie_rules, quote, rego_rule, rego_set
 from workloads.single_checks import DOMAINS, NOUNS, QUESTIONS, REGIONS, SCHEMAS
-from workloads.workload import QUERY, Body, Side, Workload, pdp_config
+from workloads.workload import QUERY, RULES_FILE, Body, Side, Workload, pdp_config
 
 CHECKED_AS: Final = {"FilterTables": "READ_CONTENT_KEY", "SelectFromColumns": "READ_ENTITY_VALUE"}
 """Trino's operation -> operation of a rule."""
@@ -163,13 +163,13 @@ def _ours(rules: Sequence[GroupRule]) -> dict[str, str]:
     config = pdp_config(
         {name: {"kind": "nessie", "default_ref": "main"} for name in CATALOGS},
         "cel",
-        policies={"rules": ["rules.properties"]},
+        policies={"rules": [RULES_FILE]},
         trino={
             "catalogs": {name: {"warehouse": name} for name in CATALOGS},
             "groups": {group: group for group in ("admin", *GROUPS)},
         },
     )
-    return {"pdp.yaml": config, "rules.properties": cel_text(rules)}
+    return {"pdp.yaml": config, RULES_FILE: cel_text(rules)}
 
 
 def trino_requests(random: Random) -> Iterator[Workload]:

@@ -14,6 +14,7 @@ RightAnswer: TypeAlias = bool | list[int]
 """Answer to one body: a single decision, or the allowed indices."""
 QUERY: Final = "@QID@"
 """Place of the query number in a body. The load generator puts a new number there for each request."""
+RULES_FILE: Final = "rules.properties"
 MANY: Final = 32
 """Connections that ask single checks."""
 
