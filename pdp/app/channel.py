@@ -40,7 +40,9 @@ class MetricsQuestion(msgspec.Struct, frozen=True, tag=True):
 
 
 class StopOrder(msgspec.Struct, frozen=True, tag=True):
-    """Order to drain and end."""
+    """Order to drain and end. `successor`: another worker serves on the same sockets already."""
+
+    successor: bool
 
 
 class ReadyReport(msgspec.Struct, frozen=True, tag=True):

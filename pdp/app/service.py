@@ -48,6 +48,8 @@ from pdp.telemetry import Telemetry
 from pdp.trino.endpoints import TrinoSurface
 from pdp.views.loads import ViewSecurity
 
+HANDOVER_SECONDS: Final = 1.0
+"""Time for clients to send one more request on their connections, whose answer sends them to the successor."""
 T = TypeVar("T")
 log = structlog.get_logger()
 
@@ -98,7 +100,8 @@ class Service:
             | view_routes(handlers, views, limits.max_body_bytes)
             | trino.routes(handlers, limits.trino_max_body_bytes)
         )
-        self._http = _runner(HttpServer(routes, callers, self._admission, limits))
+        self._http_server = HttpServer(routes, callers, self._admission, limits)
+        self._http = _runner(self._http_server)
         diagnostics = diagnostics_routes(_as_async(self.unready), _as_async(self.metrics))
         self._diagnostics = _runner(AiohttpServer(diagnostics, limits.idle_timeout_seconds))
         services = (DecisionService(self.pdp, views, management, limits), GrantsService(management))
@@ -151,15 +154,21 @@ class Service:
             await _serve_on(self._diagnostics, listeners.diagnostics)
         self.addresses["grpc"] = f"{split_address(listeners.grpc)[0]}:{await self._grpc.start(listeners.grpc)}"
 
-    async def stop(self) -> bool:
+    async def stop(self, *, successor: bool = False) -> bool:
         """Report unready, drain requests in flight, close everything, and flush the audit.
 
-        Return False if audit records are left.
+        `successor`: another process serves on the same sockets already, so hand over the clients first. Return False
+        if audit records are left.
         """
         self.draining = True
+        self._http_server.drain()
         await self._grpc.set_ready(False)
         seconds = self.settings.server.drain_seconds
         grpc_stop = asyncio.create_task(self._grpc.stop(seconds))
+        if successor:
+            for site in self._http.sites:
+                await site.stop()
+            await self._http_server.drained(HANDOVER_SECONDS)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._admission.idle(), seconds)
         # do not wait longer for requests in flight: they may wait for the store themselves
@@ -225,7 +234,13 @@ async def _serve_on(runner: web.ServerRunner, sockets: Sockets, tls: ssl.SSLCont
         await web.SockSite(runner, listening, ssl_context=tls, backlog=BACKLOG).start()
 
 
-async def serve_until(service: Service, stopping: asyncio.Event, announce: Callable[[], None]) -> bool:
+class Stopping(asyncio.Event):
+    """Event that ends a service. `successor`: another process serves on the same sockets already."""
+
+    successor = False
+
+
+async def serve_until(service: Service, stopping: Stopping, announce: Callable[[], None]) -> bool:
     """Serve until the event, SIGTERM or SIGINT. Call `announce` once all addresses listen.
 
     Return False if audit records are left.
@@ -245,7 +260,7 @@ async def serve_until(service: Service, stopping: asyncio.Event, announce: Calla
     await stopping.wait()
     watch.cancel()
     log.info("stopping", drain_seconds=service.settings.server.drain_seconds)
-    flushed = await service.stop()
+    flushed = await service.stop(successor=stopping.successor)
     log.info("stopped", audit="flushed" if flushed else "records lost")
     return flushed
 
@@ -261,7 +276,7 @@ async def _serve_alone(settings: Settings, announce: Callable[[Service], None]) 
     service = Service(settings)
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGUSR2, log.warning, "no rolling restart: `server.workers` is 1")
-    return 0 if await serve_until(service, asyncio.Event(), lambda: announce(service)) else 1
+    return 0 if await serve_until(service, Stopping(), lambda: announce(service)) else 1
 
 
 def serve_alone(settings: Settings, announce: Callable[[Service], None]) -> int:

@@ -25,9 +25,10 @@ from pdp.app.channel import (
     MetricsQuestion,
     MetricsReport,
     ReadyReport,
+    StopOrder,
     StopReport,
 )
-from pdp.app.service import Service, run_loop, serve_until
+from pdp.app.service import Service, Stopping, run_loop, serve_until
 from pdp.cli.logs import configure_logging
 from pdp.config.load import make_settings
 from pdp.errors import PdpError
@@ -62,7 +63,7 @@ async def _serve(channel: Channel, assignment: Assignment) -> int:
     unix = None if assignment.unix is None else socket.socket(fileno=assignment.unix)
     http = tuple(socket.socket(fileno=number) for number in assignment.http)
     service = Service(settings, Listeners(http, assignment.grpc, unix))
-    stopping = asyncio.Event()
+    stopping = Stopping()
     answering = asyncio.create_task(_answer(channel, service, stopping))
     try:
         flushed = await serve_until(service, stopping, lambda: channel.send(ReadyReport(service.pdp.bundle.digest)))
@@ -74,7 +75,7 @@ async def _serve(channel: Channel, assignment: Assignment) -> int:
     return 0 if flushed else 1
 
 
-async def _answer(channel: Channel, service: Service, stopping: asyncio.Event) -> None:
+async def _answer(channel: Channel, service: Service, stopping: Stopping) -> None:
     """Answer questions until cancelled; begin the stop on an order, or when the supervisor is gone."""
     while order := await channel.receive_order():
         match order:
@@ -82,6 +83,7 @@ async def _answer(channel: Channel, service: Service, stopping: asyncio.Event) -
                 channel.send(HealthReport(number, tuple(service.unready())))
             case MetricsQuestion(number):
                 channel.send(MetricsReport(number, service.metrics()))
-            case _:
+            case StopOrder(successor):
+                stopping.successor = successor
                 stopping.set()
     stopping.set()

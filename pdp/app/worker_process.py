@@ -98,9 +98,12 @@ class WorkerProcess:
         await self._reading
         return code
 
-    async def stop(self, seconds: float) -> bool:
-        """Order the worker to drain and end; kill it after `seconds`. Tell whether all audit records are written."""
-        self._channel.send(StopOrder())
+    async def stop(self, seconds: float, *, successor: bool = False) -> bool:
+        """Order the worker to drain and end; kill it after `seconds`. Tell whether all audit records are written.
+
+        `successor`: another worker serves on the same sockets already.
+        """
+        self._channel.send(StopOrder(successor))
         try:
             await asyncio.wait_for(self.ended(), seconds)
         except TimeoutError:

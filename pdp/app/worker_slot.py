@@ -92,9 +92,9 @@ class WorkerSlot:
 
     async def stop(self) -> bool:
         """Stop all processes of this place, and close its sockets. Tell whether all audit records are written."""
+        close(*self._sockets)  # the worker has them, too, and closes them last
         seconds = 2 * self._settings.server.drain_seconds + STOP_SECONDS
         flushed = await asyncio.gather(*(worker.stop(seconds) for worker in self._running))
-        close(*self._sockets)
         return all(flushed)
 
     async def _launch(self, settings: Settings) -> WorkerProcess:
@@ -186,7 +186,7 @@ class WorkerSlot:
         self.restarts["order"] += 1
         self._serve_with(worker)
         if before:
-            await before.stop(2 * settings.server.drain_seconds + STOP_SECONDS)
+            await before.stop(2 * settings.server.drain_seconds + STOP_SECONDS, successor=True)
             self._forget(before)
         done.set_result(None)
 

@@ -162,7 +162,7 @@ class FileAudit:
             return
         path = self._folder / "bundles" / digest
         if not path.exists():
-            draft = path.with_suffix(".new")
+            draft = path.with_suffix(f".{self.instance}")  # another process may write the same bundle
             draft.write_bytes(record.bundle_text)
             draft.rename(path)
         self._archived.add(digest)

@@ -60,6 +60,7 @@ class ResponseHeads:
 
     def __init__(self) -> None:
         self._second = 0
+        self._closes = False
         self._heads: dict[int, bytes] = {}
 
     def before_length(self, status: int) -> bytes:
@@ -70,8 +71,19 @@ class ResponseHeads:
             self._heads.clear()
         return self._heads.get(status) or self._add(status)
 
+    def announce_close(self) -> None:
+        """Tell clients from now on that the connection closes after the response."""
+        self._closes = True
+        self._heads.clear()
+
     def _add(self, status: int) -> bytes:
-        headers = {"Content-Type": JSON, **extra_headers(status), "Date": formatdate(self._second, usegmt=True)}
+        close = {"Connection": "close"} if self._closes else {}
+        headers = {
+            "Content-Type": JSON,
+            **extra_headers(status),
+            **close,
+            "Date": formatdate(self._second, usegmt=True),
+        }
         fields = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
         head = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\n{fields}Content-Length: ".encode()
         self._heads[status] = head

@@ -46,6 +46,8 @@ class ConnectionContext:
         self.now = self.loop.time
         self.heads = ResponseHeads()
         self.open: set[HttpConnection] = set()
+        self.draining = False
+        """Tells whether connections close after the next answer."""
         self.closing = False
         self.all_closed = asyncio.Event()
         """Set when the last connection ends."""
@@ -289,7 +291,7 @@ class HttpConnection(asyncio.Protocol):
         self.deadline = shared.now() + shared.idle_timeout
         if self._admitted:
             self._release()
-        if shared.closing:
+        if shared.draining:
             self._close()
 
     def _release(self) -> None:

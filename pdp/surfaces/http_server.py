@@ -22,14 +22,18 @@ from pdp.surfaces.http_routes import DecisionRoute
 
 _LONGEST_SWEEP: Final = 1.0
 """Most seconds between two looks for connections that wait too long."""
+_DRAIN_PAUSE: Final = 0.01
+"""Seconds between two looks for connections that are still open."""
 
 
 class AiohttpServer(web.Server):
     """aiohttp's server with the limits of the service."""
 
     def __init__(self, routes: Routes, idle_timeout: float) -> None:
+        self._route = router(routes)
+        self.draining = False
         super().__init__(
-            router(routes),
+            self._handle,
             auto_decompress=False,
             keepalive_timeout=idle_timeout,
             timeout_ceil_threshold=3600,
@@ -37,6 +41,12 @@ class AiohttpServer(web.Server):
             max_field_size=2 * MAX_TOKEN,
             max_headers=4 * MAX_TOKEN,
         )
+
+    async def _handle(self, request: web.BaseRequest) -> web.Response:
+        response = await self._route(request)
+        if self.draining:
+            response.force_close()
+        return response
 
 
 class HttpServer(AiohttpServer):
@@ -57,10 +67,21 @@ class HttpServer(AiohttpServer):
             self._sweeper = self._shared.loop.call_later(self._pause, self._sweep)
         return HttpConnection(self._shared)
 
+    def drain(self) -> None:
+        """Close every connection after its next answer, which tells the client so."""
+        self.draining = self._shared.draining = True
+        self._shared.heads.announce_close()
+
+    async def drained(self, seconds: float) -> None:
+        """Wait until all connections are closed, or for `seconds`."""
+        end = self._shared.now() + seconds
+        while (self._shared.open or self.connections) and self._shared.now() < end:  # noqa: ASYNC110  aiohttp has no event
+            await asyncio.sleep(_DRAIN_PAUSE)
+
     def pre_shutdown(self) -> None:
         """Close the connections without a request under way."""
         super().pre_shutdown()
-        self._shared.closing = True
+        self._shared.closing = self._shared.draining = True
         self._shared.all_closed.clear()
         for connection in list(self._shared.open):
             connection.close_if_idle()

@@ -8,9 +8,10 @@ import os
 import re
 import signal
 import socket
+import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,15 @@ pytestmark = pytest.mark.process
 
 ALICE = {"principal": "user:oidc~Alice", "action": "read_data", "resource": "table:lake/Foo@prod"}
 GOOD = json.dumps({"checks": [ALICE]}).encode()
+CHECK = wire.CheckRequest(
+    checks=[
+        wire.Check(
+            principal=wire.Principal(id="user:oidc~Alice"),
+            action="read_data",
+            resource=wire.Resource(reference="table:lake/Foo@prod"),
+        )
+    ]
+)
 
 
 @contextmanager
@@ -78,12 +88,7 @@ def test_workers_share_the_addresses_and_have_an_audit_file_each(tmp_path: Path)
         ids = [ask(process) for _ in range(60)]
         with grpc.insecure_channel(process.addresses["grpc"]) as channel:
             stub: Any = wire_grpc.DecisionServiceStub(channel)  # type: ignore[no-untyped-call]
-            asked = wire.Check(
-                principal=wire.Principal(id="user:oidc~Alice"),
-                action="read_data",
-                resource=wire.Resource(reference="table:lake/Foo@prod"),
-            )
-            assert stub.Check(wire.CheckRequest(checks=[asked]), timeout=PATIENCE).decisions
+            assert stub.Check(CHECK, timeout=PATIENCE).decisions
         assert metric(process, "pdp_workers") == 2
         assert metric(process, "pdp_worker_bundles") == 1
         assert metric(process, "pdp_ready") == 1
@@ -332,6 +337,59 @@ def test_a_rolling_restart_reads_settings_and_policies_again(tmp_path: Path) -> 
         asked = metric(process, "pdp_requests_total")
         assert process.terminate() == 0
     assert len(process.records()) == asked - 20
+
+
+def test_a_rolling_restart_under_load_loses_no_request(tmp_path: Path) -> None:
+    """Over HTTP, clients reconnect where an answer says that the connection closes, and never try a request again.
+
+    gRPC cancels calls that arrive while the client does not yet know that the connection ends. One repetition succeeds.
+    """
+    failures: list[str] = []
+    ids: list[str] = []
+    done = threading.Event()
+
+    def post(process: Process) -> None:
+        with closing(http.client.HTTPConnection(process.addresses["http"], timeout=PATIENCE)) as connection:
+            while not done.is_set():
+                connection.request("POST", "/v1/check", GOOD, {"Content-Type": "application/json"})
+                response = connection.getresponse()
+                answer = json.loads(response.read())
+                assert response.status == 200, answer
+                ids.append(answer["decisionId"])
+
+    def call(process: Process) -> None:
+        with grpc.insecure_channel(process.addresses["grpc"]) as channel:
+            stub: Any = wire_grpc.DecisionServiceStub(channel)  # type: ignore[no-untyped-call]
+            while not done.is_set():
+                try:
+                    answer = stub.Check(CHECK, timeout=PATIENCE)
+                except grpc.RpcError:
+                    answer = stub.Check(CHECK, timeout=PATIENCE)
+                ids.append(answer.decision_id)
+                time.sleep(0.01)
+
+    def run(client: Callable[[Process], None], process: Process) -> None:
+        try:
+            client(process)
+        except (OSError, http.client.HTTPException, grpc.RpcError, AssertionError) as error:
+            failures.append(repr(error))
+
+    with serving_workers(tmp_path, 2) as process:
+        clients = [threading.Thread(target=run, args=(client, process)) for client in (*[post] * 8, *[call] * 3)]
+        for client in clients:
+            client.start()
+        for number in range(1, 3):
+            process.process.send_signal(signal.SIGUSR2)
+            until(lambda number=number: process.stderr().count("rolling restart is done") == number)  # type: ignore[misc]
+        done.set()
+        for client in clients:
+            client.join(PATIENCE)
+        assert failures == []
+        assert metric(process, "pdp_worker_restarts_total") == 4
+        assert process.terminate() == 0
+    records = Counter(record["id"] for record in process.records())
+    assert records == records | Counter(ids)
+    assert set(records.values()) == {1}
 
 
 @pytest.mark.parametrize("broken", ["policies: {rules: [rules.properties]}", "a: ["])
