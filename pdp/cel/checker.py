@@ -7,7 +7,8 @@ every type is dyn and an unknown name or function fails at run time, as CEL requ
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -131,7 +132,9 @@ def check(
     """
     checker = _Checker(declarations, table, container, strict)
     checker.visit(root)
-    types = {node: substitute(type, checker.bindings, True) for node, type in checker.types.items()}
+    types = checker.types
+    if checker.has_open_types:
+        types = {node: substitute(type, checker.bindings, True) for node, type in types.items()}
     return CheckedExpression(root, types, checker.names, checker.calls)
 
 
@@ -145,6 +148,8 @@ class _Checker:
         self.prefixes = [".".join(parts[:count]) + "." for count in range(len(parts), 0, -1)] + [""]
         self.strict = strict
         self.bindings: Bindings = {}
+        self.has_open_types = False
+        """True if the type of a node may contain a type variable."""
         self.types: dict[Node, Type] = {}
         self.names: dict[Node, Meaning] = {}
         self.calls: dict[Node, ResolvedCall] = {}
@@ -168,7 +173,7 @@ class _Checker:
 
     def lookup(self, node: Node, name: str, rooted: bool) -> Type | None:
         """Record the meaning of `name` and return its type; None if the name has no declaration."""
-        local = None if rooted else self.find_local(name)
+        local = self.find_local(name) if self.locals and not rooted else None
         if local is not None:
             self.names[node] = LocalName(local)
             return self.local_types[local]
@@ -222,14 +227,14 @@ class _Checker:
 
     def require_bool(self, node: Node, operator: str) -> None:
         type = self.visit(node)
-        if not assign(type, BOOL, self.bindings):
+        if type is not BOOL and not assign(type, BOOL, self.bindings):
             raise CompileError(f"`{operator}` takes bool, not {substitute(type, self.bindings)}", node.pos)
 
     def infer_conditional(self, node: Conditional) -> Type:
         self.require_bool(node.condition, "?:")
         then, otherwise = self.visit(node.then), self.visit(node.otherwise)
         # A new type variable takes the more general type of both results.
-        joined = Type(f"?{node.pos}:{len(self.types)}")
+        joined = self.open_type(f"?{node.pos}:{len(self.types)}")
         if not (assign(then, joined, self.bindings) and assign(otherwise, joined, self.bindings)):
             left, right = (substitute(type, self.bindings) for type in (then, otherwise))
             raise CompileError(f"both results of `?:` must have one type, not {left} and {right}", node.pos)
@@ -237,13 +242,18 @@ class _Checker:
 
     def infer_list_of(self, node: ListOf) -> Type:
         element = join([self.visit(item) for item in node.items], self.bindings)
-        return list_of(element or Type(f"?{node.pos}:{len(self.types)}"))
+        return list_of(element or self.open_type(f"?{node.pos}:{len(self.types)}"))
 
     def infer_map_of(self, node: MapOf) -> Type:
         key = join([self.visit(key) for key, _ in node.entries], self.bindings)
         value = join([self.visit(value) for _, value in node.entries], self.bindings)
         suffix = f"{node.pos}:{len(self.types)}"
-        return map_of(key or Type(f"?K{suffix}"), value or Type(f"?V{suffix}"))
+        return map_of(key or self.open_type(f"?K{suffix}"), value or self.open_type(f"?V{suffix}"))
+
+    def open_type(self, kind: str) -> Type:
+        """Return a new type variable."""
+        self.has_open_types = True
+        return Type(kind)
 
     def infer_comprehension(self, node: Comprehension) -> Type:
         self.local_types[node] = self.infer_element(node.range)
@@ -274,7 +284,7 @@ class _Checker:
             if self.strict:
                 raise CompileError(f"undeclared function `{key[0]}`", node.pos)
             overloads = ()
-        chosen, result = self.resolve_overloads(overloads, types, len(self.types))
+        chosen, result = self.choose_overloads(overloads, types)
         if not chosen and self.strict:
             arguments = ", ".join(str(substitute(type, self.bindings)) for type in types)
             raise CompileError(f"no overload of `{key[0]}` for ({arguments})", node.pos)
@@ -293,32 +303,49 @@ class _Checker:
             return (f"{qualified[0]}.{node.function}", False), node.args
         return (node.function, True), (node.target, *node.args)
 
-    def resolve_overloads(
-        self, overloads: tuple[Overload, ...], args: list[Type], call: int
-    ) -> tuple[tuple[Overload, ...], Type]:
+    def choose_overloads(self, overloads: tuple[Overload, ...], args: list[Type]) -> tuple[tuple[Overload, ...], Type]:
         """Return every overload that the argument types allow, and their common result type, or dyn.
 
         A dyn argument fits any parameter, so several overloads may remain; the emitted code then chooses by the kinds
-        of the values. `call` is a number that no other call of the tree has.
+        of the values. Without type variables in the arguments and the result, the choice depends on nothing else and
+        binds no variable that another node mentions: all expressions share such choices.
         """
-        chosen: list[Overload] = []
-        result: Type | None = None
-        open_args = any(map(has_variables, args))
-        for number, overload in enumerate(overloads):
-            if len(overload.params) != len(args):
-                continue
-            # A failed overload must leave no bindings behind, so each overload is tried on a copy. Without type
-            # variables on either side nothing can be bound, and the copy is saved.
-            binds = open_args or any(map(has_variables, overload.params))
-            trial = dict(self.bindings) if binds else self.bindings
-            params = [rename_variables(param, f"{call}.{number}") for param in overload.params]
-            if all(assign(arg, param, trial) for arg, param in zip(args, params, strict=True)):
-                # The reference checkers keep the bindings of every fitting overload, not of the first alone.
-                self.bindings = trial
-                chosen.append(overload)
-                overload_result = substitute(rename_variables(overload.result, f"{call}.{number}"), trial)
-                result = overload_result if result in (None, overload_result) else DYN
-        return tuple(chosen), result or DYN
+        if not (self.has_open_types and any(map(has_variables, args))):
+            chosen, result = _choose_closed(overloads, tuple(args))
+            if not has_variables(result):
+                return chosen, result
+            self.has_open_types = True
+        chosen, result, self.bindings = _choose(overloads, args, self.bindings, len(self.types))
+        return chosen, result
+
+
+@lru_cache(maxsize=4096)
+def _choose_closed(overloads: tuple[Overload, ...], args: tuple[Type, ...]) -> tuple[tuple[Overload, ...], Type]:
+    chosen, result, _ = _choose(overloads, args, {}, 0)
+    return chosen, result
+
+
+def _choose(
+    overloads: tuple[Overload, ...], args: Sequence[Type], bindings: Bindings, call: int
+) -> tuple[tuple[Overload, ...], Type, Bindings]:
+    """Return the overloads that the argument types allow, their result type, and the extended bindings.
+
+    `call` is a number that no other call of the tree has.
+    """
+    chosen: list[Overload] = []
+    common: Type | None = None
+    for number, overload in enumerate(overloads):
+        if len(overload.params) != len(args):
+            continue
+        trial = dict(bindings)  # a failed overload must leave no bindings behind
+        params = [rename_variables(param, f"{call}.{number}") for param in overload.params]
+        if all(assign(arg, param, trial) for arg, param in zip(args, params, strict=True)):
+            # The reference checkers keep the bindings of every fitting overload, not of the first alone.
+            bindings = trial
+            chosen.append(overload)
+            result = substitute(rename_variables(overload.result, f"{call}.{number}"), trial)
+            common = result if common in (None, result) else DYN
+    return tuple(chosen), common or DYN, bindings
 
 
 def _qualified(node: Node) -> tuple[str, Name] | None:

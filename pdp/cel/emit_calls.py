@@ -146,6 +146,9 @@ class CallEmitter:
         text, pattern = args
         if not isinstance(pattern.value, str):
             return self._dynamic_match(resolved, text, pattern)
+        plain = self._string_match(resolved, text, pattern.value)
+        if plain:
+            return plain
         try:
             compiled = patterns.compile_pattern(pattern.value)
         except RuleError as error:
@@ -156,11 +159,14 @@ class CallEmitter:
         folded = self._names.fold(lambda known, _: compiled.find(known), args)
         if folded:
             return folded
-        plain = self._string_test(text, patterns.find_string_test(pattern.value))
-        if plain:
-            return plain
         find = self._names.bind(compiled.find, "_m")
         return Fragment(f"{find}({self._state.charge_scan(text).code})", text.raises)
+
+    def _string_match(self, resolved: ResolvedCall, text: Fragment, pattern: str) -> Fragment | None:
+        """Return the code of a string test in place of a constant pattern. RE2 accepts every such pattern."""
+        if text.known or self._state.type(resolved.args[0]).kind != "string":
+            return None
+        return self._string_test(text, patterns.find_string_test(pattern))
 
     def _dynamic_match(self, resolved: ResolvedCall, text: Fragment, pattern: Fragment) -> Fragment:
         """Match a pattern known at run time only. Inside a macro, each evaluation may compile another pattern."""

@@ -33,8 +33,8 @@ from pdp.cel.types import (
 from pdp.cel.values import KINDS, Value, overload_error, type_of
 
 
-class Overload(msgspec.Struct, frozen=True):
-    """One signature of a function.
+class Overload(msgspec.Struct, frozen=True, eq=False):
+    """One signature of a function. Overloads compare by identity.
 
     `template` is Python code with places for the arguments; without a template, generated code calls `run`. `raises` is
     False if well-typed arguments never fail, so that Python's `and` and `or` may hold the call. `costly` marks a result

@@ -8,77 +8,29 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-import re2
-
-from pdp.cel.arithmetic import bytes_from_string
-from pdp.cel.values import RuleError
+if TYPE_CHECKING:
+    from pdp.cel.regex import Pattern
 
 MAX_PATTERN: Final = 10_000
 """Most characters of a pattern."""
-_MAX_CACHED_TEXT: Final = 512
 _LITERAL: Final = re.compile(r"(?:[^\\.^$*+?()\[\]{}|]|\\[.^$*+?()\[\]{}|\\/-]|\[[^\\^\]\[]\])*", re.DOTALL)
 """Pattern text that matches one string only: plain characters, escaped signs, and classes of one character."""
 _ESCAPED: Final = re.compile(r"\\(.)|\[(.)\]", re.DOTALL)
 
 
-def _options() -> Any:
-    options = re2.Options()
-    options.log_errors = False
-    options.never_capture = True
-    options.max_mem = 4 << 20
-    return options
-
-
-class Pattern:
-    """Compiled pattern. Patterns compare by identity, so the cache of results can use a pattern as a key."""
-
-    __slots__ = ("_regex",)
-
-    def __init__(self, text: str) -> None:
-        """Compile `text`. Raise RuleError if RE2 refuses the pattern."""
-        if len(text) > MAX_PATTERN:
-            raise RuleError(f"pattern longer than {MAX_PATTERN} characters")
-        try:
-            self._regex = re2.compile(bytes_from_string(text), _options())
-        except re2.error as error:
-            raise RuleError(f"invalid pattern `{text:.80}`: {_reason(error)}") from None
-
-    def find(self, text: str) -> bool:
-        """Tell whether the pattern matches anywhere in `text`. Results for short texts are cached."""
-        if len(text) <= _MAX_CACHED_TEXT:
-            return _find_cached(self, text)
-        return self.search(text)
-
-    def search(self, text: str) -> bool:
-        """Tell the same without the cache.
-
-        A lone surrogate is not valid UTF-8 and matches nothing. No error is raised, because the emitter treats the
-        search in a string as a call that cannot fail.
-        """
-        return self._regex.search(text.encode("utf-8", "surrogatepass")) is not None
-
-
-@lru_cache(maxsize=16_384)
-def _find_cached(pattern: Pattern, text: str) -> bool:
-    return pattern.search(text)
-
-
 @lru_cache(maxsize=256)
 def compile_pattern(text: str) -> Pattern:
     """Return the compiled pattern. Raise RuleError if RE2 refuses the text."""
+    from pdp.cel.regex import Pattern  # noqa: PLC0415  string tests decide most patterns without 2 MB of RE2
+
     return Pattern(text)
 
 
 def matches(text: str, pattern: str) -> bool:
     """Compute `text.matches(pattern)` for a pattern known at run time only. Raise RuleError for an invalid pattern."""
     return compile_pattern(pattern).find(text)
-
-
-def _reason(error: Exception) -> str:
-    reason = error.args[0] if error.args else "unknown"
-    return reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)
 
 
 class StringTest(NamedTuple):
@@ -109,7 +61,7 @@ def find_string_test(pattern: str) -> StringTest | None:
     body = pattern[begins : len(pattern) - ends]
     body, open_start = _trim_start(body)
     body, open_end = _trim_end(body)
-    texts = _alternatives(body)
+    texts = _alternatives(body) if len(pattern) <= MAX_PATTERN and _is_unicode(pattern) else None
     half_open = (begins and open_start and not ends) or (ends and open_end and not begins)
     if texts is None or half_open:
         return None
@@ -117,6 +69,11 @@ def find_string_test(pattern: str) -> StringTest | None:
     if one_line and any("\n" in text for text in texts):
         return None
     return StringTest(_kind(begins and not open_start, ends and not open_end), texts, one_line)
+
+
+def _is_unicode(pattern: str) -> bool:
+    """Tell whether the pattern has no lone surrogate, which RE2 refuses."""
+    return pattern.isascii() or not any("\ud800" <= character <= "\udfff" for character in pattern)
 
 
 def _kind(begins: bool, ends: bool) -> str:

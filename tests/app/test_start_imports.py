@@ -46,6 +46,7 @@ UNUSED = {
     "pdp.engines.rowaccess.compiler",
     "pdp.offline",
     "psycopg",
+    "re2",
     "sqlglot",
 }
 """Modules that neither start nor a decision by rules and grants needs."""

@@ -7,6 +7,7 @@ operand absorbs the error of the other operand. So a selector may skip the rule,
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from itertools import compress, repeat
 from operator import contains
 from typing import Any, Final, Literal, TypeAlias
@@ -131,12 +132,12 @@ def _equals(tested: Node, value: Node, checked: CheckedExpression) -> Condition 
 def _in(left: Node, right: Node, checked: CheckedExpression) -> Condition | None:
     name = variable_name(right, checked)
     if name in _LISTS and (text := _text(left)) is not None:
-        return Condition(name, "holds", frozenset({text}))
+        return _condition_on(name, "holds", (text,))
     texts = [_text(item) for item in right.items] if isinstance(right, ListOf) else [None]
     name = variable_name(left, checked)
     if name not in _STRINGS or None in texts:
         return None
-    return Condition(name, "equals", frozenset(text for text in texts if text is not None))
+    return _condition_on(name, "equals", tuple(text for text in texts if text is not None))
 
 
 def _matches(tested: Node, pattern: str | None, checked: CheckedExpression) -> Condition | None:
@@ -145,12 +146,18 @@ def _matches(tested: Node, pattern: str | None, checked: CheckedExpression) -> C
     # With `one_line` the pattern also refuses line breaks, so the condition would not say all that the pattern says.
     if test is None or test.one_line or test.kind not in _PATTERN_KINDS or name not in _STRINGS:
         return None
-    return Condition(name, _PATTERN_KINDS[test.kind], frozenset(test.texts))
+    return _condition_on(name, _PATTERN_KINDS[test.kind], test.texts)
 
 
 def _on_string(kind: Kind, tested: Node, text: str | None, checked: CheckedExpression) -> Condition | None:
     name = variable_name(tested, checked)
-    return Condition(name, kind, frozenset({text})) if name in _STRINGS and text is not None else None
+    return _condition_on(name, kind, (text,)) if name in _STRINGS and text is not None else None
+
+
+@lru_cache(maxsize=16_384)
+def _condition_on(variable: str, kind: Kind, texts: tuple[str, ...]) -> Condition:
+    """Return a condition. Equal conditions of a large rule set are one object."""
+    return Condition(variable, kind, frozenset(texts))
 
 
 def _text(node: Node) -> str | None:

@@ -9,14 +9,12 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
-import msgspec
-
 from pdp.cel.checker import CheckedExpression, Variable, check
 from pdp.cel.compiler import function_table, load_function
 from pdp.cel.emit import Emitter
 from pdp.cel.parser import parse
 from pdp.cel.types import BOOL, DYN, INT, STRING, Type, list_of, map_of
-from pdp.engines.cel.conditions import Requirements, requirements_of
+from pdp.engines.cel.conditions import requirements_of
 
 RULE_VARIABLES: Final[Mapping[str, Type]] = {
     "op": STRING,
@@ -38,23 +36,48 @@ RULE_ARGUMENTS: Final = {name: name for name in RULE_VARIABLES}
 """The parameter of the generated function for each variable."""
 MISSING_REFERENCE: Final = "missing_reference"
 """The error that a rule raises for `ref` where no ref is known."""
+_MAX_LAZY_DEPTH: Final = 24
+"""Most levels of a rule whose function is not made at load. CPython's compiler accepts far more levels, so that a rule
+with too many levels for the compiler is an error of the load."""
 
 
-class Program(msgspec.Struct, frozen=True, eq=False):
-    """A compiled rule.
+class Program:
+    """A checked rule and, once needed, its function.
 
-    `evaluate` takes the values of RULE_VARIABLES in order and returns a bool or raises RuleError, nothing else.
-    `requirements` are necessary conditions of the rule. `code` is the generated source with the constants of the rule;
-    `warnings` are messages with offsets into `text`.
+    `requirements` are necessary conditions of the rule. A rule that is the sum of its conditions rarely needs a
+    function: selection and tables decide. So the function of such a rule is made on first use, and the function of any
+    other rule at load.
     """
 
-    text: str
-    code: str
-    variables: frozenset[str]
-    requirements: Requirements
-    evaluate: Callable[..., bool]
-    warnings: tuple[tuple[str, int], ...]
-    extensions: frozenset[str]
+    __slots__ = ("_function", "extensions", "requirements", "text", "variables")
+
+    def __init__(self, text: str, extensions: frozenset[str], checked: CheckedExpression) -> None:
+        self.text = text
+        self.extensions = extensions
+        self.variables = _intern(frozenset({name.name for name in checked.names.values() if type(name) is Variable}))
+        self.requirements = requirements_of(checked)
+        self._function: Callable[..., bool] | None = None
+        if not self.requirements.sufficient or checked.root.depth > _MAX_LAZY_DEPTH:
+            self._function = _load_rule(checked)
+
+    @property
+    def evaluate(self) -> Callable[..., bool]:
+        """Return the function: the values of RULE_VARIABLES in order -> a bool. The function raises RuleError only."""
+        if self._function is None:
+            self._function = _load_rule(check_rule(self.text, self.extensions))
+        return self._function
+
+    @property
+    def code(self) -> str:
+        """Return the generated source with the constants of the rule, for a reader."""
+        emitter, source = _emit_rule(check_rule(self.text, self.extensions))
+        return source + "".join(_legend(emitter.globals_of(source)))
+
+    @property
+    def warnings(self) -> tuple[tuple[str, int], ...]:
+        """Return messages on parts that always raise, with offsets into the text."""
+        emitter, _ = _emit_rule(check_rule(self.text, self.extensions))
+        return emitter.warnings
 
     def without_ref(self) -> Callable[..., bool]:
         """Return the function for checks without a known ref: any use of `ref` raises `missing_reference`."""
@@ -69,13 +92,7 @@ def compile_program(text: str, extensions: frozenset[str] = frozenset()) -> Prog
 
     Raise CompileError if the rule is not valid.
     """
-    checked = check_rule(text, extensions)
-    emitter = Emitter(checked, RULE_ARGUMENTS, RULE_FIELDS)
-    source = emitter.emit_function("rule", RULE_VARIABLES, wants_bool=True)
-    evaluate = load_function(source, "rule", emitter)
-    code = source + "".join(_legend(emitter.globals_of(source)))
-    variables = frozenset(meaning.name for meaning in checked.names.values() if isinstance(meaning, Variable))
-    return Program(text, code, variables, requirements_of(checked), evaluate, tuple(emitter.warnings), extensions)
+    return Program(text, extensions, check_rule(text, extensions))
 
 
 def check_rule(text: str, extensions: frozenset[str]) -> CheckedExpression:
@@ -88,8 +105,23 @@ def check_rule(text: str, extensions: frozenset[str]) -> CheckedExpression:
 
 @lru_cache(maxsize=16_384)
 def _without_ref(text: str, extensions: frozenset[str]) -> Callable[..., bool]:
-    emitter = Emitter(check_rule(text, extensions), RULE_ARGUMENTS, RULE_FIELDS, {"ref": MISSING_REFERENCE})
-    return load_function(emitter.emit_function("rule", RULE_VARIABLES, wants_bool=True), "rule", emitter)
+    return _load_rule(check_rule(text, extensions), {"ref": MISSING_REFERENCE})
+
+
+def _emit_rule(checked: CheckedExpression, missing: Mapping[str, str] | None = None) -> tuple[Emitter, str]:
+    emitter = Emitter(checked, RULE_ARGUMENTS, RULE_FIELDS, missing)
+    return emitter, emitter.emit_function("rule", RULE_VARIABLES, wants_bool=True)
+
+
+def _load_rule(checked: CheckedExpression, missing: Mapping[str, str] | None = None) -> Callable[..., bool]:
+    emitter, source = _emit_rule(checked, missing)
+    return load_function(source, "rule", emitter)
+
+
+@lru_cache(maxsize=4096)
+def _intern(variables: frozenset[str]) -> frozenset[str]:
+    """Return the same object for equal sets of variables: large rule sets use few sets."""
+    return variables
 
 
 def _legend(scope: Mapping[str, Any]) -> list[str]:

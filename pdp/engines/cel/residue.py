@@ -13,6 +13,7 @@ from pdp.cel.values import RuleError
 from pdp.engines.cel.check_values import PATH_ARGUMENT, CheckValues
 from pdp.engines.cel.conditions import Condition, Requirements
 from pdp.engines.cel.paths import PathStrings
+from pdp.engines.cel.program import Program
 from pdp.engines.cel.tables import NEVER, PathTables
 
 Evaluate: TypeAlias = Callable[..., bool]
@@ -28,15 +29,20 @@ class PathRanks(NamedTuple):
 
 
 class Candidate:
-    """A rule that a check can concern: rank, necessary conditions, and function."""
+    """A rule that a check can concern: its rank, and what selection needs of the program."""
 
-    __slots__ = ("evaluate", "rank", "requirements", "uses_path")
+    __slots__ = ("_program", "rank", "requirements", "uses_path")
 
-    def __init__(self, rank: int, requirements: Requirements, uses_path: bool, evaluate: Evaluate) -> None:
+    def __init__(self, rank: int, program: Program) -> None:
+        self._program = program
         self.rank = rank
-        self.requirements = requirements
-        self.uses_path = uses_path
-        self.evaluate = evaluate
+        self.requirements: Requirements = program.requirements
+        self.uses_path = "path" in program.variables
+
+    @property
+    def evaluate(self) -> Evaluate:
+        """Return the function of the rule. The first use may compile the rule: ask only if conditions do not decide."""
+        return self._program.evaluate
 
 
 class Residue:
@@ -141,7 +147,9 @@ class Residue:
                         raised.setdefault(row, []).append(rank)
 
     def _is_true(self, candidate: Candidate) -> bool:
-        """Evaluate a rule that does not use the path. Note the rank if the rule raises."""
+        """Evaluate a rule that does not use the path, and whose conditions hold. Note the rank if the rule raises."""
+        if candidate.requirements.sufficient:
+            return True
         try:
             return candidate.evaluate(*self._before_path, "", *self._after_path)
         except RuleError:

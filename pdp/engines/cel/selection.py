@@ -72,8 +72,7 @@ class _OperationRules:
             program = rule.program
             conditions = program.requirements.conditions
             if all(condition.is_met_by(op) for condition in conditions if condition.variable == "op"):
-                candidate = Candidate(rank, program.requirements, "path" in program.variables, program.evaluate)
-                self._add(candidate, program.variables)
+                self._add(Candidate(rank, program), program.variables)
 
     def shared_residue(self, values: CheckValues) -> Residue:
         """Return the residue of the shared rules."""

@@ -7,7 +7,8 @@ files have a mapping `rules:` from id to expression. Compiles nothing.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -30,19 +31,24 @@ Position: TypeAlias = tuple[int, int]
 
 
 class RuleText(NamedTuple):
-    """A rule of a file. `positions[i]` is the position of character i, with a last position for the end of the text.
+    """A rule of a file. `start` is the position of the first character.
 
-    Where the positions inside are unknown, there is only the position of the beginning.
+    `locate` returns the position of each character, and of the end of the text. Only errors need these positions, so
+    they are not kept. Where the positions inside are unknown, there is only the position of the beginning.
     """
 
     id: str
     text: str
     file: str
-    positions: Sequence[Position]
+    start: Position
+    locate: Callable[[], Sequence[Position]]
 
     def place(self, offset: int = 0) -> Place:
         """Return the place of the character at `offset`."""
-        return Place(self.file, *self.positions[min(offset, len(self.positions) - 1)])
+        if not offset:
+            return Place(self.file, *self.start)
+        positions = self.locate()
+        return Place(self.file, *positions[min(offset, len(positions) - 1)])
 
 
 class RuleFile(NamedTuple):
@@ -66,7 +72,7 @@ def read_rule_file(path: Path) -> RuleFile:
 
 def inline_rule(id: str, text: str) -> RuleText:
     """Return a rule given as text, not in a file."""
-    return RuleText(id, text, Place().file, _positions(text, 1, 1))
+    return RuleText(id, text, Place().file, (1, 1), partial(_positions, text, 1, 1))
 
 
 def _text(path: Path) -> str:
@@ -103,7 +109,10 @@ def _properties(text: str, file: str) -> RuleFile:
         id = _unquote(element.key[len(PREFIX) :])
         if not id:
             raise PolicyError("a rule without an id", Place(file, line))
-        result.rules.append(RuleText(id, element.value, file, _value_positions(element, line)))
+        locate = partial(_value_positions, element.source, len(element.value), line)
+        result.rules.append(
+            RuleText(id, element.value, file, _value_start(element.source, line) or locate()[0], locate)
+        )
     return result
 
 
@@ -127,17 +136,27 @@ def _unquote(id: str) -> str:
     return id[1:-1] if quoted else id
 
 
-def _value_positions(element: javaproperties.KeyValue, line: int) -> Sequence[Position]:
+def _value_start(source: str, line: int) -> Position | None:
+    """Return the position of the first character of the value; None for an entry with escapes or continuations."""
+    if "\\" in source:
+        return None
+    stripped = source.lstrip(" \t\f")
+    key = _KEY.match(stripped.rstrip("\r\n"))
+    assert key is not None
+    return line, len(source) - len(stripped) + key.end() + 1
+
+
+def _value_positions(source: str, length: int, line: int) -> Sequence[Position]:
     """Return the position of each character of the value, and of the end.
 
     An escape stands for a character, and two UTF-16 escapes for a character beyond the BMP. If the count does not agree
-    with the value of the library, only the beginning of the entry is known.
+    with the `length` of the library's value, only the beginning of the entry is known.
     """
-    joined, positions = _join_lines(element.source, line)
+    joined, positions = _join_lines(source, line)
     start = _KEY.match(joined)
     assert start is not None
     value = [positions[match.start()] for match in _ESCAPED.finditer(joined, start.end())]
-    if len(value) != len(element.value):
+    if len(value) != length:
         return [(line, 1)]
     return [*value, positions[len(joined)]]
 
@@ -163,9 +182,10 @@ def _yaml(text: str, file: str) -> RuleFile:
     root = _compose(text, file)
     if root is None:
         return result
+    lines = text.splitlines()
     for key, value in _pairs(root, file):
         if key.value == "rules":
-            result.rules.extend(_yaml_rule(text, file, id, rule) for id, rule in _pairs(value, file))
+            result.rules.extend(_yaml_rule(lines, file, id, rule) for id, rule in _pairs(value, file))
         else:
             result.warnings.append(Notice(_mark(key, file), f"ignored key `{key.value}`"))
     return result
@@ -216,36 +236,36 @@ def _pairs(node: Any, file: str) -> list[tuple[Any, Any]]:
     return pairs
 
 
-def _yaml_rule(text: str, file: str, id: Any, rule: Any) -> RuleText:
+def _yaml_rule(lines: Sequence[str], file: str, id: Any, rule: Any) -> RuleText:
     if not isinstance(rule, yaml.ScalarNode):
         raise PolicyError(f"rule `{id.value}` is not text", _mark(rule, file))
     if not id.value:
         raise PolicyError("a rule without an id", _mark(id, file))
     value = "" if rule.tag.endswith(":null") else rule.value
-    return RuleText(id.value, value, file, _yaml_positions(text, rule))
+    start, locate = _yaml_positions(lines, rule)
+    return RuleText(id.value, value, file, start, locate)
 
 
-def _yaml_positions(text: str, rule: Any) -> Sequence[Position]:
-    """Return the position of each character of a scalar.
+def _yaml_positions(lines: Sequence[str], rule: Any) -> tuple[Position, Callable[[], Sequence[Position]]]:
+    """Return the position of the first character of a scalar, and a function that returns all positions.
 
     Exact for literal blocks and for scalars in a single line without escapes. Otherwise only the beginning is known.
     """
     start, end = rule.start_mark, rule.end_mark
     line, column = start.line + 1, start.column + 1
     if rule.style == "|":
-        return _block_positions(text, rule.value, line)
+        first = next((text for text in lines[line : end.line + 1] if text.strip()), "")
+        indent = len(first) - len(first.lstrip(" "))
+        return (line + 1, indent + 1), partial(_block_positions, rule.value, line + 1, indent)
     quotes = 1 if rule.style in ("'", '"') else 0
     if rule.style == ">" or start.line != end.line or end.column - start.column != len(rule.value) + 2 * quotes:
-        return [(line, column)]
-    return _positions(rule.value, line, column + quotes)
+        return (line, column), lambda: [(line, column)]
+    return (line, column + quotes), partial(_positions, rule.value, line, column + quotes)
 
 
-def _block_positions(text: str, value: str, header: int) -> Sequence[Position]:
-    """Return the positions of a literal block: below the header, indented like the first line that is not blank."""
-    body = text.splitlines()[header:]
-    first = next((line for line in body if line.strip()), "")
-    indent = len(first) - len(first.lstrip(" "))
+def _block_positions(value: str, line: int, indent: int) -> Sequence[Position]:
+    """Return the positions of a literal block, whose first line is `line`. Every line has the same indentation."""
     positions = []
-    for number, line in enumerate(value.split("\n")):
-        positions += [(header + 1 + number, indent + 1 + index) for index in range(len(line) + 1)]
+    for number, text in enumerate(value.split("\n")):
+        positions += [(line + number, indent + 1 + index) for index in range(len(text) + 1)]
     return positions

@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 from support.cel_generated import WORLDS, rules
 from support.cel_values import DEFAULTS, arguments
 
 from pdp.cel.compiler import compile_expression
+from pdp.cel.patterns import MAX_PATTERN, compile_pattern, find_string_test
 from pdp.cel.syntax import CompileError
 from pdp.cel.values import RuleError
 from pdp.engines.cel.program import RULE_VARIABLES, compile_program
@@ -239,6 +241,41 @@ def _outcome(evaluate: Any, world: dict[str, Any]) -> bool | None:
         return None
     assert decided is True or decided is False
     return decided
+
+
+def test_a_rule_of_conditions_has_no_function_before_the_first_use() -> None:
+    conditions = compile_program("role == 'first use' && path.startsWith('a.')")
+    other = compile_program("role == 'first use' && path.startsWith(ref)")
+    assert conditions.requirements.sufficient
+    assert (conditions._function, other.requirements.sufficient) == (None, False)
+    assert other._function is not None
+    assert conditions.evaluate is conditions.evaluate
+    assert conditions.evaluate(*arguments(role="first use", path="a.b")) is True
+    assert conditions.evaluate(*arguments(role="first use", path="b.a")) is False
+
+
+@pytest.mark.parametrize(("start", "end"), [("op == 'X' && (op == 'Y' || ", ")"), ("(op == 'X' || (true && ", "))")])
+def test_no_rule_fails_to_compile_after_the_load(start: str, end: str) -> None:
+    """Whatever its depth, a rule that loads has a function, be it made at load or later."""
+    for levels in range(97):
+        try:
+            program = compile_program(start * levels + "op == 'X'" + end * levels)
+        except CompileError:
+            continue
+        assert program.evaluate(*arguments(op="Z")) is False
+
+
+@given(st.text(alphabet="ab.^$*+?()[]{}|\\/-\n:&é😀\0=!<>#,0 9", max_size=12))
+def test_the_regex_engine_accepts_every_pattern_that_is_a_string_test(pattern: str) -> None:
+    if find_string_test(pattern) is not None:
+        compile_pattern(pattern)
+
+
+@pytest.mark.parametrize("pattern", ["a" * (MAX_PATTERN + 1), "^a\ud800"])
+def test_a_pattern_that_the_regex_engine_refuses_is_no_string_test(pattern: str) -> None:
+    assert find_string_test(pattern) is None
+    with pytest.raises(RuleError):
+        compile_pattern(pattern)
 
 
 def test_programs_are_compiled_once() -> None:

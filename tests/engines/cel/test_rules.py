@@ -199,7 +199,8 @@ def test_every_character_of_a_value_has_its_place(value: str) -> None:
         (element, *_) = [one for one in javaproperties.parse(text) if isinstance(one, javaproperties.KeyValue)]
     except javaproperties.InvalidUEscapeError:
         return
-    positions = sources._value_positions(element, 1)
+    positions = sources._value_positions(element.source, len(element.value), 1)
+    assert sources._value_start(element.source, 1) in (None, positions[0])
     assert len(positions) == len(element.value) + 1
     lines = [line.rstrip("\r\n") for line in sources._LINE.findall(text)]
     for character, (line, column) in zip(element.value, positions[:-1], strict=True):
