@@ -6,15 +6,19 @@ The written form must carry every input that decides; `reader` makes the same ch
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
-import msgspec
-
-from pdp.model.checks import NO_ARGUMENTS, Check, Principal, Resource
+from pdp.audit.json_text import json_text, quote, quote_all
+from pdp.memo import Memo
+from pdp.model.checks import NO_ARGUMENTS, Check, Env, Principal, Resource
 from pdp.model.references import format_resource
 
 InputsKey: TypeAlias = tuple[Any, ...]
 """The inputs of a check beside action and resource: checks with equal keys share one `inputs` object of a record."""
+
+_KEPT_INPUTS: Final = 1000
+_LONGEST_KEPT: Final = 4000
+"""Inputs whose text an encoder keeps, and the most characters of such a text."""
 
 
 def inputs_key(check: Check) -> InputsKey:
@@ -30,32 +34,38 @@ def first_by_inputs(checks: Sequence[Check]) -> dict[InputsKey, Check]:
     return first
 
 
-def write_inputs(check: Check) -> dict[str, Any]:
-    """Return the `inputs` object of a check."""
-    env = check.env
-    context: dict[str, Any] = {"actions": env.actions}
-    if env.api_name or env.api_version:
-        context["api"] = {"name": env.api_name, "version": env.api_version}
-    if check.query_id:
-        context["queryId"] = check.query_id
-    if check.query_user:
-        context["queryUser"] = check.query_user
-    inputs = {
-        "principal": _principal(check.principal),
-        "actingRole": f"role:{check.acting_role}" if check.acting_role is not None else None,
-        "context": context,
-    }
-    return inputs | {"inspected": True} if check.inspected else inputs
+class InputsEncoder:
+    """Encoder of `inputs` objects.
 
-
-def write_resource(resource: Resource, type: str = "", ref: str | None = None) -> str | dict[str, Any]:
-    """Return a resource with everything that decides: the bare reference, or an object if there is more.
-
-    `type` and `ref` replace those of the resource in the reference: a plan may decide on others than the caller named.
+    Requests differ in the query id even if all else is equal. The encoder keeps the text before the query.
     """
-    reference = format_resource(resource, ref, type)
-    if _is_bare(resource):
-        return reference
+
+    def __init__(self) -> None:
+        self._kept: Memo[InputsKey, str] = Memo(_KEPT_INPUTS, _LONGEST_KEPT)
+
+    def encode(self, check: Check) -> str:
+        """Return the `inputs` object of a check as JSON."""
+        key = (check.principal, check.acting_role, check.env, check.inspected)
+        text = self._kept.get(key)
+        if text is None:
+            text = _before_query(check)
+            self._kept.keep(key, text, len(text))
+        if check.query_id:
+            text = f'{text},"queryId":{quote(check.query_id)}'
+        if check.query_user:
+            text = f'{text},"queryUser":{quote(check.query_user)}'
+        return text + "}}"
+
+
+def is_bare(resource: Resource) -> bool:
+    """Tell whether the reference of a resource says everything that decides."""
+    if resource.arguments is not NO_ARGUMENTS or (resource.ref and resource.type == "warehouse"):
+        return False
+    return not (resource.content_type or resource.ref_type or resource.id or resource.properties)
+
+
+def more_than_reference(resource: Resource) -> str:
+    """Return the fields that decide beside the reference of a resource, as JSON: each follows a comma."""
     more = {
         "ref": resource.ref if resource.type == "warehouse" else None,
         "contentType": resource.content_type,
@@ -64,14 +74,31 @@ def write_resource(resource: Resource, type: str = "", ref: str | None = None) -
         "properties": resource.properties,
         "arguments": _arguments(resource),
     }
-    return {"reference": reference, **{key: value for key, value in more.items() if value}}
+    return "".join([f',"{key}":{json_text(value)}' for key, value in more.items() if value])
 
 
-def _is_bare(resource: Resource) -> bool:
-    more = resource.content_type or resource.ref_type or resource.id or resource.properties
-    if resource.type == "warehouse" and resource.ref:
-        return False
-    return not more and resource.arguments is NO_ARGUMENTS
+def _before_query(check: Check) -> str:
+    """Return an `inputs` object without the ends of the object and of its `context`."""
+    role = quote(f"role:{check.acting_role}") if check.acting_role is not None else "null"
+    inspected = ',"inspected":true' if check.inspected else ""
+    return (
+        f'{{"principal":{_principal(check.principal)},"actingRole":{role}{inspected},"context":{{{_context(check.env)}'
+    )
+
+
+def _context(env: Env) -> str:
+    actions = f'"actions":{quote_all(env.actions)}'
+    if not env.api_name and not env.api_version:
+        return actions
+    return f'{actions},"api":{{"name":{quote(env.api_name)},"version":{env.api_version}}}'
+
+
+def _principal(principal: Principal) -> str:
+    member_of = f',"memberOf":{quote_all(principal.member_of)}' if principal.member_of else ""
+    return (
+        f'{{"id":{quote(principal.id)},"roles":{quote_all(principal.roles)},"groups":{quote_all(principal.groups)},'
+        f'"attributes":{principal.attributes}{member_of}}}'
+    )
 
 
 def _arguments(resource: Resource) -> Mapping[str, Any]:
@@ -81,13 +108,3 @@ def _arguments(resource: Resource) -> Mapping[str, Any]:
     if arguments.destination is None:
         return arguments.given
     return {**arguments.given, "destination": format_resource(arguments.destination)}
-
-
-def _principal(principal: Principal) -> dict[str, Any]:
-    fields = {
-        "id": principal.id,
-        "roles": principal.roles,
-        "groups": principal.groups,
-        "attributes": msgspec.Raw(principal.attributes.encode()),
-    }
-    return fields | {"memberOf": principal.member_of} if principal.member_of else fields

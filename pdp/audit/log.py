@@ -16,7 +16,7 @@ from typing import BinaryIO, Final
 import structlog
 from uuid_utils import uuid7
 
-from pdp.audit.encoding import encode_record
+from pdp.audit.encoding import RecordEncoder
 from pdp.audit.record import DecisionRecord
 from pdp.errors import ConfigError, Unavailable
 from pdp.telemetry import Telemetry
@@ -74,6 +74,7 @@ class FileAudit:
         self._taken = self._written = 0
         self._wake = threading.Event()
         self._closing = threading.Event()
+        self._encoder = RecordEncoder(self.instance)
         self._seq = 0
         self._archived: set[str] = set()
         """Digests of the bundles in the folder."""
@@ -119,7 +120,7 @@ class FileAudit:
 
         Both threads may encode the same record at once. That is only a waste: the lines are equal.
         """
-        return pending.line or encode_record(pending.record, self.instance, pending.seq) + b"\n"
+        return pending.line or self._encoder.encode(pending.record, pending.seq) + b"\n"
 
     def _run(self) -> None:
         try:

@@ -77,9 +77,7 @@ def format_resource(resource: Resource, ref: str | None = None, type: str = "") 
         return f"{kind}:{resource.name}"
     if kind in NAMED_TYPES:
         return f"{kind}:{encode_part(resource.name)}"
-    text = f"{kind}:{encode_part(resource.warehouse)}"
-    if resource.path:
-        text = "/".join((text, *map(encode_part, resource.path)))
+    text = f"{kind}:{_join((resource.warehouse, *resource.path))}"
     ref = resource.ref or ref
     return f"{text}@{encode_part(ref)}" if ref and kind in VERSIONED_TYPES else text
 
@@ -126,6 +124,14 @@ def check_part(part: str) -> str:
 def encode_part(part: str) -> str:
     """Return a part or ref in the canonical encoding: `%`, `/`, `@` and control characters as upper-case escapes."""
     return part if part.isalnum() else _ENCODE.sub(_escape, part)
+
+
+def _join(parts: tuple[str, ...]) -> str:
+    """Return the canonical encoding of parts. Most parts need no escape: search all of them at once."""
+    joined = "".join(parts)
+    if not joined.isidentifier() and _ENCODE.search(joined):
+        return "/".join(map(encode_part, parts))
+    return "/".join(parts)
 
 
 def _escape(match: re.Match[str]) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from pdp.audit.encoding import build_json
+from pdp.audit.encoding import RecordEncoder
 from pdp.audit.record import DecisionRecord
 from pdp.config.load import make_settings
 from pdp.config.settings import Settings
@@ -39,13 +39,14 @@ class MemoryAudit:
 
     def __init__(self) -> None:
         self.records: list[dict[str, Any]] = []
+        self._encoder = RecordEncoder("case")
 
     def admit(self) -> None:
         """Accept every request."""
 
     def append(self, record: DecisionRecord) -> None:
         """Keep a record."""
-        self.records.append(build_json(record, "case", len(self.records)))
+        self.records.append(msgspec.json.decode(self._encoder.encode(record, len(self.records))))
 
 
 def run_case(case: Case, build_pdp: BuildPdp, runner: asyncio.Runner) -> CaseOutcome:

@@ -15,8 +15,7 @@ from support import worlds
 from support.generated_pdps import decide_and_record, make_pdp
 from support.serving import example_settings, serving
 
-from pdp.audit import encoding
-from pdp.audit.encoding import build_json
+from pdp.audit.encoding import RecordEncoder
 from pdp.audit.log import FileAudit
 from pdp.audit.rows import requests, rows
 from pdp.decision.bodies import CheckBody
@@ -29,12 +28,7 @@ from pdp.telemetry import Telemetry
 @given(worlds.configs, worlds.rules, worlds.grants, worlds.checks)
 def test_columns_read_back_to_the_same_rows(config: Any, rules: Any, grants: Any, checks: Any) -> None:
     _, recorded = decide_and_record(make_pdp(config, rules, grants), checks)
-    forms = []
-    for limit in (1, 1000):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(encoding, "COLUMNS_FROM", limit)
-            text = msgspec.json.encode(build_json(recorded, "i", 7))
-        forms.append(list(rows(json.loads(text))))
+    forms = [list(rows(json.loads(RecordEncoder("i", limit).encode(recorded, 7)))) for limit in (1, 1000)]
     assert forms[0] == forms[1]
     assert forms[0]
 
@@ -44,7 +38,7 @@ def test_a_record_decides_again(config: Any, rules: Any, grants: Any, checks: An
     """Every row, asked again as it stands in the record, comes out as it stands there."""
     pdp = make_pdp(config, rules, grants)
     answer, recorded = decide_and_record(pdp, checks)
-    record = json.loads(msgspec.json.encode(build_json(recorded, "i", 0)))
+    record = json.loads(RecordEncoder("i").encode(recorded, 0))
     inputs = [record["inputs"], *record.get("otherInputs", [])]
     for row in requests(record):
         given_inputs = inputs[row.get("inputs", 0)]
@@ -98,7 +92,7 @@ def test_a_full_resource_reads_back() -> None:
         "context": {"arguments": {"destination": "table:w/z/c", "force": True}},
     }
     _, recorded = decide_and_record(make_pdp({}, {}), [check])
-    row = next(rows(json.loads(msgspec.json.encode(build_json(recorded, "i", 0)))))
+    row = next(rows(json.loads(RecordEncoder("i").encode(recorded, 0))))
     arguments = row["resource"].pop("arguments")
     assert arguments == {"destination": "table:w/z/c", "force": True}
     body = {**check, "resource": row["resource"], "context": {"arguments": arguments}}

@@ -23,9 +23,8 @@ from support.http_client import client_of
 from support.paths import ROOT
 from support.serving import settings_of
 
-from pdp.audit import encoding
 from pdp.audit import reader as audit_reader
-from pdp.audit.encoding import build_json
+from pdp.audit.encoding import RecordEncoder
 from pdp.audit.reader import read_audit
 from pdp.audit.recorded import MAX_NAMED, ReadReport, RecordedCheck, RecordedOutcome, RecordFilter
 from pdp.audit.rows import rows
@@ -725,9 +724,8 @@ def _total(group: Any) -> Any:
 def test_every_generated_record_decides_again(config: Any, rules: Any, grants: Any, checks: Any, columns: int) -> None:
     pdp = make_pdp(config, rules, grants)
     answer, kept = decide_and_record(pdp, checks)
-    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
-        patch.setattr(encoding, "COLUMNS_FROM", columns)
-        text = msgspec.json.encode(build_json(kept, "i", 0)) + b"\n"
+    with tempfile.TemporaryDirectory() as folder:
+        text = RecordEncoder("i", columns).encode(kept, 0) + b"\n"
         Path(folder, "decisions-i.jsonl").write_bytes(text)
         reading = ReadReport()
         read = list(read_audit(Path(folder), reading))

@@ -1,0 +1,210 @@
+"""JSON text of the entries of a record: concrete checks, rejected positions and requests.
+
+An entry comes in two forms, which `rows` reads alike. Below `COLUMNS_FROM` resources, each resource is a row:
+
+    {"action", "as", ..., "at": 7, "resource": "table:w/a/b", "allowed": true, "by": ["cel:r"], "errors": []}
+
+From `COLUMNS_FROM` on, all resources of a concrete check are one entry of columns of equal length:
+
+    {"action", "as", ..., "at": 0, "resources": {..., "path": ["n"], "names": ["a", "b", "c", "d"]}, "allowed": "1101",
+     "reasons": ["cel:r", "default_deny"], "by": [0, 0, 1, 0], "errors": {"2": ["rule"]}}
+
+There `resources` of several containers have `parents` and, one index per resource, `parentAt` instead of `path`.
+`allowed` has one digit per resource, `by` indexes `reasons`, `errors` is by row and holds denials only, and `at` is the
+first position where the positions are consecutive, otherwise a list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from pdp.audit.inputs import InputsKey, inputs_key, is_bare, more_than_reference
+from pdp.audit.json_text import FLAGS, json_text, quote, quote_all
+from pdp.audit.record import DecisionRecord, LeafDecision
+from pdp.audit.view_security import write_view_security
+from pdp.engines.engine import ALLOWED_BY_EFFECT
+from pdp.model.checks import DEFAULT_DENY, Answer, Check, Principal, Reason, Rejection, Resource
+from pdp.model.columns import PathColumn
+from pdp.model.references import format_resource
+
+COLUMNS_FROM: Final = 32
+"""Resources of one concrete check from which its entry is in columns."""
+_DIGITS: Final = b"01".ljust(256)
+"""Translation of 0 and 1 to their digits."""
+
+
+class _Outcome(msgspec.Struct, frozen=True, gc=False):
+    """Resources and their decisions: `allowed[i]` is 0 or 1; `type` and `ref` are those that were decided on."""
+
+    resources: Sequence[Resource]
+    allowed: bytes
+    by: Sequence[Reason | None]
+    errors: Mapping[int, tuple[str, ...]]
+    type: str
+    ref: str | None
+
+    @classmethod
+    def of_leaf(cls, leaf: LeafDecision) -> _Outcome:
+        verdicts, group = leaf.verdicts, leaf.group
+        allowed = verdicts.effects.translate(ALLOWED_BY_EFFECT)
+        return cls(leaf.resources, allowed, verdicts.by, verdicts.errors, group.type, group.ref)
+
+    @classmethod
+    def of_request(cls, check: Check, answer: Answer) -> _Outcome:
+        if len(check.at) == len(answer.allowed):
+            allowed, by = answer.allowed, answer.by
+        else:
+            allowed, by = bytes(answer.allowed[at] for at in check.at), [answer.by[at] for at in check.at]
+        errors = (
+            {row: answer.errors[at] for row, at in enumerate(check.at) if at in answer.errors} if answer.errors else {}
+        )
+        return cls(check.resources, allowed, by, errors, check.resources[0].type, check.resources[0].ref)
+
+
+class _ReasonNumbers(dict[Reason | None, int]):
+    """Numbers of reasons: a new reason gets the next number."""
+
+    def __missing__(self, reason: Reason | None) -> int:
+        number = self[reason] = len(self)
+        return number
+
+
+class EntryEncoder:
+    """Encoder of the entries of one record.
+
+    `numbers` gives each distinct inputs their place in the record; empty if all checks share the first inputs.
+    """
+
+    def __init__(self, record: DecisionRecord, numbers: Mapping[InputsKey, int], columns_from: int) -> None:
+        self._record = record
+        self._numbers = numbers
+        self._columns_from = columns_from
+        self._cached = FLAGS[record.template is not None]
+        # The concrete checks of one split check often share their resources and columns, which can have 100,000 rows.
+        # So the texts are kept by identity, never by content. Each entry holds its object: no other gets the same id.
+        self._reasons: dict[int, tuple[Sequence[Reason | None], str]] = {}
+        self._paths: dict[tuple[int, int, int], tuple[PathColumn, str]] = {}
+        self._more: dict[int, tuple[Resource, str]] = {}
+
+    def checks(self) -> str:
+        """Return the entries of all concrete checks, then those of rejected positions."""
+        entries: list[tuple[int, str]] = []
+        columns = False
+        for decided in self._record.checks:
+            number = self._number(decided.check)
+            for leaf in decided.concrete:
+                group = leaf.group
+                shared = self._shared(group.action, group.principal, group.delegated, number)
+                columns = columns or len(leaf.resources) >= self._columns_from
+                self._put(entries, shared, leaf.at, _Outcome.of_leaf(leaf))
+        entries += [(at, _rejected_row(at, rejected)) for at, rejected in self._record.batch.rejected.items()]
+        # columns hold many positions, so that only rows can be sorted by position; readers sort both forms
+        if not columns and len(entries) > 1:
+            entries.sort(key=_position)
+        return ",".join([text for _, text in entries])
+
+    def requests(self) -> str:
+        """Return the entries of the checks that the plan split, as the caller sent them, with the folded outcome."""
+        entries: list[tuple[int, str]] = []
+        for decided in self._record.checks:
+            if not decided.plain:
+                check = decided.check
+                shared = self._shared(check.action, check.principal, check.delegated, self._number(check))
+                if check.view_security:
+                    shared = f"{shared},{json_text(write_view_security(check))[1:-1]}"
+                self._put(entries, shared, check.at, _Outcome.of_request(check, self._record.answer))
+        return ",".join([text for _, text in entries])
+
+    def _number(self, check: Check) -> int:
+        return self._numbers[inputs_key(check)] if self._numbers else 0
+
+    def _shared(self, action: str, principal: Principal, delegated: bool, number: int) -> str:
+        """Return the fields that all rows of a concrete check share; without a number, the first inputs hold."""
+        shared = (
+            f'"action":{quote(action)},"as":{quote(principal.id)},'
+            f'"delegated":{FLAGS[delegated]},"cached":{self._cached}'
+        )
+        return f'{shared},"inputs":{number}' if number else shared
+
+    def _put(self, entries: list[tuple[int, str]], shared: str, at: Sequence[int], outcome: _Outcome) -> None:
+        """Add rows or, from `columns_from` resources on, one entry of columns, each with its first position."""
+        resources = outcome.resources
+        if len(resources) >= self._columns_from:
+            entries.append((at[0], self._columns(shared, at, outcome)))
+            return
+        for row, resource in enumerate(resources):
+            allowed = outcome.allowed[row]
+            errors = "[]" if allowed or not outcome.errors else quote_all(outcome.errors.get(row, ()))
+            text = (
+                f'{{{shared},"at":{at[row]},"resource":{self._resource(resource, outcome)},'
+                f'"allowed":{FLAGS[allowed]},"by":[{quote(outcome.by[row] or DEFAULT_DENY)}],"errors":{errors}}}'
+            )
+            entries.append((at[row], text))
+
+    def _resource(self, resource: Resource, outcome: _Outcome) -> str:
+        """Return a resource: its reference, or an object if more decides.
+
+        The type and ref of the outcome replace those of the resource: a plan may decide on others than the caller
+        named.
+        """
+        reference = quote(format_resource(resource, outcome.ref, outcome.type))
+        if is_bare(resource):
+            return reference
+        kept = self._more.get(id(resource))
+        if kept is None:
+            kept = self._more[id(resource)] = (resource, more_than_reference(resource))
+        return f'{{"reference":{reference}{kept[1]}}}'
+
+    def _columns(self, shared: str, at: Sequence[int], outcome: _Outcome) -> str:
+        denied = {str(row): errors for row, errors in outcome.errors.items() if not outcome.allowed[row]}
+        return (
+            f'{{{shared},"at":{at.start if isinstance(at, range) else json_text(list(at))},'
+            f'"resources":{self._resources(outcome)},"allowed":"{outcome.allowed.translate(_DIGITS).decode()}",'
+            f'{self._reason_column(outcome.by)},"errors":{json_text(denied)}}}'
+        )
+
+    def _resources(self, outcome: _Outcome) -> str:
+        """Return the column of resources: containers and names of a column of paths, otherwise each resource."""
+        column = outcome.resources
+        if not isinstance(column, PathColumn):
+            return f"[{','.join([self._resource(resource, outcome) for resource in column])}]"
+        key = (id(column.names), id(column.parents), id(column.parent_at))
+        kept = self._paths.get(key)
+        if kept is None:
+            kept = self._paths[key] = (column, _paths_text(column))
+        ref = column.ref or outcome.ref
+        return (
+            f'{{"type":{quote(outcome.type)},"warehouse":{quote(column.warehouse)},'
+            f'"ref":{"null" if ref is None else quote(ref)},{kept[1]}}}'
+        )
+
+    def _reason_column(self, by: Sequence[Reason | None]) -> str:
+        """Return `reasons`, the distinct ones, and `by`, an index into them for each row."""
+        kept = self._reasons.get(id(by))
+        if kept is None:
+            numbers = _ReasonNumbers()
+            column = list(map(numbers.__getitem__, by))
+            reasons = quote_all(reason or DEFAULT_DENY for reason in numbers)
+            kept = self._reasons[id(by)] = (by, f'"reasons":{reasons},"by":{json_text(column)}')
+        return kept[1]
+
+
+def _position(entry: tuple[int, str]) -> int:
+    return entry[0]
+
+
+def _paths_text(column: PathColumn) -> str:
+    names = json_text(column.names)
+    if len(column.parents) == 1:
+        return f'"path":{quote_all(column.parents[0])},"names":{names}'
+    return f'"parents":{json_text(column.parents)},"parentAt":{json_text(list(column.parent_at))},"names":{names}'
+
+
+def _rejected_row(at: int, rejected: Rejection) -> str:
+    return (
+        f'{{"at":{at},"allowed":false,"by":[{quote(rejected.by)}],"errors":[],"cached":false,'
+        f'"error":{{"code":{quote(rejected.code)},"message":{quote(rejected.message)}}}}}'
+    )

@@ -1,0 +1,134 @@
+"""Generated audit records: every field, whether or not a service would ever fill the field so."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import strategies as st
+
+from pdp.audit.record import DecidedCheck, DecisionRecord, LeafDecision, RecordTemplate
+from pdp.engines.engine import Group, Verdicts
+from pdp.model.checks import (
+    NO_ARGUMENTS,
+    Answer,
+    Arguments,
+    Batch,
+    Caller,
+    ChainView,
+    Check,
+    Env,
+    Load,
+    Principal,
+    Rejection,
+    Resource,
+    ViewCommit,
+)
+from pdp.model.columns import PathColumn
+
+names = st.sampled_from(["a", "a_b", "ä/ö", "50%", "x@y", 'q"\\', "\x7f\u2028", "😀", "line\nend"]) | st.text(
+    min_size=1
+)
+optional = st.none() | names
+tuples = st.lists(names, max_size=2).map(tuple)
+objects = st.dictionaries(names, st.none() | st.integers(-5, 5) | names | st.lists(names, max_size=2), max_size=2)
+principals = st.builds(
+    Principal,
+    type=st.sampled_from(["user", "role", "anonymous"]),
+    name=st.just("") | names,
+    roles=tuples,
+    groups=tuples,
+    attributes=st.sampled_from(["{}", '{"a":[1,{"ä":null}]}']),
+    member_of=tuples,
+)
+envs = st.builds(Env, st.just("") | names, st.integers(0, 3), tuples)
+resources = st.builds(
+    Resource,
+    type=st.sampled_from(["table", "view", "warehouse", "server", "role", "project", "catalog", "reference"]),
+    warehouse=names,
+    path=tuples,
+    ref=optional,
+    name=names,
+    content_type=st.just("") | names,
+    ref_type=st.just("") | names,
+    id=st.just("") | names,
+    properties=st.none() | objects,
+    arguments=st.just(NO_ARGUMENTS)
+    | st.builds(Arguments, given=objects, destination=st.none() | st.builds(Resource, st.just("table"), names, tuples)),
+)
+bare = st.builds(Resource, st.just("table"), names, tuples, optional)
+securities = (
+    st.none()
+    | st.builds(Load, st.lists(st.builds(ChainView, tuples, st.booleans(), st.just("") | names), max_size=2).map(tuple))
+    | st.builds(ViewCommit, tuples)
+)
+reasons = st.none() | st.sampled_from(["cel:r", "default_deny"]) | names
+
+
+@st.composite
+def columns_of_resources(draw: st.DrawFn, count: int) -> Any:
+    """Return `count` resources of any of the forms."""
+    if draw(st.booleans()):
+        parents = draw(st.lists(tuples, min_size=1, max_size=count, unique=True))
+        others = draw(st.lists(st.integers(0, len(parents) - 1), min_size=count, max_size=count))
+        parent_at = (*range(len(parents)), *others)[:count]  # each container has a row
+        as_bytes = bytes(parent_at) if draw(st.booleans()) else list(parent_at)
+        return PathColumn(draw(bare), parents, as_bytes, draw(st.lists(names, min_size=count, max_size=count)))
+    found = draw(st.lists(bare | resources, min_size=count, max_size=count))
+    return tuple(found) if draw(st.booleans()) else found
+
+
+@st.composite
+def verdicts(draw: st.DrawFn, count: int, by: Any = None) -> Verdicts:
+    """Return verdicts on `count` resources, with the column of reasons `by` if given."""
+    effects = bytes(draw(st.lists(st.integers(0, 3), min_size=count, max_size=count)))
+    reason_column = draw(st.lists(reasons, min_size=count, max_size=count)) if by is None else by
+    return Verdicts(effects, reason_column, draw(errors(count)))
+
+
+def errors(count: int) -> Any:
+    """Return a strategy of errors by row."""
+    return st.dictionaries(st.integers(0, count - 1), tuples, max_size=2)
+
+
+@st.composite
+def decided_checks(draw: st.DrawFn, start: int) -> DecidedCheck:
+    """Return a decided check whose positions begin at `start`."""
+    count = draw(st.integers(1, 4))
+    column = draw(columns_of_resources(count))
+    positions: Any = range(start, start + count)
+    at = positions if draw(st.booleans()) else list(positions)
+    check = Check(
+        draw(principals), draw(names), column, at, draw(st.booleans()), draw(optional), draw(envs),
+        draw(st.just("") | names), draw(st.just("") | names), draw(securities), draw(st.booleans()),
+    )  # fmt: skip
+    leaves = []
+    shared = None
+    for _ in range(draw(st.integers(0, 3))):
+        subject = draw(st.just(check.principal) | principals)
+        group = Group(subject, draw(names), draw(st.sampled_from(["table", "view"])), "w", draw(optional), False, Env())
+        decided = draw(verdicts(count, shared if draw(st.booleans()) else None))
+        shared = decided.by
+        leaves.append(LeafDecision(group, column if draw(st.booleans()) else list(column), at, decided))
+    return DecidedCheck(check, draw(st.booleans()), tuple(leaves))
+
+
+@st.composite
+def records(draw: st.DrawFn) -> DecisionRecord:
+    """Return any record."""
+    decided: list[DecidedCheck] = []
+    size = 0
+    for _ in range(draw(st.integers(0, 3))):
+        decided.append(draw(decided_checks(size)))
+        size += len(decided[-1].check.at)
+    rejected = {
+        size + number: draw(st.builds(Rejection, names, names, names)) for number in range(draw(st.integers(0, 2)))
+    }
+    size += len(rejected)
+    batch = Batch(draw(names), Caller(draw(names), frozenset()), size, tuple(one.check for one in decided), rejected)
+    allowed = bytes(draw(st.lists(st.integers(0, 1), min_size=size, max_size=size)))
+    by = draw(st.lists(reasons, min_size=size, max_size=size))
+    answer = Answer(draw(names), draw(names), allowed, by, draw(errors(size)) if size else {}, rejected, {})
+    masks = draw(st.none() | st.dictionaries(names, reasons, max_size=2))
+    template = draw(st.none() | st.builds(RecordTemplate))
+    time = draw(st.floats(0, 4e9))
+    return DecisionRecord(batch, answer, tuple(decided), "d", b"", time, draw(st.integers(0)), masks, template)

@@ -1,0 +1,184 @@
+"""The JSON of audit records, built from dicts in the plainest way: the reference for the product's encoder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from pdp.audit.record import DecisionRecord, LeafDecision
+from pdp.audit.view_security import write_view_security
+from pdp.engines.engine import PERMIT
+from pdp.model.checks import DEFAULT_DENY, NO_ARGUMENTS, Answer, Check, Principal, Rejection, Resource
+from pdp.model.columns import PathColumn
+from pdp.model.references import format_resource
+
+
+def plain_record(record: DecisionRecord, instance: str, seq: int, columns_from: int = 32) -> Any:
+    """Return the JSON object of a record."""
+    batch = record.batch
+    keys = list(dict.fromkeys(map(inputs_key, batch.checks)))
+    inputs = [next(_inputs(check) for check in batch.checks if inputs_key(check) == key) for key in keys]
+    time = datetime.fromtimestamp(record.time, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+    fields: dict[str, Any] = {
+        "event": "decision" if record.masks is None else "filter",
+        "schema": 1,
+        "id": record.answer.id,
+        "instance": instance,
+        "seq": seq,
+        "time": time,
+        "latencyUs": record.latency_us,
+        "surface": batch.surface,
+        "caller": batch.caller.name,
+        "inputs": inputs[0] if inputs else None,
+        "revision": record.answer.revision,
+        "checks": _checks(record, keys, columns_from),
+    }
+    if inputs[1:]:
+        fields["otherInputs"] = inputs[1:]
+    requests = _requests(record, keys, columns_from)
+    if requests:
+        fields["requests"] = requests
+    if record.masks:
+        fields["masks"] = record.masks
+    return msgspec.json.decode(msgspec.json.encode(fields))
+
+
+def inputs_key(check: Check) -> Any:
+    return (check.principal, check.acting_role, check.env, check.query_id, check.query_user, check.inspected)
+
+
+def _checks(record: DecisionRecord, keys: list[Any], columns_from: int) -> list[Any]:
+    entries = []
+    for decided in record.checks:
+        for leaf in decided.concrete:
+            group = leaf.group
+            shared = _shared(record, group.action, group.principal, group.delegated)
+            entries += _written(_numbered(shared, keys, decided.check), leaf.at, _leaf_outcome(leaf), columns_from)
+    entries += [_rejected(at, rejected) for at, rejected in record.batch.rejected.items()]
+    return entries if any("resources" in entry for entry in entries) else sorted(entries, key=lambda row: row["at"])
+
+
+def _requests(record: DecisionRecord, keys: list[Any], columns_from: int) -> list[Any]:
+    entries = []
+    for decided in record.checks:
+        check = decided.check
+        if not decided.plain:
+            shared = _shared(record, check.action, check.principal, check.delegated) | write_view_security(check)
+            outcome = _request_outcome(check, record.answer)
+            entries += _written(_numbered(shared, keys, check), check.at, outcome, columns_from)
+    return entries
+
+
+def _shared(record: DecisionRecord, action: str, principal: Principal, delegated: bool) -> dict[str, Any]:
+    cached = record.template is not None
+    return {"action": action, "as": principal.id, "delegated": delegated, "cached": cached}
+
+
+def _numbered(shared: dict[str, Any], keys: list[Any], check: Check) -> dict[str, Any]:
+    number = keys.index(inputs_key(check))
+    return shared | {"inputs": number} if number else shared
+
+
+Outcome = tuple[Sequence[Resource], list[bool], Sequence[str | None], Mapping[int, tuple[str, ...]], str, str | None]
+"""Resources, allowed, by, errors, type, ref."""
+
+
+def _leaf_outcome(leaf: LeafDecision) -> Outcome:
+    allowed = [effect == PERMIT for effect in leaf.verdicts.effects]
+    return leaf.resources, allowed, leaf.verdicts.by, leaf.verdicts.errors, leaf.group.type, leaf.group.ref
+
+
+def _request_outcome(check: Check, answer: Answer) -> Outcome:
+    allowed = [bool(answer.allowed[at]) for at in check.at]
+    errors = {row: answer.errors[at] for row, at in enumerate(check.at) if at in answer.errors}
+    first = check.resources[0]
+    return check.resources, allowed, [answer.by[at] for at in check.at], errors, first.type, first.ref
+
+
+def _written(shared: dict[str, Any], at: Sequence[int], outcome: Outcome, columns_from: int) -> list[Any]:
+    resources, allowed, by, errors, type, ref = outcome
+    reasons = [reason or DEFAULT_DENY for reason in by]
+    if len(resources) < columns_from:
+        return [
+            shared
+            | {
+                "at": at[row],
+                "resource": plain_resource(resource, type, ref),
+                "allowed": allowed[row],
+                "by": [reasons[row]],
+                "errors": [] if allowed[row] else list(errors.get(row, ())),
+            }
+            for row, resource in enumerate(resources)
+        ]
+    distinct = list(dict.fromkeys(by))
+    columns = {
+        "at": at.start if isinstance(at, range) else list(at),
+        "resources": _column(resources, type, ref),
+        "allowed": "".join("1" if each else "0" for each in allowed),
+        "reasons": [reason or DEFAULT_DENY for reason in distinct],
+        "by": [distinct.index(reason) for reason in by],
+        "errors": {str(row): raised for row, raised in errors.items() if not allowed[row]},
+    }
+    return [shared | columns]
+
+
+def _column(resources: Sequence[Resource], type: str, ref: str | None) -> Any:
+    if isinstance(resources, PathColumn):
+        shared = {"type": type, "warehouse": resources.warehouse, "ref": resources.ref or ref}
+        if len(resources.parents) == 1:
+            return {**shared, "path": resources.parents[0], "names": resources.names}
+        parent_at = list(resources.parent_at)
+        return {**shared, "parents": resources.parents, "parentAt": parent_at, "names": resources.names}
+    return [plain_resource(resource, type, ref) for resource in resources]
+
+
+def _rejected(at: int, rejected: Rejection) -> dict[str, Any]:
+    error = {"code": rejected.code, "message": rejected.message}
+    return {"at": at, "allowed": False, "by": [rejected.by], "errors": [], "cached": False, "error": error}
+
+
+def plain_resource(resource: Resource, type: str, ref: str | None) -> Any:
+    """Return a resource: the bare reference, or an object if more decides."""
+    more = {
+        "ref": resource.ref if resource.type == "warehouse" else None,
+        "contentType": resource.content_type,
+        "refType": resource.ref_type,
+        "id": resource.id,
+        "properties": resource.properties,
+        "arguments": _arguments(resource),
+    }
+    present = {key: value for key, value in more.items() if value}
+    reference = format_resource(resource, ref, type)
+    return {"reference": reference, **present} if present or resource.arguments is not NO_ARGUMENTS else reference
+
+
+def _arguments(resource: Resource) -> dict[str, Any]:
+    destination = resource.arguments.destination
+    return {**resource.arguments.given, **({"destination": format_resource(destination)} if destination else {})}
+
+
+def _inputs(check: Check) -> dict[str, Any]:
+    env, principal = check.env, check.principal
+    context: dict[str, Any] = {"actions": env.actions}
+    if env.api_name or env.api_version:
+        context["api"] = {"name": env.api_name, "version": env.api_version}
+    if check.query_id:
+        context["queryId"] = check.query_id
+    if check.query_user:
+        context["queryUser"] = check.query_user
+    subject = {
+        "id": principal.id,
+        "roles": principal.roles,
+        "groups": principal.groups,
+        "attributes": msgspec.json.decode(principal.attributes),
+        **({"memberOf": principal.member_of} if principal.member_of else {}),
+    }
+    return {
+        "principal": subject,
+        "actingRole": None if check.acting_role is None else f"role:{check.acting_role}",
+        "context": context,
+        **({"inspected": True} if check.inspected else {}),
+    }
