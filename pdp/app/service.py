@@ -267,7 +267,7 @@ async def serve_until(service: Service, stopping: Stopping, announce: Callable[[
 
 def run_loop(work: Callable[[], Coroutine[Any, Any, int]]) -> int:
     """Run the event loop of a service until the end of `work`; return its exit code."""
-    sys.setswitchinterval(0.0001)  # the audit's thread must not hold up answers for the default 5 ms
+    sys.setswitchinterval(0.0001)  # a thread that computes must not hold up answers for the default 5 ms
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(work())
 

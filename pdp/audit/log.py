@@ -1,34 +1,34 @@
-"""Audit trail on disk: one JSON line per request, written by a thread of its own.
+"""Audit trail on disk: one JSON line per request, encoded and written by a thread of its own.
 
-A request hands its record over and goes on. While the disk takes no writes, a bounded number of records waits in
+A request puts its record into a list and goes on. While the disk takes no writes, a bounded number of records waits in
 memory; beyond the bound the service refuses requests instead of answering without a record. `encoding` makes the lines.
 """
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
-from collections import deque
+from contextlib import closing
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Final
 
 import structlog
 from uuid_utils import uuid7
 
 from pdp.audit.encoding import RecordEncoder
+from pdp.audit.folder import AuditFolder
 from pdp.audit.record import DecisionRecord
-from pdp.errors import ConfigError, Unavailable
+from pdp.errors import Unavailable
 from pdp.telemetry import Telemetry
 
 MAX_PENDING: Final = 10_000
 MAX_PENDING_DECISIONS: Final = 2_000_000
 """Records, and decisions in all of them, that may wait for the disk."""
-LARGE: Final = 5000
-"""Largest record, in decisions, that the event loop encodes."""
-BATCH: Final = 100
 GATHER_SECONDS: Final = 0.01
-"""Records in one write, and the wait for more of them: each wake-up of the thread delays all other threads."""
+"""Time between two writes. A killed process loses the records of this time and of one write."""
+BATCH: Final = 256
+BATCH_BYTES: Final = 1 << 20
+"""Records in one write, and the size from which a write takes no further record."""
 RETRY_SECONDS: Final = 1.0
 
 log = structlog.get_logger()
@@ -44,45 +44,29 @@ class NoAudit:
         """Drop the record."""
 
 
-class _PendingRecord:
-    """A record in the queue: its place in the sequence and, once encoded, its line."""
-
-    __slots__ = ("line", "record", "seq")
-
-    def __init__(self, record: DecisionRecord, seq: int) -> None:
-        self.record = record
-        self.seq = seq
-        self.line: bytes | None = None
-
-
 class FileAudit:
-    """JSON lines in `<folder>/decisions-<instance>.jsonl`, bundles in `<folder>/bundles/<digest>`.
+    """JSON lines and bundles in a folder.
 
-    The event loop encodes small records after the answer is sent: two threads that compete for the interpreter cost
-    more time than the encoding takes. The writing thread encodes large records.
+    The thread takes all waiting records every GATHER_SECONDS, so that it seldom competes with the event loop for the
+    interpreter. It sleeps while no request arrives. See docs/decisions/0010-audit-in-batches.md.
     """
 
     def __init__(self, folder: Path, telemetry: Telemetry) -> None:
         self.instance = uuid7().hex
         self.failing = False
-        self._folder = folder
-        self._path = folder / f"decisions-{self.instance}.jsonl"
-        self._telemetry = telemetry
-        # The event loop alone appends and the thread alone removes, which a deque allows without a lock. The same
-        # holds for the two counters of decisions: each has one writer.
-        self._pending: deque[_PendingRecord] = deque()
+        self._folder = AuditFolder(folder, self.instance)
+        self._encoder = RecordEncoder(self.instance)
+        # The event loop alone appends and the thread alone removes, each in one step of the interpreter: no lock is
+        # needed. The same holds for the two counters of decisions, as each has one writer.
+        self._pending: list[DecisionRecord] = []
         self._taken = self._written = 0
+        self._seq = 0
+        """Number of the oldest pending record."""
+        self._asleep = False
         self._wake = threading.Event()
         self._closing = threading.Event()
-        self._encoder = RecordEncoder(self.instance)
-        self._seq = 0
-        self._archived: set[str] = set()
-        """Digests of the bundles in the folder."""
-        try:
-            (folder / "bundles").mkdir(parents=True, exist_ok=True)
-            self._file = self._path.open("ab", buffering=0)
-        except OSError as error:
-            raise ConfigError(f"cannot write the audit to `{folder}`: {error.strerror}") from None
+        self._count_written = telemetry.audit_written.inc
+        telemetry.audit_waiting.set_function(lambda: len(self._pending))
         self._thread = threading.Thread(target=self._run, name="audit", daemon=True)
         self._thread.start()
 
@@ -94,12 +78,9 @@ class FileAudit:
     def append(self, record: DecisionRecord) -> None:
         """Put a record into the queue and return at once. Call from the event loop only."""
         self._taken += record.batch.size
-        pending = _PendingRecord(record, self._seq)
-        self._seq += 1
-        self._pending.append(pending)
-        if record.batch.size <= LARGE:
-            asyncio.get_running_loop().call_soon(self._encode_soon, pending)
-        else:
+        self._pending.append(record)
+        if self._asleep:
+            self._asleep = False
             self._wake.set()
 
     def close(self, timeout: float) -> bool:
@@ -109,79 +90,65 @@ class FileAudit:
         self._thread.join(timeout)
         return not self._pending
 
-    def _encode_soon(self, pending: _PendingRecord) -> None:
-        try:
-            pending.line = self._encode(pending)
-        finally:
-            self._wake.set()
-
-    def _encode(self, pending: _PendingRecord) -> bytes:
-        """Return the line, encoded by the first thread in need of it.
-
-        Both threads may encode the same record at once. That is only a waste: the lines are equal.
-        """
-        return pending.line or self._encoder.encode(pending.record, pending.seq) + b"\n"
-
     def _run(self) -> None:
         try:
-            with self._file:
-                while not (self._closing.is_set() and not self._pending):
-                    self._wake.wait()
-                    self._wake.clear()
+            with closing(self._folder):
+                while self._pending or not self._closing.is_set():
+                    self._sleep()
                     self._closing.wait(GATHER_SECONDS)
-                    while self._pending:
-                        if not self._write_oldest():
-                            time.sleep(RETRY_SECONDS)
+                    while self._pending and not self._write_oldest():
+                        time.sleep(RETRY_SECONDS)
         finally:
             # a thread that ends for any other reason than `close` writes nothing any more
             self.failing = self.failing or not self._closing.is_set()
+
+    def _sleep(self) -> None:
+        """Wait until a record is pending or `close` is called.
+
+        `append` puts a record first and looks at `_asleep` then. Here the order is the other way round, so one of the
+        two always sees the other.
+        """
+        self._wake.clear()
+        self._asleep = True
+        if not self._pending and not self._closing.is_set():
+            self._wake.wait()
+        self._asleep = False
 
     def _write_oldest(self) -> bool:
         """Write the oldest records as one piece; return False if they have to go on waiting.
 
         Records leave the queue only after the write: a failure loses none.
         """
-        oldest = [self._pending[place] for place in range(min(len(self._pending), BATCH))]
+        records = self._pending[:BATCH]
         try:
-            for pending in oldest:
-                self._archive_bundle(pending.record)
-            _write_whole(self._file, b"".join([self._encode(pending) for pending in oldest]))
+            lines = self._encode(records)
+            self._folder.append(b"".join(lines))
         except Exception as error:  # noqa: BLE001  nothing is dropped: the records wait, and readiness says so
             self._report(error)
             return False
         self.failing = False
-        for pending in oldest:
-            self._pending.popleft()
-            self._written += pending.record.batch.size
-        self._telemetry.audit_written.inc(len(oldest))
-        self._telemetry.audit_waiting.set(len(self._pending))
+        count = len(lines)
+        del self._pending[:count]
+        self._seq += count
+        self._written += sum([record.batch.size for record in records[:count]])
+        self._count_written(count)
         return True
 
-    def _archive_bundle(self, record: DecisionRecord) -> None:
-        digest = record.bundle_digest
-        if digest in self._archived:
-            return
-        path = self._folder / "bundles" / digest
-        if not path.exists():
-            draft = path.with_suffix(f".{self.instance}")  # another process may write the same bundle
-            draft.write_bytes(record.bundle_text)
-            draft.rename(path)
-        self._archived.add(digest)
+    def _encode(self, records: list[DecisionRecord]) -> list[bytes]:
+        """Return the lines of the first records, up to BATCH_BYTES, and archive their bundles."""
+        lines: list[bytes] = []
+        size = 0
+        for seq, record in enumerate(records, self._seq):
+            self._folder.archive(record.bundle_digest, record.bundle_text)
+            line = self._encoder.encode(record, seq) + b"\n"
+            lines.append(line)
+            size += len(line)
+            if size >= BATCH_BYTES:
+                break
+        return lines
 
     def _report(self, error: Exception) -> None:
         was_failing, self.failing = self.failing, True
         if not was_failing:
             cause = getattr(error, "strerror", None) or repr(error)
-            log.error("audit cannot be written", folder=str(self._folder), cause=cause)
-
-
-def _write_whole(file: BinaryIO, text: bytes) -> None:
-    """Append all of the text or nothing: cut a part off again if the rest cannot be written."""
-    start = file.seek(0, 2)
-    written = 0
-    try:
-        while written < len(text):
-            written += file.write(text[written:])
-    except OSError:
-        file.truncate(start)
-        raise
+            log.error("audit cannot be written", folder=str(self._folder.path), cause=cause)
