@@ -22,7 +22,7 @@ from typing import Final, cast
 import uvloop
 from tools import wrk
 
-from pdp.app.parts import embedded_settings
+from pdp.app.example import embedded_settings
 from pdp.identity.callers import Callers
 from pdp.identity.tokens import Tokens
 from pdp.model.checks import Caller

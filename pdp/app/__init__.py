@@ -5,13 +5,35 @@ Only this package and `assembly` name concrete classes. `main` is the entry poin
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
 
 def main() -> None:
     """Run the `pdp` command."""
-    from pdp.app.parts import build_catalogs, build_pdp, embedded_settings, read_facts, writing  # noqa: PLC0415
-    from pdp.app.run import serve  # noqa: PLC0415  a worker process does without the command line
-    from pdp.assembly import read_rules  # noqa: PLC0415
+    from pdp.app.example import embedded_settings  # noqa: PLC0415  a worker process does without the command line
+    from pdp.app.run import serve  # noqa: PLC0415
     from pdp.cli.composition import Composition  # noqa: PLC0415
     from pdp.cli.main import run  # noqa: PLC0415
 
-    run(Composition(embedded_settings, read_rules, read_facts, build_pdp, serve, writing, build_catalogs))
+    run(
+        Composition(
+            embedded_settings,
+            _late("pdp.assembly", "read_rules"),
+            _late("pdp.app.parts", "read_facts"),
+            _late("pdp.app.parts", "build_pdp"),
+            serve,
+            _late("pdp.app.parts", "writing"),
+            _late("pdp.app.parts", "build_catalogs"),
+        )
+    )
+
+
+def _late(module: str, name: str) -> Callable[..., Any]:
+    """Return a function that is imported when it is called: a supervisor of workers needs none of them."""
+
+    def call(*args: Any, **keywords: Any) -> Any:
+        return getattr(import_module(module), name)(*args, **keywords)
+
+    return call

@@ -5,12 +5,10 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator
 from contextlib import closing
-from pathlib import Path
 from typing import Final
 
 from pdp.assembly import PLANNERS, build_bundle
 from pdp.audit.log import NoAudit
-from pdp.config.load import load_settings
 from pdp.config.settings import Settings
 from pdp.decision.service import AuditLog, Pdp
 from pdp.engines.cel.rules import RuleSet
@@ -25,19 +23,8 @@ from pdp.store.writer import Writer
 from pdp.telemetry import Telemetry
 from pdp.views.catalog import IcebergCatalog
 
-EXAMPLE: Final = next(
-    path for path in (Path(__file__).parents[1] / "example", Path(__file__).parents[2] / "rules") if path.is_dir()
-)
-"""Folder of the example configuration, for a service that starts without a configuration file."""
 SEED: Final = "seed"
 """Author of the seed in the change log of the store."""
-
-
-def embedded_settings(overrides: tuple[str, ...] = ()) -> Settings:
-    """Return the settings of the example, with the audit and the database in the working folder."""
-    audit = f"audit.sinks=[{{file: {str(Path.cwd() / 'audit')!r}}}]"
-    store = f"store.url={f'sqlite:///{Path.cwd()}/pdp.db'!r}"
-    return load_settings(EXAMPLE / "pdp.yaml", (audit, store, *overrides))
 
 
 def read_facts(settings: Settings) -> Facts:

@@ -6,14 +6,17 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pdp.config.load import load_settings
 from pdp.config.settings import Settings
-from pdp.decision.service import Pdp
-from pdp.engines.cel.rules import RuleSet
-from pdp.facts.snapshot import Facts
-from pdp.store.writer import Writer
-from pdp.views.catalog import IcebergCatalog
+
+if TYPE_CHECKING:  # a supervisor of workers needs none of these
+    from pdp.decision.service import Pdp
+    from pdp.engines.cel.rules import RuleSet
+    from pdp.facts.snapshot import Facts
+    from pdp.store.writer import Writer
+    from pdp.views.catalog import IcebergCatalog
 
 
 def _no_catalogs(_: Settings) -> Mapping[str, IcebergCatalog]:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from click.testing import CliRunner, Result
 
-from pdp.app.parts import build_pdp, embedded_settings, read_facts, writing
+from pdp.app.example import embedded_settings
+from pdp.app.parts import build_pdp, read_facts, writing
 from pdp.app.run import serve
 from pdp.assembly import read_rules
 from pdp.cli.composition import Composition
