@@ -34,19 +34,10 @@ class RecordEncoder:
         self._second_text = ""
 
     def encode(self, record: DecisionRecord, seq: int) -> bytes:
-        """Return the JSON text of a record without a line end; of a repeated request, encode only the head anew.
-
-        `seq` has no gaps within an instance.
-        """
-        template = record.template
-        if template is None:
-            return (self._head(record, seq) + self._body(record)).encode()
-        if template.body is None:
-            template.body = self._body(record).encode()
-        return self._head(record, seq).encode() + template.body
+        """Return the JSON text of a record without a line end. `seq` has no gaps within an instance."""
+        return (self._head(record, seq) + self._body(record)).encode()
 
     def _head(self, record: DecisionRecord, seq: int) -> str:
-        """Return the fields that differ between the records of a repeated request."""
         return (
             f'{{"event":"{DECISION_EVENT if record.masks is None else FILTER_EVENT}","schema":{SCHEMA},'
             f'"id":{quote(record.answer.id)},"instance":{self._instance},"seq":{seq},'
@@ -54,7 +45,6 @@ class RecordEncoder:
         )
 
     def _body(self, record: DecisionRecord) -> str:
-        """Return the fields that all records of a repeated request share."""
         batch, answer = record.batch, record.answer
         numbers: dict[InputsKey, int] = {}
         if len(batch.checks) == 1:

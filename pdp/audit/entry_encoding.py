@@ -28,7 +28,7 @@ from pdp.audit.view_security import write_view_security
 from pdp.engines.engine import ALLOWED_BY_EFFECT
 from pdp.model.checks import DEFAULT_DENY, Answer, Check, Principal, Reason, Rejection, Resource
 from pdp.model.columns import PathColumn
-from pdp.model.references import format_resource
+from pdp.model.references import format_path, format_resource
 
 COLUMNS_FROM: Final = 32
 """Resources of one concrete check from which its entry is in columns."""
@@ -54,14 +54,13 @@ class _Outcome(msgspec.Struct, frozen=True, gc=False):
 
     @classmethod
     def of_request(cls, check: Check, answer: Answer) -> _Outcome:
-        if len(check.at) == len(answer.allowed):
-            allowed, by = answer.allowed, answer.by
-        else:
-            allowed, by = bytes(answer.allowed[at] for at in check.at), [answer.by[at] for at in check.at]
-        errors = (
-            {row: answer.errors[at] for row, at in enumerate(check.at) if at in answer.errors} if answer.errors else {}
-        )
-        return cls(check.resources, allowed, by, errors, check.resources[0].type, check.resources[0].ref)
+        at, allowed, by, errors = check.at, answer.allowed, answer.by, answer.errors
+        if len(at) != len(allowed):
+            allowed, by = bytes(map(allowed.__getitem__, at)), list(map(by.__getitem__, at))
+        if errors:
+            errors = {row: errors[place] for row, place in enumerate(at) if place in errors}
+        first = check.resources[0]
+        return cls(check.resources, allowed, by, errors, first.type, first.ref)
 
 
 class _ReasonNumbers(dict[Reason | None, int]):
@@ -82,12 +81,14 @@ class EntryEncoder:
         self._record = record
         self._numbers = numbers
         self._columns_from = columns_from
-        self._cached = FLAGS[record.template is not None]
         # The concrete checks of one split check often share their resources and columns, which can have 100,000 rows.
         # So the texts are kept by identity, never by content. Each entry holds its object: no other gets the same id.
         self._reasons: dict[int, tuple[Sequence[Reason | None], str]] = {}
         self._paths: dict[tuple[int, int, int], tuple[PathColumn, str]] = {}
-        self._more: dict[int, tuple[Resource, str]] = {}
+        self._resources: dict[int, tuple[Resource, str, str]] = {}
+        self._principal: Principal | None = None
+        self._as = ""
+        """JSON of the id of `_principal`, the newest subject."""
 
     def checks(self) -> str:
         """Return the entries of all concrete checks, then those of rejected positions."""
@@ -123,10 +124,9 @@ class EntryEncoder:
 
     def _shared(self, action: str, principal: Principal, delegated: bool, number: int) -> str:
         """Return the fields that all rows of a concrete check share; without a number, the first inputs hold."""
-        shared = (
-            f'"action":{quote(action)},"as":{quote(principal.id)},'
-            f'"delegated":{FLAGS[delegated]},"cached":{self._cached}'
-        )
+        if principal is not self._principal:
+            self._principal, self._as = principal, quote(principal.id)
+        shared = f'"action":{quote(action)},"as":{self._as},"delegated":{FLAGS[delegated]},"cached":false'
         return f'{shared},"inputs":{number}' if number else shared
 
     def _put(self, entries: list[tuple[int, str]], shared: str, at: Sequence[int], outcome: _Outcome) -> None:
@@ -150,23 +150,24 @@ class EntryEncoder:
         The type and ref of the outcome replace those of the resource: a plan may decide on others than the caller
         named.
         """
-        reference = quote(format_resource(resource, outcome.ref, outcome.type))
         if is_bare(resource):
-            return reference
-        kept = self._more.get(id(resource))
+            return quote(format_resource(resource, outcome.ref, outcome.type))
+        kept = self._resources.get(id(resource))
         if kept is None:
-            kept = self._more[id(resource)] = (resource, more_than_reference(resource))
-        return f'{{"reference":{reference}{kept[1]}}}'
+            kept = (resource, format_path(resource), more_than_reference(resource))
+            self._resources[id(resource)] = kept
+        _, path, more = kept
+        return f'{{"reference":{quote(format_resource(resource, outcome.ref, outcome.type, path))}{more}}}'
 
     def _columns(self, shared: str, at: Sequence[int], outcome: _Outcome) -> str:
         denied = {str(row): errors for row, errors in outcome.errors.items() if not outcome.allowed[row]}
         return (
             f'{{{shared},"at":{at.start if isinstance(at, range) else json_text(list(at))},'
-            f'"resources":{self._resources(outcome)},"allowed":"{outcome.allowed.translate(_DIGITS).decode()}",'
+            f'"resources":{self._resource_column(outcome)},"allowed":"{outcome.allowed.translate(_DIGITS).decode()}",'
             f'{self._reason_column(outcome.by)},"errors":{json_text(denied)}}}'
         )
 
-    def _resources(self, outcome: _Outcome) -> str:
+    def _resource_column(self, outcome: _Outcome) -> str:
         """Return the column of resources: containers and names of a column of paths, otherwise each resource."""
         column = outcome.resources
         if not isinstance(column, PathColumn):

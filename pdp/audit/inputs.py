@@ -66,15 +66,17 @@ def is_bare(resource: Resource) -> bool:
 
 def more_than_reference(resource: Resource) -> str:
     """Return the fields that decide beside the reference of a resource, as JSON: each follows a comma."""
-    more = {
-        "ref": resource.ref if resource.type == "warehouse" else None,
-        "contentType": resource.content_type,
-        "refType": resource.ref_type,
-        "id": resource.id,
-        "properties": resource.properties,
-        "arguments": _arguments(resource),
-    }
-    return "".join([f',"{key}":{json_text(value)}' for key, value in more.items() if value])
+    more = f',"ref":{quote(resource.ref)}' if resource.ref and resource.type == "warehouse" else ""
+    if resource.content_type:
+        more = f'{more},"contentType":{quote(resource.content_type)}'
+    if resource.ref_type:
+        more = f'{more},"refType":{quote(resource.ref_type)}'
+    if resource.id:
+        more = f'{more},"id":{quote(resource.id)}'
+    if resource.properties:
+        more = f'{more},"properties":{json_text(resource.properties)}'
+    arguments = _arguments(resource)
+    return f'{more},"arguments":{json_text(arguments)}' if arguments else more
 
 
 def _before_query(check: Check) -> str:

@@ -37,21 +37,11 @@ class DecidedCheck(msgspec.Struct, frozen=True, gc=False):
     concrete: tuple[LeafDecision, ...]
 
 
-class RecordTemplate:
-    """JSON shared by all records of one repeated request: `body` is None until the first record is encoded."""
-
-    __slots__ = ("body",)
-
-    def __init__(self) -> None:
-        self.body: bytes | None = None
-
-
 class DecisionRecord(msgspec.Struct, frozen=True, gc=False):
     """A batch, its answer and the checks behind the answer. `time` is in seconds since the epoch.
 
     `masks` is set when the caller asked for the row view of a table, not for a decision: column -> the reason of its
-    mask, None for an unmasked column. `template` is set when the same request was decided before and nothing has
-    changed since; all records of the request share the template.
+    mask, None for an unmasked column.
     """
 
     batch: Batch
@@ -62,7 +52,6 @@ class DecisionRecord(msgspec.Struct, frozen=True, gc=False):
     time: float
     latency_us: int
     masks: Mapping[str, Reason | None] | None = None
-    template: RecordTemplate | None = None
 
     @property
     def failed(self) -> bool:

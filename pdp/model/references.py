@@ -68,8 +68,11 @@ def _parse_resource(text: str) -> Resource:
     return Resource(kind, warehouse, tuple(path), ref)
 
 
-def format_resource(resource: Resource, ref: str | None = None, type: str = "") -> str:
-    """Return the canonical reference of a resource. `ref` fills in a missing ref; `type` replaces the type."""
+def format_resource(resource: Resource, ref: str | None = None, type: str = "", path: str = "") -> str:
+    """Return the canonical reference of a resource.
+
+    `ref` fills in a missing ref; `type` replaces the type. `path` is the result of `format_path`, if known.
+    """
     kind = type or resource.type
     if kind == "server":
         return kind
@@ -77,9 +80,18 @@ def format_resource(resource: Resource, ref: str | None = None, type: str = "") 
         return f"{kind}:{resource.name}"
     if kind in NAMED_TYPES:
         return f"{kind}:{encode_part(resource.name)}"
-    text = f"{kind}:{_join((resource.warehouse, *resource.path))}"
+    text = f"{kind}:{path or format_path(resource)}"
     ref = resource.ref or ref
     return f"{text}@{encode_part(ref)}" if ref and kind in VERSIONED_TYPES else text
+
+
+def format_path(resource: Resource) -> str:
+    """Return the warehouse and the path of a reference, in the canonical encoding."""
+    parts = (resource.warehouse, *resource.path)
+    joined = "".join(parts)
+    if not joined.isidentifier() and _ENCODE.search(joined):  # most parts need no escape: search all at once
+        return "/".join(map(encode_part, parts))
+    return "/".join(parts)
 
 
 def parse_principal(text: str) -> Principal:
@@ -124,14 +136,6 @@ def check_part(part: str) -> str:
 def encode_part(part: str) -> str:
     """Return a part or ref in the canonical encoding: `%`, `/`, `@` and control characters as upper-case escapes."""
     return part if part.isalnum() else _ENCODE.sub(_escape, part)
-
-
-def _join(parts: tuple[str, ...]) -> str:
-    """Return the canonical encoding of parts. Most parts need no escape: search all of them at once."""
-    joined = "".join(parts)
-    if not joined.isidentifier() and _ENCODE.search(joined):
-        return "/".join(map(encode_part, parts))
-    return "/".join(parts)
 
 
 def _escape(match: re.Match[str]) -> str:

@@ -16,7 +16,7 @@ from support.plain_records import plain_record
 
 from pdp.app.parts import build_pdp
 from pdp.audit.encoding import RecordEncoder
-from pdp.audit.record import DecisionRecord, RecordTemplate
+from pdp.audit.record import DecisionRecord
 from pdp.offline import case_runner
 from pdp.offline.case_runner import MemoryAudit, run_case
 from pdp.offline.cases import find_cases
@@ -24,6 +24,7 @@ from pdp.offline.cases import find_cases
 limits = st.sampled_from([1, 2, 32])
 
 
+@pytest.mark.slow
 @given(st.lists(generated_records.records(), max_size=3), limits)
 def test_any_records_encode_to_the_plain_objects(records: list[DecisionRecord], columns_from: int) -> None:
     encoder = RecordEncoder('i"1', columns_from)
@@ -53,22 +54,9 @@ class ComparingAudit(MemoryAudit):
         ComparingAudit.compared += 1
 
 
+@pytest.mark.slow
 def test_records_of_the_corpus_encode_to_the_plain_objects(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(case_runner, "MemoryAudit", ComparingAudit)
     with asyncio.Runner() as runner:
         assert all(run_case(case, build_pdp, runner).passed for case in find_cases([TESTS / "cases"]))
     assert ComparingAudit.compared > 100
-
-
-def test_a_repeated_record_encodes_its_body_once() -> None:
-    check = {"principal": "anonymous", "action": "read_data", "resource": "table:w/a/b"}
-    _, record = decide_and_record(make_pdp({}, {}), [check])
-    template = RecordTemplate()
-    fields = {field: getattr(record, field) for field in record.__struct_fields__}
-    repeated = [DecisionRecord(**{**fields, "time": time, "template": template}) for time in (1.5, 2.5)]
-    encoder = RecordEncoder("i")
-    first = encoder.encode(repeated[0], 0)
-    body = template.body
-    assert json.loads(first)["time"] == "1970-01-01T00:00:01.500000Z"
-    assert json.loads(encoder.encode(repeated[1], 1)) == plain_record(repeated[1], "i", 1)
-    assert template.body is body

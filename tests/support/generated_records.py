@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from pdp.audit.record import DecidedCheck, DecisionRecord, LeafDecision, RecordTemplate
+from pdp.audit.record import DecidedCheck, DecisionRecord, LeafDecision
 from pdp.engines.engine import Group, Verdicts
 from pdp.model.checks import (
     NO_ARGUMENTS,
@@ -129,6 +129,5 @@ def records(draw: st.DrawFn) -> DecisionRecord:
     by = draw(st.lists(reasons, min_size=size, max_size=size))
     answer = Answer(draw(names), draw(names), allowed, by, draw(errors(size)) if size else {}, rejected, {})
     masks = draw(st.none() | st.dictionaries(names, reasons, max_size=2))
-    template = draw(st.none() | st.builds(RecordTemplate))
     time = draw(st.floats(0, 4e9))
-    return DecisionRecord(batch, answer, tuple(decided), "d", b"", time, draw(st.integers(0)), masks, template)
+    return DecisionRecord(batch, answer, tuple(decided), "d", b"", time, draw(st.integers(0)), masks)

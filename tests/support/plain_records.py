@@ -55,7 +55,7 @@ def _checks(record: DecisionRecord, keys: list[Any], columns_from: int) -> list[
     for decided in record.checks:
         for leaf in decided.concrete:
             group = leaf.group
-            shared = _shared(record, group.action, group.principal, group.delegated)
+            shared = _shared(group.action, group.principal, group.delegated)
             entries += _written(_numbered(shared, keys, decided.check), leaf.at, _leaf_outcome(leaf), columns_from)
     entries += [_rejected(at, rejected) for at, rejected in record.batch.rejected.items()]
     return entries if any("resources" in entry for entry in entries) else sorted(entries, key=lambda row: row["at"])
@@ -66,15 +66,14 @@ def _requests(record: DecisionRecord, keys: list[Any], columns_from: int) -> lis
     for decided in record.checks:
         check = decided.check
         if not decided.plain:
-            shared = _shared(record, check.action, check.principal, check.delegated) | write_view_security(check)
+            shared = _shared(check.action, check.principal, check.delegated) | write_view_security(check)
             outcome = _request_outcome(check, record.answer)
             entries += _written(_numbered(shared, keys, check), check.at, outcome, columns_from)
     return entries
 
 
-def _shared(record: DecisionRecord, action: str, principal: Principal, delegated: bool) -> dict[str, Any]:
-    cached = record.template is not None
-    return {"action": action, "as": principal.id, "delegated": delegated, "cached": cached}
+def _shared(action: str, principal: Principal, delegated: bool) -> dict[str, Any]:
+    return {"action": action, "as": principal.id, "delegated": delegated, "cached": False}
 
 
 def _numbered(shared: dict[str, Any], keys: list[Any], check: Check) -> dict[str, Any]:
