@@ -73,7 +73,7 @@ class HttpConnection(asyncio.Protocol):
     """
 
     __slots__ = (
-        "_admitted", "_blocked", "_body", "_busy", "_gone", "_reader", "_reading_paused", "_shared", "_task",
+        "_admitted", "_at", "_blocked", "_body", "_busy", "_gone", "_reader", "_reading_paused", "_shared", "_task",
         "_transport", "_unread", "_waiting", "deadline",
     )  # fmt: skip
 
@@ -87,7 +87,8 @@ class HttpConnection(asyncio.Protocol):
         self._admitted: AdmittedRequest | None = None
         self._task: asyncio.Task[None] | None = None
         self._waiting = b""
-        """Bytes received and not yet looked at, or the start of a head."""
+        self._at = 0
+        """From here on, the waiting bytes are not yet looked at, or are the start of a head."""
         self._busy = self._blocked = self._gone = self._reading_paused = False
         self.deadline = shared.now() + shared.idle_timeout
         """Time of the event loop after which `expire` ends the state of the connection."""
@@ -120,11 +121,11 @@ class HttpConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Answer the requests that are complete."""
         if self._busy:
-            self._keep_waiting(data)
+            self._keep_waiting(data, 0)
             return
         if self._waiting:
-            data, self._waiting = self._waiting + data, b""
-        self._take(data)
+            data, self._waiting = self._waiting[self._at :] + data, b""
+        self._take(data, 0)
 
     # --- called by the server --------------------------------------------------------------------------------------
 
@@ -149,25 +150,28 @@ class HttpConnection(asyncio.Protocol):
 
     # --- the order of requests -------------------------------------------------------------------------------------
 
-    def _take(self, data: bytes) -> None:
-        """Answer the requests in `data`, in order, until one must wait."""
-        at, end = 0, len(data)
+    def _take(self, data: bytes, at: int) -> None:
+        """Answer the requests in `data` from `at` on, in order, until one must wait."""
+        end = len(data)
         for _ in range(_MOST_PER_TURN):
             at = self._request(data, at) if self._body is None and not self._unread else self._rest(data, at)
             if at >= end:
                 return
             if self._busy:
-                self._keep_waiting(data[at:])
+                self._keep_waiting(data, at)
                 return
         self._busy = True
-        self._keep_waiting(data[at:])
+        self._keep_waiting(data, at)
         self._shared.loop.call_soon(self._go_on)
 
-    def _keep_waiting(self, data: bytes) -> None:
+    def _keep_waiting(self, data: bytes, at: int) -> None:
         """Keep bytes until the request before them is answered, and read no more: so the bytes are bounded."""
         if self._gone:
             return
-        self._waiting += data
+        if self._waiting:
+            self._waiting, self._at = self._waiting[self._at :] + data[at:], 0
+        else:
+            self._waiting, self._at = data, at
         if not self._reading_paused:
             self._reading_paused = True
             self._transport.pause_reading()
@@ -179,7 +183,7 @@ class HttpConnection(asyncio.Protocol):
         self._busy = False
         data, self._waiting = self._waiting, b""
         if data:
-            self._take(data)
+            self._take(data, self._at)
         if not self._busy:
             self._resume_reading()
 
@@ -204,10 +208,10 @@ class HttpConnection(asyncio.Protocol):
         if request is NoRequest.FOREIGN:
             self._hand_over(data, at)
         elif request is NoRequest.INCOMPLETE:
-            self._waiting = data[at:]
+            self._waiting, self._at = data, at
         else:
             self._wait_for(self._verify())
-            self._keep_waiting(data[at:])
+            self._keep_waiting(data, at)
         return len(data)
 
     async def _verify(self) -> None:

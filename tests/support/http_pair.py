@@ -5,15 +5,19 @@ from __future__ import annotations
 import asyncio
 import re
 import ssl
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import wraps
 from hashlib import sha256
+from inspect import Parameter, signature
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any, Self
 
 import msgspec
+import pytest
+import uvloop
 from support.serving import settings_of
 
 from pdp.config.settings import Settings
@@ -30,8 +34,27 @@ from pdp.telemetry import Telemetry
 
 CHECK = "/v1/check"
 ALLOW = "/v1/data/trino/allow"
+LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
+    "asyncio": asyncio.new_event_loop,
+    "uvloop": uvloop.new_event_loop,
+}
 PATIENCE = 10.0
 """Seconds to wait for an event that must happen; far above the usual time."""
+
+
+def on_every_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Return a test that runs a coroutine on asyncio's event loop and on uvloop."""
+
+    @pytest.mark.parametrize("loop", LOOPS)
+    @wraps(test)
+    def run(loop: str, **arguments: Any) -> None:
+        with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
+            runner.run(test(**arguments))
+
+    wanted = signature(test)
+    named = Parameter("loop", Parameter.POSITIONAL_OR_KEYWORD)
+    run.__signature__ = wanted.replace(parameters=[named, *wanted.parameters.values()])  # type: ignore[attr-defined]
+    return run
 
 
 def describe(body: bytes, caller: Caller) -> bytes:

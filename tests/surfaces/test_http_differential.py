@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import uvloop
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
-from support.http_pair import ALLOW, CHECK, IMMEDIATE, ServerPair, assert_same, server_pair
+from support.http_pair import ALLOW, CHECK, IMMEDIATE, LOOPS, ServerPair, assert_same, server_pair
 
 LIMITS = {"max_body_bytes": 2048, "trino_max_body_bytes": 4096, "idle_timeout_seconds": 60}
 PLAIN = [
@@ -125,9 +124,6 @@ class RunningPair:
         return tuple(answer.status for answer in answers)
 
 
-LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
-
-
 @pytest.fixture(autouse=True)
 def silence() -> Iterator[None]:
     """Let aiohttp log none of the malformed requests."""
@@ -158,6 +154,7 @@ async def _exit(context: Any) -> None:
     await context.__aexit__(None, None, None)
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(streams())
 def test_generated_requests_have_the_outcome_of_aiohttp(running: RunningPair, packets: list[bytes]) -> None:
