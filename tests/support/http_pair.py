@@ -53,8 +53,9 @@ def on_every_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..
 
     wanted = signature(test)
     named = Parameter("loop", Parameter.POSITIONAL_OR_KEYWORD)
-    run.__signature__ = wanted.replace(parameters=[named, *wanted.parameters.values()])  # type: ignore[attr-defined]
-    return run
+    run.__signature__ = wanted.replace(parameters=[named, *wanted.parameters.values()])
+    decorated: Callable[..., None] = run
+    return decorated
 
 
 def describe(body: bytes, caller: Caller) -> bytes:

@@ -508,8 +508,8 @@ async def test_a_unix_socket_names_its_user(tmp_path: Path) -> None:
     identity = {"callers": {"sidecar": {"unix_socket": True}}}
     async with server_pair(tmp_path, identity=identity) as pair:
         loop = asyncio.get_running_loop()
-        server = await loop.create_unix_server(pair.own, tmp_path / "socket")
-        _, connection = await loop.create_unix_connection(RawConnection, tmp_path / "socket")
+        server = await loop.create_unix_server(pair.own, str(tmp_path / "socket"))
+        _, connection = await loop.create_unix_connection(RawConnection, str(tmp_path / "socket"))
         await connection.send([post(headers=b"Host: anything\r\n" + JSON)])
         await connection.until(answered(1))
         assert bodies(connection)[0]["caller"].startswith("sidecar:uid=")

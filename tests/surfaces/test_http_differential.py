@@ -162,7 +162,7 @@ def test_generated_requests_have_the_outcome_of_aiohttp(running: RunningPair, pa
 
 
 @pytest.mark.differential
-@settings(max_examples=5000)
+@settings(max_examples=2000)
 @given(streams())
 def test_many_generated_requests_have_the_outcome_of_aiohttp(running: RunningPair, packets: list[bytes]) -> None:
     running.compare(packets)
