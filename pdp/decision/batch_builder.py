@@ -96,6 +96,21 @@ class BatchBuilder:
         self._grouper.put(check, self._size)
         self._size += 1
 
+    def take(self, count: int) -> range:
+        """Take the next positions. Each needs a question by `put`."""
+        start = self._size
+        self._size += count
+        return range(start, self._size)
+
+    def put(self, body: CheckBody, named: Sequence[str | ResourceBody], at: Sequence[int]) -> None:
+        """Put the question of a body without resources, about each of some resources, at positions that were taken."""
+        question = _make_question(body)
+        if question is not None:
+            self._put_column(question, named, at)
+            return
+        for resource, position in zip(named, at, strict=True):
+            self._put_body(msgspec.structs.replace(body, resource=resource, resources=UNSET), position)
+
     def add_resources(
         self, check: Check, resources: Sequence[Resource | Rejection], at: Sequence[int] | None = None
     ) -> None:
@@ -163,15 +178,8 @@ class BatchBuilder:
         """Add the question of a body about each of some resources at the next positions."""
         if body.resource is not UNSET:
             self.reject(_BOTH, len(resources))
-            return
-        at = range(self._size, self._size + len(resources))
-        self._size = at.stop
-        question = _make_question(body)
-        if question is not None:
-            self._put_column(question, resources, at)
-            return
-        for resource, position in zip(resources, at, strict=True):
-            self._put_body(msgspec.structs.replace(body, resource=resource, resources=UNSET), position)
+        else:
+            self.put(body, resources, self.take(len(resources)))
 
     def _put_body(self, body: CheckBody, position: int) -> None:
         """Put a check of one resource at a position; reject the position if a part does not parse."""

@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import partial
 from typing import Final
 
 import grpc
 
-from pdp import errors
 from pdp.config.server import LimitSettings
-from pdp.decision.batch_builder import BatchBuilder
-from pdp.decision.codec import MAX_EXPLAINED, bound_checks
+from pdp.decision.bodies import AnswerForm
+from pdp.decision.codec import bound_checks, call_limit
 from pdp.decision.service import Pdp
 from pdp.identity.evidence import admit
 from pdp.management.service import Management
-from pdp.model.checks import BatchRequest, Caller, Decision, Rejection, Trace
+from pdp.model.checks import BatchRequest, Caller
+from pdp.surfaces.grpc_answers import check_response
+from pdp.surfaces.grpc_checks import read_checks
 from pdp.surfaces.grpc_handlers import GrpcHandlers
 from pdp.surfaces.grpc_management import list_objects
 from pdp.surfaces.grpc_messages import (
     change_response,
     load_response,
     parse,
+    read_answer_form,
     read_change,
-    read_check,
     read_consistency,
     read_load,
 )
@@ -54,11 +54,10 @@ class DecisionService:
             },
         )
 
-    async def check(self, body: bytes, caller: Caller) -> wire.CheckResponse:
+    async def check(self, body: bytes, caller: Caller) -> bytes:
         """Decide a batch of checks."""
-        answer = await self._pdp.check(admit(self._decode(parse(body, wire.CheckRequest)), caller))
-        decisions = [_decision(answer.decision(at)) for at in range(len(answer.allowed))]
-        return wire.CheckResponse(decisions=decisions, revision=answer.revision, decision_id=answer.id)
+        request, form = self._decode(body)
+        return check_response(await self._pdp.check(admit(request, caller)), form)
 
     async def check_load(self, body: bytes, caller: Caller) -> wire.CheckLoadResponse:
         """Decide a load through a chain of views."""
@@ -70,28 +69,9 @@ class DecisionService:
         request = read_change(parse(body, wire.CheckViewCommitRequest))
         return change_response(await self._views.change(request, caller, "grpc"))
 
-    def _decode(self, request: wire.CheckRequest) -> BatchRequest:
+    def _decode(self, body: bytes) -> tuple[BatchRequest, AnswerForm]:
         limit = self._limits.max_checks
-        bound_checks(len(request.checks), min(limit, MAX_EXPLAINED) if request.explain else limit)
-        builder = BatchBuilder()
-        for check in request.checks:
-            try:
-                builder.add_body(read_check(check))
-            except errors.InvalidArgument as error:
-                builder.reject(Rejection(error.code, str(error)))
-        consistency = read_consistency(request.consistency)
-        return builder.request("grpc", consistency, explain=request.explain)
-
-
-def _decision(decision: Decision) -> wire.Decision:
-    message = wire.Decision(allowed=decision.allowed, by=decision.by, errors=decision.errors, cached=decision.cached)
-    if decision.trace:
-        message.trace.CopyFrom(_trace(decision.trace))
-    if decision.error:
-        message.error.CopyFrom(wire.Error(code=decision.error.code, message=decision.error.message))
-    return message
-
-
-def _trace(trace: Trace) -> wire.Trace:
-    parts: Iterable[wire.Trace] = map(_trace, trace.parts)
-    return wire.Trace(what=trace.what, outcome=trace.outcome, why=trace.why, parts=parts)
+        builder, request = read_checks(body, limit)
+        form = read_answer_form(request.answer)
+        bound_checks(builder.size, call_limit(limit, explain=request.explain, form=form))
+        return builder.request("grpc", read_consistency(request.consistency), explain=request.explain), form

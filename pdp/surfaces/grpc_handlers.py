@@ -27,8 +27,8 @@ STATUS: Final[tuple[tuple[type[errors.PdpError], grpc.StatusCode], ...]] = (
 )
 """Error table: exception class -> gRPC status. The details begin with the stable error code."""
 
-GrpcMethod = Callable[[bytes, Caller], Awaitable[Message]]
-"""Method of a service: (bytes of the request message, caller) -> response message.
+GrpcMethod = Callable[[bytes, Caller], Awaitable[Message | bytes]]
+"""Method of a service: (bytes of the request message, caller) -> response message, or its bytes.
 
 The method parses the bytes, so that bytes that do not parse also go through the error table.
 """
@@ -53,7 +53,7 @@ class GrpcHandlers:
         return grpc.method_handlers_generic_handler(name, handlers)
 
     def _handler(self, answer: GrpcMethod) -> Any:
-        async def handle(body: bytes, context: Any) -> Message:
+        async def handle(body: bytes, context: Any) -> Message | bytes:
             try:
                 caller = await self._callers.identify(grpc_peer(context))
                 with self._admission.enter(caller, len(body)):
@@ -77,8 +77,8 @@ class GrpcHandlers:
         raise AssertionError("abort raises")
 
 
-def _serialize(message: Message) -> bytes:
-    return message.SerializeToString()
+def _serialize(message: Message | bytes) -> bytes:
+    return message if isinstance(message, bytes) else message.SerializeToString()
 
 
 def _status(error: errors.PdpError) -> grpc.StatusCode:

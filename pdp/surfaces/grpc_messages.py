@@ -13,7 +13,7 @@ from google.protobuf.message import DecodeError, Message
 from google.protobuf.struct_pb2 import Struct
 from msgspec import UNSET, UnsetType
 
-from pdp.decision.bodies import ApiBody, CheckBody, ContextBody, PrincipalBody, ResourceBody
+from pdp.decision.bodies import AnswerForm, ApiBody, CheckBody, ContextBody, PrincipalBody, ResourceBody
 from pdp.errors import InvalidArgument
 from pdp.model.checks import AtLeast, Rejection
 from pdp.views.codec import ChangeBody, LoadBody, LoadResult, LoadStep, TokenBody, ViewBody
@@ -38,21 +38,43 @@ def read_consistency(consistency: wire.Consistency) -> str | AtLeast:
     return requirement or "minimize_latency"
 
 
+def read_answer_form(form: str) -> AnswerForm:
+    """Return the form of an answer, `decisions` by default; raise InvalidArgument for an unknown form."""
+    if form in ("", "decisions"):
+        return "decisions"
+    if form == "indices":
+        return "indices"
+    raise InvalidArgument(f"answer `{form}` is none of `decisions`, `indices`")
+
+
 def read_check(check: wire.Check) -> CheckBody:
-    """Return the body of one check."""
-    context = check.context
+    """Return the body of one check. A list of resources may be empty, which counts as absent."""
+    body = read_question(check)
+    if check.resources:
+        body.resources = [read_resource(resource) for resource in check.resources]
+    if check.HasField("resource") or not check.resources:
+        body.resource = read_resource(check.resource)
+    return body
+
+
+def read_question(check: wire.Check) -> CheckBody:
+    """Return the body of one check without its resources."""
     return CheckBody(
         check.action,
-        read_resource(check.resource),
+        UNSET,
         read_optional_principal(check),
         check.delegated,
         check.acting_role if check.HasField("acting_role") else UNSET,
-        ContextBody(
-            ApiBody(context.api.name, context.api.version),
-            tuple(context.actions),
-            _struct(context.arguments),
-            context.query_id,
-        ),
+        _context(check.context) if check.HasField("context") else UNSET,
+    )
+
+
+def _context(context: wire.Context) -> ContextBody:
+    return ContextBody(
+        ApiBody(context.api.name, context.api.version),
+        tuple(context.actions),
+        _struct(context.arguments),
+        context.query_id,
     )
 
 
@@ -136,18 +158,23 @@ def _token(token: wire.TokenIdentity) -> TokenBody:
     return TokenBody(token.idp, token.subject, tuple(token.audiences))
 
 
-def read_optional_principal(message: Any) -> PrincipalBody | UnsetType:
+def read_optional_principal(message: Any) -> str | PrincipalBody | UnsetType:
     """Return the `principal` of a message; UNSET if the message has none."""
     return read_principal(message.principal) if message.HasField("principal") else UNSET
 
 
-def read_principal(principal: wire.Principal) -> PrincipalBody:
-    """Return the body of a principal."""
+def read_principal(principal: wire.Principal) -> str | PrincipalBody:
+    """Return the body of a principal: the id if there is nothing else."""
+    if not (principal.roles or principal.groups or principal.HasField("attributes")):
+        return principal.id
     return PrincipalBody(principal.id, tuple(principal.roles), tuple(principal.groups), _struct(principal.attributes))
 
 
-def read_resource(resource: wire.Resource) -> ResourceBody:
-    """Return the body of a resource."""
+def read_resource(resource: wire.Resource) -> str | ResourceBody:
+    """Return the body of a resource: the reference if there is nothing else."""
+    reference = resource.reference
+    if reference and resource == wire.Resource(reference=reference):
+        return reference
     return ResourceBody(
         resource.type,
         resource.warehouse,

@@ -8,40 +8,68 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class CheckRequest(_message.Message):
-    __slots__ = ("checks", "consistency", "explain")
+    __slots__ = ("checks", "consistency", "explain", "answer")
     CHECKS_FIELD_NUMBER: _ClassVar[int]
     CONSISTENCY_FIELD_NUMBER: _ClassVar[int]
     EXPLAIN_FIELD_NUMBER: _ClassVar[int]
+    ANSWER_FIELD_NUMBER: _ClassVar[int]
     checks: _containers.RepeatedCompositeFieldContainer[Check]
     consistency: Consistency
     explain: bool
-    def __init__(self, checks: _Optional[_Iterable[_Union[Check, _Mapping]]] = ..., consistency: _Optional[_Union[Consistency, _Mapping]] = ..., explain: _Optional[bool] = ...) -> None: ...
+    answer: str
+    def __init__(self, checks: _Optional[_Iterable[_Union[Check, _Mapping]]] = ..., consistency: _Optional[_Union[Consistency, _Mapping]] = ..., explain: _Optional[bool] = ..., answer: _Optional[str] = ...) -> None: ...
 
 class CheckResponse(_message.Message):
-    __slots__ = ("decisions", "revision", "decision_id")
+    __slots__ = ("decisions", "revision", "decision_id", "allowed", "size", "rejected", "errors")
     DECISIONS_FIELD_NUMBER: _ClassVar[int]
     REVISION_FIELD_NUMBER: _ClassVar[int]
     DECISION_ID_FIELD_NUMBER: _ClassVar[int]
+    ALLOWED_FIELD_NUMBER: _ClassVar[int]
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    REJECTED_FIELD_NUMBER: _ClassVar[int]
+    ERRORS_FIELD_NUMBER: _ClassVar[int]
     decisions: _containers.RepeatedCompositeFieldContainer[Decision]
     revision: str
     decision_id: str
-    def __init__(self, decisions: _Optional[_Iterable[_Union[Decision, _Mapping]]] = ..., revision: _Optional[str] = ..., decision_id: _Optional[str] = ...) -> None: ...
+    allowed: _containers.RepeatedScalarFieldContainer[int]
+    size: int
+    rejected: _containers.RepeatedCompositeFieldContainer[RejectedPositions]
+    errors: _containers.RepeatedCompositeFieldContainer[RaisedPositions]
+    def __init__(self, decisions: _Optional[_Iterable[_Union[Decision, _Mapping]]] = ..., revision: _Optional[str] = ..., decision_id: _Optional[str] = ..., allowed: _Optional[_Iterable[int]] = ..., size: _Optional[int] = ..., rejected: _Optional[_Iterable[_Union[RejectedPositions, _Mapping]]] = ..., errors: _Optional[_Iterable[_Union[RaisedPositions, _Mapping]]] = ...) -> None: ...
+
+class RejectedPositions(_message.Message):
+    __slots__ = ("at", "error")
+    AT_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    at: _containers.RepeatedScalarFieldContainer[int]
+    error: Error
+    def __init__(self, at: _Optional[_Iterable[int]] = ..., error: _Optional[_Union[Error, _Mapping]] = ...) -> None: ...
+
+class RaisedPositions(_message.Message):
+    __slots__ = ("at", "errors")
+    AT_FIELD_NUMBER: _ClassVar[int]
+    ERRORS_FIELD_NUMBER: _ClassVar[int]
+    at: _containers.RepeatedScalarFieldContainer[int]
+    errors: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, at: _Optional[_Iterable[int]] = ..., errors: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Check(_message.Message):
-    __slots__ = ("principal", "action", "resource", "delegated", "acting_role", "context")
+    __slots__ = ("principal", "action", "resource", "delegated", "acting_role", "context", "resources")
     PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
     ACTION_FIELD_NUMBER: _ClassVar[int]
     RESOURCE_FIELD_NUMBER: _ClassVar[int]
     DELEGATED_FIELD_NUMBER: _ClassVar[int]
     ACTING_ROLE_FIELD_NUMBER: _ClassVar[int]
     CONTEXT_FIELD_NUMBER: _ClassVar[int]
+    RESOURCES_FIELD_NUMBER: _ClassVar[int]
     principal: Principal
     action: str
     resource: Resource
     delegated: bool
     acting_role: str
     context: Context
-    def __init__(self, principal: _Optional[_Union[Principal, _Mapping]] = ..., action: _Optional[str] = ..., resource: _Optional[_Union[Resource, _Mapping]] = ..., delegated: _Optional[bool] = ..., acting_role: _Optional[str] = ..., context: _Optional[_Union[Context, _Mapping]] = ...) -> None: ...
+    resources: _containers.RepeatedCompositeFieldContainer[Resource]
+    def __init__(self, principal: _Optional[_Union[Principal, _Mapping]] = ..., action: _Optional[str] = ..., resource: _Optional[_Union[Resource, _Mapping]] = ..., delegated: _Optional[bool] = ..., acting_role: _Optional[str] = ..., context: _Optional[_Union[Context, _Mapping]] = ..., resources: _Optional[_Iterable[_Union[Resource, _Mapping]]] = ...) -> None: ...
 
 class Principal(_message.Message):
     __slots__ = ("id", "roles", "groups", "attributes")

@@ -60,7 +60,7 @@ class DecisionServiceServicer:
     """Missing associated documentation comment in .proto file."""
 
     def Check(self, request, context):
-        """Decides up to `limits.max_checks` checks; decisions come in the order of the checks.
+        """Decides up to `limits.max_checks` resources; decisions come in the order of the checks and of their resources.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

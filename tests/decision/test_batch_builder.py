@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from support.batch_requests import expand, unresolved
 
 from pdp.decision.codec import decode_batch, decode_call, decode_checks
 from pdp.errors import InvalidArgument, TooManyChecks
@@ -66,30 +67,6 @@ bodies = st.one_of(
     st.lists(plain_checks, max_size=12),
     st.lists(resources, max_size=12).map(lambda some: [{"action": "read_data", "resources": some}]),
 )
-
-
-def expand(request: BatchRequest) -> dict[int, Any]:
-    """Return the question or the rejection at each position."""
-    by_position: dict[int, Any] = dict(request.rejected)
-    for check in request.checks:
-        shared = check.principal, check.action, check.delegated, check.acting_role, check.env, check.query_id
-        for at, resource in zip(check.at, check.resources, strict=True):
-            assert at not in by_position, "a position has one answer"
-            assert (resource.type, resource.warehouse, resource.ref) == _shared(check)
-            by_position[at] = (*shared, resource)
-    assert sorted(by_position) == list(range(request.size))
-    assert list(request.rejected) == sorted(request.rejected)
-    return by_position
-
-
-def _shared(check: Any) -> tuple[str, str, str | None]:
-    first = check.resources[0]
-    return first.type, first.warehouse, first.ref
-
-
-def unresolved(request: BatchRequest) -> list[int]:
-    """Return the positions whose missing principal is the earlier error."""
-    return sorted(at for check in request.unresolved for at in check.at)
 
 
 @given(bodies)

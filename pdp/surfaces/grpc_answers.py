@@ -1,0 +1,56 @@
+"""Answers of checks as gRPC messages: the bytes of a CheckResponse."""
+
+from __future__ import annotations
+
+from pdp.decision.answer_codec import permitted_positions, raised_positions, rejected_positions
+from pdp.decision.bodies import AnswerForm
+from pdp.model.checks import DEFAULT_DENY, Answer, Decision, Reason, Trace
+from pdp.wire import decision_pb2 as wire
+
+
+class _DecisionFields(dict[tuple[int, Reason | None], bytes]):
+    """Encoded field `decisions` of decisions without errors and traces, by (allowed, reason)."""
+
+    def __missing__(self, key: tuple[int, Reason | None]) -> bytes:
+        allowed, reason = key
+        decision = wire.Decision(allowed=bool(allowed), by=(reason or DEFAULT_DENY,))
+        field = self[key] = wire.CheckResponse(decisions=(decision,)).SerializeToString()
+        return field
+
+
+def check_response(answer: Answer, form: AnswerForm) -> bytes:
+    """Return the response to checks. Each distinct decision is encoded once: messages join by concatenation."""
+    if form == "indices":
+        return _indices(answer).SerializeToString()
+    fields = list(map(_DecisionFields().__getitem__, zip(answer.allowed, answer.by, strict=True)))
+    for at in {*answer.rejected, *answer.errors, *answer.traces}:
+        fields[at] = wire.CheckResponse(decisions=(_decision(answer.decision(at)),)).SerializeToString()
+    fields.append(wire.CheckResponse(revision=answer.revision, decision_id=answer.id).SerializeToString())
+    return b"".join(fields)
+
+
+def _indices(answer: Answer) -> wire.CheckResponse:
+    return wire.CheckResponse(
+        allowed=permitted_positions(answer),
+        size=len(answer.allowed),
+        rejected=[
+            wire.RejectedPositions(at=at, error=wire.Error(code=code, message=message))
+            for (code, message), at in rejected_positions(answer).items()
+        ],
+        errors=[wire.RaisedPositions(at=at, errors=errors) for errors, at in raised_positions(answer).items()],
+        revision=answer.revision,
+        decision_id=answer.id,
+    )
+
+
+def _decision(decision: Decision) -> wire.Decision:
+    message = wire.Decision(allowed=decision.allowed, by=decision.by, errors=decision.errors, cached=decision.cached)
+    if decision.trace:
+        message.trace.CopyFrom(_trace(decision.trace))
+    if decision.error:
+        message.error.CopyFrom(wire.Error(code=decision.error.code, message=decision.error.message))
+    return message
+
+
+def _trace(trace: Trace) -> wire.Trace:
+    return wire.Trace(what=trace.what, outcome=trace.outcome, why=trace.why, parts=map(_trace, trace.parts))
