@@ -48,7 +48,7 @@ class BatchBuilder:
     """Builder of a request. Positions count resources, in the order of the calls."""
 
     def __init__(self) -> None:
-        self._grouper = CheckGrouper()
+        self._singles: list[Check] = []
         self._columns: list[Check] = []
         self._rejected: dict[int, Rejection] = {}
         self._unresolved: list[Check] = []
@@ -90,11 +90,6 @@ class BatchBuilder:
         else:
             self._size += 1
             self._put_body(body, self._size - 1)
-
-    def add(self, check: Check) -> None:
-        """Add a check of one resource at the next position."""
-        self._grouper.put(check, self._size)
-        self._size += 1
 
     def take(self, count: int) -> range:
         """Take the next positions. Each needs a question by `put`."""
@@ -151,10 +146,10 @@ class BatchBuilder:
         self, surface: str, consistency: str | AtLeast = "minimize_latency", *, explain: bool = False
     ) -> BatchRequest:
         """Return the finished request. Its checks are in the order of their first positions."""
-        checks = (*self._grouper.checks(), *self._columns)
+        checks = (*_joined(self._singles), *self._columns)
         if len(checks) > 1:
             checks = tuple(sorted(checks, key=lambda check: check.at[0]))
-        rejected = dict(sorted(self._rejected.items()))
+        rejected = dict(sorted(self._rejected.items())) if self._rejected else {}
         return BatchRequest(surface, self._size, checks, rejected, self._unresolved, consistency, explain)
 
     def _add_lists(self, bodies: Sequence[CheckBody]) -> tuple[Sequence[CheckBody], Sequence[int]]:
@@ -195,7 +190,7 @@ class BatchBuilder:
             self._rejected[position] = Rejection(error.code, str(error))
         else:
             check = Check(principal, body.action, (resource,), (position,), body.delegated, role, env, query_id)
-            self._grouper.put(check, position)
+            self._singles.append(check)
 
     def _put_column(self, question: Check, named: Sequence[Named], at: Sequence[int]) -> None:
         """Put a question about each of some resources at the positions `at`. Bad resources reject their positions."""
@@ -226,6 +221,16 @@ class BatchBuilder:
             column[0].append(resource)
             column[1].append(position)
         self._columns += (msgspec.structs.replace(question, resources=some, at=at) for some, at in columns.values())
+
+
+def _joined(checks: Sequence[Check]) -> Sequence[Check]:
+    """Return checks of one resource each as checks of many."""
+    if len(checks) <= 1:
+        return checks
+    grouper = CheckGrouper()
+    for check in checks:
+        grouper.put(check, check.at[0])
+    return grouper.checks()
 
 
 def _equal_questions(bodies: Sequence[CheckBody]) -> Iterable[Sequence[int]]:

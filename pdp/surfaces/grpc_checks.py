@@ -71,11 +71,14 @@ def read_checks(body: bytes, max_checks: int) -> tuple[BatchBuilder, wire.CheckR
         except (_OtherLayout, PdpError, DecodeError, UnicodeDecodeError, IndexError):
             pass
     request = parse(body, wire.CheckRequest)
-    bound_checks(len(request.checks), max_checks)
-    bound_checks(sum(max(1, len(check.resources)) for check in request.checks), max_checks)
+    checks = request.checks
+    if len(body) > _SHORT:  # before the conversion, which costs much more
+        bound_checks(len(checks), max_checks)
+        bound_checks(sum(max(1, len(check.resources)) for check in checks), max_checks)
     builder = BatchBuilder()
-    for check in request.checks:
+    for check in checks:
         _add(builder, check)
+    bound_checks(builder.size, max_checks)
     return builder, request
 
 

@@ -52,12 +52,19 @@ class DecisionService:
                 "CheckViewCommit": self.check_view_commit,
                 "List": partial(list_objects, self._management),
             },
+            {"Check": self.check_now},
         )
 
     async def check(self, body: bytes, caller: Caller) -> bytes:
         """Decide a batch of checks."""
         request, form = self._decode(body)
         return check_response(await self._pdp.check(admit(request, caller)), form)
+
+    def check_now(self, body: bytes, caller: Caller) -> bytes | None:
+        """Decide a batch of checks without waiting; return None if that is not possible."""
+        request, form = self._decode(body)
+        result = self._pdp.decide_now(admit(request, caller))
+        return check_response(result.answer, form) if result else None
 
     async def check_load(self, body: bytes, caller: Caller) -> wire.CheckLoadResponse:
         """Decide a load through a chain of views."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from types import MappingProxyType
 from typing import Any, Final
 
 import grpc
@@ -11,7 +12,7 @@ import structlog
 from google.protobuf.message import Message
 
 from pdp import errors
-from pdp.identity.callers import Callers
+from pdp.identity.callers import Callers, Peer
 from pdp.model.checks import Caller
 from pdp.surfaces.admission import Admission
 from pdp.surfaces.peers import grpc_peer
@@ -32,6 +33,9 @@ GrpcMethod = Callable[[bytes, Caller], Awaitable[Message | bytes]]
 
 The method parses the bytes, so that bytes that do not parse also go through the error table.
 """
+ImmediateMethod = Callable[[bytes, Caller], bytes | None]
+"""Method that answers without waiting: (request bytes, caller) -> response bytes; None if it must wait."""
+_NONE: Final[Mapping[str, ImmediateMethod]] = MappingProxyType({})
 log = structlog.get_logger()
 
 
@@ -47,18 +51,20 @@ class GrpcHandlers:
         self._telemetry = telemetry
         self._timeout = timeout
 
-    def service(self, name: str, methods: dict[str, GrpcMethod]) -> grpc.GenericRpcHandler:
-        """Return the handler of a service. `name` is the full name, `methods` are by name."""
-        handlers = {method: self._handler(answer) for method, answer in methods.items()}
+    def service(
+        self, name: str, methods: Mapping[str, GrpcMethod], immediate: Mapping[str, ImmediateMethod] = _NONE
+    ) -> grpc.GenericRpcHandler:
+        """Return the handler of a service. `name` is the full name, `methods` are by name.
+
+        `immediate` has methods that give the same answers without waiting, or None.
+        """
+        handlers = {method: self._handler(answer, immediate.get(method)) for method, answer in methods.items()}
         return grpc.method_handlers_generic_handler(name, handlers)
 
-    def _handler(self, answer: GrpcMethod) -> Any:
+    def _handler(self, answer: GrpcMethod, immediate: ImmediateMethod | None) -> Any:
         async def handle(body: bytes, context: Any) -> Message | bytes:
             try:
-                caller = await self._callers.identify(grpc_peer(context))
-                with self._admission.enter(caller, len(body)):
-                    async with asyncio.timeout(self._timeout):
-                        response = await answer(body, caller)
+                response = await self._answer(body, grpc_peer(context), answer, immediate)
             except errors.PdpError as error:
                 return await self._abort(context, _status(error), f"{error.code}: {error}")
             except TimeoutError:
@@ -70,6 +76,20 @@ class GrpcHandlers:
             return response
 
         return grpc.unary_unary_rpc_method_handler(handle, response_serializer=_serialize)
+
+    async def _answer(
+        self, body: bytes, peer: Peer, answer: GrpcMethod, immediate: ImmediateMethod | None
+    ) -> Message | bytes:
+        known = self._callers.known(peer)
+        caller = known.caller if known else await self._callers.identify(peer)
+        if immediate:
+            self._admission.check(caller, len(body))
+            response = immediate(body, caller)
+            if response is not None:
+                return response
+        with self._admission.enter(caller, len(body)):
+            async with asyncio.timeout(self._timeout):
+                return await answer(body, caller)
 
     async def _abort(self, context: Any, code: grpc.StatusCode, details: str) -> Message:
         self._telemetry.count_request("grpc", code.name)

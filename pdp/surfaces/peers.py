@@ -80,16 +80,18 @@ def http_peer(request: web.BaseRequest) -> Peer:
 def grpc_peer(context: Any) -> Peer:
     """Return the peer of a gRPC call."""
     certificate = next(iter(context.auth_context().get("x509_pem_cert", ())), None)
-    metadata = context.invocation_metadata() or ()
-    forwarded = any(_is_forwarding(key) for key, _ in metadata)
-    return Peer(
-        grpc_host(context.peer()),
-        certificate=names_of_certificate(bytes(certificate)) if certificate else None,
-        authorization=tuple(str(value) for key, value in metadata if key == "authorization"),
-        suspicion=errors.Forbidden(_FORWARDED_TEXT) if forwarded else None,
-    )
+    authorization: tuple[str, ...] = ()
+    suspicion = None
+    for key, value in context.invocation_metadata() or ():
+        if key == "authorization":
+            authorization = (*authorization, str(value))
+        elif _is_forwarding(key):
+            suspicion = errors.Forbidden(_FORWARDED_TEXT)
+    names = names_of_certificate(bytes(certificate)) if certificate else None
+    return Peer(grpc_host(context.peer()), None, names, authorization, suspicion)
 
 
+@lru_cache(maxsize=1024)  # the text names a connection
 def grpc_host(peer: str) -> str:
     """Return the host of gRPC's peer string, such as `ipv4:127.0.0.1:4711` or `ipv6:%5B::1%5D:4711`."""
     family, _, rest = peer.partition(":")

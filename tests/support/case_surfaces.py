@@ -179,9 +179,8 @@ def _error(code: str) -> PdpError:
 
 def _complete_message(check: Mapping[str, Any]) -> wire.Check:
     """Return a check's message. Raise KeyError or ParseError if gRPC has no form for the check."""
-    for key in ("principal", "resource"):
-        if key not in check:
-            raise KeyError(key)
+    if "principal" not in check or not ("resource" in check or check.get("resources")):
+        raise KeyError("principal or resource")
     return check_message(check)
 
 
@@ -201,6 +200,7 @@ def _trino_body(check: Any, catalogs: Mapping[str, Any]) -> dict[str, Any] | Non
         not isinstance(check, dict)
         or not str(check.get("action", "")).startswith("trino:")
         or not isinstance(check["principal"], str)
+        or "resource" not in check
     ):
         return None
     user = check["principal"].removeprefix("user:oidc~")

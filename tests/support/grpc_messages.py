@@ -17,6 +17,8 @@ def check_message(check: Mapping[str, Any]) -> wire.Check:
         data["principal"] = {"id": data["principal"]}
     if isinstance(data.get("resource"), str):
         data["resource"] = {"reference": data["resource"]}
+    if "resources" in data:
+        data["resources"] = [{"reference": some} if isinstance(some, str) else some for some in data["resources"]]
     if not data.get("context", True):
         del data["context"]
     return ParseDict(data, wire.Check())

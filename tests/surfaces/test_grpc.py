@@ -90,6 +90,35 @@ async def test_decisions_come_in_the_order_of_the_checks(client: Client) -> None
     assert not response.decisions[0].HasField("trace")
 
 
+LISTED = [wire.Resource(reference=f"table:lake/{name}") for name in ("Foo@prod", "Bar@prod", "/", "Foo@prod")]
+
+
+def listing() -> wire.Check:
+    """Return a question about a list of resources."""
+    return wire.Check(principal=wire.Principal(id="user:oidc~Alice"), action="read_data", resources=LISTED)
+
+
+async def test_a_list_of_resources_gets_a_decision_for_each(client: Client) -> None:
+    listed = await client.ask(request(listing(), check()))
+    single = await client.ask(request(*(check(resource=resource) for resource in LISTED), check()))
+    assert listed.decisions == single.decisions
+    assert [decision.allowed for decision in listed.decisions] == [True, False, False, True, True]
+
+
+async def test_indices_name_the_permitted_positions_and_show_rejections(client: Client) -> None:
+    response = await client.ask(request(listing(), check(), answer="indices"))
+    assert (list(response.allowed), response.size, len(response.decisions)) == ([0, 3, 4], 5, 0)
+    assert [(list(entry.at), entry.error.code) for entry in response.rejected] == [([2], "invalid_argument")]
+    assert response.decision_id
+
+
+@pytest.mark.parametrize("fields", [{"answer": "rows"}, {"answer": "indices", "explain": True}])
+async def test_an_unknown_form_of_answer_is_invalid(client: Client, fields: dict[str, Any]) -> None:
+    code, details = await client.refused(request(check(), **fields))
+    assert code is grpc.StatusCode.INVALID_ARGUMENT
+    assert details.startswith("invalid_argument: ")
+
+
 async def test_no_checks_give_no_decisions(client: Client) -> None:
     assert len((await client.ask(wire.CheckRequest())).decisions) == 0
 
