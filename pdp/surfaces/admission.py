@@ -64,19 +64,21 @@ class Admission:
         finally:
             admitted.release()
 
-    def check(self, caller: Caller, size: int) -> None:
-        """Raise Overloaded if a request that announces `size` bytes is beyond a limit. Count nothing.
+    def overload(self, caller: Caller, size: int) -> Overloaded | None:
+        """Return the error if a request that announces `size` bytes is beyond a limit; None if it fits. Count nothing.
 
         This suffices for a request that is answered before any other can come.
         """
         if self._requests >= self._max_requests or self._by_caller.get(caller.name, 0) >= self._max_per_caller:
-            raise Overloaded(f"{self._max_requests} requests are in flight")
+            return Overloaded(f"{self._max_requests} requests are in flight")
         if self._bytes + size > self._max_bytes:
-            raise Overloaded("too many bytes are in flight")
+            return Overloaded("too many bytes are in flight")
+        return None
 
     def admit(self, caller: Caller, size: int) -> AdmittedRequest:
         """Count a request that announces `size` bytes until its release; raise Overloaded beyond a limit."""
-        self.check(caller, size)
+        if error := self.overload(caller, size):
+            raise error
         name = caller.name
         self._by_caller[name] = self._by_caller.get(name, 0) + 1
         self._requests += 1

@@ -11,7 +11,6 @@ from collections.abc import Callable, Coroutine, Mapping
 from math import inf
 from typing import Any, Final, cast
 
-from pdp.errors import Overloaded
 from pdp.identity.callers import Callers
 from pdp.model.checks import Caller
 from pdp.surfaces.admission import Admission, AdmittedRequest
@@ -228,13 +227,11 @@ class HttpConnection(asyncio.Protocol):
         route, start, size, caller = request
         end = start + size
         missing = max(0, end - len(data))
-        if not isinstance(caller, Exception):
-            try:
-                self._shared.admission.check(caller, size)
-            except Overloaded as error:
-                caller = error
         if isinstance(caller, Exception):
             self._refuse(route.outcomes.failure(caller), missing)
+            return end - missing
+        if overload := self._shared.admission.overload(caller, size):
+            self._refuse(route.outcomes.failure(overload), missing)
             return end - missing
         if not missing:
             self._answer(route, data[start:end], caller)
@@ -251,7 +248,7 @@ class HttpConnection(asyncio.Protocol):
             end = min(at + self._unread, len(data))
             self._unread -= end - at
             if not self._unread:
-                self.deadline = self._shared.now() + self._shared.idle_timeout
+                self._end_request()
             return end
         end = min(at + body.missing, len(data))
         body.content += memoryview(data)[at:end]
@@ -285,17 +282,22 @@ class HttpConnection(asyncio.Protocol):
         self._body = None
         self._unread = missing
         self._write(answer)
-        if missing and not self._gone:
-            self.deadline = self._shared.now() + LINGER_SECONDS
 
     def _write(self, answer: HttpAnswer) -> None:
-        """Write an answer. The connection is idle from then on."""
+        """Write an answer. The connection is idle from then on, or skips the rest of the body."""
         shared, (status, body) = self._shared, answer
         self._transport.write(b"%b%d\r\n\r\n%b" % (shared.heads.before_length(status), len(body), body))
-        self.deadline = shared.now() + shared.idle_timeout
         if self._admitted:
             self._release()
-        if shared.draining:
+        if self._unread:
+            self.deadline = shared.now() + LINGER_SECONDS
+        else:
+            self._end_request()
+
+    def _end_request(self) -> None:
+        """Wait for the next request; close the connection if the service stops."""
+        self.deadline = self._shared.now() + self._shared.idle_timeout
+        if self._shared.draining:
             self._close()
 
     def _release(self) -> None:

@@ -105,8 +105,10 @@ class RequestReader:
             return NoRequest.FOREIGN
         self._pieces = 0
         verified, self._verified = self._verified, False
+        if isinstance(verified, Exception):
+            return PlainRequest(route, end, head.length, verified)
         try:
-            known = self._known(head, verified)
+            known = self._known(head, verified=verified)
         except Exception as error:  # noqa: BLE001  the failure is the answer
             return PlainRequest(route, end, head.length, error)
         if known is None:
@@ -121,10 +123,8 @@ class RequestReader:
             return NoRequest.FOREIGN
         return NoRequest.INCOMPLETE
 
-    def _known(self, head: PlainHead, verified: Exception | bool) -> KnownCaller | None:
+    def _known(self, head: PlainHead, *, verified: bool) -> KnownCaller | None:
         """Return the caller of a request; None if the token must be verified first. Raise as `identify` does."""
-        if isinstance(verified, Exception):
-            raise verified
         token = head.headers.get("authorization")
         evidence = self._connection_evidence()
         suspicion = evidence.suspicion(head.headers, head.headers["host"], json=True)

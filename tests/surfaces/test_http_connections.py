@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import socket
 import ssl
@@ -19,6 +20,9 @@ from support.idp import Authority, provider, token
 
 from pdp.model.checks import Caller
 from pdp.surfaces import http_connection
+from pdp.surfaces.http_connection import HttpConnection
+from pdp.surfaces.http_requests import RequestReader
+from pdp.surfaces.http_routes import DecisionRoute
 
 HOST = b"Host: localhost\r\n"
 JSON = b"Content-Type: application/json\r\n"
@@ -290,20 +294,21 @@ async def test_an_idle_connection_is_closed_in_time(tmp_path: Path, start: bytes
         await connection.send([start])
         began = time.monotonic()
         await connection.until(is_closed)
-        assert 0.3 < time.monotonic() - began < 3
+        assert time.monotonic() - began > 0.3
         assert not pair.own._shared.open
 
 
-@pytest.mark.slow
 @on_every_loop
-async def test_a_connection_in_use_is_not_idle(tmp_path: Path) -> None:
-    async with server_pair(tmp_path, limits={"idle_timeout_seconds": 1}) as pair:
-        connection = await RawConnection.open(pair.own_port)
-        for at in range(5):
+async def test_each_answer_begins_the_idle_time_anew(tmp_path: Path) -> None:
+    async with server_pair(tmp_path) as pair:
+        connection = await served(pair, post())
+        (own,) = pair.own._shared.open
+        for at in range(3):
+            before = own.deadline
+            await asyncio.sleep(0.02)
             await connection.send([post()])
-            await connection.until(answered(at + 1))
-            await asyncio.sleep(0.3)
-        assert not connection.closed
+            await connection.until(answered(at + 2))
+            assert before < own.deadline <= asyncio.get_running_loop().time() + 65
 
 
 @pytest.mark.slow
@@ -356,19 +361,28 @@ async def test_the_rest_of_a_refused_body_is_awaited_for_a_while_only(
         assert statuses(connection) == [503]
 
 
-@pytest.mark.slow
 @on_every_loop
-async def test_the_arrival_of_a_body_counts_for_the_deadline_of_its_answer(tmp_path: Path) -> None:
-    gate = Gate()
-    async with server_pair(tmp_path, None, gate, limits={"request_timeout_seconds": 1}) as pair:
+async def test_the_arrival_of_a_body_counts_for_the_deadline_of_its_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[float] = []
+    answer = DecisionRoute.later
+
+    async def later(route: DecisionRoute, body: bytes, caller: Caller, deadline: float) -> Any:
+        given.append(deadline)
+        return await answer(route, body, caller, deadline)
+
+    monkeypatch.setattr(DecisionRoute, "later", later)
+    async with server_pair(tmp_path, None, limits={"request_timeout_seconds": 30}) as pair:
         connection = await RawConnection.open(pair.own_port)
-        began = time.monotonic()
         await connection.send([post(b"abc", length=4)])
-        await asyncio.sleep(0.7)
+        assert await settle(lambda: pair.admission._requests == 1, 5)
+        (own,) = pair.own._shared.open
+        deadline = own.deadline
+        await asyncio.sleep(0.05)
         await connection.send([b"d"])
         await connection.until(answered(1))
-        assert time.monotonic() - began < 1.6
-        assert statuses(connection) == [503]
+        assert given == [deadline]
 
 
 # --- limits -------------------------------------------------------------------------------------------------------
@@ -445,9 +459,9 @@ async def test_a_bad_token_is_refused_and_the_connection_goes_on(tmp_path: Path,
 @on_every_loop
 async def test_a_token_that_expires_is_refused_on_the_same_connection(tmp_path: Path) -> None:
     async with provider() as idp, server_pair(tmp_path, identity={"providers": {"oidc": oidc(idp)}}) as pair:
-        sent = post(headers=bearer(token(exp=int(time.time()) + 2)))
+        sent = post(headers=bearer(token(exp=int(time.time()) + 4)))
         connection = await served(pair, sent)
-        await asyncio.sleep(2.1)
+        await asyncio.sleep(4.1)
         await connection.send([sent])
         await connection.until(answered(2))
         assert statuses(connection) == [200, 401]
@@ -522,6 +536,49 @@ async def test_a_unix_socket_names_its_user(tmp_path: Path) -> None:
 
 
 @on_every_loop
+async def test_a_draining_server_lets_a_refused_body_arrive(tmp_path: Path) -> None:
+    async with server_pair(tmp_path, limits={"max_in_flight": 1}) as pair:
+        holding = await RawConnection.open(pair.own_port)
+        await holding.send([post(b"ab", length=3)])
+        assert await settle(lambda: pair.admission._requests == 1, 5)
+        pair.own.drain()
+        connection = await served(pair, post(b"half", length=8))
+        await asyncio.sleep(0.05)
+        assert not connection.closed
+        await connection.send([b"half"])
+        await connection.until(is_closed)
+        assert statuses(connection) == [429]
+
+
+@on_every_loop
+async def test_refusals_make_no_reference_cycles(tmp_path: Path) -> None:
+    limits = {"max_in_flight": 1}
+    async with (
+        provider() as idp,
+        server_pair(tmp_path, identity={"providers": {"oidc": oidc(idp)}}, limits=limits) as pair,
+    ):
+        good, bad = post(headers=bearer(token())), post(headers=bearer("abc.def.ghi"))
+        holding = await served(pair, good)
+        await holding.send([post(b"ab", bearer(token()), length=3)])
+        assert await settle(lambda: pair.admission._requests == 1, 5)
+        gc.collect()
+        gc.disable()
+        try:
+            connection = await served(pair, good, bad, count=2)
+            connection.close()
+            assert await settle(lambda: len(pair.own._shared.open) == 1, 5)
+            gc.set_debug(gc.DEBUG_SAVEALL)
+            gc.collect()
+            found = [one for one in gc.garbage if isinstance(one, Exception | HttpConnection | RequestReader)]
+        finally:
+            gc.set_debug(0)
+            gc.garbage.clear()
+            gc.enable()
+        assert statuses(connection) == [429, 401]
+        assert found == []
+
+
+@on_every_loop
 async def test_a_stop_closes_idle_connections_and_awaits_answers(tmp_path: Path) -> None:
     gate = Gate()
     async with server_pair(tmp_path, None, gate) as pair:
@@ -549,7 +606,7 @@ async def test_a_stop_cuts_off_requests_that_take_too_long(tmp_path: Path) -> No
         assert await settle(lambda: pair.admission._requests == 2, 5)
         began = time.monotonic()
         await pair.stop()
-        assert time.monotonic() - began < 3
+        assert time.monotonic() - began < 8
         await deciding.until(is_closed)
         await arriving.until(is_closed)
         assert await settle(lambda: pair.admission._requests == 0, 5)
