@@ -9,13 +9,16 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
+from pdp.app.quick_imports import quick_imports
+
 
 def main() -> None:
     """Run the `pdp` command."""
-    from pdp.app.example import embedded_settings  # noqa: PLC0415  a worker process does without the command line
-    from pdp.app.run import serve  # noqa: PLC0415
-    from pdp.cli.composition import Composition  # noqa: PLC0415
-    from pdp.cli.main import run  # noqa: PLC0415
+    with quick_imports():
+        from pdp.app.example import embedded_settings  # noqa: PLC0415  a worker process does without the command line
+        from pdp.app.run import serve  # noqa: PLC0415
+        from pdp.cli.composition import Composition  # noqa: PLC0415
+        from pdp.cli.main import run  # noqa: PLC0415
 
     run(
         Composition(

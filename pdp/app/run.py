@@ -7,6 +7,7 @@ from typing import Protocol
 
 from pdp.app.cpus import usable_cpus
 from pdp.app.instance_lock import instance_lock
+from pdp.app.quick_imports import quick_imports
 from pdp.config.settings import Settings
 
 
@@ -27,7 +28,8 @@ def serve(
     workers = usable_cpus() if settings.server.workers == "auto" else settings.server.workers
     with instance_lock(settings, alone=workers > 1):
         if workers == 1:
-            from pdp.app.service import serve_alone  # noqa: PLC0415  a supervisor does without a service
+            with quick_imports():
+                from pdp.app.service import serve_alone  # noqa: PLC0415  a supervisor does without a service
 
             return serve_alone(settings, announce)
         from pdp.app.supervisor import supervise  # noqa: PLC0415  a service alone does without a supervisor

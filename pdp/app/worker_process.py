@@ -32,7 +32,14 @@ START_SECONDS: Final = 600.0
 """Longest start of a worker: it loads all policies and facts."""
 _DUMP_SECONDS: Final = 0.5
 """Time for a worker that hangs to write the stacks of its threads."""
-_BOOT: Final = "import sys; sys.path[:] = sys.argv[2:]; from pdp.app.worker import main; main(int(sys.argv[1]))"
+_BOOT: Final = """
+import sys
+sys.path[:] = sys.argv[2:]
+from pdp.app.quick_imports import quick_imports
+with quick_imports():
+    from pdp.app.worker import main
+main(int(sys.argv[1]))
+"""
 """Program of a worker. The modules come from the supervisor's places: no folder of its own may shadow one."""
 R = TypeVar("R", HealthReport, MetricsReport)
 

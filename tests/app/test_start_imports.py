@@ -17,8 +17,10 @@ pytestmark = pytest.mark.process
 SERVE = """
 import asyncio, json, sys
 from pathlib import Path
-import pdp.cli.main, pdp.cli.serve
-from pdp.app.service import Service
+from pdp.app.quick_imports import quick_imports
+with quick_imports():
+    import pdp.cli.main, pdp.cli.serve
+    from pdp.app.service import Service
 from pdp.config.load import load_settings
 
 async def start_and_stop():
@@ -47,6 +49,7 @@ UNUSED = {
     "pdp.offline",
     "psycopg",
     "re2",
+    "rich",
     "sqlglot",
 }
 """Modules that neither start nor a decision by rules and grants needs."""
@@ -78,6 +81,12 @@ def test_a_service_imports_no_module_that_it_does_not_need(tmp_path: Path) -> No
     modules = imported(tmp_path, PLAIN)
     assert modules & UNUSED == set()
     assert {"pdp.engines.cel.engine", "pdp.surfaces.grpc_server", "pdp.store.sqlite"} <= modules
+
+
+def test_an_import_of_rich_succeeds_after_the_quick_imports() -> None:
+    script = "from pdp.app.quick_imports import quick_imports\nwith quick_imports(): pass\nimport gc, rich.console"
+    done = subprocess.run([sys.executable, "-c", f"{script}\nassert gc.isenabled()"], cwd=ROOT, timeout=60, check=False)
+    assert done.returncode == 0
 
 
 def test_row_policies_bring_the_parser_of_sql(tmp_path: Path) -> None:
