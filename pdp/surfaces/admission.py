@@ -64,6 +64,11 @@ class Admission:
         finally:
             admitted.release()
 
+    def check(self, caller: Caller, size: int) -> None:
+        """Raise Overloaded if a request that announces `size` bytes is beyond a limit. Count nothing."""
+        if error := self.overload(caller, size):
+            raise error
+
     def overload(self, caller: Caller, size: int) -> Overloaded | None:
         """Return the error if a request that announces `size` bytes is beyond a limit; None if it fits. Count nothing.
 
@@ -77,8 +82,7 @@ class Admission:
 
     def admit(self, caller: Caller, size: int) -> AdmittedRequest:
         """Count a request that announces `size` bytes until its release; raise Overloaded beyond a limit."""
-        if error := self.overload(caller, size):
-            raise error
+        self.check(caller, size)
         name = caller.name
         self._by_caller[name] = self._by_caller.get(name, 0) + 1
         self._requests += 1
