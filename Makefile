@@ -8,7 +8,7 @@ WORKERS ?= 2
 PYTEST := $(PY) -m pytest -q -n $(WORKERS)
 FAST := not process and not postgres and not slow and not differential
 
-.PHONY: help run test-fast test test-long test-trino chaos lint fmt type cases bench bench-trino bench-more protos docs check
+.PHONY: help run test-fast test test-long test-trino chaos lint fmt type cases bench bench-trino bench-more bench-workers soak protos docs check
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -60,6 +60,12 @@ bench: $(STAMP) ## beside OPA, as ratios next to those of docs/performance.md; A
 
 bench-trino: $(STAMP) ## a real Trino over 1,000 tables: with the service, with an empty policy server, with none
 	$(PY) bench/real_trino.py $(ARGS)
+
+soak: $(STAMP) ## full rate for SECONDS (600): memory, failures, latency, audit; KILL=20 kills a worker every 20 s
+	$(PY) bench/soak.py $(or $(SECONDS),600) $(if $(KILL),--kill-every $(KILL)) $(ARGS)
+
+bench-workers: $(STAMP) ## throughput of two workers beside one
+	$(PY) bench/workers.py $(ARGS)
 
 bench-more: $(STAMP) ## views, convergence, a million grants, and OpenFGA
 	$(PY) bench/views.py

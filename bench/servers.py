@@ -33,6 +33,11 @@ class Server:
         self._log = log
         self._began = time.monotonic()
 
+    @property
+    def pid(self) -> int:
+        """Id of the first process of the server."""
+        return self._process.pid
+
     def url(self, path: str) -> str:
         """Return the URL of a path."""
         return f"http://127.0.0.1:{self.port}{path}"

@@ -17,14 +17,23 @@ _LENGTH_BYTES: Final = 4
 
 
 class Assignment(msgspec.Struct, frozen=True, tag=True):
-    """First message to a worker: its number, its settings as JSON, and the descriptors of its sockets."""
+    """First message to a worker: its number, its settings as JSON, and the descriptors of its sockets.
+
+    `http` has the sockets of all places, by number of the worker.
+    """
 
     worker: int
     settings: bytes
     base: str
     grpc: str
-    http: tuple[int, ...]
+    http: dict[int, tuple[int, ...]]
     unix: int | None = None
+
+
+class AcceptOrder(msgspec.Struct, frozen=True, tag=True):
+    """Order to accept the connections of these workers, too, and of no others. They are not running."""
+
+    workers: tuple[int, ...]
 
 
 class HealthQuestion(msgspec.Struct, frozen=True, tag=True):
@@ -79,7 +88,7 @@ class StopReport(msgspec.Struct, frozen=True, tag=True):
 
 
 Question: TypeAlias = HealthQuestion | MetricsQuestion
-Order: TypeAlias = Assignment | Question | StopOrder
+Order: TypeAlias = Assignment | Question | AcceptOrder | StopOrder
 Report: TypeAlias = ReadyReport | FailureReport | HealthReport | MetricsReport | StopReport
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _ORDERS: Final[Callable[[bytes], Order]] = msgspec.msgpack.Decoder(Order).decode

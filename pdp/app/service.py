@@ -142,10 +142,14 @@ class Service:
         await self._listen(self._inherited or open_listeners(self.settings))
         await self._grpc.set_ready(True)
 
+    async def accept_on(self, sockets: Sockets) -> list[web.SockSite]:
+        """Serve HTTP on more sockets. Each site can be stopped on its own."""
+        return await _serve_on(self._http, sockets, self._tls)
+
     async def _listen(self, listeners: Listeners) -> None:
         server = self.settings.server
         self.addresses["http"] = bound_address(server.http, listeners.http)
-        await _serve_on(self._http, listeners.http, self._tls)
+        await self.accept_on(listeners.http)
         if listeners.unix:
             self.addresses["unix"] = listeners.unix.getsockname()
             await _serve_on(self._http, (listeners.unix,))
@@ -227,11 +231,15 @@ def _runner(server: web.Server) -> web.ServerRunner:
     return web.ServerRunner(server, shutdown_timeout=1)
 
 
-async def _serve_on(runner: web.ServerRunner, sockets: Sockets, tls: ssl.SSLContext | None = None) -> None:
+async def _serve_on(
+    runner: web.ServerRunner, sockets: Sockets, tls: ssl.SSLContext | None = None
+) -> list[web.SockSite]:
     if runner.server is None:
         await runner.setup()
-    for listening in sockets:
-        await web.SockSite(runner, listening, ssl_context=tls, backlog=BACKLOG).start()
+    sites = [web.SockSite(runner, listening, ssl_context=tls, backlog=BACKLOG) for listening in sockets]
+    for site in sites:
+        await site.start()
+    return sites
 
 
 class Stopping(asyncio.Event):

@@ -17,12 +17,12 @@ from aiohttp import web
 
 from pdp.app.merged_metrics import MergedMetrics
 from pdp.app.worker_process import WorkerProcess
-from pdp.app.worker_slot import WorkerSlot
+from pdp.app.worker_slot import ServiceSockets, WorkerSlot
 from pdp.config.settings import Settings
 from pdp.errors import PdpError
 from pdp.surfaces.http_diagnostics import diagnostics_routes
 from pdp.surfaces.http_handlers import router
-from pdp.surfaces.listeners import BACKLOG, Listeners, Sockets, bound_address, close, listen, reserve
+from pdp.surfaces.listeners import BACKLOG, Sockets, bind, bound_address, close, listen, reserve
 from pdp.surfaces.unix_socket import bind_unix, remove_socket
 
 _METRICS_SECONDS: Final = 1.0
@@ -46,7 +46,7 @@ class Supervisor:
         self._metrics = MergedMetrics()
         self._tasks: list[asyncio.Task[None]] = []
         self._held = contextlib.ExitStack()
-        """Sockets of this process, to be closed at the end."""
+        """Sockets of this process, to be closed at the end. The workers have them, too."""
         routes = diagnostics_routes(self.unready, self.metrics)
         server = web.Server(router(routes), keepalive_timeout=settings.limits.idle_timeout_seconds, access_log=None)
         self._diagnostics = web.ServerRunner(server, shutdown_timeout=1)
@@ -79,23 +79,41 @@ class Supervisor:
         """Order a rolling restart, after the present one if there is one."""
         self._restart.set()
 
+    def note_change(self) -> None:
+        """Let a running worker accept the connections of each worker that does not run."""
+        if not self._tasks:
+            return  # not all have started, so the socket of one that has not started does not listen
+        running = [slot.worker for slot in self._slots if slot.worker]
+        missing = [slot.number for slot in self._slots if not slot.worker]
+        for place, worker in enumerate(running):
+            worker.accept_for(tuple(missing[place :: len(running)]))
+
+    def note_end(self, worker: WorkerProcess) -> None:
+        """Keep the last metrics of a worker."""
+        if worker.last:
+            self._metrics.update(worker, worker.last.text)
+        self._metrics.retire(worker)
+
     async def stop(self) -> bool:
         """Drain and end all workers; return False if a worker leaves audit records."""
         self._stopping = True
         await _cancel(self._tasks)
+        self._held.close()
         flushed = await asyncio.gather(*(slot.stop() for slot in self._slots))
         await self._diagnostics.cleanup()
-        self._held.close()
         return all(flushed)
 
     async def _bind(self) -> None:
         """Take all addresses, and serve diagnostics."""
         server = self._settings.server
-        diagnostics = self._hold(listen(server.diagnostics, "server.diagnostics"))
-        http = self._hold(reserve(server.http, "server.http"))
+        diagnostics = listen(server.diagnostics, "server.diagnostics")
+        await self._diagnostics.setup()
+        for each in diagnostics:
+            await web.SockSite(self._diagnostics, each, backlog=BACKLOG).start()
+        http = {1: self._hold(reserve(server.http, "server.http"))}
         grpc = self._hold(reserve(server.grpc, "server.grpc"))
         self.addresses = {
-            "http": bound_address(server.http, http),
+            "http": bound_address(server.http, http[1]),
             "grpc": bound_address(server.grpc, grpc),
             "diagnostics": bound_address(server.diagnostics, diagnostics),
         }
@@ -105,11 +123,10 @@ class Supervisor:
             unix = self._hold((bind_unix(path),))[0]
             self._held.callback(remove_socket, path)
             self.addresses["unix"] = str(path)
-        shared = Listeners(http, self.addresses["grpc"], unix)
-        self._slots = [WorkerSlot(number, self._settings, shared, self._retire) for number in range(1, self._count + 1)]
-        await self._diagnostics.setup()
-        for each in diagnostics:
-            await web.SockSite(self._diagnostics, each, backlog=BACKLOG).start()
+        for number in range(2, self._count + 1):
+            http[number] = self._hold(bind(self.addresses["http"], "server.http", shared=True))
+        sockets = ServiceSockets(http, self.addresses["grpc"], unix)
+        self._slots = [WorkerSlot(number, self._settings, sockets, self) for number in http]
 
     def _hold(self, sockets: Sockets) -> Sockets:
         self._held.callback(close, *sockets)
@@ -147,11 +164,6 @@ class Supervisor:
                 text = await worker.metrics(_METRICS_SECONDS)
                 if slot.worker is worker:  # else the worker has ended meanwhile, and is retired
                     self._metrics.update(worker, text)
-
-    def _retire(self, worker: WorkerProcess) -> None:
-        if worker.last:
-            self._metrics.update(worker, worker.last.text)
-        self._metrics.retire(worker)
 
     async def _own_metrics(self) -> bytes:
         workers = [slot.worker for slot in self._slots if slot.worker]

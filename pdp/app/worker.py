@@ -10,13 +10,17 @@ import contextlib
 import faulthandler
 import signal
 import socket
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
 import msgspec
+import structlog
+from aiohttp import web
 
 from pdp.app.channel import (
+    AcceptOrder,
     Assignment,
     Channel,
     FailureReport,
@@ -32,7 +36,9 @@ from pdp.app.service import Service, Stopping, run_loop, serve_until
 from pdp.cli.logs import configure_logging
 from pdp.config.load import make_settings
 from pdp.errors import PdpError
-from pdp.surfaces.listeners import Listeners
+from pdp.surfaces.listeners import Listeners, Sockets, close
+
+log = structlog.get_logger()
 
 
 def main(descriptor: int) -> NoReturn:
@@ -50,7 +56,7 @@ async def _work(descriptor: int) -> int:
         return 1
     configure_logging(worker=assignment.worker)
     try:
-        return await _serve(channel, assignment)
+        return 0 if await _Worker(channel, assignment).serve() else 1
     except PdpError as error:
         channel.send(FailureReport(str(error)))
         return 2
@@ -58,32 +64,70 @@ async def _work(descriptor: int) -> int:
         await channel.close()
 
 
-async def _serve(channel: Channel, assignment: Assignment) -> int:
-    settings = make_settings(msgspec.json.decode(assignment.settings), Path(assignment.base))
-    unix = None if assignment.unix is None else socket.socket(fileno=assignment.unix)
-    http = tuple(socket.socket(fileno=number) for number in assignment.http)
-    service = Service(settings, Listeners(http, assignment.grpc, unix))
-    stopping = Stopping()
-    answering = asyncio.create_task(_answer(channel, service, stopping))
-    try:
-        flushed = await serve_until(service, stopping, lambda: channel.send(ReadyReport(service.pdp.bundle.digest)))
-    finally:
-        answering.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await answering
-    channel.send(StopReport(flushed, service.metrics()))
-    return 0 if flushed else 1
+class _Worker:
+    """Service of this process, and the sockets of all places for HTTP."""
+
+    def __init__(self, channel: Channel, assignment: Assignment) -> None:
+        self._channel = channel
+        self._sockets = {number: tuple(map(_socket, found)) for number, found in assignment.http.items()}
+        self._sites: dict[int, list[web.SockSite]] = {}
+        """Sites on the sockets of other places."""
+        self._stopping = Stopping()
+        settings = make_settings(msgspec.json.decode(assignment.settings), Path(assignment.base))
+        unix = None if assignment.unix is None else _socket(assignment.unix)
+        self._service = Service(settings, Listeners(self._copies(assignment.worker), assignment.grpc, unix))
+
+    async def serve(self) -> bool:
+        """Serve until an order to stop or a signal. Return False if audit records are left."""
+        answering = asyncio.create_task(self._answer())
+        try:
+            flushed = await serve_until(self._service, self._stopping, self._report_ready)
+        finally:
+            answering.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await answering
+        self._channel.send(StopReport(flushed, self._service.metrics()))
+        return flushed
+
+    async def _answer(self) -> None:
+        """Carry out orders until cancelled; begin to stop on an order, or when the supervisor is gone."""
+        while order := await self._channel.receive_order():
+            match order:
+                case HealthQuestion(number):
+                    self._channel.send(HealthReport(number, tuple(self._service.unready())))
+                case MetricsQuestion(number):
+                    self._channel.send(MetricsReport(number, self._service.metrics()))
+                case AcceptOrder(workers) if not self._stopping.is_set():
+                    try:
+                        await self._accept_for(workers)
+                    except OSError as error:  # out of file descriptors, of which readiness tells
+                        log.warning("cannot accept for other workers", cause=error.strerror)
+                case StopOrder(successor):
+                    self._stop(successor=successor)
+        self._stop(successor=False)
+
+    def _report_ready(self) -> None:
+        self._channel.send(ReadyReport(self._service.pdp.bundle.digest))
+
+    async def _accept_for(self, workers: Sequence[int]) -> None:
+        for number in self._sites.keys() - workers:
+            for site in self._sites.pop(number):
+                await site.stop()
+        for number in workers:
+            if number not in self._sites:
+                self._sites[number] = await self._service.accept_on(self._copies(number))
+
+    def _copies(self, number: int) -> Sockets:
+        """Return copies of the sockets of a place: a server closes its own."""
+        return tuple(each.dup() for each in self._sockets[number])
+
+    def _stop(self, *, successor: bool) -> None:
+        """Begin to stop. No socket may go on listening here after the service has closed its own."""
+        self._stopping.successor = successor
+        self._stopping.set()
+        for sockets in self._sockets.values():
+            close(*sockets)
 
 
-async def _answer(channel: Channel, service: Service, stopping: Stopping) -> None:
-    """Answer questions until cancelled; begin the stop on an order, or when the supervisor is gone."""
-    while order := await channel.receive_order():
-        match order:
-            case HealthQuestion(number):
-                channel.send(HealthReport(number, tuple(service.unready())))
-            case MetricsQuestion(number):
-                channel.send(MetricsReport(number, service.metrics()))
-            case StopOrder(successor):
-                stopping.successor = successor
-                stopping.set()
-    stopping.set()
+def _socket(descriptor: int) -> socket.socket:
+    return socket.socket(fileno=descriptor)

@@ -13,6 +13,7 @@ from itertools import count
 from typing import Final, TypeVar
 
 from pdp.app.channel import (
+    AcceptOrder,
     Assignment,
     Channel,
     FailureReport,
@@ -63,6 +64,7 @@ class WorkerProcess:
         self.last: StopReport | None = None
         self._process = process
         self._channel = channel
+        self._accepts: tuple[int, ...] = ()
         self._numbers = count()
         self._asked: dict[int, asyncio.Future[HealthReport | MetricsReport]] = {}
         self._started: asyncio.Future[ReadyReport | FailureReport] = asyncio.get_running_loop().create_future()
@@ -75,7 +77,8 @@ class WorkerProcess:
         Raise WorkerFailed if the worker cannot start.
         """
         here, there = socket.socketpair()
-        inherited = (there.fileno(), *assignment.http, *(() if assignment.unix is None else (assignment.unix,)))
+        inherited = [there.fileno(), *(number for sockets in assignment.http.values() for number in sockets)]
+        inherited += [] if assignment.unix is None else [assignment.unix]
         with there:
             process = await asyncio.create_subprocess_exec(
                 sys.executable, "-c", _BOOT, str(there.fileno()), *sys.path,
@@ -98,6 +101,12 @@ class WorkerProcess:
     async def metrics(self, seconds: float) -> bytes:
         """Return the metrics of the worker; raise TimeoutError after `seconds`."""
         return (await self._ask(MetricsQuestion, MetricsReport, seconds)).text
+
+    def accept_for(self, workers: tuple[int, ...]) -> None:
+        """Order the worker to accept the connections of these workers, too, and of no others."""
+        if workers != self._accepts:
+            self._accepts = workers
+            self._channel.send(AcceptOrder(workers))
 
     async def ended(self) -> int:
         """Wait for the end of the process; return the exit code, or the negative number of a signal."""

@@ -1,16 +1,16 @@
 """Place of one worker: a process that starts again whenever it ends or hangs, and is replaced on demand.
 
-The HTTP sockets belong to the place. So connections that wait for `accept` outlive the process, and the next process
-answers them. While processes end again and again, the sockets are closed, and the other workers get all connections.
+The HTTP sockets belong to the place and outlive the process. Another worker accepts their connections meanwhile.
 """
 
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
 from collections import Counter
-from collections.abc import Callable
-from typing import Final, TypeAlias
+from dataclasses import dataclass
+from typing import Final, Protocol, TypeAlias
 
 import structlog
 
@@ -18,7 +18,7 @@ from pdp.app.channel import Assignment
 from pdp.app.worker_process import WorkerProcess, describe_exit
 from pdp.config.settings import Settings
 from pdp.errors import PdpError
-from pdp.surfaces.listeners import Listeners, Sockets, bind, bound_address, close
+from pdp.surfaces.listeners import Sockets
 
 HUNG_SECONDS: Final = 10.0
 """Time without a sign of life after which a worker is killed."""
@@ -36,23 +36,36 @@ Order: TypeAlias = tuple[Settings, asyncio.Future[None]]
 log = structlog.get_logger()
 
 
+@dataclass(frozen=True)
+class ServiceSockets:
+    """Sockets of all places: for HTTP, those of each by its number. gRPC binds sockets of its own to its address."""
+
+    http: dict[int, Sockets]
+    grpc: str
+    unix: socket.socket | None
+
+
+class SlotObserver(Protocol):
+    """Owner of places, told about their workers."""
+
+    def note_change(self) -> None:
+        """Take notice of another worker in a place, or of none."""
+
+    def note_end(self, worker: WorkerProcess) -> None:
+        """Take notice of a process that has ended."""
+
+
 class WorkerSlot:
-    """One place. `shared` has the sockets and addresses that all places have in common.
+    """One place."""
 
-    `retire` is called with each worker that has ended.
-    """
-
-    def __init__(
-        self, number: int, settings: Settings, shared: Listeners, retire: Callable[[WorkerProcess], None]
-    ) -> None:
+    def __init__(self, number: int, settings: Settings, sockets: ServiceSockets, observer: SlotObserver) -> None:
+        self.number = number
         self.worker: WorkerProcess | None = None
         self.restarts: Counter[str] = Counter()
         """Number of restarts by cause: `end`, `hang` or `order`."""
-        self._number = number
         self._settings = settings
-        self._shared = shared
-        self._retire = retire
-        self._sockets: Sockets = ()
+        self._sockets = sockets
+        self._observer = observer
         self._bundle = ""
         self._pause = 0.0
         self._reasons: tuple[str, ...] = ()
@@ -62,11 +75,11 @@ class WorkerSlot:
     def unready(self) -> list[str]:
         """Return the reasons why this worker is not ready."""
         reasons = ("is not running",) if self.worker is None else self._reasons
-        return [f"worker {self._number}: {reason}" for reason in reasons]
+        return [f"worker {self.number}: {reason}" for reason in reasons]
 
     async def start(self) -> None:
         """Start the first worker; raise WorkerFailed if it cannot start."""
-        self.worker = await self._launch(self._settings)
+        self._serve_with(await self._launch(self._settings))
 
     async def replace(self, settings: Settings) -> None:
         """Start a worker with other settings, then drain the present one. Raise WorkerFailed if it cannot start."""
@@ -91,30 +104,25 @@ class WorkerSlot:
                 order.cancel()
 
     async def stop(self) -> bool:
-        """Stop all processes of this place, and close its sockets. Tell whether all audit records are written."""
-        close(*self._sockets)  # the worker has them, too, and closes them last
+        """Stop all processes of this place. Tell whether all audit records are written."""
         seconds = 2 * self._settings.server.drain_seconds + STOP_SECONDS
-        flushed = await asyncio.gather(*(worker.stop(seconds) for worker in self._running))
-        return all(flushed)
+        return all(await asyncio.gather(*(worker.stop(seconds) for worker in self._running)))
 
     async def _launch(self, settings: Settings) -> WorkerProcess:
-        shared = self._shared
-        if not self._sockets:
-            address = bound_address(settings.server.http, shared.http)
-            self._sockets = bind(address, "server.http", shared=True)
+        sockets = self._sockets
         worker = await WorkerProcess.launch(
             Assignment(
-                self._number,
+                self.number,
                 settings.model_dump_json().encode(),
                 str(settings.path("")),
-                shared.grpc,
-                tuple(each.fileno() for each in self._sockets),
-                shared.unix.fileno() if shared.unix else None,
+                sockets.grpc,
+                {number: tuple(each.fileno() for each in http) for number, http in sockets.http.items()},
+                sockets.unix.fileno() if sockets.unix else None,
             )
         )
         self._running.add(worker)
         self._reasons = ()
-        log.info("worker is ready", worker=self._number, process=worker.pid)
+        log.info("worker is ready", worker=self.number, process=worker.pid)
         return worker
 
     async def _keep_until(self, order: asyncio.Task[Order], worker: WorkerProcess) -> None:
@@ -155,10 +163,11 @@ class WorkerSlot:
     def _lose(self, worker: WorkerProcess, code: int, cause: str) -> None:
         """Note the end of the worker, and choose the pause before the next start."""
         lived = time.monotonic() - worker.begun
-        log.error("worker has ended", worker=self._number, process=worker.pid, cause=cause, exit=describe_exit(code))
+        log.error("worker has ended", worker=self.number, process=worker.pid, cause=cause, exit=describe_exit(code))
         self.worker = None
         self.restarts[cause] += 1
         self._forget(worker)
+        self._observer.note_change()
         if lived >= STEADY_SECONDS:
             self._pause = 0.0
         else:
@@ -168,11 +177,11 @@ class WorkerSlot:
         try:
             worker = await self._launch(self._settings)
         except PdpError as error:
-            log.error("worker cannot start", worker=self._number, cause=str(error))  # noqa: TRY400  a cause, no defect
+            log.error("worker cannot start", worker=self.number, cause=str(error))  # noqa: TRY400  a cause, no defect
             self._slow_down()
             return
         if self._bundle != worker.bundle:
-            log.warning("worker has other policies than before: SIGUSR2 restarts all workers", worker=self._number)
+            log.warning("worker has other policies than before: SIGUSR2 restarts all workers", worker=self.number)
         self._serve_with(worker)
 
     async def _exchange(self, settings: Settings, done: asyncio.Future[None]) -> None:
@@ -192,13 +201,12 @@ class WorkerSlot:
 
     def _serve_with(self, worker: WorkerProcess) -> None:
         self.worker, self._bundle = worker, worker.bundle
+        self._observer.note_change()
 
     def _forget(self, worker: WorkerProcess) -> None:
         self._running.discard(worker)
-        self._retire(worker)
+        self._observer.note_end(worker)
 
     def _slow_down(self) -> None:
-        """Lengthen the pause before the next start. Meanwhile the other workers get all connections."""
+        """Lengthen the pause before the next start."""
         self._pause = min(LONGEST_PAUSE, max(FIRST_PAUSE, 2 * self._pause))
-        close(*self._sockets)
-        self._sockets = ()

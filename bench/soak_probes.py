@@ -1,0 +1,72 @@
+"""Looks at a running service from outside: its workers, their memory and connections, and its audit."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from pathlib import Path
+from typing import Final
+
+_CHUNK: Final = 8 << 20
+_KEEP_SIZE_PUNCH_HOLE: Final = 3
+"""Flags of fallocate(2) that give space back to the disk and keep the length of the file."""
+_LIBC: Final = ctypes.CDLL(None, use_errno=True)
+
+
+def workers_of(pid: int) -> list[int]:
+    """Return the processes that serve: the children of a supervisor, or the service itself."""
+    try:
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except OSError:
+        return []
+    return [int(child) for child in children] or [pid]
+
+
+def resident_megabytes(pid: int) -> float:
+    """Return the resident memory of a process; 0 if it has ended."""
+    try:
+        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    except OSError:
+        return 0.0
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+def connections_of(pid: int, port: int) -> int:
+    """Return the number of established connections to `port` that a process has."""
+    sockets = set()
+    for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+        try:
+            sockets.add(str(descriptor.readlink()))
+        except OSError:
+            continue  # closed meanwhile
+    count = 0
+    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        fields = line.split()
+        is_ours = fields[1].endswith(f":{port:04X}") and fields[3] == "01"
+        count += is_ours and f"socket:[{fields[9]}]" in sockets
+    return count
+
+
+class AuditCounter:
+    """Counter of the records in an audit folder. Gives the space of counted records back to the disk."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._counted: dict[Path, int] = {}
+        """Bytes counted so far, by file."""
+        self._records = 0
+
+    def count(self) -> int:
+        """Count new records; return the number of all records so far."""
+        for file in self._folder.glob("decisions-*.jsonl"):
+            start = end = self._counted.get(file, 0)
+            with file.open("r+b", buffering=0) as stream:
+                stream.seek(start)
+                while chunk := stream.read(_CHUNK):
+                    self._records += chunk.count(b"\n")
+                    end += len(chunk)
+                hole = (ctypes.c_longlong(start), ctypes.c_longlong(end - start))
+                if end > start:  # a file system without holes keeps the space
+                    _LIBC.fallocate(stream.fileno(), _KEEP_SIZE_PUNCH_HOLE, *hole)
+            self._counted[file] = end
+        return self._records
