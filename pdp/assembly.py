@@ -21,11 +21,11 @@ from pdp.engines.rowaccess.members import Members
 from pdp.engines.rowaccess.policies import RowPolicies
 from pdp.errors import ConfigError
 from pdp.model.references import parse_resource
-from pdp.trino.operations import plan_operation
+from pdp.trino.operations import has_plain_names, plan_operation
 from pdp.trino.tables import restriction_of
 from pdp.views.plans import plan_views
 
-PLANNERS: Final = Planners((plan_views, plan_operation), restriction_of)
+PLANNERS: Final = Planners((plan_views, plan_operation), restriction_of, has_plain_names)
 """Planners of view chains and of Trino's operations, which the decision itself does not know."""
 
 

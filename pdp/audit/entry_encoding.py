@@ -170,7 +170,7 @@ class EntryEncoder:
     def _resource_column(self, outcome: _Outcome) -> str:
         """Return the column of resources: containers and names of a column of paths, otherwise each resource."""
         column = outcome.resources
-        if not isinstance(column, PathColumn):
+        if type(column) is not PathColumn:
             return f"[{','.join([self._resource(resource, outcome) for resource in column])}]"
         key = (id(column.names), id(column.parents), id(column.parent_at))
         kept = self._paths.get(key)

@@ -40,6 +40,7 @@ from pdp.model.trino_operations import TRINO_PREFIX
 Named: TypeAlias = str | ResourceBody | UnsetType
 """Resource as a check names it. UNSET where the check names none."""
 _question_of: Final = attrgetter("principal", "action", "delegated", "acting_role", "context")
+_FIRST: Final = range(1)
 _NO_ENV: Final = Env()
 _BOTH: Final = Rejection("invalid_argument", "a check has `resource` or `resources`, not both")
 
@@ -231,6 +232,19 @@ def _joined(checks: Sequence[Check]) -> Sequence[Check]:
     for check in checks:
         grouper.put(check, check.at[0])
     return grouper.checks()
+
+
+def make_check(body: CheckBody) -> Check | None:
+    """Return the check of a body about one resource, at position 0; None if the builder must look at the body."""
+    if body.resources is not UNSET:
+        return None
+    try:
+        resource, env, query_id = _subject(body)
+        principal = _principal(body)
+        role = make_acting_role(body.acting_role)
+    except InvalidArgument:
+        return None
+    return Check(principal, body.action, (resource,), _FIRST, body.delegated, role, env, query_id)
 
 
 def _equal_questions(bodies: Sequence[CheckBody]) -> Iterable[Sequence[int]]:

@@ -12,7 +12,7 @@ from functools import partial
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from pdp.decision.batch_builder import BatchBuilder
+from pdp.decision.batch_builder import BatchBuilder, make_check
 from pdp.decision.bodies import AnswerForm, CheckBody, JsonBody
 from pdp.errors import InvalidArgument, TooManyChecks
 from pdp.model.checks import AtLeast, BatchRequest, Rejection
@@ -62,6 +62,8 @@ def decode_call(body: bytes, max_checks: int, surface: str = "http") -> tuple[Ba
         call = decode(body, _TEXTS)
     limit = call_limit(max_checks, explain=call.explain, form=call.answer)
     if isinstance(call, CheckRequest):
+        if len(call.checks) == 1 and limit and (check := make_check(call.checks[0])):
+            return BatchRequest(surface, 1, (check,), {}, (), call.consistency, call.explain), call.answer
         bound_bodies(call.checks, limit)
         builder = BatchBuilder()
         builder.add_bodies(call.checks)

@@ -75,7 +75,7 @@ def chunks(leaves: Sequence[Leaf]) -> Iterator[Sequence[Resource]]:
 
     A column of paths stays as it is, so that an engine can decide by container.
     """
-    if len(leaves) > 1 and not all(isinstance(leaf.resources, PathColumn) for leaf in leaves):
+    if len(leaves) > 1 and not all(type(leaf.resources) is PathColumn for leaf in leaves):
         columns: Sequence[Sequence[Resource]] = [[resource for leaf in leaves for resource in leaf.resources]]
     else:
         columns = [leaf.resources for leaf in leaves]

@@ -7,8 +7,8 @@ In an authorization path the only fallback is deny: an engine that raises has fa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Sequence
-from typing import Final, TypeAlias, TypeVar
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from typing import TypeAlias, TypeVar
 
 import structlog
 
@@ -24,8 +24,6 @@ from pdp.telemetry import Telemetry
 log = structlog.get_logger()
 T = TypeVar("T")
 
-_SMALL: Final = 100
-"""Resources of a leaf that is decided without a step of its own."""
 Steps: TypeAlias = Generator[None, None, T]
 """Work that gives up control after each step, and returns a T at the end."""
 LeafVerdicts: TypeAlias = Callable[[Leaf | FixedDecision], Verdicts]
@@ -46,18 +44,9 @@ class Evaluator:
 
         Leaves of one group are decided together, whatever trees they belong to.
         """
-        groups: dict[tuple[Group, Reason | None], list[Leaf]] = {}
-        for leaf in leaves:
-            if isinstance(leaf, Leaf):
-                groups.setdefault((leaf.group, leaf.override), []).append(leaf)
         verdicts: dict[int, Verdicts] = {}
         since_step = 0
-        for members in groups.values():
-            if len(members) == 1 and len(members[0].resources) <= _SMALL:
-                leaf = members[0]
-                verdicts[id(leaf)] = decide_group(leaf, leaf.resources, self._bundle, self._decide_by_engine)
-                since_step += len(leaf.resources)
-                continue
+        for members in _by_group(leaves):
             columns = []
             for resources in chunks(members):
                 columns.append(decide_group(members[0], resources, self._bundle, self._decide_by_engine))
@@ -66,8 +55,19 @@ class Evaluator:
                     since_step = 0
                     yield
             verdicts.update(slice_by_leaf(concatenate(columns), members))
-        # Trees outlive this lookup, so the id of a leaf names the leaf.
-        return lambda leaf: verdicts[id(leaf)] if isinstance(leaf, Leaf) else fixed_verdicts(leaf)
+        return _lookup(verdicts)
+
+    def evaluate_at_once(self, leaves: Sequence[Leaf | FixedDecision]) -> LeafVerdicts:
+        """Return the verdicts on leaves with few resources."""
+        verdicts: dict[int, Verdicts] = {}
+        for members in _by_group(leaves):
+            leaf = members[0]
+            resources = leaf.resources
+            if len(members) > 1:
+                resources = [resource for member in members for resource in member.resources]
+            found = decide_group(leaf, resources, self._bundle, self._decide_by_engine)
+            verdicts.update(slice_by_leaf(found, members))
+        return _lookup(verdicts)
 
     def _decide_by_engine(self, engine: Engine, group: Group, resources: Sequence[Resource]) -> Verdicts:
         """Return an engine's verdicts: all failed if the engine raises, no permits from stale facts."""
@@ -81,3 +81,19 @@ class Evaluator:
             count = len(resources)
             return Verdicts(bytes([FAILED]) * count, [f"{engine.name}:failed"] * count)
         return without_permits(verdicts) if self._stale and engine.reads_facts else verdicts
+
+
+def _by_group(leaves: Iterable[Leaf | FixedDecision]) -> Iterable[list[Leaf]]:
+    """Return the leaves that engines decide, in lists of one group and override."""
+    asked = [leaf for leaf in leaves if type(leaf) is Leaf]
+    if len(asked) == 1:
+        return (asked,)
+    groups: dict[tuple[Group, Reason | None], list[Leaf]] = {}
+    for leaf in asked:
+        groups.setdefault((leaf.group, leaf.override), []).append(leaf)
+    return groups.values()
+
+
+def _lookup(verdicts: Mapping[int, Verdicts]) -> LeafVerdicts:
+    # Trees outlive the lookup, so the id of a leaf names the leaf.
+    return lambda leaf: verdicts[id(leaf)] if type(leaf) is Leaf else fixed_verdicts(leaf)  # type: ignore[arg-type]

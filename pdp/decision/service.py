@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -22,8 +22,9 @@ from pdp.decision.evaluation import Evaluator, LeafVerdicts, Steps
 from pdp.decision.explanation import Explainer
 from pdp.decision.fold import fold
 from pdp.decision.inspection import guards, reduce_answer, reject_invisible, sees_all
-from pdp.decision.plan import Planners, context_of, plan
-from pdp.decision.tree import FixedDecision, Leaf, Node, leaves
+from pdp.decision.plan import Planners, context_of
+from pdp.decision.plan_memo import PlanMemo
+from pdp.decision.tree import FixedDecision, Leaf, Node, leaves, leaves_of
 from pdp.engines.engine import ABSTAIN, PERMIT, Verdicts
 from pdp.engines.rowaccess.engine import Restriction, hide_everything
 from pdp.errors import InvalidArgument
@@ -31,6 +32,8 @@ from pdp.facts.snapshot import Facts
 from pdp.model.checks import DEFAULT_DENY, Answer, AtLeast, Batch, Check, Consistency, RowView, TypedColumn
 from pdp.model.revision import Revision
 from pdp.telemetry import Telemetry
+
+T = TypeVar("T")
 
 
 class AuditLog(Protocol):
@@ -86,6 +89,7 @@ class _Basis(NamedTuple):
     facts: Facts
     stale: bool
     revision: str
+    plans: PlanMemo
 
 
 class Pdp:
@@ -118,12 +122,7 @@ class Pdp:
         if batch.size > CHUNK or batch.explain or batch.consistency != "minimize_latency":
             return None
         self.audit.admit()
-        steps = self._decide(batch, time.perf_counter())
-        while True:
-            try:
-                next(steps)
-            except StopIteration as end:
-                return end.value  # type: ignore[no-any-return]
+        return _finish(self._decide(batch, time.perf_counter()))
 
     async def decide(self, batch: Batch) -> BatchResult:
         """Decide a batch and record the decision in full; raise as `check` does. Give the event loop turns."""
@@ -144,7 +143,7 @@ class Pdp:
         if not sees_all(batch.caller):
             visible = yield from self._visible(batch, basis)
             batch = reject_invisible(batch, visible)
-        trees = [self._plan(check, basis) for check in batch.checks]
+        trees = [basis.plans.plan(check) for check in batch.checks]
         verdicts_of = yield from self._evaluate(batch.checks, trees, basis)
         answer = fold_answer(batch, trees, verdicts_of, basis.revision)
         if batch.explain:
@@ -188,27 +187,27 @@ class Pdp:
             raise InvalidArgument(f"consistency `{consistency}` is none of `minimize_latency`, `full`, `atLeast`")
 
     def _basis(self) -> _Basis:
-        """Return the current basis. The text of the revision is made once per bundle and facts."""
+        """Return the current basis. Plans are remembered, and the revision is written, per bundle and facts."""
         bundle, facts, last = self.bundle, self.source.facts, self._last_basis
         if last is None or last.bundle is not bundle or last.facts is not facts:
-            last = self._last_basis = _Basis(bundle, facts, False, revision_of(bundle, facts))
-        return last._replace(stale=True) if self.source.is_stale() else last
-
-    def _plan(self, check: Check, basis: _Basis) -> Node:
-        context = context_of(check, basis.bundle, basis.facts, stale=basis.stale)
-        return plan(check, context, self.planners.checks)
+            plans = PlanMemo(self.planners, bundle, facts, stale=False)
+            last = self._last_basis = _Basis(bundle, facts, False, revision_of(bundle, facts), plans)
+        if not self.source.is_stale():
+            return last
+        return last._replace(stale=True, plans=PlanMemo(self.planners, bundle, facts, stale=True))
 
     def _evaluate(self, checks: Sequence[Check], trees: Sequence[Node], basis: _Basis) -> Steps[LeafVerdicts]:
         """Return the verdicts on all leaves of the trees of checks."""
         evaluator = Evaluator(basis.bundle, basis.facts, self.telemetry, stale=basis.stale)
-        pairs = zip(checks, trees, strict=True)
-        found = [leaf for check, tree in pairs for leaf, _ in leaves(tree, check.at)]
+        found = [leaf for tree in trees for leaf in leaves_of(tree)]
+        if sum([len(leaf.resources) for leaf in found]) <= CHUNK:
+            return evaluator.evaluate_at_once(found)
         return (yield from evaluator.evaluate(found))
 
     def _visible(self, batch: Batch, basis: _Basis) -> Steps[bytes]:
         """Return 1 for each position that has guards, all of them permitted."""
         checks = guards(batch)
-        trees = [self._plan(check, basis) for check in checks]
+        trees = [basis.plans.plan(check) for check in checks]
         verdicts_of = yield from self._evaluate(checks, trees, basis)
         guarded, refused = set[int](), set[int]()
         for check, tree in zip(checks, trees, strict=True):
@@ -238,6 +237,15 @@ class Pdp:
         permits = allowed.count(1)
         self.telemetry.count_decisions(record.batch.surface, permits, len(allowed) - permits, elapsed)
         return record
+
+
+def _finish(steps: Steps[T]) -> T:
+    """Take all steps at once and return the result."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
 
 
 def hidden_view(columns: Sequence[TypedColumn]) -> RowView:

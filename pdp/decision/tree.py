@@ -80,6 +80,14 @@ def split(
     return parts[0] if len(parts) == 1 else Split(tuple(rows_by.values()), parts)
 
 
+def leaves_of(node: Node) -> list[Leaf | FixedDecision]:
+    """Return the leaves of a tree in order."""
+    kind = type(node)
+    if kind is Leaf or kind is FixedDecision:
+        return [node]  # type: ignore[list-item]
+    return [leaf for part in node.parts for leaf in leaves_of(part)]  # type: ignore[union-attr]
+
+
 def leaves(node: Node, at: Sequence[int]) -> list[tuple[Leaf | FixedDecision, Sequence[int]]]:
     """Return the leaves of a tree in order, each with the positions of its resources in the answer.
 

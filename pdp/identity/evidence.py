@@ -169,7 +169,7 @@ def _divide_by_properties(check: Check, caller: Caller) -> Sequence[tuple[Check,
     Resources without properties must not be rejected because of their neighbours.
     """
     resources = check.resources
-    if "properties" in caller.may_assert or isinstance(resources, PathColumn):  # a column of paths has no properties
+    if "properties" in caller.may_assert or type(resources) is PathColumn:  # a column of paths has no properties
         return ((check, _NONE),)
     if not any(map(_properties_of, resources)):
         return ((check, _NONE),)
@@ -193,7 +193,7 @@ def _join_equal(checks: Sequence[Check]) -> list[Check]:
     """
     groups: dict[Hashable, list[Check]] = {}
     for number, check in enumerate(checks):
-        alone = isinstance(check.resources, PathColumn)
+        alone = type(check.resources) is PathColumn
         groups.setdefault(number if alone else grouping_key(check, check.resources[0]), []).append(check)
     return [_union(group) for group in groups.values()]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from typing import TypeAlias, TypeVar, overload
+from typing import TypeAlias, TypeVar, final, overload
 
 from pdp.model.checks import Resource
 
@@ -14,8 +14,11 @@ Path: TypeAlias = tuple[str, ...]
 """Parts of a path below the warehouse."""
 
 
+@final
 class PathColumn(Sequence[Resource]):
     """Resources of one type, warehouse and ref, with nothing but a path. Each access to an item makes the resource.
+
+    Test with `type(x) is PathColumn`: `isinstance` takes long for the classes of `collections.abc`.
 
     Row i is `names[i]` in the container `parents[parent_at[i]]`. The containers are distinct, and each has a row.
     """

@@ -96,6 +96,15 @@ def format_path(resource: Resource) -> str:
 
 def parse_principal(text: str) -> Principal:
     """Return the principal of `user:<idp>~<subject>`, `role:<id>` or `anonymous`; raise InvalidReference."""
+    return _parse_principal(text) if len(text) > _LONGEST_CACHED else _parse_principal_cached(text)
+
+
+@lru_cache(maxsize=4096)
+def _parse_principal_cached(text: str) -> Principal:
+    return _parse_principal(text)
+
+
+def _parse_principal(text: str) -> Principal:
     if text == "anonymous":
         return Principal("anonymous", "")
     kind, _, rest = text.partition(":")

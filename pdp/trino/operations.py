@@ -6,13 +6,14 @@ Must not know HTTP or JSON. `operation_places` and `operation_rules` hold the ru
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Final
 
 from msgspec.structs import replace
 
 from pdp.decision.plan import PlanContext
 from pdp.decision.tree import Node, split
+from pdp.facts.snapshot import Facts
 from pdp.model.checks import Check, Resource
 from pdp.model.columns import PathColumn
 from pdp.model.trino_operations import TRINO_OPERATIONS, TRINO_PREFIX, TrinoOperation
@@ -23,8 +24,9 @@ from pdp.trino.tables import (
     AMBIGUOUS_NAME,
     SCHEMA_TYPES,
     TABLE_TYPES,
-    ambiguity_check,
+    has_ambiguous_names,
     has_metadata_tables,
+    is_ambiguous_name,
     is_metadata_table,
 )
 
@@ -75,14 +77,25 @@ def plan_operation(context: PlanContext, check: Check) -> Node | None:
     return _plan(context, check, operation)
 
 
+def has_plain_names(check: Check, facts: Facts) -> bool:
+    """Tell whether no name of a check of an operation is ambiguous or the name of a metadata table."""
+    if not check.action.startswith(TRINO_PREFIX):
+        return True
+    resources = check.resources
+    if type(resources) is PathColumn:
+        return not has_ambiguous_names(facts, resources)
+    return not (has_metadata_tables(resources) or has_ambiguous_names(facts, resources))
+
+
 def _plan(context: PlanContext, check: Check, operation: TrinoOperation) -> Node:
     """Return the plan for resources of one type: deny wrong types, ambiguous names and incomplete names."""
     planner = OperationPlanner(context, check, operation)
     resources = check.resources
-    type = resources[0].type
-    if type not in _valid_types(operation):
+    kind = resources[0].type
+    if kind not in _valid_types(operation):
         return planner.unknown()
-    if type in SCHEMA_TYPES and (is_ambiguous := ambiguity_check(context, resources)):
+    if kind in SCHEMA_TYPES and has_ambiguous_names(context.facts, resources):
+        is_ambiguous = partial(is_ambiguous_name, context.facts)
         return split(
             resources,
             is_ambiguous,
@@ -90,7 +103,7 @@ def _plan(context: PlanContext, check: Check, operation: TrinoOperation) -> Node
                 planner.fixed(False, AMBIGUOUS_NAME, part) if ambiguous else _plan_rule(planner.with_resources(part))
             ),
         )
-    if isinstance(resources, PathColumn) or type not in _PART_COUNTS:
+    if type(resources) is PathColumn or kind not in _PART_COUNTS:
         return _plan_rule(planner)
     return split(
         resources,

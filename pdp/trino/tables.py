@@ -5,13 +5,13 @@ Must not know operations.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import Final
 
 from pdp.decision.plan import PlanContext
 from pdp.engines.rowaccess.engine import UNRESTRICTED, Restriction, hide_everything
 from pdp.errors import AmbiguousName
+from pdp.facts.snapshot import Facts
 from pdp.model.checks import Resource
 from pdp.model.columns import PathColumn
 from pdp.model.trino_operations import METADATA_TABLES
@@ -30,7 +30,7 @@ def has_metadata_tables(resources: Sequence[Resource]) -> bool:
 
     Names from Trino itself are already typed; only the native API sends such resources.
     """
-    if isinstance(resources, PathColumn) or resources[0].type not in TABLE_TYPES:
+    if type(resources) is PathColumn or resources[0].type not in TABLE_TYPES:
         return False
     return any(map(is_metadata_table, resources))
 
@@ -42,7 +42,7 @@ def is_metadata_table(table: Resource) -> bool:
 
 def restriction_of(context: PlanContext, table: Resource) -> Restriction:
     """Return the restriction of a table or view; no rows and no values for an ambiguous name."""
-    if table.type in SCHEMA_TYPES and ambiguity_check(context, [table]):
+    if table.type in SCHEMA_TYPES and is_ambiguous_name(context.facts, table):
         return hide_everything(AMBIGUOUS_NAME)
     if table.type == "metadata_table":
         reason = context.restriction_reason(base_table(table)) if _shows_values(table) else None
@@ -52,24 +52,25 @@ def restriction_of(context: PlanContext, table: Resource) -> Restriction:
     return context.restriction(table)
 
 
-def ambiguity_check(context: PlanContext, resources: Sequence[Resource]) -> Callable[[Resource], bool] | None:
-    """Return a test for ambiguous names among resources of one type; None if no name is ambiguous."""
-    if isinstance(resources, PathColumn) and resources.type in TABLE_TYPES:
-        facts, warehouse = context.facts, resources.warehouse
+def has_ambiguous_names(facts: Facts, resources: Sequence[Resource]) -> bool:
+    """Tell whether a name among resources of one type is ambiguous. Only names of schemas and of their content are."""
+    if resources[0].type not in SCHEMA_TYPES:
+        return False
+    if type(resources) is PathColumn and resources.type in TABLE_TYPES:
+        warehouse = resources.warehouse
         if all(ambiguous_tables(facts, warehouse, parent) is None for parent in resources.parents):
-            return None
-    elif not any(_is_ambiguous(context, resource) for resource in resources):
-        return None
-    return partial(_is_ambiguous, context)
+            return False
+    return any(is_ambiguous_name(facts, resource) for resource in resources)
 
 
-def _is_ambiguous(context: PlanContext, resource: Resource) -> bool:
+def is_ambiguous_name(facts: Facts, resource: Resource) -> bool:
+    """Tell whether the name of a resource of SCHEMA_TYPES, or of its destination, is ambiguous."""
     destination = resource.arguments.destination
-    if destination and destination.type in SCHEMA_TYPES and _is_ambiguous(context, destination):
+    if destination and destination.type in SCHEMA_TYPES and is_ambiguous_name(facts, destination):
         return True
     if resource.type == "namespace":
-        return is_ambiguous_schema(context.facts, resource.warehouse, resource.path)
-    names = ambiguous_tables(context.facts, resource.warehouse, resource.path[:-1])
+        return is_ambiguous_schema(facts, resource.warehouse, resource.path)
+    names = ambiguous_tables(facts, resource.warehouse, resource.path[:-1])
     if names is None:
         return False
     table = base_table(resource) if resource.type == "metadata_table" else resource

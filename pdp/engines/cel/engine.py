@@ -143,7 +143,7 @@ class _RuleEngine:
     def _ranks(self, residues: ResidueSet, check: CelCheck, resources: Sequence[Resource]) -> PathRanks:
         if residues.is_constant:
             return residues.ranks([""] * len(resources))
-        if isinstance(resources, PathColumn) and check.path == "self":
+        if type(resources) is PathColumn and check.path == "self":
             return residues.ranks_of_column(path_strings(resources))
         return residues.ranks(paths_of(check, resources))
 
@@ -293,7 +293,7 @@ class CelForbid(_RuleEngine):
 
 def _share_content_type(resources: Sequence[Resource]) -> bool:
     """Tell whether rules see the same contentType for all resources."""
-    if isinstance(resources, PathColumn):
+    if type(resources) is PathColumn:
         return True
     first = resources[0].content_type
     return all(resource.content_type == first for resource in resources)

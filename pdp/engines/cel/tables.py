@@ -67,7 +67,9 @@ class PathTables:
         """Return for one text the smallest rank of a true rule, or NEVER."""
         rank = self._exact.get(text, self.always)
         for length, get in self._lengths:
-            rank = min(rank, get(text[:length], rank))
+            found = get(text[:length])
+            if found is not None and found < rank:
+                rank = found
         return rank
 
     def _tables_inside(self, folder: str) -> PathTables | None:

@@ -42,7 +42,7 @@ class ContainerReasons(dict[Path, Reason | None]):
 
 def decide_inside(access: EffectiveAccess, question: RelationQuestion, resources: Sequence[Resource]) -> Verdicts:
     """Decide objects of one type inside one warehouse."""
-    if isinstance(resources, PathColumn):
+    if type(resources) is PathColumn:
         return _decide_column(access, question, resources)
     warehouse = resources[0].warehouse
     above = [resource.path[:-1] for resource in resources]

@@ -1,0 +1,95 @@
+"""Memory of plans that depend on a question, not on the names it asks about.
+
+Most checks of a running service differ only in the path of the resource. Their plans differ only in the resources of
+the leaves, so one plan serves them all under the same bundle and facts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, TypeAlias
+
+from pdp.decision.bundle import Bundle
+from pdp.decision.plan import Planners, context_of, plan
+from pdp.decision.tree import AllOf, AnyOf, Leaf, Node
+from pdp.facts.snapshot import Facts
+from pdp.memo import Memo
+from pdp.model.checks import Check, Resource
+from pdp.model.columns import PathColumn
+
+_MAX_PLANS: Final = 4096
+_LONGEST_KEY: Final = 1024
+"""Plans that are remembered, and characters of the texts of a remembered question."""
+_Key: TypeAlias = tuple[Any, ...]
+
+
+class PlanMemo:
+    """Plans under one bundle and one snapshot of the facts.
+
+    A plan is remembered if all its leaves ask about the very resources of the check. A plan that looks at names, such
+    as one with a split, makes new lists of resources, and is made anew for each check. The exception are names with a
+    special meaning to a planner: `Planners.has_plain_names` finds these before the memory is asked.
+    """
+
+    def __init__(self, planners: Planners, bundle: Bundle, facts: Facts, *, stale: bool) -> None:
+        self._planners = planners
+        self._bundle = bundle
+        self._facts = facts
+        self._stale = stale
+        self._plans: Memo[_Key, Node] = Memo(_MAX_PLANS, _LONGEST_KEY)
+
+    def plan(self, check: Check) -> Node:
+        """Return the plan of a check."""
+        resources = check.resources
+        kind = _kind_of(resources)
+        if kind is None or check.view_security is not None or not self._planners.has_plain_names(check, self._facts):
+            return self._make(check)
+        key = (
+            check.principal, check.action, check.delegated, check.acting_role, check.env, check.inspected, *kind,
+        )  # fmt: skip
+        known = self._plans.get(key)
+        if known is not None:
+            return _about(known, resources)
+        node = self._make(check)
+        if _asks_about(node, resources):
+            self._plans.keep(key, _about(node, ()), _length(check))
+        return node
+
+    def _make(self, check: Check) -> Node:
+        context = context_of(check, self._bundle, self._facts, stale=self._stale)
+        return plan(check, context, self._planners.checks)
+
+
+def _kind_of(resources: Sequence[Resource]) -> tuple[str, str, str | None] | None:
+    """Return the type, warehouse and ref of resources with a path; None for other resources."""
+    if type(resources) is PathColumn:
+        return resources.type, resources.warehouse, resources.ref
+    if len(resources) != 1:
+        return None
+    resource = resources[0]
+    if resource.arguments.destination is not None or not resource.path:
+        return None
+    return resource.type, resource.warehouse, resource.ref
+
+
+def _asks_about(node: Node, resources: Sequence[Resource]) -> bool:
+    """Tell whether every leaf of a tree asks an engine about these very resources."""
+    if isinstance(node, Leaf):
+        return node.resources is resources
+    return isinstance(node, AllOf | AnyOf) and all(_asks_about(part, resources) for part in node.parts)
+
+
+def _about(node: Node, resources: Sequence[Resource]) -> Node:
+    """Return a tree of leaves with other resources."""
+    if type(node) is Leaf:
+        return Leaf(node.group, resources, node.override)
+    parts = tuple([_about(part, resources) for part in node.parts])  # type: ignore[union-attr]
+    return type(node)(parts)  # type: ignore[call-arg,arg-type]
+
+
+def _length(check: Check) -> int:
+    """Return the number of characters of the texts of a question."""
+    principal, env = check.principal, check.env
+    lists = (principal.roles, principal.groups, principal.member_of, env.actions)
+    texts = (principal.name, principal.attributes, check.action, check.acting_role or "", env.api_name)
+    return sum(map(len, texts)) + sum(len(text) for part in lists for text in part)

@@ -1,0 +1,85 @@
+"""A remembered plan equals the plan that is made anew, whatever was asked before."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pdp.app.parts import build_pdp
+from pdp.assembly import PLANNERS
+from pdp.config.load import make_settings
+from pdp.decision.plan import context_of, plan
+from pdp.decision.plan_memo import PlanMemo
+from pdp.decision.service import Pdp
+from pdp.engines.cel.rules import inline_rules
+from pdp.model.checks import NO_ARGUMENTS, Arguments, Check, Env, Load, Principal, Resource
+from pdp.model.columns import PathColumn
+from pdp.model.trino_operations import TRINO_OPERATIONS
+from pdp.store.world import parse_world
+
+CONFIG: dict[str, Any] = {
+    "authorities": {"default": {"engines": ["cel", "grants"]}, "strict": {"engines": ["cel"], "warehouses": ["v"]}},
+    "identity": {"instance_admins": ["user:oidc~admin"]},
+    "warehouses": {"w": {"default_ref": "main"}},
+    "trino": {"catalogs": {"w": {"warehouse": "w"}}, "admin_users": ["admin"]},
+}
+WORLD = {
+    "objects": [{"object": f"table:w/{path}"} for path in ("a/t", "b/T", "b/t", "A/x", "c/t$files")],
+    "grants": [{"principal": "user:oidc~bob", "privilege": "assignee", "object": "role:r"}],
+}
+NAMES = st.sampled_from(["t", "T", "u", "t$files", "T$files", "t$other", "a.b", "x"])
+FOLDERS = st.sampled_from(["a", "A", "b", "c", "d", "information_schema"])
+TYPES = st.sampled_from(
+    ["table", "view", "table_or_view", "namespace", "warehouse", "metadata_table", "system_schema", "catalog"]
+)
+ACTIONS = st.sampled_from(
+    ["read_data", "drop", "rename", "commit", "create_table", "DELETE_ENTITY", "READ_CONTENT_KEY", "select", "nothing"]
+) | st.sampled_from(sorted(TRINO_OPERATIONS)).map("trino:".__add__)
+
+
+def build() -> Pdp:
+    rules, none = inline_rules({"a": "op=='READ_CONTENT_KEY'"}), inline_rules({})
+    return build_pdp(make_settings(CONFIG, Path()), parse_world(WORLD), (rules, none))
+
+
+@st.composite
+def checks(draw: st.DrawFn) -> Check:
+    type, warehouse = draw(TYPES), draw(st.sampled_from("wv"))
+    ref = draw(st.sampled_from([None, "main"]))
+    principal = Principal("user", draw(st.sampled_from(["oidc~bob", "oidc~admin"])))
+    action, delegated = draw(ACTIONS), draw(st.booleans())
+    role, env = draw(st.sampled_from([None, None, "r"])), Env(actions=draw(st.sampled_from([(), ("X",)])))
+    if draw(st.booleans()) and type in ("table", "view", "table_or_view"):
+        like = Resource(type, warehouse, ref=ref)
+        resources: Any = PathColumn.in_one(like, (draw(FOLDERS),), draw(st.lists(NAMES, min_size=1, max_size=3)))
+        at: Any = range(len(resources))
+    else:
+        path = () if type == "warehouse" else (draw(FOLDERS), draw(NAMES))[: draw(st.sampled_from([1, 2, 2]))]
+        destination = draw(st.sampled_from([None, None, Resource("table", "w", ("b", "t"))]))
+        arguments = Arguments(destination=destination) if destination else NO_ARGUMENTS
+        resources, at = (Resource(type, warehouse, path, ref, arguments=arguments),), (0,)
+    load = draw(st.sampled_from([None, None, None, Load()])) if type == "table" else None
+    return Check(principal, action, resources, at, delegated, role, env, view_security=load)
+
+
+def plan_or_error(make: Any) -> Any:
+    try:
+        return make()
+    except Exception as error:  # noqa: BLE001  both ways must fail alike
+        return type(error)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(checks(), min_size=2, max_size=8), st.booleans())
+def test_a_remembered_plan_equals_a_new_one(asked: list[Check], stale: bool) -> None:
+    pdp = build()
+    facts = pdp.source.facts
+    memo = PlanMemo(PLANNERS, pdp.bundle, facts, stale=stale)
+    for check in [*asked, *asked]:
+        context = context_of(check, pdp.bundle, facts, stale=stale)
+        assert plan_or_error(lambda c=check: memo.plan(c)) == plan_or_error(
+            lambda c=check, k=context: plan(c, k, PLANNERS.checks)
+        )
