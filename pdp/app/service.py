@@ -32,6 +32,7 @@ from pdp.identity.tokens import Tokens
 from pdp.management.service import Management
 from pdp.store.replica import Replica
 from pdp.surfaces.admission import BODIES_IN_FLIGHT, Admission
+from pdp.surfaces.connect import ConnectHandlers
 from pdp.surfaces.grpc_decisions import DecisionService
 from pdp.surfaces.grpc_handlers import GrpcHandlers
 from pdp.surfaces.grpc_management import GrantsService
@@ -100,6 +101,9 @@ class Service:
             | view_routes(handlers, views, limits.max_body_bytes)
             | trino.routes(handlers, limits.trino_max_body_bytes)
         )
+        connect = ConnectHandlers(*shared)
+        for service in (DecisionService(self.pdp, views, management, limits, "connect"), GrantsService(management)):
+            routes |= connect.routes(service, limits)
         self._http_server = HttpServer(routes, callers, self._admission, limits)
         self._http = _runner(self._http_server)
         diagnostics = diagnostics_routes(_as_async(self.unready), _as_async(self.metrics))

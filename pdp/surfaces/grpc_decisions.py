@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Final
 
@@ -16,7 +17,7 @@ from pdp.management.service import Management
 from pdp.model.checks import BatchRequest, Caller
 from pdp.surfaces.grpc_answers import check_response
 from pdp.surfaces.grpc_checks import read_checks
-from pdp.surfaces.grpc_handlers import GrpcHandlers
+from pdp.surfaces.grpc_handlers import GrpcHandlers, GrpcMethod
 from pdp.surfaces.grpc_management import list_objects
 from pdp.surfaces.grpc_messages import (
     change_response,
@@ -36,24 +37,28 @@ class DecisionService:
 
     name: Final = "pdp.v1.DecisionService"
 
-    def __init__(self, pdp: Pdp, views: ViewSecurity, management: Management, limits: LimitSettings) -> None:
+    def __init__(
+        self, pdp: Pdp, views: ViewSecurity, management: Management, limits: LimitSettings, surface: str = "grpc"
+    ) -> None:
+        self._surface = surface
         self._pdp = pdp
         self._views = views
         self._management = management
         self._limits = limits
 
+    @property
+    def methods(self) -> Mapping[str, GrpcMethod]:
+        """Return the methods by name."""
+        return {
+            "Check": self.check,
+            "CheckLoad": self.check_load,
+            "CheckViewCommit": self.check_view_commit,
+            "List": partial(list_objects, self._management),
+        }
+
     def handler(self, handlers: GrpcHandlers) -> grpc.GenericRpcHandler:
         """Return the handler of all methods."""
-        return handlers.service(
-            self.name,
-            {
-                "Check": self.check,
-                "CheckLoad": self.check_load,
-                "CheckViewCommit": self.check_view_commit,
-                "List": partial(list_objects, self._management),
-            },
-            {"Check": self.check_now},
-        )
+        return handlers.service(self.name, self.methods, {"Check": self.check_now})
 
     async def check(self, body: bytes, caller: Caller) -> bytes:
         """Decide a batch of checks."""
@@ -69,16 +74,16 @@ class DecisionService:
     async def check_load(self, body: bytes, caller: Caller) -> wire.CheckLoadResponse:
         """Decide a load through a chain of views."""
         request = read_load(parse(body, wire.CheckLoadRequest))
-        return load_response(await self._views.load(request, caller, "grpc"))
+        return load_response(await self._views.load(request, caller, self._surface))
 
     async def check_view_commit(self, body: bytes, caller: Caller) -> wire.CheckViewCommitResponse:
         """Decide a view commit."""
         request = read_change(parse(body, wire.CheckViewCommitRequest))
-        return change_response(await self._views.change(request, caller, "grpc"))
+        return change_response(await self._views.change(request, caller, self._surface))
 
     def _decode(self, body: bytes) -> tuple[BatchRequest, AnswerForm]:
         limit = self._limits.max_checks
         builder, request = read_checks(body, limit)
         form = read_answer_form(request.answer)
         bound_checks(builder.size, call_limit(limit, explain=request.explain, form=form))
-        return builder.request("grpc", read_consistency(request.consistency), explain=request.explain), form
+        return builder.request(self._surface, read_consistency(request.consistency), explain=request.explain), form

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 import grpc
@@ -25,7 +26,7 @@ from pdp.management.codec import (
 from pdp.management.requests import GrantListing, PageRequest, Requester
 from pdp.management.service import Management
 from pdp.model.checks import Caller
-from pdp.surfaces.grpc_handlers import GrpcHandlers
+from pdp.surfaces.grpc_handlers import GrpcHandlers, GrpcMethod
 from pdp.surfaces.grpc_messages import parse, read_consistency, read_optional_principal, read_resource
 from pdp.wire import decision_pb2 as wire
 
@@ -38,17 +39,19 @@ class GrantsService:
     def __init__(self, management: Management) -> None:
         self._management = management
 
+    @property
+    def methods(self) -> Mapping[str, GrpcMethod]:
+        """Return the methods by name."""
+        return {
+            "WriteGrants": self.write_grants,
+            "ListGrants": self.list_grants,
+            "WriteObjects": self.write_objects,
+            "Access": self.access,
+        }
+
     def handler(self, handlers: GrpcHandlers) -> grpc.GenericRpcHandler:
         """Return the handler of all methods."""
-        return handlers.service(
-            self.name,
-            {
-                "WriteGrants": self.write_grants,
-                "ListGrants": self.list_grants,
-                "WriteObjects": self.write_objects,
-                "Access": self.access,
-            },
-        )
+        return handlers.service(self.name, self.methods)
 
     async def write_grants(self, body: bytes, caller: Caller) -> wire.WriteGrantsResponse:
         """Add and remove grants."""

@@ -45,7 +45,7 @@ class HttpHandlers:
         """Return the handler of an endpoint with a request body. `max_body` is in bytes."""
 
         async def answer(request: web.BaseRequest, caller: Caller, admitted: AdmittedRequest) -> bytes:
-            return await endpoint(await _read(request, max_body, admitted.grow), caller)
+            return await endpoint(await read_body(request, max_body, admitted.grow), caller)
 
         return self._handler(surface, answer, max_body)
 
@@ -121,7 +121,7 @@ def _check_head(request: web.BaseRequest, max_body: int) -> None:
         raise errors.PayloadTooLarge(f"the body is larger than {max_body} bytes")
 
 
-async def _read(request: web.BaseRequest, max_body: int, grow: Callable[[int], None]) -> bytes:
+async def read_body(request: web.BaseRequest, max_body: int, grow: Callable[[int], None]) -> bytes:
     """Read the body; call `grow` with the bytes read so far, because a chunked body announces no length."""
     chunks = []
     size = 0

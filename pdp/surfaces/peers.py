@@ -10,7 +10,7 @@ import asyncio
 import os
 import socket
 import struct
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
@@ -22,6 +22,7 @@ from pdp.config.section import is_loopback
 from pdp.identity.callers import Peer
 from pdp.identity.tls import names_of_certificate
 
+_JSON: Final = ("application/json",)
 _FORWARDED: Final = frozenset({"origin", "forwarded"})
 _FORWARDED_PREFIX: Final = "x-forwarded-"
 _FORWARDED_TEXT: Final = "requests of browsers and proxies are not taken from loopback"
@@ -69,11 +70,11 @@ class ConnectionEvidence(NamedTuple):
         return None
 
 
-def http_peer(request: web.BaseRequest) -> Peer:
-    """Return the peer of an HTTP request."""
+def http_peer(request: web.BaseRequest, content_types: Container[str] = _JSON) -> Peer:
+    """Return the peer of an HTTP request. `content_types` are those that no web page may send without asking first."""
     evidence = ConnectionEvidence.of(request.transport, request.remote or "")
-    json = request.method == "GET" or request.content_type == "application/json"
-    suspicion = evidence.suspicion(request.headers, request.host, json=json)
+    asked = request.method == "GET" or request.content_type in content_types
+    suspicion = evidence.suspicion(request.headers, request.host, json=asked)
     return evidence.peer(tuple(request.headers.getall("Authorization", ())), suspicion)
 
 

@@ -1,4 +1,4 @@
-"""Runs a case over HTTP, gRPC and Trino's endpoints: the same file, the same wants, other ways in."""
+"""Runs a case over HTTP, gRPC, Connect and Trino's endpoints: the same file, the same wants, other ways in."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import grpc
 from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
 from support.grpc_messages import check_message
 from support.http_client import HttpClient, client_of
+from support.rpc_clients import ConnectClient, GrpcClient, RpcClient, RpcError
 from support.serving import settings_of
 
 from pdp.app.parts import build_pdp
@@ -23,7 +24,6 @@ from pdp.offline.case_outcomes import CaseOutcome, compare_checks, compare_error
 from pdp.offline.case_runner import MemoryAudit, build_case_pdp
 from pdp.offline.cases import Case
 from pdp.wire import decision_pb2 as wire
-from pdp.wire import decision_pb2_grpc as wire_grpc
 
 
 class Endpoints(NamedTuple):
@@ -36,6 +36,12 @@ class Endpoints(NamedTuple):
     def service(self) -> Service:
         """Return the service."""
         return self.http.service
+
+    def rpc_client(self, surface: str) -> RpcClient | None:
+        """Return the client of a surface whose requests are messages of gRPC; None for any other surface."""
+        if surface == "grpc":
+            return GrpcClient(self.channel)
+        return ConnectClient(self.http, json=surface == "connect_json") if surface.startswith("connect") else None
 
 
 class Surfaces:
@@ -59,7 +65,10 @@ class Surfaces:
         kind = case.view_key
         if kind:
             return None if surface == "trino" else await _view(case, surface, endpoints, recorder, kind)
-        decisions = await _CHECKS[surface](case, endpoints)
+        if client := endpoints.rpc_client(surface):
+            decisions = await _checks_over_rpc(case, client)
+        else:
+            decisions = await _CHECKS[surface](case, endpoints)
         if isinstance(decisions, PdpError):
             return compare_error(case, decisions)
         return None if decisions is None else compare_checks(case, decisions, recorder.records)
@@ -84,18 +93,17 @@ async def _checks_over_http(case: Case, endpoints: Endpoints) -> Any:
     return body["decisions"] if status == 200 else _error(body["error"]["code"])
 
 
-async def _checks_over_grpc(case: Case, endpoints: Endpoints) -> Any:
+async def _checks_over_rpc(case: Case, client: RpcClient) -> Any:
     try:
         checks = [_complete_message(check) for check in case.data["checks"]]
     except (ParseError, KeyError, TypeError, AttributeError):
         return None
     if "consistency" in case.data:
         return None
-    stub = wire_grpc.DecisionServiceStub(endpoints.channel)  # type: ignore[no-untyped-call]
     try:
-        response = await stub.Check(wire.CheckRequest(checks=checks))
-    except grpc.aio.AioRpcError as error:
-        return _error((error.details() or "").partition(":")[0])
+        response = await client.call("Check", wire.CheckRequest(checks=checks))
+    except RpcError as error:
+        return _error(error.code)
     return [_decision(decision) for decision in response.decisions]
 
 
@@ -116,12 +124,12 @@ async def _checks_over_trino(case: Case, endpoints: Endpoints) -> Any:
     ]
 
 
-_CHECKS = {"http": _checks_over_http, "grpc": _checks_over_grpc, "trino": _checks_over_trino}
+_CHECKS = {"http": _checks_over_http, "trino": _checks_over_trino}
 
 
 async def _view(case: Case, surface: str, endpoints: Endpoints, recorder: MemoryAudit, kind: str) -> CaseOutcome | None:
-    if surface == "grpc":
-        answer = await _view_over_grpc(case, kind, endpoints.channel)
+    if client := endpoints.rpc_client(surface):
+        answer = await _view_over_rpc(case, kind, client)
     else:
         status, answer = await endpoints.http.post(VIEW_PATHS[kind], case.request_body())
         assert (status == 200) == ("decisionId" in answer)
@@ -133,14 +141,11 @@ async def _view(case: Case, surface: str, endpoints: Endpoints, recorder: Memory
 VIEW_PATHS = {"load": "/v1/load", "commitView": "/v1/commit-view"}
 
 
-async def _view_over_grpc(case: Case, kind: str, channel: grpc.aio.Channel) -> Any:
+async def _view_over_rpc(case: Case, kind: str, client: RpcClient) -> Any:
     """The answer in its JSON form; None where gRPC has no form for the case."""
     body = json.loads(case.request_body())
-    stub = wire_grpc.DecisionServiceStub(channel)  # type: ignore[no-untyped-call]
     method, message = (
-        (stub.CheckLoad, wire.CheckLoadRequest)
-        if kind == "load"
-        else (stub.CheckViewCommit, wire.CheckViewCommitRequest)
+        ("CheckLoad", wire.CheckLoadRequest) if kind == "load" else ("CheckViewCommit", wire.CheckViewCommitRequest)
     )
     try:
         body |= {"principal": _named_as(body["principal"], "id")}
@@ -157,9 +162,9 @@ async def _view_over_grpc(case: Case, kind: str, channel: grpc.aio.Channel) -> A
     except (ParseError, KeyError, TypeError, AttributeError):
         return None
     try:
-        response = await method(request)
-    except grpc.aio.AioRpcError as error:
-        return {"error": {"code": (error.details() or "").partition(":")[0]}}
+        response = await client.call(method, request)
+    except RpcError as error:
+        return {"error": {"code": error.code}}
     return MessageToDict(response, always_print_fields_with_no_presence=True)
 
 

@@ -77,7 +77,7 @@ class HttpClient:
         async with self._session.request(method, url, data=data, headers=[*named, *given], **options) as response:
             content = await response.read()
         if listener == "http":
-            assert_discreet(content.decode())
+            assert_discreet(content.decode(errors="replace"))
         return Response(response.status, response.headers, content)
 
     async def post(self, path: str, body: Any, headers: Any = None, **options: Any) -> tuple[int, Any]:

@@ -1,0 +1,184 @@
+"""Connect protocol: the methods of the gRPC services as unary calls over HTTP POST, in protobuf or JSON.
+
+Only maps heads, bodies and errors: the methods are those of gRPC, so both protocols answer alike. The protocol is
+described at https://connectrpc.com/docs/protocol.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol, TypeVar
+
+import msgspec
+import structlog
+from aiohttp import web
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
+
+from pdp import errors
+from pdp.config.server import LimitSettings
+from pdp.identity.callers import Callers
+from pdp.surfaces.admission import Admission
+from pdp.surfaces.connect_messages import JSON, PROTO, ConnectError, ConnectHead, from_json, read_head, to_json
+from pdp.surfaces.grpc_handlers import GrpcMethod
+from pdp.surfaces.http_answers import extra_headers
+from pdp.surfaces.http_handlers import Routes, read_body
+from pdp.surfaces.http_routes import Handler
+from pdp.surfaces.peers import http_peer
+from pdp.telemetry import Telemetry
+from pdp.wire import decision_pb2 as wire
+
+T = TypeVar("T")
+
+CODES: Final[tuple[tuple[type[Exception], str], ...]] = (
+    (errors.InvalidArgument, "invalid_argument"),
+    (errors.Unauthenticated, "unauthenticated"),
+    (errors.Forbidden, "permission_denied"),
+    (errors.PayloadTooLarge, "resource_exhausted"),
+    (errors.Overloaded, "resource_exhausted"),
+    (errors.Unavailable, "unavailable"),
+)
+"""Error table: exception class -> code of Connect. The message begins with the stable error code, as in gRPC."""
+STATUS: Final[Mapping[str, int]] = {
+    "invalid_argument": 400,
+    "unauthenticated": 401,
+    "permission_denied": 403,
+    "resource_exhausted": 429,
+    "internal": 500,
+    "unimplemented": 501,
+    "unavailable": 503,
+    "deadline_exceeded": 504,
+}
+"""Code of Connect -> HTTP status."""
+_OBJECTS: Final = 1000
+_OBJECTS_PER_CHECK: Final = 8
+"""JSON objects in a body outside of checks (properties of views included), and in a check with all its parts."""
+_LARGE: Final = 1 << 16
+"""Bytes of JSON from which a thread converts messages, so that the event loop goes on."""
+log = structlog.get_logger()
+
+
+class RpcService(Protocol):
+    """Service of gRPC: the full name, and the methods by name."""
+
+    @property
+    def name(self) -> str:
+        """Return the full name."""
+        ...
+
+    @property
+    def methods(self) -> Mapping[str, GrpcMethod]:
+        """Return the methods by name."""
+        ...
+
+
+class ConnectHandlers:
+    """Factory of routes: wraps the methods of a service with limits, caller, deadline and the error table.
+
+    `timeout` is in seconds and covers reading the body and computing the answer.
+    """
+
+    def __init__(self, callers: Callers, admission: Admission, telemetry: Telemetry, timeout: float) -> None:
+        self._callers = callers
+        self._admission = admission
+        self._telemetry = telemetry
+        self._timeout = timeout
+
+    def routes(self, service: RpcService, limits: LimitSettings) -> Routes:
+        """Return the routes of a service, one for each method."""
+        described = wire.DESCRIPTOR.services_by_name[service.name.rpartition(".")[2]].methods_by_name
+        return {
+            ("POST", f"/{service.name}/{name}"): self._handler(
+                _Codec(described[name], _OBJECTS + _OBJECTS_PER_CHECK * limits.max_checks),
+                method,
+                limits.max_body_bytes,
+            )
+            for name, method in service.methods.items()
+        }
+
+    def _handler(self, codec: _Codec, method: GrpcMethod, max_body: int) -> Handler:
+        async def handle(request: web.BaseRequest) -> web.Response:
+            try:
+                head = read_head(request.headers, request.content_type)
+                if head is None:
+                    return self._answer(415, b"", {"Accept-Post": f"{JSON}, {PROTO}"})
+                response = await self._call(request, head, codec, method, max_body)
+            except ConnectionError:
+                raise  # the client is gone: aiohttp closes the connection
+            except Exception as error:  # noqa: BLE001  the failure is the answer
+                return self._refuse(_as_connect(error))
+            return self._answer(200, response, {}, JSON if head.json else PROTO)
+
+        return handle
+
+    async def _call(
+        self, request: web.BaseRequest, head: ConnectHead, codec: _Codec, method: GrpcMethod, max_body: int
+    ) -> bytes:
+        """Return the body of the answer to a call."""
+        announced = request.content_length or 0
+        if announced > max_body:
+            raise errors.PayloadTooLarge(f"the body is larger than {max_body} bytes")
+        caller = await self._callers.identify(http_peer(request, (JSON, PROTO)))
+        timeout = self._timeout if head.timeout is None else min(head.timeout, self._timeout)
+        with self._admission.enter(caller, announced) as admitted:
+            try:
+                async with asyncio.timeout(timeout):
+                    body = await read_body(request, max_body, admitted.grow)
+                    if not head.json:
+                        return _as_bytes(await method(body, caller))
+                    message = await _converted(body, codec.decode)
+                    return await _converted(_as_bytes(await method(message, caller)), codec.encode)
+            except TimeoutError:
+                if timeout < self._timeout:
+                    raise ConnectError("deadline_exceeded", "the deadline of the call passed") from None
+                raise
+
+    def _refuse(self, error: ConnectError) -> web.Response:
+        body = msgspec.json.encode({"code": error.code, "message": str(error)})
+        status = STATUS[error.code]
+        return self._answer(status, body, extra_headers(status))
+
+    def _answer(self, status: int, body: bytes, headers: Mapping[str, str], content_type: str = JSON) -> web.Response:
+        self._telemetry.count_request("connect", str(status))
+        return web.Response(status=status, body=body, headers=dict(headers), content_type=content_type)
+
+
+class _Codec:
+    """JSON form of the messages of one method. A body with more than `max_objects` objects is refused unread."""
+
+    def __init__(self, method: Any, max_objects: int) -> None:
+        self._max_objects = max_objects
+        self._request: type[Message] = GetMessageClass(method.input_type)
+        self._response: type[Message] = GetMessageClass(method.output_type)
+
+    def decode(self, body: bytes) -> bytes:
+        """Return the bytes of the request message that a JSON body writes; raise ConnectError or TooManyChecks."""
+        if body.count(b"{") > self._max_objects:
+            raise errors.TooManyChecks(f"more than {self._max_objects} objects in one request")
+        return from_json(body, self._request).SerializeToString()
+
+    def encode(self, response: bytes) -> bytes:
+        """Return the JSON form of the bytes of a response message."""
+        return to_json(self._response.FromString(response))
+
+
+async def _converted(body: bytes, convert: Callable[[bytes], T]) -> T:
+    return convert(body) if len(body) < _LARGE else await asyncio.to_thread(convert, body)
+
+
+def _as_bytes(response: Message | bytes) -> bytes:
+    return response if isinstance(response, bytes) else response.SerializeToString()
+
+
+def _as_connect(error: Exception) -> ConnectError:
+    """Return an error in the form of Connect. An error that is no answer of the product is logged."""
+    if isinstance(error, ConnectError):
+        return error
+    if isinstance(error, errors.PdpError):
+        code = next((code for kind, code in CODES if isinstance(error, kind)), "internal")
+        return ConnectError(code, f"{error.code}: {error}")
+    if isinstance(error, TimeoutError):
+        return ConnectError("unavailable", "unavailable: not answered in time")
+    log.error("request failed", surface="connect", exc_info=error)
+    return ConnectError("internal", "internal: see the service's log")
