@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
-from pydantic import AfterValidator, AliasChoices, Field, model_validator
+from pydantic import AfterValidator, AliasChoices, Field, PlainValidator, model_validator
 
 from pdp.config.section import Section, split_address
+
+_MOST_WORKERS: Final = 256
 
 
 def _address(address: str) -> str:
     split_address(address)
     return address
+
+
+def _workers(count: object) -> object:
+    if count == "auto" or (type(count) is int and 1 <= count <= _MOST_WORKERS):
+        return count
+    raise ValueError(f"input should be a number from 1 to {_MOST_WORKERS}, or `auto`")
 
 
 class TlsSettings(Section):
@@ -43,7 +51,7 @@ class ServerSettings(Section):
         "127.0.0.1:8282", description="health and metrics; no decisions are served here, so it may leave loopback"
     )
     unix: str | None = Field(None, min_length=1, description="the path of a socket that serves HTTP, too")
-    workers: Annotated[int, Field(ge=1, le=256)] | Literal["auto"] = Field(
+    workers: Annotated[int | Literal["auto"], PlainValidator(_workers)] = Field(
         1, description="processes that serve HTTP and gRPC on the same addresses; `auto` is one for each CPU"
     )
     tls: TlsSettings = TlsSettings()

@@ -94,7 +94,9 @@ def test_workers_share_the_addresses_and_have_an_audit_file_each(tmp_path: Path)
         assert metric(process, "pdp_ready") == 1
         assert metric(process, "pdp_requests_total") == 61
         assert metric(process, "pdp_decide_seconds_count") == 61
-        assert process.terminate() == 0
+        for pid in (*workers(process), process.process.pid):
+            os.kill(pid, signal.SIGINT)  # as a terminal does
+        assert process.process.wait(PATIENCE) == 0
     records = process.records()
     assert {record["id"] for record in records} >= set(ids)
     assert len(records) == 61
@@ -371,6 +373,8 @@ def test_a_rolling_restart_reads_settings_and_policies_again(tmp_path: Path) -> 
         answer = fetch(process.url("/v1/check"), GOOD).json()
         assert not answer["decisions"][0]["allowed"]
         asked = metric(process, "pdp_requests_total")
+        process.process.send_signal(signal.SIGUSR2)
+        until(lambda: process.stderr().count("rolling restart begins") == 2)
         assert process.terminate() == 0
     assert len(process.records()) == asked - 20
 

@@ -63,6 +63,7 @@ def test_an_unknown_key_is_named_at_every_level(tmp_path: Path, data: Any, key: 
             ({"row_access": {"member": {"template": template}}}, "row_access.member.template")
             for template in ("", "user:me", "{subject}{x}", "{subject", "{idp}", "{idp}{subject}", "{idp}-{subject}")
         ],
+        *[({"server": {"workers": count}}, "server.workers") for count in (0, 257, -1, 1.5, True, "2", "many", None)],
         ({"limits": {"max_checks": 0}}, "limits.max_checks"),
         ({"limits": {"max_checks": -5}}, "limits.max_checks"),
         ({"limits": {"max_checks": 1.5}}, "limits.max_checks"),
@@ -204,6 +205,8 @@ def test_settings_are_frozen() -> None:
     ("variable", "value", "read"),
     [
         ("PDP__LIMITS__MAX_CHECKS", "50", lambda settings: settings.limits.max_checks == 50),
+        ("PDP__SERVER__WORKERS", "4", lambda settings: settings.server.workers == 4),
+        ("PDP__SERVER__WORKERS", "auto", lambda settings: settings.server.workers == "auto"),
         ("PDP__SERVER__DRAIN_SECONDS", "0.5", lambda settings: settings.server.drain_seconds == 0.5),
         ("PDP__SERVER__HTTP", "127.0.0.1:1", lambda settings: settings.server.http == "127.0.0.1:1"),
         ("PDP__POLICIES__RULES", "[a, b]", lambda settings: settings.policies.rules == ("a", "b")),
