@@ -144,7 +144,7 @@ def check_part(part: str) -> str:
 
 def encode_part(part: str) -> str:
     """Return a part or ref in the canonical encoding: `%`, `/`, `@` and control characters as upper-case escapes."""
-    return part if part.isalnum() else _ENCODE.sub(_escape, part)
+    return part if part.isalnum() or part.isidentifier() else _ENCODE.sub(_escape, part)
 
 
 def _escape(match: re.Match[str]) -> str:

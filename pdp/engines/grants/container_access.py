@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from pdp.engines.grants.principal_grants import GranteeNodes
 from pdp.engines.grants.questions import RelationQuestion
 from pdp.engines.grants.rules import EffectiveRelations, evaluate
 from pdp.model.checks import Reason
-
-_LONGEST_PATH: Final = 256
-"""Characters of a path in a cache. A request can name any path."""
 
 
 class ContainerAccess:
@@ -50,10 +45,3 @@ class CacheBudget:
 
     def __init__(self, left: int) -> None:
         self.left = left
-
-    def take(self, parts: tuple[str, ...]) -> bool:
-        """Take a single entry for a path of these parts; return False if there is no entry for the path."""
-        if self.left <= 0 or len("".join(parts)) > _LONGEST_PATH:
-            return False
-        self.left -= 1
-        return True

@@ -17,7 +17,7 @@ from pdp.engines.grants.principal_grants import ExtraPrivileges, PrincipalGrants
 from pdp.engines.grants.questions import RelationQuestion
 from pdp.engines.grants.reasons import grant_reason, reason_below, reason_on
 from pdp.engines.grants.rules import PRECEDENCE, RESTS_ON_SIBLINGS, EffectiveRelations, Witness, evaluate
-from pdp.facts.objects import BIT, ContainerPath, ObjectKey, ObjectName, container_key, split_key
+from pdp.facts.objects import BIT, SERVER, ContainerPath, ObjectKey, ObjectName, container_key, split_key
 from pdp.facts.snapshot import Facts
 from pdp.model.checks import CONTENT_TYPES, Principal, Reason
 
@@ -26,6 +26,9 @@ V = TypeVar("V")
 
 _OWN_BUDGET: Final = 4096
 """Cache entries of an effective access that shares no budget."""
+_LONGEST_PATH: Final = 256
+"""Characters of a path in a cache. A request can name any path."""
+_SERVER_NAME: Final = split_key(SERVER)[1]
 _VISIBLE_FROM_BELOW: Final = frozenset({"project", "warehouse"})
 _MISSING: Final = object()
 """Marker of a reason that is not in a cache. None is a reason too: no permit."""
@@ -77,7 +80,9 @@ class EffectiveAccess:
         """Return the reason that permits an object inside a warehouse, at the path `parts`; None for no permit."""
         path = parts[:-1]
         name = (question.type, parts[-1])
-        container = self._containers.get(path) or self._open(path)
+        container = self._containers.get(path)
+        if container is None:
+            container = self._open(path)
         for _, nodes in container.nodes:
             if name in nodes:
                 return self._own_reason(container, question, parts, id)
@@ -95,8 +100,8 @@ class EffectiveAccess:
         """
         reason = container.reasons.get(question, _MISSING)
         if reason is _MISSING:
-            relations = evaluate(question.type, self.grants.base_mask, container.relations, False).relations
-            witness = relations.get(question.relation)
+            relations = evaluate(question.type, self.grants.base_mask, container.relations, False)
+            witness = relations.witness(question.relation)
             reason = None if witness is None else self.reason((question.type, (*path, "")), "", witness)
             container.reasons[question] = reason
         return reason  # type: ignore[return-value]
@@ -113,7 +118,7 @@ class EffectiveAccess:
         if text is None:
             grants = self.grants
             text = reason_below(grants, target) if below else reason_on(grants, target, PRECEDENCE[rank])
-            self._cache(self._reasons, cache_key, text, target[1])
+            self._cache(self._reasons, cache_key, text)
         return text
 
     def _relations_inside(
@@ -129,7 +134,7 @@ class EffectiveAccess:
     ) -> Reason | None:
         """Return the reason that permits an object with a node; None for no permit."""
         path, name = parts[:-1], (question.type, parts[-1])
-        witness = self._relations_inside(container, path, name, id).relations.get(question.relation)
+        witness = self._relations_inside(container, path, name, id).witness(question.relation)
         if witness is None:
             return None
         below, distance, rank = witness
@@ -141,26 +146,34 @@ class EffectiveAccess:
                     return grant_reason((question.type, parts), PRECEDENCE[rank], grantee)
         return self.reason((question.type, parts), id, witness)
 
-    def _relations_as_parent(self, key: ObjectKey) -> EffectiveRelations:
-        """Return the relations on a server, project or warehouse, for the evaluation of its content.
+    def _relations_as_parent(self, key: ObjectKey | None) -> EffectiveRelations | None:
+        """Return the relations on a server or project, for the evaluation of its content; None without an object.
 
         Ignores the objects below, because no rule of the content rests on siblings (see RESTS_ON_SIBLINGS). So equal
         containers share a result, with and without visible content.
         """
+        if key is None:
+            return None
         relations = self._parents.get(key)
         if relations is None:
-            relations = self._evaluate_outside(key, "", False)
-            self._cache(self._parents, key, relations, key[1])
+            grants = self.grants
+            relations = evaluate("server", grants.mask_at(grants.outer, (), _SERVER_NAME), None, False)
+            if key != SERVER:
+                mask = grants.mask_at(grants.outer, (), ("project", key[1][0]))
+                relations = evaluate("project", mask, relations, False)
+            self._parents[key] = relations
         return relations
 
     def _evaluate_outside(self, key: ObjectKey, id: str, below: bool) -> EffectiveRelations:
         """Evaluate the rules of an object outside containers."""
-        above = self.grants.facts.parent(key)
-        parent = None
-        if above is not None:
-            parent = self.relations_on(above) if key[0] in RESTS_ON_SIBLINGS else self._relations_as_parent(above)
+        grants = self.grants
+        above = grants.facts.parent(key)
+        if above is not None and key[0] in RESTS_ON_SIBLINGS:
+            parent: EffectiveRelations | None = self.relations_on(above)
+        else:
+            parent = self._relations_as_parent(above)
         path, name = split_key(key)
-        return evaluate(key[0], self.grants.mask_at(self.grants.outer, path, name, id), parent, below)
+        return evaluate(key[0], grants.mask_at(grants.outer, path, name, id), parent, below)
 
     def _open(self, path: ContainerPath) -> ContainerAccess:
         """Compute the access inside a container, after missing containers above."""
@@ -170,15 +183,20 @@ class EffectiveAccess:
             depth -= 1
             container = self._containers.get(path[:depth])
         if container is None:
-            warehouse = path[:1]
-            relations = self._evaluate_outside(("warehouse", warehouse), "", False)
-            container = ContainerAccess(relations, self.grants.nodes_in(warehouse))
-            self._cache(self._containers, warehouse, container, warehouse)
+            container = self._open_warehouse(path[:1])
+            self._cache(self._containers, path[:1], container, path[:1])
         for length in range(depth + 1, len(path) + 1):
             at = path[:length]
             container = self._open_namespace(container, at)
             self._cache(self._containers, at, container, at)
         return container
+
+    def _open_warehouse(self, path: ContainerPath) -> ContainerAccess:
+        """Compute the access inside a warehouse."""
+        grants = self.grants
+        above = self._relations_as_parent(grants.facts.parent(("warehouse", path)))
+        mask = grants.mask_at(grants.outer, (), ("warehouse", path[0]))
+        return ContainerAccess(evaluate("warehouse", mask, above, False), grants.nodes_in(path))
 
     def _open_namespace(self, above: ContainerAccess, path: ContainerPath) -> ContainerAccess:
         """Compute the access inside a namespace in another container."""
@@ -189,8 +207,11 @@ class EffectiveAccess:
             return ContainerAccess(evaluate("namespace", mask, above.relations, False), nodes)
         return above.plain_namespace(mask)
 
-    def _cache(self, entries: dict[K, V], cache_key: K, value: V, parts: tuple[str, ...]) -> None:
-        if self._budget.take(parts):
+    def _cache(self, entries: dict[K, V], cache_key: K, value: V, parts: tuple[str, ...] = ()) -> None:
+        """Keep a value while the budget lasts. `parts` is the path from the request, if the cache key has one."""
+        budget = self._budget
+        if budget.left > 0 and len("".join(parts)) <= _LONGEST_PATH:
+            budget.left -= 1
             self.entries += 1
             entries[cache_key] = value
 

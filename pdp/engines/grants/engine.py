@@ -12,7 +12,7 @@ from hashlib import sha256
 from typing import Final
 
 from pdp.engines.engine import ABSTAIN, PERMIT, Group, Verdicts
-from pdp.engines.grants.columns import decide_inside
+from pdp.engines.grants.columns import decide_inside, is_in_one_warehouse
 from pdp.engines.grants.container_access import CacheBudget
 from pdp.engines.grants.effective_access import EffectiveAccess
 from pdp.engines.grants.explain import explain_denial, trace_objects
@@ -69,13 +69,14 @@ class GrantsEngine:
             return Verdicts(bytes(size), [None] * size)
         access = self._access(group.principal, group.type, facts)
         if size > 1:
-            return (decide_inside if question.is_inside else _decide_each)(access, question, resources)
+            is_bulk = question.is_inside and is_in_one_warehouse(resources)
+            return (decide_inside if is_bulk else _decide_each)(access, question, resources)
         reason = _decide_one(access, question, resources[0])
         return Verdicts(_SILENT if reason is None else _PERMITTED, [reason])
 
     def may(self, principal: Principal, action: str, key: ObjectKey, facts: Facts) -> bool:
         """Tell whether grants alone permit an action of the model on an object."""
-        return action in self._access(principal, key[0], facts).relations_on(key).relations
+        return self._access(principal, key[0], facts).relations_on(key).witness(action) is not None
 
     def explain(self, group: Group, resource: Resource, facts: Facts) -> Trace:
         """Return the relations on the object and on all objects above; for a denial also the smallest missing grant."""
@@ -144,7 +145,7 @@ def _decide_one(access: EffectiveAccess, question: RelationQuestion, resource: R
     if question.is_inside:
         return access.reason_inside(question, (resource.warehouse, *resource.path), resource.id)
     relation, key, id = question.target_of(resource)
-    witness = access.relations_on(key, id).relations.get(relation)
+    witness = access.relations_on(key, id).witness(relation)
     return None if witness is None else access.reason(key, id, witness)
 
 

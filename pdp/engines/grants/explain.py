@@ -37,8 +37,8 @@ def explain_denial(access: EffectiveAccess, relation: str, key: ObjectKey, id: s
 
 
 def _trace_object(access: EffectiveAccess, key: ObjectKey, id: str) -> Trace:
-    relations = access.relations_on(key, id).relations
-    effective = [name for name in MODEL[key[0]].relations if name in relations]
+    relations = access.relations_on(key, id)
+    effective = [name for name in MODEL[key[0]].relations if relations.witness(name) is not None]
     mask = access.grants.stored_mask(key, id)
     stored = sorted(name for name, bit in _NAMES if mask & bit and name != "authenticated")
     return Trace(
@@ -60,6 +60,7 @@ def _smallest_grant(access: EffectiveAccess, relation: str, key: ObjectKey, id: 
         for privilege in _WEAKEST_FIRST:
             if privilege in STORED[target[0]]:
                 more = {**extra, target: extra.get(target, 0) | BIT[privilege]}
-                if relation in EffectiveAccess(facts, access.grants.principal, more).relations_on(key, id).relations:
+                widened = EffectiveAccess(facts, access.grants.principal, more)
+                if widened.relations_on(key, id).witness(relation) is not None:
                     return target, privilege
     return None

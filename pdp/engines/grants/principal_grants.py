@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 from immutables import Map
 
 from pdp.engines.grants.rules import CIRCUMSTANCE_BIT
-from pdp.facts.nodes import EMPTY_TREE, GranteeNode, StoredPrivileges
+from pdp.facts.nodes import GranteeNode, StoredPrivileges
 from pdp.facts.objects import BIT, VISIBILITY, ContainerPath, ObjectKey, ObjectName, join_key, split_key
 from pdp.facts.snapshot import Facts
 from pdp.model.checks import Principal
@@ -35,31 +35,19 @@ class PrincipalGrants:
     nodes outside warehouses.
     """
 
-    __slots__ = (
-        "_managed",
-        "_memberships",
-        "_sources",
-        "_trees",
-        "base_mask",
-        "extra",
-        "facts",
-        "grantees",
-        "outer",
-        "principal",
-    )
+    __slots__ = ("_is_bare", "_managed", "_trees", "base_mask", "extra", "facts", "grantees", "outer", "principal")
 
     def __init__(self, facts: Facts, principal: Principal, extra: ExtraPrivileges) -> None:
         index = facts.index
-        trees, memberships = index.grantees, index.memberships
+        trees = index.grantees
         self.facts = facts
         self.principal = principal
         self.extra = extra
         self.grantees = grantees = facts.grantees_of(principal)
         self.base_mask = _AUTHENTICATED if grantees else 0
         self._managed = index.managed
-        self._sources = [(grantee, trees.get(grantee, EMPTY_TREE)) for grantee in grantees]
-        self._trees = [source for source in self._sources if source[1]]
-        self._memberships = [memberships.get(grantee) for grantee in grantees]
+        self._is_bare = not (extra or index.managed)
+        self._trees = [(grantee, tree) for grantee in grantees if (tree := trees.get(grantee)) is not None]
         self.outer = self.nodes_in(())
 
     def advance_to(self, facts: Facts) -> bool:
@@ -73,16 +61,13 @@ class PrincipalGrants:
         now, new = self.facts.index, facts.index
         if facts.projects is not self.facts.projects or new.layout is not now.layout:
             return False
-        trees, memberships = new.grantees, new.memberships
-        if trees is not now.grantees:
-            for grantee, tree in self._sources:
-                if trees.get(grantee, EMPTY_TREE) is not tree:
-                    return False
-        if memberships is not now.memberships:
-            for grantee, roles in zip(self.grantees, self._memberships, strict=True):
-                if memberships.get(grantee) is not roles:
-                    return False
+        for before, after in ((now.grantees, new.grantees), (now.memberships, new.memberships)):
+            if before is not after:
+                for grantee in self.grantees:
+                    if before.get(grantee) is not after.get(grantee):
+                        return False
         self._managed = new.managed
+        self._is_bare = not (self.extra or new.managed)
         self.facts = facts
         return True
 
@@ -102,7 +87,8 @@ class PrincipalGrants:
 
     def mask_at(self, nodes: tuple[GranteeNodes, ...], path: ContainerPath, name: ObjectName, id: str = "") -> int:
         """Return the mask of an object: counting grants from the nodes of the container, and circumstances."""
-        mask = self.circumstances(path, name)
+        is_plain = self._is_bare and name[0] not in _SELF_TYPES
+        mask = self.base_mask if is_plain else self._circumstances(path, name)
         for _, names in nodes:
             node = names.get(name)
             if node is not None:
@@ -114,15 +100,6 @@ class PrincipalGrants:
         """Return the mask of the principal's stored privileges on exactly this object, and of the circumstances."""
         path, name = split_key(key)
         return self.mask_at(self.nodes_in(path) if path else self.outer, path, name, id)
-
-    def circumstances(self, path: ContainerPath, name: ObjectName) -> int:
-        """Return the mask of the circumstances on an object, and of the extra privileges there."""
-        mask = self.base_mask
-        if self.is_managed(path, name):
-            mask |= _MANAGED
-        if name[0] in _SELF_TYPES and self._is_self(name):
-            mask |= _SELF
-        return mask | self.extra.get(join_key(path, name), 0) if self.extra else mask
 
     def is_managed(self, path: ContainerPath, name: ObjectName) -> bool:
         """Tell whether an object is registered with managed access."""
@@ -136,8 +113,10 @@ class PrincipalGrants:
         """Return the grantee of a stored privilege: the principal before the smallest role; None without a grant."""
         path, name = split_key(key)
         bit = BIT[privilege]
-        for grantee, node in self.nodes_at(key):
-            if self.counting(path, name, node.stored, id) & bit:
+        for grantee, tree in self._trees:
+            nodes = tree.get(path)
+            node = None if nodes is None else nodes.get(name)
+            if node is not None and self.counting(path, name, node.stored, id) & bit:
                 return grantee
         return None
 
@@ -155,6 +134,15 @@ class PrincipalGrants:
     def keys_inside(self, path: ContainerPath) -> set[ObjectKey]:
         """Return the objects in a container with a node of a grantee."""
         return {join_key(path, name) for _, nodes in self.nodes_in(path) for name in nodes}
+
+    def _circumstances(self, path: ContainerPath, name: ObjectName) -> int:
+        """Return the mask of the circumstances on an object, and of the extra privileges there."""
+        mask = self.base_mask
+        if self.is_managed(path, name):
+            mask |= _MANAGED
+        if name[0] in _SELF_TYPES and self._is_self(name):
+            mask |= _SELF
+        return mask | self.extra.get(join_key(path, name), 0) if self.extra else mask
 
     def _is_self(self, name: ObjectName) -> bool:
         """Tell whether a user or role is the principal, or a role that the principal's token carries."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from pdp.engines.grants.principal_grants import PrincipalGrants
 from pdp.engines.grants.rules import CIRCUMSTANCE_BIT
-from pdp.facts.objects import BIT, VISIBILITY, ObjectKey, key_text
+from pdp.facts.objects import BIT, VISIBILITY, ContainerPath, ObjectKey, key_text
 from pdp.model.checks import Reason
 from pdp.model.vocabulary import PRIVILEGES
 
@@ -14,6 +14,11 @@ from pdp.model.vocabulary import PRIVILEGES
 def grant_reason(key: ObjectKey, privilege: str, grantee: str) -> Reason:
     """Return the text of a stored grant."""
     return f"grants:{privilege} on {key_text(key)} via {grantee}"
+
+
+def grant_reason_around(type: str, path: ContainerPath, privilege: str, grantee: str) -> tuple[str, str]:
+    """Return the text of a stored grant on an object in a container: the text before and after the object's name."""
+    return f"grants:{privilege} on {key_text((type, path))}/", f" via {grantee}"
 
 
 def reason_on(grants: PrincipalGrants, key: ObjectKey, privilege: str, id: str = "") -> Reason:

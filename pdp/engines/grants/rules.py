@@ -6,7 +6,7 @@ Knows the notation of `model`; must not know keys, principals or the place of gr
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple, TypeAlias
 
@@ -34,22 +34,10 @@ class Witness(NamedTuple):
     rank: int
 
 
-class EffectiveRelations:
-    """All relations of a principal on one object, with their witnesses.
-
-    Compared by identity: `evaluate` returns the same instance for the same input.
-    """
-
-    __slots__ = ("relations",)
-
-    def __init__(self, relations: Mapping[str, Witness]) -> None:
-        self.relations = relations
-
-
 Rules: TypeAlias = Mapping[str, RelationRule]
 
 
-def _compile(type: str) -> Rules:
+def _parse(type: str) -> Rules:
     texts = dict(MODEL[type].relations)
     for names, text in MODEL[type].actions.items():
         # an action with the name of a relation (`manage_tags`) is exactly that relation
@@ -57,8 +45,40 @@ def _compile(type: str) -> Rules:
     return {relation: parse_rule(relation, text) for relation, text in texts.items()}
 
 
-RULES: Final[Mapping[str, Rules]] = {type: _compile(type) for type in MODEL}
-"""Object type -> relation or action -> compiled rule."""
+RULES: Final[Mapping[str, Rules]] = {type: _parse(type) for type in MODEL}
+"""Object type -> relation or action -> parsed rule."""
+
+
+class EffectiveRelations:
+    """All relations of a principal on one object, with their witnesses. Each is evaluated when first asked for.
+
+    `stored` is the mask of the principal's privileges on the object and of the circumstances there. `parent` has the
+    relations on the parent; None without a parent. `below` tells whether the principal sees an object below.
+
+    Compared by identity: `evaluate` returns the same instance for the same input.
+    """
+
+    __slots__ = ("_rules", "_witnesses", "below", "parent", "stored")
+
+    def __init__(self, type: str, stored: int, parent: EffectiveRelations | None, below: bool) -> None:
+        self.stored = stored
+        self.parent = parent
+        self.below = below
+        self._rules = _COMPILED[type]
+        self._witnesses: dict[str, Witness | None] = {}
+        # An object of any depth asks its parent, which has the answer already: so no evaluation recurses upward.
+        for relation in _INHERITED[type]:
+            self.witness(relation)
+
+    def witness(self, relation: str) -> Witness | None:
+        """Return the witness of a relation; None if the principal does not have the relation."""
+        try:
+            return self._witnesses[relation]
+        except KeyError:
+            witness = None
+            if relation in self._rules:
+                witness = self._witnesses[relation] = self._rules[relation](self)
+            return witness
 
 
 # Rules read nothing but these four arguments, so a result stays valid for ever and for every principal. The parent is
@@ -66,77 +86,84 @@ RULES: Final[Mapping[str, Rules]] = {type: _compile(type) for type in MODEL}
 # all objects of a type in one container share a result. An evicted result costs a second evaluation, no wrong answer.
 @lru_cache(maxsize=65536)
 def evaluate(type: str, stored: int, parent: EffectiveRelations | None, below: bool) -> EffectiveRelations:
-    """Return all relations on an object of a type.
-
-    `stored` is the mask of the principal's privileges on the object and of the circumstances there. `parent` has the
-    relations on the parent; None without a parent. `below` tells whether the principal sees an object below.
-    """
-    return _Evaluation(type, stored, parent, below).result()
+    """Return all relations on an object of a type: the shared instance for these arguments."""
+    return EffectiveRelations(type, stored, parent, below)
 
 
-class _Evaluation:
-    """Single evaluation of all rules of a type. Evaluates each relation once, in the order of the references.
+CompiledRule: TypeAlias = Callable[[EffectiveRelations], Witness | None]
+"""Rule as a function of the object's relations. References between the relations of a type have no cycle."""
 
-    The references between the relations of a type have no cycle, so the recursion ends.
-    """
 
-    def __init__(self, type: str, stored: int, parent: EffectiveRelations | None, below: bool) -> None:
-        self._rules = RULES[type]
-        self._stored = stored
-        self._parent: Mapping[str, Witness] = parent.relations if parent else {}
-        self._below = below
-        self._witnesses: dict[str, Witness | None] = {}
+def _compile(rule: RelationRule) -> CompiledRule:
+    name = rule.name
+    match rule.kind:
+        case "stored":
+            bit, witness = _BITS[name], Witness(False, 0, PRECEDENCE.index(name))
+            return lambda relations: witness if relations.stored & bit else None
+        case "own":
+            return lambda relations: relations.witness(name)
+        case "up":
+            return lambda relations: _from_above(relations.parent, name)
+        case "down":
+            # The index counts visible objects below, for every relation below alike: the assertion at VISIBILITY
+            # checks that the model makes the same objects visible.
+            visible = Witness(True, 0, 0)
+            return lambda relations: visible if relations.below else None
+    return _COMBINATIONS[rule.kind]([_compile(part) for part in rule.parts])
 
-    def result(self) -> EffectiveRelations:
-        witnesses = {relation: self._relation(relation) for relation in self._rules}
-        return EffectiveRelations({relation: witness for relation, witness in witnesses.items() if witness is not None})
 
-    def _relation(self, name: str) -> Witness | None:
-        if name not in self._witnesses:
-            self._witnesses[name] = self._rule(self._rules[name])
-        return self._witnesses[name]
+def _from_above(parent: EffectiveRelations | None, relation: str) -> Witness | None:
+    witness = None if parent is None else parent.witness(relation)
+    # The parent's witnesses count from the parent, which is one object further up from here.
+    return witness and Witness(witness.below, witness.distance + 1, witness.rank)
 
-    def _rule(self, rule: RelationRule) -> Witness | None:
-        match rule.kind:
-            case "stored":
-                return Witness(False, 0, PRECEDENCE.index(rule.name)) if self._stored & _BITS[rule.name] else None
-            case "own":
-                return self._relation(rule.name)
-            case "up":
-                # The parent's witnesses count from the parent, which is one object further up from here.
-                witness = self._parent.get(rule.name)
-                return witness and witness._replace(distance=witness.distance + 1)
-            case "down":
-                # The index counts visible objects below, for every relation below alike: the assertion at VISIBILITY
-                # checks that the model makes the same objects visible.
-                return Witness(True, 0, 0) if self._below else None
-        return self._combination(rule)
 
-    def _combination(self, rule: RelationRule) -> Witness | None:
-        witnesses = [self._rule(part) for part in rule.parts]
-        present = [witness for witness in witnesses if witness is not None]
-        if rule.kind == "-":
-            # Absence has no witness: the left side alone names the grant.
-            return witnesses[0] if witnesses[1] is None else None
-        if rule.kind == "&" and len(present) < len(witnesses):
-            return None
-        # The minimum does not depend on the order of the parts, so every path to a relation names the same grant.
-        return min(present, default=None)
+def _union(parts: Sequence[CompiledRule]) -> CompiledRule:
+    # The minimum does not depend on the order of the parts, so every path to a relation names the same grant.
+    return lambda relations: min([w for part in parts if (w := part(relations)) is not None], default=None)
+
+
+def _intersection(parts: Sequence[CompiledRule]) -> CompiledRule:
+    def evaluate_all(relations: EffectiveRelations) -> Witness | None:
+        witnesses = [witness for part in parts if (witness := part(relations)) is not None]
+        return min(witnesses) if len(witnesses) == len(parts) else None
+
+    return evaluate_all
+
+
+def _difference(parts: Sequence[CompiledRule]) -> CompiledRule:
+    left, right = parts
+    # Absence has no witness: the left side alone names the grant.
+    return lambda relations: None if right(relations) is not None else left(relations)
+
+
+_COMBINATIONS: Final = {"|": _union, "&": _intersection, "-": _difference}
+
+
+def _names(rule: RelationRule, kind: str) -> set[str]:
+    own = {rule.name} if rule.kind == kind else set()
+    return own.union(*(_names(part, kind) for part in rule.parts))
+
+
+_COMPILED: Final = {
+    type: {relation: _compile(rule) for relation, rule in rules.items()} for type, rules in RULES.items()
+}
+_FROM_PARENTS: Final = {up for rules in RULES.values() for rule in rules.values() for up in _names(rule, "up")}
+_PARENTS: Final = frozenset({"server", "project", "warehouse", "namespace"})
+_INHERITED: Final = {
+    type: tuple(sorted(_FROM_PARENTS & rules.keys())) if type in _PARENTS else () for type, rules in RULES.items()
+}
+"""Object type -> relations that a rule of some type reads on its parent."""
 
 
 def _is_visible_by(type: str, privilege: str) -> bool:
-    return "get_metadata" in evaluate(type, BIT[privilege], None, False).relations
+    return evaluate(type, BIT[privilege], None, False).witness("get_metadata") is not None
 
 
 _BELOW_PROJECT: Final = frozenset(STORED) - {"server", "project", "role", "tag", "user"}
 assert all(_is_visible_by(type, p) == bool(BIT[p] & VISIBILITY) for type in _BELOW_PROJECT for p in STORED[type]), (
     "the index of facts and the model disagree about visible objects"
 )
-
-
-def _names(rule: RelationRule, kind: str) -> set[str]:
-    own = {rule.name} if rule.kind == kind else set()
-    return own.union(*(_names(part, kind) for part in rule.parts))
 
 
 def _rests_on_below(relation: str) -> bool:

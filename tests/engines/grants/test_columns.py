@@ -32,7 +32,7 @@ def plain(asked: Group, resource: Resource, facts: Facts) -> tuple[bool, str | N
     """Return the same for one resource, from all relations on its object and without any cache."""
     access = EffectiveAccess(facts, asked.principal, {})
     key = key_of(resource)
-    witness = access.relations_on(key, resource.id).relations.get(asked.action)
+    witness = access.relations_on(key, resource.id).witness(asked.action)
     return witness is not None, witness and access.reason(key, resource.id, witness)
 
 
@@ -163,3 +163,22 @@ def test_answers_stay_right_when_the_cache_is_too_small(monkeypatch: pytest.Monk
     for user in users * 3:
         question = group(user, "read_data", column[0])
         assert decided(engine, question, column, facts) == [plain(question, row, facts) for row in column]
+
+
+def test_a_grant_of_its_own_on_each_table_of_a_column() -> None:
+    """Names that references escape, a second grantee, ids and a stronger right above, in one container."""
+    names = [f"{name}{number}" for name in ("t", "a_b", "a/b", "a@", "ä") for number in range(4)]
+    tables = [("table", ("v", "a", name)) for name in names]
+    facts = Facts.empty().apply(1, [GrantAdded(Grant(table, "select", ALICE)) for table in tables])
+    roles = [GrantAdded(Grant(table, "ownership", "role:r")) for table in tables[::3]]
+    ids = [GrantAdded(Grant(table, "modify", ALICE, "1")) for table in tables[::4]]
+    above = added(f"{ALICE} assignee role:r", f"{ALICE} modify warehouse:v")
+    column = PathColumn(Resource("table", "v"), (("a",), ("b",)), [*[0] * len(names), 1], [*names, "t1"])
+    engine = GrantsEngine()
+    for write in ([], roles, ids, above):
+        facts = facts.apply(facts.sequence + 1, write)
+        for action in ("read_data", "drop", "grant_select"):
+            question = group(ALICE, action, column[0])
+            wanted = [plain(question, row, facts) for row in column]
+            assert decided(engine, question, column, facts) == wanted
+            assert decided(engine, question, list(column), facts) == wanted
