@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import compress
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from msgspec import UNSET
@@ -48,13 +48,25 @@ class IndicesBody(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
     errors: list[RaisedBody] = []
 
 
+_MAX_TEXTS: Final = 4096
+_LONGEST_TEXT: Final = 512
+"""Encoded decisions that are remembered, and bytes of a remembered one."""
+
+
 class _DecisionTexts(dict[tuple[int, Reason | None], bytes]):
     """Encoded decisions without errors and traces, by (allowed, reason). Each distinct decision is encoded once."""
 
     def __missing__(self, key: tuple[int, Reason | None]) -> bytes:
         allowed, reason = key
-        text = self[key] = msgspec.json.encode(DecisionBody(bool(allowed), (reason or DEFAULT_DENY,), (), False))
+        text = msgspec.json.encode(DecisionBody(bool(allowed), (reason or DEFAULT_DENY,), (), False))
+        if len(self) >= _MAX_TEXTS:
+            self.clear()
+        if len(text) <= _LONGEST_TEXT:
+            self[key] = text
         return text
+
+
+_texts: Final = _DecisionTexts()
 
 
 def decision_body(decision: Decision) -> DecisionBody:
@@ -69,7 +81,7 @@ def encode_answer(answer: Answer, form: AnswerForm = "decisions") -> bytes:
     """Return the answer of POST /v1/check as JSON."""
     if form == "indices":
         return msgspec.json.encode(indices_body(answer))
-    texts = list(map(_DecisionTexts().__getitem__, zip(answer.allowed, answer.by, strict=True)))
+    texts = list(map(_texts.__getitem__, zip(answer.allowed, answer.by, strict=True)))
     for at in {*answer.rejected, *answer.errors, *answer.traces}:
         texts[at] = msgspec.json.encode(decision_body(answer.decision(at)))
     tail = msgspec.json.encode({"revision": answer.revision, "decisionId": answer.id})

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
-import msgspec
 from uuid_utils import uuid7
 
 from pdp.decision.bundle import Bundle
@@ -16,10 +15,10 @@ from pdp.decision.fold import fold
 from pdp.decision.tree import Node
 from pdp.engines.engine import ALLOWED_BY_EFFECT, NO_ERRORS, PERMIT, Verdicts
 from pdp.facts.snapshot import Facts
-from pdp.model.checks import Answer, Batch, Reason, Trace
+from pdp.model.checks import Answer, Batch, Check, Reason, Trace
 from pdp.model.revision import Revision
 
-_NO_TRACES: Final[Mapping[int, Trace]] = MappingProxyType({})
+NO_TRACES: Final[Mapping[int, Trace]] = MappingProxyType({})
 
 
 def revision_of(bundle: Bundle, facts: Facts) -> str:
@@ -33,37 +32,43 @@ def make_answer(
     allowed: bytes,
     by: Sequence[Reason | None],
     errors: Mapping[int, tuple[str, ...]] = NO_ERRORS,
-    traces: Mapping[int, Trace] = _NO_TRACES,
+    traces: Mapping[int, Trace] = NO_TRACES,
 ) -> Answer:
     """Return an answer with a new decision id."""
     return Answer(str(uuid7()), revision, allowed, by, errors, batch.rejected, traces)
 
 
-def fold_answer(batch: Batch, trees: Sequence[Node], verdicts_of: LeafVerdicts, revision: str) -> Answer:
+def fold_answer(
+    batch: Batch,
+    trees: Sequence[Node],
+    verdicts_of: LeafVerdicts,
+    revision: str,
+    traces: Mapping[int, Trace] = NO_TRACES,
+) -> Answer:
     """Return the answer of a batch, given the tree of each check and the verdicts on all leaves."""
     if len(trees) == 1 and not batch.rejected and _covers(batch.checks[0].at, batch.size):
         # One check is the whole batch, in order: its columns are the answer's columns.
         whole = fold(trees[0], verdicts_of)
-        return make_answer(batch, revision, whole.effects.translate(ALLOWED_BY_EFFECT), whole.by, whole.errors)
+        return make_answer(batch, revision, whole.effects.translate(ALLOWED_BY_EFFECT), whole.by, whole.errors, traces)
     columns = _Columns(batch)
     for check, tree in zip(batch.checks, trees, strict=True):
         columns.put(fold(tree, verdicts_of), check.at)
-    return make_answer(batch, revision, bytes(columns.allowed), columns.by, columns.errors)
+    return make_answer(batch, revision, bytes(columns.allowed), columns.by, columns.errors, traces)
 
 
-def explain_answer(answer: Answer, batch: Batch, trees: Sequence[Node], explainer: Explainer) -> Steps[Answer]:
-    """Return the answer with the traces of all positions. A step ends after every trace."""
+def trace_checks(checks: Sequence[Check], trees: Sequence[Node], explainer: Explainer) -> Steps[Mapping[int, Trace]]:
+    """Return the traces of all positions. A step ends after every trace."""
     traces: dict[int, Trace] = {}
-    for check, tree in zip(batch.checks, trees, strict=True):
+    for check, tree in zip(checks, trees, strict=True):
         for row, at in enumerate(check.at):
             traces[at] = explainer.trace(tree, row)
             yield
-    return msgspec.structs.replace(answer, traces=traces)
+    return traces
 
 
 def _covers(at: Sequence[int], size: int) -> bool:
     """Tell whether positions are all positions of a batch in order."""
-    return at == range(size) if isinstance(at, range) else len(at) == size and list(at) == list(range(size))
+    return at == range(size) if type(at) is range else len(at) == size and list(at) == list(range(size))
 
 
 class _Columns:

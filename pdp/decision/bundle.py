@@ -68,7 +68,7 @@ class Bundle(msgspec.Struct, frozen=True, dict=True):
 
     def engines_for(self, warehouse: str, action: str, type: str) -> EngineStack:
         """Return the engines that decide an action on a type in a warehouse: the forbidding ones first."""
-        key = (self.authority(warehouse).name, action, type)
+        key = (warehouse if warehouse in self.authorities else "", action, type)
         stack = self._stacks.get(key)
         return (
             self._stacks.keep(key, self._make_stack(warehouse, action, type), len(action)) if stack is None else stack

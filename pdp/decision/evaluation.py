@@ -59,6 +59,9 @@ class Evaluator:
 
     def evaluate_at_once(self, leaves: Sequence[Leaf | FixedDecision]) -> LeafVerdicts:
         """Return the verdicts on leaves with few resources."""
+        if len(leaves) == 1 and type(leaf := leaves[0]) is Leaf:
+            only = decide_group(leaf, leaf.resources, self._bundle, self._decide_by_engine)
+            return lambda _: only
         verdicts: dict[int, Verdicts] = {}
         for members in _by_group(leaves):
             leaf = members[0]
@@ -66,7 +69,10 @@ class Evaluator:
             if len(members) > 1:
                 resources = [resource for member in members for resource in member.resources]
             found = decide_group(leaf, resources, self._bundle, self._decide_by_engine)
-            verdicts.update(slice_by_leaf(found, members))
+            if len(members) == 1:
+                verdicts[id(leaf)] = found
+            else:
+                verdicts.update(slice_by_leaf(found, members))
         return _lookup(verdicts)
 
     def _decide_by_engine(self, engine: Engine, group: Group, resources: Sequence[Resource]) -> Verdicts:
@@ -88,6 +94,8 @@ def _by_group(leaves: Iterable[Leaf | FixedDecision]) -> Iterable[list[Leaf]]:
     asked = [leaf for leaf in leaves if type(leaf) is Leaf]
     if len(asked) == 1:
         return (asked,)
+    if len(asked) == 2 and asked[0].group.type != asked[1].group.type:
+        return [[leaf] for leaf in asked]
     groups: dict[tuple[Group, Reason | None], list[Leaf]] = {}
     for leaf in asked:
         groups.setdefault((leaf.group, leaf.override), []).append(leaf)

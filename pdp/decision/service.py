@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
 import msgspec
 
 from pdp.audit.record import DecidedCheck, DecisionRecord, LeafDecision
-from pdp.decision.answers import explain_answer, fold_answer, make_answer, revision_of
+from pdp.decision.answers import NO_TRACES, fold_answer, make_answer, revision_of, trace_checks
 from pdp.decision.bundle import Bundle
 from pdp.decision.combine import CHUNK
 from pdp.decision.evaluation import Evaluator, LeafVerdicts, Steps
@@ -29,7 +29,7 @@ from pdp.engines.engine import ABSTAIN, PERMIT, Verdicts
 from pdp.engines.rowaccess.engine import Restriction, hide_everything
 from pdp.errors import InvalidArgument
 from pdp.facts.snapshot import Facts
-from pdp.model.checks import DEFAULT_DENY, Answer, AtLeast, Batch, Check, Consistency, RowView, TypedColumn
+from pdp.model.checks import DEFAULT_DENY, Answer, AtLeast, Batch, Check, Consistency, RowView, Trace, TypedColumn
 from pdp.model.revision import Revision
 from pdp.telemetry import Telemetry
 
@@ -90,6 +90,7 @@ class _Basis(NamedTuple):
     stale: bool
     revision: str
     plans: PlanMemo
+    evaluator: Evaluator
 
 
 class Pdp:
@@ -121,8 +122,14 @@ class Pdp:
         """
         if batch.size > CHUNK or batch.explain or batch.consistency != "minimize_latency":
             return None
+        started = time.perf_counter()
         self.audit.admit()
-        return _finish(self._decide(batch, time.perf_counter()))
+        if batch.size == 1 and sees_all(batch.caller):
+            basis = self._basis()
+            trees = [basis.plans.plan(check) for check in batch.checks]
+            leaves = [leaf for tree in trees for leaf in leaves_of(tree)]
+            return self._conclude(batch, trees, basis.evaluator.evaluate_at_once(leaves), basis, started)
+        return _finish(self._decide(batch, started))
 
     async def decide(self, batch: Batch) -> BatchResult:
         """Decide a batch and record the decision in full; raise as `check` does. Give the event loop turns."""
@@ -144,14 +151,29 @@ class Pdp:
             visible = yield from self._visible(batch, basis)
             batch = reject_invisible(batch, visible)
         trees = [basis.plans.plan(check) for check in batch.checks]
-        verdicts_of = yield from self._evaluate(batch.checks, trees, basis)
-        answer = fold_answer(batch, trees, verdicts_of, basis.revision)
+        verdicts_of = yield from self._evaluate(trees, basis)
+        traces = NO_TRACES
         if batch.explain:
-            answer = yield from explain_answer(answer, batch, trees, Explainer(basis.bundle, basis.facts, verdicts_of))
+            traces = yield from trace_checks(batch.checks, trees, Explainer(basis.bundle, basis.facts, verdicts_of))
+        result = self._conclude(batch, trees, verdicts_of, basis, started, traces)
+        return result if visible is None else BatchResult(result.record, visible)
+
+    def _conclude(
+        self,
+        batch: Batch,
+        trees: Sequence[Node],
+        verdicts_of: LeafVerdicts,
+        basis: _Basis,
+        started: float,
+        traces: Mapping[int, Trace] = NO_TRACES,
+    ) -> BatchResult:
+        """Fold the evaluated trees of a batch into the answer, and record it."""
+        answer = fold_answer(batch, trees, verdicts_of, basis.revision, traces)
         elapsed = time.perf_counter() - started
         checks = tuple([_decided(check, tree, verdicts_of) for check, tree in zip(batch.checks, trees, strict=True)])
-        record = DecisionRecord(batch, answer, checks, *_origin(basis, elapsed))
-        return BatchResult(self._record(record, elapsed), visible)
+        bundle = basis.bundle
+        record = DecisionRecord(batch, answer, checks, bundle.digest, bundle.text, time.time(), int(elapsed * 1e6))
+        return BatchResult(self._record(record, elapsed))
 
     def record_failure(self, batch: Batch) -> None:
         """Record a batch that got no answer and is rejected as a whole. Record nothing if the audit is the cause."""
@@ -190,15 +212,17 @@ class Pdp:
         """Return the current basis. Plans are remembered, and the revision is written, per bundle and facts."""
         bundle, facts, last = self.bundle, self.source.facts, self._last_basis
         if last is None or last.bundle is not bundle or last.facts is not facts:
-            plans = PlanMemo(self.planners, bundle, facts, stale=False)
-            last = self._last_basis = _Basis(bundle, facts, False, revision_of(bundle, facts), plans)
-        if not self.source.is_stale():
-            return last
-        return last._replace(stale=True, plans=PlanMemo(self.planners, bundle, facts, stale=True))
+            last = self._last_basis = self._make_basis(bundle, facts, stale=False)
+        return self._make_basis(bundle, facts, stale=True) if self.source.is_stale() else last
 
-    def _evaluate(self, checks: Sequence[Check], trees: Sequence[Node], basis: _Basis) -> Steps[LeafVerdicts]:
+    def _make_basis(self, bundle: Bundle, facts: Facts, *, stale: bool) -> _Basis:
+        plans = PlanMemo(self.planners, bundle, facts, stale=stale)
+        evaluator = Evaluator(bundle, facts, self.telemetry, stale=stale)
+        return _Basis(bundle, facts, stale, revision_of(bundle, facts), plans, evaluator)
+
+    def _evaluate(self, trees: Sequence[Node], basis: _Basis) -> Steps[LeafVerdicts]:
         """Return the verdicts on all leaves of the trees of checks."""
-        evaluator = Evaluator(basis.bundle, basis.facts, self.telemetry, stale=basis.stale)
+        evaluator = basis.evaluator
         found = [leaf for tree in trees for leaf in leaves_of(tree)]
         if sum([len(leaf.resources) for leaf in found]) <= CHUNK:
             return evaluator.evaluate_at_once(found)
@@ -208,7 +232,7 @@ class Pdp:
         """Return 1 for each position that has guards, all of them permitted."""
         checks = guards(batch)
         trees = [basis.plans.plan(check) for check in checks]
-        verdicts_of = yield from self._evaluate(checks, trees, basis)
+        verdicts_of = yield from self._evaluate(trees, basis)
         guarded, refused = set[int](), set[int]()
         for check, tree in zip(checks, trees, strict=True):
             guarded.update(check.at)

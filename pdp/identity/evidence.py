@@ -78,6 +78,8 @@ def _batch(
 
 def _lacks_principal(request: BatchRequest) -> bool:
     """Tell whether a check names no principal."""
+    if len(request.checks) == 1 and not request.unresolved:
+        return request.checks[0].principal is UNNAMED
     return any(check.principal is UNNAMED for check in (*request.checks, *request.unresolved))
 
 

@@ -5,6 +5,7 @@ Owns case, dots and `$` suffixes in names. Must not know operations, HTTP or JSO
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -26,6 +27,7 @@ _LONGEST_SCHEMA: Final = 256
 """Schemas that are remembered, and characters of a remembered catalog and schema name."""
 _NESSIE_SIGNS: Final = "@#`"
 """Characters that Nessie's catalogs read as part of a table reference."""
+_nessie_sign: Final = re.compile(f"[{_NESSIE_SIGNS}]").search
 SPECIAL_SIGNS: Final = f"{_NESSIE_SIGNS}$"
 """Characters of names that may not be plain tables."""
 
@@ -78,9 +80,10 @@ class Names:
         parent = self.schema(catalog, schema)
         type = parent.type
         if type == "namespace":
-            if parent.warehouse in self._nessie and any(sign in table for sign in _NESSIE_SIGNS):
+            if parent.warehouse in self._nessie and _nessie_sign(table):
                 raise AmbiguousName(f"`{table}` may be a table reference of Nessie's")
-            type = "metadata_table" if suffix_of(table) in METADATA_TABLES else "table_or_view"
+            is_metadata = "$" in table and suffix_of(table) in METADATA_TABLES
+            type = "metadata_table" if is_metadata else "table_or_view"
         return Resource(type, parent.warehouse, (*parent.path, check_part(table)), parent.ref)
 
     def function(self, catalog: str, schema: str, name: str) -> Resource:

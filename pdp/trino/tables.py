@@ -37,7 +37,7 @@ def has_metadata_tables(resources: Sequence[Resource]) -> bool:
 
 def is_metadata_table(table: Resource) -> bool:
     """Tell whether Trino reads the table's name as a metadata table's."""
-    return bool(table.path) and suffix_of(table.path[-1]) in METADATA_TABLES
+    return bool(table.path) and "$" in table.path[-1] and suffix_of(table.path[-1]) in METADATA_TABLES
 
 
 def restriction_of(context: PlanContext, table: Resource) -> Restriction:

@@ -206,8 +206,8 @@ class CelEngine(_RuleEngine):
 
     def _decide_one(self, group_checks: GroupChecks, resource: Resource) -> Verdicts:
         found = self.evaluate_one(group_checks, resource)
-        if all(rank != NEVER for rank, _ in found):
-            rank = found[-1][0]
+        rank = found[-1][0]
+        if rank != NEVER and (len(found) == 1 or all(other != NEVER for other, _ in found)):
             verdicts = self._permits.get(rank)
             if verdicts is None:
                 verdicts = self._permits[rank] = Verdicts(b"\1", (self._reasons[rank],))
