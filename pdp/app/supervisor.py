@@ -10,7 +10,7 @@ import contextlib
 import signal
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Any, Final
 
 import structlog
 from aiohttp import web
@@ -75,18 +75,25 @@ class Supervisor:
         self._tasks = [asyncio.create_task(slot.keep()) for slot in self._slots]
         self._tasks.append(asyncio.create_task(self._carry_out_restarts()))
 
+    async def serve_until(self, stop: asyncio.Task[Any]) -> None:
+        """Serve until `stop` is done; raise the exception of a task that ends by a defect."""
+        await asyncio.wait((stop, *self._tasks), return_when=asyncio.FIRST_COMPLETED)
+        for task in self._tasks:
+            if task.done():
+                task.result()
+
     def order_restart(self) -> None:
         """Order a rolling restart, after the present one if there is one."""
         self._restart.set()
 
     def note_change(self) -> None:
-        """Let a running worker accept the connections of each worker that does not run."""
+        """Let a worker that answers accept the connections of each place whose worker does not."""
         if not self._tasks:
             return  # not all have started, so the socket of one that has not started does not listen
-        running = [slot.worker for slot in self._slots if slot.worker]
-        missing = [slot.number for slot in self._slots if not slot.worker]
-        for place, worker in enumerate(running):
-            worker.accept_for(tuple(missing[place :: len(running)]))
+        answering = [slot.worker for slot in self._slots if slot.worker and slot.answers()]
+        missing = [slot.number for slot in self._slots if not slot.answers()]
+        for place, worker in enumerate(answering):
+            worker.accept_for(tuple(missing[place :: len(answering)]))
 
     def note_end(self, worker: WorkerProcess) -> None:
         """Keep the last metrics of a worker."""
@@ -204,7 +211,7 @@ async def _run(supervisor: Supervisor, announce: Callable[[Supervisor], None]) -
         if start.done():
             start.result()
             announce(supervisor)
-            await stop
+            await supervisor.serve_until(stop)
             log.info("stopping")
     finally:
         await _cancel([start])

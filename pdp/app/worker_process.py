@@ -76,6 +76,20 @@ class WorkerProcess:
 
         Raise WorkerFailed if the worker cannot start.
         """
+        try:
+            worker = await cls._spawn(assignment)
+        except OSError as error:
+            raise WorkerFailed(f"cannot start a process: {error.strerror}") from None
+        try:
+            await worker.become_ready()
+        except BaseException:
+            worker.kill()
+            await worker.ended()
+            raise
+        return worker
+
+    @classmethod
+    async def _spawn(cls, assignment: Assignment) -> WorkerProcess:
         here, there = socket.socketpair()
         inherited = [there.fileno(), *(number for sockets in assignment.http.values() for number in sockets)]
         inherited += [] if assignment.unix is None else [assignment.unix]
@@ -86,12 +100,6 @@ class WorkerProcess:
             )  # fmt: skip
         worker = cls(process, await Channel.open(here))
         worker._channel.send(assignment)
-        try:
-            await worker._become_ready()
-        except BaseException:
-            worker.kill()
-            await worker.ended()
-            raise
         return worker
 
     async def health(self, seconds: float) -> tuple[str, ...]:
@@ -111,7 +119,7 @@ class WorkerProcess:
     async def ended(self) -> int:
         """Wait for the end of the process; return the exit code, or the negative number of a signal."""
         code = await self._process.wait()
-        await self._reading
+        await asyncio.shield(self._reading)
         return code
 
     async def stop(self, seconds: float, *, successor: bool = False) -> bool:
@@ -141,7 +149,8 @@ class WorkerProcess:
         if self._process.returncode is None:
             os.kill(self.pid, number)
 
-    async def _become_ready(self) -> None:
+    async def become_ready(self) -> None:
+        """Wait until the worker serves; raise WorkerFailed if it cannot start."""
         try:
             report = await asyncio.wait_for(self._started, START_SECONDS)
         except TimeoutError:

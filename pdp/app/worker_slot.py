@@ -22,6 +22,8 @@ from pdp.surfaces.listeners import Sockets
 
 HUNG_SECONDS: Final = 10.0
 """Time without a sign of life after which a worker is killed."""
+SILENT_SECONDS: Final = 2.0
+"""Time without a sign of life after which another worker accepts connections in its place."""
 BEAT_SECONDS: Final = 0.5
 """Longest wait for an answer about health, and the pause before the next question."""
 STEADY_SECONDS: Final = 10.0
@@ -49,7 +51,7 @@ class SlotObserver(Protocol):
     """Owner of places, told about their workers."""
 
     def note_change(self) -> None:
-        """Take notice of another worker in a place, or of none."""
+        """Take notice of a place whose worker is another one, or answers no longer, or answers again."""
 
     def note_end(self, worker: WorkerProcess) -> None:
         """Take notice of a process that has ended."""
@@ -67,7 +69,7 @@ class WorkerSlot:
         self._sockets = sockets
         self._observer = observer
         self._bundle = ""
-        self._pause = 0.0
+        self._pause = self._silence = 0.0
         self._reasons: tuple[str, ...] = ()
         self._orders: asyncio.Queue[Order] = asyncio.Queue()
         self._running: set[WorkerProcess] = set()
@@ -76,6 +78,10 @@ class WorkerSlot:
         """Return the reasons why this worker is not ready."""
         reasons = ("is not running",) if self.worker is None else self._reasons
         return [f"worker {self.number}: {reason}" for reason in reasons]
+
+    def answers(self) -> bool:
+        """Tell whether a worker runs and answers."""
+        return self.worker is not None and self._silence < SILENT_SECONDS
 
     async def start(self) -> None:
         """Start the first worker; raise WorkerFailed if it cannot start."""
@@ -136,29 +142,33 @@ class WorkerSlot:
             watching.cancel()
 
     async def _watch(self, worker: WorkerProcess) -> str:
-        """Ask the worker for its health until it ends, and kill it if it hangs; return the cause of the end.
-
-        The silence is counted in questions: a pause of this process is no silence of the worker.
-        """
+        """Ask the worker for its health until it ends, and kill it if it hangs; return the cause of the end."""
         ended = asyncio.create_task(worker.ended())
-        silence, reports = 0.0, worker.reports
         try:
             while not (await asyncio.wait((ended,), timeout=BEAT_SECONDS))[0]:
-                try:
-                    self._reasons = await worker.health(BEAT_SECONDS)
-                except TimeoutError:
-                    silence = silence + 2 * BEAT_SECONDS if worker.reports == reports else 0.0
-                    if silence:
-                        self._reasons = (f"has not answered for {silence:.0f} seconds",)
-                else:
-                    silence = 0.0
-                reports = worker.reports
-                if silence >= HUNG_SECONDS:
+                await self._ask(worker)
+                if self._silence >= HUNG_SECONDS:
                     await worker.kill_hung()
                     return "hang"
             return "end"
         finally:
             ended.cancel()
+
+    async def _ask(self, worker: WorkerProcess) -> None:
+        """Ask the worker for its health.
+
+        The silence is counted in questions: a pause of this process is no silence of the worker.
+        """
+        answered, reports = self.answers(), worker.reports
+        try:
+            self._reasons = await worker.health(BEAT_SECONDS)
+            self._silence = 0.0
+        except TimeoutError:
+            if worker.reports == reports:
+                self._silence += 2 * BEAT_SECONDS
+                self._reasons = (f"has not answered for {self._silence:.0f} seconds",)
+        if self.answers() != answered:
+            self._observer.note_change()
 
     def _lose(self, worker: WorkerProcess, code: int, cause: str) -> None:
         """Note the end of the worker, and choose the pause before the next start."""
@@ -200,7 +210,7 @@ class WorkerSlot:
         done.set_result(None)
 
     def _serve_with(self, worker: WorkerProcess) -> None:
-        self.worker, self._bundle = worker, worker.bundle
+        self.worker, self._bundle, self._silence = worker, worker.bundle, 0.0
         self._observer.note_change()
 
     def _forget(self, worker: WorkerProcess) -> None:

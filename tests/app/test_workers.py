@@ -294,7 +294,9 @@ def test_a_worker_that_hangs_is_replaced(tmp_path: Path) -> None:
         before = {*workers(process)}
         hung = before.pop()
         os.kill(hung, signal.SIGSTOP)
-        until(lambda: any("has not answered for" in reason for reason in reasons(process)))
+        until(lambda: any("has not answered for 3" in reason for reason in reasons(process)))
+        assert len([ask(process) for _ in range(20)]) == 20
+        assert runs(hung)
         until(lambda: not runs(hung) and not reasons(process))
         assert before < {*workers(process)}
         assert ask(process)
