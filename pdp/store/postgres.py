@@ -8,18 +8,19 @@ firewall or proxy cuts off in silence.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any, Final, TypeVar
 
 import psycopg
 from psycopg.abc import PQGen
 from psycopg.conninfo import conninfo_to_dict
-from sqlalchemy import Connection, create_engine, text
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy import Connection, TextClause, create_engine, inspect, text
+from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, SQLAlchemyError
 
-from pdp.errors import ConfigError, PdpError, Unavailable
-from pdp.store.database import Signal
+from pdp.errors import ConfigError, Unavailable
+from pdp.store.database import NO_PARAMETERS, Parameters, Row, Signal, row_exists, unfit_value, unusable_now
 from pdp.store.listener import CHANNEL, Listener
 
 RV = TypeVar("RV")
@@ -47,6 +48,8 @@ _PASSING_STATES: Final = ("08", "25006", "25P03", "40", "53", "55", "57", "58")
 """Prefixes of SQLSTATE for errors that may pass: connection, standby, idle too long, conflict, resources, locks,
 operator, system."""
 
+_FETCH_ROWS: Final = 10_000
+"""Rows in one part of a stream."""
 _LIMITS: Final = text(
     "SELECT set_config('statement_timeout', :statement, true), set_config('lock_timeout', :lock, true),"
     " set_config('idle_in_transaction_session_timeout', :idle, true)"
@@ -82,6 +85,9 @@ class _PostgresConnection(psycopg.Connection[Any]):
 
 class PostgresDatabase:
     """The database at a `postgresql://` address. Raise ConfigError if libpq cannot read the address."""
+
+    dialect = "postgresql"
+    driver_errors: tuple[type[Exception], ...] = (SQLAlchemyError,)
 
     def __init__(self, url: str) -> None:
         try:
@@ -122,6 +128,34 @@ class PostgresDatabase:
             yield connection
             connection.commit()
 
+    def query(self, connection: Connection, sql: str, parameters: Parameters = NO_PARAMETERS) -> Sequence[Row]:
+        """Return all rows of a query."""
+        return connection.execute(_statement(sql), parameters).all()
+
+    @contextmanager
+    def stream(self, connection: Connection, sql: str) -> Iterator[Iterable[Row]]:
+        """Begin a query of many rows, which the server sends in parts."""
+        options = {"yield_per": _FETCH_ROWS}
+        with connection.execute(_statement(sql), execution_options=options) as rows:
+            yield rows
+
+    def execute(self, connection: Connection, sql: str, rows: Sequence[Parameters] = (NO_PARAMETERS,)) -> int:
+        """Execute a statement for each of `rows`; return the number of rows touched."""
+        return connection.execute(_statement(sql), rows if len(rows) > 1 else rows[0]).rowcount
+
+    def commit(self, connection: Connection) -> None:
+        """Commit the transaction."""
+        connection.commit()
+
+    def tables(self, connection: Connection) -> set[str]:
+        """Return the names of the tables of the schema."""
+        return set(inspect(connection).get_table_names())
+
+    @contextmanager
+    def migration_connection(self, connection: Connection) -> Iterator[Connection]:
+        """Return the connection: it is SQLAlchemy's."""
+        yield connection
+
     def lock(self, connection: Connection) -> None:
         """Lock the row of `meta`, which every write changes."""
         connection.execute(text("SELECT 1 FROM meta FOR UPDATE"))
@@ -146,12 +180,18 @@ class PostgresDatabase:
         """Send a notification at commit."""
         connection.execute(text("SELECT pg_notify(:channel, '')"), {"channel": CHANNEL})
 
-    def map_error(self, error: DBAPIError) -> PdpError:
+    def map_error(self, error: Exception) -> Exception:
         """Return the error for a SQLSTATE; an error without a SQLSTATE is a failed connection."""
+        if isinstance(error, IntegrityError):
+            return row_exists()
+        if isinstance(error, DataError):
+            return unfit_value(self.name, error.orig)
+        if not isinstance(error, DBAPIError):  # no connection of the pool came free
+            return unusable_now(self.name, error)
         state = getattr(error.orig, "sqlstate", None) or "08"
         message = str(error.orig).strip().replace("\n", ": ")
         if state.startswith(_PASSING_STATES):
-            return Unavailable(f"{self.name} cannot be used now: {message}")
+            return unusable_now(self.name, message)
         return ConfigError(f"{self.name} holds no usable store: {message}")
 
     def wait(self, seconds: float, signal: Signal) -> None:
@@ -203,6 +243,11 @@ class PostgresDatabase:
 
     def _connect(self) -> _PostgresConnection:
         return _PostgresConnection.connect(prepare_threshold=None, **self._parameters)
+
+
+@lru_cache(maxsize=64)
+def _statement(sql: str) -> TextClause:
+    return text(sql)
 
 
 def _hosts(parameters: dict[str, Any]) -> str:

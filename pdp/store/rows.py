@@ -6,13 +6,11 @@ Owns the stored form: canonical text for a key, JSON for the changes of a revisi
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
-from sqlalchemy import Connection, delete, insert
-from sqlalchemy.sql.dml import Delete, Insert
-from sqlalchemy.sql.expression import bindparam
 
 from pdp.facts.objects import (
     BIT,
@@ -26,7 +24,7 @@ from pdp.facts.objects import (
     key_from_text,
     key_text,
 )
-from pdp.store.schema import GRANTS, OBJECTS
+from pdp.store.database import Connection, Database
 
 Values: TypeAlias = dict[str, Any]
 T = TypeVar("T")
@@ -36,9 +34,14 @@ _BATCH: Final = 5_000
 _PRIVILEGE: Final = {privilege: privilege for privilege in BIT}
 _ENCODER: Final = msgspec.json.Encoder()
 _DECODER: Final = msgspec.json.Decoder(tuple[Change, ...])
-_GRANT: Final = ("object", "privilege", "principal", "id")
-_DELETE_OBJECT: Final = delete(OBJECTS).where(OBJECTS.c.key == bindparam("_key"))
-_DELETE_GRANT: Final = delete(GRANTS).where(*(GRANTS.c[name] == bindparam(f"_{name}") for name in _GRANT))
+_DELETE_OBJECT: Final = 'DELETE FROM objects WHERE "key" = :key'
+_INSERT_OBJECT: Final = 'INSERT INTO objects ("key", project, managed, id) VALUES (:key, :project, :managed, :id)'
+_DELETE_GRANT: Final = (
+    "DELETE FROM grants WHERE object = :object AND privilege = :privilege AND principal = :principal AND id = :id"
+)
+_INSERT_GRANT: Final = (
+    "INSERT INTO grants (object, privilege, principal, id, added) VALUES (:object, :privilege, :principal, :id, :added)"
+)
 
 
 class UnreadableRow(ValueError):
@@ -80,7 +83,7 @@ def decode_changes(text: str) -> tuple[Change, ...]:
         raise UnreadableRow(f"a revision with unreadable changes: {error}") from error
 
 
-def write_changes(connection: Connection, sequence: int, changes: Sequence[Change]) -> None:
+def write_changes(database: Database, connection: Connection, sequence: int, changes: Sequence[Change]) -> None:
     """Apply the changes of revision `sequence` to the rows; raise ValueError if a grant to remove is absent.
 
     A grant to add that is present breaks the primary key: the database raises.
@@ -94,15 +97,16 @@ def write_changes(connection: Connection, sequence: int, changes: Sequence[Chang
             objects[change.object.key] = change.object
         else:
             objects[change.key] = None
-    _run(connection, _DELETE_OBJECT, ({"_key": key_text(key)} for key in objects))
-    _run(connection, insert(OBJECTS), (_object_row(object) for object in objects.values() if object is not None))
+    run = partial(_run, database, connection)
+    run(_DELETE_OBJECT, ({"key": key_text(key)} for key in objects))
+    run(_INSERT_OBJECT, (_object_row(object) for object in objects.values() if object is not None))
     # a revision may remove and add the same grant: the first change tells whether the row exists before, the last one
     # whether the row exists after
     gone = [grant for grant, steps in grants.items() if not steps[0]]
-    if _run(connection, _DELETE_GRANT, (_grant_row(grant, "_") for grant in gone)) != len(gone):
+    if run(_DELETE_GRANT, map(_grant_row, gone)) != len(gone):
         raise ValueError("a grant that is to be removed is not there")
     added = (_grant_row(grant) | {"added": sequence} for grant, steps in grants.items() if steps[-1])
-    _run(connection, insert(GRANTS), added)
+    run(_INSERT_GRANT, added)
 
 
 def _object_row(registered: Object) -> Values:
@@ -114,14 +118,18 @@ def _object_row(registered: Object) -> Values:
     }
 
 
-def _grant_row(grant: Grant, prefix: str = "") -> Values:
-    values = (key_text(grant.object), grant.privilege, grant.principal, grant.id)
-    return {f"{prefix}{name}": value for name, value in zip(_GRANT, values, strict=True)}
+def _grant_row(grant: Grant) -> Values:
+    return {
+        "object": key_text(grant.object),
+        "privilege": grant.privilege,
+        "principal": grant.principal,
+        "id": grant.id,
+    }
 
 
-def _run(connection: Connection, statement: Insert | Delete, rows: Iterator[Values]) -> int:
+def _run(database: Database, connection: Connection, statement: str, rows: Iterable[Values]) -> int:
     """Execute a statement for each row; return the number of rows touched."""
-    touched = 0
-    while batch := list(islice(rows, _BATCH)):
-        touched += connection.execute(statement, batch).rowcount
+    touched, left = 0, iter(rows)
+    while batch := list(islice(left, _BATCH)):
+        touched += database.execute(connection, statement, batch)
     return touched

@@ -8,78 +8,67 @@ imported only if there is a migration to run, for a quick start.
 from __future__ import annotations
 
 import secrets
-from typing import Final
-
-from sqlalchemy import (
-    BigInteger,
-    Boolean,
-    CheckConstraint,
-    Column,
-    Connection,
-    Float,
-    Integer,
-    MetaData,
-    PrimaryKeyConstraint,
-    String,
-    Table,
-    Text,
-    insert,
-    inspect,
-    select,
-)
+from typing import TYPE_CHECKING, Final
 
 from pdp.errors import ConfigError
-from pdp.store.database import Database
+from pdp.store.database import Connection, Database
+
+if TYPE_CHECKING:
+    import sqlalchemy
 
 VERSIONS: Final = ("0001",)
 """Versions of the schema, oldest first: the revision ids of the migrations."""
 VERSION_TABLE: Final = "pdp_version"
-
-# compared byte by byte, as in SQLite: independent of locales, and sorted fast
-NAME: Final = Text().with_variant(Text(collation="C"), "postgresql")
-
-_metadata: Final = MetaData()
-META: Final = Table(
-    "meta",
-    _metadata,
-    Column("id", Integer, CheckConstraint("id = 1"), primary_key=True),  # there is one row
-    Column("epoch", Text, nullable=False),
-    Column("sequence", BigInteger, nullable=False),
-)
-OBJECTS: Final = Table(
-    "objects",
-    _metadata,
-    Column("key", NAME, primary_key=True),
-    Column("project", Text, nullable=False),
-    Column("managed", Boolean, nullable=False),
-    Column("id", Text, nullable=False),
-)
-GRANTS: Final = Table(
-    "grants",
-    _metadata,
-    Column("object", NAME, primary_key=True),
-    Column("privilege", NAME, primary_key=True),
-    Column("principal", NAME, primary_key=True),
-    Column("id", NAME, primary_key=True),
-    Column("added", BigInteger, nullable=False),  # the revision that added it
-    sqlite_with_rowid=False,
-)
-CHANGES: Final = Table(
-    "changes",
-    _metadata,
-    Column("sequence", BigInteger, primary_key=True, autoincrement=False),
-    Column("token", Text, nullable=False),  # random: tells this revision from one of the same number elsewhere
-    Column("time", Float, nullable=False),
-    Column("actor", Text, nullable=False),
-    Column("changes", Text, nullable=False),
-)
-_VERSION: Final = Table(
-    VERSION_TABLE,
-    MetaData(),
-    Column("version_num", String(32), nullable=False),
-    PrimaryKeyConstraint("version_num", name=f"{VERSION_TABLE}_pkc"),
-)
 """Table of Alembic: the version of the schema."""
+TABLES: Final = {
+    "meta": """
+        CREATE TABLE meta (
+            id {number} NOT NULL CHECK (id = 1),
+            epoch TEXT NOT NULL,
+            sequence BIGINT NOT NULL,
+            PRIMARY KEY (id)
+        )""",
+    "objects": """
+        CREATE TABLE objects (
+            "key" {name} NOT NULL,
+            project TEXT NOT NULL,
+            managed BOOLEAN NOT NULL,
+            id TEXT NOT NULL,
+            PRIMARY KEY ("key")
+        )""",
+    "grants": """
+        CREATE TABLE grants (
+            object {name} NOT NULL,
+            privilege {name} NOT NULL,
+            principal {name} NOT NULL,
+            id {name} NOT NULL,
+            added BIGINT NOT NULL,
+            PRIMARY KEY (object, privilege, principal, id)
+        ){without_rowid}""",
+    "changes": """
+        CREATE TABLE changes (
+            sequence BIGINT NOT NULL,
+            token TEXT NOT NULL,
+            time FLOAT NOT NULL,
+            actor TEXT NOT NULL,
+            changes TEXT NOT NULL,
+            PRIMARY KEY (sequence)
+        )""",
+    "pdp_version": """
+        CREATE TABLE pdp_version (
+            version_num VARCHAR(32) NOT NULL,
+            CONSTRAINT pdp_version_pkc PRIMARY KEY (version_num)
+        )""",
+}
+"""Statements that create the tables. `meta` has one row. `grants.added` is the revision that added the grant.
+
+`changes.token` is random: it tells a revision from one of the same number elsewhere.
+"""
+_DIALECTS: Final = {
+    "sqlite": {"number": "INTEGER", "name": "TEXT", "without_rowid": " WITHOUT ROWID"},
+    # names are compared byte by byte, as in SQLite: independent of locales, and sorted fast
+    "postgresql": {"number": "SERIAL", "name": 'TEXT COLLATE "C"', "without_rowid": ""},
+}
 
 
 def prepare(database: Database) -> None:
@@ -88,43 +77,47 @@ def prepare(database: Database) -> None:
     Raise ConfigError if the database holds tables of another program or of a newer version.
     """
     with database.read_transaction() as connection:
-        if _version(connection, database.name) == VERSIONS[-1]:
+        if _version(database, connection) == VERSIONS[-1]:
             return
     with database.schema_transaction() as connection:
-        version = _version(connection, database.name)
+        version = _version(database, connection)
         if version is None:
-            create(connection)
+            _create(database, connection)
         elif version != VERSIONS[-1]:  # another service that started at the same time may have been faster
-            migrate(connection)
+            with database.migration_connection(connection) as migrating:
+                migrate(migrating)
 
 
-def _version(connection: Connection, name: str) -> str | None:
+def _version(database: Database, connection: Connection) -> str | None:
     """Return the version of the existing tables, "" for the first; raise ConfigError as `prepare` does.
 
     Return None if there are no tables.
     """
-    tables = set(inspect(connection).get_table_names())
+    tables, name = database.tables(connection), database.name
     if VERSION_TABLE not in tables:
         # any other table makes an SQLite file another program's; a schema of PostgreSQL can be shared if no names clash
-        foreign = tables if connection.dialect.name == "sqlite" else tables & set(_metadata.tables)
+        foreign = tables if database.dialect == "sqlite" else tables & TABLES.keys()
         if foreign:
             raise ConfigError(f"{name} belongs to another program: it has a table `{min(foreign)}`")
         return None
-    version = connection.scalar(select(_VERSION.c.version_num))
-    if version is not None and version not in VERSIONS:
-        raise ConfigError(f"{name} was made by a newer version of pdp: its schema is `{version}`, not {VERSIONS[-1]}")
-    return version or ""
+    versions = [version for (version,) in database.query(connection, "SELECT version_num FROM pdp_version")]
+    if versions and versions[0] not in VERSIONS:
+        newer = f"its schema is `{versions[0]}`, not {VERSIONS[-1]}"
+        raise ConfigError(f"{name} was made by a newer version of pdp: {newer}")
+    return versions[0] if versions else ""
 
 
-def create(connection: Connection) -> None:
+def _create(database: Database, connection: Connection) -> None:
     """Create the tables of the newest version in an empty database, with a first epoch."""
-    _metadata.create_all(connection)
-    _VERSION.create(connection)
-    connection.execute(insert(META).values(id=1, epoch=secrets.token_hex(6), sequence=0))
-    connection.execute(insert(_VERSION).values(version_num=VERSIONS[-1]))
+    for statement in TABLES.values():
+        database.execute(connection, statement.format_map(_DIALECTS[database.dialect]))
+    epoch = {"epoch": secrets.token_hex(6)}
+    database.execute(connection, "INSERT INTO meta (id, epoch, sequence) VALUES (1, :epoch, 0)", [epoch])
+    version = {"version": VERSIONS[-1]}
+    database.execute(connection, "INSERT INTO pdp_version (version_num) VALUES (:version)", [version])
 
 
-def migrate(connection: Connection) -> None:
+def migrate(connection: sqlalchemy.Connection) -> None:
     """Bring the tables to the newest version. An empty database gets all tables."""
     from alembic import command  # noqa: PLC0415  slow to import, seldom needed
     from alembic.config import Config  # noqa: PLC0415

@@ -15,26 +15,25 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final
 
-from sqlalchemy import Connection, insert, select, update
-from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, SQLAlchemyError
-
 from pdp.errors import ConfigError, Unavailable
 from pdp.facts.snapshot import Facts
 from pdp.store import rows, schema
-from pdp.store.database import Database, Signal
-from pdp.store.schema import CHANGES, GRANTS, META, OBJECTS
+from pdp.store.database import Connection, Database, Signal
 from pdp.store.sqlite import SqliteDatabase
 from pdp.store.store import EpochChanged, LogEntry, Prepare, Store
 
 _WRITE_LOCK_SECONDS: Final = 8.0
 """Longest wait of a write for earlier writes of this process."""
-_FETCH_ROWS: Final = 10_000
-"""Rows in one fetch of a load."""
-_SELECT_OBJECTS: Final = select(OBJECTS.c.key, OBJECTS.c.project, OBJECTS.c.managed, OBJECTS.c.id)
-_SELECT_GRANTS: Final = select(GRANTS.c.object, GRANTS.c.privilege, GRANTS.c.principal, GRANTS.c.id).order_by(
-    GRANTS.c.object
+_SELECT_META: Final = "SELECT epoch, sequence FROM meta"
+_SELECT_OBJECTS: Final = 'SELECT "key", project, managed, id FROM objects'
+_SELECT_GRANTS: Final = "SELECT object, privilege, principal, id FROM grants ORDER BY object"
+_SELECT_LOG: Final = "SELECT sequence, time, actor, changes FROM changes WHERE sequence > :sequence ORDER BY sequence"
+_SELECT_BY_NUMBER: Final = "SELECT token FROM changes WHERE sequence = :sequence"
+_INSERT_CHANGES: Final = (
+    "INSERT INTO changes (sequence, token, time, actor, changes) VALUES (:sequence, :token, :time, :actor, :changes)"
 )
-_SELECT_LOG: Final = select(CHANGES).order_by(CHANGES.c.sequence)
+_UPDATE_SEQUENCE: Final = "UPDATE meta SET sequence = :sequence"
+_UPDATE_EPOCH: Final = "UPDATE meta SET epoch = :epoch WHERE epoch = :stored"
 
 
 def open_store(url: str) -> Store:
@@ -88,10 +87,9 @@ class SqlStore:
         with self._map_errors(), self._database.read_transaction(long=True) as connection:
             head = self._head(connection)
             token = self._token(connection, head.sequence)
-            stream = connection.execution_options(yield_per=_FETCH_ROWS)
-            # a list, because the rows must be read before the next statement
-            objects = list(rows.read_objects(stream.execute(_SELECT_OBJECTS)))
-            with stream.execute(_SELECT_GRANTS) as grants:
+            with self._database.stream(connection, _SELECT_OBJECTS) as registered:
+                objects = list(rows.read_objects(registered))  # the rows must be read before the next statement
+            with self._database.stream(connection, _SELECT_GRANTS) as grants:
                 facts = Facts.build(head.epoch, head.sequence, objects, rows.read_grants(grants))
         self._remember(head.epoch, head.sequence, token)
         return facts
@@ -157,22 +155,24 @@ class SqlStore:
         if not changes:
             return log
         entry, token = LogEntry(head.sequence + 1, time.time(), actor, changes), secrets.token_hex(8)
-        rows.write_changes(connection, entry.sequence, changes)
+        database = self._database
+        rows.write_changes(database, connection, entry.sequence, changes)
         row = {"sequence": entry.sequence, "token": token, "time": entry.time, "actor": actor}
-        connection.execute(insert(CHANGES), row | {"changes": rows.encode_changes(changes)})
-        connection.execute(update(META).values(sequence=entry.sequence))
-        self._database.announce(connection)
-        connection.commit()
+        database.execute(connection, _INSERT_CHANGES, [row | {"changes": rows.encode_changes(changes)}])
+        database.execute(connection, _UPDATE_SEQUENCE, [{"sequence": entry.sequence}])
+        database.announce(connection)
+        database.commit(connection)
         self._remember(head.epoch, entry.sequence, token)
         return *log, entry
 
     def _head(self, connection: Connection) -> _Head:
         history_id = self._database.history_id(connection)
-        meta = connection.execute(select(META.c.epoch, META.c.sequence)).one_or_none()
-        if meta is None:
+        meta = self._database.query(connection, _SELECT_META)
+        if not meta:
             raise ConfigError(f"{self._database.name} holds no usable store: its table `meta` is empty")
-        digest = sha256(f"{meta.epoch}:{history_id}".encode()).hexdigest()[:12]
-        return _Head(meta.epoch, digest, meta.sequence)
+        ((epoch, sequence),) = meta
+        digest = sha256(f"{epoch}:{history_id}".encode()).hexdigest()[:12]
+        return _Head(epoch, digest, sequence)
 
     def _read_log(
         self, connection: Connection, facts: Facts, head: _Head, newest: tuple[int, str] | None
@@ -187,23 +187,24 @@ class SqlStore:
             raise self._epoch_changed(facts)
         if newest is not None and self._token(connection, newest[0]) != newest[1]:
             return None
-        selected = connection.execute(_SELECT_LOG.where(CHANGES.c.sequence > facts.sequence))
-        log = [LogEntry(row.sequence, row.time, row.actor, rows.decode_changes(row.changes)) for row in selected]
+        selected = self._database.query(connection, _SELECT_LOG, {"sequence": facts.sequence})
+        log = [LogEntry(number, time, actor, rows.decode_changes(text)) for number, time, actor, text in selected]
         numbers = [facts.sequence, *(entry.sequence for entry in log)]
         return log if numbers == list(range(facts.sequence, head.sequence + 1)) else None
 
     def _token(self, connection: Connection, sequence: int) -> str:
         """Return the random token of a revision; "" if there is no such revision."""
-        return connection.scalar(select(CHANGES.c.token).where(CHANGES.c.sequence == sequence)) or ""
+        tokens = self._database.query(connection, _SELECT_BY_NUMBER, {"sequence": sequence})
+        return str(tokens[0][0]) if tokens else ""
 
     def _renew_epoch(self, head: _Head) -> None:
         """Store a new epoch, so that every service loads again; do nothing if another service did so already."""
         with self._map_errors(), self._database.write_transaction() as connection:
             self._database.lock(connection)
-            renewed = update(META).where(META.c.epoch == head.stored).values(epoch=secrets.token_hex(6))
-            connection.execute(renewed)
+            renewed = {"epoch": secrets.token_hex(6), "stored": head.stored}
+            self._database.execute(connection, _UPDATE_EPOCH, [renewed])
             self._database.announce(connection)
-            connection.commit()
+            self._database.commit(connection)
 
     def _remember(self, epoch: str, sequence: int, token: str) -> None:
         known = self._newest.get(epoch)
@@ -220,13 +221,7 @@ class SqlStore:
             raise Unavailable(f"the store in {self._database.name} is closed")
         try:
             yield
-        except IntegrityError as error:
-            raise ValueError("a grant that is to be added is there") from error
-        except DataError as error:
-            raise ValueError(f"{self._database.name} cannot hold what is to be written: {error.orig}") from error
-        except DBAPIError as error:
+        except self._database.driver_errors as error:
             raise self._database.map_error(error) from error
-        except SQLAlchemyError as error:  # no connection of the pool came free
-            raise Unavailable(f"{self._database.name} cannot be used now: {error}") from error
         except rows.UnreadableRow as error:
             raise ConfigError(f"{self._database.name} holds what this version cannot read: {error}") from error

@@ -12,17 +12,17 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from urllib.parse import quote
 
-from sqlalchemy import Connection, NullPool, create_engine
-from sqlalchemy.exc import DBAPIError, OperationalError
-
 from pdp.errors import ConfigError, PdpError, Unavailable
-from pdp.store.database import Signal
+from pdp.store.database import NO_PARAMETERS, Parameters, Row, Signal, row_exists, unfit_value, unusable_now
+
+if TYPE_CHECKING:
+    import sqlalchemy
 
 _BUSY_SECONDS: Final = 8.0
 """Longest wait of a transaction for another one."""
@@ -40,7 +40,7 @@ FileId: TypeAlias = tuple[int, int]
 """Device and inode of a file, independent of the name."""
 
 
-class _SqliteConnection(sqlite3.Connection):
+class SqliteConnection(sqlite3.Connection):
     """A connection with the id of the file that had the name just before the connection was opened."""
 
     file_id: FileId | None = None
@@ -49,54 +49,94 @@ class _SqliteConnection(sqlite3.Connection):
 class SqliteDatabase:
     """The file at `path`, created if missing. Raise ConfigError if the path cannot hold a database."""
 
+    dialect = "sqlite"
+    driver_errors: tuple[type[Exception], ...] = (sqlite3.Error,)
+
     def __init__(self, path: str) -> None:
         self.name = f"`{path}`"
         self._path = path
         self._mode = "rwc"
-        self._engine = create_engine("sqlite://", creator=self._open, poolclass=NullPool, hide_parameters=True)
         self._check()
         # a file that is missing from now on is being replaced: SQLite must not create an empty one
         self._mode = "rw"
         self._last_stats = self._stats()
 
     @contextmanager
-    def read_transaction(self, *, long: bool = False) -> Iterator[Connection]:
+    def read_transaction(self, *, long: bool = False) -> Iterator[SqliteConnection]:
         """Begin a transaction on one state of the file; writers need not wait for the end."""
         with self._transaction("BEGIN") as connection:
             yield connection
 
     @contextmanager
-    def write_transaction(self) -> Iterator[Connection]:
+    def write_transaction(self) -> Iterator[SqliteConnection]:
         """Begin a transaction with the write lock of the file."""
         with self._transaction("BEGIN IMMEDIATE") as connection:
             yield connection
-            file, is_committed = connection.info["file"], not connection.in_transaction()
+            file, is_committed = connection.file_id, not connection.in_transaction
         if is_committed and file != _file_id(self._path):
             raise Unavailable(f"{self.name} was replaced while it was written to: what was written is in the old file")
 
     @contextmanager
-    def schema_transaction(self) -> Iterator[Connection]:
+    def schema_transaction(self) -> Iterator[SqliteConnection]:
         """Begin a transaction with the write lock of the file."""
         with self._transaction("BEGIN IMMEDIATE") as connection:
             yield connection
             connection.commit()
 
-    def lock(self, connection: Connection) -> None:
+    def query(self, connection: SqliteConnection, sql: str, parameters: Parameters = NO_PARAMETERS) -> Sequence[Row]:
+        """Return all rows of a query."""
+        return connection.execute(sql, parameters).fetchall()
+
+    @contextmanager
+    def stream(self, connection: SqliteConnection, sql: str) -> Iterator[Iterable[Row]]:
+        """Begin a query; the driver fetches a row when the row is asked for."""
+        with closing(connection.execute(sql)) as cursor:
+            yield cursor
+
+    def execute(self, connection: SqliteConnection, sql: str, rows: Sequence[Parameters] = (NO_PARAMETERS,)) -> int:
+        """Execute a statement for each of `rows`; return the number of rows touched."""
+        if len(rows) == 1:  # the driver executes only INSERT, UPDATE and DELETE many times
+            return connection.execute(sql, rows[0]).rowcount
+        return connection.executemany(sql, rows).rowcount
+
+    def commit(self, connection: SqliteConnection) -> None:
+        """Commit the transaction."""
+        connection.commit()
+
+    def tables(self, connection: SqliteConnection) -> set[str]:
+        """Return the names of the tables, without SQLite's own."""
+        names = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite~_%' ESCAPE '~'"
+        return {name for (name,) in connection.execute(names)}
+
+    @contextmanager
+    def migration_connection(self, connection: SqliteConnection) -> Iterator[sqlalchemy.Connection]:
+        """Return SQLAlchemy's form of the connection. SQLAlchemy neither begins, ends nor closes anything."""
+        from sqlalchemy import StaticPool, create_engine  # noqa: PLC0415  only migrations need it
+
+        engine = create_engine("sqlite://", creator=lambda: connection, poolclass=StaticPool, pool_reset_on_return=None)
+        with engine.connect() as wrapped:
+            yield wrapped
+
+    def lock(self, connection: SqliteConnection) -> None:
         """Do nothing: the transaction began with the lock."""
 
-    def history_id(self, connection: Connection) -> str:
+    def history_id(self, connection: SqliteConnection) -> str:
         """Return device and inode: a file moved into the place of this one has another inode."""
-        file_id = connection.info.get("file")
+        file_id = connection.file_id
         if file_id is None or file_id != _file_id(self._path):
             raise Unavailable(f"{self.name} was replaced while it was opened")
         return "{}:{}".format(*file_id)
 
-    def announce(self, connection: Connection) -> None:
+    def announce(self, connection: SqliteConnection) -> None:
         """Do nothing: other services watch the file."""
 
-    def map_error(self, error: DBAPIError) -> PdpError:
+    def map_error(self, error: Exception) -> Exception:
         """Return the error for a result code of SQLite."""
-        return self._map_driver_error(error.orig)
+        if isinstance(error, sqlite3.IntegrityError):
+            return row_exists()
+        if isinstance(error, sqlite3.DataError):
+            return unfit_value(self.name, error)
+        return self._map_driver_error(error)
 
     def wait(self, seconds: float, signal: Signal) -> None:
         """Poll the times and sizes of the file and its log, which is cheap, until one changes."""
@@ -114,35 +154,33 @@ class SqliteDatabase:
         """Do nothing: no connection stays open."""
 
     @contextmanager
-    def _transaction(self, begin: str) -> Iterator[Connection]:
-        with self._engine.connect() as connection:
-            driver = connection.connection.driver_connection
-            assert isinstance(driver, _SqliteConnection)
-            connection.info["file"] = driver.file_id
+    def _transaction(self, begin: str) -> Iterator[SqliteConnection]:
+        """Begin a transaction on a new connection. Closing the connection ends the transaction if nobody committed."""
+        with closing(self._open()) as connection:
             self._begin(connection, begin)
             yield connection
 
-    def _begin(self, connection: Connection, begin: str) -> None:
+    def _begin(self, connection: SqliteConnection, begin: str) -> None:
         if begin == "BEGIN":
-            connection.exec_driver_sql(begin)
+            connection.execute(begin)
             return
-        connection.exec_driver_sql("PRAGMA busy_timeout=0")
+        connection.execute("PRAGMA busy_timeout=0")
         deadline = time.monotonic() + _BUSY_SECONDS
         while True:
             try:
-                connection.exec_driver_sql(begin)
-            except OperationalError as error:
-                if _code(error.orig) != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                connection.execute(begin)
+            except sqlite3.OperationalError as error:
+                if _code(error) != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
                     raise
                 time.sleep(_BUSY_POLL_SECONDS)
             else:
                 return
 
-    def _open(self) -> _SqliteConnection:
+    def _open(self) -> SqliteConnection:
         file_id = _file_id(self._path)
         address = f"file:{quote(self._path)}?mode={self._mode}"
         link = sqlite3.connect(
-            address, _BUSY_SECONDS, isolation_level=None, check_same_thread=False, factory=_SqliteConnection, uri=True
+            address, _BUSY_SECONDS, isolation_level=None, check_same_thread=False, factory=SqliteConnection, uri=True
         )
         link.file_id = file_id
         link.execute("PRAGMA synchronous=FULL")
@@ -174,7 +212,7 @@ class SqliteDatabase:
     def _map_driver_error(self, error: Any) -> PdpError:
         code = _code(error)
         if code in _PASSING or getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_READONLY_DBMOVED:
-            return Unavailable(f"{self.name} cannot be used now: {error}")
+            return unusable_now(self.name, error)
         if code == sqlite3.SQLITE_CANTOPEN:
             return Unavailable(f"{self.name} cannot be opened: {error}")
         if code in _UNUSABLE:

@@ -50,6 +50,7 @@ UNUSED = {
     "psycopg",
     "re2",
     "rich",
+    "sqlalchemy",
     "sqlglot",
 }
 """Modules that neither start nor a decision by rules and grants needs."""

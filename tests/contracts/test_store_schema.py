@@ -6,11 +6,11 @@ from importlib import resources
 
 import pytest
 import sqlalchemy as sa
-from alembic.autogenerate import compare_metadata
-from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
+from support.stores import added, grant
 
 from pdp.errors import ConfigError
+from pdp.facts.objects import GrantRemoved
 from pdp.store import schema
 from pdp.store.sql import open_store
 
@@ -39,10 +39,15 @@ def test_the_known_versions_are_those_of_the_migrations() -> None:
 
 
 def test_the_migrations_make_the_tables_that_the_store_uses(url: str) -> None:
-    open_store(url).close()
-    with engine(url).connect() as connection:
-        context = MigrationContext.configure(connection, opts={"version_table": schema.VERSION_TABLE})
-        assert compare_metadata(context, schema.META.metadata) == []
+    with engine(url).begin() as connection:
+        schema.migrate(connection)
+    store = open_store(url)
+    facts = store.load()
+    (entry,) = store.write("me", facts, lambda log: added(1))
+    assert store.since(facts) == [entry]
+    (*_, other) = store.write("me", facts, lambda log: [GrantRemoved(grant(1))])
+    assert store.load().sequence == other.sequence == 2
+    store.close()
 
 
 def test_new_tables_are_those_of_the_migrations(url: str) -> None:
@@ -58,6 +63,18 @@ def test_new_tables_are_those_of_the_migrations(url: str) -> None:
     assert set(migrated) > {"meta", "objects", "grants", "changes", "pdp_version"}
 
 
+def test_an_older_version_is_migrated_when_it_is_opened(url: str) -> None:
+    """A table of versions without a row is the version before the first."""
+    execute(url, schema.TABLES["pdp_version"])
+    store = open_store(url)
+    facts = store.load()
+    assert store.write("me", facts, lambda log: added(1))[-1].sequence == 1
+    store.close()
+    migrated = described(url)
+    assert migrated["version"] == [(schema.VERSIONS[-1],)]
+    assert set(migrated) >= set(schema.TABLES)
+
+
 def described(url: str) -> dict[str, object]:
     """Return every table with all that the database knows of it, and the rows of the tables that are never empty."""
     with engine(url).connect() as connection:
@@ -68,7 +85,8 @@ def described(url: str) -> dict[str, object]:
             checks = inspector.get_check_constraints(table), inspector.get_unique_constraints(table)
             tables[table] = columns, inspector.get_pk_constraint(table), checks, inspector.get_indexes(table)
         if connection.dialect.name == "sqlite":
-            tables["sql"] = connection.execute(sa.text("SELECT sql FROM sqlite_master ORDER BY name")).scalars().all()
+            statements = connection.execute(sa.text("SELECT sql FROM sqlite_master ORDER BY name")).scalars()
+            tables["sql"] = [statement and statement.split() for statement in statements]
         tables["version"] = connection.execute(sa.text("SELECT * FROM pdp_version")).all()
         tables["meta row"] = connection.execute(sa.text("SELECT id, length(epoch), sequence FROM meta")).all()
         return tables

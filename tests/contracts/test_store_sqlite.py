@@ -14,14 +14,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Connection
 from support.paths import ROOT
 from support.stores import Open, added, content, followed, write
 
 from pdp.errors import ConfigError, Unavailable
 from pdp.facts.objects import Change, Object, ObjectPut
 from pdp.store.sql import SqlStore, open_store
-from pdp.store.sqlite import SqliteDatabase
+from pdp.store.sqlite import SqliteConnection, SqliteDatabase
 from pdp.store.store import EpochChanged, LogEntry, Store
 
 
@@ -144,7 +143,7 @@ def test_what_is_written_to_a_file_that_was_replaced_is_not_reported_as_written(
     file: Path, tmp_path: Path, moment: str
 ) -> None:
     class Replaced(SqliteDatabase):
-        def announce(self, connection: Connection) -> None:
+        def announce(self, connection: SqliteConnection) -> None:
             if moment == "before the commit":
                 moved(tmp_path / "backup.db", file)
 
@@ -332,7 +331,7 @@ def test_opening_a_store_that_is_up_to_date_loads_neither_alembic_nor_the_other_
     open_store(url).close()
     script = (
         "import sys; from pdp.store.sql import open_store; open_store(sys.argv[1]).load();"
-        "sys.exit(any(name in sys.modules for name in ('alembic', 'psycopg', 'mako')))"
+        "sys.exit(any(name in sys.modules for name in ('alembic', 'psycopg', 'mako', 'sqlalchemy')))"
     )
     root = ROOT
     done = subprocess.run([sys.executable, "-c", script, url], env=os.environ | {"PYTHONPATH": str(root)}, check=False)
