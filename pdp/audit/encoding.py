@@ -74,7 +74,7 @@ class RecordEncoder:
             return timestamp(seconds)
         if second != self._second:
             self._second, self._second_text = second, timestamp(second).partition(".")[0]
-        return f"{self._second_text}.{micros:06d}Z"
+        return f"{self._second_text}.{str(_MICROSECONDS + micros)[1:]}Z"
 
 
 def timestamp(seconds: float) -> str:

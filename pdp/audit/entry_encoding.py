@@ -17,18 +17,18 @@ first position where the positions are consecutive, otherwise a list.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from operator import itemgetter
+from typing import Final, TypeAlias
 
 import msgspec
 
-from pdp.audit.inputs import InputsKey, inputs_key, is_bare, more_than_reference
+from pdp.audit.inputs import InputsKey, inputs_key, is_bare, more_than_reference, path_text, reference_text
 from pdp.audit.json_text import FLAGS, json_text, quote, quote_all
 from pdp.audit.record import DecisionRecord, LeafDecision
 from pdp.audit.view_security import write_view_security
-from pdp.engines.engine import ALLOWED_BY_EFFECT
+from pdp.engines.engine import ALLOWED_BY_EFFECT, PERMIT
 from pdp.model.checks import DEFAULT_DENY, Answer, Check, Principal, Reason, Rejection, Resource
 from pdp.model.columns import PathColumn
-from pdp.model.references import format_path, format_resource
 
 COLUMNS_FROM: Final = 32
 """Resources of one concrete check from which its entry is in columns."""
@@ -36,7 +36,7 @@ _DIGITS: Final = b"01".ljust(256)
 """Translation of 0 and 1 to their digits."""
 
 
-class _Outcome(msgspec.Struct, frozen=True, gc=False):
+class _Columns(msgspec.Struct, frozen=True, gc=False):
     """Resources and their decisions: `allowed[i]` is 0 or 1; `type` and `ref` are those that were decided on."""
 
     resources: Sequence[Resource]
@@ -47,20 +47,25 @@ class _Outcome(msgspec.Struct, frozen=True, gc=False):
     ref: str | None
 
     @classmethod
-    def of_leaf(cls, leaf: LeafDecision) -> _Outcome:
+    def of_leaf(cls, leaf: LeafDecision) -> _Columns:
         verdicts, group = leaf.verdicts, leaf.group
         allowed = verdicts.effects.translate(ALLOWED_BY_EFFECT)
         return cls(leaf.resources, allowed, verdicts.by, verdicts.errors, group.type, group.ref)
 
     @classmethod
-    def of_request(cls, check: Check, answer: Answer) -> _Outcome:
+    def of_request(cls, check: Check, answer: Answer) -> _Columns:
         at, allowed, by, errors = check.at, answer.allowed, answer.by, answer.errors
         if len(at) != len(allowed):
-            allowed, by = bytes(map(allowed.__getitem__, at)), list(map(by.__getitem__, at))
+            rows = itemgetter(*at, at[0])  # one position more: of a single position, the result would be no tuple
+            allowed, by = bytes(rows(allowed)[:-1]), rows(by)[:-1]
         if errors:
             errors = {row: errors[place] for row, place in enumerate(at) if place in errors}
         first = check.resources[0]
         return cls(check.resources, allowed, by, errors, first.type, first.ref)
+
+
+_Entry: TypeAlias = tuple[int, str]
+"""First position of an entry in the answer, and the JSON of the entry."""
 
 
 class _ReasonNumbers(dict[Reason | None, int]):
@@ -77,6 +82,8 @@ class EntryEncoder:
     `numbers` gives each distinct inputs their place in the record; empty if all checks share the first inputs.
     """
 
+    __slots__ = ("_as", "_columns_from", "_numbers", "_paths", "_principal", "_reasons", "_record", "_resources")
+
     def __init__(self, record: DecisionRecord, numbers: Mapping[InputsKey, int], columns_from: int) -> None:
         self._record = record
         self._numbers = numbers
@@ -87,37 +94,69 @@ class EntryEncoder:
         self._paths: dict[tuple[int, int, int], tuple[PathColumn, str]] = {}
         self._resources: dict[int, tuple[Resource, str, str]] = {}
         self._principal: Principal | None = None
-        self._as = ""
-        """JSON of the id of `_principal`, the newest subject."""
+        self._as = ""  # JSON of the id of `_principal`, the newest subject
 
     def checks(self) -> str:
         """Return the entries of all concrete checks, then those of rejected positions."""
-        entries: list[tuple[int, str]] = []
+        entries: list[_Entry] = []
         columns = False
         for decided in self._record.checks:
             number = self._number(decided.check)
             for leaf in decided.concrete:
-                group = leaf.group
-                shared = self._shared(group.action, group.principal, group.delegated, number)
-                columns = columns or len(leaf.resources) >= self._columns_from
-                self._put(entries, shared, leaf.at, _Outcome.of_leaf(leaf))
+                if len(leaf.resources) < self._columns_from:
+                    self._put_leaf(entries, leaf, number)
+                else:
+                    columns = True
+                    group = leaf.group
+                    shared = self._shared(group.action, group.principal, group.delegated, number)
+                    entries.append((leaf.at[0], self._columns(shared, leaf.at, _Columns.of_leaf(leaf))))
         entries += [(at, _rejected_row(at, rejected)) for at, rejected in self._record.batch.rejected.items()]
         # columns hold many positions, so that only rows can be sorted by position; readers sort both forms
-        if not columns and len(entries) > 1:
-            entries.sort(key=_position)
+        if len(entries) > 1 and not columns:
+            entries.sort(key=itemgetter(0))
         return ",".join([text for _, text in entries])
 
     def requests(self) -> str:
         """Return the entries of the checks that the plan split, as the caller sent them, with the folded outcome."""
-        entries: list[tuple[int, str]] = []
+        entries: list[_Entry] = []
         for decided in self._record.checks:
             if not decided.plain:
-                check = decided.check
-                shared = self._shared(check.action, check.principal, check.delegated, self._number(check))
-                if check.view_security:
-                    shared = f"{shared},{json_text(write_view_security(check))[1:-1]}"
-                self._put(entries, shared, check.at, _Outcome.of_request(check, self._record.answer))
+                self._put_request(entries, decided.check)
         return ",".join([text for _, text in entries])
+
+    def _put_leaf(self, entries: list[_Entry], leaf: LeafDecision, number: int) -> None:
+        """Add the rows of a concrete check."""
+        group, verdicts = leaf.group, leaf.verdicts
+        effects, by, errors = verdicts.effects, verdicts.by, verdicts.errors
+        shared = self._shared(group.action, group.principal, group.delegated, number)
+        for row, resource in enumerate(leaf.resources):
+            at = leaf.at[row]
+            shown = quote_all(errors.get(row, ())) if errors and effects[row] != PERMIT else "[]"
+            text = (
+                f'{{{shared},"at":{at},"resource":{self._resource(resource, group.type, group.ref)},'
+                f'"allowed":{FLAGS[effects[row] == PERMIT]},"by":[{quote(by[row] or DEFAULT_DENY)}],"errors":{shown}}}'
+            )
+            entries.append((at, text))
+
+    def _put_request(self, entries: list[_Entry], check: Check) -> None:
+        """Add the rows or the columns of a check of the request."""
+        answer, resources = self._record.answer, check.resources
+        allowed, by, errors = answer.allowed, answer.by, answer.errors
+        shared = self._shared(check.action, check.principal, check.delegated, self._number(check))
+        if check.view_security:
+            shared = f"{shared},{json_text(write_view_security(check))[1:-1]}"
+        if len(resources) >= self._columns_from:
+            entries.append((check.at[0], self._columns(shared, check.at, _Columns.of_request(check, answer))))
+            return
+        type, ref = resources[0].type, resources[0].ref
+        for row, resource in enumerate(resources):
+            at = check.at[row]
+            shown = quote_all(errors.get(at, ())) if errors and not allowed[at] else "[]"
+            text = (
+                f'{{{shared},"at":{at},"resource":{self._resource(resource, type, ref)},'
+                f'"allowed":{FLAGS[allowed[at]]},"by":[{quote(by[at] or DEFAULT_DENY)}],"errors":{shown}}}'
+            )
+            entries.append((at, text))
 
     def _number(self, check: Check) -> int:
         return self._numbers[inputs_key(check)] if self._numbers else 0
@@ -129,37 +168,20 @@ class EntryEncoder:
         shared = f'"action":{quote(action)},"as":{self._as},"delegated":{FLAGS[delegated]},"cached":false'
         return f'{shared},"inputs":{number}' if number else shared
 
-    def _put(self, entries: list[tuple[int, str]], shared: str, at: Sequence[int], outcome: _Outcome) -> None:
-        """Add rows or, from `columns_from` resources on, one entry of columns, each with its first position."""
-        resources = outcome.resources
-        if len(resources) >= self._columns_from:
-            entries.append((at[0], self._columns(shared, at, outcome)))
-            return
-        for row, resource in enumerate(resources):
-            allowed = outcome.allowed[row]
-            errors = "[]" if allowed or not outcome.errors else quote_all(outcome.errors.get(row, ()))
-            text = (
-                f'{{{shared},"at":{at[row]},"resource":{self._resource(resource, outcome)},'
-                f'"allowed":{FLAGS[allowed]},"by":[{quote(outcome.by[row] or DEFAULT_DENY)}],"errors":{errors}}}'
-            )
-            entries.append((at[row], text))
-
-    def _resource(self, resource: Resource, outcome: _Outcome) -> str:
+    def _resource(self, resource: Resource, type: str, ref: str | None) -> str:
         """Return a resource: its reference, or an object if more decides.
 
-        The type and ref of the outcome replace those of the resource: a plan may decide on others than the caller
-        named.
+        `type` and `ref` replace those of the resource: a plan may decide on others than the caller named.
         """
         if is_bare(resource):
-            return quote(format_resource(resource, outcome.ref, outcome.type))
+            return reference_text(resource, type, ref, path_text(resource))
         kept = self._resources.get(id(resource))
         if kept is None:
-            kept = (resource, format_path(resource), more_than_reference(resource))
-            self._resources[id(resource)] = kept
+            kept = self._resources[id(resource)] = (resource, path_text(resource), more_than_reference(resource))
         _, path, more = kept
-        return f'{{"reference":{quote(format_resource(resource, outcome.ref, outcome.type, path))}{more}}}'
+        return f'{{"reference":{reference_text(resource, type, ref, path)}{more}}}'
 
-    def _columns(self, shared: str, at: Sequence[int], outcome: _Outcome) -> str:
+    def _columns(self, shared: str, at: Sequence[int], outcome: _Columns) -> str:
         denied = {str(row): errors for row, errors in outcome.errors.items() if not outcome.allowed[row]}
         return (
             f'{{{shared},"at":{at.start if isinstance(at, range) else json_text(list(at))},'
@@ -167,11 +189,11 @@ class EntryEncoder:
             f'{self._reason_column(outcome.by)},"errors":{json_text(denied)}}}'
         )
 
-    def _resource_column(self, outcome: _Outcome) -> str:
+    def _resource_column(self, outcome: _Columns) -> str:
         """Return the column of resources: containers and names of a column of paths, otherwise each resource."""
         column = outcome.resources
         if type(column) is not PathColumn:
-            return f"[{','.join([self._resource(resource, outcome) for resource in column])}]"
+            return f"[{','.join([self._resource(resource, outcome.type, outcome.ref) for resource in column])}]"
         key = (id(column.names), id(column.parents), id(column.parent_at))
         kept = self._paths.get(key)
         if kept is None:
@@ -191,10 +213,6 @@ class EntryEncoder:
             reasons = quote_all(reason or DEFAULT_DENY for reason in numbers)
             kept = self._reasons[id(by)] = (by, f'"reasons":{reasons},"by":{json_text(column)}')
         return kept[1]
-
-
-def _position(entry: tuple[int, str]) -> int:
-    return entry[0]
 
 
 def _paths_text(column: PathColumn) -> str:

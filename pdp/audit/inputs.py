@@ -6,12 +6,22 @@ The written form must carry every input that decides; `reader` makes the same ch
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
 from pdp.audit.json_text import json_text, quote, quote_all
 from pdp.memo import Memo
-from pdp.model.checks import NO_ARGUMENTS, Check, Env, Principal, Resource
-from pdp.model.references import format_resource
+from pdp.model.checks import (
+    NAMED_TYPES,
+    NO_ARGUMENTS,
+    RESOURCE_TYPES,
+    VERSIONED_TYPES,
+    Check,
+    Env,
+    Principal,
+    Resource,
+)
+from pdp.model.references import encode_part, format_path, format_resource
 
 InputsKey: TypeAlias = tuple[Any, ...]
 """The inputs of a check beside action and resource: checks with equal keys share one `inputs` object of a record."""
@@ -19,6 +29,11 @@ InputsKey: TypeAlias = tuple[Any, ...]
 _KEPT_INPUTS: Final = 1000
 _LONGEST_KEPT: Final = 4000
 """Inputs whose text an encoder keeps, and the most characters of such a text."""
+_KEPT_REFS: Final = 1000
+_LONGEST_KEPT_REF: Final = 256
+"""Pairs of type and ref whose text is kept, and the most characters of such a ref."""
+_PATH_TYPES: Final = RESOURCE_TYPES - NAMED_TYPES - {"server"}
+"""Types whose references have a warehouse and a path."""
 
 
 def inputs_key(check: Check) -> InputsKey:
@@ -62,6 +77,30 @@ def is_bare(resource: Resource) -> bool:
     if resource.arguments is not NO_ARGUMENTS or (resource.ref and resource.type == "warehouse"):
         return False
     return not (resource.content_type or resource.ref_type or resource.id or resource.properties)
+
+
+def path_text(resource: Resource) -> str:
+    """Return the warehouse and the path of a reference as JSON without quotes."""
+    return quote(format_path(resource))[1:-1]
+
+
+def reference_text(resource: Resource, type: str, ref: str | None, path: str) -> str:
+    """Return the reference of a resource as JSON, with `type`, and with `ref` if the resource has none.
+
+    `path` is the result of `path_text`.
+    """
+    shown = resource.ref or ref or ""
+    if type not in _PATH_TYPES or len(shown) > _LONGEST_KEPT_REF:
+        return quote(format_resource(resource, ref, type))
+    before, after = _around_path(type, shown)
+    return f"{before}{path}{after}"
+
+
+@lru_cache(maxsize=_KEPT_REFS)
+def _around_path(type: str, ref: str) -> tuple[str, str]:
+    """Return the JSON of a reference before and after its path."""
+    after = f"@{quote(encode_part(ref))[1:-1]}" if ref and type in VERSIONED_TYPES else ""
+    return f'"{type}:', f'{after}"'
 
 
 def more_than_reference(resource: Resource) -> str:

@@ -68,11 +68,8 @@ def _parse_resource(text: str) -> Resource:
     return Resource(kind, warehouse, tuple(path), ref)
 
 
-def format_resource(resource: Resource, ref: str | None = None, type: str = "", path: str = "") -> str:
-    """Return the canonical reference of a resource.
-
-    `ref` fills in a missing ref; `type` replaces the type. `path` is the result of `format_path`, if known.
-    """
+def format_resource(resource: Resource, ref: str | None = None, type: str = "") -> str:
+    """Return the canonical reference of a resource. `ref` fills in a missing ref; `type` replaces the type."""
     kind = type or resource.type
     if kind == "server":
         return kind
@@ -80,7 +77,7 @@ def format_resource(resource: Resource, ref: str | None = None, type: str = "", 
         return f"{kind}:{resource.name}"
     if kind in NAMED_TYPES:
         return f"{kind}:{encode_part(resource.name)}"
-    text = f"{kind}:{path or format_path(resource)}"
+    text = f"{kind}:{format_path(resource)}"
     ref = resource.ref or ref
     return f"{text}@{encode_part(ref)}" if ref and kind in VERSIONED_TYPES else text
 
