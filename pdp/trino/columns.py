@@ -6,7 +6,7 @@ to read one by one. Must not know operations, HTTP or JSON.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import compress
 from operator import attrgetter
 from typing import Final, NamedTuple
@@ -18,6 +18,8 @@ from pdp.model.trino_operations import SYSTEM_TABLES
 from pdp.trino.bodies import SchemaName, TableName
 from pdp.trino.names import SPECIAL_SIGNS, Names
 
+_FEW_CATALOGS: Final = 16
+"""Catalogs of a list up to which one pass over the rows per catalog is quicker than one loop."""
 _catalog_of: Final = attrgetter("catalog_name")
 _schema_of: Final = attrgetter("schema_name")
 _table_of: Final = attrgetter("table_name")
@@ -32,13 +34,13 @@ class PlacedColumn(NamedTuple):
 
 def table_columns(names: Names, tables: Sequence[TableName]) -> list[PlacedColumn]:
     """Return the tables with plain names, one column per catalog."""
-    catalogs = list(map(_catalog_of, tables))
-    rows = _plain_rows(list(map(_table_of, tables)), SPECIAL_SIGNS)
-    parts = [(catalogs[0], rows)]
-    if catalogs.count(catalogs[0]) < len(catalogs):
-        positions = positions_by(rows, catalogs.__getitem__)
-        parts = [(catalog, [rows[at] for at in found]) for catalog, found in positions.items()]
-    columns = (_tables_of_catalog(names, catalog, tables, part) for catalog, part in parts)
+    table = _Tables(
+        range(len(tables)), list(map(_catalog_of, tables)), list(map(_schema_of, tables)), list(map(_table_of, tables))
+    )
+    plain = _plain_rows(table.names, SPECIAL_SIGNS)
+    if len(plain) < len(table.at):
+        table = table.part(plain)
+    columns = (_tables_of_catalog(names, catalog, part) for catalog, part in table.by_catalog())
     return [column for column in columns if column]
 
 
@@ -57,27 +59,51 @@ def schema_columns(names: Names, schemas: Sequence[SchemaName]) -> list[PlacedCo
     return columns
 
 
-def _tables_of_catalog(
-    names: Names, catalog: str, tables: Sequence[TableName], rows: Sequence[int]
-) -> PlacedColumn | None:
-    """Return the tables at `rows`, all of one catalog, in schemas that are namespaces of a warehouse."""
-    if len(rows) < len(tables):
-        tables = [tables[row] for row in rows]
-    schemas = list(map(_schema_of, tables))
-    parents = {schema: parent for schema in dict.fromkeys(schemas) if (parent := _namespace(names, catalog, schema))}
+class _Tables(NamedTuple):
+    """Names of tables in columns, with their positions in the body's list."""
+
+    at: Sequence[int]
+    catalogs: list[str]
+    schemas: list[str]
+    names: list[str]
+
+    def part(self, rows: Sequence[int]) -> _Tables:
+        """Return some of the rows."""
+        return _Tables(*([column[row] for row in rows] for column in self))  # type: ignore[arg-type]
+
+    def by_catalog(self) -> Iterable[tuple[str, _Tables]]:
+        """Return the tables of each catalog."""
+        if not self.at:
+            return ()
+        catalogs = dict.fromkeys(self.catalogs)
+        if len(catalogs) == 1:
+            return ((self.catalogs[0], self),)
+        if len(catalogs) <= _FEW_CATALOGS:
+            return [(catalog, self._where(map(catalog.__eq__, self.catalogs))) for catalog in catalogs]
+        rows = positions_by(range(len(self.at)), self.catalogs.__getitem__)
+        return [(catalog, self.part(found)) for catalog, found in rows.items()]
+
+    def _where(self, selected: Iterable[bool]) -> _Tables:
+        """Return the rows for which `selected` is true."""
+        mask = list(selected)
+        return _Tables(*(list(compress(column, mask)) for column in self))  # type: ignore[arg-type]
+
+
+def _tables_of_catalog(names: Names, catalog: str, tables: _Tables) -> PlacedColumn | None:
+    """Return the tables of a catalog in schemas that are namespaces of a warehouse; None without such a table."""
+    schemas = dict.fromkeys(tables.schemas)
+    parents = {schema: parent for schema in schemas if (parent := _namespace(names, catalog, schema))}
     if not parents:
         return None
-    if schemas.count(schemas[0]) == len(schemas):
-        column = PathColumn.in_one(_like(parents[schemas[0]]), parents[schemas[0]].path, list(map(_table_of, tables)))
-        return PlacedColumn(column, rows)
-    known = list(map(parents.__contains__, schemas))
-    if not all(known):
-        tables, schemas, rows = [list(compress(column, known)) for column in (tables, schemas, rows)]
-    places = {schema: place for place, schema in enumerate(parents)}
-    paths = [parent.path for parent in parents.values()]
+    if len(parents) < len(schemas):
+        tables = tables.part([row for row, schema in enumerate(tables.schemas) if schema in parents])
     like = _like(next(iter(parents.values())))
-    parent_at = list(map(places.__getitem__, schemas))
-    return PlacedColumn(PathColumn(like, paths, parent_at, list(map(_table_of, tables))), rows)
+    paths = [parent.path for parent in parents.values()]
+    if len(paths) == 1:
+        return PlacedColumn(PathColumn.in_one(like, paths[0], tables.names), tables.at)
+    places = {schema: place for place, schema in enumerate(parents)}
+    parent_at = list(map(places.__getitem__, tables.schemas))
+    return PlacedColumn(PathColumn(like, paths, parent_at, tables.names), tables.at)
 
 
 def _like(namespace: Resource) -> Resource:
