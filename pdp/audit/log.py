@@ -96,8 +96,7 @@ class FileAudit:
                 while self._pending or not self._closing.is_set():
                     self._sleep()
                     self._closing.wait(GATHER_SECONDS)
-                    while self._pending and not self._write_oldest():
-                        time.sleep(RETRY_SECONDS)
+                    self._write_pending()
         finally:
             # a thread that ends for any other reason than `close` writes nothing any more
             self.failing = self.failing or not self._closing.is_set()
@@ -113,6 +112,14 @@ class FileAudit:
         if not self._pending and not self._closing.is_set():
             self._wake.wait()
         self._asleep = False
+
+    def _write_pending(self) -> None:
+        """Write all records that wait, but for a last part that is no full batch and came in the meantime."""
+        while True:
+            while self._pending and not self._write_oldest():
+                time.sleep(RETRY_SECONDS)
+            if len(self._pending) < BATCH:
+                return
 
     def _write_oldest(self) -> bool:
         """Write the oldest records as one piece; return False if they have to go on waiting.
