@@ -59,9 +59,11 @@ class Found(NamedTuple):
 
 @dataclass
 class Watch:
-    """Figures taken during the load: memory by worker with the time of each sample, and the kills."""
+    """Figures taken during the load: memory by worker with the time of each sample, the audit, and the kills."""
 
     memory: dict[int, list[tuple[float, float]]] = field(default_factory=dict)
+    waiting: float = 0.0
+    """Most audit records that waited for the disk."""
     kills: int = 0
     lost_connections: int = 0
 
@@ -82,6 +84,7 @@ def soak(server: Server, requests: Requests, given: argparse.Namespace, audit: A
             if elapsed >= next_kill and elapsed + 5 < given.seconds:
                 next_kill += given.kill_every
                 kill_one(server, watch)
+            watch.waiting = max(watch.waiting, read_metric(server, "pdp_audit_waiting"))
             audit.count()
             time.sleep(0.5)
         printed = generator.communicate()[0]
@@ -126,10 +129,15 @@ def kill_one(server: Server, watch: Watch) -> None:
 
 def answers(server: Server) -> float:
     """Return the number of answers, by the service's own count."""
+    return read_metric(server, "pdp_requests_total")
+
+
+def read_metric(server: Server, name: str) -> float:
+    """Return the sum of a metric over its labels."""
     address = re.search(r"diagnostics\s+(http://[\d.:]+)", server.log())
     assert address
     with urllib.request.urlopen(f"{address[1]}/metrics", timeout=10) as response:
-        found = re.findall(r"^pdp_requests_total{.*} (\S+)$", response.read().decode(), re.MULTILINE)
+        found = re.findall(rf"^{name}(?:{{.*}})? (\S+)$", response.read().decode(), re.MULTILINE)
     return sum(map(float, found))
 
 
@@ -144,10 +152,11 @@ def show(found: Found, watch: Watch, records: int, given: argparse.Namespace) ->
     if watch.kills:
         print(f"  kills     {watch.kills}, which had {watch.lost_connections} connections in all")
     for pid, samples in watch.memory.items():
-        peak = max(size for _, size in samples)
-        lived = samples[-1][0] - samples[0][0]
-        print(f"  memory    process {pid}: {_at(samples, 0.0):.1f} MB at first, {peak:.1f} at most, {lived:.0f} s")
-    print(f"  audit     {records:,} records", flush=True)
+        minutes = [
+            f"{_at(samples, 60.0 * minute):.0f}" for minute in range(1 + int(samples[-1][0] - samples[0][0]) // 60)
+        ]
+        print(f"  memory    process {pid}: {', '.join(minutes)} MB minute by minute")
+    print(f"  audit     {records:,} records, {watch.waiting:,.0f} waited at most", flush=True)
 
 
 def wrong_requests(found: Found, watch: Watch) -> list[str]:
