@@ -6,8 +6,9 @@ The columns hold what `parse_resource` returns for each text. Texts that are not
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from itertools import repeat
+from typing import Final, TypeAlias
 
 from pdp.errors import InvalidReference
 from pdp.model.checks import Resource
@@ -18,6 +19,7 @@ from pdp.model.vocabulary import TABULAR_TYPES
 _COLUMN_TYPES: Final = frozenset({*TABULAR_TYPES, "table_or_view", "namespace"})
 _PLAIN: Final = re.compile(r"[^%@/\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]+")
 """Parts that stand for themselves in a reference."""
+_TextsByRef: TypeAlias = Mapping[str | None, tuple[Sequence[str], Sequence[int]]]
 _SHORT: Final = 200
 """Most characters of a container that is split without a look at the limits of references."""
 
@@ -79,15 +81,14 @@ class ColumnParser:
         if "@" not in joined:
             self._add_unversioned(texts, at, None, plain=plain)
             return
-        by_ref: dict[str | None, tuple[list[str], list[int]]] = {}
-        for text, position in zip(texts, at, strict=True):
-            unversioned, sign, ref = text.partition("@")
-            some = by_ref.setdefault(ref if sign else None, ([], []))
-            some[0].append(unversioned)
-            some[1].append(position)
-        for ref_or_none, (some_texts, positions) in by_ref.items():
-            if ref_or_none is None or _PLAIN.fullmatch(ref_or_none):
-                self._add_unversioned(some_texts, positions, ref_or_none, plain=plain)
+        suffix = "@" + texts[0].rpartition("@")[2]
+        if joined.count("@") == len(texts) and all(map(str.endswith, texts, repeat(suffix))):
+            by_ref: _TextsByRef = {suffix[1:]: ([text[: -len(suffix)] for text in texts], at)}
+        else:
+            by_ref = _by_ref(texts, at)
+        for ref, (unversioned, positions) in by_ref.items():
+            if ref is None or _PLAIN.fullmatch(ref):
+                self._add_unversioned(unversioned, positions, ref, plain=plain)
             else:
                 self._left += positions
 
@@ -128,3 +129,14 @@ class ColumnParser:
         if column is None:
             column = self.columns[key] = ParsedColumn(Resource(type, warehouse, ref=ref))
         return _Container(column, tuple(path))
+
+
+def _by_ref(texts: Sequence[str], at: Sequence[int]) -> _TextsByRef:
+    """Return texts without what follows the first `@`, with their positions, by what follows."""
+    by_ref: dict[str | None, tuple[list[str], list[int]]] = {}
+    for text, position in zip(texts, at, strict=True):
+        unversioned, sign, ref = text.partition("@")
+        some = by_ref.setdefault(ref if sign else None, ([], []))
+        some[0].append(unversioned)
+        some[1].append(position)
+    return by_ref

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+from itertools import starmap
+
 from pdp.decision.answer_codec import permitted_positions, raised_positions, rejected_positions
 from pdp.decision.bodies import AnswerForm
 from pdp.model.checks import DEFAULT_DENY, Answer, Decision, Reason, Trace
 from pdp.wire import decision_pb2 as wire
 
 
-class _DecisionFields(dict[tuple[int, Reason | None], bytes]):
-    """Encoded field `decisions` of decisions without errors and traces, by (allowed, reason)."""
-
-    def __missing__(self, key: tuple[int, Reason | None]) -> bytes:
-        allowed, reason = key
-        decision = wire.Decision(allowed=bool(allowed), by=(reason or DEFAULT_DENY,))
-        field = self[key] = wire.CheckResponse(decisions=(decision,)).SerializeToString()
-        return field
+@lru_cache(maxsize=1024)  # rules and grants give the same few reasons again and again
+def _decision_field(allowed: int, reason: Reason | None) -> bytes:
+    """Return the encoded field `decisions` of a decision without errors and traces."""
+    decision = wire.Decision(allowed=bool(allowed), by=(reason or DEFAULT_DENY,))
+    return wire.CheckResponse(decisions=(decision,)).SerializeToString()
 
 
 def check_response(answer: Answer, form: AnswerForm) -> bytes:
     """Return the response to checks. Each distinct decision is encoded once: messages join by concatenation."""
     if form == "indices":
         return _indices(answer).SerializeToString()
-    fields = list(map(_DecisionFields().__getitem__, zip(answer.allowed, answer.by, strict=True)))
+    fields = list(starmap(_decision_field, zip(answer.allowed, answer.by, strict=True)))
     for at in {*answer.rejected, *answer.errors, *answer.traces}:
         fields[at] = wire.CheckResponse(decisions=(_decision(answer.decision(at)),)).SerializeToString()
     fields.append(wire.CheckResponse(revision=answer.revision, decision_id=answer.id).SerializeToString())

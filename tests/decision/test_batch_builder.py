@@ -61,7 +61,12 @@ plain_checks = st.builds(
     st.sampled_from(PRINCIPALS[:3]),
     resources,
 )
+ON_ONE_REF = [
+    f"table:w/{name}@main" for name in ("n/t", "n/u", "m/t", "", "n/", "n/t@main", "n/@main b", "n/t@main b/")
+]
+on_one_ref = st.lists(st.sampled_from([*ON_ONE_REF, "x@main", "@main", "table:w/n/t@main b"]), max_size=6)
 bodies = st.one_of(
+    on_one_ref.map(lambda some: [{"action": "read_data", "resources": some}]),
     st.lists(checks_of(resources), max_size=6),
     st.lists(checks_of(plain_resources), max_size=6),
     st.lists(plain_checks, max_size=12),
