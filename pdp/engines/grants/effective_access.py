@@ -9,6 +9,7 @@ check (https://openfga.dev/docs/concepts); here all relations on a container are
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import islice
 from typing import Final, TypeVar
 
@@ -75,6 +76,18 @@ class EffectiveAccess:
         """Return the access inside a warehouse or namespace. Computes missing containers above on the way."""
         container = self._containers.get(path)
         return self._open(path) if container is None else container
+
+    def containers(
+        self, paths: Sequence[ContainerPath], question: RelationQuestion
+    ) -> tuple[list[ContainerAccess], list[Reason | None]]:
+        """Return the access inside each container, and the reason that permits its objects except those with a node."""
+        opened = self._containers
+        containers = [opened.get(path) or self._open(path) for path in paths]
+        reasons: list[Reason | None] = []
+        for container, path in zip(containers, paths, strict=True):
+            reason = container.reasons.get(question, _MISSING)
+            reasons.append(self.default_reason(container, path, question) if reason is _MISSING else reason)  # type: ignore[arg-type]
+        return containers, reasons
 
     def reason_inside(self, question: RelationQuestion, parts: tuple[str, ...], id: str = "") -> Reason | None:
         """Return the reason that permits an object inside a warehouse, at the path `parts`; None for no permit."""
@@ -177,18 +190,19 @@ class EffectiveAccess:
 
     def _open(self, path: ContainerPath) -> ContainerAccess:
         """Compute the access inside a container, after missing containers above."""
-        depth, container = len(path), None
+        opened, budget = self._containers, self._budget
+        depth, container = len(path) - 1, None
         # up to the nearest cached container, then down again: a path of any depth needs no recursion
-        while container is None and depth > 1:
+        while depth and (container := opened.get(path[:depth])) is None:
             depth -= 1
-            container = self._containers.get(path[:depth])
-        if container is None:
-            container = self._open_warehouse(path[:1])
-            self._cache(self._containers, path[:1], container, path[:1])
         for length in range(depth + 1, len(path) + 1):
             at = path[:length]
-            container = self._open_namespace(container, at)
-            self._cache(self._containers, at, container, at)
+            container = self._open_warehouse(at) if container is None else self._open_namespace(container, at)
+            if budget.left > 0 and len("".join(at)) <= _LONGEST_PATH:
+                budget.left -= 1
+                self.entries += 1
+                opened[at] = container
+        assert container is not None, "a path has a warehouse"
         return container
 
     def _open_warehouse(self, path: ContainerPath) -> ContainerAccess:
@@ -201,8 +215,15 @@ class EffectiveAccess:
     def _open_namespace(self, above: ContainerAccess, path: ContainerPath) -> ContainerAccess:
         """Compute the access inside a namespace in another container."""
         grants = self.grants
-        mask = grants.mask_at(above.nodes, path[:-1], ("namespace", path[-1]))
         nodes = grants.nodes_in(path)
+        name = ("namespace", path[-1])
+        if not nodes and grants.is_bare:
+            for _, names in above.nodes:
+                if name in names:
+                    break
+            else:
+                return above.plain_namespace(grants.base_mask)
+        mask = grants.mask_at(above.nodes, path[:-1], name)
         if nodes or mask != grants.base_mask:
             return ContainerAccess(evaluate("namespace", mask, above.relations, False), nodes)
         return above.plain_namespace(mask)

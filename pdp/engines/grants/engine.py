@@ -12,7 +12,7 @@ from hashlib import sha256
 from typing import Final
 
 from pdp.engines.engine import ABSTAIN, PERMIT, Group, Verdicts
-from pdp.engines.grants.columns import decide_inside, is_in_one_warehouse
+from pdp.engines.grants.columns import decide_inside
 from pdp.engines.grants.container_access import CacheBudget
 from pdp.engines.grants.effective_access import EffectiveAccess
 from pdp.engines.grants.explain import explain_denial, trace_objects
@@ -69,8 +69,8 @@ class GrantsEngine:
             return Verdicts(bytes(size), [None] * size)
         access = self._access(group.principal, group.type, facts)
         if size > 1:
-            is_bulk = question.is_inside and is_in_one_warehouse(resources)
-            return (decide_inside if is_bulk else _decide_each)(access, question, resources)
+            decide = decide_inside if question.is_inside else _decide_each
+            return decide(access, question, resources)
         reason = _decide_one(access, question, resources[0])
         return Verdicts(_SILENT if reason is None else _PERMITTED, [reason])
 

@@ -31,11 +31,11 @@ class PrincipalGrants:
     """Stored grants of a principal.
 
     `grantees` are the ids whose grants count, the id of the principal first; empty for anonymous. `extra` adds
-    privileges without a stored grant. `base_mask` has the circumstances that hold on every object. `outer` has the
-    nodes outside warehouses.
+    privileges without a stored grant. `base_mask` has the circumstances that hold on every object. `is_bare`: no object
+    but a user or role has further circumstances. `outer` has the nodes outside warehouses.
     """
 
-    __slots__ = ("_is_bare", "_managed", "_trees", "base_mask", "extra", "facts", "grantees", "outer", "principal")
+    __slots__ = ("_managed", "_trees", "base_mask", "extra", "facts", "grantees", "is_bare", "outer", "principal")
 
     def __init__(self, facts: Facts, principal: Principal, extra: ExtraPrivileges) -> None:
         index = facts.index
@@ -46,7 +46,7 @@ class PrincipalGrants:
         self.grantees = grantees = facts.grantees_of(principal)
         self.base_mask = _AUTHENTICATED if grantees else 0
         self._managed = index.managed
-        self._is_bare = not (extra or index.managed)
+        self.is_bare = not (extra or index.managed)
         self._trees = [(grantee, tree) for grantee in grantees if (tree := trees.get(grantee)) is not None]
         self.outer = self.nodes_in(())
 
@@ -67,7 +67,7 @@ class PrincipalGrants:
                     if before.get(grantee) is not after.get(grantee):
                         return False
         self._managed = new.managed
-        self._is_bare = not (self.extra or new.managed)
+        self.is_bare = not (self.extra or new.managed)
         self.facts = facts
         return True
 
@@ -78,7 +78,12 @@ class PrincipalGrants:
 
     def nodes_in(self, path: ContainerPath) -> tuple[GranteeNodes, ...]:
         """Return the nodes in a container, one map for each grantee with nodes there."""
-        return tuple([(grantee, nodes) for grantee, tree in self._trees if (nodes := tree.get(path)) is not None])
+        found = []
+        for grantee, tree in self._trees:
+            nodes = tree.get(path)
+            if nodes is not None:
+                found.append((grantee, nodes))
+        return tuple(found)
 
     def nodes_at(self, key: ObjectKey) -> list[tuple[str, GranteeNode]]:
         """Return the grantees with a node at an object, and the nodes."""
@@ -87,7 +92,7 @@ class PrincipalGrants:
 
     def mask_at(self, nodes: tuple[GranteeNodes, ...], path: ContainerPath, name: ObjectName, id: str = "") -> int:
         """Return the mask of an object: counting grants from the nodes of the container, and circumstances."""
-        is_plain = self._is_bare and name[0] not in _SELF_TYPES
+        is_plain = self.is_bare and name[0] not in _SELF_TYPES
         mask = self.base_mask if is_plain else self._circumstances(path, name)
         for _, names in nodes:
             node = names.get(name)
