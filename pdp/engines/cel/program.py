@@ -14,7 +14,7 @@ from pdp.cel.compiler import function_table, load_function
 from pdp.cel.emit import Emitter
 from pdp.cel.parser import parse
 from pdp.cel.types import BOOL, DYN, INT, STRING, Type, list_of, map_of
-from pdp.engines.cel.conditions import requirements_of
+from pdp.engines.cel.conditions import Requirements, requirements_of
 
 RULE_VARIABLES: Final[Mapping[str, Type]] = {
     "op": STRING,
@@ -44,9 +44,9 @@ with too many levels for the compiler is an error of the load."""
 class Program:
     """A checked rule and, once needed, its function.
 
-    `requirements` are necessary conditions of the rule. A rule that is the sum of its conditions rarely needs a
-    function: selection and tables decide. So the function of such a rule is made on first use, and the function of any
-    other rule at load.
+    `requirements` are necessary conditions of the rule. A rule that is the sum of its conditions, with at most one on
+    the path, is decided by selection and tables. Only explanations and lint need the function of such a rule, so it is
+    made on first use. The function of any other rule is made at load: no request waits for that.
     """
 
     __slots__ = ("_function", "extensions", "requirements", "text", "variables")
@@ -57,7 +57,7 @@ class Program:
         self.variables = _intern(frozenset({name.name for name in checked.names.values() if type(name) is Variable}))
         self.requirements = requirements_of(checked)
         self._function: Callable[..., bool] | None = None
-        if not self.requirements.sufficient or checked.root.depth > _MAX_LAZY_DEPTH:
+        if not _is_decided_by_tables(self.requirements) or checked.root.depth > _MAX_LAZY_DEPTH:
             self._function = _load_rule(checked)
 
     @property
@@ -116,6 +116,11 @@ def _emit_rule(checked: CheckedExpression, missing: Mapping[str, str] | None = N
 def _load_rule(checked: CheckedExpression, missing: Mapping[str, str] | None = None) -> Callable[..., bool]:
     emitter, source = _emit_rule(checked, missing)
     return load_function(source, "rule", emitter)
+
+
+def _is_decided_by_tables(requirements: Requirements) -> bool:
+    on_path = [condition for condition in requirements.conditions if condition.variable == "path"]
+    return requirements.sufficient and len(on_path) <= 1
 
 
 @lru_cache(maxsize=4096)

@@ -245,10 +245,10 @@ def _outcome(evaluate: Any, world: dict[str, Any]) -> bool | None:
 
 def test_a_rule_of_conditions_has_no_function_before_the_first_use() -> None:
     conditions = compile_program("role == 'first use' && path.startsWith('a.')")
+    twice = compile_program("role == 'first use' && path.startsWith('a.') && path.startsWith('a.b')")
     other = compile_program("role == 'first use' && path.startsWith(ref)")
-    assert conditions.requirements.sufficient
-    assert (conditions._function, other.requirements.sufficient) == (None, False)
-    assert other._function is not None
+    assert [program.requirements.sufficient for program in (conditions, twice, other)] == [True, True, False]
+    assert [program._function is None for program in (conditions, twice, other)] == [True, False, False]
     assert conditions.evaluate is conditions.evaluate
     assert conditions.evaluate(*arguments(role="first use", path="a.b")) is True
     assert conditions.evaluate(*arguments(role="first use", path="b.a")) is False
