@@ -176,6 +176,14 @@ def test_a_duplicate_key_is_malformed(tmp_path: Path) -> None:
     assert [decision["by"] for decision in decisions(ended.stdout)] == [["invalid_check"]] * 2
 
 
+def test_a_list_of_resources_gives_a_line_for_each(tmp_path: Path) -> None:
+    listed: dict[str, Any] = {key: value for key, value in ALICE.items() if key != "resource"}
+    listed["resources"] = [ALICE["resource"], "?", ALICE["resource"]]
+    ended = run_pdp("check", "--rules", STORIES, stdin=lines(listed, BOB, ALICE), cwd=tmp_path)
+    assert [decision["allowed"] for decision in decisions(ended.stdout)] == [True, False, True, False, True]
+    assert ended.returncode == 1
+
+
 def test_explain_adds_a_trace(tmp_path: Path) -> None:
     ended = run_pdp("check", "--rules", STORIES, "--explain", stdin=lines(ALICE, BOB), cwd=tmp_path)
     for decision in decisions(ended.stdout):

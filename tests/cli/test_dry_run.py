@@ -247,6 +247,15 @@ def test_stdin_and_the_exit_codes_of_a_process(tmp_path: Path) -> None:
     assert (other.returncode, other.stderr) == (3, "")
 
 
+def test_a_list_of_resources_counts_for_each_and_is_named_by_its_line(tmp_path: Path) -> None:
+    listed = {"principal": "user:oidc~Bob", "action": "read_data", "resources": ["table:lake/Foo@prod"] * 2}
+    _, report = run("--baseline", STORIES, "--candidate", STORIES, "--checks", lines(tmp_path, [*CHECKS, listed]))
+    assert report["checks"] == len(CHECKS) + 2
+    wrong = json.dumps({**listed, "resources": ["server", "?"]})
+    both = ("--baseline", STORIES, "--candidate", STORIES, "--checks", "-")
+    assert "<stdin>:2: " in bad(*both, stdin=f"{json.dumps(listed)}\n{wrong}\n{{}}\n")
+
+
 def test_bad_input_is_one_line(tmp_path: Path) -> None:
     checks, both = lines(tmp_path), ("--baseline", STORIES, "--candidate", STORIES)
     assert "either --checks or --audit" in bad(*both)
