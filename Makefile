@@ -16,6 +16,7 @@ help: ## what there is
 $(STAMP): pyproject.toml constraints.txt
 	python3 -m venv $(VENV)
 	$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(PY) -m compileall -q pdp
 	touch $(STAMP)
 
 run: $(STAMP) ## install, and serve the example policies on loopback

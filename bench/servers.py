@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import compileall
 import os
 import shutil
 import signal
@@ -12,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -105,6 +107,7 @@ def temporary_folder(files: Mapping[str, str]) -> Iterator[Path]:
 @contextmanager
 def our_service(files: Mapping[str, str], settings: Sequence[str] = (), grpc_port: int = 0) -> Iterator[Server]:
     """Run `pdp serve` of this source tree with its default settings but for the ports and `settings`, such as `a.b=1`."""
+    _compile_sources()
     port = free_port()
     ports = {"http": port, "grpc": grpc_port, "diagnostics": 0}
     sets = [*(f"server.{name}=127.0.0.1:{number}" for name, number in ports.items()), *settings]
@@ -113,6 +116,12 @@ def our_service(files: Mapping[str, str], settings: Sequence[str] = (), grpc_por
         command = [sys.executable, "-m", "pdp", "serve", "-c", str(folder / "pdp.yaml"), *options]
         with running(command, port, folder) as server:
             yield server
+
+
+@cache
+def _compile_sources() -> None:
+    """Compile the source tree to bytecode, as the installation of a package does, so that no start compiles it."""
+    compileall.compile_dir(ROOT / "pdp", quiet=1)
 
 
 @contextmanager
