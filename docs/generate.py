@@ -18,10 +18,10 @@ from pdp.model.trino_operations import (
     SYSTEM_CATALOG,
     SYSTEM_READS,
     SYSTEM_TABLES,
-    TABLE_PROCEDURES,
     TRINO_OPERATIONS,
     TrinoOperation,
 )
+from pdp.model.trino_procedures import MAINTENANCE, PROCEDURE, TABLE_PROCEDURE, TRINO_PROCEDURES, TrinoProcedure
 from pdp.model.vocabulary import (
     ALIASES,
     CATALOG_ACTIONS,
@@ -124,7 +124,11 @@ _TEXTS: Mapping[str, str] = {
     "rename": "a target in another kind of place: denied, `rule:rename_target`; if a row filter or mask "
     "[applies](row-access.md): denied",
     "whole_table": "if a row filter or mask [applies](row-access.md): denied",
-    "table_procedure": "unknown procedures: denied, `rule:unknown_procedure`",
+    "table_procedure": "procedures that do not only maintain their table: denied unless `trino.procedures.allow` lists "
+    "their name, `config:trino.procedures`",
+    "catalog": "administrators, `config:trino.admin_users`",
+    "view_owner": "a role as the new owner: denied, `rule:view_owner`; another user whom `trino.impersonation` does "
+    "not list: denied, `config:trino.impersonation`",
     "procedure": "administrators, `config:trino.admin_users`; procedures that `trino.procedures.allow` lists as "
     "`catalog.schema.procedure`, `config:trino.procedures`",
     "function": "see below",
@@ -224,11 +228,27 @@ def _metadata_tables() -> str:
     return "\n".join(f"- `{action}` on `t`: {', '.join(suffixes)}" for action, suffixes in needed.items())
 
 
+def _procedures() -> str:
+    rows = [
+        f"| {one.kind} | `{one.name}` | {one.connectors} | {one.effect} | {_allowed(one)} |" for one in TRINO_PROCEDURES
+    ]
+    return "\n".join(["| kind | name | connectors | effect | allowed |", "|---|---|---|---|---|", *rows])
+
+
+def _allowed(one: TrinoProcedure) -> str:
+    """How a procedure or table function comes to be allowed."""
+    if one.kind == TABLE_PROCEDURE:
+        return "the check" if one.name in MAINTENANCE else f"listed as `{one.name.lower()}`, and the check"
+    key = "procedures" if one.kind == PROCEDURE else "functions"
+    return f"{'administrators, or ' if one.kind == PROCEDURE else ''}`trino.{key}.allow`"
+
+
 _PARTS: Mapping[str, Callable[[], str]] = {
     "count": lambda: str(len(TRINO_OPERATIONS)),
     "operations": _operations,
     "actions": _actions,
-    "table_procedures": lambda: ", ".join(sorted(TABLE_PROCEDURES)),
+    "table_procedures": lambda: ", ".join(sorted(MAINTENANCE)),
+    "procedures": _procedures,
     "system_catalog": _system_catalog,
     "system_schemas": _system_schemas,
     "reads": lambda: ", ".join(name for name in TRINO_OPERATIONS if name in SYSTEM_READS),

@@ -25,9 +25,11 @@ class TrinoFunctionSettings(Section):
 
 
 class TrinoProcedureSettings(Section):
-    """Procedures that every user may call."""
+    """Procedures that every user may call, and table procedures that need the right to write alone."""
 
-    allow: tuple[str, ...] = Field((), description="procedures as catalog.schema.procedure")
+    allow: tuple[str, ...] = Field(
+        (), description="procedures as catalog.schema.procedure; table procedures by name alone, in every catalog"
+    )
 
 
 class TrinoSessionPropertySettings(Section):

@@ -41,8 +41,8 @@ _TABLE_COMMITS = "AddColumn AlterColumn SetColumnComment SetTableComment SetTabl
 TRINO_OPERATIONS: Final[Mapping[str, TrinoOperation]] = {
     "AccessCatalog": _one("given", "use"),
     "FilterCatalogs": _one("given", "use"),
-    "CreateCatalog": _one("given", "delete"),
-    "DropCatalog": _one("given", "delete"),
+    "CreateCatalog": TrinoOperation(rule="catalog"),
+    "DropCatalog": TrinoOperation(rule="catalog"),
     "ShowSchemas": _one("given", "list_namespaces"),
     "FilterSchemas": _one("given", "include_in_list"),
     "ShowTables": _one("given", "list_tables"),
@@ -53,7 +53,7 @@ TRINO_OPERATIONS: Final[Mapping[str, TrinoOperation]] = {
     "RenameSchema": _rename("namespace", "move"),
     "SetSchemaAuthorization": _one("given", "change_ownership"),
     "SetTableAuthorization": _one("table", "change_ownership"),
-    "SetViewAuthorization": _one("view", "change_ownership"),
+    "SetViewAuthorization": TrinoOperation((OperationStep("view", "change_ownership"),), rule="view_owner"),
     "FilterTables": _one("given", "include_in_list"),
     "FilterColumns": _one("given", "get_metadata"),
     "ShowColumns": _one("given", "get_metadata"),
@@ -103,19 +103,7 @@ TRINO_OPERATIONS: Final[Mapping[str, TrinoOperation]] = {
 }
 """All operations of Trino's OPA plugin."""
 
-# --- view security --------------------------------------------------------------------------------------------------
-
-TABLE_PROCEDURES: Final = frozenset(
-    {
-        "OPTIMIZE",
-        "OPTIMIZE_MANIFESTS",
-        "EXPIRE_SNAPSHOTS",
-        "DROP_EXTENDED_STATS",
-        "REMOVE_ORPHAN_FILES",
-        "ADD_FILES",
-    }
-)
-"""Table procedures that write. All others are denied."""
+# --- names with a rule of their own ---------------------------------------------------------------------------------
 
 METADATA_TABLES: Final[Mapping[str, str]] = {
     **dict.fromkeys(("properties", "history", "metadata_log_entries", "snapshots", "refs"), "get_metadata"),

@@ -30,8 +30,6 @@ def plan_by_place(planner: OperationPlanner) -> Node:
 
 
 def _unmanaged_catalog(planner: OperationPlanner) -> Node:
-    if planner.name in ("CreateCatalog", "DropCatalog"):
-        return planner.fixed(planner.is_admin, ADMIN)
     return planner.fixed(planner.trino.unmanaged_catalogs == "allow", UNMANAGED)
 
 

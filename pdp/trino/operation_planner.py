@@ -31,6 +31,11 @@ class OperationPlanner:
         self.is_admin = self.is_user and self.user in self.trino.admin_users
 
     @property
+    def impersonated(self) -> tuple[str, ...]:
+        """Return the users of Trino whom the principal may become."""
+        return self.trino.impersonation.get(self.user, ()) if self.is_user else ()
+
+    @property
     def reads(self) -> bool:
         """Tell whether the operation only reads: system schemas and metadata tables permit no other."""
         return self.name in SYSTEM_READS

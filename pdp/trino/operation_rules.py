@@ -8,29 +8,52 @@ from typing import Final
 
 from pdp.decision.tree import Node, split
 from pdp.errors import InvalidReference
-from pdp.model.checks import Resource
-from pdp.model.trino_operations import TABLE_PROCEDURES
+from pdp.model.checks import Reason, Resource
+from pdp.model.trino_procedures import MAINTENANCE
 from pdp.trino.ambiguity import is_ambiguous_schema
 from pdp.trino.names import Names
 from pdp.trino.operation_places import ADMIN, UNMANAGED, plan_by_place
 from pdp.trino.operation_planner import OperationPlanner
 from pdp.trino.tables import AMBIGUOUS_NAME, TABLE_TYPES
 
+PROCEDURES: Final = "config:trino.procedures"
+"""The reason of decisions on procedures."""
+_IMPERSONATION: Final = "config:trino.impersonation"
+_VIEW_OWNER: Final = "rule:view_owner"
 _WAREHOUSE_TYPES: Final = TABLE_TYPES | {"namespace"}
 """Types of what a rename may move within a warehouse."""
 
 
 def _table_procedure(planner: OperationPlanner) -> Node:
-    """Check ALTER TABLE ... EXECUTE as a write; deny unknown procedures."""
+    """Check ALTER TABLE ... EXECUTE as a write; deny procedures that neither maintain a table nor are configured."""
+    allowed = MAINTENANCE | {name.upper() for name in planner.trino.procedures.allow}
     return split(
         planner.resources,
-        lambda table: str(table.arguments.given.get("procedure", "")).upper() in TABLE_PROCEDURES,
+        lambda table: str(table.arguments.given.get("procedure", "")).upper() in allowed,
         lambda known, part: (
-            plan_by_place(planner.with_resources(part))
-            if known
-            else planner.fixed(False, "rule:unknown_procedure", part)
+            plan_by_place(planner.with_resources(part)) if known else planner.fixed(False, PROCEDURES, part)
         ),
     )
+
+
+def _view_owner(planner: OperationPlanner) -> Node:
+    """Deny a new owner of a view whom the principal may not impersonate. The view then runs as the new owner."""
+    return planner.context.deny_where(
+        partial(_reason_against_owner, planner),
+        planner.resources,
+        planner.action,
+        lambda part: plan_by_place(planner.with_resources(part)),
+    )
+
+
+def _reason_against_owner(planner: OperationPlanner, view: Resource) -> Reason | None:
+    """Return the reason against the grantee of a request; None for the principal, or a user from its list."""
+    owner = view.arguments.given.get("grantee")
+    if not isinstance(owner, Mapping) or str(owner.get("type")).upper() != "USER":
+        return _VIEW_OWNER
+    name = owner.get("name")
+    is_listed = name in planner.impersonated or (planner.is_user and bool(name) and name == planner.user)
+    return None if is_listed else _IMPERSONATION
 
 
 def _whole_table(planner: OperationPlanner) -> Node:
@@ -69,7 +92,7 @@ def _procedure(planner: OperationPlanner) -> Node:
     return split(
         planner.resources,
         _full_name,
-        lambda name, part: planner.fixed(name in allowed, "config:trino.procedures", part),
+        lambda name, part: planner.fixed(name in allowed, PROCEDURES, part),
     )
 
 
@@ -130,11 +153,10 @@ def _own_query(planner: OperationPlanner) -> Node:
 
 def _impersonation(planner: OperationPlanner) -> Node:
     """Allow a user to become another user from the configured list."""
-    allowed = planner.trino.impersonation.get(planner.user, ()) if planner.is_user else ()
     return split(
         planner.resources,
-        lambda user: planner.trino_name(user.name) in allowed,
-        lambda listed, part: planner.fixed(listed, "config:trino.impersonation", part),
+        lambda user: planner.trino_name(user.name) in planner.impersonated,
+        lambda listed, part: planner.fixed(listed, _IMPERSONATION, part),
     )
 
 
@@ -158,7 +180,9 @@ def _full_name(function: Resource) -> str:
 
 
 RULES: Final[Mapping[str, Callable[[OperationPlanner], Node]]] = {
+    "catalog": _administrative,
     "table_procedure": _table_procedure,
+    "view_owner": _view_owner,
     "rename": _rename,
     "whole_table": _whole_table,
     "procedure": _procedure,

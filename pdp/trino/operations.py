@@ -39,6 +39,7 @@ _STEP_TYPES: Final[Mapping[str, frozenset[str]]] = {
 }
 """Target of an operation's first step -> resource types that a request may name."""
 _RULE_TYPES: Final[Mapping[str, frozenset[str]]] = {
+    "catalog": frozenset({"warehouse", "catalog", "system_catalog"}),
     "function": frozenset({"function"}),
     "procedure": frozenset({"function"}),
     "execute_query": frozenset({"server"}),

@@ -34,7 +34,6 @@ PROCEDURES = [
     "EXPIRE_SNAPSHOTS",
     "DROP_EXTENDED_STATS",
     "REMOVE_ORPHAN_FILES",
-    "ADD_FILES",
 ]
 ABOUT_TABLE = ["properties", "history", "metadata_log_entries", "snapshots", "refs"]
 VALUES = ["partitions", "files", "entries", "manifests", "all_partitions", "all_files", "all_entries", "all_manifests"]
@@ -55,12 +54,14 @@ class Spec:
         self.members = {f"user:{user}", *(f"role:{role}" for role in roles), *(f"group:{group}" for group in groups)}
         self.admin = user in self.trino.get("admin_users", [])
 
-    def allowed(self, op: str, resource: Named, target: Named | None = None) -> bool:
+    def allowed(self, op: str, resource: Named, target: Named | None = None, grantee: Named | None = None) -> bool:
         """Tell whether the operation is allowed on one resource."""
+        if op == "SetViewAuthorization" and not (grantee and self._may_be_given(grantee)):
+            return False
         if op in ("ExecuteQuery", "ReadSystemInformation"):
             allow = self.trino.get("execute_query", {}).get("allow", ["*"])
             return "*" in allow or self.user in allow
-        if op == "WriteSystemInformation":
+        if op in ("WriteSystemInformation", "CreateCatalog", "DropCatalog"):
             return self.admin
         if op.endswith("QueryOwnedBy"):
             return self.admin or resource["user"]["user"] == self.user
@@ -76,12 +77,15 @@ class Spec:
         if catalog == "system":
             return self.admin or not path or path[0] == "jdbc" or path[-1] in OPEN.get(path[0], [])
         if mapped is None:
-            unmanaged = self.trino.get("unmanaged_catalogs") == "allow"
-            return self.admin if op in ("CreateCatalog", "DropCatalog") else unmanaged
+            return bool(self.trino.get("unmanaged_catalogs") == "allow")
         at = mapped["warehouse"], mapped.get("ref") or self.refs[mapped["warehouse"]]
         if path and path[0] in LISTED:
             return (len(path) == 1 or path[1] in LISTED[path[0]]) and self.may("warehouse", "get_config", (*at, ""))
         return self._managed(op, at, ".".join(path), resource, ".".join(names(target)[1:]) if target else "")
+
+    def _may_be_given(self, grantee: Named) -> bool:
+        others = self.trino.get("impersonation", {}).get(self.user, [])
+        return grantee["type"] == "USER" and grantee["name"] in [self.user, *others]
 
     def filter(self, resource: Named) -> str | None:
         """Return the row filter of a table, if any."""

@@ -160,7 +160,8 @@ def by_the_model(policies: dict[str, Any], endpoint: str, body: dict[str, Any]) 
     identity, action = body["input"]["context"]["identity"], body["input"]["action"]
     spec, operation = Spec(policies, identity["user"], identity["groups"]), action["operation"]
     if endpoint == "allow":
-        return {"result": spec.allowed(operation, action.get("resource", {}), action.get("targetResource"))}
+        given = action.get("resource", {}), action.get("targetResource"), action.get("grantee")
+        return {"result": spec.allowed(operation, *given)}
     if endpoint == "rowFilters":
         found = spec.filter(action["resource"])
         return {"result": [{"expression": found}] if found else []}

@@ -20,6 +20,7 @@ WORLD = {
     "objects": ["project:p", {"object": "warehouse:lake", "parent": "project:p"}],
     "grants": [
         {"principal": "user:oidc~ann", "privilege": "modify", "object": "warehouse:lake"},
+        {"principal": "user:oidc~olga", "privilege": "ownership", "object": "namespace:lake/olgas"},
         {"principal": "role:super", "privilege": "select", "object": "warehouse:lake"},
     ],
 }
@@ -100,6 +101,41 @@ async def test_a_deletion_that_is_one_end_of_a_rename_is_denied(client: TrinoCli
     first, second = (await client.http.check(check, moved))[1]["decisions"]
     assert first["allowed"]
     assert (second["allowed"], second["by"]) == (False, ["row_access:pay"])
+
+
+@pytest.mark.parametrize("operation", ["CreateCatalog", "DropCatalog"])
+@pytest.mark.parametrize("catalog", ["k", "fresh", "system"])
+async def test_nobody_puts_storage_under_the_name_of_a_catalog(
+    client: TrinoClient, operation: str, catalog: str
+) -> None:
+    asked = {"operation": operation, "resource": {"catalog": {"name": catalog}}}
+    assert await client.post("allow", asked) == (200, {"result": False})
+
+
+@pytest.mark.parametrize("procedure", ["ADD_FILES", "add_files", "ADD_FILES_FROM_TABLE", "ROLLBACK_TO_SNAPSHOT"])
+async def test_nobody_reads_the_files_of_another_table_into_an_own_one(client: TrinoClient, procedure: str) -> None:
+    table = {"catalogName": "k", "schemaName": "s", "tableName": "own"}
+    for name, allowed in (("OPTIMIZE", True), (procedure, False)):
+        resource = {"table": table, "function": {"functionName": name}}
+        asked = {"operation": "ExecuteTableProcedure", "resource": resource}
+        assert await client.post("allow", asked) == (200, {"result": allowed})
+
+
+@pytest.mark.parametrize(
+    ("grantee", "allowed"),
+    [
+        ({"type": "USER", "name": "boss"}, False),
+        ({"type": "USER", "name": "olga"}, True),
+        ({"type": "USER", "name": "Olga"}, False),
+        ({"type": "ROLE", "name": "olga"}, False),
+        ({"type": "OWNER", "name": "olga"}, False),
+        (None, False),
+    ],
+)
+async def test_nobody_makes_a_view_run_as_another_user(client: TrinoClient, grantee: Any, allowed: bool) -> None:
+    view = {"table": {"catalogName": "k", "schemaName": "olgas", "tableName": "v"}}
+    asked = {"operation": "SetViewAuthorization", "resource": view, "grantee": grantee}
+    assert await client.post("allow", asked, "olga") == (200, {"result": allowed})
 
 
 def column(table: str = "m", type: str = "varchar") -> dict[str, Any]:

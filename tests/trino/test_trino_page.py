@@ -84,7 +84,8 @@ async def test_what_a_row_says_is_asked(tmp_path: Path) -> None:
     """Every recorded body in an ordinary place comes to the checks of its operation's row, all of them."""
     catalogs = {name: {"warehouse": "w", "ref": "main"} for name in ("iceberg", "memory", "tpch", "bh")}
     asked: dict[str, set[tuple[str, str]]] = {}
-    settings = settings_of({"trino": {"catalogs": catalogs}}, tmp_path)
+    heirs = {"alice": ["bob"]}
+    settings = settings_of({"trino": {"catalogs": catalogs, "impersonation": heirs}}, tmp_path)
     async with client_of(settings) as client:
         for endpoint, operation, body in of_ordinary_places():
             client.service.pdp.audit = recorder = MemoryAudit()
