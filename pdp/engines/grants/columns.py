@@ -5,13 +5,13 @@ Costs a look-up for each container, and for each object little more than its pla
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import compress
 from typing import Final
 
 from pdp.engines.engine import ABSTAIN, PERMIT, Verdicts
 from pdp.engines.grants.effective_access import EffectiveAccess
+from pdp.engines.grants.principal_grants import GranteeNodes
 from pdp.engines.grants.questions import RelationQuestion
 from pdp.engines.grants.uneven_containers import UnevenContainers
 from pdp.model.checks import Reason, Resource
@@ -20,29 +20,43 @@ from pdp.model.columns import Path, PathColumn
 _PLACES_IN_A_BYTE: Final = 256
 
 
-def decide_inside(access: EffectiveAccess, question: RelationQuestion, resources: Sequence[Resource]) -> Verdicts:
-    """Decide objects of one type inside one warehouse."""
-    if type(resources) is PathColumn:
-        warehouse, parents, at = resources.warehouse, resources.parents, resources.parent_at
-    else:
-        warehouse, (parents, at) = resources[0].warehouse, _places(resources)
-    paths = [(warehouse, *above) for above in parents]
+def decide_column(access: EffectiveAccess, question: RelationQuestion, column: PathColumn) -> Verdicts:
+    """Decide objects of one type in containers of one warehouse."""
+    paths = [(column.warehouse, *above) for above in column.parents]
     containers, by_place = access.containers(paths, question)
-    by = list(map(by_place.__getitem__, at))
-    effects = _effects(by_place, at)
+    by = list(map(by_place.__getitem__, column.parent_at))
+    effects = _effects(by_place, column.parent_at)
     uneven = UnevenContainers(access, question, paths, containers)
-    for row, reason in _own_reasons(uneven, resources, at):
+    for row, reason in _own_reasons(uneven, column):
         by[row] = reason
         effects[row] = ABSTAIN if reason is None else PERMIT
     return Verdicts(bytes(effects), by)
 
 
-def _places(resources: Sequence[Resource]) -> tuple[Sequence[Path], Sequence[int]]:
-    """Return the distinct containers of resources, and the place of each resource's container among them."""
-    places: defaultdict[Path, int] = defaultdict()
-    places.default_factory = places.__len__  # a new path gets the next place
-    at = list(map(places.__getitem__, [resource.path[:-1] for resource in resources]))
-    return list(places), at
+def decide_tables(access: EffectiveAccess, question: RelationQuestion, tables: Sequence[Resource]) -> Verdicts:
+    """Decide tabular objects of one type in one warehouse.
+
+    A single pass: a second pass over new objects costs more than its steps.
+    """
+    warehouse, type = tables[0].warehouse, question.type
+    uneven = UnevenContainers(access, question, [], [])
+    answers: dict[Path, tuple[tuple[GranteeNodes, ...], Reason | None, int]] = {}
+    by: list[Reason | None] = []
+    for table in tables:
+        path = table.path
+        above = path[:-1]
+        answer = answers.get(above)
+        if answer is None:
+            answer = answers[above] = uneven.add((warehouse, *above))
+        nodes, reason, place = answer
+        if nodes:
+            key = (type, path[-1])
+            for _, names in nodes:
+                if key in names:
+                    reason = uneven.reason(place, path[-1], table.id)
+                    break
+        by.append(reason)
+    return Verdicts(bytes([ABSTAIN if reason is None else PERMIT for reason in by]), by)
 
 
 def _effects(by_place: Sequence[Reason | None], at: Sequence[int]) -> bytearray:
@@ -53,22 +67,14 @@ def _effects(by_place: Sequence[Reason | None], at: Sequence[int]) -> bytearray:
     return bytearray(at).translate(bytes(effects).ljust(_PLACES_IN_A_BYTE, b"\0"))
 
 
-def _own_reasons(
-    uneven: UnevenContainers, resources: Sequence[Resource], at: Sequence[int]
-) -> Iterator[tuple[int, Reason | None]]:
+def _own_reasons(uneven: UnevenContainers, column: PathColumn) -> Iterator[tuple[int, Reason | None]]:
     """Yield the rows that may have another reason than their container, and the reasons."""
-    names = uneven.names(len(at))
-    if names is not None and not names:
+    at, names = column.parent_at, column.names
+    own_names = uneven.names(len(at))
+    if own_names is not None and not own_names:
         return
-    rows, is_uneven = range(len(at)), uneven.places
-    if type(resources) is PathColumn:
-        # Names first: mostly they exclude more rows than containers do.
-        for row in rows if names is None else compress(rows, map(names.__contains__, resources.names)):
-            if is_uneven[at[row]]:
-                yield row, uneven.reason(at[row], resources.names[row])
-        return
-    for row in compress(rows, map(is_uneven.__getitem__, at)):
-        resource = resources[row]
-        name = resource.path[-1]
-        if names is None or name in names:
-            yield row, uneven.reason(at[row], name, resource.id)
+    places, rows = uneven.places(), range(len(at))
+    # Names first: mostly they exclude more rows than containers do.
+    for row in rows if own_names is None else compress(rows, map(own_names.__contains__, names)):
+        if places[at[row]]:
+            yield row, uneven.reason(at[row], names[row])

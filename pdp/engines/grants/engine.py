@@ -12,7 +12,7 @@ from hashlib import sha256
 from typing import Final
 
 from pdp.engines.engine import ABSTAIN, PERMIT, Group, Verdicts
-from pdp.engines.grants.columns import decide_inside
+from pdp.engines.grants.columns import decide_column, decide_tables
 from pdp.engines.grants.container_access import CacheBudget
 from pdp.engines.grants.effective_access import EffectiveAccess
 from pdp.engines.grants.explain import explain_denial, trace_objects
@@ -22,6 +22,7 @@ from pdp.engines.grants.questions import QUESTIONS, RelationQuestion
 from pdp.facts.objects import SERVER, ObjectKey, key_text, mask_of
 from pdp.facts.snapshot import Facts
 from pdp.model.checks import Principal, Reason, Resource, Trace
+from pdp.model.columns import PathColumn
 
 _BOOTSTRAP: Final[ExtraPrivileges] = {SERVER: mask_of("operator")}
 _NO_EXTRA: Final[ExtraPrivileges] = {}
@@ -30,7 +31,7 @@ _PERMITTED: Final = bytes([PERMIT])
 _SELF_TYPES: Final = frozenset({"user", "role"})
 _MAX_PRINCIPALS: Final = 4096
 _MAX_ENTRIES: Final = 65_536
-"""Cached containers and objects outside containers, for all principals together: about 15 MB."""
+"""Cached containers and objects outside containers, for all principals together: about 18 MB."""
 
 
 class GrantsEngine:
@@ -69,8 +70,7 @@ class GrantsEngine:
             return Verdicts(bytes(size), [None] * size)
         access = self._access(group.principal, group.type, facts)
         if size > 1:
-            decide = decide_inside if question.is_inside else _decide_each
-            return decide(access, question, resources)
+            return _decide_many(access, question, resources)
         reason = _decide_one(access, question, resources[0])
         return Verdicts(_SILENT if reason is None else _PERMITTED, [reason])
 
@@ -149,7 +149,11 @@ def _decide_one(access: EffectiveAccess, question: RelationQuestion, resource: R
     return None if witness is None else access.reason(key, id, witness)
 
 
-def _decide_each(access: EffectiveAccess, question: RelationQuestion, resources: Sequence[Resource]) -> Verdicts:
-    """Decide resources one by one."""
+def _decide_many(access: EffectiveAccess, question: RelationQuestion, resources: Sequence[Resource]) -> Verdicts:
+    """Decide resources by their containers if possible, else one by one."""
+    if question.is_inside and type(resources) is PathColumn:
+        return decide_column(access, question, resources)
+    if question.is_inside and question.type != "namespace":
+        return decide_tables(access, question, resources)
     by = [_decide_one(access, question, resource) for resource in resources]
     return Verdicts(bytes([ABSTAIN if reason is None else PERMIT for reason in by]), by)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from pdp.engines.grants.container_access import ContainerAccess
 from pdp.engines.grants.effective_access import EffectiveAccess
+from pdp.engines.grants.principal_grants import GranteeNodes
 from pdp.engines.grants.questions import RelationQuestion
 from pdp.engines.grants.reasons import grant_reason_around
 from pdp.engines.grants.rules import PRECEDENCE, evaluate
@@ -23,21 +23,21 @@ class ReasonTemplate(NamedTuple):
 
 
 class UnevenContainers:
-    """Containers of one question, by their places. `places[i]` is true if the container at place i is uneven.
+    """Containers of one question, by their places.
 
     Keeps a template of the reason for each set of privileges in a container. So a principal with a grant on each of a
     thousand tables costs little more than a look-up for each. Grants of several grantees on one object, and grants
     with an id, are left to `EffectiveAccess`.
     """
 
-    __slots__ = ("_access", "_containers", "_may_be_managed", "_paths", "_question", "_templates", "places")
+    __slots__ = ("_access", "_containers", "_may_be_managed", "_paths", "_question", "_templates")
 
     def __init__(
         self,
         access: EffectiveAccess,
         question: RelationQuestion,
-        paths: Sequence[ContainerPath],
-        containers: Sequence[ContainerAccess],
+        paths: list[ContainerPath],
+        containers: list[ContainerAccess],
     ) -> None:
         self._access = access
         self._question = question
@@ -45,8 +45,19 @@ class UnevenContainers:
         self._containers = containers
         # Of the objects in a container, namespaces alone have a circumstance of their own.
         self._may_be_managed = question.type == "namespace" and access.grants.has_managed
-        self.places = [bool(container.nodes) or self._may_be_managed for container in containers]
         self._templates: dict[tuple[int, str, int], ReasonTemplate] = {}
+
+    def add(self, path: ContainerPath) -> tuple[tuple[GranteeNodes, ...], Reason | None, int]:
+        """Add a container; return its nodes, the reason that permits its objects without a node, and its place."""
+        container = self._access.container(path)
+        self._paths.append(path)
+        self._containers.append(container)
+        reason = self._access.default_reason(container, path, self._question)
+        return container.nodes, reason, len(self._paths) - 1
+
+    def places(self) -> list[bool]:
+        """Tell for each place whether an object there may have another reason than the container's."""
+        return [bool(container.nodes) or self._may_be_managed for container in self._containers]
 
     def names(self, rows: int) -> set[str] | None:
         """Return the names of the type that have a node in any of the containers. Other names have none.
