@@ -4,6 +4,7 @@ python bench/soak.py [SECONDS] [--workers N] [--connections N] [--kill-every SEC
 
 Without `--kill-every` no request may fail, and the audit must have exactly the answers. With it, a worker is killed
 again and again: only requests on connections of that worker may fail, and only records of its last moments be missing.
+The audit of ten minutes can take 15 GB in the temporary folder, until the end of the run.
 """
 
 from __future__ import annotations

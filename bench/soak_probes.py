@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 from pathlib import Path
 from typing import Final
 
 _CHUNK: Final = 8 << 20
-_KEEP_SIZE_PUNCH_HOLE: Final = 3
-"""Flags of fallocate(2) that give space back to the disk and keep the length of the file."""
-_LIBC: Final = ctypes.CDLL(None, use_errno=True)
 
 
 def workers_of(pid: int) -> list[int]:
@@ -48,7 +44,7 @@ def connections_of(pid: int, port: int) -> int:
 
 
 class AuditCounter:
-    """Counter of the records in an audit folder. Gives the space of counted records back to the disk."""
+    """Counter of the records in an audit folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -59,14 +55,9 @@ class AuditCounter:
     def count(self) -> int:
         """Count new records; return the number of all records so far."""
         for file in self._folder.glob("decisions-*.jsonl"):
-            start = end = self._counted.get(file, 0)
-            with file.open("r+b", buffering=0) as stream:
-                stream.seek(start)
+            with file.open("rb", buffering=0) as stream:
+                stream.seek(self._counted.get(file, 0))
                 while chunk := stream.read(_CHUNK):
                     self._records += chunk.count(b"\n")
-                    end += len(chunk)
-                hole = (ctypes.c_longlong(start), ctypes.c_longlong(end - start))
-                if end > start:  # a file system without holes keeps the space
-                    _LIBC.fallocate(stream.fileno(), _KEEP_SIZE_PUNCH_HOLE, *hole)
-            self._counted[file] = end
+                self._counted[file] = stream.tell()
         return self._records
