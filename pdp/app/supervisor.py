@@ -21,7 +21,7 @@ from pdp.app.worker_slot import ServiceSockets, WorkerSlot
 from pdp.config.settings import Settings
 from pdp.errors import PdpError
 from pdp.surfaces.http_diagnostics import diagnostics_routes
-from pdp.surfaces.http_handlers import router
+from pdp.surfaces.http_server import AiohttpServer
 from pdp.surfaces.listeners import BACKLOG, Sockets, bind, bound_address, close, listen, reserve
 from pdp.surfaces.unix_socket import bind_unix, remove_socket
 
@@ -48,7 +48,7 @@ class Supervisor:
         self._held = contextlib.ExitStack()
         """Sockets of this process, to be closed at the end. The workers have them, too."""
         routes = diagnostics_routes(self.unready, self.metrics)
-        server = web.Server(router(routes), keepalive_timeout=settings.limits.idle_timeout_seconds, access_log=None)
+        server = AiohttpServer(routes, settings.limits.idle_timeout_seconds)
         self._diagnostics = web.ServerRunner(server, shutdown_timeout=1)
 
     async def unready(self) -> list[str]:

@@ -82,7 +82,7 @@ class Callers:
         if self._local is None or not is_loopback(peer.host):
             raise Unauthenticated("no caller is configured for the peer: a bearer token is missing")
         if peer.suspicion:
-            raise peer.suspicion
+            raise _copy(peer.suspicion)
         return self._local
 
     def _by_token(self, token: Token) -> Caller:
@@ -116,7 +116,7 @@ class Callers:
         for name, rule in self._rules.items():
             if rule.unix_socket:
                 if suspicion:
-                    raise suspicion
+                    raise _copy(suspicion)
                 return _configured(f"{name}:uid={uid}", rule)
         raise Unauthenticated("no caller is configured for the unix socket: a bearer token is missing")
 
@@ -136,6 +136,15 @@ def local_caller(settings: Settings) -> Caller | None:
     bound = (split_address(address)[0] for address in (settings.server.http, settings.server.grpc))
     alone = settings.sqlite_file() is not None and all(map(is_loopback, bound))
     return EMBEDDED_CALLER if alone else msgspec.structs.replace(EMBEDDED_CALLER, may_write=False)
+
+
+def _copy(error: PdpError) -> PdpError:
+    """Return a new error of the same kind and text.
+
+    A raised error refers to the frames of the request, and the peer in these frames refers to the suspicion: if the
+    suspicion itself were raised, this cycle would keep the body of the request.
+    """
+    return type(error)(*error.args)
 
 
 def _configured(name: str, rule: CallerSettings) -> Caller:

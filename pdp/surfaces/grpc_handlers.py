@@ -66,12 +66,12 @@ class GrpcHandlers:
             try:
                 response = await self._answer(body, grpc_peer(context), answer, immediate)
             except errors.PdpError as error:
-                return await self._abort(context, _status(error), f"{error.code}: {error}")
+                return self._refuse(context, _status(error), f"{error.code}: {error}")
             except TimeoutError:
-                return await self._abort(context, grpc.StatusCode.UNAVAILABLE, "unavailable: not answered in time")
+                return self._refuse(context, grpc.StatusCode.UNAVAILABLE, "unavailable: not answered in time")
             except Exception:
                 log.exception("request failed", surface="grpc")
-                return await self._abort(context, grpc.StatusCode.INTERNAL, "internal: see the service's log")
+                return self._refuse(context, grpc.StatusCode.INTERNAL, "internal: see the service's log")
             self._telemetry.count_request("grpc", "OK")
             return response
 
@@ -91,10 +91,15 @@ class GrpcHandlers:
             async with asyncio.timeout(self._timeout):
                 return await answer(body, caller)
 
-    async def _abort(self, context: Any, code: grpc.StatusCode, details: str) -> Message:
+    def _refuse(self, context: Any, code: grpc.StatusCode, details: str) -> bytes:
+        """Set the status of a refused call; return a response that is not sent.
+
+        Never call `context.abort`: gRPC then keeps the exception, whose traceback keeps the body of the request.
+        """
         self._telemetry.count_request("grpc", code.name)
-        await context.abort(code, details)
-        raise AssertionError("abort raises")
+        context.set_code(code)
+        context.set_details(details)
+        return b""
 
 
 def _serialize(message: Message | bytes) -> bytes:

@@ -13,7 +13,8 @@ from typing import Final, NamedTuple
 
 LONGEST_HEAD: Final = 32_768
 """Most bytes of a plain head. The longest token has room in it."""
-_MOST_HEADERS: Final = 100
+MOST_HEADERS: Final = 100
+"""Most headers of any request."""
 _NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 """A header's name: the token of RFC 9110, section 5.6.2."""
 _LENGTH: Final = re.compile(r"[0-9]{1,10}")
@@ -89,7 +90,7 @@ def _read_fields(fields: list[str]) -> dict[str, str] | None:
         if not colon or not field.isprintable() or not _NAME.fullmatch(name) or not _is_plain(name, value):
             return None
         headers[name] = value
-    return headers if len(headers) == len(fields) <= _MOST_HEADERS else None
+    return headers if len(headers) == len(fields) <= MOST_HEADERS else None
 
 
 def _is_plain(name: str, value: str) -> bool:

@@ -18,8 +18,13 @@ from pdp.identity.tokens import MAX_TOKEN
 from pdp.surfaces.admission import Admission
 from pdp.surfaces.http_connection import ConnectionContext, HttpConnection
 from pdp.surfaces.http_handlers import Routes, router
+from pdp.surfaces.http_head import MOST_HEADERS
 from pdp.surfaces.http_routes import DecisionRoute
 
+_LONGEST_LINE: Final = 8192
+"""Bytes of a request line."""
+_LONGEST_FIELD: Final = MAX_TOKEN + 1024
+"""Bytes of one header: its name, or its value. The longest token has room in it."""
 _LONGEST_SWEEP: Final = 1.0
 """Most seconds between two looks for connections that wait too long."""
 _DRAIN_PAUSE: Final = 0.01
@@ -38,8 +43,9 @@ class AiohttpServer(web.Server):
             keepalive_timeout=idle_timeout,
             timeout_ceil_threshold=3600,
             access_log=None,
-            max_field_size=2 * MAX_TOKEN,
-            max_headers=4 * MAX_TOKEN,
+            max_line_size=_LONGEST_LINE,
+            max_field_size=_LONGEST_FIELD,
+            max_headers=MOST_HEADERS,
         )
 
     async def _handle(self, request: web.BaseRequest) -> web.Response:

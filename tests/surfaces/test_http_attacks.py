@@ -1,0 +1,65 @@
+"""Attacks on every HTTP listener: heads and trailers without end, sent by clients that nobody knows."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+
+import psutil  # type: ignore[import-untyped]
+import pytest
+from support.http_client import fetch
+from support.serving import Process, serve_process
+
+pytestmark = pytest.mark.process
+MIB = 1 << 20
+HOST = b"Host: localhost\r\n"
+GET = b"GET /health/live HTTP/1.1\r\n" + HOST
+POST = b"POST /v1/list HTTP/1.1\r\nContent-Type: application/json\r\n" + HOST
+ENDLESS = {
+    "headers": (GET, b"X-A: b\r\n"),
+    "large headers": (GET, b"X-A: %b\r\n" % (b"b" * 4000)),
+    "one header": (GET + b"X-A: ", b"b" * 4000),
+    "a name": (GET, b"X" * 4000),
+    "the line": (b"GET /", b"x" * 4000),
+    "trailers": (POST + b"Transfer-Encoding: chunked\r\n\r\n0\r\n", b"X-A: b\r\n"),
+}
+"""Shapes that are refused before the end."""
+UNKEPT = {
+    "chunk extensions": (POST + b"Transfer-Encoding: chunked\r\n\r\n1", b";a=b" * 1000),
+    "empty lines": (b"", b"\r\n" * 1000),
+}
+"""Shapes that cost no memory, and end with the deadline."""
+
+
+@pytest.fixture(scope="module", params=["one process", "workers"])
+def process(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
+    workers = () if request.param == "one process" else ("--workers", "2")
+    with serve_process(tmp_path_factory.mktemp("attacks"), *workers) as process:
+        yield process
+
+
+def memory(process: Process) -> int:
+    """Return the memory of the service: of all its processes."""
+    own = psutil.Process(process.process.pid)
+    used: int = sum(each.memory_info().rss for each in (own, *own.children(recursive=True)))
+    return used
+
+
+@pytest.mark.parametrize("listener", ["http", "diagnostics"])
+@pytest.mark.parametrize("shape", ENDLESS | UNKEPT)
+def test_a_head_without_end_is_cut_off(process: Process, listener: str, shape: str) -> None:
+    start, rest = (ENDLESS | UNKEPT)[shape]
+    host, _, port = process.addresses[listener].partition(":")
+    before, sent = memory(process), 0
+    with socket.create_connection((host, int(port)), timeout=10) as attacker:
+        attacker.settimeout(2)
+        try:
+            attacker.sendall(start)
+            while sent < 64 * MIB:
+                attacker.sendall(rest * (100_000 // len(rest)))
+                sent += 100_000
+        except (ConnectionError, TimeoutError):
+            pass
+        assert memory(process) - before < 32 * MIB
+    assert sent < 64 * MIB or shape in UNKEPT
+    assert fetch(process.url("/health/live", "diagnostics")).status == 200
