@@ -298,7 +298,7 @@ def test_answers_of_a_long_life_are_all_recorded(tmp_path: Path) -> None:
 # --- a disk that takes no more ------------------------------------------------------------------------------------
 
 SMALL = 64 * 1024
-WAITING = 10_000
+WAITING = 50_000
 """Records that may wait for the disk."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
 import resource
@@ -17,9 +18,9 @@ from msgspec.structs import replace
 from support.generated_pdps import decide_and_record, make_pdp
 from support.serving import serve_process
 
-from pdp.audit import log
+from pdp.audit import line_writer, log
 from pdp.audit.folder import AuditFolder
-from pdp.audit.log import BATCH, FileAudit
+from pdp.audit.log import MAX_PENDING, TURN, TURN_DECISIONS, FileAudit
 from pdp.engines.engine import Verdicts
 from pdp.errors import Unavailable
 from pdp.telemetry import Telemetry
@@ -39,8 +40,18 @@ def largest_file(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def one_record() -> Any:
+@pytest.fixture
+def record() -> Any:
     return decide_and_record(make_pdp({}, {}), [CHECK])[1]
+
+
+@pytest.fixture
+def large() -> Any:
+    return decide_and_record(make_pdp({}, {}), [CHECK] * TURN_DECISIONS)[1]
+
+
+def has_lines(folder: Path, count: int) -> bool:
+    return len(lines(folder)) == count
 
 
 def lines(folder: Path) -> list[Any]:
@@ -48,15 +59,11 @@ def lines(folder: Path) -> list[Any]:
     return [json.loads(line) for line in file.read_bytes().split(b"\n")[:-1]]
 
 
-def has_lines(folder: Path, count: int) -> bool:
-    return len(lines(folder)) == count
-
-
-def until(happens: Callable[[], Any], seconds: float = 20) -> None:
+async def until(happens: Callable[[], Any], seconds: float = 20) -> None:
     deadline = time.monotonic() + seconds
     while not happens():
         assert time.monotonic() < deadline
-        time.sleep(0.001)
+        await asyncio.sleep(0.001)
 
 
 def test_lines_that_do_not_fit_leave_no_part_behind(tmp_path: Path) -> None:
@@ -72,74 +79,105 @@ def test_lines_that_do_not_fit_leave_no_part_behind(tmp_path: Path) -> None:
     assert file.read_bytes() == b"first\nthird\n"
 
 
-def test_a_record_is_on_disk_soon_without_any_other(tmp_path: Path) -> None:
-    audit, record = FileAudit(tmp_path, Telemetry()), one_record()
+async def test_a_record_is_on_disk_soon_without_any_other(tmp_path: Path, record: Any) -> None:
+    audit = FileAudit(tmp_path, Telemetry())
     for count in (1, 2, 3):
-        time.sleep(0.03)  # the thread sleeps now
         audit.append(record)
-        until(partial(has_lines, tmp_path, count))
+        assert len(lines(tmp_path)) == count - 1
+        await until(partial(has_lines, tmp_path, count))
+        await asyncio.sleep(0.03)  # everything is idle now
     assert audit.close(10)
     assert [line["seq"] for line in lines(tmp_path)] == [0, 1, 2]
 
 
-def test_a_batch_ends_at_its_number_of_records_and_at_its_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, limit in (("BATCH", 7), ("BATCH_BYTES", 1000)):
-        monkeypatch.setattr(log, name, limit)
-        folder = tmp_path / name
-        audit, record = FileAudit(folder, Telemetry()), one_record()
-        for _ in range(50):
+async def test_a_close_writes_what_no_turn_has_encoded(tmp_path: Path, record: Any) -> None:
+    for count in (1, TURN - 1, TURN, 3 * TURN + 1):
+        audit = FileAudit(tmp_path / str(count), Telemetry())
+        for _ in range(count):
             audit.append(record)
         assert audit.close(10)
-        assert [line["seq"] for line in lines(folder)] == list(range(50))
+        assert [line["seq"] for line in lines(tmp_path / str(count))] == list(range(count))
+        await asyncio.sleep(0.03)  # the flush that was due finds nothing
+
+
+async def test_many_decisions_are_encoded_over_several_turns(tmp_path: Path, large: Any) -> None:
+    audit = FileAudit(tmp_path, Telemetry())
+    turns = 0
+    for _ in range(TURN):
+        audit.append(large)
+    while audit._pending:
+        turns += 1
+        await asyncio.sleep(0)
+    assert turns >= TURN // 2  # the flush takes turns, too
+    assert audit.close(10)
+    assert [line["seq"] for line in lines(tmp_path)] == list(range(TURN))
 
 
 @pytest.mark.slow
-def test_records_wait_for_a_full_disk_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log, "RETRY_SECONDS", 0.02)
-    monkeypatch.setattr(log, "MAX_PENDING", 3 * BATCH)
+async def test_the_audit_keeps_up_with_an_event_loop_that_never_waits(tmp_path: Path, record: Any) -> None:
+    audit = FileAudit(tmp_path, Telemetry())
+    waited = 0
+    for _ in range(60_000):
+        audit.admit()
+        audit.append(record)
+        waited = max(waited, audit._waiting())
+        await asyncio.sleep(0)
+    assert waited < MAX_PENDING // 2
+    assert audit.close(20)
+    assert [line["seq"] for line in lines(tmp_path)] == list(range(60_000))
+
+
+async def test_records_wait_for_a_full_disk_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, record: Any
+) -> None:
+    monkeypatch.setattr(line_writer, "RETRY_SECONDS", 0.02)
+    monkeypatch.setattr(log, "MAX_PENDING", 500)
     telemetry = Telemetry()
-    audit, record = FileAudit(tmp_path, telemetry), one_record()
+    audit = FileAudit(tmp_path, telemetry)
     audit.append(record)
-    until(lambda: lines(tmp_path))
+    await until(lambda: lines(tmp_path))
     assert not audit.failing
     with largest_file(4000):
-        for _ in range(3 * BATCH - 1):
+        for count in range(499):
             audit.append(record)
-        until(lambda: audit.failing)
+            if count % 50 == 0:
+                await asyncio.sleep(0.003)
+        await until(lambda: audit.failing)
         audit.admit()
         audit.append(record)
         with pytest.raises(Unavailable):
             audit.admit()
-        time.sleep(0.1)
-        assert len(lines(tmp_path)) == 1
-        assert telemetry.registry.get_sample_value("pdp_audit_waiting") == 3 * BATCH
-    until(lambda: not audit.failing)
+        await asyncio.sleep(0.1)
+        assert len(lines(tmp_path)) < 10
+        assert telemetry.registry.get_sample_value("pdp_audit_waiting") == 501 - len(lines(tmp_path))
+    await until(lambda: not audit.failing)
     assert audit.close(10)
     audit.admit()
-    assert [line["seq"] for line in lines(tmp_path)] == list(range(3 * BATCH + 1))
+    assert [line["seq"] for line in lines(tmp_path)] == list(range(501))
     assert telemetry.registry.get_sample_value("pdp_audit_waiting") == 0
-    assert telemetry.registry.get_sample_value("pdp_audit_records_total") == 3 * BATCH + 1
+    assert telemetry.registry.get_sample_value("pdp_audit_records_total") == 501
 
 
-def test_a_record_that_cannot_be_encoded_is_not_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_record_that_cannot_be_encoded_is_not_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, record: Any
+) -> None:
     monkeypatch.setattr(log, "RETRY_SECONDS", 0.01)
-    audit, record = FileAudit(tmp_path, Telemetry()), one_record()
+    audit = FileAudit(tmp_path, Telemetry())
     reasons: list[Any] = [7]
     (decided,) = record.checks
     leaf = replace(decided.concrete[0], verdicts=Verdicts(bytes(1), reasons))
     broken = replace(record, checks=(replace(decided, concrete=(leaf,)),))
-    for one in (record, broken, record):
+    for one in (record, broken, *[record] * TURN):
         audit.append(one)
-    until(lambda: audit.failing)
-    time.sleep(0.05)
-    assert lines(tmp_path) == []
+    await until(lambda: audit.failing)
+    await asyncio.sleep(0.05)
+    assert audit.failing
+    assert len(lines(tmp_path)) == 1
     reasons[0] = "cel:r"
-    until(lambda: not audit.failing)
+    await until(lambda: not audit.failing)
     assert audit.close(10)
     assert [(line["seq"], line["checks"][0]["by"]) for line in lines(tmp_path)] == [
-        (0, ["default_deny"]),
-        (1, ["cel:r"]),
-        (2, ["default_deny"]),
+        (seq, ["cel:r" if seq == 1 else "default_deny"]) for seq in range(TURN + 2)
     ]
 
 
