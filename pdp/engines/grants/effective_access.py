@@ -116,7 +116,7 @@ class EffectiveAccess:
             relations = evaluate(question.type, self.grants.base_mask, container.relations, False)
             witness = relations.witness(question.relation)
             reason = None if witness is None else self.reason((question.type, (*path, "")), "", witness)
-            container.reasons[question] = reason
+            self._cache(container.reasons, question, reason)
         return reason  # type: ignore[return-value]
 
     def reason(self, key: ObjectKey, id: str, witness: Witness) -> Reason:
@@ -174,7 +174,7 @@ class EffectiveAccess:
             if key != SERVER:
                 mask = grants.mask_at(grants.outer, (), ("project", key[1][0]))
                 relations = evaluate("project", mask, relations, False)
-            self._parents[key] = relations
+            self._cache(self._parents, key, relations)
         return relations
 
     def _evaluate_outside(self, key: ObjectKey, id: str, below: bool) -> EffectiveRelations:

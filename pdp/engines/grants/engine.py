@@ -30,8 +30,8 @@ _SILENT: Final = bytes([ABSTAIN])
 _PERMITTED: Final = bytes([PERMIT])
 _SELF_TYPES: Final = frozenset({"user", "role"})
 _MAX_PRINCIPALS: Final = 4096
-_MAX_ENTRIES: Final = 65_536
-"""Cached containers and objects outside containers, for all principals together: about 18 MB."""
+_MAX_ENTRIES: Final = 98_304
+"""Cached relations and reasons, of all principals together: about 20 MB."""
 
 
 class GrantsEngine:
@@ -102,29 +102,31 @@ class GrantsEngine:
         """
         if type in _SELF_TYPES:
             return self._new_access(principal, facts)
+        cache, budget = self._cache, self._budget
+        if budget.left <= 0 or len(cache) >= _MAX_PRINCIPALS:
+            self._evict()
         id = principal.id
         cache_key = id, principal.member_of
-        access = self._cache.get(cache_key)
+        access = cache.get(cache_key)
         if access is None and principal.type != "anonymous" and not self._has_grants(id, facts):
             principal = self._unknown_principal(principal.member_of, facts)
             cache_key = principal.id, principal.member_of
-            access = self._cache.get(cache_key)
+            access = cache.get(cache_key)
         if access is not None:
             if access.advance_to(facts):
                 return access
-            self._budget.left += access.entries
-        elif self._budget.left <= 0 or len(self._cache) >= _MAX_PRINCIPALS:
-            self._evict()
-        access = self._cache[cache_key] = self._new_access(principal, facts)
+            budget.left += access.entries
+        access = cache[cache_key] = self._new_access(principal, facts, budget)
         return access
 
     def _evict(self) -> None:
-        """Remove the oldest entries: at least one, until an eighth of the budget is free."""
-        cache, budget = self._cache, self._budget
-        while cache:
-            budget.left += cache.popitem(last=False)[1].entries
-            if budget.left > _MAX_ENTRIES // 8:
-                return
+        """Remove the oldest entries until an eighth of the budget and the place of a principal are free."""
+        budget = self._budget
+        while budget.left <= _MAX_ENTRIES // 8 or len(self._cache) >= _MAX_PRINCIPALS:
+            try:
+                budget.left += self._cache.popitem(last=False)[1].entries
+            except KeyError:  # all are gone, perhaps by another thread of the administration
+                budget.left = _MAX_ENTRIES
 
     def _unknown_principal(self, member_of: tuple[str, ...], facts: Facts) -> Principal:
         """Return the common stand-in for all principals without a grant and with these roles from a token."""
@@ -135,9 +137,10 @@ class GrantsEngine:
         index = facts.index
         return id in index.grantees or id in index.memberships or id in self._bootstrap_admins
 
-    def _new_access(self, principal: Principal, facts: Facts) -> EffectiveAccess:
+    def _new_access(self, principal: Principal, facts: Facts, budget: CacheBudget | None = None) -> EffectiveAccess:
+        """Return a new effective access. Without a budget, its caches are its own and end with it."""
         is_admin = self._bootstrap_admins and not self._bootstrap_admins.isdisjoint(facts.grantees_of(principal))
-        return EffectiveAccess(facts, principal, _BOOTSTRAP if is_admin else _NO_EXTRA, self._budget)
+        return EffectiveAccess(facts, principal, _BOOTSTRAP if is_admin else _NO_EXTRA, budget)
 
 
 def _decide_one(access: EffectiveAccess, question: RelationQuestion, resource: Resource) -> Reason | None:

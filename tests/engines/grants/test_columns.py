@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from spec.grant_worlds import IDS, PRINCIPALS, changes, group, worlds
+from spec.grant_worlds import IDS, PRINCIPALS, changes, group, resource_of, worlds
 
 from pdp.engines.engine import PERMIT, Engine, Group
 from pdp.engines.grants.effective_access import EffectiveAccess
@@ -182,3 +182,20 @@ def test_a_grant_of_its_own_on_each_table_of_a_column() -> None:
             wanted = [plain(question, row, facts) for row in column]
             assert decided(engine, question, column, facts) == wanted
             assert decided(engine, question, list(column), facts) == wanted
+
+
+def test_the_room_of_the_cache_is_never_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    room = 60
+    monkeypatch.setattr("pdp.engines.grants.engine._MAX_ENTRIES", room)
+    engine, facts = GrantsEngine(), Facts.empty()
+    targets = [f"{target}{number}" for number in range(9) for target in ("role:r", "user:i~", "table:v/a", "tag:k")]
+    for number, target in enumerate(targets * 8):
+        resource = resource_of(target)
+        user = f"user:i~{number % 7}"
+        facts = facts.apply(facts.sequence + 1, added(f"{user} select table:v/{number % 5}/t"))
+        asked = group(user, "read_data" if target.startswith("table") else "read", resource)
+        assert decided(engine, asked, [resource], facts) == [plain(asked, resource, facts)]
+        engine.explain(asked, resource, facts)
+        held = sum(access.entries for access in engine._cache.values())
+        assert held + engine._budget.left == room
+        assert engine._budget.left >= 0
