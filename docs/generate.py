@@ -126,6 +126,8 @@ _TEXTS: Mapping[str, str] = {
     "whole_table": "if a row filter or mask [applies](row-access.md): denied",
     "table_procedure": "procedures that do not only maintain their table: denied unless `trino.procedures.allow` lists "
     "their name, `config:trino.procedures`",
+    "creation": "see [names that exist](#names-that-exist)",
+    "content": "see [schemas with content](#schemas-with-content)",
     "catalog": "administrators, `config:trino.admin_users`",
     "view_owner": "a role as the new owner: denied, `rule:view_owner`; another user whom `trino.impersonation` does "
     "not list: denied, `config:trino.impersonation`",

@@ -60,11 +60,12 @@ def build_bundle(
         for name, authority in settings.authorities.items()
     }
     policies = _row_policies([*read_documents(settings.paths(settings.policies.row_access)), *documents])
+    forbids = (CelForbid(forbid, provider),) if forbid.rules else ()
     text, digest = source_text(_sources(settings, rules, forbid) | _row_sources(settings, policies))
     return Bundle(
         _by_warehouse(settings, authorities),
         _default(authorities),
-        (CelForbid(forbid, provider),) if forbid.rules else (),
+        forbids,
         settings.warehouses,
         settings.trino,
         _row_access(settings, policies),
@@ -77,6 +78,7 @@ def build_bundle(
         ),
         _role_maps(settings),
         frozenset(settings.identity.instance_admins),
+        tuple(path for engine in forbids for path in engine.paths_of_drops()),
     )
 
 

@@ -14,7 +14,7 @@ import msgspec
 
 from pdp.config.trino import TrinoSettings
 from pdp.config.warehouses import WarehouseSettings
-from pdp.engines.engine import Engine
+from pdp.engines.engine import Engine, ForbiddenPath
 from pdp.engines.rowaccess.engine import RowAccess
 from pdp.memo import Memo
 from pdp.model.checks import Principal
@@ -61,6 +61,8 @@ class Bundle(msgspec.Struct, frozen=True, dict=True):
     """Identity provider -> role in a token -> id of the mapped role."""
     instance_admins: frozenset[str] = frozenset()
     """Ids of users with a permit for every control-plane action."""
+    undroppable: tuple[ForbiddenPath, ...] = ()
+    """Paths that forbids of drops name. Facts need not know these objects."""
 
     @cached_property
     def _stacks(self) -> Memo[tuple[str, str, str], EngineStack]:

@@ -58,6 +58,13 @@ class Verdicts(msgspec.Struct, frozen=True, gc=False):
     errors: Mapping[int, tuple[str, ...]] = NO_ERRORS
 
 
+class ForbiddenPath(msgspec.Struct, frozen=True):
+    """Path, or beginning of paths, that a forbid names, joined by dots. `warehouses` None means every warehouse."""
+
+    text: str
+    warehouses: frozenset[str] | None = None
+
+
 class Engine(Protocol):
     """Policy model."""
 

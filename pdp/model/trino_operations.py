@@ -30,6 +30,10 @@ def _one(on: str, action: str, also: tuple[str, ...] = ()) -> TrinoOperation:
     return TrinoOperation((OperationStep(on, action, also),))
 
 
+def _create(action: str) -> TrinoOperation:
+    return TrinoOperation((OperationStep("parent", action, _CREATE),), rule="creation")
+
+
 def _rename(type: str, action: str) -> TrinoOperation:
     return TrinoOperation((OperationStep(type, action),), rule="rename")
 
@@ -49,7 +53,7 @@ TRINO_OPERATIONS: Final[Mapping[str, TrinoOperation]] = {
     "ShowFunctions": _one("given", "list_tables"),
     "ShowCreateSchema": _one("given", "get_metadata"),
     "CreateSchema": _one("parent", "create_namespace", _CREATE),
-    "DropSchema": _one("given", "delete", _DROP),
+    "DropSchema": TrinoOperation((OperationStep("namespace", "delete", _DROP),), rule="content"),
     "RenameSchema": _rename("namespace", "move"),
     "SetSchemaAuthorization": _one("given", "change_ownership"),
     "SetTableAuthorization": _one("table", "change_ownership"),
@@ -66,9 +70,9 @@ TRINO_OPERATIONS: Final[Mapping[str, TrinoOperation]] = {
     "DropColumn": TrinoOperation((OperationStep("table", "commit", _UPDATED),), rule="whole_table"),
     "RenameColumn": TrinoOperation((OperationStep("table", "commit", _UPDATED),), rule="whole_table"),
     "SetViewComment": _one("view", "commit", _UPDATED),
-    "CreateTable": _one("parent", "create_table", _CREATE),
-    "CreateView": _one("parent", "create_view", _CREATE),
-    "CreateMaterializedView": _one("parent", "create_view", _CREATE),
+    "CreateTable": _create("create_table"),
+    "CreateView": _create("create_view"),
+    "CreateMaterializedView": _create("create_view"),
     "DropTable": _one("table", "drop", _DROP),
     "DropView": _one("view", "drop", _DROP),
     "DropMaterializedView": _one("view", "drop", _DROP),

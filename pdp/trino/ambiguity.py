@@ -19,6 +19,7 @@ from pdp.facts.nodes import ObjectNode
 from pdp.facts.objects import ContainerPath, ObjectName
 from pdp.facts.snapshot import Facts
 from pdp.memo import Memo
+from pdp.model.vocabulary import TABULAR_TYPES
 
 T = TypeVar("T")
 _Content: TypeAlias = Map[ObjectName, ObjectNode]
@@ -44,6 +45,24 @@ def ambiguous_tables(facts: Facts, warehouse: str, path: ContainerPath) -> Conta
     Return EVERY_NAME for an ambiguous schema.
     """
     return _schemas.ambiguous_names(facts.index.objects, warehouse, path)
+
+
+def known_container(facts: Facts, warehouse: str, path: ContainerPath) -> ContainerPath | None:
+    """Return the known container that a schema matches in any case; None without one.
+
+    The schema must not be ambiguous: then at most one container matches.
+    """
+    objects = facts.index.objects
+    found = next(_matches(objects, (warehouse,), ".".join(path).casefold()), None)
+    return found if found in objects else None
+
+
+def spellings(objects: _Index, container: ContainerPath, name: str) -> tuple[str, ...]:
+    """Return the spellings of a name among the known tables and views of a container."""
+    folded = name.casefold()
+    content = objects[container]
+    plain = (folded,) if any((type, folded) in content for type in TABULAR_TYPES) else ()
+    return plain + _unfolded_tables.get(objects, container).get(folded, ())
 
 
 class _EveryName:
@@ -149,6 +168,16 @@ def _names_with_doubles(content: _Content) -> frozenset[str]:
     return frozenset(name for name, count in counts.items() if count > 1)
 
 
+def _unfolded_names(content: _Content) -> Mapping[str, tuple[str, ...]]:
+    """Return the names of tables and views that differ from their folded spelling, by this spelling."""
+    names: dict[str, tuple[str, ...]] = {}
+    for name in {name for type, name in content if type != "namespace" and name != name.casefold()}:
+        folded = name.casefold()
+        names[folded] = (*names.get(folded, ()), name)
+    return names
+
+
 _schemas: Final = _SchemaMemo()
 _namespaces: Final = _ContentMemo(_names_by_folding)
 _doubled_tables: Final = _ContentMemo(_names_with_doubles)
+_unfolded_tables: Final = _ContentMemo(_unfolded_names)

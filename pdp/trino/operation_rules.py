@@ -12,6 +12,7 @@ from pdp.model.checks import Reason, Resource
 from pdp.model.trino_procedures import MAINTENANCE
 from pdp.trino.ambiguity import is_ambiguous_schema
 from pdp.trino.names import Names
+from pdp.trino.operation_changes import plan_creation, plan_with_content
 from pdp.trino.operation_places import ADMIN, UNMANAGED, plan_by_place
 from pdp.trino.operation_planner import OperationPlanner
 from pdp.trino.tables import AMBIGUOUS_NAME, TABLE_TYPES
@@ -72,7 +73,9 @@ def _rename(planner: OperationPlanner) -> Node:
         planner.resources,
         lambda resource: _has_similar_target(source_type, resource.arguments.destination),
         lambda similar, part: (
-            plan_by_place(planner.with_resources(part)) if similar else planner.fixed(False, "rule:rename_target", part)
+            plan_with_content(planner.with_resources(part))
+            if similar
+            else planner.fixed(False, "rule:rename_target", part)
         ),
     )
 
@@ -181,6 +184,8 @@ def _full_name(function: Resource) -> str:
 
 RULES: Final[Mapping[str, Callable[[OperationPlanner], Node]]] = {
     "catalog": _administrative,
+    "content": plan_with_content,
+    "creation": plan_creation,
     "table_procedure": _table_procedure,
     "view_owner": _view_owner,
     "rename": _rename,

@@ -15,6 +15,7 @@ from pdp.decision.plan import context_of, plan
 from pdp.decision.plan_memo import PlanMemo
 from pdp.decision.service import Pdp
 from pdp.engines.cel.rules import inline_rules
+from pdp.engines.rowaccess.document import parse_document
 from pdp.model.checks import NO_ARGUMENTS, Arguments, Check, Env, Load, Principal, Resource
 from pdp.model.columns import PathColumn
 from pdp.model.trino_operations import TRINO_OPERATIONS
@@ -27,7 +28,12 @@ CONFIG: dict[str, Any] = {
     "trino": {"catalogs": {"w": {"warehouse": "w"}}, "admin_users": ["admin"]},
 }
 WORLD = {
-    "objects": [{"object": f"table:w/{path}"} for path in ("a/t", "b/T", "b/t", "A/x", "c/t$files")],
+    "objects": [
+        *({"object": f"table:w/{path}"} for path in ("a/t", "b/T", "b/t", "A/x", "c/t$files", "d/t", "d/U")),
+        {"object": "view:w/d/t"},
+        {"object": "view:v/d/x"},
+        {"object": "table:w/d/x/t"},
+    ],
     "grants": [{"principal": "user:oidc~bob", "privilege": "assignee", "object": "role:r"}],
 }
 NAMES = st.sampled_from(["t", "T", "u", "t$files", "T$files", "t$other", "a.b", "x"])
@@ -40,9 +46,16 @@ ACTIONS = st.sampled_from(
 ) | st.sampled_from(sorted(TRINO_OPERATIONS)).map("trino:".__add__)
 
 
+ROWS = {
+    "policies": [{"id": "some", "table": "w.c.u", "grantees": ["user:admin"], "filter": "TRUE"}],
+    "masks": [{"id": "pay", "table": "w.d.x", "column": "c", "grantees": ["user:bob"], "kind": "null"}],
+}
+FORBIDS = {"kept": "op == 'DELETE_ENTITY' && path in ['c.x', 'a.b']"}
+
+
 def build() -> Pdp:
-    rules, none = inline_rules({"a": "op=='READ_CONTENT_KEY'"}), inline_rules({})
-    return build_pdp(make_settings(CONFIG, Path()), parse_world(WORLD), (rules, none))
+    rules, forbid = inline_rules({"a": "op=='READ_CONTENT_KEY'"}), inline_rules(FORBIDS)
+    return build_pdp(make_settings(CONFIG, Path()), parse_world(WORLD), (rules, forbid), None, [parse_document(ROWS)])
 
 
 @st.composite

@@ -111,7 +111,8 @@ class Spec:
             return self.may("warehouse", ON_CATALOG[op], where)
         if op in ON_SCHEMA:
             dropped = ["CATALOG_DROP_ENTITY"] if op == "DropSchema" else []
-            return self.may("namespace", ON_SCHEMA[op], where, actions=dropped)
+            allowed = self.may("namespace", ON_SCHEMA[op], where, actions=dropped)
+            return allowed and (op != "DropSchema" or self._may_drop_content(at, path, "CATALOG_DROP_ENTITY"))
         if op in ON_EITHER and base and suffix in ABOUT_TABLE + VALUES:
             action = "read_data" if suffix in VALUES and ON_EITHER[op] == "read_data" else "get_metadata"
             return self.may("table", action, (*at, base))
@@ -125,10 +126,46 @@ class Spec:
             also = ["CATALOG_DROP_ENTITY" if action == "drop" else "CATALOG_UPDATE_ENTITY"]
             return procedure in PROCEDURES and self.may(on, action, where, actions=also)
         if op in CREATES:
-            return self._create(at, CREATES[op], path, "CATALOG_CREATE_ENTITY")
+            created = self._create(at, CREATES[op], path, "CATALOG_CREATE_ENTITY")
+            return created and (op == "CreateSchema" or self._may_replace(at, path))
         kind = RENAMES[op]
         source = self.may(kind, "move" if kind == "namespace" else "rename", where, to=to)
-        return source and self._create(at, kind, to, "CATALOG_RENAME_ENTITY_TO")
+        below = kind != "namespace" or self._may_drop_content(at, path, "CATALOG_RENAME_ENTITY_FROM")
+        return source and below and self._create(at, kind, to, "CATALOG_RENAME_ENTITY_TO")
+
+    def _known(self, warehouse: str) -> set[tuple[str, str]]:
+        world = self.rights.world
+        named = [one["object"] for one in [*world["objects"], *world["grants"]]]
+        found = {(type, path.partition("/")) for type, _, path in (name.partition(":") for name in named)}
+        return {(type, rest.replace("/", ".")) for type, (first, _, rest) in found if first == warehouse and rest}
+
+    def _covered(self, warehouse: str) -> set[str]:
+        rows = [*self.row_access.get("policies", []), *self.row_access.get("masks", [])]
+        tables = [row["table"].partition(".") for row in rows]
+        return {path for first, _, path in tables if first == warehouse}
+
+    def _may_drop(self, at: tuple[str, str], path: str, also: str, types: list[str] | None = None) -> bool:
+        """Tell whether everything with a path may be dropped; a table or view where nobody knows which."""
+        where = (*at, path)
+        if types:
+            drops = [(type, "delete" if type == "namespace" else "drop") for type in types]
+            return all(self.may(type, action, where, actions=[also]) for type, action in drops)
+        forms = [self.rights.may(type, "drop", where, actions=[also]) for type in ("table", "view")]
+        return None not in forms and (True in forms or path not in self._covered(at[0]))
+
+    def _may_replace(self, at: tuple[str, str], path: str) -> bool:
+        table = f"{at[0]}.{path}"
+        if mask_of(self.row_access, table, ("$path", "varchar"), self.members):
+            return False
+        types = sorted(type for type, known in self._known(at[0]) if known == path)
+        return self._may_drop(at, path, "CATALOG_DROP_ENTITY", types)
+
+    def _may_drop_content(self, at: tuple[str, str], path: str, also: str) -> bool:
+        known = {(type, below) for type, below in self._known(at[0]) if below.startswith(f"{path}.")}
+        covered = {below for below in self._covered(at[0]) if below.startswith(f"{path}.")} - {b for _, b in known}
+        return all(self._may_drop(at, below, also, [type]) for type, below in known) and all(
+            self._may_drop(at, below, also) for below in covered
+        )
 
     def _create(self, at: tuple[str, str], kind: str, path: str, also: str) -> bool:
         parent = path.rpartition(".")[0]

@@ -21,6 +21,8 @@ WORLD = {
     "grants": [
         {"principal": "user:oidc~ann", "privilege": "modify", "object": "warehouse:lake"},
         {"principal": "user:oidc~olga", "privilege": "ownership", "object": "namespace:lake/olgas"},
+        {"principal": "user:oidc~eve", "privilege": "create", "object": "namespace:lake/s"},
+        {"principal": "user:oidc~pam", "privilege": "ownership", "object": "table:lake/s/salaries"},
         {"principal": "role:super", "privilege": "select", "object": "warehouse:lake"},
     ],
 }
@@ -136,6 +138,16 @@ async def test_nobody_makes_a_view_run_as_another_user(client: TrinoClient, gran
     view = {"table": {"catalogName": "k", "schemaName": "olgas", "tableName": "v"}}
     asked = {"operation": "SetViewAuthorization", "resource": view, "grantee": grantee}
     assert await client.post("allow", asked, "olga") == (200, {"result": allowed})
+
+
+@pytest.mark.parametrize("operation", ["CreateTable", "CreateView", "CreateMaterializedView"])
+async def test_whoever_may_create_replaces_nothing_of_others(client: TrinoClient, operation: str) -> None:
+    assert await client.allow(operation, "fresh", user="eve") is True
+    for name in ("salaries", "SALARIES", "m"):
+        assert await client.allow(operation, name, user="eve") is False, name
+    check = {"principal": "user:oidc~eve", "action": f"trino:{operation}", "resource": "table_or_view:lake/s/salaries"}
+    decision = (await client.http.check(check))[1]["decisions"][0]
+    assert (decision["allowed"], decision["by"]) == (False, ["table:lake/s/salaries@main: default_deny"])
 
 
 def column(table: str = "m", type: str = "varchar") -> dict[str, Any]:

@@ -7,7 +7,7 @@ influence.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from hashlib import sha256
 from operator import is_not
@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from pdp.engines.cel.conditions import Condition
 from pdp.engines.cel.group_checks import GroupChecks, Question
 from pdp.engines.cel.paths import path_of, path_string, path_strings, paths_of
 from pdp.engines.cel.reference_evaluator import ReferenceEvaluator
@@ -22,7 +23,7 @@ from pdp.engines.cel.residue import PathRanks, ResidueSet
 from pdp.engines.cel.rules import Rule, RuleSet, inline_rules
 from pdp.engines.cel.selection import MAX_VALUES_LENGTH, Selector
 from pdp.engines.cel.tables import NEVER
-from pdp.engines.engine import FORBID, Group, Verdicts
+from pdp.engines.engine import FORBID, ForbiddenPath, Group, Verdicts
 from pdp.facts.snapshot import Facts
 from pdp.memo import Memo
 from pdp.model.checks import Reason, Resource, Trace
@@ -250,6 +251,15 @@ class CelForbid(_RuleEngine):
     def __init__(self, rules: RuleSet, provider: str) -> None:
         super().__init__(rules.rules, _digest(rules, provider), provider)
 
+    def paths_of_drops(self) -> tuple[ForbiddenPath, ...]:
+        """Return the paths, and beginnings of paths, that rules against drops name."""
+        found: list[ForbiddenPath] = []
+        for rule in self.rules:
+            conditions = rule.program.requirements.conditions
+            if all(condition.is_met_by("DELETE_ENTITY") for condition in conditions if condition.variable == "op"):
+                found += _named_paths(conditions)
+        return tuple(found)
+
     def applies(self, action: str, type: str) -> bool:
         """Tell whether rules decide the action."""
         return (type, action) in CEL_CHECKS
@@ -289,6 +299,13 @@ class CelForbid(_RuleEngine):
         checks = self.reference_evaluator(group).traces(resource)
         forbidden = any(part.outcome != "false" for check in checks for part in check.parts)
         return Trace("cel forbid", "forbid" if forbidden else "silent", parts=checks)
+
+
+def _named_paths(conditions: Sequence[Condition]) -> Iterator[ForbiddenPath]:
+    warehouses = next((one.texts for one in conditions if (one.variable, one.kind) == ("warehouse", "equals")), None)
+    for condition in conditions:
+        if condition.variable == "path" and condition.kind in ("equals", "starts"):
+            yield from (ForbiddenPath(text, warehouses) for text in sorted(condition.texts))
 
 
 def _share_content_type(resources: Sequence[Resource]) -> bool:

@@ -157,6 +157,21 @@ class RowAccess:
         reasons = (self._restrict(principal, name, facts, stale).reason for name in below)
         return next((reason for reason in reasons if reason), None)
 
+    def has_policies(self, table: Resource) -> bool:
+        """Tell whether a policy or mask names a table."""
+        return fold_name(table.warehouse, table.path) in self._tables
+
+    def covers(self, table: Resource) -> bool:
+        """Tell whether a policy or mask names a table, or whether a protected container holds the table."""
+        return self.has_policies(table) or self._is_protected(fold_name(table.warehouse, table.path))
+
+    def tables_below(self, container: Resource) -> list[tuple[str, ...]]:
+        """Return the folded paths of the tables with policies or masks below a namespace or warehouse."""
+        warehouse, path = fold_name(container.warehouse, container.path)
+        inside = f"{path}." if path else ""
+        below = sorted(name for above, name in self._tables if above == warehouse and name.startswith(inside))
+        return [tuple(name.split(".")) for name in below]
+
     def _restrict(self, principal: Principal, name: FoldedName, facts: Facts, stale: bool) -> Restriction:
         table = self._tables.get(name)
         if table is None:
