@@ -119,6 +119,35 @@ async def test_a_user_who_may_write_is_no_operator(idp: Provider, tmp_path: Path
         assert (await both(service, "/v1/grants", {"add": [{**BY_CAROL, "object": PEOPLE}]}, carol))[0] == 403
 
 
+async def test_an_owner_neither_moves_nor_deletes_what_only_a_catalog_knows(idp: Provider, tmp_path: Path) -> None:
+    """The name of a move's target may be taken in the catalog; a delete would end the grants of others."""
+    owned = {"principal": "user:oidc~mallory", "privilege": "ownership"}
+    seed = {
+        "objects": ["project:p", {"object": "warehouse:lake", "parent": "project:p"}, "table:lake/sales/mine"],
+        "grants": [
+            owned | {"object": "table:lake/sales/mine"},
+            owned | {"privilege": "modify", "object": "namespace:lake/sales"},
+            {"principal": "user:oidc~carol", "privilege": "ownership", "object": "table:lake/sales/hers"},
+        ],
+    }
+    (tmp_path / "owned.json").write_text(json.dumps(seed))
+    store = {"url": "sqlite:///pdp.db", "seed": "owned.json"}
+    mallory = token(sub="mallory")
+    attacks: tuple[dict[str, Any], ...] = (
+        {"move": [{"from": "table:lake/sales/mine", "to": "table:lake/sales/payroll"}]},
+        {"delete": ["namespace:lake/sales"]},
+        {"delete": ["table:lake/sales/mine"]},
+        {"put": [{"object": "table:lake/sales/mine", "id": "id-of-another"}]},
+        {"put": [{"object": "table:lake/sales/payroll"}]},
+    )
+    async with managed(tmp_path, idp, {"may_write": True}, store=store) as service:
+        before = service.source.facts
+        for attack in attacks:
+            status, answer = await both(service, "/v1/objects", attack, mallory)
+            assert (status, code(answer)) == (403, "forbidden"), attack
+        assert service.source.facts is before
+
+
 async def test_nobody_writes_as_somebody_else(idp: Provider, tmp_path: Path) -> None:
     async with managed(tmp_path, idp, {"may_write": True}) as service:
         for who in ("user:oidc~carol", "user:oidc~sam", "role:analyst", "anonymous"):

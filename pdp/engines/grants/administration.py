@@ -109,6 +109,7 @@ class _ObjectDraft:
         """Delete an object with all objects below and all their grants; of a user or role, also the grants to it."""
         if key == SERVER:
             raise InvalidArgument("the server cannot be deleted")
+        self._require_report()
         self._require(DELETE[key[0]], key)
         inside = [below for below, _ in self.facts.subtree(key) if below != key] if key[0] == "project" else ()
         if inside:
@@ -124,6 +125,7 @@ class _ObjectDraft:
     def move(self, source: ObjectKey, target: ObjectKey) -> None:
         """Move an object with all objects below; the grants follow."""
         _refuse_move(source, target)
+        self._require_report()
         old_parent, new_parent = self.facts.parent(source), self.facts.parent(target)
         if source[0] == "warehouse" or old_parent == new_parent:
             self._require(RENAME[source[0]], source)
@@ -161,6 +163,8 @@ class _ObjectDraft:
         check_configured_project(self.facts, after)
         # Another id means that the object was dropped and another object took its name.
         is_new = not self.facts.is_registered(key) or (before.id not in ("", after.id))
+        if is_new or msgspec.structs.replace(after, managed=before.managed) != before:
+            self._require_report()
         if is_new:
             self._create(before, after)
         else:
@@ -178,8 +182,6 @@ class _ObjectDraft:
         created = msgspec.structs.replace(after, managed=before.managed)
         parent = self.facts.apply(self.facts.sequence, [ObjectPut(created)]).parent(key)
         if self.actor.principal is not None:
-            if not self.actor.may_report:
-                raise Forbidden(f"`{self.actor.name}` cannot report new objects: that is for a catalog to do")
             if parent is None:
                 raise InvalidArgument(f"{key_text(key)} needs a parent: `project:<id>`")
             self._require(CREATE[key[0]], parent)
@@ -212,6 +214,15 @@ class _ObjectDraft:
         """
         if not self.rules.may(self.facts, self.actor, "grant_operator", SERVER):
             self._require("change_ownership", key)
+
+    def _require_report(self) -> None:
+        """Raise Forbidden for an actor whose caller does not speak for a catalog.
+
+        Only the catalog knows its names: grants that follow a move, or end with a delete, must follow its objects.
+        """
+        if not self.actor.may_report:
+            message = "cannot report new objects, moves or deletions: that is for a catalog to do"
+            raise Forbidden(f"`{self.actor.name}` {message}")
 
     def _require(self, action: str, key: ObjectKey) -> None:
         self.rules.require(self.facts, self.actor, action, key)

@@ -16,7 +16,7 @@ class Actor(msgspec.Struct, frozen=True):
     `principal` None is an operator of the deployment: needs no right and owns nothing. Under an acting role
     `principal` is the role: only the rights of the role count, and the role becomes the owner. An `exempt` actor needs
     no right: an instance admin without an acting role. `may_report`: the caller speaks for others, like a catalog, so
-    its reports of new objects count.
+    its reports count: new objects, moves, deletions, ids and projects.
     """
 
     name: str
