@@ -9,6 +9,7 @@ from pdp.engines.cel.check_values import CheckValues
 from pdp.engines.cel.residue import ResidueSet
 from pdp.engines.engine import Group
 from pdp.model.checks import VERSIONED_TYPES, Resource
+from pdp.model.identities import policy_name
 from pdp.model.vocabulary import CEL_CHECKS, CONTENT_TYPE, CelCheck
 
 _MAX_RESIDUES: Final = 8
@@ -96,9 +97,8 @@ class GroupChecks:
 
 
 def _role_variables(group: Group, provider: str) -> tuple[str, tuple[str, ...]]:
-    """Return `role`, the subject, and `roles`, the roles of the token. A principal of type role has only itself."""
+    """Return `role`, the user's name, and `roles`, the roles of the token. A principal of type role has only itself."""
     principal = group.principal
     if principal.type == "role":
         return "", (principal.name,)
-    idp, _, subject = principal.name.partition("~")
-    return (subject if idp == provider else principal.name), principal.roles
+    return policy_name(principal, provider), principal.roles

@@ -11,7 +11,6 @@ meaning counts.
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 import msgspec
@@ -19,13 +18,12 @@ import msgspec
 from pdp.config.policies import TEMPLATE_FIELD
 from pdp.facts.snapshot import Facts
 from pdp.model.checks import Principal
+from pdp.model.identities import qualify
 
 ALL_USERS: Final = "allUsers"
 ALL_AUTHENTICATED: Final = "allAuthenticatedUsers"
 _KINDS: Final = frozenset({"user", "serviceAccount", "group", "domain", "role"})
 _PERSONS: Final = frozenset({"user", "serviceAccount"})
-_QUALIFIED: Final = re.compile(r"[a-z0-9-]+~")
-"""Start of a name that looks like the name of another provider's user."""
 
 
 class Grantee(msgspec.Struct, frozen=True):
@@ -69,7 +67,7 @@ class Members:
             return ""
         idp, _, subject = principal.name.partition("~")
         if "{idp}" not in self._template:
-            subject = self._qualify(idp, subject)
+            subject = qualify(idp, subject, self._provider)
         # in one pass: a subject may contain the text of a field
         return TEMPLATE_FIELD.sub(lambda field: subject if field[1] == "subject" else idp, self._template)
 
@@ -108,17 +106,13 @@ class Members:
             return facts.can_assume(principal, grantee.name)
         idp = principal.name.partition("~")[0] if principal.type == "user" else self._provider
         if grantee.kind == "group":
-            groups = (self._qualify(idp, group.removeprefix("group:")) for group in principal.groups)
+            groups = (qualify(idp, group.removeprefix("group:"), self._provider) for group in principal.groups)
             return grantee.name in map(_fold_address, groups)
         if grantee.kind == "domain":
             # Our provider checks its addresses. A host from the template is the configuration's word.
             is_trusted = idp == self._provider or self._template_has_host
             return is_trusted and member[0] in _PERSONS and member[1].partition("@")[2] == grantee.name
         return member == (grantee.kind, grantee.name)
-
-    def _qualify(self, idp: str, name: str) -> str:
-        """Return the name as our provider's, or with its provider if another provider could have the same name."""
-        return name if idp == self._provider and not _QUALIFIED.match(name) else f"{idp}~{name}"
 
 
 def _fold_address(text: str) -> str:

@@ -1,0 +1,28 @@
+"""Names by which policies know principals. No two users of any providers share a name."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from pdp.model.checks import Principal
+
+_QUALIFIED: Final = re.compile(r"[a-z0-9-]+~")
+"""Start of a name that looks like the name of another provider's user."""
+
+
+def qualify(idp: str, name: str, provider: str) -> str:
+    """Return the name of a user or group of `idp`, as policies written for `provider` know the name.
+
+    The name stays bare for `provider`, unless it begins like `<idp>~`: then another provider's user could have that
+    name. Ids of providers hold no `~`, so different names stay different.
+    """
+    return name if idp == provider and not _QUALIFIED.match(name) else f"{idp}~{name}"
+
+
+def policy_name(principal: Principal, provider: str) -> str:
+    """Return the name of a user as policies know it; an empty text for roles and for the anonymous principal."""
+    if principal.type != "user":
+        return ""
+    idp, _, subject = principal.name.partition("~")
+    return qualify(idp, subject, provider)
