@@ -46,7 +46,8 @@ NESSIE_TARGETS: Final[Mapping[str, frozenset[str]]] = {
 
 # --- catalog actions, per object type -----------------------------------------------------------------------------
 
-_LISTS = "list_namespaces list_tables list_views list_generic_tables list_datasets list_everything"
+_LISTS: Final = "list_namespaces list_tables list_views list_generic_tables list_datasets"
+"""Actions that READ_ENTRIES decides. Not list_everything: READ_ENTRIES shows only the names of readable keys."""
 _GRANTS = "grant_describe grant_select grant_modify grant_pass_grants grant_manage_grants grant_manage_tags"
 _REVOKES = "revoke_describe revoke_select revoke_modify"
 _CONTAINER = (
