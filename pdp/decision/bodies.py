@@ -6,7 +6,7 @@ Conversion is pure: it knows no caller and checks no evidence. gRPC messages bec
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -23,6 +23,9 @@ from pdp.model.checks import (
 )
 from pdp.model.references import check_part, check_path, encode_part, parse_principal, parse_resource
 
+DETACHED: Final = "DETACHED"
+"""Type of a ref without a name, and the name that rules see."""
+REF_TYPES: Final = ("BRANCH", "TAG", DETACHED)
 AnswerForm: TypeAlias = Literal["decisions", "indices"]
 """Form of an answer: a decision for each position, or the permitted positions."""
 
@@ -106,24 +109,27 @@ def make_resource(body: str | ResourceBody) -> Resource:
     if body.name:
         raise InvalidReference(f"a {body.type} has no `name`: its last part stands in `path`")
     if body.type == "server":
+        _ref_type(body.ref_type, body.type)
         if body.warehouse or body.path or body.ref:
             raise InvalidReference("`server` has no parts")
         return Resource("server")
     if body.ref and body.type not in VERSIONED_TYPES:
         raise InvalidReference(f"a {body.type} has no ref")
+    ref_type = _ref_type(body.ref_type, body.type)
     return Resource(
         body.type,
         check_part(body.warehouse),
         check_path(body.type, body.path),
-        check_part(body.ref) if body.ref else None,
+        DETACHED if ref_type == DETACHED else check_part(body.ref) if body.ref else None,
         content_type=body.content_type,
-        ref_type=body.ref_type,
+        ref_type=ref_type,
         id=body.id,
         properties=body.properties,
     )
 
 
 def _named(body: ResourceBody) -> Resource:
+    _ref_type(body.ref_type, body.type)
     if body.warehouse or body.path or body.ref:
         raise InvalidReference(f"a {body.type} has a `name` alone")
     parse_resource(f"{body.type}:{encode_part(body.name) if body.type in ('project', 'tag') else body.name}")
@@ -133,13 +139,29 @@ def _named(body: ResourceBody) -> Resource:
 def _referenced(body: ResourceBody) -> Resource:
     if body.type or body.warehouse or body.path or body.ref or body.name:
         raise InvalidReference("a resource is its `reference` or its parts, not both")
+    resource = parse_resource(body.reference)
+    ref_type = _ref_type(body.ref_type, resource.type)
     return msgspec.structs.replace(
-        parse_resource(body.reference),
+        resource,
+        ref=DETACHED if ref_type == DETACHED else resource.ref,
         content_type=body.content_type,
-        ref_type=body.ref_type,
+        ref_type=ref_type,
         id=body.id,
         properties=body.properties,
     )
+
+
+def _ref_type(text: str, type: str) -> str:
+    """Return the type of a ref in capitals; raise InvalidReference for an unknown type or for an object without a ref.
+
+    A detached ref is a commit without a name. Rules see `DETACHED` in place of a name, as in Nessie.
+    """
+    ref_type = text.upper()
+    if ref_type and ref_type not in REF_TYPES:
+        raise InvalidReference(f"`refType` is none of {', '.join(REF_TYPES)}: `{text}`")
+    if ref_type == DETACHED and type not in VERSIONED_TYPES:
+        raise InvalidReference(f"a {type} has no ref")
+    return ref_type
 
 
 def make_principal(body: str | PrincipalBody) -> Principal:
