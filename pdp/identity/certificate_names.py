@@ -11,16 +11,20 @@ from cryptography.x509.oid import ExtensionOID, NameOID
 _QUALIFIED: Final = frozenset("=:")
 """Signs of other forms of names. A common name with such a sign could be taken for a name of another form."""
 
+_UNREADABLE: Final = (ValueError, x509.UnsupportedGeneralNameType, x509.DuplicateExtension, x509.InvalidVersion)
+"""Errors of a certificate's content. Only the first is a ValueError."""
+
 
 def read_names(text: bytes) -> frozenset[str]:
     """Return the names of a verified certificate, PEM or DER: whole subject, common name, DNS and URI names.
 
-    Return no names for a certificate with a syntax error.
+    Return no names for a certificate with a syntax error, or with a kind of name that nobody can read: the names that
+    can be read might not be all that the authority meant.
     """
     load = x509.load_pem_x509_certificate if text.startswith(b"-----") else x509.load_der_x509_certificate
     try:
         return frozenset(_names_of(load(text)))
-    except ValueError:
+    except _UNREADABLE:
         return frozenset()
 
 

@@ -394,6 +394,33 @@ async def test_a_certificate_names_its_caller(tmp_path: Path, subject: str) -> N
         assert await over_grpc(service, ca, others[-1]) == "UNAVAILABLE"
 
 
+ODD_NAMES = {
+    "ediPartyName": b"\x30\x06\xa5\x04\xa1\x02\x0c\x00",
+    "x400Address": b"\x30\x04\xa3\x02\x30\x00",
+}
+"""Extensions of alternative names that TLS accepts and no library of ours reads."""
+
+
+@pytest.mark.parametrize("odd", ODD_NAMES.values(), ids=ODD_NAMES)
+async def test_a_certificate_with_odd_names_names_nobody(
+    tmp_path: Path, odd: bytes, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The common name would do: but what the authority meant by the other names is unknown."""
+    ca = Authority(tmp_path)
+    here = ca.issue("pdp")
+    server = {
+        "http": "0.0.0.0:0",
+        "tls": {"cert": str(here[0]), "key_file": str(here[1]), "client_ca": str(ca.path)},
+    }
+    identity = {"callers": {"engine": {"mtls": {"subjects": ["trino"]}, "may_assert": ["principals"]}}}
+    async with service_of(tmp_path, server=server, identity=identity) as service:
+        service.addresses["http"] = f"localhost:{service.addresses['http'].rpartition(':')[2]}"
+        certificate = ca.issue("trino", odd=odd)
+        assert await https(service, ca, certificate) == 401
+        assert await over_grpc(service, ca, certificate) == "UNAUTHENTICATED"
+    assert "Traceback" not in caplog.text + capsys.readouterr().out
+
+
 async def https(service: Any, ca: Authority, certificate: tuple[Path, Path] | None) -> int:
     return (await post(service, {"checks": [AS_BOB]}, ssl=client_context(ca.path, certificate)))[0]
 

@@ -8,7 +8,7 @@ import datetime as dt
 import ipaddress
 import json
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import cache
 from pathlib import Path
@@ -19,7 +19,7 @@ from aiohttp import web
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
-from cryptography.x509.oid import NameOID
+from cryptography.x509.oid import ExtensionOID, NameOID
 
 ISSUER = "https://idp.example/realms/lake"
 
@@ -121,10 +121,12 @@ class Authority:
         self._key = ec_key(f"ca {name}")
         self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         self.path = folder / f"{name}.pem"
-        self.path.write_bytes(self._signed(self._name, self._key, None, ca=True))
+        self.path.write_bytes(self._signed(self._name, self._key, (), ca=True))
 
-    def issue(self, name: str, *others: x509.GeneralName, organization: str = "") -> tuple[Path, Path]:
-        """A certificate and its key, for this machine's addresses too."""
+    def issue(
+        self, name: str, *others: x509.GeneralName, organization: str = "", odd: bytes = b""
+    ) -> tuple[Path, Path]:
+        """A certificate and its key, for this machine's addresses too; or with alternative names as these bytes."""
         parts = [x509.NameAttribute(NameOID.COMMON_NAME, name)]
         if organization:
             parts.insert(0, x509.NameAttribute(NameOID.ORGANIZATION_NAME, organization))
@@ -132,7 +134,7 @@ class Authority:
         here = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
         stem = "".join(sign if sign.isalnum() else "_" for sign in f"{self.path.stem}-{name}")
         cert_path, key_path = self.folder / f"{stem}.crt", self.folder / f"{stem}.key"
-        cert_path.write_bytes(self._signed(x509.Name(parts), key, [*here, *others]))
+        cert_path.write_bytes(self._signed(x509.Name(parts), key, odd or [*here, *others]))
         key_path.write_bytes(
             key.private_bytes(
                 serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
@@ -140,7 +142,7 @@ class Authority:
         )
         return cert_path, key_path
 
-    def _signed(self, name: x509.Name, key: Any, others: list[x509.GeneralName] | None, ca: bool = False) -> bytes:
+    def _signed(self, name: x509.Name, key: Any, others: Sequence[x509.GeneralName] | bytes, ca: bool = False) -> bytes:
         now = dt.datetime.now(dt.UTC)
         builder = (
             x509.CertificateBuilder()
@@ -152,6 +154,9 @@ class Authority:
             .not_valid_after(now + dt.timedelta(hours=1))
             .add_extension(x509.BasicConstraints(ca=ca, path_length=None), critical=True)
         )
-        if others:
+        if isinstance(others, bytes):
+            odd = x509.UnrecognizedExtension(ExtensionOID.SUBJECT_ALTERNATIVE_NAME, others)
+            builder = builder.add_extension(odd, critical=False)
+        elif others:
             builder = builder.add_extension(x509.SubjectAlternativeName(others), critical=False)
         return builder.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
