@@ -17,7 +17,7 @@ from pdp.config.settings import Settings
 from pdp.decision.answer_codec import encode_answer
 from pdp.decision.codec import decode_batch
 from pdp.decision.service import Pdp
-from pdp.engines.cel.rules import RuleSet, inline_rules, load_rules
+from pdp.engines.cel.rules import RuleSet, inline_rules, join_rules, load_rules
 from pdp.engines.rowaccess.document import NamedDocument, parse_document, read_documents
 from pdp.errors import InvalidArgument, PdpError, Unauthenticated
 from pdp.facts.snapshot import Facts
@@ -71,8 +71,8 @@ def build_case_pdp(case: Case, build_pdp: BuildPdp, audit: MemoryAudit) -> tuple
     if "engines" in data:
         config.setdefault("authorities", {"default": {"engines": data["engines"]}})
     settings = make_settings(config, case.folder)
-    extensions = tuple(settings.policies.cel_extensions)
-    rules = tuple(_rules(case, data.get(key, {}), extensions) for key in ("rules", "forbid"))
+    configured = {"rules": settings.policies.rules, "forbid": settings.policies.forbid}
+    rules = tuple(_rules(case, data.get(key, {}), settings, files) for key, files in configured.items())
     return build_pdp(settings, _facts(case), rules, audit, _documents(case)), settings
 
 
@@ -99,10 +99,13 @@ def _caller(settings: Settings) -> Caller:
     return caller
 
 
-def _rules(case: Case, value: Any, extensions: tuple[str, ...]) -> RuleSet:
-    if isinstance(value, Mapping):
-        return inline_rules(value, frozenset(extensions))
-    return _rule_files(_files(case, value), extensions)
+def _rules(case: Case, value: Any, settings: Settings, configured: Sequence[str]) -> RuleSet:
+    """Return the rules of a case together with those of the files that its configuration names."""
+    extensions, files = tuple(settings.policies.cel_extensions), tuple(settings.paths(configured))
+    if not isinstance(value, Mapping):
+        return _rule_files(tuple(dict.fromkeys((*files, *_files(case, value)))), extensions)
+    inline = inline_rules(value, frozenset(extensions))
+    return join_rules(_rule_files(files, extensions), inline) if files else inline
 
 
 def _documents(case: Case) -> Sequence[NamedDocument]:

@@ -60,7 +60,10 @@ writes = st.one_of(
 def worlds(draw: st.DrawFn) -> Facts:
     """Known objects with grants near the attackers."""
     managed = draw(st.sets(st.sampled_from(("namespace:w/a", "namespace:w/b"))))
-    objects: list[dict[str, Any]] = [{"object": "warehouse:w", "parent": "project:p"}, {"object": ROLE, "parent": "project:p"}]
+    objects: list[dict[str, Any]] = [
+        {"object": "warehouse:w", "parent": "project:p"},
+        {"object": ROLE, "parent": "project:p"},
+    ]
     objects += [{"object": text, "managedAccess": True} if text in managed else {"object": text} for text in KNOWN]
     facts = parse_world({"objects": [*objects, {"object": "project:p"}], "grants": []})
     grants = draw(st.lists(st.sampled_from(OWNED), min_size=1, max_size=2))

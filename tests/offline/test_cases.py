@@ -13,8 +13,11 @@ from support.commands import run_pdp
 from support.paths import ROOT, TESTS
 
 from pdp.app.parts import build_pdp
+from pdp.assembly import read_rules
+from pdp.config.load import make_settings
+from pdp.facts.snapshot import Facts
 from pdp.offline.case_outcomes import CaseOutcome
-from pdp.offline.case_runner import run_case
+from pdp.offline.case_runner import case_batch, run_case
 from pdp.offline.cases import Case, find_cases
 
 CORPUS = list(find_cases([TESTS / "cases"]))
@@ -96,3 +99,49 @@ def test_the_runner_fails_wrong_expectations() -> None:
         assert run_case(Case("right", TESTS, {**data, **right}), build_pdp, runner).passed
         for want in wrong:
             assert not run_case(Case("wrong", TESTS, {**data, **want}), build_pdp, runner).passed, want
+
+
+@pytest.mark.process
+def test_configured_rules_decide_as_in_the_service(tmp_path: Path) -> None:
+    """A test with the files of the service's own configuration finds what the service would decide."""
+    (tmp_path / "all.yaml").write_text("rules: {all: 'true'}")
+    (tmp_path / "no.yaml").write_text("""rules: {no: "path == 's.secret'"}""")
+    config = {
+        "policies": {"rules": ["all.yaml"], "forbid": ["no.yaml"]},
+        "warehouses": {"lake": {"default_ref": "main"}},
+    }
+    asked = [
+        {"principal": "user:oidc~a", "action": "read_data", "resource": f"table:lake/s/{name}"}
+        for name in ("open", "secret", "own")
+    ]
+    more = {"more": "false", "also": "path == 's.own' && false"}
+    want = [{"allowed": True, "by": "cel:all"}, {"allowed": False, "by": "cel:no"}, True]
+    cases = [
+        {"note": "configured", "config": config, "checks": asked, "want": want},
+        {"note": "with rules of the case", "config": config, "rules": more, "checks": asked, "want": want},
+        {"note": "the same file", "config": config, "rules": "all.yaml", "checks": asked, "want": want},
+        {
+            "note": "an id twice",
+            "config": config,
+            "rules": {"all": "false"},
+            "checks": asked,
+            "wantError": "duplicate_rule",
+        },
+        {
+            "note": "forbids add",
+            "config": config,
+            "forbid": {"own": "path == 's.own'"},
+            "checks": asked,
+            "want": [True, False, False],
+        },
+    ]
+    (tmp_path / "cases.json").write_text(json.dumps(cases))
+    done = run_pdp("test", str(tmp_path / "cases.json"), "--format", "json")
+    results = json.loads(done.stdout)
+    assert [result for result in results if not result["passed"]] == []
+    assert (done.returncode, len(results)) == (0, len(cases))
+    settings = make_settings(config, tmp_path)
+    service = build_pdp(settings, Facts.empty(), read_rules(settings))
+    with asyncio.Runner() as runner:
+        answer = runner.run(service.check(case_batch(Case("service", tmp_path, {"checks": asked}), settings)))
+    assert [answer.decision(at).by[0] for at in range(3)] == ["cel:all", "cel:no", "cel:all"]

@@ -50,6 +50,18 @@ def inline_rules(rules: Mapping[str, str], extensions: frozenset[str] = frozense
     return _rule_set([inline_rule(id, text) for id, text in rules.items()], extensions, ())
 
 
+def join_rules(first: RuleSet, second: RuleSet) -> RuleSet:
+    """Return the rules of both sets; raise DuplicateRule if an id stands in both."""
+    places = {rule.id: rule.place for rule in first.rules}
+    for rule in second.rules:
+        if rule.id in places:
+            raise DuplicateRule(f"rule `{rule.id}` stands at {places[rule.id]} already", rule.place)
+    rules = tuple(sorted((*first.rules, *second.rules), key=lambda rule: rule.id))
+    texts = {**first.texts, **second.texts}
+    by_id = MappingProxyType({rule.id: texts[rule.id] for rule in rules})
+    return RuleSet(rules, by_id, (*first.warnings, *second.warnings))
+
+
 def _rule_set(texts: Iterable[RuleText], extensions: frozenset[str], warnings: Iterable[Notice]) -> RuleSet:
     by_id: dict[str, RuleText] = {}
     for text in texts:
