@@ -121,10 +121,10 @@ class ConnectHandlers:
             raise errors.PayloadTooLarge(f"the body is larger than {max_body} bytes")
         caller = await self._callers.identify(http_peer(request, (JSON, PROTO)))
         timeout = self._timeout if head.timeout is None else min(head.timeout, self._timeout)
-        with self._admission.enter(caller, announced) as admitted:
+        with self._admission.arriving(caller) as admitted:
             try:
                 async with asyncio.timeout(timeout):
-                    body = await read_body(request, max_body, admitted.grow)
+                    body = await read_body(request, max_body, admitted)
                     if not head.json:
                         return _as_bytes(await method(body, caller))
                     message = await _converted(body, codec.decode)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from math import inf
 from typing import Any, Final, cast
 
+from pdp.errors import Overloaded
 from pdp.identity.callers import Callers
 from pdp.model.checks import Caller
 from pdp.surfaces.admission import Admission, AdmittedRequest
@@ -230,13 +231,14 @@ class HttpConnection(asyncio.Protocol):
         if isinstance(caller, Exception):
             self._refuse(route.outcomes.failure(caller), missing)
             return end - missing
-        if overload := self._shared.admission.overload(caller, size):
+        # only bytes that have arrived count: an announced body may never come
+        if overload := self._shared.admission.overload(caller, size - missing):
             self._refuse(route.outcomes.failure(overload), missing)
             return end - missing
         if not missing:
             self._answer(route, data[start:end], caller)
             return end
-        self._admitted = self._shared.admission.admit(caller, size)
+        self._admitted = self._shared.admission.arrive(caller)
         self._body = _ArrivingBody(route, caller, size)
         self.deadline = self._shared.now() + route.outcomes.timeout
         return self._rest(data, start)
@@ -253,10 +255,24 @@ class HttpConnection(asyncio.Protocol):
         end = min(at + body.missing, len(data))
         body.content += memoryview(data)[at:end]
         body.missing -= end - at
-        if not body.missing:
+        if overload := self._count(body):
+            self._refuse(body.route.outcomes.failure(overload), body.missing)
+        elif not body.missing:
             self._body = None
             self._answer(body.route, bytes(body.content), body.caller, self.deadline)
         return end
+
+    def _count(self, body: _ArrivingBody) -> Overloaded | None:
+        """Count what has arrived of a body; return the error beyond a limit."""
+        admitted = self._admitted
+        assert admitted
+        try:
+            admitted.grow(len(body.content))
+            if not body.missing:
+                admitted.begin()
+        except Overloaded as error:
+            return error.with_traceback(None)  # its frames would keep the body
+        return None
 
     def _answer(self, route: DecisionRoute, body: bytes, caller: Caller, deadline: float | None = None) -> None:
         answer = route.now(body, caller)

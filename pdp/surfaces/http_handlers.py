@@ -45,7 +45,7 @@ class HttpHandlers:
         """Return the handler of an endpoint with a request body. `max_body` is in bytes."""
 
         async def answer(request: web.BaseRequest, caller: Caller, admitted: AdmittedRequest) -> bytes:
-            return await endpoint(await read_body(request, max_body, admitted.grow), caller)
+            return await endpoint(await read_body(request, max_body, admitted), caller)
 
         return self._handler(surface, answer, max_body)
 
@@ -60,6 +60,7 @@ class HttpHandlers:
         """Return the handler of an endpoint with query parameters and no request body."""
 
         async def answer(request: web.BaseRequest, caller: Caller, admitted: AdmittedRequest) -> bytes:
+            admitted.begin()
             return await endpoint(request.query.items(), caller)
 
         return self._handler(surface, answer, 0)
@@ -74,7 +75,7 @@ class HttpHandlers:
             try:
                 _check_head(request, max_body)
                 caller = await self._callers.identify(http_peer(request))
-                with self._admission.enter(caller, request.content_length or 0) as admitted:
+                with self._admission.arriving(caller) as admitted:
                     async with asyncio.timeout(self._timeout):
                         body = await answer(request, caller, admitted)
             except ConnectionError:
@@ -121,16 +122,17 @@ def _check_head(request: web.BaseRequest, max_body: int) -> None:
         raise errors.PayloadTooLarge(f"the body is larger than {max_body} bytes")
 
 
-async def read_body(request: web.BaseRequest, max_body: int, grow: Callable[[int], None]) -> bytes:
-    """Read the body; call `grow` with the bytes read so far, because a chunked body announces no length."""
+async def read_body(request: web.BaseRequest, max_body: int, admitted: AdmittedRequest) -> bytes:
+    """Read the body, then count the request as in flight. Bytes count as they arrive."""
     chunks = []
     size = 0
     while chunk := await request.content.readany():
         size += len(chunk)
         if size > max_body:
             raise errors.PayloadTooLarge(f"the body is larger than {max_body} bytes")
-        grow(size)
+        admitted.grow(size)
         chunks.append(chunk)
+    admitted.begin()
     return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
 

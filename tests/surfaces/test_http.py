@@ -359,35 +359,74 @@ async def test_a_trino_batch_has_at_most_a_hundred_thousand_tables(client: HttpC
     assert (status, error_of(reply)) == (400, "too_many_checks")
 
 
-async def test_requests_beyond_those_in_flight_are_429_at_once(tmp_path: Path) -> None:
+WAITING = json.dumps({"checks": [ALICE], "consistency": "full"}).encode()
+"""Request that is answered when the test opens the gate of the store."""
+
+
+def gate_of(client: HttpClient, monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+    """Let requests for the newest facts wait for an event."""
+    gate = asyncio.Event()
+
+    async def catch_up(*_: Any) -> None:
+        await gate.wait()
+
+    monkeypatch.setattr(client.service.pdp.source, "catch_up", catch_up)
+    return gate
+
+
+async def test_requests_beyond_those_in_flight_are_429_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with asking(tmp_path, "limits.max_in_flight=3") as client:
-        waiting = head(len(GOOD))
+        gate, waiting = gate_of(client, monkeypatch), head(len(WAITING)) + WAITING
         async with (
             connection(client, waiting),
             connection(client, waiting),
-            connection(client, waiting) as (reader, writer),
+            connection(client, waiting) as (reader, _),
         ):
             await until(lambda: refused(client))
             assert (await client.post("/v1/data/trino/batch", trino_batch(1)))[0] == 429
-            writer.write(GOOD)
+            gate.set()
             assert (await read_answer(reader))[0] == 200
             assert (await client.check(ALICE))[0] == 200
         await until(lambda: accepted(client))
 
 
+SMALL_BODIES = ("limits.trino_max_body_bytes=65536", "limits.max_body_bytes=65536")
+
+
 async def test_bytes_beyond_those_in_flight_are_429(tmp_path: Path) -> None:
-    limits = ("limits.trino_max_body_bytes=65536", "limits.max_body_bytes=65536")
-    async with asking(tmp_path, *limits) as client:
+    async with asking(tmp_path, *SMALL_BODIES) as client:
         async with Connections(client) as held:
             for _ in range(8):
-                await held.open(head(65_536))
+                await held.open(head(65_536) + b" " * 65_535)
             await until(lambda: refused(client))
         await until(lambda: accepted(client))
 
 
+@pytest.mark.parametrize("path", ["/v1/check", "/v1/list", "/pdp.v1.DecisionService/Check", "/v1/data/trino/batch"])
+@pytest.mark.parametrize("limit", ["limits.max_in_flight=8", "limits.trino_max_body_bytes=67108864"])
+async def test_bodies_that_never_come_hold_nothing_that_others_need(tmp_path: Path, path: str, limit: str) -> None:
+    store = f"store.url=sqlite:///{tmp_path}/pdp.db"
+    async with asking(tmp_path, limit, store, "limits.request_timeout_seconds=60") as client:
+        length = 67_108_864 if path.endswith("batch") else 8_388_608
+        quiet = await time_of_checks(client)
+        async with Connections(client) as held:
+            for _ in range(100):
+                await held.open(head(length, path))
+            attacked = await time_of_checks(client)
+        assert attacked < 10 * quiet
+
+
+async def time_of_checks(client: HttpClient) -> float:
+    """Return the seconds of 50 checks, all of which are answered."""
+    began = time.perf_counter()
+    for _ in range(50):
+        assert (await client.check(ALICE))[0] == 200
+        assert (await client.post("/v1/data/trino/batch", trino_batch(1)))[0] == 200
+    return time.perf_counter() - began
+
+
 async def test_unannounced_bytes_count(tmp_path: Path) -> None:
-    limits = ("limits.trino_max_body_bytes=65536", "limits.max_body_bytes=65536")
-    async with asking(tmp_path, *limits) as client:
+    async with asking(tmp_path, *SMALL_BODIES) as client:
         async with Connections(client) as held:
             for _ in range(8):
                 await held.open(head() + b"fff0\r\n" + b" " * 0xFFF0)
@@ -411,9 +450,10 @@ async def until(happens: Callable[[], Any]) -> None:
         await asyncio.sleep(0.02)
 
 
-async def test_a_client_that_disconnects_frees_its_place(tmp_path: Path) -> None:
+async def test_a_client_that_disconnects_frees_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with asking(tmp_path, "limits.max_in_flight=1") as client:
-        async with connection(client, head(len(GOOD)) + GOOD[:10]):
+        gate_of(client, monkeypatch)
+        async with connection(client, head(len(WAITING)) + WAITING):
             await until(lambda: refused(client))
         await until(lambda: accepted(client))
 
@@ -467,11 +507,11 @@ async def test_slow_bodies_are_cut_off_while_others_are_served(tmp_path: Path, c
             task.cancel()
 
 
-async def test_slow_bodies_free_their_places_after_the_deadline(tmp_path: Path) -> None:
-    limits = ("limits.request_timeout_seconds=0.5", "limits.max_in_flight=8")
+async def test_slow_bodies_free_their_bytes_after_the_deadline(tmp_path: Path) -> None:
+    limits = ("limits.request_timeout_seconds=0.5", *SMALL_BODIES)
     async with asking(tmp_path, *limits) as client, Connections(client) as held:
         for _ in range(8):
-            await held.open(head(1000))
+            await held.open(head(65_536) + b" " * 65_535)
         await until(lambda: refused(client))
         await until(lambda: accepted(client))
 

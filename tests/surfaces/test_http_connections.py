@@ -390,13 +390,14 @@ async def test_the_arrival_of_a_body_counts_for_the_deadline_of_its_answer(
 
 @on_every_loop
 async def test_requests_beyond_those_in_flight_are_refused_and_the_connection_goes_on(tmp_path: Path) -> None:
-    async with server_pair(tmp_path, limits={"max_in_flight": 1}) as pair:
+    gate = Gate()
+    async with server_pair(tmp_path, None, gate, limits={"max_in_flight": 1}) as pair:
         holding = await RawConnection.open(pair.own_port)
-        await holding.send([post(b"ab", length=3)])
-        assert await settle(lambda: pair.admission._requests == 1, 5)
+        await holding.send([post(b"abc")])
+        assert await settle(lambda: gate.entered == 1, 5)
         connection = await served(pair, post(b"whole"), post(b"half", length=8), count=2)
         assert statuses(connection) == [429, 429]
-        await holding.send([b"c"])
+        gate.open.set()
         await holding.until(answered(1))
         await connection.send([b"half", post(b"last")])
         await connection.until(answered(3))
@@ -417,6 +418,36 @@ async def test_a_client_that_disconnects_frees_its_place(tmp_path: Path) -> None
             assert await settle(lambda: pair.admission._requests == pair.admission._bytes == 0, 5)
         assert (gate.entered, gate.cancelled) == (1, 1)
         assert not pair.own._shared.open
+
+
+@on_every_loop
+async def test_bodies_that_never_come_hold_no_place(tmp_path: Path) -> None:
+    async with server_pair(tmp_path, limits={"max_in_flight": 1}) as pair:
+        for _ in range(10):
+            holding = await RawConnection.open(pair.own_port)
+            await holding.send([post(b"", length=8_000_000)])
+        assert await settle(lambda: pair.admission._requests == 10, 5)
+        assert pair.admission._bytes == 0
+        connection = await served(pair, post(b"whole"), post(b"again"), count=2)
+        assert statuses(connection) == [200, 200]
+
+
+@on_every_loop
+async def test_bytes_beyond_those_in_flight_are_refused_as_they_arrive(tmp_path: Path) -> None:
+    async with server_pair(tmp_path, limits={"max_body_bytes": 1024}) as pair:
+        for _ in range(8):
+            holding = await RawConnection.open(pair.own_port)
+            await holding.send([post(b"x" * 1000, length=1024)])
+        assert await settle(lambda: pair.admission._bytes == 8000, 5)
+        connection = await served(pair, post(b"x" * 100, length=1024), count=0)
+        assert await settle(lambda: pair.admission._bytes == 8100, 5)
+        await connection.send([b"x" * 100])
+        await connection.until(answered(1))
+        assert statuses(connection) == [429]
+        assert pair.admission._bytes == 8000
+        await connection.send([b"x" * 824, post(b"last")])
+        await connection.until(answered(2))
+        assert statuses(connection) == [429, 200]
 
 
 # --- callers ------------------------------------------------------------------------------------------------------
@@ -537,10 +568,11 @@ async def test_a_unix_socket_names_its_user(tmp_path: Path) -> None:
 
 @on_every_loop
 async def test_a_draining_server_lets_a_refused_body_arrive(tmp_path: Path) -> None:
-    async with server_pair(tmp_path, limits={"max_in_flight": 1}) as pair:
+    gate = Gate()
+    async with server_pair(tmp_path, None, gate, limits={"max_in_flight": 1}) as pair:
         holding = await RawConnection.open(pair.own_port)
-        await holding.send([post(b"ab", length=3)])
-        assert await settle(lambda: pair.admission._requests == 1, 5)
+        await holding.send([post(b"abc")])
+        assert await settle(lambda: gate.entered == 1, 5)
         pair.own.drain()
         connection = await served(pair, post(b"half", length=8))
         await asyncio.sleep(0.05)
@@ -552,15 +584,17 @@ async def test_a_draining_server_lets_a_refused_body_arrive(tmp_path: Path) -> N
 
 @on_every_loop
 async def test_refusals_make_no_reference_cycles(tmp_path: Path) -> None:
-    limits = {"max_in_flight": 1}
+    limits, gate = {"max_in_flight": 1}, Gate()
+    gate.open.set()
     async with (
         provider() as idp,
-        server_pair(tmp_path, identity={"providers": {"oidc": oidc(idp)}}, limits=limits) as pair,
+        server_pair(tmp_path, None, gate, identity={"providers": {"oidc": oidc(idp)}}, limits=limits) as pair,
     ):
         good, bad = post(headers=bearer(token())), post(headers=bearer("abc.def.ghi"))
         holding = await served(pair, good)
-        await holding.send([post(b"ab", bearer(token()), length=3)])
-        assert await settle(lambda: pair.admission._requests == 1, 5)
+        gate.open.clear()
+        await holding.send([good])
+        assert await settle(lambda: gate.entered == 2, 5)
         gc.collect()
         gc.disable()
         try:
