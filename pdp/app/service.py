@@ -33,6 +33,7 @@ from pdp.management.service import Management
 from pdp.store.replica import Replica
 from pdp.surfaces.admission import BODIES_IN_FLIGHT, Admission
 from pdp.surfaces.connect import ConnectHandlers
+from pdp.surfaces.grpc_arrivals import MOST_ARRIVING, Arrivals
 from pdp.surfaces.grpc_decisions import DecisionService
 from pdp.surfaces.grpc_handlers import GrpcHandlers
 from pdp.surfaces.grpc_management import GrantsService
@@ -109,7 +110,9 @@ class Service:
         diagnostics = diagnostics_routes(_as_async(self.unready), _as_async(self.metrics))
         self._diagnostics = _runner(AiohttpServer(diagnostics, limits.idle_timeout_seconds))
         services = (DecisionService(self.pdp, views, management, limits), GrantsService(management))
-        methods = {service.name: service.handler(GrpcHandlers(*shared)) for service in services}
+        arrivals = Arrivals(MOST_ARRIVING, limits.request_timeout_seconds)
+        callables = GrpcHandlers(*shared, arrivals=arrivals)
+        methods = {service.name: service.handler(callables) for service in services}
         self._grpc = GrpcServer(methods, limits, read_certificates(settings), shared=inherited is not None)
         self._out_of_files_until = 0.0
         self._following: asyncio.Task[None] | None = None

@@ -15,6 +15,7 @@ from pdp import errors
 from pdp.identity.callers import Callers, Peer
 from pdp.model.checks import Caller
 from pdp.surfaces.admission import Admission
+from pdp.surfaces.grpc_arrivals import Arrivals
 from pdp.surfaces.peers import grpc_peer
 from pdp.telemetry import Telemetry
 
@@ -42,10 +43,13 @@ log = structlog.get_logger()
 class GrpcHandlers:
     """Factory of gRPC handlers: wraps methods with limits, caller, deadline and the error table.
 
-    `timeout` is in seconds, from the whole request message to the response.
+    `timeout` is in seconds: once from the head of a call to its whole message, and once from there to the response.
     """
 
-    def __init__(self, callers: Callers, admission: Admission, telemetry: Telemetry, timeout: float) -> None:
+    def __init__(
+        self, callers: Callers, admission: Admission, telemetry: Telemetry, timeout: float, *, arrivals: Arrivals
+    ) -> None:
+        self._arrivals = arrivals
         self._callers = callers
         self._admission = admission
         self._telemetry = telemetry
@@ -62,9 +66,12 @@ class GrpcHandlers:
         return grpc.method_handlers_generic_handler(name, handlers)
 
     def _handler(self, answer: GrpcMethod, immediate: ImmediateMethod | None) -> Any:
-        async def handle(body: bytes, context: Any) -> Message | bytes:
+        async def handle(_: Any, context: Any) -> Message | bytes:
             try:
-                response = await self._answer(body, grpc_peer(context), answer, immediate)
+                response = await self._answer(context, answer, immediate)
+            except grpc.aio.AbortError:
+                self._telemetry.count_request("grpc", grpc.StatusCode.UNAVAILABLE.name)
+                raise  # the message did not arrive, and the status has been sent
             except errors.PdpError as error:
                 return self._refuse(context, _status(error), f"{error.code}: {error}")
             except TimeoutError:
@@ -75,13 +82,14 @@ class GrpcHandlers:
             self._telemetry.count_request("grpc", "OK")
             return response
 
-        return grpc.unary_unary_rpc_method_handler(handle, response_serializer=_serialize)
+        # a handler of a stream begins with the head of the call, and reads the one message itself
+        return grpc.stream_unary_rpc_method_handler(handle, response_serializer=_serialize)
 
-    async def _answer(
-        self, body: bytes, peer: Peer, answer: GrpcMethod, immediate: ImmediateMethod | None
-    ) -> Message | bytes:
+    async def _answer(self, context: Any, answer: GrpcMethod, immediate: ImmediateMethod | None) -> Message | bytes:
+        peer = grpc_peer(context)
         known = self._callers.known(peer)
-        caller = known.caller if known else await self._callers.identify(peer)
+        caller = known.caller if known else await self._identify(peer)
+        body = await self._arrivals.receive(context)
         if immediate:
             self._admission.check(caller, len(body))
             response = immediate(body, caller)
@@ -90,6 +98,10 @@ class GrpcHandlers:
         with self._admission.enter(caller, len(body)):
             async with asyncio.timeout(self._timeout):
                 return await answer(body, caller)
+
+    async def _identify(self, peer: Peer) -> Caller:
+        async with asyncio.timeout(self._timeout):
+            return await self._callers.identify(peer)
 
     def _refuse(self, context: Any, code: grpc.StatusCode, details: str) -> bytes:
         """Set the status of a refused call; return a response that is not sent.

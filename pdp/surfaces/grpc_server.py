@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from typing import Final
 
 import grpc
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
+from grpc_health.v1 import health
 
 from pdp import errors
 from pdp.config.server import LimitSettings
 from pdp.identity.tls import Certificates
 from pdp.identity.tokens import MAX_TOKEN
+from pdp.surfaces.grpc_health import GrpcHealth, GrpcReflection
 
 # gRPC would also log a failed listen on stderr: `GrpcServer.start` reports this failure as a ConfigError
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+
+MOST_STREAMS: Final = 128
+"""Calls of one connection at the same time. Clients let further calls wait."""
+_AGE_MS: Final = 1_800_000
+"""Age at which a connection ends after its calls: no client keeps a connection for ever."""
+_PING_MS: Final = 20_000
+"""Pause before a ping on a silent connection, and the time for its answer: clients that are gone hold nothing."""
 
 
 class GrpcServer:
@@ -34,24 +42,29 @@ class GrpcServer:
     ) -> None:
         self._names = tuple(services)
         self._certificates = certificates
-        self._health = health.aio.HealthServicer()
+        self._health = GrpcHealth(limits.request_timeout_seconds)
+        idle, grace = int(limits.idle_timeout_seconds * 1000), int(limits.request_timeout_seconds * 1000)
+        # no limit of all calls: it would count calls that wait for their message, and refuse those of others
         self._server = grpc.aio.server(
-            # above the limit of Admission, so that Admission refuses first, with our error code
-            maximum_concurrent_rpcs=limits.max_in_flight + 64,
             options=(
                 ("grpc.so_reuseport", int(shared)),
                 ("grpc.max_receive_message_length", limits.max_body_bytes),
                 ("grpc.max_send_message_length", -1),
-                ("grpc.max_concurrent_streams", min(limits.max_in_flight, 1024)),
+                ("grpc.max_concurrent_streams", min(limits.max_in_flight, MOST_STREAMS)),
+                ("grpc.server_handshake_timeout_ms", grace),
+                ("grpc.max_connection_idle_ms", idle),
+                ("grpc.max_connection_age_ms", _AGE_MS),
+                ("grpc.max_connection_age_grace_ms", grace),
+                ("grpc.keepalive_time_ms", _PING_MS),
+                ("grpc.keepalive_timeout_ms", _PING_MS),
                 ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
                 ("grpc.http2.max_ping_strikes", 2),
                 ("grpc.keepalive_permit_without_calls", 1),
                 ("grpc.max_metadata_size", 2 * MAX_TOKEN),
             ),
         )
-        self._server.add_generic_rpc_handlers(tuple(services.values()))
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        reflection.enable_server_reflection((*self._names, health.SERVICE_NAME, reflection.SERVICE_NAME), self._server)
+        described = GrpcReflection((*self._names, health.SERVICE_NAME), limits.request_timeout_seconds)
+        self._server.add_generic_rpc_handlers((*services.values(), self._health.handler, described.handler))
 
     async def start(self, address: str) -> int:
         """Listen on `host:port` and return the port; raise ConfigError if the address is not available."""
@@ -76,10 +89,7 @@ class GrpcServer:
 
     async def set_ready(self, ready: bool) -> None:
         """Set the answer of `grpc.health.v1` for the server and every service."""
-        serving = health_pb2.HealthCheckResponse.SERVING
-        status = serving if ready else health_pb2.HealthCheckResponse.NOT_SERVING
-        for service in ("", *self._names):
-            await self._health.set(service, status)
+        await self._health.set_ready(("", *self._names), ready=ready)
 
     async def stop(self, grace: float) -> None:
         """Refuse new calls and wait up to `grace` seconds for calls in flight."""

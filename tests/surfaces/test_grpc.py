@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import threading
 import time
@@ -246,12 +247,18 @@ async def test_the_current_revision_is_served_in_every_form(client: Client) -> N
         assert (await client.ask(request(check(), consistency=consistency))).revision == revision
 
 
-async def test_the_limit_of_requests_is_shared_with_http(tmp_path: Path) -> None:
+async def test_the_limit_of_requests_is_shared_with_http(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def never(*_: Any) -> None:
+        await asyncio.Event().wait()
+
     async with serving(example_settings(tmp_path, "limits.max_in_flight=1")) as service:
+        monkeypatch.setattr(service.pdp.source, "catch_up", never)
         host, _, port = service.addresses["http"].partition(":")
         with socket.create_connection((host, int(port))) as held:
+            body = b'{"checks":[],"consistency":"full"}'
             held.sendall(
-                b"POST /v1/check HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n"
+                b"POST /v1/check HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
             )
             async with grpc.aio.insecure_channel(service.addresses["grpc"]) as channel:
                 code, details = await eventually_refused(Client(channel))

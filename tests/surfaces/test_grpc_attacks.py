@@ -1,13 +1,18 @@
-"""Attacks on the gRPC surface: bodies that are refused, and the memory that refusals leave behind."""
+"""Attacks on the gRPC surface: refused bodies, and streams that send nothing."""
 
 from __future__ import annotations
 
+import asyncio
+import time
+from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import Any
 
 import grpc
 import psutil  # type: ignore[import-untyped]
 import pytest
-from support.serving import serve_process
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from support.serving import Process, serve_process
 
 from pdp.wire import decision_pb2 as wire
 from pdp.wire import decision_pb2_grpc as wire_grpc
@@ -24,7 +29,7 @@ REFUSALS: dict[str, tuple[dict[str, Any], grpc.StatusCode]] = {
 
 
 @pytest.mark.parametrize("refusal", REFUSALS)
-def test_no_body_is_kept_after_a_refusal(tmp_path: Any, refusal: str) -> None:
+def test_no_body_is_kept_after_a_refusal(tmp_path: Path, refusal: str) -> None:
     options, wanted = REFUSALS[refusal]
     body = b"\xff" * (8 * MIB - 4096) if refusal == "no message" else BODY.SerializeToString()
     with serve_process(tmp_path) as process, grpc.insecure_channel(process.addresses["grpc"]) as channel:
@@ -45,3 +50,76 @@ def test_no_body_is_kept_after_a_refusal(tmp_path: Any, refusal: str) -> None:
             refuse()
         assert watched.memory_info().rss - before < CALLS * 8 * MIB / 4
         assert len(stub.Check(wire.CheckRequest(), timeout=20).decisions) == 0
+
+
+CHECK = "/pdp.v1.DecisionService/Check"
+OWN_CONNECTION = (("grpc.use_local_subchannel_pool", 1),)
+
+
+class Neighbour:
+    """Client that sends its messages at once, on a connection of its own."""
+
+    def __init__(self, channel: grpc.aio.Channel) -> None:
+        self._stub: Any = wire_grpc.DecisionServiceStub(channel)  # type: ignore[no-untyped-call]
+        self._health = health_pb2_grpc.HealthStub(channel)
+
+    async def seconds(self) -> float:
+        """Return the seconds of 50 checks and questions about health, all of which are answered."""
+        began = time.perf_counter()
+        for _ in range(50):
+            await self._stub.Check(wire.CheckRequest(), timeout=5)
+            answer = await self._health.Check(health_pb2.HealthCheckRequest(), timeout=5)
+            assert answer.status == health_pb2.HealthCheckResponse.SERVING
+        return time.perf_counter() - began
+
+
+async def open_channels(stack: AsyncExitStack, process: Process, count: int) -> list[grpc.aio.Channel]:
+    address = process.addresses["grpc"]
+    channels = [grpc.aio.insecure_channel(address, options=OWN_CONNECTION) for _ in range(count)]
+    return [await stack.enter_async_context(channel) for channel in channels]
+
+
+@pytest.mark.parametrize("method", [CHECK, "/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch"])
+async def test_streams_without_a_message_hold_nothing_that_others_need(tmp_path: Path, method: str) -> None:
+    with serve_process(tmp_path) as process:
+        async with AsyncExitStack() as stack:
+            own, *others = await open_channels(stack, process, 13)
+            neighbour = Neighbour(own)
+            await neighbour.seconds()
+            quiet = await neighbour.seconds()
+            held: list[Any] = [channel.stream_unary(method)(timeout=60) for channel in others for _ in range(100)]
+            await asyncio.sleep(1)
+            assert not all(call.done() for call in held)
+            attacked = await neighbour.seconds()
+            assert attacked < 5 * quiet
+            for call in held:
+                call.cancel()
+
+
+async def test_a_stream_without_a_message_has_a_deadline(tmp_path: Path) -> None:
+    with serve_process(tmp_path, "--set", "limits.request_timeout_seconds=0.5") as process:
+        async with AsyncExitStack() as stack:
+            (channel,) = await open_channels(stack, process, 1)
+            for method in (CHECK, "/grpc.health.v1.Health/Check"):
+                call: Any = channel.stream_unary(method)(timeout=10)
+                assert await call.code() == grpc.StatusCode.UNAVAILABLE
+                assert (await call.details()).startswith("unavailable: ")
+            closed: Any = channel.stream_unary(CHECK)(timeout=10)
+            await closed.done_writing()
+            assert await closed.code() == grpc.StatusCode.INVALID_ARGUMENT
+            await Neighbour(channel).seconds()
+        assert "Traceback" not in process.stderr()
+
+
+async def test_watches_of_health_are_bounded(tmp_path: Path) -> None:
+    with serve_process(tmp_path) as process:
+        async with AsyncExitStack() as stack:
+            own, *others = await open_channels(stack, process, 3)
+            ask = health_pb2.HealthCheckRequest()
+            watches: list[Any] = [health_pb2_grpc.HealthStub(others[at % 2]).Watch(ask, timeout=60) for at in range(80)]
+            for watch in watches:
+                assert (await watch.read()) != grpc.aio.EOF
+            await asyncio.sleep(0.2)
+            ended = [watch for watch in watches if watch.done()]
+            assert [await watch.code() for watch in ended] == [grpc.StatusCode.RESOURCE_EXHAUSTED] * 16
+            await Neighbour(own).seconds()
