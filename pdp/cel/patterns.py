@@ -18,6 +18,13 @@ MAX_PATTERN: Final = 10_000
 _LITERAL: Final = re.compile(r"(?:[^\\.^$*+?()\[\]{}|]|\\[.^$*+?()\[\]{}|\\/-]|\[[^\\^\]\[]\])*", re.DOTALL)
 """Pattern text that matches one string only: plain characters, escaped signs, and classes of one character."""
 _ESCAPED: Final = re.compile(r"\\(.)|\[(.)\]", re.DOTALL)
+_LONGEST_SIMPLE: Final = 500
+_ATOM: Final = re.compile(
+    r"(?:(?P<literal>[A-Za-z0-9_/:@,= -]|\\[.^$*+?()\[\]{}|/-]|\[[A-Za-z0-9_.]\])"
+    r"|\.|\[\^?(?:a-z|A-Z|0-9|[A-Za-z0-9_.])+\])(?P<repeat>[+*?]?)"
+)
+"""Atom of a simple pattern: a literal character, a dot or a class, and the sign that repeats the atom."""
+_SIMPLE: Final = re.compile(rf"\^?(?:{re.sub('[?]P<[a-z]+>', '?:', _ATOM.pattern)})*\$?")
 
 
 @lru_cache(maxsize=256)
@@ -69,6 +76,28 @@ def find_string_test(pattern: str) -> StringTest | None:
     if one_line and any("\n" in text for text in texts):
         return None
     return StringTest(_kind(begins and not open_start, ends and not open_end), texts, one_line)
+
+
+def required_text(pattern: str) -> str:
+    """Return a text that every match of `pattern` holds, the longest that is easy to find; empty if none is.
+
+    Only patterns of plain atoms are read: literal characters, classes of letters, digits and a few signs, dots, each
+    with at most one of `+`, `*` and `?`. Such a pattern is valid, and without groups and alternatives each literal
+    character that may not be missing is in every match.
+    """
+    if len(pattern) > _LONGEST_SIMPLE or not _SIMPLE.fullmatch(pattern):
+        return ""
+    runs = [""]
+    for atom in _ATOM.finditer(pattern.removeprefix("^")):
+        literal, repeat = atom["literal"], atom["repeat"]
+        if not literal or repeat in ("*", "?"):
+            runs.append("")
+            continue
+        character = literal[1] if len(literal) > 1 else literal  # escaped, or the only one of a class
+        runs[-1] += character
+        if repeat == "+":
+            runs.append(character)
+    return max(runs, key=len)
 
 
 def _is_unicode(pattern: str) -> bool:

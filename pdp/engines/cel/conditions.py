@@ -50,9 +50,12 @@ class Condition(msgspec.Struct, frozen=True):
         return not self.texts.isdisjoint(value)
 
     def rows_met_by(self, texts: Sequence[str]) -> Iterable[int]:
-        """Return the rows of `texts` that end with or contain a text of the condition."""
-        if self.kind == "ends":
-            return compress(range(len(texts)), map(str.endswith, texts, repeat(tuple(self.texts))))
+        """Return the rows of `texts` that meet the condition on a string."""
+        if self.kind in ("starts", "ends"):
+            test = str.startswith if self.kind == "starts" else str.endswith
+            return compress(range(len(texts)), map(test, texts, repeat(tuple(self.texts))))
+        if self.kind == "equals":
+            return compress(range(len(texts)), map(self.texts.__contains__, texts))
         if len(self.texts) == 1:
             return compress(range(len(texts)), map(contains, texts, repeat(*self.texts)))
         return (row for row, text in enumerate(texts) if self.is_met_by(text))
@@ -81,8 +84,12 @@ def _requirements(node: Node, checked: CheckedExpression) -> Requirements:
         return _all_of(parts) if node.conjunction else _any_of(parts)
     if isinstance(node, Constant) and isinstance(node.value, bool):
         return _ALWAYS if node.value else _NEVER
-    condition = _condition(node, checked) if isinstance(node, Call) else None
-    return Requirements((condition,), sufficient=True) if condition else _UNKNOWN
+    if not isinstance(node, Call):
+        return _UNKNOWN
+    if condition := _condition(node, checked):
+        return Requirements((condition,), sufficient=True)
+    condition = _necessary_text(node, checked)
+    return Requirements((condition,), sufficient=False) if condition else _UNKNOWN
 
 
 def _all_of(parts: Sequence[Requirements]) -> Requirements:
@@ -147,6 +154,15 @@ def _matches(tested: Node, pattern: str | None, checked: CheckedExpression) -> C
     if test is None or test.one_line or test.kind not in _PATTERN_KINDS or name not in _STRINGS:
         return None
     return _condition_on(name, _PATTERN_KINDS[test.kind], test.texts)
+
+
+def _necessary_text(call: Call, checked: CheckedExpression) -> Condition | None:
+    """Return the condition that a string holds a text that every match of a pattern holds; None without such a text."""
+    operands = (call.target, *call.args) if call.target is not None else call.args
+    if call.function != "matches" or len(operands) != 2:
+        return None
+    text = patterns.required_text(_text(operands[1]) or "")
+    return _on_string("contains", operands[0], text, checked) if text else None
 
 
 def _on_string(kind: Kind, tested: Node, text: str | None, checked: CheckedExpression) -> Condition | None:

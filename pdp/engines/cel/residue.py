@@ -45,6 +45,14 @@ class Candidate:
         return self._program.evaluate
 
 
+class PathRule(NamedTuple):
+    """A rule that is called for each path: its rank, its function, and its necessary conditions on the path."""
+
+    rank: int
+    evaluate: Evaluate
+    conditions: list[Condition]
+
+
 class Residue:
     """The rest of `candidates` for given `CheckValues`. Candidates come sorted by rank.
 
@@ -55,7 +63,8 @@ class Residue:
        text. Such a rule never raises.
     3. The rule does not use the path: evaluated once. If true, the rule is true for every path, and candidates with
        larger ranks are left out: they cannot determine, and errors count only where no rule is true.
-    4. Any other rule keeps its function, which is called for each path.
+    4. Any other rule keeps its function, which is called for each path that meets the conditions on the path. For other
+       paths the rule is false and raises nothing.
     """
 
     __slots__ = ("_after_path", "_before_path", "_functions", "_scans", "_tables", "raising")
@@ -64,7 +73,7 @@ class Residue:
         arguments, by_variable = values.arguments(), values.by_variable()
         self._before_path = arguments[:PATH_ARGUMENT]
         self._after_path = arguments[PATH_ARGUMENT + 1 :]
-        self._functions: list[tuple[int, Evaluate]] = []
+        self._functions: list[PathRule] = []
         self._scans: list[tuple[int, Condition]] = []
         self.raising: list[int] = []
         """Ranks of the rules that raise for every path."""
@@ -82,7 +91,7 @@ class Residue:
                 for text in condition.texts:
                     table.setdefault(text, candidate.rank)  # an earlier candidate has the smaller rank
             elif candidate.uses_path:
-                self._functions.append((candidate.rank, candidate.evaluate))
+                self._functions.append(PathRule(candidate.rank, candidate.evaluate, conditions))
             elif self._is_true(candidate):
                 always = candidate.rank
                 break
@@ -123,9 +132,11 @@ class Residue:
         for rank, condition in self._scans:
             if rank < lowest and condition.is_met_by(path):
                 lowest = rank
-        for rank, evaluate in self._functions:
+        for rank, evaluate, conditions in self._functions:
             if rank > lowest:
                 break
+            if conditions and not all(condition.is_met_by(path) for condition in conditions):
+                continue
             try:
                 if evaluate(*self._before_path, path, *self._after_path):
                     return rank
@@ -142,11 +153,11 @@ class Residue:
             for row in condition.rows_met_by(paths):
                 ranks[row] = min(ranks[row], rank)
         before, after = self._before_path, self._after_path
-        for rank, evaluate in self._functions:
-            for row, path in enumerate(paths):
+        for rank, evaluate, conditions in self._functions:
+            for row in conditions[0].rows_met_by(paths) if conditions else range(len(paths)):
                 if rank < ranks[row]:
                     try:
-                        if evaluate(*before, path, *after):
+                        if evaluate(*before, paths[row], *after):
                             ranks[row] = rank
                     except RuleError:
                         raised.setdefault(row, []).append(rank)
