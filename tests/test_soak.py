@@ -55,6 +55,7 @@ def test_memory_is_flat_after_the_first_minute(begin: float, end: float, is_flat
     samples = [(float(second), 10.0 if second < 60 else begin if second < 400 else end) for second in range(600)]
     assert (grown(Watch(memory={1: samples})) == []) == is_flat
     assert grown(Watch(memory={1: samples[:100]})) == []
+    assert grown(Watch(memory={1: samples}, waiting=1000)) == []
 
 
 def test_probes_see_this_process(tmp_path: Path) -> None:
