@@ -26,20 +26,24 @@ MAX_OBJECTS_BELOW: Final = 500
 def objects_at(context: PlanContext, table: Resource) -> tuple[Resource, ...]:
     """Return the objects at a table's name: known objects by type, else `table_or_view` where row access covers it.
 
-    A known object has its own spelling. The name must not be ambiguous.
+    The name must not be ambiguous.
     """
+    if known := known_at(context, table):
+        return known
+    is_covered = context.bundle.row_access.covers(table)
+    return (replace(table, type="table_or_view", arguments=NO_ARGUMENTS),) if is_covered else ()
+
+
+def known_at(context: PlanContext, table: Resource) -> tuple[Resource, ...]:
+    """Return the objects that facts know at a table's name, in their own spelling. The name must not be ambiguous."""
     objects = context.facts.index.objects
     container = known_container(context.facts, table.warehouse, table.path[:-1])
-    known = (
+    return tuple(
         replace(table, type=type, path=(*container[1:], name), arguments=NO_ARGUMENTS)
         for name in (spellings(objects, container, table.path[-1]) if container else ())
         for type in TABULAR_TYPES
         if container and (type, name) in objects[container]
     )
-    if found := tuple(known):
-        return found
-    is_covered = context.bundle.row_access.covers(table)
-    return (replace(table, type="table_or_view", arguments=NO_ARGUMENTS),) if is_covered else ()
 
 
 class SchemaContent(NamedTuple):

@@ -13,7 +13,7 @@ from typing import Final
 from pdp.decision.plan import PlanContext
 from pdp.decision.tree import AllOf, AnyOf, FixedDecision, Node, split
 from pdp.model.checks import Reason, Resource
-from pdp.trino.known_objects import content_of, objects_at
+from pdp.trino.known_objects import content_of, known_at, objects_at
 from pdp.trino.operation_places import plan_by_place
 from pdp.trino.operation_planner import OperationPlanner
 from pdp.trino.tables import TABLE_TYPES
@@ -48,8 +48,10 @@ def plan_with_content(planner: OperationPlanner) -> Node:
 
 
 def _hidden_part(context: PlanContext, table: Resource) -> Reason | None:
-    """Return the reason why policies hide rows or columns of an existing table; None if they hide none."""
-    return context.restriction(table).reason if context.bundle.row_access.has_policies(table) else None
+    """Return the reason why policies hide rows or columns of a known table; None if they hide none."""
+    if not context.bundle.row_access.has_policies(table):
+        return None
+    return context.restriction(table).reason if known_at(context, table) else None
 
 
 def _plan_replacement(planner: OperationPlanner) -> Node:

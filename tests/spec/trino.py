@@ -155,9 +155,9 @@ class Spec:
 
     def _may_replace(self, at: tuple[str, str], path: str) -> bool:
         table = f"{at[0]}.{path}"
-        if mask_of(self.row_access, table, ("$path", "varchar"), self.members):
-            return False
         types = sorted(type for type, known in self._known(at[0]) if known == path)
+        if types and mask_of(self.row_access, table, ("$path", "varchar"), self.members):
+            return False
         return self._may_drop(at, path, "CATALOG_DROP_ENTITY", types)
 
     def _may_drop_content(self, at: tuple[str, str], path: str, also: str) -> bool:
