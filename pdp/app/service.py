@@ -93,8 +93,9 @@ class Service:
         handlers = HttpHandlers(*shared)
         writer = self.source if isinstance(self.source, Replica) else None
         management = Management(self.pdp, writer, frozenset(settings.store.bootstrap_admins))
-        trino = TrinoSurface(self.pdp, limits.trino_max_resources, limits.request_timeout_seconds * _TRINO_TIME_SHARE)
         self._catalogs = build_catalogs(settings)
+        seconds = limits.request_timeout_seconds * _TRINO_TIME_SHARE
+        trino = TrinoSurface(self.pdp, limits.trino_max_resources, seconds, self._catalogs)
         views = ViewSecurity(self.pdp, settings, self._catalogs)
         routes = (
             decision_routes(handlers, self.pdp, limits.max_checks, limits.max_body_bytes)

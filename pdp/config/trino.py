@@ -59,6 +59,9 @@ class TrinoSettings(Section):
     procedures: TrinoProcedureSettings = TrinoProcedureSettings()
     session_properties: TrinoSessionPropertySettings = TrinoSessionPropertySettings()
     execute_query: TrinoExecuteQuerySettings = TrinoExecuteQuerySettings()
+    create_over_listed: Literal["allow", "deny"] = Field(
+        "allow", description="creation over names that only the catalog knows; `deny` asks `warehouses.*.catalog`"
+    )
     on_internal_failure: Literal["deny", "error"] = Field(
         "deny", description="what Trino gets where no answer can be made: a denial, or an error that its user sees"
     )

@@ -7,7 +7,7 @@ failure denies. Must not know rules of operations.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import compress
 from typing import Any, Final, NamedTuple
@@ -24,6 +24,7 @@ from pdp.model.checks import Answer, Batch, Caller, Predicate, RowView, TypedCol
 from pdp.surfaces.http_handlers import HttpHandlers, Routes
 from pdp.trino.bodies import OpaInput, ResourceName, TableName
 from pdp.trino.failures import DENIED, NONE_ALLOWED, FailureHandler, UnknownOperations
+from pdp.trino.listed_names import ListedNames, NameCatalog
 from pdp.trino.requests import RequestDecoder, TrinoRequest
 
 _ALLOWED: Final = b'{"result":true}'
@@ -39,13 +40,19 @@ class _Question(NamedTuple):
 
 
 class TrinoSurface:
-    """Endpoints of the plugin. `max_resources` bounds one batch, `seconds` the time to an answer."""
+    """Endpoints of the plugin. `max_resources` bounds one batch, `seconds` the time to an answer.
 
-    def __init__(self, pdp: Pdp, max_resources: int, seconds: float) -> None:
+    `catalogs` are by warehouse, for the setting `trino.create_over_listed`.
+    """
+
+    def __init__(
+        self, pdp: Pdp, max_resources: int, seconds: float, catalogs: Mapping[str, NameCatalog] | None = None
+    ) -> None:
         self._pdp = pdp
         self._max_resources = max_resources
         self._seconds = seconds
         self._decoder = RequestDecoder(pdp, max_resources)
+        self._listed_names = ListedNames(pdp, catalogs or {})
         self._failures = FailureHandler(pdp)
         self._unknown_operations = UnknownOperations(pdp)
 
@@ -117,7 +124,10 @@ class TrinoSurface:
         self._unknown_operations.note(request.operation)
         try:
             async with asyncio.timeout(self._seconds):
-                result = await self._pdp.decide(self._admit(request, caller))
+                batch = self._admit(request, caller)
+                if self._listed_names.concerns(request.operation):
+                    batch = await self._listed_names.reject_listed(batch)
+                result = await self._pdp.decide(batch)
         except Exception as error:  # noqa: BLE001  it denies
             self._failures.handle(request.operation, error, caller)
             return question.denial
@@ -127,7 +137,7 @@ class TrinoSurface:
         """Return the same without waiting; None for a batch that needs turns of the event loop."""
         question = read(body)
         request = question.request
-        if request.size > CHUNK:
+        if request.size > CHUNK or self._listed_names.concerns(request.operation):
             return None
         self._unknown_operations.note(request.operation)
         try:

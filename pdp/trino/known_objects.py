@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from pdp.decision.plan import PlanContext
 from pdp.facts.objects import container_key
+from pdp.facts.snapshot import Facts
 from pdp.model.checks import NO_ARGUMENTS, Resource
 from pdp.model.vocabulary import TABULAR_TYPES
 from pdp.trino.ambiguity import known_container, spellings
@@ -28,16 +29,16 @@ def objects_at(context: PlanContext, table: Resource) -> tuple[Resource, ...]:
 
     The name must not be ambiguous.
     """
-    if known := known_at(context, table):
+    if known := known_at(context.facts, table):
         return known
     is_covered = context.bundle.row_access.covers(table)
     return (replace(table, type="table_or_view", arguments=NO_ARGUMENTS),) if is_covered else ()
 
 
-def known_at(context: PlanContext, table: Resource) -> tuple[Resource, ...]:
+def known_at(facts: Facts, table: Resource) -> tuple[Resource, ...]:
     """Return the objects that facts know at a table's name, in their own spelling. The name must not be ambiguous."""
-    objects = context.facts.index.objects
-    container = known_container(context.facts, table.warehouse, table.path[:-1])
+    objects = facts.index.objects
+    container = known_container(facts, table.warehouse, table.path[:-1])
     return tuple(
         replace(table, type=type, path=(*container[1:], name), arguments=NO_ARGUMENTS)
         for name in (spellings(objects, container, table.path[-1]) if container else ())

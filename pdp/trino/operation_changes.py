@@ -51,7 +51,7 @@ def _hidden_part(context: PlanContext, table: Resource) -> Reason | None:
     """Return the reason why policies hide rows or columns of a known table; None if they hide none."""
     if not context.bundle.row_access.has_policies(table):
         return None
-    return context.restriction(table).reason if known_at(context, table) else None
+    return context.restriction(table).reason if known_at(context.facts, table) else None
 
 
 def _plan_replacement(planner: OperationPlanner) -> Node:

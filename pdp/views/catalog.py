@@ -1,7 +1,7 @@
-"""Client of an Iceberg REST catalog: properties of views without properties in the request.
+"""Client of an Iceberg REST catalog: properties of views without properties in the request, and names that it lists.
 
-Uses two calls of the REST specification: the configuration, for the prefix, and the load of a view. Any answer outside
-of the specification counts as no answer, so a load through an unreadable view fails.
+Uses three calls of the REST specification: the configuration, for the prefix, and the loads of a view and of a table.
+Any answer outside of the specification counts as no answer, so a load through an unreadable view fails.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pdp.model.checks import Resource
 MAX_ANSWER_BYTES: Final = 8 << 20
 """A view's metadata with all versions is far smaller."""
 _CACHED_VIEWS: Final = 10_000
-_MISSING: Final = frozenset({"NoSuchViewException", "NoSuchNamespaceException"})
+_MISSING: Final = frozenset({"NoSuchViewException", "NoSuchTableException", "NoSuchNamespaceException"})
 T = TypeVar("T")
 log = structlog.get_logger()
 
@@ -98,22 +98,36 @@ class IcebergCatalog:
         self._views.move_to_end(view.path)
         return properties
 
+    async def lists(self, name: Resource) -> bool:
+        """Tell whether the catalog has a table or view of a name; raise Unavailable if the catalog gives no answer."""
+        if len(name.path) < 2:
+            raise Unavailable(f"{self._name} has no tables outside of namespaces")
+        for kind in ("tables", "views"):
+            if await self._fetch(kind, name.path) is not None:
+                return True
+        return False
+
     async def close(self) -> None:
         """Close the connections."""
         if self._session:
             await self._session.close()
 
     async def _load(self, path: tuple[str, ...]) -> _LoadViewResult | None:
+        body = await self._fetch("views", path)
+        return None if body is None else self._decode(body, _LoadViewResult)
+
+    async def _fetch(self, kind: str, path: tuple[str, ...]) -> bytes | None:
+        """Return the catalog's answer about one of its `views` or `tables`; None for a missing object."""
         if self._prefix is None:
             self._prefix = await self._load_prefix()
         *namespace, name = path
-        url_path = f"namespaces/{quote(chr(0x1F).join(namespace), safe='')}/views/{quote(name, safe='')}"
+        url_path = f"namespaces/{quote(chr(0x1F).join(namespace), safe='')}/{kind}/{quote(name, safe='')}"
         status, body = await self._get(f"v1/{self._prefix}{url_path}")
         if status == 200:
-            return self._decode(body, _LoadViewResult)
+            return body
         if status == 404 and self._decode(body, _CatalogErrorResponse).error.type in _MISSING:
             return None
-        raise Unavailable(f"{self._name} answered {status} for view `{'.'.join(path)}`")
+        raise Unavailable(f"{self._name} answered {status} for {kind[:-1]} `{'.'.join(path)}`")
 
     async def _load_prefix(self) -> str:
         warehouse = f"?warehouse={quote(self._rule.warehouse, safe='')}" if self._rule.warehouse else ""
