@@ -110,9 +110,12 @@ class EntryEncoder:
                     group = leaf.group
                     shared = self._shared(group.action, group.principal, group.delegated, number)
                     entries.append((leaf.at[0], self._columns(shared, leaf.at, _Columns.of_leaf(leaf))))
-        entries += [(at, _rejected_row(at, rejected)) for at, rejected in self._record.batch.rejected.items()]
+        if self._record.batch.rejected:
+            entries += [(at, _rejected_row(at, rejected)) for at, rejected in self._record.batch.rejected.items()]
+        if len(entries) == 1:
+            return entries[0][1]
         # columns hold many positions, so that only rows can be sorted by position; readers sort both forms
-        if len(entries) > 1 and not columns:
+        if not columns:
             entries.sort(key=itemgetter(0))
         return ",".join([text for _, text in entries])
 

@@ -81,6 +81,9 @@ def is_bare(resource: Resource) -> bool:
 
 def path_text(resource: Resource) -> str:
     """Return the warehouse and the path of a reference as JSON without quotes."""
+    parts = (resource.warehouse, *resource.path)
+    if "".join(parts).isidentifier():  # most often: nothing to escape, neither for a reference nor for JSON
+        return "/".join(parts)
     return quote(format_path(resource))[1:-1]
 
 

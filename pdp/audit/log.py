@@ -28,7 +28,7 @@ MAX_PENDING_DECISIONS: Final = 2_000_000
 """Records, and decisions in all of them, that may wait for the disk."""
 GATHER_SECONDS: Final = 0.01
 """Longest wait before a record goes to the writer. A killed process loses the records of this time and of one write."""
-TURN: Final = 16
+TURN: Final = 32
 TURN_DECISIONS: Final = 2000
 """Waiting records from which the event loop encodes, and decisions after which other callbacks get a turn."""
 BEHIND: Final = 1000
