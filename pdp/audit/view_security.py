@@ -28,16 +28,18 @@ class RecordedChainView(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
     property: str = ""
 
 
-class RecordedLoad(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class RecordedLoad(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """The view chain of a load. `entries` counts the named views; `ignored` is the reason for not using all of them.
 
-    `enforced`: the loading engine applies row filters and masks itself.
+    `enforced`: the loading engine applies row filters and masks itself. `owner_writes`: the right to write of a view's
+    owner counts for storage access.
     """
 
     chain: tuple[RecordedChainView, ...] = ()
     entries: int = 0
     ignored: str = ""
     enforced: bool | UnsetType = UNSET
+    owner_writes: bool | UnsetType = UNSET
 
 
 class RecordedViewCommit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -51,7 +53,11 @@ def write_view_security(check: Check) -> dict[str, Any]:
     about = check.view_security
     if isinstance(about, Load):
         chain = tuple(_write_view(view, check.resources[0]) for view in about.views)
-        return {"load": RecordedLoad(chain, about.entries, about.ignored, about.enforced or UNSET)}
+        return {
+            "load": RecordedLoad(
+                chain, about.entries, about.ignored, about.enforced or UNSET, about.owner_writes or UNSET
+            )
+        }
     return {"change": RecordedViewCommit(about.touched)} if about else {}
 
 
@@ -62,7 +68,8 @@ def read_view_security(
     if (load and action not in LOADS) or (change and action not in _CHANGES):
         raise InvalidReference(f"`{action}` is no load or change of a view")
     if load:
-        return Load(tuple(map(_read_view, load.chain)), load.entries, load.ignored, bool(load.enforced))
+        chain = tuple(map(_read_view, load.chain))
+        return Load(chain, load.entries, load.ignored, bool(load.enforced), bool(load.owner_writes))
     return ViewCommit(change.touched) if change else None
 
 

@@ -188,3 +188,8 @@ class TrustedEngineSettings(Section):
     enforces_row_access: bool = Field(
         False, description="whether it applies row filters and masks itself, so that it may have storage credentials"
     )
+    delegated_storage: Literal["read", "as_owner"] = Field(
+        "read",
+        description="the most storage access that it gets for a table behind a DEFINER view: `read`, because a view "
+        "only reads, or `as_owner`, all that the owner of the view has",
+    )

@@ -13,7 +13,14 @@ def trusted_engines_of(
 ) -> tuple[TrustedEngine, ...]:
     """Return the engines with the token's subject or an audience of the token in their settings for the provider."""
     return tuple(
-        TrustedEngine(name, engine.type, engine.owner_property, identity.idp, engine.enforces_row_access)
+        TrustedEngine(
+            name,
+            engine.type,
+            engine.owner_property,
+            identity.idp,
+            engine.enforces_row_access,
+            engine.delegated_storage == "as_owner",
+        )
         for name, engine in configured.items()
         if (known := engine.identities.get(identity.idp))
         and (identity.subject in known.subjects or not set(identity.audiences).isdisjoint(known.audiences))

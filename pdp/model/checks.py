@@ -127,12 +127,14 @@ class Load(msgspec.Struct, frozen=True, gc=False):
 
     `entries` counts the views that the request names. `ignored` says why the request's chain does not count.
     `enforced`: the loading engine applies row filters and masks itself and may therefore read the files.
+    `owner_writes`: after a view that runs as its owner, the owner's right to write counts for storage access.
     """
 
     views: tuple[ChainView, ...] = ()
     entries: int = 0
     ignored: str = ""
     enforced: bool = False
+    owner_writes: bool = False
 
 
 class ViewCommit(msgspec.Struct, frozen=True):
@@ -220,6 +222,7 @@ class TrustedEngine(msgspec.Struct, frozen=True):
     owner_property: str
     idp: str
     enforces_row_access: bool = False
+    owner_writes: bool = False
 
 
 class Caller(msgspec.Struct, frozen=True):

@@ -89,6 +89,8 @@ class ViewSecurity:
         load = await self._chain(body, engines, target, supplied) if entries else _NO_CHAIN
         if engines and all(engine.enforces_row_access for engine in engines):
             load = replace(load, enforced=True)
+        if engines and all(engine.owner_writes for engine in engines):
+            load = replace(load, owner_writes=True)
         batch = Batch(surface, caller, 1, (replace(admitted, view_security=load),), explain=explain)
         return load_result(await self._pdp.decide(batch), load)
 

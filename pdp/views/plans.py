@@ -51,26 +51,31 @@ def _plan_load(context: PlanContext, check: Check, load: Load) -> Node:
             context = _as_owner(context, view.owner)
     parts.append(context.leaf(target.type, "get_metadata", targets))
     if target.type != "view":
-        parts.append(_plan_storage(context, check, hidden, enforced=load.enforced))
+        parts += _plan_storage(context, check, hidden, load)
     return AllOf(tuple(parts))
 
 
-def _plan_storage(context: PlanContext, check: Check, hidden: Reason | None, *, enforced: bool) -> Node:
+def _plan_storage(context: PlanContext, check: Check, hidden: Reason | None, load: Load) -> tuple[Node, ...]:
     """Check read and write access to the target's files.
 
     `hidden` is the reason why a view of the chain hides rows or columns. Files hold all rows and columns, so no file is
-    handed out if a row policy or mask of a view or of the target applies, unless the engine enforces these itself.
+    handed out if a row policy or mask of a view or of the target applies, unless the engine enforces these itself. A
+    view only reads: after a view that runs as its owner, the right to write is reported and permits nothing, unless
+    the configuration of the engine says so.
     """
     type = check.resources[0].type
 
     def withheld(table: Resource) -> Reason | None:
-        return None if enforced else hidden or context.restriction_reason(table)
+        return None if load.enforced else hidden or context.restriction_reason(table)
 
-    accesses = tuple(
-        context.deny_where(withheld, check.resources, action, partial(context.leaf, type, action))
-        for action in (READS, WRITES)
-    )
-    return EachOf(accesses, optional=check.action == "loadTable")
+    def plan_access(action: str) -> Node:
+        return context.deny_where(withheld, check.resources, action, partial(context.leaf, type, action))
+
+    reads, writes = plan_access(READS), plan_access(WRITES)
+    optional = check.action == "loadTable"
+    if context.delegated and not load.owner_writes and not optional:
+        return EachOf((reads,)), EachOf((writes,), optional=True)
+    return (EachOf((reads, writes), optional=optional),)
 
 
 def _as_owner(context: PlanContext, owner: str) -> PlanContext:

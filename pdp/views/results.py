@@ -25,7 +25,7 @@ def load_result(result: BatchResult, load: Load) -> LoadResult:
     if missing:
         rejected = Rejection("NoSuchView", f"`{missing}` in `referencedBy` does not exist")
         decision = replace(decision, error=rejected)
-    storage = _storage(steps) if decision.allowed else "none"
+    storage = _storage(steps, load) if decision.allowed else "none"
     visible = steps if result.visible is None or result.visible[0] else tuple(_own_steps(steps))
     return LoadResult(decision, visible, answer.revision, answer.id, storage, load)
 
@@ -54,7 +54,11 @@ def _steps(record: DecisionRecord) -> Iterator[LoadStep]:
             yield LoadStep(name, group.principal.id, group.delegated, group.action, allowed, by)
 
 
-def _storage(steps: Sequence[LoadStep]) -> str:
-    """Return the storage access of a permitted load: write access includes read access."""
-    permitted = {step.action for step in steps if step.allowed}
+def _storage(steps: Sequence[LoadStep], load: Load) -> str:
+    """Return the storage access of a permitted load: write access includes read access.
+
+    An owner's right to write counts only where the load says so.
+    """
+    counted = (step for step in steps if step.action != WRITES or not step.delegated or load.owner_writes)
+    permitted = {step.action for step in counted if step.allowed}
     return "read_write" if WRITES in permitted else "read" if READS in permitted else "none"

@@ -31,7 +31,7 @@ def name(parts: list[str]) -> str:
     return "view:w/" + "/".join(re.sub("[%/@]", lambda sign: f"%{ord(sign[0]):02X}", part) for part in parts)
 
 
-def load(body: dict[str, Any], matched: list[str], idp: str, may: May) -> Answer:
+def load(body: dict[str, Any], matched: list[str], idp: str, may: May, *, owner_writes: bool = False) -> Answer:
     """Return the result of a load; `matched` are the owner properties of the matched engines."""
     raw = body.get("referencedBy", "")
     if len(raw.split(",") if isinstance(raw, str) else raw) > 10:
@@ -66,6 +66,7 @@ def load(body: dict[str, Any], matched: list[str], idp: str, may: May) -> Answer
     storage = "none"
     if body["action"] != "loadView":
         read, write = ask(target, "read_data", "write_data")
+        write = write and (owner_writes or not delegated)
         allowed = allowed and (body["action"] == "loadTable" or read or write)
         storage = ("read_write" if write else "read" if read else "none") if allowed else "none"
     return {"allowed": allowed, "storage": storage, "used": bool(chain), "steps": steps}

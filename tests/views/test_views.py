@@ -271,6 +271,7 @@ RULES: dict[str, Any] = {
         "owner_property": "q",
         "identities": {"corp": {"subjects": ["s"]}},
         "enforces_row_access": True,
+        "delegated_storage": "as_owner",
     },
     "c": {"type": "trino", "owner_property": "p", "identities": {"oidc": {"audiences": ["x", "y"]}}},
 }
@@ -296,7 +297,7 @@ def test_engines_are_matched_by_provider_and_audience_or_subject(
     rules = make_settings({"trusted_engines": RULES}, ROOT).trusted_engines
     found = trusted_engines_of(TokenIdentity(idp, subject, tuple(audiences)), rules)
     assert "".join(engine.name for engine in found) == names
-    assert all(engine.enforces_row_access == (engine.name == "b") for engine in found)
+    assert all(engine.enforces_row_access == engine.owner_writes == (engine.name == "b") for engine in found)
 
 
 @pytest.mark.parametrize(

@@ -70,8 +70,9 @@ def bodies(draw: Any, about: Any = properties, audiences: Any = audiences_of_any
     }
 
 
-def views_of(world: Any) -> ViewSecurity:
-    data = {"engines": ["grants"], "world": {"objects": [], "grants": world}, "config": {"trusted_engines": ENGINES}}
+def views_of(world: Any, delegated_storage: str = "read") -> ViewSecurity:
+    engines = {name: {**engine, "delegated_storage": delegated_storage} for name, engine in ENGINES.items()}
+    data = {"engines": ["grants"], "world": {"objects": [], "grants": world}, "config": {"trusted_engines": engines}}
     pdp, settings = build_case_pdp(Case("generated", HERE, data), build_pdp, MemoryAudit())
     return ViewSecurity(pdp, settings)
 
@@ -105,14 +106,14 @@ def access(loaded: LoadResult | str) -> tuple[bool, int]:
     return loaded.decision.allowed, ["none", "read", "read_write"].index(loaded.storage_access)
 
 
-@given(grants, bodies())
-def test_a_load_is_what_the_plain_reading_says(world: Any, body: Any) -> None:
+@given(grants, bodies(), st.sampled_from(("read", "as_owner")))
+def test_a_load_is_what_the_plain_reading_says(world: Any, body: Any, storage: str) -> None:
     def may(who: str, action: str, what: str) -> bool:
         return Spec({"objects": [], "grants": world}, who, what).may(action, what)
 
-    wanted = spec.load(body, MATCHED[body["caller"]["audiences"][0]], "oidc", may)
+    wanted = spec.load(body, MATCHED[body["caller"]["audiences"][0]], "oidc", may, owner_writes=storage == "as_owner")
     event(wanted.get("error", f"allowed {wanted.get('allowed')}"))
-    assert told(load(views_of(world), body)) == wanted
+    assert told(load(views_of(world, storage), body)) == wanted
 
 
 raw_chains = st.lists(
@@ -167,7 +168,7 @@ def test_one_more_invoker_view_never_adds_access(world: Any, body: Any, more: st
 @given(grants, st.lists(names, max_size=3), st.sampled_from(USERS), st.sampled_from(TARGETS))
 def test_behind_a_definer_view_access_is_its_owner_s(world: Any, chain: list[str], owner: str, target: str) -> None:
     """The last view of a chain is DEFINER: what is loaded through it is what its owner loads, if the way there is open."""
-    views = views_of(world)
+    views = views_of(world, "as_owner")
     action = "loadView" if target.startswith("view:") else "loadTable"
     definer = "view:w/n/d"
     known = [{"resource": view, "properties": {"own": "c"} if view == VIEWS[0] else {}} for view in VIEWS]
@@ -189,3 +190,5 @@ def test_behind_a_definer_view_access_is_its_owner_s(world: Any, chain: list[str
     ]
     open_way = all(step.allowed for step in through.steps[:hops])
     assert access(through) == (access(alone) if open_way else (False, 0))
+    allowed, most = access(through)
+    assert access(load(views_of(world), body)) == (allowed, min(most, 1)), "by default, a view only reads"
