@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import compress
 from types import MappingProxyType
 from typing import Final
 
@@ -13,7 +14,7 @@ from pdp.decision.evaluation import LeafVerdicts, Steps
 from pdp.decision.explanation import Explainer
 from pdp.decision.fold import fold
 from pdp.decision.tree import Node
-from pdp.engines.engine import ALLOWED_BY_EFFECT, NO_ERRORS, PERMIT, Verdicts
+from pdp.engines.engine import ABSTAIN, ALLOWED_BY_EFFECT, NO_ERRORS, PERMIT, Verdicts
 from pdp.facts.snapshot import Facts
 from pdp.model.checks import Answer, Batch, Check, Reason, Trace
 from pdp.model.revision import Revision
@@ -84,8 +85,13 @@ class _Columns:
     def put(self, verdicts: Verdicts, at: Sequence[int]) -> None:
         """Put the verdicts of one check at its positions. No position belongs to two checks or is also rejected."""
         self.errors.update((at[row], raised) for row, raised in verdicts.errors.items())
-        if PERMIT not in verdicts.effects and verdicts.by.count(None) == len(verdicts.by):
-            return  # silence everywhere, as at the start
+        effects, by = verdicts.effects, verdicts.by
+        if max(effects, default=ABSTAIN) <= PERMIT and by.count(None) == effects.count(ABSTAIN):
+            # Only permits have reasons: the other positions are silent, as at the start.
+            for position, reason in zip(compress(at, effects), compress(by, effects), strict=True):
+                self.allowed[position] = 1
+                self.by[position] = reason
+            return
         for position, effect, reason in zip(at, verdicts.effects, verdicts.by, strict=True):
             if effect == PERMIT:
                 self.allowed[position] = 1
