@@ -14,6 +14,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from pdp.engines.rowaccess.trino_sql import FALSE
+from pdp.engines.rowaccess.trino_text import check_readable, strip_comments
 
 DIALECT: Final = "trino"
 _ALIKE: Final = frozenset(
@@ -36,7 +37,6 @@ _UNFIT: Final = (
     (exp.Shuffle, "a random value"),
 )
 _RANDOM: Final = frozenset({"rand", "random", "secure_rand", "secure_random", "uuid", "shuffle"})
-_LITERALS: Final = (exp.Literal, exp.Boolean, exp.Null)
 
 
 class UntranslatableSql(ValueError):
@@ -44,15 +44,14 @@ class UntranslatableSql(ValueError):
 
 
 def translate_expression(text: str, dialect: str) -> str:
-    """Return an expression as Trino's SQL; an expression in Trino's dialect stays as written.
+    """Return an expression as Trino's SQL; an expression in Trino's dialect stays as written, without its comments.
 
     Raise ValueError if the text is not exactly one expression, or contains an aggregate, window, parameter or random
     value. Raise UntranslatableSql if the expression has no certain meaning in Trino.
     """
-    tree = _parse(text, dialect)
     if dialect == DIALECT:
-        # The text itself, not the parser's rendering: Trino gets what the author wrote and reviewed.
-        return text if _is_plain_text(text) else tree.sql(dialect=DIALECT, comments=False)
+        return _author_text(text)[0]
+    tree = _parse(text, dialect)
     if dialect not in _ALIKE:
         raise UntranslatableSql(f"comparisons in `{dialect}` are not Trino's")
     if not all(map(_is_portable, tree.walk())):
@@ -62,7 +61,7 @@ def translate_expression(text: str, dialect: str) -> str:
 
 def translate_filter(text: str, dialect: str) -> str | None:
     """Return a row filter as Trino's SQL; None for TRUE. Raise the errors of `translate_expression`."""
-    tree = _parse(text, dialect).unnest()
+    tree = (_author_text(text)[1] if dialect == DIALECT else _parse(text, dialect)).unnest()
     if isinstance(tree, exp.Literal):
         raise ValueError("it is a value, not a condition")  # noqa: TRY004  a text's value, not a Python type
     if isinstance(tree, exp.Boolean):
@@ -73,11 +72,21 @@ def translate_filter(text: str, dialect: str) -> str | None:
 def translate_constant(value: str) -> str:
     """Return the literal that a text spells (`5`, `TRUE`, `'x'`); any other text as a text literal."""
     try:
-        tree = _parse(value, DIALECT)
+        text, tree = _author_text(value)
     except ValueError:
         return _literal(value)
     number = tree.this if isinstance(tree, exp.Neg) else tree
-    return tree.sql(dialect=DIALECT, comments=False) if isinstance(number, _LITERALS) else _literal(value)
+    if isinstance(number, (exp.Boolean, exp.Null)):
+        return tree.sql(dialect=DIALECT)
+    return text.strip() if isinstance(number, exp.Literal) else _literal(value)
+
+
+def _author_text(text: str) -> tuple[str, exp.Expr]:
+    """Return an expression in Trino's dialect as written, without comments, and its tree; raise ValueError."""
+    text = strip_comments(text)
+    tree = _parse(text, DIALECT)
+    check_readable(text, sqlglot.tokenize(text, read=DIALECT), tree)
+    return text, tree
 
 
 def _is_portable(node: exp.Expr) -> bool:
@@ -99,11 +108,6 @@ def _parse(text: str, dialect: str) -> exp.Expr:
         if unfit or any(node.name.lower() in _RANDOM for node in tree.find_all(exp.Anonymous)):
             raise ValueError(f"it holds {unfit or 'a random value'}")
     return tree
-
-
-def _is_plain_text(text: str) -> bool:
-    """Tell whether a text has no comment and no semicolon: both could end the parentheses around the text."""
-    return not any(token.comments or token.text == ";" for token in sqlglot.tokenize(text, read=DIALECT))
 
 
 def _literal(text: str) -> str:

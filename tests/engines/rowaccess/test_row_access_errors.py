@@ -77,6 +77,16 @@ def test_a_document_that_is_none(tmp_path: Path, data: Any, word: str) -> None:
                 ("x = 1; DROP TABLE t", "not one expression"),
                 ("x = 1 /* ", "does not parse"),
                 ("-- x", "not one expression"),
+                ("x = 1 /* /* */ */", "does not parse"),
+                *(
+                    (text, "does not parse")
+                    for text in (
+                        "a == 2", "a::int = 2", "s = \u2018EU\u2019", "s = \u201cEU\u201d", "`a` = 1", "a <=> b", "a DIV 2 = 1",
+                        "s RLIKE 'E.*'", "s ILIKE 'eu'", "s GLOB 'E*'", "s SIMILAR TO 'E'", "s ISNULL", "s NOTNULL",
+                        "b IS TRUE", "NOT b IS FALSE", "!b", "{x} = 1", "x ^ 2 = 1", "x | 2 = 1", "s = 'E' 'U'", "s = N'x'",
+                        "x IN (1,)", "x\u00a0= 1", "s = $$EU$$", "gr\u00f6sse = 1", "s = 'EU' # all", "x = 1 // all", "b;;",
+                    )
+                ),
                 ("", "not one expression"),
                 ("sum(x) > 1", "an aggregate"),
                 ("count(*) > 1", "an aggregate"),

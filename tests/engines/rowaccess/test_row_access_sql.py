@@ -275,6 +275,36 @@ def test_true_is_no_filter(text: str) -> None:
     assert translate_filter(text, "trino") is None
 
 
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("amount <= DECIMAL '1.5' -- cap", "amount <= DECIMAL '1.5'"),
+        ("code <> CHAR 'secret' -- c", "code <> CHAR 'secret'"),
+        ("/* all */ d >= DATE '2024-01-01'", "  d >= DATE '2024-01-01'"),
+        ("t > TIMESTAMP '2024-01-01 00:00:00.123456789';", "t > TIMESTAMP '2024-01-01 00:00:00.123456789'"),
+        ("s = '--' /* ' */ OR \"/*\" = '*/'", "s = '--'   OR \"/*\" = '*/'"),
+        ("x != 1 --a\n AND x <> 2--b", "x != 1  \n AND x <> 2"),
+        ("try_cast(s AS real) = REAL '1.1' /* -- */", "try_cast(s AS real) = REAL '1.1'"),
+        ("s = U&'\\0041' -- A", "s = U&'\\0041'"),
+        ("any_match(a, e -> e > 1) -- lambda", "any_match(a, e -> e > 1)"),
+    ],
+)
+def test_trino_gets_the_author_s_text_without_comments(text: str, wanted: str) -> None:
+    """What the parser writes for a text is another text: `CAST('1.5' AS DECIMAL)` is 2 in Trino."""
+    assert translate_filter(text, "trino") == wanted
+    assert translate_expression(text, "trino") == wanted
+
+
+@given(st.lists(st.sampled_from(["s = 'a''--'", "x > 1.50", '"--" = 1', " ", "\n"]), min_size=1), st.data())
+def test_comments_change_nothing_else(pieces: list[str], data: st.DataObject) -> None:
+    """Comments between the parts of a filter leave the parts to the letter."""
+    comments = st.sampled_from([" ", "/* ' */", "/**/", '-- "x\n'])
+    conditions = [piece for piece in pieces if piece.strip()] or ["x = 1"]
+    text = "".join(f"{data.draw(comments)} AND {data.draw(comments)}{piece}" for piece in conditions)
+    found = translate_expression(f"x = 1 {text}", "trino")
+    assert "".join(found.split()) == "".join(("x = 1 " + "".join(f" AND {piece}" for piece in conditions)).split())
+
+
 @pytest.mark.parametrize("text", ["1 = 1", "NOT FALSE", "TRUE OR x = 1", "x = x", "TRUE = TRUE"])
 def test_what_is_always_true_is_a_filter_all_the_same(text: str) -> None:
     assert translate_filter(text, "trino") == text
