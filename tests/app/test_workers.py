@@ -340,7 +340,7 @@ def test_a_start_that_fails_is_tried_again(tmp_path: Path) -> None:
             ask(process)
         assert len(reasons(process)) == 1
         rules.write_text("nessie.server.authorization.rules.a=false\n")
-        until(lambda: not reasons(process))
+        until(lambda: not reasons(process), 90)  # pauses between starts grow to 30 seconds
         assert "worker has other policies than before" in process.stderr()
         assert metric(process, "pdp_worker_bundles") == 2
         process.process.send_signal(signal.SIGUSR2)
