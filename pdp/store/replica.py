@@ -19,7 +19,8 @@ from pdp.errors import ConfigError, Unavailable
 from pdp.facts.objects import Change
 from pdp.facts.snapshot import Facts
 from pdp.model.revision import Revision
-from pdp.store.store import EpochChanged, Store, apply_log, write_seed
+from pdp.store.commit_gate import CommitGate
+from pdp.store.store import EpochChanged, LogEntry, Store, apply_log, write_seed
 from pdp.store.threads import Threads
 
 POLL_SECONDS: Final = 1.0
@@ -133,10 +134,13 @@ class Replica:
 
         `decide` runs inside the transaction, in another thread. An exception from `decide` cancels the write and is
         raised here. Raise Unavailable if the store does not answer: then all of the write happened, or none.
+
+        A cancellation, by the time limit of the request for example, is final: nothing is committed after it. If the
+        commit has begun, the cancellation is too late, and the write is finished.
         """
         for _ in range(_WRITE_ATTEMPTS):
             try:
-                written = await self._write_threads.run(partial(self._write, actor, decide))
+                written = await self._write_or_give_up(actor, decide)
             except EpochChanged:
                 await self._refresh()  # nothing was written: load the new history, and let `decide` decide on that
             else:
@@ -148,6 +152,17 @@ class Replica:
                 self._publish(written)
                 return written
         raise Unavailable("the store's history changed again while it was written to")
+
+    async def _write_or_give_up(self, actor: str, decide: Callable[[Facts], Sequence[Change]]) -> Facts:
+        gate = CommitGate()
+        writing = asyncio.ensure_future(self._write_threads.run(partial(self._write, actor, decide, gate)))
+        while True:
+            try:
+                return await asyncio.shield(writing)
+            except asyncio.CancelledError:
+                if gate.give_up():
+                    writing.cancel()
+                    raise
 
     def close(self) -> None:
         """Release the store. Cancel `follow` before; abandon a thread that waits for a silent store."""
@@ -202,10 +217,14 @@ class Replica:
                 log.warning("store has another history, loading it anew", was=_revision(facts), reason=str(error))
                 return self._load()
 
-    def _write(self, actor: str, decide: Callable[[Facts], Sequence[Change]]) -> Facts:
+    def _write(self, actor: str, decide: Callable[[Facts], Sequence[Change]], gate: CommitGate) -> Facts:
         facts = self.facts
+
+        def prepare(log: Sequence[LogEntry]) -> Sequence[Change]:
+            return decide(apply_log(facts, log))
+
         with _hide_store_errors():
-            return apply_log(facts, self._store.write(actor, facts, lambda entries: decide(apply_log(facts, entries))))
+            return apply_log(facts, self._store.write(actor, facts, prepare, gate))
 
 
 @contextmanager

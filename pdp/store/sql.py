@@ -18,6 +18,7 @@ from typing import Final
 from pdp.errors import ConfigError, Unavailable
 from pdp.facts.snapshot import Facts
 from pdp.store import rows, schema
+from pdp.store.commit_gate import CommitGate
 from pdp.store.database import Connection, Database, Signal
 from pdp.store.sqlite import SqliteDatabase
 from pdp.store.store import EpochChanged, LogEntry, Prepare, Store
@@ -63,6 +64,16 @@ class _Head:
     stored: str
     epoch: str
     sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Write:
+    """A write under the lock: its author, the log before it, its changes, and the request's consent."""
+
+    actor: str
+    log: Sequence[LogEntry]
+    prepare: Prepare
+    gate: CommitGate
 
 
 class SqlStore:
@@ -116,22 +127,26 @@ class SqlStore:
         if not self._closed:
             self._database.wait(seconds, self._signal)
 
-    def write(self, actor: str, facts: Facts, prepare: Prepare) -> Sequence[LogEntry]:
+    def write(self, actor: str, facts: Facts, prepare: Prepare, gate: CommitGate | None = None) -> Sequence[LogEntry]:
         """Write the changes from `prepare`; return the log after `facts`, the new entry last if there is one.
 
-        Raise EpochChanged, Unavailable, ConfigError, ValueError for a change that changes nothing, and every exception
-        of `prepare`. If the connection breaks during the commit, Unavailable leaves open whether the write happened.
+        Commit only if the `gate` agrees. Raise EpochChanged, Unavailable, ConfigError, ValueError for a change that
+        changes nothing, and every exception of `prepare`. If the connection breaks during the commit, Unavailable
+        leaves open whether the write happened.
         """
         if not self._write_lock.acquire(timeout=_WRITE_LOCK_SECONDS):
             raise Unavailable(f"{self._database.name} cannot be used now: other writes take too long")
+        gate = gate or CommitGate()
         try:
+            _refuse_given_up(gate)
             newest = self._newest.get(facts.epoch)
             with self._map_errors(), self._database.write_transaction() as connection:
                 self._database.lock(connection)
+                _refuse_given_up(gate)
                 head = self._head(connection)
                 log = self._read_log(connection, facts, head, newest)
                 if log is not None:
-                    log = self._commit(connection, head, (actor, log, prepare))
+                    log = self._commit(connection, head, _Write(actor, log, prepare, gate))
         finally:
             self._write_lock.release()
         if log is None:
@@ -146,12 +161,10 @@ class SqlStore:
         self._signal.notify()
         self._database.close()
 
-    def _commit(
-        self, connection: Connection, head: _Head, write: tuple[str, Sequence[LogEntry], Prepare]
-    ) -> Sequence[LogEntry]:
+    def _commit(self, connection: Connection, head: _Head, write: _Write) -> Sequence[LogEntry]:
         """Commit the changes from `prepare`, if any; return the log with the new entry."""
-        actor, log, prepare = write
-        changes = tuple(prepare(log))
+        actor, log = write.actor, write.log
+        changes = tuple(write.prepare(log))
         if not changes:
             return log
         entry, token = LogEntry(head.sequence + 1, time.time(), actor, changes), secrets.token_hex(8)
@@ -161,6 +174,8 @@ class SqlStore:
         database.execute(connection, _INSERT_CHANGES, [row | {"changes": rows.encode_changes(changes)}])
         database.execute(connection, _UPDATE_SEQUENCE, [{"sequence": entry.sequence}])
         database.announce(connection)
+        if not write.gate.begin_commit():
+            raise _given_up()
         database.commit(connection)
         self._remember(head.epoch, entry.sequence, token)
         return *log, entry
@@ -225,3 +240,13 @@ class SqlStore:
             raise self._database.map_error(error) from error
         except rows.UnreadableRow as error:
             raise ConfigError(f"{self._database.name} holds what this version cannot read: {error}") from error
+
+
+def _refuse_given_up(gate: CommitGate) -> None:
+    """Raise Unavailable early, so that a write without a request does not keep the lock."""
+    if gate.is_given_up:
+        raise _given_up()
+
+
+def _given_up() -> Unavailable:
+    return Unavailable("the request of the write ended before the commit: nothing was written")

@@ -30,6 +30,7 @@ import msgspec
 from pdp.errors import PdpError
 from pdp.facts.objects import Change
 from pdp.facts.snapshot import Facts
+from pdp.store.commit_gate import CommitGate
 
 
 class EpochChanged(PdpError):
@@ -66,8 +67,11 @@ class Store(Protocol):
         """Return after any commit that this thread has not read yet, or after `seconds`. May return early."""
         ...
 
-    def write(self, actor: str, facts: Facts, prepare: Prepare) -> Sequence[LogEntry]:
-        """Write the changes from `prepare`; return the log after `facts`, the new entry last if there is one."""
+    def write(self, actor: str, facts: Facts, prepare: Prepare, gate: CommitGate | None = None) -> Sequence[LogEntry]:
+        """Write the changes from `prepare`; return the log after `facts`, the new entry last if there is one.
+
+        Commit only if the `gate` agrees; raise Unavailable for a write that its request has given up.
+        """
         ...
 
     def close(self) -> None:

@@ -18,6 +18,7 @@ from support.stores import added, grant, write
 from pdp.errors import Unavailable
 from pdp.facts.objects import Change, GrantAdded, GrantRemoved
 from pdp.facts.snapshot import Facts
+from pdp.store.commit_gate import CommitGate
 from pdp.store.replica import Replica
 from pdp.store.sql import open_store
 from pdp.store.store import LogEntry, Prepare, Store
@@ -50,8 +51,8 @@ class Observed:
         self.longest_wait = max(self.longest_wait, seconds)
         self._store.wait(seconds)
 
-    def write(self, actor: str, facts: Facts, prepare: Prepare) -> Sequence[LogEntry]:
-        found = self._store.write(actor, facts, prepare)
+    def write(self, actor: str, facts: Facts, prepare: Prepare, gate: CommitGate | None = None) -> Sequence[LogEntry]:
+        found = self._store.write(actor, facts, prepare, gate)
         self.after_write()
         return found
 
@@ -364,6 +365,49 @@ async def test_closing_waits_for_no_store_that_hangs(file: Path) -> None:
     held.release()
     with pytest.raises(Unavailable, match="cannot be used now"):
         await stuck
+
+
+async def test_a_write_that_is_given_up_is_not_committed(store: Observed, other: Store) -> None:
+    """A request ran out of time while its write was in the transaction, or waited for a thread."""
+    async with closed(store) as replica:
+        held = Held()
+
+        def decide(_: Facts) -> Sequence[Change]:
+            held()
+            return added(1)
+
+        writes = [asyncio.create_task(replica.write("me", decide)) for _ in range(6)]
+        await held.reached()
+        for task in writes:
+            task.cancel()
+        await asyncio.wait(writes)
+        assert all(task.cancelled() for task in writes)
+        held.release()
+        assert (await replica.write("me", lambda _: added(2))).sequence == 1
+    assert list(other.load().grants()) == [grant(2)]
+
+
+async def test_a_write_that_is_being_committed_is_finished(store: Observed) -> None:
+    """The time limit comes too late: the answer says that the write happened."""
+    async with closed(store) as replica:
+        held = Held()
+        store.after_write = held  # type: ignore[assignment]
+        writing = asyncio.create_task(replica.write("me", lambda _: added(1)))
+        await held.reached()
+        for _ in range(3):
+            writing.cancel()
+            await asyncio.sleep(0.01)
+        held.release()
+        assert (await writing).sequence == 1
+        assert replica.facts.sequence == 1
+
+
+def test_a_gate_opens_to_one_side_only() -> None:
+    for first, second in (("begin_commit", "give_up"), ("give_up", "begin_commit")):
+        gate = CommitGate()
+        assert getattr(gate, first)()
+        assert not getattr(gate, second)()
+        assert gate.is_given_up == (first == "give_up")
 
 
 async def test_threads_pass_on_whatever_is_raised_and_skip_what_nobody_waits_for() -> None:

@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final
 
-from sqlglot import exp
-from sqlglot.tokens import Token
+from sqlglot import Token, exp
 
 _PIECE: Final = re.compile(
     r"""(?P<quoted>(?:\b[uU]&)?'(?:[^']|'')*'|"(?:[^"]|"")*")|(?P<comment>--[^\r\n]*|/\*.*?\*/)|(?P<open>/\*)""",
