@@ -52,7 +52,7 @@ class PlanMemo:
             return _about(known, resources)
         node = self._make(check)
         if _asks_about(node, resources):
-            self._plans.keep(key, _about(node, ()), _length(check))
+            self._plans.keep(key, _about(node, ()), _length(check, kind))
         return node
 
     def _make(self, check: Check) -> Node:
@@ -87,9 +87,10 @@ def _about(node: Node, resources: Sequence[Resource]) -> Node:
     return type(node)(parts)  # type: ignore[call-arg,arg-type]
 
 
-def _length(check: Check) -> int:
+def _length(check: Check, kind: tuple[str, str, str | None]) -> int:
     """Return the number of characters of the texts of a question."""
     principal, env = check.principal, check.env
     lists = (principal.roles, principal.groups, principal.member_of, env.actions)
     texts = (principal.name, principal.attributes, check.action, check.acting_role or "", env.api_name)
-    return sum(map(len, texts)) + sum(len(text) for part in lists for text in part)
+    of_kind = sum(len(text) for text in kind if text)
+    return of_kind + sum(map(len, texts)) + sum(len(text) for part in lists for text in part)

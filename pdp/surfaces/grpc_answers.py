@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from itertools import starmap
+from typing import Final
 
 from pdp.decision.answer_codec import permitted_positions, raised_positions, rejected_positions
 from pdp.decision.bodies import AnswerForm
 from pdp.model.checks import DEFAULT_DENY, Answer, Decision, Reason, Trace
 from pdp.wire import decision_pb2 as wire
 
+_LONGEST_REASON: Final = 512
+"""Characters of a reason whose encoded decision is remembered. A reason may hold a name of the request."""
 
-@lru_cache(maxsize=1024)  # rules and grants give the same few reasons again and again
+
 def _decision_field(allowed: int, reason: Reason | None) -> bytes:
     """Return the encoded field `decisions` of a decision without errors and traces."""
+    long = reason is not None and len(reason) > _LONGEST_REASON
+    return (_encode_field if long else _encode_field_once)(allowed, reason)
+
+
+@lru_cache(maxsize=1024)  # rules and grants give the same few reasons again and again
+def _encode_field_once(allowed: int, reason: Reason | None) -> bytes:
+    return _encode_field(allowed, reason)
+
+
+def _encode_field(allowed: int, reason: Reason | None) -> bytes:
     decision = wire.Decision(allowed=bool(allowed), by=(reason or DEFAULT_DENY,))
     return wire.CheckResponse(decisions=(decision,)).SerializeToString()
 
@@ -22,7 +34,9 @@ def check_response(answer: Answer, form: AnswerForm) -> bytes:
     """Return the response to checks. Each distinct decision is encoded once: messages join by concatenation."""
     if form == "indices":
         return _indices(answer).SerializeToString()
-    fields = list(starmap(_decision_field, zip(answer.allowed, answer.by, strict=True)))
+    decisions = list(zip(answer.allowed, answer.by, strict=True))
+    distinct = {decision: _decision_field(*decision) for decision in set(decisions)}
+    fields = list(map(distinct.__getitem__, decisions))
     for at in {*answer.rejected, *answer.errors, *answer.traces}:
         fields[at] = wire.CheckResponse(decisions=(_decision(answer.decision(at)),)).SerializeToString()
     fields.append(wire.CheckResponse(revision=answer.revision, decision_id=answer.id).SerializeToString())

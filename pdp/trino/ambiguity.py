@@ -89,7 +89,7 @@ class _SchemaMemo:
         key = (warehouse, *path)
         if key in self.names:
             return self.names[key]
-        return self.names.keep(key, _find_ambiguous_names(index, warehouse, path), sum(map(len, path)))
+        return self.names.keep(key, _find_ambiguous_names(index, warehouse, path), sum(map(len, key)))
 
 
 class _ContentMemo(Generic[T]):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -96,3 +97,13 @@ def test_a_remembered_plan_equals_a_new_one(asked: list[Check], stale: bool) -> 
         assert plan_or_error(lambda c=check: memo.plan(c)) == plan_or_error(
             lambda c=check, k=context: plan(c, k, PLANNERS.checks)
         )
+
+
+@pytest.mark.parametrize(("warehouse", "ref"), [("w" * 5000, None), ("w", "r" * 5000)])
+def test_a_long_question_is_not_remembered(warehouse: str, ref: str | None) -> None:
+    pdp = build()
+    memo = PlanMemo(PLANNERS, pdp.bundle, pdp.source.facts, stale=False)
+    principal = Principal("user", "oidc~bob")
+    for resource in (Resource("table", warehouse, ("a", "t"), ref), Resource("table", "w", ("a", "t"))):
+        memo.plan(Check(principal, "read_data", (resource,), (0,)))
+    assert len(memo._plans) == 1

@@ -13,7 +13,9 @@ from pdp.model.identities import policy_name
 from pdp.model.vocabulary import CEL_CHECKS, CONTENT_TYPE, CelCheck
 
 _MAX_RESIDUES: Final = 8
-"""Residues that a group remembers. Few resources of a group differ in more than the path."""
+_LONGEST_KIND: Final = 64
+"""Residues that a group remembers, and characters of the kinds of content of a remembered one. Few resources of a group
+differ in more than the path."""
 
 Question: TypeAlias = tuple[CelCheck, ResidueSet]
 """A check with the residues for its values."""
@@ -61,7 +63,7 @@ class GroupChecks:
         residues = self._residues.get((number, *kinds))
         if residues is None:
             residues = self._select(self._values(check, *kinds))
-            if len(self._residues) < _MAX_RESIDUES:
+            if len(self._residues) < _MAX_RESIDUES and sum(map(len, kinds)) <= _LONGEST_KIND:
                 self._residues[number, *kinds] = residues
         return residues
 

@@ -100,3 +100,12 @@ def test_remembered_residues_are_bounded(monkeypatch: pytest.MonkeyPatch) -> Non
         group = Group(Principal("user", f"oidc~u{number}"), "READ_ENTITY_VALUE", "content", "w", "main", False, Env())
         assert engine.decide(group, [Resource("content", "w", ("a",))], Facts.empty()).effects == b"\1"
     assert len(engine._selector._residue_sets) == 10
+
+
+def test_long_kinds_of_content_are_not_remembered() -> None:
+    engine = CelEngine(inline_rules({"a": "contentType=='x' && op=='READ_ENTITY_VALUE'"}), "oidc")
+    group = Group(Principal("user", "oidc~a"), "READ_ENTITY_VALUE", "content", "w", "main", False, Env())
+    for kind in ("x", "y" * 100_000, "z" * 100_000):
+        engine.decide(group, (Resource("content", "w", ("a",), content_type=kind),), Facts.empty())
+    kept = [part for key in engine.group_checks(group)._residues for part in key if isinstance(part, str)]
+    assert sum(map(len, kept)) < 100
