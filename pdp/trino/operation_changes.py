@@ -20,6 +20,7 @@ from pdp.trino.tables import TABLE_TYPES
 
 _UNKNOWN_OBJECT: Final = "rule:unknown_object"
 _TOO_MANY: Final = "rule:too_many_objects"
+_MOST_SCHEMAS: Final = 10
 _DROPPED: Final = ("CATALOG_DROP_ENTITY",)
 _RENAMED: Final = ("CATALOG_RENAME_ENTITY_FROM",)
 
@@ -37,9 +38,14 @@ def plan_creation(planner: OperationPlanner) -> Node:
 
 
 def plan_with_content(planner: OperationPlanner) -> Node:
-    """Check an operation on a schema, and the drop of each known object below. Too many objects are denied."""
+    """Check an operation on a schema, and the drop of each known object below. Too many objects are denied.
+
+    So are many schemas in one check: Trino asks about one, and each may have many objects.
+    """
     if planner.resources[0].type != "namespace":
         return plan_by_place(planner)
+    if len(planner.resources) > _MOST_SCHEMAS:
+        return planner.fixed(False, _TOO_MANY)
     return split(
         planner.resources,
         lambda schema: schema.path,
