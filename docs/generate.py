@@ -15,6 +15,7 @@ from pydantic.fields import FieldInfo
 from pdp.config.settings import Settings
 from pdp.model.trino_operations import (
     METADATA_TABLES,
+    PLACE_PROPERTIES,
     SYSTEM_CATALOG,
     SYSTEM_READS,
     SYSTEM_TABLES,
@@ -251,6 +252,7 @@ _PARTS: Mapping[str, Callable[[], str]] = {
     "actions": _actions,
     "table_procedures": lambda: ", ".join(sorted(MAINTENANCE)),
     "procedures": _procedures,
+    "place_properties": lambda: " or ".join(f"`{name}`" for name in sorted(PLACE_PROPERTIES)),
     "system_catalog": _system_catalog,
     "system_schemas": _system_schemas,
     "reads": lambda: ", ".join(name for name in TRINO_OPERATIONS if name in SYSTEM_READS),

@@ -59,6 +59,9 @@ class TrinoSettings(Section):
     procedures: TrinoProcedureSettings = TrinoProcedureSettings()
     session_properties: TrinoSessionPropertySettings = TrinoSessionPropertySettings()
     execute_query: TrinoExecuteQuerySettings = TrinoExecuteQuerySettings()
+    external_locations: Literal["deny", "allow"] = Field(
+        "deny", description="new tables over existing files, by properties such as Hive's `external_location`"
+    )
     create_over_listed: Literal["allow", "deny"] = Field(
         "allow", description="creation over names that only the catalog knows; `deny` asks `warehouses.*.catalog`"
     )

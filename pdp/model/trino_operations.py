@@ -113,9 +113,13 @@ METADATA_TABLES: Final[Mapping[str, str]] = {
     **dict.fromkeys(("properties", "history", "metadata_log_entries", "snapshots", "refs"), "get_metadata"),
     **dict.fromkeys(("partitions", "files", "entries", "manifests"), "read_data"),
     **dict.fromkeys(("all_partitions", "all_files", "all_entries", "all_manifests"), "read_data"),
-    "materialized_view_storage": "read_data",
+    **dict.fromkeys(("materialized_view_storage", "transactions"), "read_data"),
+    "timeline": "get_metadata",
 }
 """Suffix of `t$suffix` -> the action that a SELECT needs on t. Metadata tables with values need `read_data`."""
+
+PLACE_PROPERTIES: Final = frozenset({"external_location", "avro_schema_url"})
+"""Properties of a new table that name files outside of the table: the table then shows the files of others."""
 
 SYSTEM_TABLES: Final[Mapping[str, frozenset[str]]] = {
     "information_schema": frozenset({"columns", "schemata", "tables", "views"}),

@@ -6,19 +6,21 @@ Both plans therefore ask about the objects that the stronger form would take awa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final
 
 from pdp.decision.plan import PlanContext
 from pdp.decision.tree import AllOf, AnyOf, FixedDecision, Node, split
 from pdp.model.checks import Reason, Resource
+from pdp.model.trino_operations import PLACE_PROPERTIES
 from pdp.trino.known_objects import content_of, known_at, objects_at
 from pdp.trino.operation_places import plan_by_place
 from pdp.trino.operation_planner import OperationPlanner
 from pdp.trino.tables import TABLE_TYPES
 
 _UNKNOWN_OBJECT: Final = "rule:unknown_object"
+_EXTERNAL_LOCATIONS: Final = "config:trino.external_locations"
 _TOO_MANY: Final = "rule:too_many_objects"
 _MOST_SCHEMAS: Final = 10
 _DROPPED: Final = ("CATALOG_DROP_ENTITY",)
@@ -30,7 +32,7 @@ def plan_creation(planner: OperationPlanner) -> Node:
     if planner.resources[0].type not in TABLE_TYPES | {"namespace"}:
         return plan_by_place(planner)
     return planner.context.deny_where(
-        partial(_hidden_part, planner.context),
+        partial(_reason_against_creation, planner),
         planner.resources,
         planner.action,
         lambda part: _plan_replacement(planner.with_resources(part)),
@@ -53,11 +55,21 @@ def plan_with_content(planner: OperationPlanner) -> Node:
     )
 
 
-def _hidden_part(context: PlanContext, table: Resource) -> Reason | None:
-    """Return the reason why policies hide rows or columns of a known table; None if they hide none."""
+def _reason_against_creation(planner: OperationPlanner, table: Resource) -> Reason | None:
+    """Return the reason against a new table over files that its properties name, or over hidden rows or columns."""
+    context = planner.context
+    if planner.trino.external_locations == "deny" and _names_place(table):
+        return _EXTERNAL_LOCATIONS
     if not context.bundle.row_access.has_policies(table):
         return None
     return context.restriction(table).reason if known_at(context.facts, table) else None
+
+
+def _names_place(table: Resource) -> bool:
+    properties = table.arguments.given.get("properties")
+    return isinstance(properties, Mapping) and not PLACE_PROPERTIES.isdisjoint(
+        name.lower() for name, value in properties.items() if value is not None
+    )
 
 
 def _plan_replacement(planner: OperationPlanner) -> Node:

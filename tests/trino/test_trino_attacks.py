@@ -150,6 +150,19 @@ async def test_whoever_may_create_replaces_nothing_of_others(client: TrinoClient
     assert (decision["allowed"], decision["by"]) == (False, ["table:lake/s/salaries@main: default_deny"])
 
 
+@pytest.mark.parametrize("operation", ["CreateTable", "CreateMaterializedView"])
+@pytest.mark.parametrize("property", ["external_location", "EXTERNAL_LOCATION", "avro_schema_url"])
+async def test_nobody_makes_a_table_of_the_files_of_others(client: TrinoClient, operation: str, property: str) -> None:
+    table = {"catalogName": "k", "schemaName": "s", "tableName": "fresh"}
+    for properties, allowed in (
+        ({property: "s3://lake/salaries"}, False),
+        ({property: None, "format": "ORC"}, True),
+        ({"location": "s3://lake/fresh"}, True),
+    ):
+        asked = {"operation": operation, "resource": {"table": {**table, "properties": properties}}}
+        assert await client.post("allow", asked, "eve") == (200, {"result": allowed}), properties
+
+
 def column(table: str = "m", type: str = "varchar") -> dict[str, Any]:
     return {
         "column": {
