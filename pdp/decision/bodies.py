@@ -156,8 +156,10 @@ def _ref_type(text: str, type: str) -> str:
 
     A detached ref is a commit without a name. Rules see `DETACHED` in place of a name, as in Nessie.
     """
+    if not text:
+        return text
     ref_type = text.upper()
-    if ref_type and ref_type not in REF_TYPES:
+    if ref_type not in REF_TYPES:
         raise InvalidReference(f"`refType` is none of {', '.join(REF_TYPES)}: `{text}`")
     if ref_type == DETACHED and type not in VERSIONED_TYPES:
         raise InvalidReference(f"a {type} has no ref")
