@@ -1,6 +1,6 @@
 """JSON of the inputs of a check: principal, acting role, context and resources.
 
-The written form must carry every input that decides; `reader` makes the same checks from the JSON again.
+The written form must carry every input that decides; `entries` makes the same checks from the JSON again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Rows of a record from its JSON, whichever form its entries have. The form is described in `encoding`."""
+"""Rows of a record from its JSON, whichever form its entries have. `entry_encoding` describes the forms."""
 
 from __future__ import annotations
 

@@ -209,7 +209,7 @@ class Pdp:
             raise InvalidArgument(f"consistency `{consistency}` is none of `minimize_latency`, `full`, `atLeast`")
 
     def _basis(self) -> _Basis:
-        """Return the current basis. Plans are remembered, and the revision is written, per bundle and facts."""
+        """Return the current basis. The same basis serves, with its plans, until the bundle or the facts change."""
         bundle, facts, last = self.bundle, self.source.facts, self._last_basis
         if last is None or last.bundle is not bundle or last.facts is not facts:
             last = self._last_basis = self._make_basis(bundle, facts, stale=False)

@@ -98,6 +98,7 @@ def _tables_of_catalog(names: Names, catalog: str, tables: _Tables) -> PlacedCol
     if len(parents) < len(schemas):
         tables = tables.part([row for row, schema in enumerate(tables.schemas) if schema in parents])
     like = _like(next(iter(parents.values())))
+    # Paths are distinct: a schema's name is its path, joined by dots.
     paths = [parent.path for parent in parents.values()]
     if len(paths) == 1:
         return PlacedColumn(PathColumn.in_one(like, paths[0], tables.names), tables.at)
