@@ -11,7 +11,7 @@ from pdp.app.quick_imports import quick_imports
 from pdp.config.settings import Settings
 
 
-class Announced(Protocol):
+class AnnouncedService(Protocol):
     """Service that serves: its addresses by listener, and the scheme of its HTTP address."""
 
     scheme: str
@@ -19,7 +19,7 @@ class Announced(Protocol):
 
 
 def serve(
-    settings: Settings, announce: Callable[[Announced], None], reload: Callable[[], Settings] | None = None
+    settings: Settings, announce: Callable[[AnnouncedService], None], reload: Callable[[], Settings] | None = None
 ) -> int:
     """Serve until SIGTERM or SIGINT; return the exit code. Call `announce` once all addresses listen.
 

@@ -250,13 +250,13 @@ async def _serve_on(
     return sites
 
 
-class Stopping(asyncio.Event):
+class StopEvent(asyncio.Event):
     """Event that ends a service. `successor`: another process serves on the same sockets already."""
 
     successor = False
 
 
-async def serve_until(service: Service, stopping: Stopping, announce: Callable[[], None]) -> bool:
+async def serve_until(service: Service, stopping: StopEvent, announce: Callable[[], None]) -> bool:
     """Serve until the event, SIGTERM or SIGINT. Call `announce` once all addresses listen.
 
     Return False if audit records are left.
@@ -292,7 +292,7 @@ async def _serve_alone(settings: Settings, announce: Callable[[Service], None]) 
     service = Service(settings)
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGUSR2, log.warning, "no rolling restart: `server.workers` is 1")
-    return 0 if await serve_until(service, Stopping(), lambda: announce(service)) else 1
+    return 0 if await serve_until(service, StopEvent(), lambda: announce(service)) else 1
 
 
 def serve_alone(settings: Settings, announce: Callable[[Service], None]) -> int:

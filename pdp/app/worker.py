@@ -32,7 +32,7 @@ from pdp.app.channel import (
     StopOrder,
     StopReport,
 )
-from pdp.app.service import Service, Stopping, run_loop, serve_until
+from pdp.app.service import Service, StopEvent, run_loop, serve_until
 from pdp.cli.logs import configure_logging
 from pdp.config.load import make_settings
 from pdp.errors import PdpError
@@ -72,7 +72,7 @@ class _Worker:
         self._sockets = {number: tuple(map(_socket, found)) for number, found in assignment.http.items()}
         self._sites: dict[int, list[web.SockSite]] = {}
         """Sites on the sockets of other places."""
-        self._stopping = Stopping()
+        self._stopping = StopEvent()
         settings = make_settings(msgspec.json.decode(assignment.settings), Path(assignment.base))
         unix = None if assignment.unix is None else _socket(assignment.unix)
         self._service = Service(settings, Listeners(self._copies(assignment.worker), assignment.grpc, unix))

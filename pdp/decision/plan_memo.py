@@ -49,10 +49,10 @@ class PlanMemo:
         )  # fmt: skip
         known = self._plans.get(key)
         if known is not None:
-            return _about(known, resources)
+            return _with_resources(known, resources)
         node = self._make(check)
         if _asks_about(node, resources):
-            self._plans.keep(key, _about(node, ()), _length(check, kind))
+            self._plans.keep(key, _with_resources(node, ()), _length(check, kind))
         return node
 
     def _make(self, check: Check) -> Node:
@@ -79,11 +79,11 @@ def _asks_about(node: Node, resources: Sequence[Resource]) -> bool:
     return isinstance(node, AllOf | AnyOf) and all(_asks_about(part, resources) for part in node.parts)
 
 
-def _about(node: Node, resources: Sequence[Resource]) -> Node:
-    """Return a tree of leaves with other resources."""
+def _with_resources(node: Node, resources: Sequence[Resource]) -> Node:
+    """Return the same tree about other resources."""
     if type(node) is Leaf:
         return Leaf(node.group, resources, node.override)
-    parts = tuple([_about(part, resources) for part in node.parts])  # type: ignore[union-attr]
+    parts = tuple([_with_resources(part, resources) for part in node.parts])  # type: ignore[union-attr]
     return type(node)(parts)  # type: ignore[call-arg,arg-type]
 
 

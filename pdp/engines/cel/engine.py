@@ -59,7 +59,7 @@ class RuleRanks(NamedTuple):
         return self.raised.get(at if len(self.ranks) > 1 else 0, ())
 
 
-class _LastOne(NamedTuple):
+class _LastResource(NamedTuple):
     """The latest single resource, with the questions and what was found."""
 
     resource: Resource | None
@@ -87,7 +87,7 @@ class _RuleEngine:
         self.reads_facts = False
         self._provider = provider
         self._selector = Selector(rules)
-        self._last_one = _LastOne(None, (), ())
+        self._last_resource = _LastResource(None, (), ())
         self._last = _LastColumn(None, (), "", RuleRanks((), {}))
         self._groups: Memo[Group, GroupChecks] = Memo(_MAX_GROUPS, MAX_VALUES_LENGTH)
         self._ids = [rule.id for rule in rules]
@@ -114,7 +114,7 @@ class _RuleEngine:
     def evaluate_one(self, group_checks: GroupChecks, resource: Resource) -> Sequence[tuple[int, Sequence[int]]]:
         """Evaluate every check of a group on one resource: the smallest rank of a true rule, and raising rules."""
         questions = group_checks.questions(resource)
-        last = self._last_one
+        last = self._last_resource
         # A table and a view of one name are often the same questions, asked one after the other.
         if last.resource is resource and last.questions == questions:
             return last.found
@@ -122,7 +122,7 @@ class _RuleEngine:
         found = [
             residues.rank(path if check.path == "self" else path_of(check, resource)) for check, residues in questions
         ]
-        self._last_one = _LastOne(resource, questions, found)
+        self._last_resource = _LastResource(resource, questions, found)
         return found
 
     def _column(self, group_checks: GroupChecks, number: int, resources: Sequence[Resource]) -> RuleRanks:
@@ -199,6 +199,7 @@ class CelEngine(_RuleEngine):
         if count == 1:
             return self._decide_one(group_checks, resources[0])
         columns = self.evaluate(group_checks, resources)
+        # Verdicts follow from the columns and the count alone, so equal columns have equal verdicts.
         key, verdicts = self._last_verdicts
         if (columns, count) != key:
             verdicts = self._permit(columns, count)
