@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -10,10 +11,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from pdp.decision.codec import CheckRequest
 from pdp.errors import InvalidArgument
 from pdp.strict import decode, has_all_strings, refuse_duplicates
-from pdp.trino.bodies import REQUEST
-from pdp.views.codec import decode_change, decode_load
+from pdp.trino.bodies import REQUEST, OpaRequest
+from pdp.views.codec import ChangeBody, LoadBody, decode_change, decode_load
 
 TEXTS = st.sampled_from(['"a"', '"b"', '""', '":"', '"\\u0022:"', '"\\"a\\":1"', '" :"', '"\\u0061"', '"ü"'])
 SPACES = st.sampled_from(["", "", " ", "\n\t "])
@@ -100,3 +102,26 @@ def test_typed_bodies_write_no_default_that_could_stand_for_a_dropped_key() -> N
         assert json.loads(msgspec.json.encode(value)) == json.loads(body)
     request = b'{"input":{"context":{"identity":{"user":"u"}},"action":{"operation":"a"}}}'
     assert msgspec.json.encode(REQUEST.decode(request)) == request
+
+
+def _structs(info: Any) -> Iterator[msgspec.inspect.StructType]:
+    """Yield all structs of a type, at any depth."""
+    if isinstance(info, msgspec.inspect.StructType):
+        yield info
+        parts = [field.type for field in info.fields]
+    else:
+        parts = [getattr(info, name) for name in ("item_type", "value_type") if hasattr(info, name)]
+        parts += getattr(info, "types", ())
+    for part in parts:
+        yield from _structs(part)
+
+
+@pytest.mark.parametrize("body", [CheckRequest, LoadBody, ChangeBody, OpaRequest])
+def test_no_struct_of_a_typed_body_encodes_a_default_at_any_depth(body: type[msgspec.Struct]) -> None:
+    structs = list(_structs(msgspec.inspect.type_info(body)))
+    assert len(structs) > 3
+    for struct in structs:
+        for field in struct.fields:
+            assert field.required or struct.cls.__struct_config__.omit_defaults, f"{struct.cls}: {field.name}"
+            assert not isinstance(field.default, msgspec.Struct), f"{struct.cls}: {field.name}"
+            assert field.default_factory in (dict, list, msgspec.NODEFAULT), f"{struct.cls}: {field.name}"
