@@ -197,7 +197,9 @@ class BatchBuilder:
         """Put a question about each of some resources at the positions `at`. Bad resources reject their positions."""
         parser = ColumnParser()
         left = at
-        if not question.action.startswith(TRINO_PREFIX):  # plans of Trino's operations look at each name
+        # Trino's plans take no name in a column for a metadata table's, such as `t$files`. Only Trino's own decoder
+        # makes columns for them, because it has told such names apart.
+        if not question.action.startswith(TRINO_PREFIX):
             left = parser.add(named, at)
         for column in parser.columns.values():
             positions = at if len(column.at) == len(at) else column.at

@@ -69,6 +69,8 @@ class RequestReader:
 
     def read(self, data: bytes, at: int) -> PlainRequest | NoRequest:
         """Return the request that begins at `at`."""
+        # The outcome of a verification counts for the request that waited for it, and for no later one.
+        verified, self._verified = self._verified, False
         last = self._last
         if last and data.startswith(last.before, at):
             start = at + len(last.before)
@@ -80,7 +82,7 @@ class RequestReader:
                 if size > last.route.max_body:
                     return NoRequest.FOREIGN
                 return PlainRequest(last.route, end + len(last.after), size, last.known.caller)
-        return self._check(data, at)
+        return self._check(data, at, verified)
 
     async def verify(self) -> None:
         """Verify the token of an unverified request. Then `read` the request again."""
@@ -93,7 +95,7 @@ class RequestReader:
     def _is_still_known(self, known: KnownCaller) -> bool:
         return known.token is None or self._callers.is_still_known(known)
 
-    def _check(self, data: bytes, at: int) -> PlainRequest | NoRequest:
+    def _check(self, data: bytes, at: int, verified: Exception | bool) -> PlainRequest | NoRequest:
         """Return the request with a new head."""
         end = data.find(_END, at, at + LONGEST_HEAD)
         if end < 0:
@@ -104,7 +106,6 @@ class RequestReader:
         if head is None or route is None or head.length > route.max_body:
             return NoRequest.FOREIGN
         self._pieces = 0
-        verified, self._verified = self._verified, False
         if isinstance(verified, Exception):
             return PlainRequest(route, end, head.length, verified)
         try:

@@ -28,7 +28,7 @@ SCHEMA_TYPES: Final = TABLE_TYPES | {"namespace", "metadata_table"}
 def has_metadata_tables(resources: Sequence[Resource]) -> bool:
     """Tell whether a resource with the type of a table has the name of a metadata table.
 
-    Names from Trino itself are already typed; only the native API sends such resources.
+    Names from Trino itself are already typed; only the native API sends such resources, and never in columns.
     """
     if type(resources) is PathColumn or resources[0].type not in TABLE_TYPES:
         return False

@@ -13,6 +13,7 @@ from support.batch_requests import expand, unresolved
 from pdp.decision.codec import decode_batch, decode_call, decode_checks
 from pdp.errors import InvalidArgument, TooManyChecks
 from pdp.model.checks import BatchRequest
+from pdp.model.columns import PathColumn
 
 DEEP = "table:w/" + "/".join("p" * 300)
 REFERENCES = [
@@ -152,3 +153,13 @@ def test_the_form_of_the_answer_is_decisions_or_indices() -> None:
         decode_call(b'{"checks": [], "answer": "rows"}', 1)
     with pytest.raises(InvalidArgument, match="`explain` needs the answer `decisions`"):
         decode_call(b'{"checks": [], "answer": "indices", "explain": true}', 1)
+
+
+@pytest.mark.parametrize("action", ["trino:SelectFromColumns", "trino:FilterTables"])
+def test_names_of_an_operation_of_trino_are_never_in_columns(action: str) -> None:
+    """Its plans find metadata tables such as `t$files` among single resources only."""
+    checks = [
+        {"principal": "user:oidc~a", "action": action, "resource": f"table:w/s/{name}"} for name in ("t", "t$files")
+    ]
+    body = json.dumps({"checks": checks}).encode()
+    assert not any(isinstance(check.resources, PathColumn) for check in decode_batch(body, 10).checks)
