@@ -49,9 +49,13 @@ class MetricsQuestion(msgspec.Struct, frozen=True, tag=True):
 
 
 class StopOrder(msgspec.Struct, frozen=True, tag=True):
-    """Order to drain and end. `successor`: another worker serves on the same sockets already."""
+    """Order to drain and end. `successor`: another worker serves on the same sockets already.
+
+    `at_once`: a stop that has begun is to wait for nothing but the audit.
+    """
 
     successor: bool
+    at_once: bool = False
 
 
 class ReadyReport(msgspec.Struct, frozen=True, tag=True):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import errno
 import gc
 import os
@@ -33,6 +32,7 @@ from pdp.management.service import Management
 from pdp.store.replica import Replica
 from pdp.surfaces.admission import BODIES_IN_FLIGHT, Admission
 from pdp.surfaces.connect import ConnectHandlers
+from pdp.surfaces.connection_shares import ConnectionShares
 from pdp.surfaces.grpc_arrivals import MOST_ARRIVING, Arrivals
 from pdp.surfaces.grpc_decisions import DecisionService
 from pdp.surfaces.grpc_handlers import GrpcHandlers
@@ -106,16 +106,17 @@ class Service:
         connect = ConnectHandlers(*shared)
         for service in (DecisionService(self.pdp, views, management, limits, "connect"), GrantsService(management)):
             routes |= connect.routes(service, limits)
-        self._http_server = HttpServer(routes, callers, self._admission, limits)
+        shares = ConnectionShares.of_process()
+        self._http_server = HttpServer(routes, callers, self._admission, limits, shares.http)
         self._http = _runner(self._http_server)
         diagnostics = diagnostics_routes(_as_async(self.unready), _as_async(self.metrics))
-        self._diagnostics = _runner(AiohttpServer(diagnostics, limits.idle_timeout_seconds))
+        self._diagnostics = _runner(AiohttpServer(diagnostics, limits.idle_timeout_seconds, shares.diagnostics))
         services = (DecisionService(self.pdp, views, management, limits), GrantsService(management))
-        arrivals = Arrivals(MOST_ARRIVING, limits.request_timeout_seconds)
-        callables = GrpcHandlers(*shared, arrivals=arrivals)
-        methods = {service.name: service.handler(callables) for service in services}
-        self._grpc = GrpcServer(methods, limits, read_certificates(settings), shared=inherited is not None)
+        callables = GrpcHandlers(*shared, arrivals=Arrivals(MOST_ARRIVING, limits.request_timeout_seconds))
+        methods = {each.name: each.handler(callables) for each in services}
+        self._grpc = GrpcServer(methods, limits, read_certificates(settings), most=shares.grpc, shared=bool(inherited))
         self._out_of_files_until = 0.0
+        self._hurry = asyncio.Event()
         self._following: asyncio.Task[None] | None = None
 
     def unready(self) -> list[str]:
@@ -129,6 +130,8 @@ class Service:
             reasons.append(f"the store has not answered for {self.source.age():.0f} seconds")
         if self._lacks_files():
             reasons.append("out of file descriptors")
+        if self._http_server.is_crowded():
+            reasons.append("too many connections")
         return reasons
 
     def metrics(self) -> bytes:
@@ -167,22 +170,23 @@ class Service:
         self.addresses["grpc"] = f"{split_address(listeners.grpc)[0]}:{await self._grpc.start(listeners.grpc)}"
 
     async def stop(self, *, successor: bool = False) -> bool:
-        """Report unready, drain requests in flight, close everything, and flush the audit.
+        """Report unready, serve on for a while, drain requests in flight, close everything, and flush the audit.
 
-        `successor`: another process serves on the same sockets already, so hand over the clients first. Return False
-        if audit records are left.
+        `successor`: another process serves on the same sockets already, so nobody needs to find another service. Return
+        False if audit records are left.
         """
         self.draining = True
-        self._http_server.drain()
         await self._grpc.set_ready(False)
-        seconds = self.settings.server.drain_seconds
+        server = self.settings.server
+        if not successor:
+            await self._wait(server.lame_duck_seconds, self._hurry.wait())
+        self._http_server.drain()
+        seconds = 0.0 if self._hurry.is_set() else server.drain_seconds
         grpc_stop = asyncio.create_task(self._grpc.stop(seconds))
-        if successor:
-            for site in self._http.sites:
-                await site.stop()
-            await self._http_server.drained(HANDOVER_SECONDS)
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._admission.idle(), seconds)
+        for site in self._http.sites:
+            await site.stop()
+        await self._http_server.drained(HANDOVER_SECONDS)
+        await self._wait(seconds, self._admission.idle())
         # do not wait longer for requests in flight: they may wait for the store themselves
         await asyncio.gather(self._http.cleanup(), grpc_stop, self._leave_store())
         await self._diagnostics.cleanup()
@@ -192,6 +196,20 @@ class Service:
         for catalog in self._catalogs.values():
             await catalog.close()
         return self.audit is None or await asyncio.to_thread(self.audit.close, max(1.0, seconds))
+
+    async def hurry(self) -> None:
+        """Let a stop wait for nothing but the audit."""
+        self._hurry.set()
+        self._http_server.hurry()
+        if self.draining:
+            await self._grpc.stop(0)
+
+    async def _wait(self, seconds: float, event: Coroutine[Any, Any, Any]) -> None:
+        """Wait for an event, for `seconds` at most, and not after `hurry`."""
+        waits = [asyncio.ensure_future(event), asyncio.ensure_future(self._hurry.wait())]
+        await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        for wait in waits:
+            wait.cancel()
 
     async def _leave_store(self) -> None:
         if self._following:
@@ -255,6 +273,19 @@ class StopEvent(asyncio.Event):
 
     successor = False
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.at_once = asyncio.Event()
+        """Set when the service must not wait for anything."""
+        self._signalled = False
+
+    def take_signal(self) -> None:
+        """Begin to stop; at the second signal, stop at once."""
+        if self._signalled:
+            self.at_once.set()
+        self._signalled = True
+        self.set()
+
 
 async def serve_until(service: Service, stopping: StopEvent, announce: Callable[[], None]) -> bool:
     """Serve until the event, SIGTERM or SIGINT. Call `announce` once all addresses listen.
@@ -264,11 +295,12 @@ async def serve_until(service: Service, stopping: StopEvent, announce: Callable[
     try:
         await service.start()
     except ConfigError:
+        await service.hurry()
         await service.stop()
         raise
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopping.set)
+        loop.add_signal_handler(number, stopping.take_signal)
     announce()
     watch = asyncio.create_task(service.watch())
     gc.freeze()  # loaded modules and facts stay: exclude them from every collection
@@ -276,9 +308,16 @@ async def serve_until(service: Service, stopping: StopEvent, announce: Callable[
     await stopping.wait()
     watch.cancel()
     log.info("stopping", drain_seconds=service.settings.server.drain_seconds)
+    hurry = asyncio.create_task(_hurry(service, stopping))
     flushed = await service.stop(successor=stopping.successor)
+    hurry.cancel()
     log.info("stopped", audit="flushed" if flushed else "records lost")
     return flushed
+
+
+async def _hurry(service: Service, stopping: StopEvent) -> None:
+    await stopping.at_once.wait()
+    await service.hurry()
 
 
 def run_loop(work: Callable[[], Coroutine[Any, Any, int]]) -> int:

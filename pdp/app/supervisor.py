@@ -20,6 +20,7 @@ from pdp.app.worker_process import WorkerProcess
 from pdp.app.worker_slot import ServiceSockets, WorkerSlot
 from pdp.config.settings import Settings
 from pdp.errors import PdpError
+from pdp.surfaces.connection_shares import ConnectionShares
 from pdp.surfaces.http_diagnostics import diagnostics_routes
 from pdp.surfaces.http_server import AiohttpServer
 from pdp.surfaces.listeners import BACKLOG, Sockets, bind, bound_address, close, listen, reserve
@@ -48,7 +49,7 @@ class Supervisor:
         self._held = contextlib.ExitStack()
         """Sockets of this process, to be closed at the end. The workers have them, too."""
         routes = diagnostics_routes(self.unready, self.metrics)
-        server = AiohttpServer(routes, settings.limits.idle_timeout_seconds)
+        server = AiohttpServer(routes, settings.limits.idle_timeout_seconds, ConnectionShares.of_process().diagnostics)
         self._diagnostics = web.ServerRunner(server, shutdown_timeout=1)
 
     async def unready(self) -> list[str]:
@@ -109,6 +110,11 @@ class Supervisor:
         flushed = await asyncio.gather(*(slot.stop() for slot in self._slots))
         await self._diagnostics.cleanup()
         return all(flushed)
+
+    def hurry(self) -> None:
+        """Let workers that stop wait for nothing but the audit."""
+        for slot in self._slots:
+            slot.hurry()
 
     async def _bind(self) -> None:
         """Take all addresses, and serve diagnostics."""
@@ -202,8 +208,14 @@ def supervise(
 async def _run(supervisor: Supervisor, announce: Callable[[Supervisor], None]) -> int:
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
+
+    def take_signal() -> None:
+        if stopping.is_set():
+            supervisor.hurry()
+        stopping.set()
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopping.set)
+        loop.add_signal_handler(number, take_signal)
     loop.add_signal_handler(signal.SIGUSR2, supervisor.order_restart)
     start, stop = asyncio.create_task(supervisor.start()), asyncio.create_task(stopping.wait())
     try:

@@ -102,6 +102,8 @@ class _Worker:
                         await self._accept_for(workers)
                     except OSError as error:  # out of file descriptors, of which readiness tells
                         log.warning("cannot accept for other workers", cause=error.strerror)
+                case StopOrder(at_once=True):
+                    self._stopping.at_once.set()
                 case StopOrder(successor):
                     self._stop(successor=successor)
         self._stop(successor=False)

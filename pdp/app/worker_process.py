@@ -135,6 +135,10 @@ class WorkerProcess:
             await self.ended()
         return self.last is not None and self.last.flushed
 
+    def hurry(self) -> None:
+        """Order a worker that stops to wait for nothing but the audit."""
+        self._channel.send(StopOrder(successor=False, at_once=True))
+
     async def kill_hung(self) -> None:
         """Kill a worker that does not answer. Its log gets the stacks of its threads first."""
         self._signal(signal.SIGQUIT)

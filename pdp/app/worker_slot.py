@@ -32,7 +32,7 @@ FIRST_PAUSE: Final = 0.5
 LONGEST_PAUSE: Final = 30.0
 """Pauses before a start, in seconds, after an end that is no accident. Each is twice as long as the one before."""
 STOP_SECONDS: Final = 15.0
-"""Time to end for a worker beyond twice `server.drain_seconds`, in which it drains and flushes."""
+"""Time for a worker beyond `server.lame_duck_seconds` and twice `server.drain_seconds`, to drain and flush."""
 Order: TypeAlias = tuple[Settings, asyncio.Future[None]]
 """Settings of the next worker, and a future that is done once the next worker serves alone."""
 log = structlog.get_logger()
@@ -111,8 +111,14 @@ class WorkerSlot:
 
     async def stop(self) -> bool:
         """Stop all processes of this place. Tell whether all audit records are written."""
-        seconds = 2 * self._settings.server.drain_seconds + STOP_SECONDS
+        server = self._settings.server
+        seconds = server.lame_duck_seconds + 2 * server.drain_seconds + STOP_SECONDS
         return all(await asyncio.gather(*(worker.stop(seconds) for worker in self._running)))
+
+    def hurry(self) -> None:
+        """Let the processes that stop wait for nothing but the audit."""
+        for worker in self._running:
+            worker.hurry()
 
     async def _launch(self, settings: Settings) -> WorkerProcess:
         sockets = self._sockets

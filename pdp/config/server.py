@@ -55,6 +55,9 @@ class ServerSettings(Section):
         1, description="processes that serve HTTP and gRPC on the same addresses; `auto` is one for each CPU"
     )
     tls: TlsSettings = TlsSettings()
+    lame_duck_seconds: float = Field(
+        2, ge=0, le=600, description="how long a stop still serves all, while readiness tells balancers to go elsewhere"
+    )
     drain_seconds: float = Field(5, ge=0, le=600, description="how long a stop waits for requests in flight")
 
 

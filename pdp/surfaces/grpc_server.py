@@ -29,7 +29,7 @@ _PING_MS: Final = 20_000
 class GrpcServer:
     """Listening server. `services` are handlers by the full name of their service.
 
-    `shared`: further processes of this user may listen on the same address.
+    `most`: connections at the same time. `shared`: further processes of this user may listen on the same address.
     """
 
     def __init__(
@@ -38,31 +38,14 @@ class GrpcServer:
         limits: LimitSettings,
         certificates: Certificates | None = None,
         *,
+        most: int,
         shared: bool = False,
     ) -> None:
         self._names = tuple(services)
         self._certificates = certificates
         self._health = GrpcHealth(limits.request_timeout_seconds)
-        idle, grace = int(limits.idle_timeout_seconds * 1000), int(limits.request_timeout_seconds * 1000)
         # no limit of all calls: it would count calls that wait for their message, and refuse those of others
-        self._server = grpc.aio.server(
-            options=(
-                ("grpc.so_reuseport", int(shared)),
-                ("grpc.max_receive_message_length", limits.max_body_bytes),
-                ("grpc.max_send_message_length", -1),
-                ("grpc.max_concurrent_streams", min(limits.max_in_flight, MOST_STREAMS)),
-                ("grpc.server_handshake_timeout_ms", grace),
-                ("grpc.max_connection_idle_ms", idle),
-                ("grpc.max_connection_age_ms", _AGE_MS),
-                ("grpc.max_connection_age_grace_ms", grace),
-                ("grpc.keepalive_time_ms", _PING_MS),
-                ("grpc.keepalive_timeout_ms", _PING_MS),
-                ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
-                ("grpc.http2.max_ping_strikes", 2),
-                ("grpc.keepalive_permit_without_calls", 1),
-                ("grpc.max_metadata_size", 2 * MAX_TOKEN),
-            ),
-        )
+        self._server = grpc.aio.server(options=(("grpc.so_reuseport", int(shared)), *_options(limits, most)))
         described = GrpcReflection((*self._names, health.SERVICE_NAME), limits.request_timeout_seconds)
         self._server.add_generic_rpc_handlers((*services.values(), self._health.handler, described.handler))
 
@@ -94,3 +77,24 @@ class GrpcServer:
     async def stop(self, grace: float) -> None:
         """Refuse new calls and wait up to `grace` seconds for calls in flight."""
         await self._server.stop(grace)
+
+
+def _options(limits: LimitSettings, most: int) -> tuple[tuple[str, int], ...]:
+    """Return the bounds of connections and calls."""
+    idle, grace = int(limits.idle_timeout_seconds * 1000), int(limits.request_timeout_seconds * 1000)
+    return (
+        ("grpc.max_receive_message_length", limits.max_body_bytes),
+        ("grpc.max_send_message_length", -1),
+        ("grpc.max_concurrent_streams", min(limits.max_in_flight, MOST_STREAMS)),
+        ("grpc.max_allowed_incoming_connections", most),
+        ("grpc.server_handshake_timeout_ms", grace),
+        ("grpc.max_connection_idle_ms", idle),
+        ("grpc.max_connection_age_ms", _AGE_MS),
+        ("grpc.max_connection_age_grace_ms", grace),
+        ("grpc.keepalive_time_ms", _PING_MS),
+        ("grpc.keepalive_timeout_ms", _PING_MS),
+        ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
+        ("grpc.http2.max_ping_strikes", 2),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.max_metadata_size", 2 * MAX_TOKEN),
+    )

@@ -141,11 +141,20 @@ class HttpConnection(asyncio.Protocol):
 
     def close_if_idle(self) -> None:
         """Close the connection, unless a request is under way: then the connection closes after the answer."""
-        if self._body is None and self._task is None and not self._gone:
+        if self.is_idle():
             self._close()
 
+    def is_idle(self) -> bool:
+        """Tell whether no request is under way. A part of a head is no request."""
+        return self._body is None and self._task is None and not self._gone
+
+    def is_arriving(self) -> bool:
+        """Tell whether the body of a request has not arrived whole."""
+        return self._body is not None
+
     def abort(self) -> None:
-        """Close the connection in any state."""
+        """Close the connection in any state. From now on it does not count as open."""
+        self._leave()
         self._transport.abort()
 
     # --- the order of requests -------------------------------------------------------------------------------------

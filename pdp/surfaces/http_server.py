@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import heapq
+import time
+from math import inf
 from typing import Any, Final
 
 from aiohttp import web
@@ -27,15 +30,35 @@ _LONGEST_FIELD: Final = MAX_TOKEN + 1024
 """Bytes of one header: its name, or its value. The longest token has room in it."""
 _LONGEST_SWEEP: Final = 1.0
 """Most seconds between two looks for connections that wait too long."""
+_CROWDED_SECONDS: Final = 10.0
+"""Time for which a refused connection shows in readiness. Probes come seldom."""
+_MOST: Final = 65_536
 _DRAIN_PAUSE: Final = 0.01
 """Seconds between two looks for connections that are still open."""
 
 
-class AiohttpServer(web.Server):
-    """aiohttp's server with the limits of the service."""
+class _RefusedConnection(asyncio.Protocol):
+    """Connection beyond the limit."""
 
-    def __init__(self, routes: Routes, idle_timeout: float) -> None:
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Close the connection at once."""
+        transport.close()
+
+
+class AiohttpServer(web.Server):
+    """aiohttp's server with the limits of the service. A call makes the protocol of a new connection.
+
+    Beyond `most` connections, those that ask nothing are closed for new ones, the longest idle first.
+    """
+
+    def __init__(self, routes: Routes, idle_timeout: float, most: int = _MOST) -> None:
         self._route = router(routes)
+        self._most = most
+        self._refused_at = -inf
+        self._leaving: set[Any] = set()
+        """Connections of aiohttp that close after their present answer."""
+        self._ended: set[Any] = set()
+        """Closed connections of aiohttp, until the event loop tells so."""
         self.draining = False
         super().__init__(
             self._handle,
@@ -48,6 +71,50 @@ class AiohttpServer(web.Server):
             max_headers=MOST_HEADERS,
         )
 
+    def __call__(self) -> Any:
+        """Return the protocol of a new connection."""
+        if self._count() - len(self._leaving) >= self._most:
+            self._make_room(max(1, self._most // 16))
+            if self._count() >= 2 * self._most:  # so many wait for answers
+                self._refused_at = time.monotonic()
+                return _RefusedConnection()
+        return self._new_connection()
+
+    def is_crowded(self) -> bool:
+        """Tell whether connections were refused during the last ten seconds."""
+        return time.monotonic() < self._refused_at + _CROWDED_SECONDS
+
+    def _count(self) -> int:
+        return len(self._connections) - len(self._ended)
+
+    def _make_room(self, count: int) -> None:
+        """Close some connections, each after its present answer."""
+        for connection in [one for one in self._connections if one not in self._leaving | self._ended][
+            :count
+        ]:  # the oldest
+            connection.close()
+            if connection._request_in_progress or connection._messages:  # noqa: SLF001  aiohttp does not tell
+                self._leaving.add(connection)
+            else:
+                connection.force_close()
+                self._ended.add(connection)
+
+    def connection_lost(self, handler: Any, exc: BaseException | None = None) -> None:
+        """Forget a connection of aiohttp, when the server does: at the end of its task."""
+        super().connection_lost(handler, exc)
+        task = handler._task_handler  # noqa: SLF001  aiohttp does not tell
+        if task:
+            task.add_done_callback(lambda _: self._forget(handler))
+        else:
+            self._forget(handler)
+
+    def _forget(self, handler: Any) -> None:
+        self._leaving.discard(handler)
+        self._ended.discard(handler)
+
+    def _new_connection(self) -> Any:
+        return super().__call__()
+
     async def _handle(self, request: web.BaseRequest) -> web.Response:
         response = await self._route(request)
         if self.draining:
@@ -56,19 +123,33 @@ class AiohttpServer(web.Server):
 
 
 class HttpServer(AiohttpServer):
-    """Server of all routes. A call makes the protocol of a new connection."""
+    """Server of all routes."""
 
-    def __init__(self, routes: Routes, callers: Callers, admission: Admission, limits: LimitSettings) -> None:
-        super().__init__(routes, limits.idle_timeout_seconds)
+    def __init__(
+        self, routes: Routes, callers: Callers, admission: Admission, limits: LimitSettings, most: int = _MOST
+    ) -> None:
+        super().__init__(routes, limits.idle_timeout_seconds, most)
         decisions = {path: route for (_, path), route in routes.items() if isinstance(route, DecisionRoute)}
         self._shared = ConnectionContext(
             decisions, callers, admission, limits.idle_timeout_seconds, self._aiohttp_connection
         )
         self._pause = min(_LONGEST_SWEEP, limits.idle_timeout_seconds / 4, limits.request_timeout_seconds / 4)
         self._sweeper: asyncio.TimerHandle | None = None
+        self._hurried = False
 
-    def __call__(self) -> Any:
-        """Return the protocol of a new connection."""
+    def _count(self) -> int:
+        return len(self._shared.open) + super()._count()
+
+    def _make_room(self, count: int) -> None:
+        """Close the longest idle connections; if there are none, those whose body has not arrived."""
+        open_ = self._shared.open
+        idle = heapq.nsmallest(count, filter(HttpConnection.is_idle, open_), key=_deadline)
+        for connection in idle or heapq.nsmallest(count, filter(HttpConnection.is_arriving, open_), key=_deadline):
+            connection.abort()
+        if not idle:
+            super()._make_room(count)
+
+    def _new_connection(self) -> Any:
         if self._sweeper is None:
             self._sweeper = self._shared.loop.call_later(self._pause, self._sweep)
         return HttpConnection(self._shared)
@@ -78,10 +159,14 @@ class HttpServer(AiohttpServer):
         self.draining = self._shared.draining = True
         self._shared.heads.announce_close()
 
+    def hurry(self) -> None:
+        """Wait no longer for anything."""
+        self._hurried = True
+
     async def drained(self, seconds: float) -> None:
         """Wait until all connections are closed, or for `seconds`."""
         end = self._shared.now() + seconds
-        while (self._shared.open or self.connections) and self._shared.now() < end:  # noqa: ASYNC110  aiohttp has no event
+        while (self._shared.open or self.connections) and self._shared.now() < end and not self._hurried:  # noqa: ASYNC110  aiohttp has no event
             await asyncio.sleep(_DRAIN_PAUSE)
 
     def pre_shutdown(self) -> None:
@@ -93,13 +178,15 @@ class HttpServer(AiohttpServer):
             connection.close_if_idle()
 
     async def shutdown(self, timeout: float | None = None) -> None:  # noqa: ASYNC109  aiohttp's parameter
-        """Close all connections, after `timeout` seconds at the latest."""
+        """Close all connections, after `timeout` seconds at the latest, or at once after `hurry`."""
+        timeout = 0 if self._hurried else timeout
         await asyncio.gather(super().shutdown(timeout), self._close(timeout))
         if self._sweeper:
             self._sweeper.cancel()
 
     def _aiohttp_connection(self) -> asyncio.Protocol:
-        return super().__call__()
+        connection: asyncio.Protocol = super()._new_connection()
+        return connection
 
     async def _close(self, seconds: float | None) -> None:
         shared = self._shared
@@ -116,3 +203,7 @@ class HttpServer(AiohttpServer):
             if connection.deadline < now:
                 connection.expire()
         self._sweeper = self._shared.loop.call_later(self._pause, self._sweep) if self._shared.open else None
+
+
+def _deadline(connection: HttpConnection) -> float:
+    return connection.deadline

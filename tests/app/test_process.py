@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import psutil  # type: ignore[import-untyped]
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from support.commands import run_pdp
@@ -423,12 +424,16 @@ def test_without_file_descriptors_readiness_is_red_until_there_are_some(tmp_path
             return found
 
         assert reasons() == []
+        watched = psutil.Process(process.process.pid)
+        _, most = watched.rlimit(psutil.RLIMIT_NOFILE)
+        watched.rlimit(psutil.RLIMIT_NOFILE, (watched.num_fds(), most))
         with ExitStack() as held:
             port = int(process.addresses["http"].partition(":")[2])
             for _ in range(150):
                 held.enter_context(socket.create_connection((host, port), timeout=PATIENCE))
             until(lambda: reasons() == ["out of file descriptors"])
             assert process.process.poll() is None
+        watched.rlimit(psutil.RLIMIT_NOFILE, (most, most))
         until(lambda: reasons() == [])
         probe.close()
         assert post(process)[0] == 200

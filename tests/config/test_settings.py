@@ -158,6 +158,7 @@ def test_the_defaults_are_those_of_the_contract() -> None:
         "unix": None,
         "workers": 1,
         "tls": {"cert": None, "key": None, "client_ca": None},
+        "lame_duck_seconds": 2,
         "drain_seconds": 5,
     }
     limits = settings.limits

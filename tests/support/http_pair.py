@@ -105,8 +105,8 @@ class WatchedServer(HttpServer):
         self.handed_over: list[tuple[int, int]] = []
         """For each connection that became aiohttp's: the bytes taken before, and those handed over at once."""
 
-    def __call__(self) -> Any:
-        super().__call__()
+    def _new_connection(self) -> Any:
+        super()._new_connection()
         return WatchedConnection(self._shared, self.handed_over)
 
 
@@ -117,7 +117,7 @@ class ServerPair:
         self.admission = admission
         self.own = WatchedServer(routes, callers, admission, settings.limits)
         self.handed_over = self.own.handed_over
-        self.aiohttp = AiohttpServer(routes, settings.limits.idle_timeout_seconds)
+        self.aiohttp = AiohttpServer(routes, settings.limits.idle_timeout_seconds, 1000)
         self.own_port = 0
         self.aiohttp_port = 0
 

@@ -20,7 +20,13 @@ from pdp.app.service import Service
 from pdp.config.load import make_settings
 from pdp.config.settings import Settings
 
-FREE_PORTS = {"http": "127.0.0.1:0", "grpc": "127.0.0.1:0", "diagnostics": "127.0.0.1:0", "drain_seconds": 2}
+FREE_PORTS = {
+    "http": "127.0.0.1:0",
+    "grpc": "127.0.0.1:0",
+    "diagnostics": "127.0.0.1:0",
+    "drain_seconds": 2,
+    "lame_duck_seconds": 0,
+}
 
 
 def settings_of(config: Mapping[str, Any], folder: Path) -> Settings:
@@ -81,7 +87,7 @@ def serve_process(
 ) -> Iterator[Process]:
     """Run `pdp serve` with free ports in `folder` until the end of the context. `limits`, `fresh`: see `start_pdp`."""
     sets = [f"server.{name}={value}" for name, value in FREE_PORTS.items()]
-    command = ["serve", *arguments, *(part for item in sets for part in ("--set", item))]
+    command = ["serve", *(part for item in sets for part in ("--set", item)), *arguments]
     with (folder / "stdout").open("w") as out, (folder / "stderr").open("w") as err, Path(os.devnull).open() as none:
         streams = (none.fileno(), out.fileno(), err.fileno())
         process = start_pdp(*command, streams=streams, cwd=folder, env=env, limits=limits, fresh=fresh)

@@ -1,9 +1,12 @@
-"""Attacks on every HTTP listener: heads and trailers without end, sent by clients that nobody knows."""
+"""Attacks on every HTTP listener: heads without end, and connections without number."""
 
 from __future__ import annotations
 
+import json
 import socket
 from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
 
 import psutil  # type: ignore[import-untyped]
 import pytest
@@ -63,3 +66,28 @@ def test_a_head_without_end_is_cut_off(process: Process, listener: str, shape: s
         assert memory(process) - before < 32 * MIB
     assert sent < 64 * MIB or shape in UNKEPT
     assert fetch(process.url("/health/live", "diagnostics")).status == 200
+
+
+CHECK = json.dumps(
+    {"checks": [{"principal": "user:oidc~Alice", "action": "read_data", "resource": "table:lake/Foo@prod"}]}
+).encode()
+IDLE = {
+    "nothing": b"",
+    "half a head": b"POST /v1/check HTT",
+    "no body": b"POST /v1/check HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 99\r\n%b\r\n" % HOST,
+    "another route": b"GET /nothing HTTP/1.1\r\n%b\r\n" % HOST,
+}
+
+
+@pytest.mark.parametrize("shape", IDLE)
+@pytest.mark.parametrize("listener", ["http", "grpc", "diagnostics"])
+def test_idle_connections_beyond_the_open_files_hold_up_nobody(tmp_path: Path, listener: str, shape: str) -> None:
+    with serve_process(tmp_path, limits={"NOFILE": 256}) as process, ExitStack() as held:
+        host, _, port = process.addresses[listener].partition(":")
+        for at in range(600):
+            attacker = held.enter_context(socket.create_connection((host, int(port)), timeout=10))
+            attacker.sendall(IDLE[shape])
+            if at % 20 == 0:
+                assert fetch(process.url("/v1/check"), CHECK, timeout=5).status == 200
+                assert fetch(process.url("/health/ready", "diagnostics"), timeout=5).status == 200
+        assert psutil.Process(process.process.pid).num_fds() < 256

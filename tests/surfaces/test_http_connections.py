@@ -450,6 +450,29 @@ async def test_bytes_beyond_those_in_flight_are_refused_as_they_arrive(tmp_path:
         assert statuses(connection) == [429, 200]
 
 
+@on_every_loop
+async def test_connections_that_wait_for_answers_are_never_closed_for_new_ones(tmp_path: Path) -> None:
+    gate = Gate()
+    async with server_pair(tmp_path, None, gate) as pair:
+        pair.own._most = 2
+        asking = [await RawConnection.open(pair.own_port) for _ in range(4)]
+        for connection in asking:
+            await connection.send([post()])
+        assert await settle(lambda: gate.entered == 4 or len(pair.own._shared.open) < 4, 5)
+        waiting = [connection for connection in asking if not connection.closed]
+        while len(waiting) < 4:
+            waiting.append(await RawConnection.open(pair.own_port))
+            await waiting[-1].send([post()])
+        assert await settle(lambda: gate.entered >= 4, 5)
+        assert not pair.own.is_crowded()
+        refused = await RawConnection.open(pair.own_port)
+        await refused.until(is_closed)
+        assert pair.own.is_crowded()
+        gate.open.set()
+        for connection in waiting:
+            await connection.until(answered(1))
+
+
 # --- callers ------------------------------------------------------------------------------------------------------
 
 
