@@ -71,8 +71,7 @@ class Service:
         self.settings = settings
         self._inherited = inherited
         telemetry = self._telemetry = Telemetry()
-        rules = read_rules(settings)
-        bundle = build_bundle(settings, *rules)
+        bundle = build_bundle(settings, *read_rules(settings))
         self.source = read_source(settings)
         sinks = settings.audit.sinks
         self.audit = FileAudit(settings.path(sinks[0].file), telemetry) if sinks else None
