@@ -11,8 +11,11 @@ import re
 from collections.abc import Collection
 from typing import Final, NamedTuple
 
-LONGEST_HEAD: Final = 32_768
-"""Most bytes of a plain head. The longest token has room in it."""
+from pdp.identity.tokens import MAX_TOKEN
+
+LONGEST_HEAD: Final = MAX_TOKEN + 1024
+"""Most bytes of a plain head. The longest token has room in it. aiohttp refuses a single header of more bytes, so no
+plain head has a header that aiohttp would refuse."""
 MOST_HEADERS: Final = 100
 """Most headers of any request."""
 _NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")

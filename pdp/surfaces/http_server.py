@@ -17,16 +17,15 @@ from aiohttp import web
 
 from pdp.config.server import LimitSettings
 from pdp.identity.callers import Callers
-from pdp.identity.tokens import MAX_TOKEN
 from pdp.surfaces.admission import Admission
 from pdp.surfaces.http_connection import ConnectionContext, HttpConnection
 from pdp.surfaces.http_handlers import Routes, router
-from pdp.surfaces.http_head import MOST_HEADERS
+from pdp.surfaces.http_head import LONGEST_HEAD, MOST_HEADERS
 from pdp.surfaces.http_routes import DecisionRoute
 
 _LONGEST_LINE: Final = 8192
 """Bytes of a request line."""
-_LONGEST_FIELD: Final = MAX_TOKEN + 1024
+_LONGEST_FIELD: Final = LONGEST_HEAD
 """Bytes of one header: its name, or its value. The longest token has room in it."""
 _LONGEST_SWEEP: Final = 1.0
 """Most seconds between two looks for connections that wait too long."""

@@ -154,6 +154,11 @@ async def _exit(context: Any) -> None:
     await context.__aexit__(None, None, None)
 
 
+@pytest.mark.parametrize("length", [20_000, 40_000])
+def test_a_long_header_that_does_not_end_is_refused(running: RunningPair, length: int) -> None:
+    running.compare([b"POST /v1/check HTTP/1.1\r\nX-Long: " + b"A" * length])
+
+
 @pytest.mark.slow
 @settings(max_examples=60)
 @given(streams())
