@@ -89,8 +89,5 @@ def _with_resources(node: Node, resources: Sequence[Resource]) -> Node:
 
 def _length(check: Check, kind: tuple[str, str, str | None]) -> int:
     """Return the number of characters of the texts of a question."""
-    principal, env = check.principal, check.env
-    lists = (principal.roles, principal.groups, principal.member_of, env.actions)
-    texts = (principal.name, principal.attributes, check.action, check.acting_role or "", env.api_name)
-    of_kind = sum(len(text) for text in kind if text)
-    return of_kind + sum(map(len, texts)) + sum(len(text) for part in lists for text in part)
+    texts = (check.action, check.acting_role, *kind)
+    return check.principal.length() + check.env.length() + sum(len(text) for text in texts if text)

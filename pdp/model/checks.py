@@ -91,6 +91,11 @@ class Principal(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
         """Return the canonical id: `user:oidc~alice`, `role:etl`, `anonymous`."""
         return f"{self.type}:{self.name}" if self.name else self.type
 
+    def length(self) -> int:
+        """Count the characters of all texts. Caches refuse long keys."""
+        lists = (self.roles, self.groups, self.member_of)
+        return len(self.name) + len(self.attributes) + sum(len(text) for part in lists for text in part)
+
 
 UNNAMED = Principal("", "")
 """Placeholder of a decoded check that names no principal. Admission replaces this object with the caller's own."""
@@ -102,6 +107,10 @@ class Env(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     api_name: str = ""
     api_version: int = 0
     actions: tuple[str, ...] = ()
+
+    def length(self) -> int:
+        """Count the characters of all texts."""
+        return len(self.api_name) + sum(map(len, self.actions))
 
 
 class ChainView(msgspec.Struct, frozen=True):

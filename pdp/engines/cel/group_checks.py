@@ -39,10 +39,8 @@ class GroupChecks:
 
     def length(self) -> int:
         """Count the characters of the group's texts."""
-        principal, env = self._group.principal, self._group.env
-        lists = (principal.roles, principal.groups, principal.member_of, env.actions)
-        texts = (principal.name, principal.attributes, env.api_name, self._group.warehouse, self._group.ref or "")
-        return sum(map(len, texts)) + sum(len(text) for part in lists for text in part)
+        group = self._group
+        return group.principal.length() + group.env.length() + len(group.warehouse) + len(group.ref or "")
 
     def varies(self, check: CelCheck) -> bool:
         """Tell whether the check differs from resource to resource."""
