@@ -11,6 +11,7 @@ from typing import Final
 
 import structlog
 
+from pdp.config.private_files import make_private_folder, open_private_file
 from pdp.config.settings import Settings
 from pdp.errors import ConfigError
 
@@ -30,8 +31,8 @@ def instance_lock(settings: Settings, *, alone: bool) -> Iterator[None]:
         return
     folder = settings.path(settings.audit.sinks[0].file)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(folder / LOCK, os.O_RDONLY | os.O_CREAT, 0o644)
+        make_private_folder(folder)
+        descriptor = open_private_file(folder / LOCK, os.O_RDONLY)
     except OSError as error:
         raise ConfigError(f"cannot write the audit to `{folder}`: {error.strerror}") from None
     try:

@@ -133,7 +133,7 @@ class Supervisor:
         unix = None
         if server.unix:
             path = self._settings.path(server.unix)
-            unix = self._hold((bind_unix(path),))[0]
+            unix = self._hold((bind_unix(path, server.unix_access),))[0]
             self._held.callback(remove_socket, path)
             self.addresses["unix"] = str(path)
         for number in range(2, self._count + 1):

@@ -5,8 +5,10 @@ Knows bytes and the disk, and nothing of records. Use in one thread at a time.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
+from pdp.config.private_files import make_private_folder, open_private_file, restrict_files
 from pdp.errors import ConfigError
 
 
@@ -20,8 +22,11 @@ class AuditFolder:
         self._archived: set[str] = set()
         """Digests of bundles that are in the folder."""
         try:
-            self._bundles.mkdir(parents=True, exist_ok=True)
-            self._file = (folder / f"decisions-{instance}.jsonl").open("ab", buffering=0)
+            make_private_folder(folder)
+            make_private_folder(self._bundles)
+            restrict_files(*folder.glob("decisions-*.jsonl"), *self._bundles.iterdir())
+            lines = open_private_file(folder / f"decisions-{instance}.jsonl", os.O_WRONLY | os.O_APPEND)
+            self._file = os.fdopen(lines, "ab", buffering=0)
         except OSError as error:
             raise ConfigError(f"cannot write the audit to `{folder}`: {error.strerror}") from None
 
@@ -32,7 +37,8 @@ class AuditFolder:
         path = self._bundles / digest
         if not path.exists():
             draft = path.with_suffix(f".{self._instance}")  # another process may write the same bundle
-            draft.write_bytes(text)
+            with os.fdopen(open_private_file(draft, os.O_WRONLY | os.O_TRUNC), "wb") as file:
+                file.write(text)
             draft.rename(path)
         self._archived.add(digest)
 

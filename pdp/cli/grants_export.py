@@ -13,6 +13,7 @@ from pdp.cli.grants_store import read_store
 from pdp.cli.options import config_options
 from pdp.cli.progress import Progress
 from pdp.cli.terminal import one_line_errors, print_lines
+from pdp.config.private_files import open_private_file
 from pdp.errors import InvalidArgument
 from pdp.store.world_parser import is_yaml
 from pdp.store.world_text import world_lines
@@ -46,7 +47,8 @@ def _write(path: Path, lines: Iterable[str]) -> None:
     # a rename within one folder is atomic: readers find the old or the new content
     target = path if special else path.resolve().with_name(f"{path.resolve().name}.{os.getpid()}.part")
     try:
-        with target.open("w", encoding="utf-8", newline="\n") as text:
+        opened = target if special else open_private_file(target, os.O_WRONLY | os.O_TRUNC)
+        with open(opened, "w", encoding="utf-8", newline="\n") as text:  # noqa: PTH123  a descriptor or a path
             text.writelines(f"{line}\n" for line in lines)
         if not special:
             target.replace(path.resolve())

@@ -51,6 +51,9 @@ class ServerSettings(Section):
         "127.0.0.1:8282", description="health and metrics; no decisions are served here, so it may leave loopback"
     )
     unix: str | None = Field(None, min_length=1, description="the path of a socket that serves HTTP, too")
+    unix_access: Literal["owner", "group"] = Field(
+        "owner", description="who may connect to `server.unix`: the user of the service, or the group, too"
+    )
     workers: Annotated[int | Literal["auto"], PlainValidator(_workers)] = Field(
         1, description="processes that serve HTTP and gRPC on the same addresses; `auto` is one for each CPU"
     )

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from urllib.parse import quote
 
+from pdp.config.private_files import create_private_file, restrict_files
 from pdp.errors import ConfigError, PdpError, Unavailable
 from pdp.store.database import NO_PARAMETERS, Parameters, Row, Signal, row_exists, unfit_value, unusable_now
 
@@ -191,6 +192,7 @@ class SqliteDatabase:
         path = Path(self._path)
         if path.is_dir():
             raise ConfigError(f"{self.name} is a directory, not an SQLite file")
+        self._restrict(path)
         try:
             link = self._open()
             try:
@@ -208,6 +210,14 @@ class SqliteDatabase:
             mapped = self._map_driver_error(error)
             # a file that cannot be opened at the start is not just being replaced: the error will not pass
             raise (ConfigError(str(mapped)) if _code(error) == sqlite3.SQLITE_CANTOPEN else mapped) from error
+
+    def _restrict(self, path: Path) -> None:
+        """Close the file and its logs to all but their owner. SQLite gives new logs the mode of the file."""
+        try:
+            create_private_file(path)
+        except OSError:
+            return  # SQLite names the cause
+        restrict_files(*(path.with_name(path.name + end) for end in ("", "-wal", "-shm", "-journal")))
 
     def _map_driver_error(self, error: Any) -> PdpError:
         code = _code(error)

@@ -40,7 +40,7 @@ def open_listeners(settings: Settings) -> Listeners:
     diagnostics: Sockets = ()
     try:
         diagnostics = listen(server.diagnostics, "server.diagnostics")
-        unix = bind_unix(settings.path(server.unix)) if server.unix else None
+        unix = bind_unix(settings.path(server.unix), server.unix_access) if server.unix else None
     except ConfigError:
         close(*http, *diagnostics)
         raise

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 from pdp.errors import ConfigError
 
-MODE: Final = 0o660
-"""File permissions: the service's own user and group may connect."""
+MODES: Final[Mapping[str, int]] = {"owner": 0o600, "group": 0o660}
+"""`server.unix_access` -> file permissions."""
 
 
-def bind_unix(path: Path) -> socket.socket:
+def bind_unix(path: Path, access: str) -> socket.socket:
     """Bind a socket at `path`; raise ConfigError if another service listens there or another file exists."""
     try:
         _remove_stale(path)
-        return _bind(path)
+        return _bind(path, MODES[access])
     except OSError as error:
         cause = os.strerror(error.errno).lower() if error.errno else str(error)
         raise ConfigError(f"cannot listen on `{path}` (server.unix): {cause}") from None
@@ -28,12 +29,12 @@ def remove_socket(path: Path) -> None:
     path.unlink(missing_ok=True)
 
 
-def _bind(path: Path) -> socket.socket:
+def _bind(path: Path, mode: int) -> socket.socket:
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     umask = os.umask(0o777)  # no process can connect before `chmod` sets the final permissions
     try:
         listening.bind(str(path))
-        path.chmod(MODE)
+        path.chmod(mode)
     except OSError:
         listening.close()
         raise

@@ -156,6 +156,7 @@ def test_the_defaults_are_those_of_the_contract() -> None:
         "grpc": "127.0.0.1:8081",
         "diagnostics": "127.0.0.1:8282",
         "unix": None,
+        "unix_access": "owner",
         "workers": 1,
         "tls": {"cert": None, "key": None, "client_ca": None},
         "lame_duck_seconds": 2,

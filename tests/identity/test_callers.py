@@ -462,7 +462,7 @@ async def test_a_unix_socket_names_the_user_behind_it(tmp_path: Path) -> None:
         assert (status, reply["decisions"][0]["allowed"]) == (200, True)
         assert (await post(service, NO_BODY, unix=True, headers={"X-Forwarded-For": "192.0.2.1"}))[0] == 403
         assert (await post(service, NO_BODY))[0] == 401
-        assert stat.S_IMODE((tmp_path / "pdp.sock").stat().st_mode) == 0o660
+        assert stat.S_IMODE((tmp_path / "pdp.sock").stat().st_mode) == 0o600
         with pytest.raises(ConfigError, match=r"server\.unix"):
             async with serving(settings_of({"server": {"unix": "pdp.sock"}}, tmp_path)):
                 pass
