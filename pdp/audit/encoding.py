@@ -14,10 +14,14 @@ from typing import Final
 from pdp.audit.entry_encoding import COLUMNS_FROM, EntryEncoder
 from pdp.audit.inputs import InputsEncoder, InputsKey, first_by_inputs
 from pdp.audit.json_text import json_text, quote
+from pdp.audit.plain_encoding import PlainEncoder
 from pdp.audit.record import DecisionRecord
 from pdp.audit.schema import DECISION_EVENT, FILTER_EVENT, SCHEMA
 
 _MICROSECONDS: Final = 1_000_000
+_DECISION: Final = f'{{"event":"{DECISION_EVENT}","schema":{SCHEMA},"id":'
+_FILTER: Final = f'{{"event":"{FILTER_EVENT}","schema":{SCHEMA},"id":'
+"""Starts of records."""
 
 
 class RecordEncoder:
@@ -27,22 +31,20 @@ class RecordEncoder:
     """
 
     def __init__(self, instance: str, columns_from: int = COLUMNS_FROM) -> None:
-        self._instance = quote(instance)
+        self._instance = f'"instance":{quote(instance)},"seq":'
         self._columns_from = columns_from
         self._inputs = InputsEncoder()
+        self._plain = PlainEncoder(self._inputs)
         self._second = -1.0
         self._second_text = ""
 
     def encode(self, record: DecisionRecord, seq: int) -> bytes:
         """Return the JSON text of a record without a line end. `seq` has no gaps within an instance."""
-        return (self._head(record, seq) + self._body(record)).encode()
-
-    def _head(self, record: DecisionRecord, seq: int) -> str:
+        body = (self._plain.body(record) if self._columns_from > 1 else None) or self._body(record)
         return (
-            f'{{"event":"{DECISION_EVENT if record.masks is None else FILTER_EVENT}","schema":{SCHEMA},'
-            f'"id":{quote(record.answer.id)},"instance":{self._instance},"seq":{seq},'
-            f'"time":"{self._time(record.time)}","latencyUs":{record.latency_us},'
-        )
+            f"{_DECISION if record.masks is None else _FILTER}{quote(record.answer.id)},{self._instance}{seq},"
+            f'"time":"{self._time(record.time)}","latencyUs":{record.latency_us},{body}'
+        ).encode()
 
     def _body(self, record: DecisionRecord) -> str:
         batch, answer = record.batch, record.answer

@@ -134,11 +134,8 @@ class EntryEncoder:
         shared = self._shared(group.action, group.principal, group.delegated, number)
         for row, resource in enumerate(leaf.resources):
             at = leaf.at[row]
-            shown = quote_all(errors.get(row, ())) if errors and effects[row] != PERMIT else "[]"
-            text = (
-                f'{{{shared},"at":{at},"resource":{self._resource(resource, group.type, group.ref)},'
-                f'"allowed":{FLAGS[effects[row] == PERMIT]},"by":[{quote(by[row] or DEFAULT_DENY)}],"errors":{shown}}}'
-            )
+            outcome = outcome_text(effects[row] == PERMIT, by[row], errors.get(row, ()) if errors else ())
+            text = f'{{{shared},"at":{at},"resource":{self._resource(resource, group.type, group.ref)},{outcome}}}'
             entries.append((at, text))
 
     def _put_request(self, entries: list[_Entry], check: Check) -> None:
@@ -154,11 +151,8 @@ class EntryEncoder:
         type, ref = resources[0].type, resources[0].ref
         for row, resource in enumerate(resources):
             at = check.at[row]
-            shown = quote_all(errors.get(at, ())) if errors and not allowed[at] else "[]"
-            text = (
-                f'{{{shared},"at":{at},"resource":{self._resource(resource, type, ref)},'
-                f'"allowed":{FLAGS[allowed[at]]},"by":[{quote(by[at] or DEFAULT_DENY)}],"errors":{shown}}}'
-            )
+            outcome = outcome_text(allowed[at], by[at], errors.get(at, ()) if errors else ())
+            text = f'{{{shared},"at":{at},"resource":{self._resource(resource, type, ref)},{outcome}}}'
             entries.append((at, text))
 
     def _number(self, check: Check) -> int:
@@ -168,7 +162,7 @@ class EntryEncoder:
         """Return the fields that all rows of a concrete check share; without a number, the first inputs hold."""
         if principal is not self._principal:
             self._principal, self._as = principal, quote(principal.id)
-        shared = f'"action":{quote(action)},"as":{self._as},"delegated":{FLAGS[delegated]},"cached":false'
+        shared = shared_text(action, self._as, delegated=delegated)
         return f'{shared},"inputs":{number}' if number else shared
 
     def _resource(self, resource: Resource, type: str, ref: str | None) -> str:
@@ -216,6 +210,17 @@ class EntryEncoder:
             reasons = quote_all(reason or DEFAULT_DENY for reason in numbers)
             kept = self._reasons[id(by)] = (by, f'"reasons":{reasons},"by":{json_text(column)}')
         return kept[1]
+
+
+def shared_text(action: str, subject: str, *, delegated: bool) -> str:
+    """Return the fields that all rows of a concrete check share. `subject` is the JSON of the principal's id."""
+    return f'"action":{quote(action)},"as":{subject},"delegated":{FLAGS[delegated]},"cached":false'
+
+
+def outcome_text(allowed: int, reason: Reason | None, errors: Sequence[str]) -> str:
+    """Return the fields of a decision in a row. A permit shows no errors."""
+    shown = "[]" if allowed or not errors else quote_all(errors)
+    return f'"allowed":{FLAGS[allowed]},"by":[{quote(reason or DEFAULT_DENY)}],"errors":{shown}'
 
 
 def _paths_text(column: PathColumn) -> str:

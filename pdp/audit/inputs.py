@@ -60,16 +60,22 @@ class InputsEncoder:
 
     def encode(self, check: Check) -> str:
         """Return the `inputs` object of a check as JSON."""
+        return f"{self.before_query(check)}{query_text(check)}}}}}"
+
+    def before_query(self, check: Check) -> str:
+        """Return an `inputs` object up to the query. The query and the ends of two objects follow."""
         key = (check.principal, check.acting_role, check.env, check.inspected)
         text = self._kept.get(key)
         if text is None:
             text = _before_query(check)
             self._kept.keep(key, text, len(text))
-        if check.query_id:
-            text = f'{text},"queryId":{quote(check.query_id)}'
-        if check.query_user:
-            text = f'{text},"queryUser":{quote(check.query_user)}'
-        return text + "}}"
+        return text
+
+
+def query_text(check: Check) -> str:
+    """Return the fields of the query of a check as JSON: each follows a comma."""
+    text = f',"queryId":{quote(check.query_id)}' if check.query_id else ""
+    return f'{text},"queryUser":{quote(check.query_user)}' if check.query_user else text
 
 
 def is_bare(resource: Resource) -> bool:
@@ -92,11 +98,13 @@ def reference_text(resource: Resource, type: str, ref: str | None, path: str) ->
 
     `path` is the result of `path_text`.
     """
-    shown = resource.ref or ref or ""
-    if type not in _PATH_TYPES or len(shown) > _LONGEST_KEPT_REF:
-        return quote(format_resource(resource, ref, type))
-    before, after = _around_path(type, shown)
-    return f"{before}{path}{after}"
+    around = around_path(type, resource.ref or ref or "")
+    return f"{around[0]}{path}{around[1]}" if around else quote(format_resource(resource, ref, type))
+
+
+def around_path(type: str, ref: str) -> tuple[str, str] | None:
+    """Return the JSON of a reference before and after its path; None for other references, and for a long ref."""
+    return None if type not in _PATH_TYPES or len(ref) > _LONGEST_KEPT_REF else _around_path(type, ref)
 
 
 @lru_cache(maxsize=_KEPT_REFS)

@@ -43,6 +43,15 @@ def test_decided_records_encode_to_the_plain_objects(
     assert json.loads(line) == plain_record(record, "i", 3, columns_from)
 
 
+@given(st.lists(generated_records.single_records(), min_size=1, max_size=4))
+def test_records_of_one_check_encode_to_the_plain_objects_and_to_one_text(records: list[DecisionRecord]) -> None:
+    kept = RecordEncoder("i")
+    for seq, record in enumerate([*records, *records]):
+        line = kept.encode(record, seq)
+        assert json.loads(line) == plain_record(record, "i", seq)
+        assert line == RecordEncoder("i").encode(record, seq)
+
+
 class ComparingAudit(MemoryAudit):
     """Audit that compares each record with the plain one."""
 

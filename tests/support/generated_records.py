@@ -131,3 +131,30 @@ def records(draw: st.DrawFn) -> DecisionRecord:
     masks = draw(st.none() | st.dictionaries(names, reasons, max_size=2))
     time = draw(st.floats(0, 4e9))
     return DecisionRecord(batch, answer, tuple(decided), "d", b"", time, draw(st.integers(0)), masks)
+
+
+_subjects = st.sampled_from([Principal("user", "a"), Principal("user", "a", ("r",)), Principal("role", 'q"\\')])
+_few_envs = st.sampled_from([Env(), Env(actions=("x",)), Env("a", 1)])
+_few_names = st.sampled_from(["a", 'q"\\', "ä/@"])
+_few_groups = st.builds(
+    Group, _subjects, _few_names, st.sampled_from(["table", "view", "role"]), st.just("w"),
+    st.none() | _few_names, st.booleans(), _few_envs,
+)  # fmt: skip
+
+
+@st.composite
+def single_records(draw: st.DrawFn) -> DecisionRecord:
+    """Return a record of one plain check of one resource, from few texts, so that records often share some."""
+    path = draw(st.lists(_few_names, max_size=2).map(tuple))
+    resource = Resource("table", "w", path, draw(st.none() | _few_names), id=draw(st.sampled_from(["", "", "i"])))
+    query = draw(st.sampled_from(["", "q1", 'q"2']))
+    check = Check(
+        draw(_subjects), "a", (resource,), range(1), draw(st.booleans()), draw(st.none() | _few_names),
+        draw(_few_envs), query, draw(st.sampled_from(["", "user:x"])), inspected=draw(st.booleans()),
+    )  # fmt: skip
+    raised = draw(st.sampled_from([{}, {0: ("r1",)}]))
+    found = Verdicts(draw(st.sampled_from([b"\0", b"\1", b"\2"])), [draw(st.none() | _few_names)], raised)
+    decided = DecidedCheck(check, True, (LeafDecision(draw(_few_groups), check.resources, check.at, found),))
+    batch = Batch(draw(_few_names), Caller(draw(_few_names), frozenset()), 1, (check,))
+    answer = Answer(draw(_few_names), draw(_few_names), found.effects, found.by, found.errors, {}, {})
+    return DecisionRecord(batch, answer, (decided,), "d", b"", draw(st.floats(0, 4e9)), 7)
