@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from operator import itemgetter
 from typing import TypeAlias, TypeVar, final, overload
 
 from pdp.model.checks import Resource
@@ -58,6 +59,14 @@ class PathColumn(Sequence[Resource]):
         parents = [self.parents[place] for place in places]
         like = Resource(self.type, self.warehouse, ref=self.ref)
         return PathColumn(like, parents, list(map(places.__getitem__, parent_at)), self.names[rows])
+
+
+def pick(column: Sequence[T], rows: Sequence[int]) -> Sequence[T]:
+    """Return the items of a column in some rows."""
+    if len(rows) > 1:
+        picked: Sequence[T] = itemgetter(*rows)(column)
+        return picked
+    return [column[row] for row in rows]
 
 
 def positions_by(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[int]]:

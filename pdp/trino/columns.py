@@ -6,23 +6,24 @@ to read one by one. Must not know operations, HTTP or JSON.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import compress
-from operator import attrgetter
 from typing import Final, NamedTuple
 
 from pdp.errors import InvalidArgument
 from pdp.model.checks import Resource
-from pdp.model.columns import PathColumn, positions_by
+from pdp.model.columns import PathColumn, pick, positions_by
 from pdp.model.trino_operations import SYSTEM_TABLES
-from pdp.trino.bodies import SchemaName, TableName
+from pdp.trino.bodies import SchemaName
 from pdp.trino.names import SPECIAL_SIGNS, Names
+from pdp.trino.table_lists import TableList, share_one_text
 
-_FEW_CATALOGS: Final = 16
+_MOST_NUMBERS: Final = 16
 """Catalogs of a list up to which one pass over the rows per catalog is quicker than one loop."""
-_catalog_of: Final = attrgetter("catalog_name")
-_schema_of: Final = attrgetter("schema_name")
-_table_of: Final = attrgetter("table_name")
+_EQUAL_TO: Final = [bytes([0] * number + [1]).ljust(256, b"\0") for number in range(_MOST_NUMBERS)]
+"""Translations of numbers: 1 for the number itself, 0 for every other."""
+_PLAIN_SIGNS: Final = bytes(code for code in range(0x20, 0x7F) if chr(code) not in f"{SPECIAL_SIGNS}.")
+"""Characters that are plain in every name. One pass over a text that has no others is the quickest check."""
 
 
 class PlacedColumn(NamedTuple):
@@ -32,22 +33,26 @@ class PlacedColumn(NamedTuple):
     at: Sequence[int]
 
 
-def table_columns(names: Names, tables: Sequence[TableName]) -> list[PlacedColumn]:
+def table_columns(names: Names, tables: TableList) -> list[PlacedColumn]:
     """Return the tables with plain names, one column per catalog."""
-    table = _Tables(
-        range(len(tables)), list(map(_catalog_of, tables)), list(map(_schema_of, tables)), list(map(_table_of, tables))
-    )
-    plain = _plain_rows(table.names, SPECIAL_SIGNS)
-    if len(plain) < len(table.at):
-        table = table.part(plain)
-    columns = (_tables_of_catalog(names, catalog, part) for catalog, part in table.by_catalog())
+    catalogs, rows = tables.catalogs, _Tables(range(len(tables.names)), tables.schemas, tables.names)
+    plain = _plain_rows(rows.names, SPECIAL_SIGNS)
+    if len(plain) < len(catalogs):
+        catalogs, rows = pick(catalogs, plain), rows.part(plain)
+    if not catalogs:
+        return []
+    if share_one_text(catalogs):
+        columns = [_tables_of_catalog(names, catalogs[0], rows)]
+    else:
+        by_catalog = _rows_by_catalog(catalogs)
+        columns = [_tables_of_catalog(names, catalog, rows.part(some)) for catalog, some in by_catalog.items()]
     return [column for column in columns if column]
 
 
 def schema_columns(names: Names, schemas: Sequence[SchemaName]) -> list[PlacedColumn]:
     """Return the schemas with plain names and without parents, one column per catalog."""
-    catalogs = list(map(_catalog_of, schemas))
-    schema_names = list(map(_schema_of, schemas))
+    catalogs = [schema.catalog_name for schema in schemas]
+    schema_names = [schema.schema_name for schema in schemas]
     rows = [row for row in _plain_rows(schema_names, ".") if schema_names[row] not in SYSTEM_TABLES]
     columns = []
     for catalog, found in positions_by(rows, catalogs.__getitem__).items():
@@ -60,65 +65,51 @@ def schema_columns(names: Names, schemas: Sequence[SchemaName]) -> list[PlacedCo
 
 
 class _Tables(NamedTuple):
-    """Names of tables in columns, with their positions in the body's list."""
+    """Tables of one catalog, with their positions in the body's list."""
 
     at: Sequence[int]
-    catalogs: list[str]
-    schemas: list[str]
-    names: list[str]
+    schemas: Sequence[str]
+    names: Sequence[str]
 
     def part(self, rows: Sequence[int]) -> _Tables:
         """Return some of the rows."""
-        return _Tables(*([column[row] for row in rows] for column in self))  # type: ignore[arg-type]
+        return _Tables(pick(self.at, rows), pick(self.schemas, rows), pick(self.names, rows))
 
-    def by_catalog(self) -> Iterable[tuple[str, _Tables]]:
-        """Return the tables of each catalog."""
-        if not self.at:
-            return ()
-        catalogs = dict.fromkeys(self.catalogs)
-        if len(catalogs) == 1:
-            return ((self.catalogs[0], self),)
-        if len(catalogs) <= _FEW_CATALOGS:
-            return [(catalog, self._where(map(catalog.__eq__, self.catalogs))) for catalog in catalogs]
-        rows = positions_by(range(len(self.at)), self.catalogs.__getitem__)
-        return [(catalog, self.part(found)) for catalog, found in rows.items()]
 
-    def _where(self, selected: Iterable[bool]) -> _Tables:
-        """Return the rows for which `selected` is true."""
-        mask = list(selected)
-        return _Tables(*(list(compress(column, mask)) for column in self))  # type: ignore[arg-type]
+def _rows_by_catalog(catalogs: Sequence[str]) -> Mapping[str, Sequence[int]]:
+    """Return the rows of each catalog."""
+    numbers = {catalog: number for number, catalog in enumerate(dict.fromkeys(catalogs))}
+    if len(numbers) > _MOST_NUMBERS:
+        return positions_by(catalogs, lambda catalog: catalog)
+    column = bytes(map(numbers.__getitem__, catalogs))
+    rows = list(range(len(catalogs)))
+    return {catalog: list(compress(rows, column.translate(_EQUAL_TO[number]))) for catalog, number in numbers.items()}
 
 
 def _tables_of_catalog(names: Names, catalog: str, tables: _Tables) -> PlacedColumn | None:
     """Return the tables of a catalog in schemas that are namespaces of a warehouse; None without such a table."""
-    schemas = dict.fromkeys(tables.schemas)
-    parents = {schema: parent for schema in schemas if (parent := _namespace(names, catalog, schema))}
-    if not parents:
+    like = _content_of(names, catalog)
+    if like is None:
         return None
-    if len(parents) < len(schemas):
-        tables = tables.part([row for row, schema in enumerate(tables.schemas) if schema in parents])
-    like = _like(next(iter(parents.values())))
+    if share_one_text(tables.schemas):
+        path = names.namespace(catalog, tables.schemas[0])
+        return PlacedColumn(PathColumn.in_one(like, path, tables.names), tables.at) if path else None
+    found = names.namespaces(catalog, dict.fromkeys(tables.schemas))
+    if None in found.values():
+        tables = tables.part([row for row, schema in enumerate(tables.schemas) if found[schema]])
     # Paths are distinct: a schema's name is its path, joined by dots.
-    paths = [parent.path for parent in parents.values()]
-    if len(paths) == 1:
-        return PlacedColumn(PathColumn.in_one(like, paths[0], tables.names), tables.at)
-    places = {schema: place for place, schema in enumerate(parents)}
-    parent_at = list(map(places.__getitem__, tables.schemas))
-    return PlacedColumn(PathColumn(like, paths, parent_at, tables.names), tables.at)
-
-
-def _like(namespace: Resource) -> Resource:
-    """Return the common part of all tables of a catalog."""
-    return Resource("table_or_view", namespace.warehouse, ref=namespace.ref)
-
-
-def _namespace(names: Names, catalog: str, schema: str) -> Resource | None:
-    """Return the namespace of a schema; None for another schema or an invalid name."""
-    try:
-        resource = names.schema(catalog, schema)
-    except InvalidArgument:
+    paths = {schema: path for schema, path in found.items() if path}
+    if not paths:
         return None
-    return resource if resource.type == "namespace" else None
+    places = dict(zip(paths, range(len(paths)), strict=True))
+    parent_at = list(map(places.__getitem__, tables.schemas))
+    return PlacedColumn(PathColumn(like, list(paths.values()), parent_at, tables.names), tables.at)
+
+
+def _content_of(names: Names, catalog: str) -> Resource | None:
+    """Return the common part of all tables of a catalog; None for a catalog without a warehouse."""
+    warehouse = _warehouse(names, catalog)
+    return Resource("table_or_view", warehouse.warehouse, ref=warehouse.ref) if warehouse else None
 
 
 def _warehouse(names: Names, catalog: str) -> Resource | None:
@@ -138,6 +129,8 @@ def _plain_rows(texts: Sequence[str], signs: str) -> Sequence[int]:
 
 
 def _is_plain(text: str, signs: str) -> bool:
+    if text.isascii() and not text.encode().translate(None, _PLAIN_SIGNS):
+        return True
     return text.isprintable() and not any(sign in text for sign in signs)
 
 

@@ -6,16 +6,17 @@ Owns case, dots and `$` suffixes in names. Must not know operations, HTTP or JSO
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from msgspec.structs import replace
 
 from pdp.config.trino import TrinoSettings
 from pdp.config.warehouses import WarehouseSettings
-from pdp.errors import AmbiguousName
+from pdp.errors import AmbiguousName, InvalidArgument
 from pdp.memo import Memo
 from pdp.model.checks import Principal, Resource
+from pdp.model.columns import Path
 from pdp.model.references import check_part
 from pdp.model.trino_operations import METADATA_TABLES, SYSTEM_TABLES
 
@@ -25,6 +26,9 @@ _LONGEST_PRINCIPAL: Final = 1024
 _SCHEMAS: Final = 4096
 _LONGEST_SCHEMA: Final = 256
 """Schemas that are remembered, and characters of a remembered catalog and schema name."""
+_CATALOGS: Final = 16
+_PATHS: Final = 1024
+"""Catalogs, and schemas of each of them, with remembered paths."""
 _NESSIE_SIGNS: Final = "@#`"
 """Characters that Nessie's catalogs read as part of a table reference."""
 _nessie_sign: Final = re.compile(f"[{_NESSIE_SIGNS}]").search
@@ -40,6 +44,8 @@ class Names:
         self._nessie = frozenset(name for name, warehouse in warehouses.items() if warehouse.kind == "nessie")
         self._principals: Memo[tuple[str, tuple[str, ...]], Principal] = Memo(_PRINCIPALS, _LONGEST_PRINCIPAL)
         self._schemas: Memo[tuple[str, str], Resource] = Memo(_SCHEMAS, _LONGEST_SCHEMA)
+        self._paths: Memo[str, Memo[str, Path]] = Memo(_CATALOGS, _LONGEST_SCHEMA)
+        """Catalog -> schema -> path of the namespace."""
 
     def principal(self, user: str, groups: Sequence[str]) -> Principal:
         """Return the principal of a user and groups. Mapped groups become roles, for rules and for grants."""
@@ -71,6 +77,26 @@ class Names:
             resource = self._schema(self.catalog(catalog), schema)
             self._schemas.keep((catalog, schema), resource, len(catalog) + len(schema))
         return resource
+
+    def namespaces(self, catalog: str, schemas: Collection[str]) -> dict[str, Path | None]:
+        """Return the paths of the namespaces of schemas; None for other schemas and invalid names."""
+        known = self._paths.get(catalog)
+        if known is None:
+            known = self._paths.keep(catalog, Memo(_PATHS, _LONGEST_SCHEMA), len(catalog))
+        found: dict[str, Path | None] = dict(zip(schemas, map(known.get, schemas), strict=True))
+        for schema in [schema for schema, path in found.items() if path is None]:
+            path = found[schema] = self.namespace(catalog, schema)
+            if path:
+                known.keep(schema, path, len(schema))
+        return found
+
+    def namespace(self, catalog: str, schema: str) -> Path | None:
+        """Return the path of the namespace of a schema; None for another schema or an invalid name."""
+        try:
+            resource = self.schema(catalog, schema)
+        except InvalidArgument:
+            return None
+        return resource.path if resource.type == "namespace" else None
 
     def table(self, catalog: str, schema: str, table: str) -> Resource:
         """Return the table or view of a name; a metadata table for `t$files` and similar names.

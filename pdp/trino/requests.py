@@ -16,28 +16,30 @@ from pdp.errors import InvalidArgument, TooManyChecks
 from pdp.model.checks import Arguments, BatchRequest, Check, Rejection, Resource
 from pdp.model.references import is_id
 from pdp.model.trino_operations import TRINO_PREFIX
-from pdp.strict import count_strings, decode, has_strings, parse, refuse_duplicates
-from pdp.trino.bodies import REQUEST, OpaAction, OpaInput, OpaRequest, ResourceName
+from pdp.strict import decode, refuse_duplicates
+from pdp.trino.bodies import REQUEST, OpaAction, OpaInput, ResourceName
 from pdp.trino.columns import PlacedColumn, rows_left, schema_columns, table_columns
 from pdp.trino.names import Names
 from pdp.trino.query_owners import QueryOwners
+from pdp.trino.table_lists import TableList, decode_table_list
 
 _BASE_OBJECTS: Final = 1000
 _OBJECTS_PER_RESOURCE: Final = 3
 """JSON objects in a body as Trino writes it: outside of the resources (properties included), and per resource."""
 _FIRST: Final = range(1)
-_LONG_LIST: Final = 8
-_STRINGS_PER_TABLE: Final = 7
-"""Strings of an item of a list that is a table and nothing more: `table`, and three names with their keys."""
 _table_of: Final = attrgetter("table")
 _schema_of: Final = attrgetter("schema")
 
 
 class TrinoRequest(NamedTuple):
-    """A decoded body: the context and action, and the resources to decide on in the order of the answer."""
+    """A decoded body: the context and action, and the resources to decide on in the order of the answer.
+
+    `tables` takes the place of `resources` if these are a long list of tables.
+    """
 
     input: OpaInput
     resources: list[ResourceName]
+    tables: TableList | None = None
 
     @property
     def operation(self) -> str:
@@ -47,7 +49,7 @@ class TrinoRequest(NamedTuple):
     @property
     def size(self) -> int:
         """Return the number of resources."""
-        return len(self.resources)
+        return len(self.resources) if self.tables is None else len(self.tables.names)
 
 
 class RequestDecoder:
@@ -67,11 +69,13 @@ class RequestDecoder:
     def decode_batch(self, body: bytes) -> TrinoRequest:
         """Return the request of a body of the endpoint `batch`; raise as `decode` does."""
         self._check_objects(body)
-        request = parse(body, REQUEST)
-        input = request.input
-        if not has_strings(body, _count_strings(request)):
+        listed = decode_table_list(body)
+        if listed is None:
+            input = decode(body, REQUEST, typed=True).input
+            return TrinoRequest(input, input.action.filter_resources or [])
+        if not listed.unique_keys:
             refuse_duplicates(body)
-        return TrinoRequest(input, input.action.filter_resources or [])
+        return TrinoRequest(listed.input, [], listed.tables)
 
     def to_batch_request(self, request: TrinoRequest, caller: str) -> BatchRequest:
         """Return the checks of a request; an invalid name rejects only the position of that name.
@@ -101,7 +105,8 @@ class RequestDecoder:
 
     def _check_objects(self, body: bytes) -> None:
         """Raise TooManyChecks before the decoding of a body with too many resources."""
-        if body.count(b"{") > _BASE_OBJECTS + _OBJECTS_PER_RESOURCE * self._max_resources:
+        bound = _BASE_OBJECTS + _OBJECTS_PER_RESOURCE * self._max_resources
+        if len(body) > bound and body.count(b"{") > bound:
             raise TooManyChecks(f"more than {self._max_resources} resources in one request")
 
     def _current_names(self) -> Names:
@@ -112,25 +117,18 @@ class RequestDecoder:
         return self._names
 
 
-def _count_strings(request: OpaRequest) -> int:
-    """Return the number of strings of a request, or fewer. A long list of tables is not encoded to be counted."""
-    action = request.input.action
-    items = action.filter_resources or []
-    if len(items) < _LONG_LIST or not all(map(_table_of, items)):
-        return count_strings(request)
-    head = replace(request, input=replace(request.input, action=replace(action, filter_resources=[])))
-    return count_strings(head) + _STRINGS_PER_TABLE * len(items)
-
-
 def _add_resources(builder: BatchBuilder, check: Check, names: Names, request: TrinoRequest) -> None:
     """Add a question about the resources of a request: plain names of a list as columns, all others one by one."""
     action, named = request.input.action, request.resources
+    if request.tables is not None:
+        _add_tables(builder, check, names, request.tables)
+        return
     if action.resource:
         builder.add_resources(check, [_read(names, action, name) for name in named])
         return
     columns: list[PlacedColumn] = []
     if all(tables := list(map(_table_of, named))):
-        columns = table_columns(names, tables)
+        columns = table_columns(names, TableList.of(tables))
     elif all(map(_is_bare_schema, named)) and not (action.grantee or action.target_resource):
         columns = schema_columns(names, list(map(_schema_of, named)))
     for column in columns:
@@ -139,15 +137,31 @@ def _add_resources(builder: BatchBuilder, check: Check, names: Names, request: T
     builder.add_resources(check, [_read(names, action, named[row]) for row in rows], rows)
 
 
+def _add_tables(builder: BatchBuilder, check: Check, names: Names, tables: TableList) -> None:
+    """Add a question about a list of tables."""
+    columns = table_columns(names, tables)
+    for column in columns:
+        builder.add_column(check, *column)
+    rows = list(rows_left(columns, len(tables.names)))
+    builder.add_resources(check, [_read_table(names, *(column[row] for column in tables)) for row in rows], rows)
+
+
+def _read_table(names: Names, catalog: str, schema: str, table: str) -> Resource | Rejection:
+    try:
+        return names.table(catalog, schema, table)
+    except InvalidArgument as error:
+        return Rejection(error.code, str(error))
+
+
 def _is_bare_schema(name: ResourceName) -> bool:
     return bool(name.schema and not (name.table or name.column or name.schema.properties))
 
 
 def _read(names: Names, action: OpaAction, name: ResourceName) -> Resource | Rejection:
+    table = name.table
+    if table and not action.resource:
+        return _read_table(names, table.catalog_name, table.schema_name, table.table_name)
     try:
-        table = name.table
-        if table and not action.resource:
-            return names.table(table.catalog_name, table.schema_name, table.table_name)
         return _with_arguments(_resource(names, name), names, action, name)
     except InvalidArgument as error:
         return Rejection(error.code, str(error))

@@ -27,6 +27,7 @@ from pdp.trino.columns import table_columns
 from pdp.trino.endpoints import TrinoSurface
 from pdp.trino.names import Names
 from pdp.trino.requests import RequestDecoder
+from pdp.trino.table_lists import TableList
 
 NAMES = Names(
     TrinoSettings(
@@ -63,7 +64,7 @@ NAMES = Names(
 )
 def test_a_table_is_read_as(catalog: str, schema: str, table: str, read: Resource) -> None:
     assert NAMES.table(catalog, schema, table) == read
-    columns = table_columns(NAMES, [TableName(catalog, schema, table)] * 2)
+    columns = table_columns(NAMES, TableList.of([TableName(catalog, schema, table)] * 2))
     assert [list(column.resources) for column in columns] in ([], [[read, read]])
 
 
@@ -71,7 +72,7 @@ def test_a_table_is_read_as(catalog: str, schema: str, table: str, read: Resourc
 def test_a_name_that_nessie_reads_as_a_reference_is_ambiguous(table: str) -> None:
     with pytest.raises(AmbiguousName):
         NAMES.table("n", "a", table)
-    (column,) = table_columns(NAMES, [TableName("n", "a", "t"), TableName("n", "a", table)])
+    (column,) = table_columns(NAMES, TableList.of([TableName("n", "a", "t"), TableName("n", "a", table)]))
     assert list(column.at) == [0]
 
 
@@ -167,7 +168,8 @@ def test_a_list_is_read_like_its_items_one_by_one(items: list[dict[str, Any]]) -
 
 def test_a_filter_of_one_catalog_is_one_column() -> None:
     items = [named(schema, name)["table"] for schema, name in (("s", "a"), ("z", "a"), ("s", "b$files"), ("z", "b"))]
-    (column,) = table_columns(NAMES, [TableName(t["catalogName"], t["schemaName"], t["tableName"]) for t in items])
+    tables = [TableName(t["catalogName"], t["schemaName"], t["tableName"]) for t in items]
+    (column,) = table_columns(NAMES, TableList.of(tables))
     assert list(column.at) == [0, 1, 3]
     assert list(column.resources.parents) == [("s",), ("z",)]
     assert list(column.resources[1:]) == list(column.resources)[1:]
