@@ -21,7 +21,7 @@ _LATENCY: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0
 _BUCKETS: Final = (*map(str, _LATENCY), "+Inf")
 
 
-class _RequestTally:
+class RequestTally:
     """Number of requests of one surface with one code."""
 
     __slots__ = ("count", "created")
@@ -47,7 +47,7 @@ class _Tallies(Collector):
     """Numbers of requests and decisions, with their families for a registry."""
 
     def __init__(self) -> None:
-        self.requests: dict[tuple[str, str], _RequestTally] = {}
+        self.requests: dict[tuple[str, str], RequestTally] = {}
         """(surface, code) -> tally."""
         self.decisions: dict[str, _DecisionTally] = {}
         """Surface -> tally."""
@@ -97,12 +97,13 @@ class Telemetry:
         self.audit_waiting = Gauge("pdp_audit_waiting", "Audit records not yet written", registry=self.registry)
         self.ready = Gauge("pdp_ready", "1 while the service is ready", registry=self.registry)
 
-    def count_request(self, surface: str, code: str) -> None:
-        """Count a request. Call from one thread only."""
+    def count_request(self, surface: str, code: str) -> RequestTally:
+        """Count a request; return its tally, which counts further requests of this kind. Call from one thread only."""
         tally = self._tallies.requests.get((surface, code))
         if tally is None:
-            tally = self._tallies.requests[surface, code] = _RequestTally()
+            tally = self._tallies.requests[surface, code] = RequestTally()
         tally.count += 1
+        return tally
 
     def count_decisions(self, surface: str, permits: int, denials: int, seconds: float) -> None:
         """Count the decisions of a batch, and observe the time in seconds. Call from one thread only."""
@@ -112,7 +113,7 @@ class Telemetry:
         tally.permits += permits
         tally.denials += denials
         tally.seconds += seconds
-        tally.buckets[bisect_left(_LATENCY, seconds)] += 1
+        tally.buckets[bisect_left(_LATENCY, seconds) if seconds > _LATENCY[0] else 0] += 1
 
     def text(self) -> bytes:
         """Return the metrics in Prometheus' exposition format."""

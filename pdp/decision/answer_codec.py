@@ -67,6 +67,7 @@ class _DecisionTexts(dict[tuple[int, Reason | None], bytes]):
 
 
 _texts: Final = _DecisionTexts()
+_encode: Final = msgspec.json.Encoder().encode
 
 
 def decision_body(decision: Decision) -> DecisionBody:
@@ -81,7 +82,14 @@ def encode_answer(answer: Answer, form: AnswerForm = "decisions") -> bytes:
     """Return the answer of POST /v1/check as JSON."""
     if form == "indices":
         return msgspec.json.encode(indices_body(answer))
-    texts = list(map(_texts.__getitem__, zip(answer.allowed, answer.by, strict=True)))
+    allowed, by = answer.allowed, answer.by
+    if len(allowed) == 1 and not (answer.rejected or answer.errors or answer.traces):
+        return b'{"decisions":[%b],"revision":%b,"decisionId":%b}' % (
+            _texts[allowed[0], by[0]],
+            _encode(answer.revision),
+            _encode(answer.id),
+        )
+    texts = list(map(_texts.__getitem__, zip(allowed, by, strict=True)))
     for at in {*answer.rejected, *answer.errors, *answer.traces}:
         texts[at] = msgspec.json.encode(decision_body(answer.decision(at)))
     tail = msgspec.json.encode({"revision": answer.revision, "decisionId": answer.id})

@@ -34,7 +34,7 @@ from pdp.model.checks import (
     Resource,
 )
 from pdp.model.columns import PathColumn, positions_by
-from pdp.model.references import is_id
+from pdp.model.references import is_id, parse_resource
 from pdp.model.trino_operations import TRINO_PREFIX
 
 Named: TypeAlias = str | ResourceBody | UnsetType
@@ -241,9 +241,12 @@ def make_check(body: CheckBody) -> Check | None:
     if body.resources is not UNSET:
         return None
     try:
-        resource, env, query_id = _subject(body)
+        if type(body.resource) is str and body.context is UNSET:
+            resource, env, query_id = parse_resource(body.resource), _NO_ENV, ""
+        else:
+            resource, env, query_id = _subject(body)
         principal = _principal(body)
-        role = make_acting_role(body.acting_role)
+        role = None if body.acting_role is UNSET else make_acting_role(body.acting_role)
     except InvalidArgument:
         return None
     return Check(principal, body.action, (resource,), _FIRST, body.delegated, role, env, query_id)

@@ -39,10 +39,8 @@ class EngineStack(msgspec.Struct, frozen=True):
     forbids: int
     combine: Literal["any", "all"]
 
-    @property
-    def is_single(self) -> bool:
-        """Tell whether one engine decides alone."""
-        return len(self.engines) == 1 and not self.forbids
+    single: Engine | None = None
+    """The engine that decides alone, if there is one."""
 
 
 class Bundle(msgspec.Struct, frozen=True, dict=True):
@@ -80,7 +78,8 @@ class Bundle(msgspec.Struct, frozen=True, dict=True):
         authority = self.authority(warehouse)
         engines = tuple(engine for engine in authority.engines if engine.applies(action, type))
         forbids = tuple(engine for engine in self.forbids if engine.applies(action, type))
-        return EngineStack((*forbids, *engines), len(forbids), authority.combine)
+        single = engines[0] if len(engines) == 1 and not forbids else None
+        return EngineStack((*forbids, *engines), len(forbids), authority.combine, single)
 
     def authority(self, warehouse: str) -> Authority:
         """Return the authority of a warehouse; the default authority if no other has the warehouse."""

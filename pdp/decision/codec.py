@@ -60,7 +60,7 @@ def decode_call(body: bytes, max_checks: int, surface: str = "http") -> tuple[Ba
         call: CheckRequest | CheckTexts = decode(body, _REQUEST, typed=True)
     except InvalidArgument:  # perhaps of one check alone, which must not affect the others
         call = decode(body, _TEXTS)
-    limit = call_limit(max_checks, explain=call.explain, form=call.answer)
+    limit = call_limit(max_checks, explain=True, form=call.answer) if call.explain else max_checks
     if isinstance(call, CheckRequest):
         if len(call.checks) == 1 and limit and (check := make_check(call.checks[0])):
             return BatchRequest(surface, 1, (check,), {}, (), call.consistency, call.explain), call.answer

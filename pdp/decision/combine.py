@@ -24,11 +24,11 @@ def decide_group(leaf: Leaf, resources: Sequence[Resource], bundle: Bundle, deci
     """Return the combined verdicts of all engines of the leaf's group on `resources`, which are of the same group."""
     group = leaf.group
     stack = bundle.engines_for(group.warehouse, group.action, group.type)
+    if stack.single is not None and leaf.override is None:
+        return decide_by_engine(stack.single, group, resources)
     verdicts = [decide_by_engine(engine, group, resources) for engine in stack.engines]
     if leaf.override:
         return _with_override(leaf.override, verdicts, len(resources))
-    if stack.is_single:
-        return verdicts[0]
     silence: Reason | None = None if len(stack.engines) > stack.forbids else "unknown_action"
     return _combine(verdicts, stack.forbids, stack.combine, [silence] * len(resources))
 

@@ -25,7 +25,7 @@ from pdp.decision.inspection import guards, reduce_answer, reject_invisible, see
 from pdp.decision.plan import Planners, context_of
 from pdp.decision.plan_memo import PlanMemo
 from pdp.decision.tree import FixedDecision, Leaf, Node, leaves, leaves_of
-from pdp.engines.engine import ABSTAIN, PERMIT, Verdicts
+from pdp.engines.engine import ABSTAIN, ALLOWED_BY_EFFECT, PERMIT, Verdicts
 from pdp.engines.rowaccess.engine import Restriction, hide_everything
 from pdp.errors import InvalidArgument
 from pdp.facts.snapshot import Facts
@@ -124,12 +124,20 @@ class Pdp:
             return None
         started = time.perf_counter()
         self.audit.admit()
-        if batch.size == 1 and sees_all(batch.caller):
-            basis = self._basis()
-            trees = [basis.plans.plan(check) for check in batch.checks]
-            leaves = [leaf for tree in trees for leaf in leaves_of(tree)]
-            return self._conclude(batch, trees, basis.evaluator.evaluate_at_once(leaves), basis, started)
+        if batch.size == 1 and not batch.rejected and sees_all(batch.caller):
+            return self._decide_one(batch, started)
         return _finish(self._decide(batch, started))
+
+    def _decide_one(self, batch: Batch, started: float) -> BatchResult:
+        """Decide a batch of one check of one resource, whose caller sees all reasons."""
+        basis = self._basis()
+        tree = basis.plans.plan(batch.checks[0])
+        if type(tree) is not Leaf:
+            return self._conclude(batch, (tree,), basis.evaluator.evaluate_at_once(leaves_of(tree)), basis, started)
+        verdicts = basis.evaluator.decide(tree)
+        allowed = verdicts.effects.translate(ALLOWED_BY_EFFECT)
+        answer = make_answer(batch, basis.revision, allowed, verdicts.by, verdicts.errors)
+        return self._recorded(batch, answer, (_decided_leaf(batch.checks[0], tree, verdicts),), basis, started)
 
     async def decide(self, batch: Batch) -> BatchResult:
         """Decide a batch and record the decision in full; raise as `check` does. Give the event loop turns."""
@@ -169,8 +177,13 @@ class Pdp:
     ) -> BatchResult:
         """Fold the evaluated trees of a batch into the answer, and record it."""
         answer = fold_answer(batch, trees, verdicts_of, basis.revision, traces)
-        elapsed = time.perf_counter() - started
         checks = tuple([_decided(check, tree, verdicts_of) for check, tree in zip(batch.checks, trees, strict=True)])
+        return self._recorded(batch, answer, checks, basis, started)
+
+    def _recorded(
+        self, batch: Batch, answer: Answer, checks: tuple[DecidedCheck, ...], basis: _Basis, started: float
+    ) -> BatchResult:
+        elapsed = time.perf_counter() - started
         bundle = basis.bundle
         record = DecisionRecord(batch, answer, checks, bundle.digest, bundle.text, time.time(), int(elapsed * 1e6))
         return BatchResult(self._record(record, elapsed))
@@ -282,11 +295,15 @@ def _origin(basis: _Basis, elapsed: float) -> tuple[str, bytes, float, int]:
     return basis.bundle.digest, basis.bundle.text, time.time(), int(elapsed * 1e6)
 
 
+def _decided_leaf(check: Check, leaf: Leaf | FixedDecision, verdicts: Verdicts) -> DecidedCheck:
+    group, resources = leaf.group, leaf.resources
+    plain = group.action == check.action and resources is check.resources and check.view_security is None
+    return DecidedCheck(check, plain, (LeafDecision(group, resources, check.at, verdicts),))
+
+
 def _decided(check: Check, tree: Node, verdicts_of: LeafVerdicts) -> DecidedCheck:
     """Return a check with its concrete checks. It is plain if the tree is one leaf that asks the same."""
     if isinstance(tree, Leaf | FixedDecision):
-        plain = tree.group.action == check.action and tree.resources is check.resources and not check.view_security
-        concrete = (LeafDecision(tree.group, tree.resources, check.at, verdicts_of(tree)),)
-        return DecidedCheck(check, plain, concrete)
+        return _decided_leaf(check, tree, verdicts_of(tree))
     decisions = [LeafDecision(leaf.group, leaf.resources, at, verdicts_of(leaf)) for leaf, at in leaves(tree, check.at)]
     return DecidedCheck(check, False, tuple(decisions))

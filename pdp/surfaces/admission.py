@@ -57,6 +57,7 @@ class Admission:
         self._max_requests = max_requests
         self._max_bytes = max_bytes
         self._max_per_caller = max(1, max_requests // callers)
+        self._few = min(max_requests, self._max_per_caller)
         self._max_bytes_per_caller = max_bytes // min(callers, BODIES_IN_FLIGHT)
         self._requests = 0
         """Requests that arrive or are in flight."""
@@ -100,9 +101,12 @@ class Admission:
 
         This suffices for a request that is answered before any other can come.
         """
-        if self._begun >= self._max_requests or self._by_caller.get(caller.name, 0) >= self._max_per_caller:
+        # With so few requests in all, no caller has too many.
+        if self._begun >= self._few and (
+            self._begun >= self._max_requests or self._by_caller.get(caller.name, 0) >= self._max_per_caller
+        ):
             return Overloaded(f"{self._max_requests} requests are in flight")
-        if self._has_room(caller.name, size):
+        if self._bytes + size <= self._max_bytes_per_caller or self._has_room(caller.name, size):
             return None
         return Overloaded("too many bytes are in flight")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from email.utils import formatdate
 from http import HTTPStatus
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 import structlog
@@ -28,7 +28,7 @@ STATUS: Final[tuple[tuple[type[errors.PdpError], int], ...]] = (
 log = structlog.get_logger()
 
 
-class HttpAnswer(NamedTuple):
+class HttpAnswer(msgspec.Struct, frozen=True, gc=False):
     """The status and the body of an answer."""
 
     status: int

@@ -212,7 +212,7 @@ class HttpConnection(asyncio.Protocol):
     def _request(self, data: bytes, at: int) -> int:
         """Begin the request at `at`; return the position after it."""
         request = self._reader.read(data, at)
-        if isinstance(request, PlainRequest):
+        if type(request) is PlainRequest:
             return self._begin(request, data)
         if request is NoRequest.FOREIGN:
             self._hand_over(data, at)
@@ -234,9 +234,9 @@ class HttpConnection(asyncio.Protocol):
 
     def _begin(self, request: PlainRequest, data: bytes) -> int:
         """Answer a request, or await the rest of its body; return the position after it."""
-        route, start, size, caller = request
+        route, start, size, caller = request.route, request.start, request.size, request.caller
         end = start + size
-        missing = max(0, end - len(data))
+        missing = end - len(data) if end > len(data) else 0
         if isinstance(caller, Exception):
             self._refuse(route.outcomes.failure(caller), missing)
             return end - missing
@@ -310,14 +310,16 @@ class HttpConnection(asyncio.Protocol):
 
     def _write(self, answer: HttpAnswer) -> None:
         """Write an answer. The connection is idle from then on, or skips the rest of the body."""
-        shared, (status, body) = self._shared, answer
-        self._transport.write(b"%b%d\r\n\r\n%b" % (shared.heads.before_length(status), len(body), body))
+        shared, body = self._shared, answer.body
+        self._transport.write(b"%b%d\r\n\r\n%b" % (shared.heads.before_length(answer.status), len(body), body))
         if self._admitted:
             self._release()
         if self._unread:
             self.deadline = shared.now() + LINGER_SECONDS
         else:
-            self._end_request()
+            self.deadline = shared.now() + shared.idle_timeout
+            if shared.draining:
+                self._close()
 
     def _end_request(self) -> None:
         """Wait for the next request; close the connection if the service stops."""

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Final, NamedTuple
 
+import msgspec
+
 from pdp.errors import Unavailable
 from pdp.identity.callers import Callers, KnownCaller, Peer
 from pdp.model.checks import Caller
@@ -24,7 +26,7 @@ _LINE_END: Final = b"\r\n"
 _END: Final = b"\r\n\r\n"
 
 
-class PlainRequest(NamedTuple):
+class PlainRequest(msgspec.Struct, frozen=True):
     """A request with a plain head. The body begins at `start` and has `size` bytes."""
 
     route: DecisionRoute

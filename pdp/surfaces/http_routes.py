@@ -14,7 +14,7 @@ from aiohttp import web
 
 from pdp.model.checks import Caller
 from pdp.surfaces.http_answers import HttpAnswer, answer_to_failure
-from pdp.telemetry import Telemetry
+from pdp.telemetry import RequestTally, Telemetry
 
 BodyEndpoint = Callable[[bytes, Caller], Awaitable[bytes]]
 """Endpoint with a request body: (body, caller) -> body of the 200 response."""
@@ -41,10 +41,14 @@ class Outcomes:
         self.surface = surface
         self.timeout = timeout
         self._telemetry = telemetry
+        self._successes: RequestTally | None = None
 
     def success(self, body: bytes) -> HttpAnswer:
         """Count a success and return its answer."""
-        self._telemetry.count_request(self.surface, "200")
+        if self._successes:
+            self._successes.count += 1
+        else:
+            self._successes = self._telemetry.count_request(self.surface, "200")
         return HttpAnswer(200, body)
 
     def failure(self, error: Exception) -> HttpAnswer:

@@ -32,6 +32,23 @@ def test_a_batch_is_its_singles_in_any_order(config: Any, rules: Any, grants: An
     assert decisions(decide(pdp, [checks[at] for at in order])) == [together[at] for at in order]
 
 
+@given(worlds.configs, worlds.rules, worlds.grants, worlds.checks)
+def test_a_single_check_decided_at_once_equals_the_general_way(
+    config: Any, rules: Any, grants: Any, checks: Any
+) -> None:
+    pdp = make_pdp(config, rules, grants)
+    with asyncio.Runner() as runner:
+        for check in checks:
+            single = batch([check])
+            at_once, general = pdp.decide_now(single), runner.run(pdp.decide(single))
+            assert at_once is not None
+            record = msgspec.structs.replace(at_once.record, time=0.0, latency_us=0)
+            answer = msgspec.structs.replace(record.answer, id=general.record.answer.id, by=list(record.answer.by))
+            wanted = msgspec.structs.replace(general.record, time=0.0, latency_us=0)
+            assert answer == msgspec.structs.replace(wanted.answer, by=list(wanted.answer.by))
+            assert msgspec.structs.replace(record, answer=wanted.answer) == wanted
+
+
 OPERATIONS = {
     "ExecuteTableProcedure": st.sampled_from([{"procedure": "OPTIMIZE"}, {"procedure": "EVIL"}, {}]),
     "RenameTable": st.sampled_from(

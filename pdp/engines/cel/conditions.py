@@ -46,7 +46,10 @@ class Condition(msgspec.Struct, frozen=True):
         if self.kind == "ends":
             return bool(value.endswith(tuple(self.texts)))
         if self.kind == "contains":
-            return any(text in value for text in self.texts)
+            for text in self.texts:  # noqa: SIM110  a generator costs three times as much
+                if text in value:
+                    return True
+            return False
         return not self.texts.isdisjoint(value)
 
     def rows_met_by(self, texts: Sequence[str]) -> Iterable[int]:

@@ -59,14 +59,6 @@ class RuleRanks(NamedTuple):
         return self.raised.get(at if len(self.ranks) > 1 else 0, ())
 
 
-class _LastResource(NamedTuple):
-    """The latest single resource, with the questions and what was found."""
-
-    resource: Resource | None
-    questions: Sequence[Question]
-    found: Sequence[tuple[int, Sequence[int]]]
-
-
 class _LastColumn(NamedTuple):
     """The latest column. A table and a view of the same names are often the same question to the rules."""
 
@@ -87,7 +79,10 @@ class _RuleEngine:
         self.reads_facts = False
         self._provider = provider
         self._selector = Selector(rules)
-        self._last_resource = _LastResource(None, (), ())
+        self._last_resource: Resource | None = None
+        self._last_questions: Sequence[Question] = ()
+        self._last_found: Sequence[tuple[int, Sequence[int]]] = ()
+        """The latest single resource, with the questions and what was found."""
         self._last = _LastColumn(None, (), "", RuleRanks((), {}))
         self._groups: Memo[Group, GroupChecks] = Memo(_MAX_GROUPS, MAX_VALUES_LENGTH)
         self._ids = [rule.id for rule in rules]
@@ -114,15 +109,14 @@ class _RuleEngine:
     def evaluate_one(self, group_checks: GroupChecks, resource: Resource) -> Sequence[tuple[int, Sequence[int]]]:
         """Evaluate every check of a group on one resource: the smallest rank of a true rule, and raising rules."""
         questions = group_checks.questions(resource)
-        last = self._last_resource
         # A table and a view of one name are often the same questions, asked one after the other.
-        if last.resource is resource and last.questions == questions:
-            return last.found
+        if self._last_resource is resource and self._last_questions == questions:
+            return self._last_found
         path = path_string(resource.path)
         found = [
             residues.rank(path if check.path == "self" else path_of(check, resource)) for check, residues in questions
         ]
-        self._last_resource = _LastResource(resource, questions, found)
+        self._last_resource, self._last_questions, self._last_found = resource, questions, found
         return found
 
     def _column(self, group_checks: GroupChecks, number: int, resources: Sequence[Resource]) -> RuleRanks:
@@ -214,6 +208,8 @@ class CelEngine(_RuleEngine):
             if verdicts is None:
                 verdicts = self._permits[rank] = Verdicts(b"\1", (self._reasons[rank],))
             return verdicts
+        if len(found) == 1 and not found[0][1]:
+            return _SILENT
         raised = {self._ids[rank] for _, raising in found for rank in raising}
         return Verdicts(b"\0", (None,), {0: tuple(sorted(raised))}) if raised else _SILENT
 
