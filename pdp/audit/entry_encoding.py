@@ -24,7 +24,7 @@ import msgspec
 
 from pdp.audit.inputs import InputsKey, inputs_key, is_bare, more_than_reference, path_text, reference_text
 from pdp.audit.json_text import FLAGS, json_text, quote, quote_all
-from pdp.audit.record import DecisionRecord, LeafDecision
+from pdp.audit.record import DecidedCheck, DecisionRecord, LeafDecision
 from pdp.audit.view_security import write_view_security
 from pdp.engines.engine import ALLOWED_BY_EFFECT, PERMIT
 from pdp.model.checks import DEFAULT_DENY, Answer, Check, Principal, Reason, Rejection, Resource
@@ -53,14 +53,18 @@ class _Columns(msgspec.Struct, frozen=True, gc=False):
         return cls(leaf.resources, allowed, verdicts.by, verdicts.errors, group.type, group.ref)
 
     @classmethod
-    def of_request(cls, check: Check, answer: Answer) -> _Columns:
+    def of_request(cls, decided: DecidedCheck, answer: Answer) -> _Columns:
+        check, outcome = decided.check, decided.outcome
+        first = check.resources[0]
+        if outcome is not None:
+            allowed = outcome.effects.translate(ALLOWED_BY_EFFECT)
+            return cls(check.resources, allowed, outcome.by, outcome.errors, first.type, first.ref)
         at, allowed, by, errors = check.at, answer.allowed, answer.by, answer.errors
         if len(at) != len(allowed):
             rows = itemgetter(*at, at[0])  # one position more: of a single position, the result would be no tuple
             allowed, by = bytes(rows(allowed)[:-1]), rows(by)[:-1]
         if errors:
             errors = {row: errors[place] for row, place in enumerate(at) if place in errors}
-        first = check.resources[0]
         return cls(check.resources, allowed, by, errors, first.type, first.ref)
 
 
@@ -82,7 +86,7 @@ class EntryEncoder:
     `numbers` gives each distinct inputs their place in the record; empty if all checks share the first inputs.
     """
 
-    __slots__ = ("_as", "_columns_from", "_numbers", "_paths", "_principal", "_reasons", "_record", "_resources")
+    __slots__ = ("_as", "_at", "_columns_from", "_numbers", "_paths", "_principal", "_reasons", "_record", "_resources")
 
     def __init__(self, record: DecisionRecord, numbers: Mapping[InputsKey, int], columns_from: int) -> None:
         self._record = record
@@ -91,6 +95,7 @@ class EntryEncoder:
         # The concrete checks of one split check often share their resources and columns, which can have 100,000 rows.
         # So the texts are kept by identity, never by content. Each entry holds its object: no other gets the same id.
         self._reasons: dict[int, tuple[Sequence[Reason | None], str]] = {}
+        self._at: dict[int, tuple[Sequence[int], str]] = {}
         self._paths: dict[tuple[int, int, int], tuple[PathColumn, str]] = {}
         self._resources: dict[int, tuple[Resource, str, str]] = {}
         self._principal: Principal | None = None
@@ -124,7 +129,7 @@ class EntryEncoder:
         entries: list[_Entry] = []
         for decided in self._record.checks:
             if not decided.plain:
-                self._put_request(entries, decided.check)
+                self._put_request(entries, decided)
         return ",".join([text for _, text in entries])
 
     def _put_leaf(self, entries: list[_Entry], leaf: LeafDecision, number: int) -> None:
@@ -138,15 +143,16 @@ class EntryEncoder:
             text = f'{{{shared},"at":{at},"resource":{self._resource(resource, group.type, group.ref)},{outcome}}}'
             entries.append((at, text))
 
-    def _put_request(self, entries: list[_Entry], check: Check) -> None:
+    def _put_request(self, entries: list[_Entry], decided: DecidedCheck) -> None:
         """Add the rows or the columns of a check of the request."""
-        answer, resources = self._record.answer, check.resources
+        answer, check = self._record.answer, decided.check
+        resources = check.resources
         allowed, by, errors = answer.allowed, answer.by, answer.errors
         shared = self._shared(check.action, check.principal, check.delegated, self._number(check))
         if check.view_security:
             shared = f"{shared},{json_text(write_view_security(check))[1:-1]}"
         if len(resources) >= self._columns_from:
-            entries.append((check.at[0], self._columns(shared, check.at, _Columns.of_request(check, answer))))
+            entries.append((check.at[0], self._columns(shared, check.at, _Columns.of_request(decided, answer))))
             return
         type, ref = resources[0].type, resources[0].ref
         for row, resource in enumerate(resources):
@@ -181,10 +187,19 @@ class EntryEncoder:
     def _columns(self, shared: str, at: Sequence[int], outcome: _Columns) -> str:
         denied = {str(row): errors for row, errors in outcome.errors.items() if not outcome.allowed[row]}
         return (
-            f'{{{shared},"at":{at.start if isinstance(at, range) else json_text(list(at))},'
+            f'{{{shared},"at":{self._positions(at)},'
             f'"resources":{self._resource_column(outcome)},"allowed":"{outcome.allowed.translate(_DIGITS).decode()}",'
             f'{self._reason_column(outcome.by)},"errors":{json_text(denied)}}}'
         )
+
+    def _positions(self, at: Sequence[int]) -> str:
+        """Return the first of consecutive positions, otherwise all positions."""
+        if isinstance(at, range):
+            return str(at.start)
+        kept = self._at.get(id(at))
+        if kept is None:
+            kept = self._at[id(at)] = (at, json_text(list(at)))
+        return kept[1]
 
     def _resource_column(self, outcome: _Columns) -> str:
         """Return the column of resources: containers and names of a column of paths, otherwise each resource."""

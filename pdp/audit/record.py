@@ -29,12 +29,14 @@ class LeafDecision(msgspec.Struct, frozen=True, gc=False):
 class DecidedCheck(msgspec.Struct, frozen=True, gc=False):
     """A check of the request with its concrete checks.
 
-    `plain`: the concrete checks are the check of the request itself, so nothing was folded.
+    `plain`: the concrete checks are the check of the request itself, so nothing was folded. `outcome` is the result of
+    the fold, a row for each resource; None where only the answer has the result.
     """
 
     check: Check
     plain: bool
     concrete: tuple[LeafDecision, ...]
+    outcome: Verdicts | None = None
 
 
 class DecisionRecord(msgspec.Struct, frozen=True, gc=False):

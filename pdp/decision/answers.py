@@ -10,9 +10,8 @@ from typing import Final
 from uuid_utils import uuid7
 
 from pdp.decision.bundle import Bundle
-from pdp.decision.evaluation import LeafVerdicts, Steps
+from pdp.decision.evaluation import Steps
 from pdp.decision.explanation import Explainer
-from pdp.decision.fold import fold
 from pdp.decision.tree import Node
 from pdp.engines.engine import ABSTAIN, ALLOWED_BY_EFFECT, NO_ERRORS, PERMIT, Verdicts
 from pdp.facts.snapshot import Facts
@@ -20,6 +19,7 @@ from pdp.model.checks import Answer, Batch, Check, Reason, Trace
 from pdp.model.revision import Revision
 
 NO_TRACES: Final[Mapping[int, Trace]] = MappingProxyType({})
+_PERMIT_OR_SILENT: Final = bytes((PERMIT, ABSTAIN))
 
 
 def revision_of(bundle: Bundle, facts: Facts) -> str:
@@ -40,20 +40,16 @@ def make_answer(
 
 
 def fold_answer(
-    batch: Batch,
-    trees: Sequence[Node],
-    verdicts_of: LeafVerdicts,
-    revision: str,
-    traces: Mapping[int, Trace] = NO_TRACES,
+    batch: Batch, outcomes: Sequence[Verdicts], revision: str, traces: Mapping[int, Trace] = NO_TRACES
 ) -> Answer:
-    """Return the answer of a batch, given the tree of each check and the verdicts on all leaves."""
-    if len(trees) == 1 and not batch.rejected and _covers(batch.checks[0].at, batch.size):
+    """Return the answer of a batch, given the outcome of the tree of each check."""
+    if len(outcomes) == 1 and not batch.rejected and _covers(batch.checks[0].at, batch.size):
         # One check is the whole batch, in order: its columns are the answer's columns.
-        whole = fold(trees[0], verdicts_of)
+        whole = outcomes[0]
         return make_answer(batch, revision, whole.effects.translate(ALLOWED_BY_EFFECT), whole.by, whole.errors, traces)
     columns = _Columns(batch)
-    for check, tree in zip(batch.checks, trees, strict=True):
-        columns.put(fold(tree, verdicts_of), check.at)
+    for check, outcome in zip(batch.checks, outcomes, strict=True):
+        columns.put(outcome, check.at)
     return make_answer(batch, revision, bytes(columns.allowed), columns.by, columns.errors, traces)
 
 
@@ -86,7 +82,7 @@ class _Columns:
         """Put the verdicts of one check at its positions. No position belongs to two checks or is also rejected."""
         self.errors.update((at[row], raised) for row, raised in verdicts.errors.items())
         effects, by = verdicts.effects, verdicts.by
-        if max(effects, default=ABSTAIN) <= PERMIT and by.count(None) == effects.count(ABSTAIN):
+        if not effects.translate(None, _PERMIT_OR_SILENT) and by.count(None) == effects.count(ABSTAIN):
             # Only permits have reasons: the other positions are silent, as at the start.
             for position, reason in zip(compress(at, effects), compress(by, effects), strict=True):
                 self.allowed[position] = 1

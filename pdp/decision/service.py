@@ -176,8 +176,10 @@ class Pdp:
         traces: Mapping[int, Trace] = NO_TRACES,
     ) -> BatchResult:
         """Fold the evaluated trees of a batch into the answer, and record it."""
-        answer = fold_answer(batch, trees, verdicts_of, basis.revision, traces)
-        checks = tuple([_decided(check, tree, verdicts_of) for check, tree in zip(batch.checks, trees, strict=True)])
+        outcomes = [fold(tree, verdicts_of) for tree in trees]
+        answer = fold_answer(batch, outcomes, basis.revision, traces)
+        decided = zip(batch.checks, trees, outcomes, strict=True)
+        checks = tuple([_decided(check, tree, verdicts_of, outcome) for check, tree, outcome in decided])
         return self._recorded(batch, answer, checks, basis, started)
 
     def _recorded(
@@ -265,7 +267,8 @@ class Pdp:
         restriction = self.planners.restriction(context, table)
         verdicts = Verdicts(bytes([PERMIT if restriction.shows_rows else ABSTAIN]), [restriction.by])
         group = context.group(table.type, check.action, table)
-        return restriction, (DecidedCheck(check, True, (LeafDecision(group, check.resources, check.at, verdicts),)),)
+        leaf = LeafDecision(group, check.resources, check.at, verdicts)
+        return restriction, (DecidedCheck(check, True, (leaf,), verdicts),)
 
     def _record(self, record: DecisionRecord, elapsed: float) -> DecisionRecord:
         """Append a record to the audit and count its decisions; `elapsed` is in seconds."""
@@ -298,12 +301,12 @@ def _origin(basis: _Basis, elapsed: float) -> tuple[str, bytes, float, int]:
 def _decided_leaf(check: Check, leaf: Leaf | FixedDecision, verdicts: Verdicts) -> DecidedCheck:
     group, resources = leaf.group, leaf.resources
     plain = group.action == check.action and resources is check.resources and check.view_security is None
-    return DecidedCheck(check, plain, (LeafDecision(group, resources, check.at, verdicts),))
+    return DecidedCheck(check, plain, (LeafDecision(group, resources, check.at, verdicts),), verdicts)
 
 
-def _decided(check: Check, tree: Node, verdicts_of: LeafVerdicts) -> DecidedCheck:
+def _decided(check: Check, tree: Node, verdicts_of: LeafVerdicts, outcome: Verdicts) -> DecidedCheck:
     """Return a check with its concrete checks. It is plain if the tree is one leaf that asks the same."""
     if isinstance(tree, Leaf | FixedDecision):
-        return _decided_leaf(check, tree, verdicts_of(tree))
+        return _decided_leaf(check, tree, outcome)
     decisions = [LeafDecision(leaf.group, leaf.resources, at, verdicts_of(leaf)) for leaf, at in leaves(tree, check.at)]
-    return DecidedCheck(check, False, tuple(decisions))
+    return DecidedCheck(check, False, tuple(decisions), outcome)

@@ -9,7 +9,7 @@ Reads facts, decides nothing.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterator, Mapping
 from itertools import islice
 from typing import Final, Generic, TypeAlias, TypeVar
 
@@ -27,8 +27,9 @@ _Index: TypeAlias = Map[ContainerPath, _Content]
 _EMPTY: Final[_Content] = Map()
 _MEMO_ENTRIES: Final = 4096
 """Schemas, and containers, with remembered values."""
+_WAREHOUSES: Final = 16
 _LONGEST_REMEMBERED: Final = 256
-"""Characters of a remembered schema name."""
+"""Warehouses with remembered schemas, and characters of a remembered name."""
 _LONGEST_NAME: Final = 8192
 _MOST_PARTS: Final = 32
 """Characters and dot-separated parts of a schema name. A longer name counts as ambiguous: the search is not bounded."""
@@ -45,6 +46,11 @@ def ambiguous_tables(facts: Facts, warehouse: str, path: ContainerPath) -> Conta
     Return EVERY_NAME for an ambiguous schema.
     """
     return _schemas.ambiguous_names(facts.index.objects, warehouse, path)
+
+
+def has_ambiguous_tables(facts: Facts, warehouse: str, paths: Collection[ContainerPath]) -> bool:
+    """Tell whether `ambiguous_tables` returns names for any of several schemas."""
+    return _schemas.has_ambiguous_names(facts.index.objects, warehouse, paths)
 
 
 def known_container(facts: Facts, warehouse: str, path: ContainerPath) -> ContainerPath | None:
@@ -80,16 +86,36 @@ class _SchemaMemo:
 
     def __init__(self) -> None:
         self.names: Memo[ContainerPath, Container[str] | None] = Memo(_MEMO_ENTRIES, _LONGEST_REMEMBERED)
+        self._plain: Memo[str, set[ContainerPath]] = Memo(_WAREHOUSES, _LONGEST_REMEMBERED)
+        """Warehouse -> schemas without ambiguous names."""
         self._index: _Index = Map()
 
     def ambiguous_names(self, index: _Index, warehouse: str, path: ContainerPath) -> Container[str] | None:
-        if index is not self._index:
-            self._index = index
-            self.names.clear()
+        self._follow(index)
         key = (warehouse, *path)
         if key in self.names:
             return self.names[key]
         return self.names.keep(key, _find_ambiguous_names(index, warehouse, path), sum(map(len, key)))
+
+    def has_ambiguous_names(self, index: _Index, warehouse: str, paths: Collection[ContainerPath]) -> bool:
+        self._follow(index)
+        plain = self._plain.get(warehouse)
+        if plain is None:
+            plain = self._plain.keep(warehouse, set(), len(warehouse))
+        if plain.issuperset(paths):
+            return False
+        if any(self.ambiguous_names(index, warehouse, path) is not None for path in paths):
+            return True
+        plain.update(path for path in paths if sum(map(len, path)) <= _LONGEST_REMEMBERED)
+        if len(plain) > _MEMO_ENTRIES:
+            plain.clear()
+        return False
+
+    def _follow(self, index: _Index) -> None:
+        if index is not self._index:
+            self._index = index
+            self.names.clear()
+            self._plain.clear()
 
 
 class _ContentMemo(Generic[T]):

@@ -73,12 +73,13 @@ class _Tables(NamedTuple):
 
     def part(self, rows: Sequence[int]) -> _Tables:
         """Return some of the rows."""
-        return _Tables(pick(self.at, rows), pick(self.schemas, rows), pick(self.names, rows))
+        at = rows if type(self.at) is range else pick(self.at, rows)  # a range is all rows of the list
+        return _Tables(at, pick(self.schemas, rows), pick(self.names, rows))
 
 
 def _rows_by_catalog(catalogs: Sequence[str]) -> Mapping[str, Sequence[int]]:
     """Return the rows of each catalog."""
-    numbers = {catalog: number for number, catalog in enumerate(dict.fromkeys(catalogs))}
+    numbers = {catalog: number for number, catalog in enumerate(set(catalogs))}
     if len(numbers) > _MOST_NUMBERS:
         return positions_by(catalogs, lambda catalog: catalog)
     column = bytes(map(numbers.__getitem__, catalogs))

@@ -15,7 +15,7 @@ from pdp.facts.snapshot import Facts
 from pdp.model.checks import Resource
 from pdp.model.columns import PathColumn
 from pdp.model.trino_operations import METADATA_TABLES
-from pdp.trino.ambiguity import ambiguous_tables, is_ambiguous_schema
+from pdp.trino.ambiguity import ambiguous_tables, has_ambiguous_tables, is_ambiguous_schema
 from pdp.trino.names import base_table, suffix_of
 
 AMBIGUOUS_NAME: Final = AmbiguousName.code
@@ -56,11 +56,13 @@ def has_ambiguous_names(facts: Facts, resources: Sequence[Resource]) -> bool:
     """Tell whether a name among resources of one type is ambiguous. Only names of schemas and of their content are."""
     if resources[0].type not in SCHEMA_TYPES:
         return False
-    if type(resources) is PathColumn and resources.type in TABLE_TYPES:
-        warehouse = resources.warehouse
-        if all(ambiguous_tables(facts, warehouse, parent) is None for parent in resources.parents):
-            return False
+    if type(resources) is PathColumn and resources.type in TABLE_TYPES and not _has_ambiguous_tables(facts, resources):
+        return False
     return any(is_ambiguous_name(facts, resource) for resource in resources)
+
+
+def _has_ambiguous_tables(facts: Facts, tables: PathColumn) -> bool:
+    return has_ambiguous_tables(facts, tables.warehouse, tables.parents)
 
 
 def is_ambiguous_name(facts: Facts, resource: Resource) -> bool:

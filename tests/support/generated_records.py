@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from pdp.audit.record import DecidedCheck, DecisionRecord, LeafDecision
-from pdp.engines.engine import Group, Verdicts
+from pdp.engines.engine import PERMIT, Group, Verdicts
 from pdp.model.checks import (
     NO_ARGUMENTS,
     Answer,
@@ -109,7 +109,18 @@ def decided_checks(draw: st.DrawFn, start: int) -> DecidedCheck:
         decided = draw(verdicts(count, shared if draw(st.booleans()) else None))
         shared = decided.by
         leaves.append(LeafDecision(group, column if draw(st.booleans()) else list(column), at, decided))
-    return DecidedCheck(check, draw(st.booleans()), tuple(leaves))
+    outcome = draw(verdicts(count, shared)) if draw(st.booleans()) else None
+    return DecidedCheck(check, draw(st.booleans()), tuple(leaves), outcome)
+
+
+def put_outcome(decided: DecidedCheck, allowed: bytearray, by: list[Any], raised: dict[int, Any]) -> None:
+    """Put the outcome of a check into the columns of the answer."""
+    outcome = decided.outcome
+    for row, at in enumerate(decided.check.at if outcome else ()):
+        assert outcome
+        allowed[at], by[at] = outcome.effects[row] == PERMIT, outcome.by[row]
+        raised.pop(at, None)
+        raised |= {at: outcome.errors[row]} if row in outcome.errors else {}
 
 
 @st.composite
@@ -125,9 +136,12 @@ def records(draw: st.DrawFn) -> DecisionRecord:
     }
     size += len(rejected)
     batch = Batch(draw(names), Caller(draw(names), frozenset()), size, tuple(one.check for one in decided), rejected)
-    allowed = bytes(draw(st.lists(st.integers(0, 1), min_size=size, max_size=size)))
+    allowed = bytearray(draw(st.lists(st.integers(0, 1), min_size=size, max_size=size)))
     by = draw(st.lists(reasons, min_size=size, max_size=size))
-    answer = Answer(draw(names), draw(names), allowed, by, draw(errors(size)) if size else {}, rejected, {})
+    raised = draw(errors(size)) if size else {}
+    for one in decided:
+        put_outcome(one, allowed, by, raised)
+    answer = Answer(draw(names), draw(names), bytes(allowed), by, raised, rejected, {})
     masks = draw(st.none() | st.dictionaries(names, reasons, max_size=2))
     time = draw(st.floats(0, 4e9))
     return DecisionRecord(batch, answer, tuple(decided), "d", b"", time, draw(st.integers(0)), masks)

@@ -23,7 +23,7 @@ from pdp.identity.callers import EMBEDDED_CALLER
 from pdp.model.trino_operations import TRINO_OPERATIONS
 from pdp.store.replica import FixedFacts
 from pdp.trino import ambiguity
-from pdp.trino.ambiguity import ambiguous_tables, is_ambiguous_schema
+from pdp.trino.ambiguity import ambiguous_tables, has_ambiguous_tables, is_ambiguous_schema
 from pdp.trino.endpoints import TrinoSurface
 
 
@@ -124,6 +124,23 @@ def test_ambiguity_is_what_brute_force_finds(
         assert table(facts, *asked, "T") == (plainly(spaces, asked, spelt) or doubled)
 
 
+@settings(max_examples=100)
+@given(
+    st.lists(st.tuples(paths, st.sampled_from(["t", "T"]), st.booleans()), max_size=6),
+    st.lists(st.tuples(st.sampled_from(["lake", "sea"]), st.lists(paths, min_size=1, max_size=4)), max_size=4),
+)
+def test_many_schemas_are_ambiguous_like_one_after_the_other(
+    changes: list[tuple[tuple[str, ...], str, bool]], asked: list[tuple[str, list[tuple[str, ...]]]]
+) -> None:
+    facts = Facts.empty()
+    for sequence, (path, name, there) in enumerate(changes):
+        key: ObjectKey = ("table", ("lake", *path, name))
+        facts = facts.apply(sequence, [ObjectPut(Object(key)) if there else ObjectDeleted(key)])
+        for warehouse, schemas in asked:
+            alone = any(ambiguous_tables(facts, warehouse, schema) is not None for schema in schemas)
+            assert has_ambiguous_tables(facts, warehouse, schemas) == alone
+
+
 def test_a_grant_makes_an_object_known_and_its_end_unknown() -> None:
     facts = known(("table", "s", "orders"))
     grant = Grant(("table", ("lake", "s", "Orders")), "select", "user:oidc~a")
@@ -147,6 +164,10 @@ def test_what_is_remembered_does_not_grow_with_names() -> None:
     for number in range(10_000):
         assert not schema(facts, f"n{number}")
     assert len(ambiguity._schemas.names) <= 4096
+    for number in range(100):
+        assert not has_ambiguous_tables(facts, f"w{number}", [(f"n{name}",) for name in range(5000)])
+    assert len(ambiguity._schemas._plain) <= 16
+    assert sum(map(len, ambiguity._schemas._plain.values())) <= 4096 * 16
     assert len(ambiguity._doubled_tables.values) <= 4096
 
 

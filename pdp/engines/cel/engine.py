@@ -122,7 +122,7 @@ class _RuleEngine:
     def _column(self, group_checks: GroupChecks, number: int, resources: Sequence[Resource]) -> RuleRanks:
         check = group_checks.checks[number]
         if not group_checks.varies(check):
-            resources = resources[:1]
+            resources = (resources[0],)
         elif check.path == "none" or not _share_content_type(resources):
             return self._column_one_by_one(group_checks, number, resources)
         residues = group_checks.residues(number, resources[0])

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from operator import add
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+from pdp.memo import Memo
 from pdp.model.checks import Resource
-from pdp.model.columns import PathColumn
+from pdp.model.columns import Path, PathColumn
 from pdp.model.vocabulary import CelCheck
+
+_FOLDERS: Final = 4096
+_LONGEST_FOLDER: Final = 256
+"""Containers whose text is remembered, and characters of such a text."""
+_folders: Final[Memo[Path, str]] = Memo(_FOLDERS, _LONGEST_FOLDER)
 
 
 def path_of(check: CelCheck, resource: Resource) -> str:
@@ -55,8 +61,21 @@ def path_strings(column: PathColumn) -> PathStrings:
     names = column.names
     if "." in joined or "\0" in joined:
         names = [path_string((name,)) for name in names]
-    folders = [path_string(parent) + "." if parent else "" for parent in column.parents]
-    return PathStrings(folders, column.parent_at, names)
+    return PathStrings(_folders_of(column.parents), column.parent_at, names)
+
+
+def _folders_of(parents: Sequence[Path]) -> Sequence[str]:
+    """Return the value of `path` up to the name, for each container."""
+    folders = list(map(_folders.get, parents))
+    if None not in folders:
+        return folders  # type: ignore[return-value]
+    known = zip(parents, folders, strict=True)
+    return [_folder_of(path) if folder is None else folder for path, folder in known]
+
+
+def _folder_of(parent: Path) -> str:
+    folder = path_string(parent) + "." if parent else ""
+    return _folders.keep(parent, folder, len(folder))
 
 
 def _elements(check: CelCheck, resource: Resource) -> tuple[str, ...]:

@@ -52,12 +52,13 @@ class PathTables:
         ranks = [self.always] * len(folders)
         self._lower_by_starts(folders, ranks)
         if len(folders) == 1:
-            tables = self._tables_inside(folders[0])
+            tables = self._tables_by_folder().get(folders[0])
             column = ranks * len(names)
             return list(map(min, column, tables.ranks(names))) if tables else column
         column = list(map(ranks.__getitem__, folder_at))
-        inside = {place: tables for place, folder in enumerate(folders) if (tables := self._tables_inside(folder))}
-        if inside:
+        by_folder = self._tables_by_folder()
+        if not by_folder.keys().isdisjoint(folders):
+            inside = {place: by_folder[folder] for place, folder in enumerate(folders) if folder in by_folder}
             for row, place in enumerate(folder_at):
                 if place in inside and (rank := inside[place].rank(names[row])) < column[row]:
                     column[row] = rank
@@ -72,11 +73,11 @@ class PathTables:
                 rank = found
         return rank
 
-    def _tables_inside(self, folder: str) -> PathTables | None:
-        """Return the tables for names in a folder, of the texts that continue the folder; None without such a text."""
+    def _tables_by_folder(self) -> Mapping[str, PathTables]:
+        """Return the tables for names in a folder, of the texts that continue the folder, by folder."""
         if self._inside is None:
             self._inside = self._by_folder()
-        return self._inside.get(folder)
+        return self._inside
 
     def _by_folder(self) -> dict[str, PathTables]:
         entries: dict[str, tuple[dict[str, int], dict[str, int]]] = {}
