@@ -27,6 +27,7 @@ from pdp.identity.callers import Callers
 from pdp.identity.tokens import Tokens
 from pdp.model.checks import Caller
 from pdp.surfaces.admission import Admission
+from pdp.surfaces.body_content import BodyLimits
 from pdp.surfaces.http_handlers import HttpHandlers
 from pdp.surfaces.http_server import AiohttpServer, HttpServer
 from pdp.telemetry import Telemetry
@@ -65,7 +66,9 @@ async def _serve(variant: str) -> None:
     settings, telemetry = embedded_settings(), Telemetry()
     callers, admission = Callers(settings, Tokens(settings, telemetry)), Admission(1024, 1 << 30, 1)
     handlers = HttpHandlers(callers, admission, telemetry, 10)
-    route = handlers.for_decision("http", endpoint, 1 << 20, immediate if variant == "now" else None)
+    route = handlers.for_decision(
+        "http", endpoint, BodyLimits(1 << 20, 1 << 20), immediate if variant == "now" else None
+    )
     servers: dict[str, Callable[[], asyncio.BaseProtocol]] = {
         "floor": Floor,
         "aiohttp": AiohttpServer({("POST", PATH): route}, 65),

@@ -31,6 +31,7 @@ from pdp.identity.tokens import Tokens
 from pdp.management.service import Management
 from pdp.store.replica import Replica
 from pdp.surfaces.admission import BODIES_IN_FLIGHT, Admission
+from pdp.surfaces.body_content import BodyLimits
 from pdp.surfaces.connect import ConnectHandlers
 from pdp.surfaces.connection_shares import ConnectionShares
 from pdp.surfaces.grpc_arrivals import MOST_ARRIVING, Arrivals
@@ -82,7 +83,7 @@ class Service:
         self._tls = server_context(settings)
         self.scheme = "https" if self._tls else "http"
         callers = Callers(settings, self._tokens)
-        limits = settings.limits
+        limits, sizes = settings.limits, BodyLimits.of_native(settings.limits)
         self._admission = Admission(
             limits.max_in_flight,
             max(limits.max_body_bytes, limits.trino_max_body_bytes) * BODIES_IN_FLIGHT,
@@ -97,10 +98,10 @@ class Service:
         trino = TrinoSurface(self.pdp, limits.trino_max_resources, seconds, self._catalogs)
         views = ViewSecurity(self.pdp, settings, self._catalogs)
         routes = (
-            decision_routes(handlers, self.pdp, limits.max_checks, limits.max_body_bytes)
-            | management_routes(handlers, management, limits.max_body_bytes)
-            | view_routes(handlers, views, limits.max_body_bytes)
-            | trino.routes(handlers, limits.trino_max_body_bytes)
+            decision_routes(handlers, self.pdp, limits.max_checks, sizes)
+            | management_routes(handlers, management, sizes)
+            | view_routes(handlers, views, sizes)
+            | trino.routes(handlers, BodyLimits.of_trino(limits))
         )
         connect = ConnectHandlers(*shared)
         for service in (DecisionService(self.pdp, views, management, limits, "connect"), GrantsService(management)):

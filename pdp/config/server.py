@@ -69,6 +69,12 @@ class LimitSettings(Section):
 
     max_checks: int = Field(10_000, ge=1, description="checks in one request")
     max_body_bytes: int = Field(8_388_608, ge=1024, le=2**31 - 1, description="bytes of one request body")
+    max_values: int = Field(
+        500_000,
+        ge=1000,
+        description="JSON values and parts of names in one request body, counted by its signs `,` `{` `[` `/` `.`; "
+        "Trino's bodies may have 10 for each of `trino_max_resources`",
+    )
     max_in_flight: int = Field(1024, ge=1, description="requests served at once; above it 429")
     request_timeout_seconds: float = Field(
         10, gt=0, le=3600, description="from the first byte of a request to its answer"

@@ -20,6 +20,7 @@ from pdp import errors
 from pdp.config.server import LimitSettings
 from pdp.identity.callers import Callers
 from pdp.surfaces.admission import Admission
+from pdp.surfaces.body_content import BodyLimits
 from pdp.surfaces.connect_messages import JSON, PROTO, ConnectError, ConnectHead, from_json, read_head, to_json
 from pdp.surfaces.grpc_handlers import GrpcMethod
 from pdp.surfaces.http_answers import extra_headers
@@ -92,18 +93,18 @@ class ConnectHandlers:
             ("POST", f"/{service.name}/{name}"): self._handler(
                 _Codec(described[name], _OBJECTS + _OBJECTS_PER_CHECK * limits.max_checks),
                 method,
-                limits.max_body_bytes,
+                BodyLimits.of_native(limits),
             )
             for name, method in service.methods.items()
         }
 
-    def _handler(self, codec: _Codec, method: GrpcMethod, max_body: int) -> Handler:
+    def _handler(self, codec: _Codec, method: GrpcMethod, limits: BodyLimits) -> Handler:
         async def handle(request: web.BaseRequest) -> web.Response:
             try:
                 head = read_head(request.headers, request.content_type)
                 if head is None:
                     return self._answer(415, b"", {"Accept-Post": f"{JSON}, {PROTO}"})
-                response = await self._call(request, head, codec, method, max_body)
+                response = await self._call(request, head, codec, method, limits)
             except ConnectionError:
                 raise  # the client is gone: aiohttp closes the connection
             except Exception as error:  # noqa: BLE001  the failure is the answer
@@ -113,20 +114,21 @@ class ConnectHandlers:
         return handle
 
     async def _call(
-        self, request: web.BaseRequest, head: ConnectHead, codec: _Codec, method: GrpcMethod, max_body: int
+        self, request: web.BaseRequest, head: ConnectHead, codec: _Codec, method: GrpcMethod, limits: BodyLimits
     ) -> bytes:
         """Return the body of the answer to a call."""
         announced = request.content_length or 0
-        if announced > max_body:
-            raise errors.PayloadTooLarge(f"the body is larger than {max_body} bytes")
+        if announced > limits.size:
+            raise errors.PayloadTooLarge(f"the body is larger than {limits.size} bytes")
         caller = await self._callers.identify(http_peer(request, (JSON, PROTO)))
         timeout = self._timeout if head.timeout is None else min(head.timeout, self._timeout)
         with self._admission.arriving(caller) as admitted:
             try:
                 async with asyncio.timeout(timeout):
-                    body = await read_body(request, max_body, admitted)
+                    body = await read_body(request, limits.size, admitted)
                     if not head.json:
                         return _as_bytes(await method(body, caller))
+                    await limits.check(body)
                     message = await _converted(body, codec.decode)
                     return await _converted(_as_bytes(await method(message, caller)), codec.encode)
             except TimeoutError:

@@ -7,11 +7,12 @@ from pdp.decision.codec import decode_call
 from pdp.decision.service import Pdp
 from pdp.identity.evidence import admit
 from pdp.model.checks import Caller
+from pdp.surfaces.body_content import BodyLimits
 from pdp.surfaces.http_handlers import HttpHandlers, Routes
 
 
-def decision_routes(handlers: HttpHandlers, pdp: Pdp, max_checks: int, max_body: int) -> Routes:
-    """Return the routes of the check API. `max_body` is in bytes."""
+def decision_routes(handlers: HttpHandlers, pdp: Pdp, max_checks: int, limits: BodyLimits) -> Routes:
+    """Return the routes of the check API."""
 
     async def check(body: bytes, caller: Caller) -> bytes:
         request, form = decode_call(body, max_checks)
@@ -22,4 +23,4 @@ def decision_routes(handlers: HttpHandlers, pdp: Pdp, max_checks: int, max_body:
         result = pdp.decide_now(admit(request, caller))
         return encode_answer(result.answer, form) if result else None
 
-    return {("POST", "/v1/check"): handlers.for_decision("http", check, max_body, check_now)}
+    return {("POST", "/v1/check"): handlers.for_decision("http", check, limits, check_now)}

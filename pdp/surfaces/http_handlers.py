@@ -15,6 +15,7 @@ from pdp import errors
 from pdp.identity.callers import Callers
 from pdp.model.checks import Caller
 from pdp.surfaces.admission import Admission, AdmittedRequest
+from pdp.surfaces.body_content import BodyLimits
 from pdp.surfaces.http_answers import JSON, HttpAnswer, error_answer, extra_headers
 from pdp.surfaces.http_routes import BodyEndpoint, DecisionRoute, Handler, ImmediateEndpoint, Outcomes
 from pdp.surfaces.peers import http_peer
@@ -41,20 +42,22 @@ class HttpHandlers:
         self._telemetry = telemetry
         self._timeout = timeout
 
-    def for_body(self, surface: str, endpoint: BodyEndpoint, max_body: int) -> Handler:
-        """Return the handler of an endpoint with a request body. `max_body` is in bytes."""
+    def for_body(self, surface: str, endpoint: BodyEndpoint, limits: BodyLimits) -> Handler:
+        """Return the handler of an endpoint with a request body."""
 
         async def answer(request: web.BaseRequest, caller: Caller, admitted: AdmittedRequest) -> bytes:
-            return await endpoint(await read_body(request, max_body, admitted), caller)
+            body = await read_body(request, limits.size, admitted)
+            await limits.check(body)
+            return await endpoint(body, caller)
 
-        return self._handler(surface, answer, max_body)
+        return self._handler(surface, answer, limits.size)
 
     def for_decision(
-        self, surface: str, endpoint: BodyEndpoint, max_body: int, immediate: ImmediateEndpoint | None = None
+        self, surface: str, endpoint: BodyEndpoint, limits: BodyLimits, immediate: ImmediateEndpoint | None = None
     ) -> DecisionRoute:
         """Return the route of an endpoint that only decides. `immediate` gives the same answers, or None."""
-        handler = self.for_body(surface, endpoint, max_body)
-        return DecisionRoute(endpoint, immediate, self._outcomes(surface), max_body, handler)
+        handler = self.for_body(surface, endpoint, limits)
+        return DecisionRoute(endpoint, immediate, self._outcomes(surface), limits, handler)
 
     def for_query(self, surface: str, endpoint: QueryEndpoint) -> Handler:
         """Return the handler of an endpoint with query parameters and no request body."""

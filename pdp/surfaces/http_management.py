@@ -15,11 +15,12 @@ from pdp.management.codec import (
 )
 from pdp.management.service import Management
 from pdp.model.checks import Caller
+from pdp.surfaces.body_content import BodyLimits
 from pdp.surfaces.http_handlers import HttpHandlers, Query, Routes
 
 
-def management_routes(handlers: HttpHandlers, management: Management, max_body: int) -> Routes:
-    """Return the routes of the management API. `max_body` is in bytes."""
+def management_routes(handlers: HttpHandlers, management: Management, limits: BodyLimits) -> Routes:
+    """Return the routes of the management API."""
 
     async def write_grants(body: bytes, caller: Caller) -> bytes:
         return encode_written(*await management.write_grants(*decode_grants(body, caller)))
@@ -37,9 +38,9 @@ def management_routes(handlers: HttpHandlers, management: Management, max_body: 
         return encode_list(await management.list_objects(*decode_list(body, caller)))
 
     return {
-        ("POST", "/v1/grants"): handlers.for_body("http", write_grants, max_body),
+        ("POST", "/v1/grants"): handlers.for_body("http", write_grants, limits),
         ("GET", "/v1/grants"): handlers.for_query("http", grants),
-        ("POST", "/v1/objects"): handlers.for_body("http", write_objects, max_body),
-        ("POST", "/v1/access"): handlers.for_body("http", access, max_body),
-        ("POST", "/v1/list"): handlers.for_body("http", list_objects, max_body),
+        ("POST", "/v1/objects"): handlers.for_body("http", write_objects, limits),
+        ("POST", "/v1/access"): handlers.for_body("http", access, limits),
+        ("POST", "/v1/list"): handlers.for_body("http", list_objects, limits),
     }

@@ -13,6 +13,7 @@ from typing import Final
 from aiohttp import web
 
 from pdp.model.checks import Caller
+from pdp.surfaces.body_content import BodyLimits
 from pdp.surfaces.http_answers import HttpAnswer, answer_to_failure
 from pdp.telemetry import RequestTally, Telemetry
 
@@ -69,11 +70,12 @@ class DecisionRoute:
         endpoint: BodyEndpoint,
         immediate: ImmediateEndpoint | None,
         outcomes: Outcomes,
-        max_body: int,
+        limits: BodyLimits,
         handler: Handler,
     ) -> None:
         self.outcomes = outcomes
-        self.max_body = max_body
+        self.max_body = limits.size
+        self._limits = limits
         self._endpoint = endpoint
         self._immediate = immediate or _always_wait
         self._handler = handler
@@ -84,7 +86,7 @@ class DecisionRoute:
 
     def now(self, body: bytes, caller: Caller) -> HttpAnswer | None:
         """Answer without waiting; return None if that is not possible, or takes long."""
-        if len(body) > _LONGEST_IMMEDIATE:
+        if len(body) > _LONGEST_IMMEDIATE or not self._limits.is_below(body):
             return None
         try:
             found = self._immediate(body, caller)
@@ -96,6 +98,7 @@ class DecisionRoute:
         """Answer at the latest at `deadline`, a time of the event loop."""
         try:
             async with asyncio.timeout_at(deadline):
+                await self._limits.check(body)
                 found = await self._endpoint(body, caller)
         except Exception as error:  # noqa: BLE001  the failure is the answer
             return self.outcomes.failure(error)

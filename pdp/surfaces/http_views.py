@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pdp.model.checks import Caller
+from pdp.surfaces.body_content import BodyLimits
 from pdp.surfaces.http_handlers import HttpHandlers, Routes
 from pdp.views.codec import decode_change, decode_load, encode_change, encode_load
 from pdp.views.loads import ViewSecurity
 
 
-def view_routes(handlers: HttpHandlers, views: ViewSecurity, max_body: int) -> Routes:
-    """Return the routes POST /v1/load and POST /v1/commit-view. `max_body` is in bytes."""
+def view_routes(handlers: HttpHandlers, views: ViewSecurity, limits: BodyLimits) -> Routes:
+    """Return the routes POST /v1/load and POST /v1/commit-view."""
 
     async def load(body: bytes, caller: Caller) -> bytes:
         return encode_load(await views.load(decode_load(body), caller, "http"))
@@ -18,6 +19,6 @@ def view_routes(handlers: HttpHandlers, views: ViewSecurity, max_body: int) -> R
         return encode_change(await views.change(decode_change(body), caller, "http"))
 
     return {
-        ("POST", "/v1/load"): handlers.for_body("http", load, max_body),
-        ("POST", "/v1/commit-view"): handlers.for_body("http", change, max_body),
+        ("POST", "/v1/load"): handlers.for_body("http", load, limits),
+        ("POST", "/v1/commit-view"): handlers.for_body("http", change, limits),
     }

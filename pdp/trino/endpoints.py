@@ -21,6 +21,7 @@ from pdp.decision.service import BatchResult, Pdp, hidden_view
 from pdp.errors import InvalidArgument, Unavailable
 from pdp.identity.evidence import admit
 from pdp.model.checks import Answer, Batch, Caller, Predicate, RowView, TypedColumn
+from pdp.surfaces.body_content import BodyLimits
 from pdp.surfaces.http_handlers import HttpHandlers, Routes
 from pdp.trino.bodies import OpaInput, ResourceName, TableName
 from pdp.trino.failures import DENIED, NONE_ALLOWED, FailureHandler, UnknownOperations
@@ -56,8 +57,8 @@ class TrinoSurface:
         self._failures = FailureHandler(pdp)
         self._unknown_operations = UnknownOperations(pdp)
 
-    def routes(self, handlers: HttpHandlers, max_body: int) -> Routes:
-        """Return the five paths of Trino's configuration. `max_body` is in bytes."""
+    def routes(self, handlers: HttpHandlers, limits: BodyLimits) -> Routes:
+        """Return the five paths of Trino's configuration."""
         questions = {"allow": self._allow_question, "batch": self._batch_question}
         views = {
             "rowFilters": self.row_filters,
@@ -66,12 +67,12 @@ class TrinoSurface:
         }
         routes: Routes = {
             ("POST", f"/v1/data/trino/{path}"): handlers.for_decision(
-                "trino", partial(self._answer, read), max_body, partial(self._answer_now, read)
+                "trino", partial(self._answer, read), limits, partial(self._answer_now, read)
             )
             for path, read in questions.items()
         }
         return routes | {
-            ("POST", f"/v1/data/trino/{path}"): handlers.for_decision("trino", endpoint, max_body)
+            ("POST", f"/v1/data/trino/{path}"): handlers.for_decision("trino", endpoint, limits)
             for path, endpoint in views.items()
         }
 

@@ -26,6 +26,7 @@ from pdp.identity.callers import Callers
 from pdp.identity.tokens import Tokens
 from pdp.model.checks import Caller
 from pdp.surfaces.admission import Admission
+from pdp.surfaces.body_content import BodyLimits
 from pdp.surfaces.http_connection import ConnectionContext, HttpConnection
 from pdp.surfaces.http_handlers import HttpHandlers, Routes
 from pdp.surfaces.http_routes import ImmediateEndpoint
@@ -144,9 +145,9 @@ async def server_pair(
     admission = Admission(limits.max_in_flight, limits.max_body_bytes * 8, callers.count)
     handlers = HttpHandlers(callers, admission, telemetry, limits.request_timeout_seconds)
     routes: Routes = {
-        ("POST", CHECK): handlers.for_decision("http", endpoint, limits.max_body_bytes, immediate),
-        ("POST", ALLOW): handlers.for_decision("trino", endpoint, limits.trino_max_body_bytes, immediate),
-        ("POST", "/v1/list"): handlers.for_body("http", endpoint, limits.max_body_bytes),
+        ("POST", CHECK): handlers.for_decision("http", endpoint, BodyLimits.of_native(limits), immediate),
+        ("POST", ALLOW): handlers.for_decision("trino", endpoint, BodyLimits.of_trino(limits), immediate),
+        ("POST", "/v1/list"): handlers.for_body("http", endpoint, BodyLimits.of_native(limits)),
     }
     pair = ServerPair(settings, routes, callers, admission)
     await tokens.start()
