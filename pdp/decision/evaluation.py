@@ -57,14 +57,14 @@ class Evaluator:
             verdicts.update(slice_by_leaf(concatenate(columns), members))
         return _lookup(verdicts)
 
-    def decide(self, leaf: Leaf) -> Verdicts:
-        """Return the verdicts on one leaf with few resources."""
-        return decide_group(leaf, leaf.resources, self._bundle, self._decide_by_engine)
+    def decide(self, leaf: Leaf, resources: Sequence[Resource]) -> Verdicts:
+        """Return the verdicts on one leaf, asked about few resources."""
+        return decide_group(leaf, resources, self._bundle, self._decide_by_engine)
 
     def evaluate_at_once(self, leaves: Sequence[Leaf | FixedDecision]) -> LeafVerdicts:
         """Return the verdicts on leaves with few resources."""
         if len(leaves) == 1 and type(leaf := leaves[0]) is Leaf:
-            only = self.decide(leaf)
+            only = self.decide(leaf, leaf.resources)
             return lambda _: only
         verdicts: dict[int, Verdicts] = {}
         for members in _by_group(leaves):

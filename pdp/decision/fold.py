@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from operator import or_
 from typing import TypeAlias
 
-from pdp.decision.tree import AnyOf, EachOf, FixedDecision, Leaf, Node, Split, first_leaf
+from pdp.decision.tree import AllOf, AnyOf, EachOf, FixedDecision, Leaf, Node, Split, first_leaf
 from pdp.engines.engine import ABSTAIN, FAILED, FORBID, PERMIT, Verdicts
 from pdp.model.checks import DEFAULT_DENY, Reason
 from pdp.model.references import format_resource
@@ -24,11 +24,15 @@ def fold(node: Node, verdicts_of: Callable[[Leaf], Verdicts]) -> Verdicts:
         return verdicts_of(node)
     if isinstance(node, FixedDecision):
         return fixed_verdicts(node)
-    columns = [fold(part, verdicts_of) for part in node.parts]
-    if isinstance(node, Split):
-        return _rearrange(node.at, columns)
+    return fold_parts(node, [fold(part, verdicts_of) for part in node.parts])
+
+
+def fold_parts(node: AllOf | AnyOf | EachOf | Split, columns: Sequence[Verdicts]) -> Verdicts:
+    """Return the outcome of a tree, given the outcomes of its parts."""
     if isinstance(node, AnyOf):
         return _any_column(columns) or _fold_rows(columns, _any_row)
+    if isinstance(node, Split):
+        return _rearrange(node.at, columns)
     if isinstance(node, EachOf):
         return _fold_rows(columns, _optional_row if node.optional else _each_row)
     # AllOf. If every part permits every resource, all columns are equal but for reasons; the first part's count.
@@ -79,8 +83,14 @@ def _any_column(columns: Sequence[Verdicts]) -> Verdicts | None:
     This is a shortcut for the usual case: two parts that only permit or are silent without a reason. Then no row has a
     forbid, a failure, an error or a shared reason of denial, so `_any_row` would take the first permit of the row.
     """
-    if all(column is columns[0] for column in columns):
-        return columns[0]
+    first = columns[0]
+    for column in columns:
+        if column is not first:
+            break
+    else:
+        return first
+    if len(first.effects) == 1:
+        return _any_one(columns)
     if len(columns) != 2 or any(column.errors or max(column.effects) > PERMIT for column in columns):
         return None
     # Only permits have reasons if there are as many reasons as permits: a permit always has a reason.
@@ -91,6 +101,15 @@ def _any_column(columns: Sequence[Verdicts]) -> Verdicts | None:
         return first if PERMIT in first.effects else second
     by = [reason if reason is not None else other for reason, other in zip(first.by, second.by, strict=True)]
     return Verdicts(bytes(map(or_, first.effects, second.effects)), by)  # ABSTAIN is 0 and PERMIT 1: `or` permits
+
+
+def _any_one(columns: Sequence[Verdicts]) -> Verdicts | None:
+    """Return the strongest outcome for one resource, as `_any_row` does; None if all parts are silent."""
+    effects = [column.effects[0] for column in columns]
+    for effect in (FORBID, FAILED, PERMIT):
+        if effect in effects:
+            return columns[effects.index(effect)]
+    return None
 
 
 def _any_row(rows: Sequence[_Row]) -> _Row:

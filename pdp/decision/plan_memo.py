@@ -40,19 +40,29 @@ class PlanMemo:
 
     def plan(self, check: Check) -> Node:
         """Return the plan of a check."""
-        resources = check.resources
-        kind = _kind_of(resources)
+        key = self._key(check)
+        known = self._plans.get(key) if key else None
+        return self._keep(key, check) if known is None else _with_resources(known, check.resources)
+
+    def template(self, check: Check) -> Node:
+        """Return the plan of a check. Leaves without resources ask about those of the check."""
+        key = self._key(check)
+        return (self._plans.get(key) if key else None) or self._keep(key, check)
+
+    def _key(self, check: Check) -> _Key | None:
+        """Return the key of a remembered plan; None if the plan may depend on names."""
+        kind = _kind_of(check.resources)
         if kind is None or check.view_security is not None or not self._planners.has_plain_names(check, self._facts):
-            return self._make(check)
-        key = (
+            return None
+        return (
             check.principal, check.action, check.delegated, check.acting_role, check.env, check.inspected, *kind,
         )  # fmt: skip
-        known = self._plans.get(key)
-        if known is not None:
-            return _with_resources(known, resources)
+
+    def _keep(self, key: _Key | None, check: Check) -> Node:
+        """Return a new plan; remember the plan if it has a key and asks about the resources of the check alone."""
         node = self._make(check)
-        if _asks_about(node, resources):
-            self._plans.keep(key, _with_resources(node, ()), _length(check, kind))
+        if key and _asks_about(node, check.resources):
+            self._plans.keep(key, _with_resources(node, ()), _length(check))
         return node
 
     def _make(self, check: Check) -> Node:
@@ -87,7 +97,8 @@ def _with_resources(node: Node, resources: Sequence[Resource]) -> Node:
     return type(node)(parts)  # type: ignore[call-arg,arg-type]
 
 
-def _length(check: Check, kind: tuple[str, str, str | None]) -> int:
+def _length(check: Check) -> int:
     """Return the number of characters of the texts of a question."""
-    texts = (check.action, check.acting_role, *kind)
+    first = check.resources[0]
+    texts = (check.action, check.acting_role, first.type, first.warehouse, first.ref)
     return check.principal.length() + check.env.length() + sum(len(text) for text in texts if text)

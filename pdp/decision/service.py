@@ -22,6 +22,7 @@ from pdp.decision.evaluation import Evaluator, LeafVerdicts, Steps
 from pdp.decision.explanation import Explainer
 from pdp.decision.fold import fold
 from pdp.decision.inspection import guards, reduce_answer, reject_invisible, sees_all
+from pdp.decision.one_resource import decide_check
 from pdp.decision.plan import Planners, context_of
 from pdp.decision.plan_memo import PlanMemo
 from pdp.decision.tree import FixedDecision, Leaf, Node, leaves, leaves_of
@@ -131,13 +132,11 @@ class Pdp:
     def _decide_one(self, batch: Batch, started: float) -> BatchResult:
         """Decide a batch of one check of one resource, whose caller sees all reasons."""
         basis = self._basis()
-        tree = basis.plans.plan(batch.checks[0])
-        if type(tree) is not Leaf:
-            return self._conclude(batch, (tree,), basis.evaluator.evaluate_at_once(leaves_of(tree)), basis, started)
-        verdicts = basis.evaluator.decide(tree)
-        allowed = verdicts.effects.translate(ALLOWED_BY_EFFECT)
-        answer = make_answer(batch, basis.revision, allowed, verdicts.by, verdicts.errors)
-        return self._recorded(batch, answer, (_decided_leaf(batch.checks[0], tree, verdicts),), basis, started)
+        check = batch.checks[0]
+        decided, outcome = decide_check(check, basis.plans.template(check), basis.evaluator.decide)
+        allowed = outcome.effects.translate(ALLOWED_BY_EFFECT)
+        answer = make_answer(batch, basis.revision, allowed, outcome.by, outcome.errors)
+        return self._recorded(batch, answer, (decided,), basis, started)
 
     async def decide(self, batch: Batch) -> BatchResult:
         """Decide a batch and record the decision in full; raise as `check` does. Give the event loop turns."""

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from support import worlds
 from support.generated_pdps import batch, decide, make_pdp
 
+from pdp.decision.service import Pdp
 from pdp.engines.engine import PERMIT, Verdicts
 from pdp.model.checks import Answer
 
@@ -37,6 +38,11 @@ def test_a_single_check_decided_at_once_equals_the_general_way(
     config: Any, rules: Any, grants: Any, checks: Any
 ) -> None:
     pdp = make_pdp(config, rules, grants)
+    decide_at_once_and_in_general(pdp, checks)
+
+
+def decide_at_once_and_in_general(pdp: Pdp, checks: Sequence[Any]) -> None:
+    """Decide each check twice, at once and by the general way; the answers and the records are the same."""
     with asyncio.Runner() as runner:
         for check in checks:
             single = batch([check])
@@ -101,6 +107,15 @@ def test_operations_of_a_batch_are_its_singles(rules: Any, grants: Any, checks: 
     trino = {"catalogs": {"k": {"warehouse": "w", "ref": "main"}}, "unmanaged_catalogs": unmanaged}
     pdp = make_pdp({"trino": trino, "warehouses": {"w": {"default_ref": "main"}}}, rules, grants)
     assert decisions(decide(pdp, checks)) == [decisions(decide(pdp, [check]))[0] for check in checks]
+
+
+@given(worlds.rules, worlds.grants, operations, st.sampled_from(["allow", "deny"]))
+def test_a_single_operation_decided_at_once_equals_the_general_way(
+    rules: Any, grants: Any, checks: Any, unmanaged: str
+) -> None:
+    trino = {"catalogs": {"k": {"warehouse": "w", "ref": "main"}}, "unmanaged_catalogs": unmanaged}
+    pdp = make_pdp({"trino": trino, "warehouses": {"w": {"default_ref": "main"}}}, rules, grants)
+    decide_at_once_and_in_general(pdp, checks)
 
 
 @given(worlds.configs, worlds.rules, worlds.grants, worlds.grants, worlds.checks)

@@ -1,0 +1,48 @@
+"""Decisions about one resource: each leaf of a tree is decided when the fold needs it.
+
+Long requests gather the leaves of all trees first, so that each engine is called once per group. A single question has
+few leaves, and needs no groups. Pure but for the engines' calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from pdp.audit.record import DecidedCheck, LeafDecision
+from pdp.decision.fold import fixed_verdicts, fold_parts
+from pdp.decision.tree import FixedDecision, Leaf, Node
+from pdp.engines.engine import Verdicts
+from pdp.model.checks import Check, Resource
+
+LeafCall: TypeAlias = Callable[[Leaf, Sequence[Resource]], Verdicts]
+"""Call of the engines about a leaf."""
+
+
+def decide_check(check: Check, tree: Node, decide: LeafCall) -> tuple[DecidedCheck, Verdicts]:
+    """Decide a check of one resource; return the decided check and its outcome.
+
+    Leaves of `tree` without resources ask about the resource of the check.
+    """
+    concrete: list[LeafDecision] = []
+    outcome = _decide(tree, check, decide, concrete)
+    plain = False
+    if len(concrete) == 1 and check.view_security is None and (type(tree) is Leaf or type(tree) is FixedDecision):
+        leaf = concrete[0]
+        plain = leaf.group.action == check.action and leaf.resources is check.resources
+    return DecidedCheck(check, plain, tuple(concrete), outcome), outcome
+
+
+def _decide(node: Node, check: Check, decide: LeafCall, concrete: list[LeafDecision]) -> Verdicts:
+    """Return the outcome of a tree. Add its decided leaves to `concrete`, in order."""
+    kind = type(node)
+    if kind is Leaf:
+        resources = node.resources or check.resources  # type: ignore[union-attr]
+        verdicts = decide(node, resources)  # type: ignore[arg-type]
+    elif kind is FixedDecision:
+        resources, verdicts = node.resources, fixed_verdicts(node)  # type: ignore[union-attr,arg-type]
+    else:
+        columns = [_decide(part, check, decide, concrete) for part in node.parts]  # type: ignore[union-attr]
+        return fold_parts(node, columns)  # type: ignore[arg-type]
+    concrete.append(LeafDecision(node.group, resources, check.at, verdicts))  # type: ignore[union-attr]
+    return verdicts
