@@ -17,6 +17,7 @@ from pdp.audit.json_text import json_text, quote
 from pdp.audit.plain_encoding import PlainEncoder
 from pdp.audit.record import DecisionRecord
 from pdp.audit.schema import DECISION_EVENT, FILTER_EVENT, SCHEMA
+from pdp.audit.split_encoding import SplitEncoder
 
 _MICROSECONDS: Final = 1_000_000
 _DECISION: Final = f'{{"event":"{DECISION_EVENT}","schema":{SCHEMA},"id":'
@@ -35,12 +36,14 @@ class RecordEncoder:
         self._columns_from = columns_from
         self._inputs = InputsEncoder()
         self._plain = PlainEncoder(self._inputs)
+        self._split = SplitEncoder(self._inputs)
         self._second = -1.0
         self._second_text = ""
 
     def encode(self, record: DecisionRecord, seq: int) -> bytes:
         """Return the JSON text of a record without a line end. `seq` has no gaps within an instance."""
-        body = (self._plain.body(record) if self._columns_from > 1 else None) or self._body(record)
+        short = (self._plain.body(record) or self._split.body(record)) if self._columns_from > 1 else None
+        body = short or self._body(record)
         return (
             f"{_DECISION if record.masks is None else _FILTER}{quote(record.answer.id)},{self._instance}{seq},"
             f'"time":"{self._time(record.time)}","latencyUs":{record.latency_us},{body}'

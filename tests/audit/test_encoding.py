@@ -43,7 +43,7 @@ def test_decided_records_encode_to_the_plain_objects(
     assert json.loads(line) == plain_record(record, "i", 3, columns_from)
 
 
-@given(st.lists(generated_records.single_records(), min_size=1, max_size=4))
+@given(st.lists(generated_records.single_records() | generated_records.split_records(), min_size=1, max_size=5))
 def test_records_of_one_check_encode_to_the_plain_objects_and_to_one_text(records: list[DecisionRecord]) -> None:
     kept = RecordEncoder("i")
     for seq, record in enumerate([*records, *records]):

@@ -172,3 +172,26 @@ def single_records(draw: st.DrawFn) -> DecisionRecord:
     batch = Batch(draw(_few_names), Caller(draw(_few_names), frozenset()), 1, (check,))
     answer = Answer(draw(_few_names), draw(_few_names), found.effects, found.by, found.errors, {}, {})
     return DecisionRecord(batch, answer, (decided,), "d", b"", draw(st.floats(0, 4e9)), 7)
+
+
+@st.composite
+def split_records(draw: st.DrawFn) -> DecisionRecord:
+    """Return a record of one check of one resource that the plan split, from few texts."""
+    path = draw(st.lists(_few_names, max_size=2).map(tuple))
+    arguments = draw(st.sampled_from([NO_ARGUMENTS, NO_ARGUMENTS, Arguments("n", given={"columns": ["c"]})]))
+    type = draw(st.sampled_from(["table_or_view", "table", "role", "warehouse"]))
+    resource = Resource(type, "w", path, draw(st.none() | _few_names), "n", arguments=arguments)
+    check = Check(
+        draw(_subjects), draw(_few_names), (resource,), range(1), draw(st.booleans()), draw(st.none() | _few_names),
+        draw(_few_envs), draw(st.sampled_from(["", "q1"])), draw(st.sampled_from(["", "user:x"])),
+    )  # fmt: skip
+    leaves = []
+    for _ in range(draw(st.integers(0, 3))):
+        resources = check.resources if draw(st.integers(0, 9)) else (resource,)
+        leaves.append(LeafDecision(draw(_few_groups), resources, check.at, draw(verdicts(1))))
+    found = draw(verdicts(1))
+    decided = DecidedCheck(check, False, tuple(leaves), found)
+    batch = Batch(draw(_few_names), Caller(draw(_few_names), frozenset()), 1, (check,))
+    allowed = bytes([found.effects[0] == PERMIT])
+    answer = Answer(draw(_few_names), draw(_few_names), allowed, found.by, found.errors, {}, {})
+    return DecisionRecord(batch, answer, (decided,), "d", b"", draw(st.floats(0, 4e9)), 7)
