@@ -28,6 +28,7 @@ from pdp.identity.tokens import Tokens
 from pdp.model.checks import Caller
 from pdp.surfaces.admission import Admission
 from pdp.surfaces.body_content import BodyLimits
+from pdp.surfaces.http_answers import EndpointAnswer
 from pdp.surfaces.http_handlers import HttpHandlers
 from pdp.surfaces.http_server import AiohttpServer, HttpServer
 from pdp.telemetry import Telemetry
@@ -57,11 +58,13 @@ class Floor(asyncio.Protocol):
 
 
 async def _serve(variant: str) -> None:
-    async def endpoint(body: bytes, caller: Caller) -> bytes:
-        return ANSWER
+    answer = EndpointAnswer(ANSWER, "0197a0e0-0000-7000-8000-000000000000")
 
-    def immediate(body: bytes, caller: Caller) -> bytes:
-        return ANSWER
+    async def endpoint(body: bytes, caller: Caller) -> EndpointAnswer:
+        return answer
+
+    def immediate(body: bytes, caller: Caller) -> EndpointAnswer:
+        return answer
 
     settings, telemetry = embedded_settings(), Telemetry()
     callers, admission = Callers(settings, Tokens(settings, telemetry)), Admission(1024, 1 << 30, 1)

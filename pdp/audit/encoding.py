@@ -44,6 +44,8 @@ class RecordEncoder:
         """Return the JSON text of a record without a line end. `seq` has no gaps within an instance."""
         short = (self._plain.body(record) or self._split.body(record)) if self._columns_from > 1 else None
         body = short or self._body(record)
+        if request_id := record.batch.caller.request_id:
+            body = f'"requestId":{quote(request_id)},{body}'
         return (
             f"{_DECISION if record.masks is None else _FILTER}{quote(record.answer.id)},{self._instance}{seq},"
             f'"time":"{self._time(record.time)}","latencyUs":{record.latency_us},{body}'

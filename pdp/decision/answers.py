@@ -7,8 +7,6 @@ from itertools import compress
 from types import MappingProxyType
 from typing import Final
 
-from uuid_utils import uuid7
-
 from pdp.decision.bundle import Bundle
 from pdp.decision.evaluation import Steps
 from pdp.decision.explanation import Explainer
@@ -16,6 +14,7 @@ from pdp.decision.tree import Node
 from pdp.engines.engine import ABSTAIN, ALLOWED_BY_EFFECT, NO_ERRORS, PERMIT, Verdicts
 from pdp.facts.snapshot import Facts
 from pdp.model.checks import Answer, Batch, Check, Reason, Trace
+from pdp.model.ids import new_id
 from pdp.model.revision import Revision
 
 NO_TRACES: Final[Mapping[int, Trace]] = MappingProxyType({})
@@ -36,7 +35,7 @@ def make_answer(
     traces: Mapping[int, Trace] = NO_TRACES,
 ) -> Answer:
     """Return an answer with a new decision id."""
-    return Answer(str(uuid7()), revision, allowed, by, errors, batch.rejected, traces)
+    return Answer(new_id(), revision, allowed, by, errors, batch.rejected, traces)
 
 
 def fold_answer(

@@ -83,6 +83,13 @@ class BatchResult(msgspec.Struct, frozen=True, gc=False):
         return answer if self.visible is None else reduce_answer(answer, self.visible)
 
 
+class DecidedView(NamedTuple):
+    """Visible part of a table, and the id of the decision."""
+
+    view: RowView
+    id: str
+
+
 class _Basis(NamedTuple):
     """Everything that a batch is decided from. `stale`: the facts are too old to permit anything."""
 
@@ -189,15 +196,20 @@ class Pdp:
         record = DecisionRecord(batch, answer, checks, bundle.digest, bundle.text, time.time(), int(elapsed * 1e6))
         return BatchResult(self._record(record, elapsed))
 
-    def record_failure(self, batch: Batch) -> None:
-        """Record a batch that got no answer and is rejected as a whole. Record nothing if the audit is the cause."""
+    def record_failure(self, batch: Batch) -> str:
+        """Record a batch that got no answer and is rejected as a whole; return the id of the record.
+
+        Record nothing, and return "", if the audit is the cause.
+        """
         with contextlib.suppress(Exception):  # the failure is in the log already, and may affect the record too
             self.audit.admit()
             basis = self._basis()
             answer = make_answer(batch, basis.revision, bytes(batch.size), [None] * batch.size)
             self.audit.append(DecisionRecord(batch, answer, (), *_origin(basis, 0)))
+            return answer.id
+        return ""
 
-    async def filter(self, batch: Batch, columns: Sequence[TypedColumn]) -> RowView:
+    async def filter(self, batch: Batch, columns: Sequence[TypedColumn]) -> DecidedView:
         """Return the visible rows, and values of `columns`, of the table of a batch of one check.
 
         A rejected check sees nothing. Raise Unavailable if the audit cannot be served.
@@ -210,7 +222,7 @@ class Pdp:
         answer = make_answer(batch, basis.revision, bytes([restriction.shows_rows]), [restriction.by])
         elapsed = time.perf_counter() - started
         self._record(DecisionRecord(batch, answer, checks, *_origin(basis, elapsed), masks=masks), elapsed)
-        return view
+        return DecidedView(view, answer.id)
 
     async def await_consistency(self, consistency: Consistency) -> None:
         """Wait until the facts are as new as demanded; raise InvalidArgument or Unavailable."""

@@ -9,18 +9,21 @@ import msgspec
 
 from pdp.facts.objects import Grant, ObjectKey
 from pdp.model.checks import Caller, Consistency, Principal
+from pdp.model.ids import new_id
 
 
 class Requester(msgspec.Struct, frozen=True):
     """The caller, and the actor on whose behalf the caller manages; without an actor the caller is an operator.
 
-    A caller with a principal of its own always acts as that principal, never as an operator.
+    A caller with a principal of its own always acts as that principal, never as an operator. `id` is the id of the
+    request's record.
     """
 
     caller: Caller
     principal: Principal | None = None
     acting_role: str | None = None
     consistency: Consistency = "minimize_latency"
+    id: str = msgspec.field(default_factory=new_id)
 
 
 class PageRequest(msgspec.Struct, frozen=True):

@@ -239,6 +239,7 @@ class Caller(msgspec.Struct, frozen=True):
 
     `own` is the principal of the caller's token, None without a token. `may_inspect`: the caller may ask about other
     principals on objects whose grants `own` may read. `engines` are the trusted engines that the token identifies.
+    `request_id` is the sender's own id of this request, empty without one.
     """
 
     name: str
@@ -248,6 +249,7 @@ class Caller(msgspec.Struct, frozen=True):
     may_inspect: bool = False
     token: TokenIdentity | None = None
     engines: tuple[TrustedEngine, ...] = ()
+    request_id: str = ""
 
 
 class Predicate(msgspec.Struct, frozen=True):

@@ -19,14 +19,16 @@ from google.protobuf.message_factory import GetMessageClass
 from pdp import errors
 from pdp.config.server import LimitSettings
 from pdp.identity.callers import Callers
+from pdp.model.ids import new_id
 from pdp.surfaces.admission import Admission
 from pdp.surfaces.body_content import BodyLimits
 from pdp.surfaces.connect_messages import JSON, PROTO, ConnectError, ConnectHead, from_json, read_head, to_json
 from pdp.surfaces.grpc_handlers import GrpcMethod
-from pdp.surfaces.http_answers import extra_headers
-from pdp.surfaces.http_handlers import Routes, read_body
+from pdp.surfaces.http_answers import EndpointAnswer, extra_headers, id_headers
+from pdp.surfaces.http_handlers import Routes, read_body, stranger_of
 from pdp.surfaces.http_routes import Handler
 from pdp.surfaces.peers import http_peer
+from pdp.surfaces.request_ids import Sender, with_request_id
 from pdp.telemetry import Telemetry
 from pdp.wire import decision_pb2 as wire
 
@@ -100,50 +102,71 @@ class ConnectHandlers:
 
     def _handler(self, codec: _Codec, method: GrpcMethod, limits: BodyLimits) -> Handler:
         async def handle(request: web.BaseRequest) -> web.Response:
+            call = _Call(request, codec, method, limits)
             try:
                 head = read_head(request.headers, request.content_type)
                 if head is None:
-                    return self._answer(415, b"", {"Accept-Post": f"{JSON}, {PROTO}"})
-                response = await self._call(request, head, codec, method, limits)
+                    return self._answer(415, b"", {"Accept-Post": f"{JSON}, {PROTO}", **call.ids()})
+                found = await self._call(call, head)
             except ConnectionError:
                 raise  # the client is gone: aiohttp closes the connection
             except Exception as error:  # noqa: BLE001  the failure is the answer
-                return self._refuse(_as_connect(error))
-            return self._answer(200, response, {}, JSON if head.json else PROTO)
+                return self._refuse(_as_connect(error), call)
+            return self._answer(200, found.body, call.ids(found.decision_id), JSON if head.json else PROTO)
 
         return handle
 
-    async def _call(
-        self, request: web.BaseRequest, head: ConnectHead, codec: _Codec, method: GrpcMethod, limits: BodyLimits
-    ) -> bytes:
-        """Return the body of the answer to a call."""
+    async def _call(self, call: _Call, head: ConnectHead) -> EndpointAnswer:
+        """Return the answer to a call."""
+        request, limits, codec = call.request, call.limits, call.codec
         announced = request.content_length or 0
         if announced > limits.size:
             raise errors.PayloadTooLarge(f"the body is larger than {limits.size} bytes")
         caller = await self._callers.identify(http_peer(request, (JSON, PROTO)))
+        call.sender = caller = with_request_id(caller, call.sender.request_id)
         timeout = self._timeout if head.timeout is None else min(head.timeout, self._timeout)
         with self._admission.arriving(caller) as admitted:
             try:
                 async with asyncio.timeout(timeout):
                     body = await read_body(request, limits.size, admitted)
-                    if not head.json:
-                        return _as_bytes(await method(body, caller))
-                    await limits.check(body)
-                    message = await _converted(body, codec.decode)
-                    return await _converted(_as_bytes(await method(message, caller)), codec.encode)
+                    if head.json:
+                        await limits.check(body)
+                    message = await _converted(body, codec.decode) if head.json else body
+                    response = await call.method(message, caller)
+                    answer = _as_bytes(response.message)
+                    return EndpointAnswer(
+                        await _converted(answer, codec.encode) if head.json else answer, response.decision_id
+                    )
             except TimeoutError:
                 if timeout < self._timeout:
                     raise ConnectError("deadline_exceeded", "the deadline of the call passed") from None
                 raise
 
-    def _refuse(self, error: ConnectError) -> web.Response:
+    def _refuse(self, error: ConnectError, call: _Call) -> web.Response:
         body = msgspec.json.encode({"code": error.code, "message": str(error)})
         status = STATUS[error.code]
-        return self._answer(status, body, extra_headers(status))
+        return self._answer(status, body, {**extra_headers(status), **call.ids()})
 
     def _answer(self, status: int, body: bytes, headers: Mapping[str, str], content_type: str = JSON) -> web.Response:
         self._telemetry.count_request("connect", str(status))
         return web.Response(status=status, body=body, headers=dict(headers), content_type=content_type)
+
+
+class _Call:
+    """One call: its sender is a stranger until the caller is known."""
+
+    __slots__ = ("codec", "limits", "method", "request", "sender")
+
+    def __init__(self, request: web.BaseRequest, codec: _Codec, method: GrpcMethod, limits: BodyLimits) -> None:
+        self.request = request
+        self.codec = codec
+        self.method = method
+        self.limits = limits
+        self.sender: Sender = stranger_of(request)
+
+    def ids(self, decision_id: str = "") -> dict[str, str]:
+        """Return the headers with the ids of the answer."""
+        return id_headers(self.sender.request_id or decision_id or new_id(), decision_id)
 
 
 class _Codec:

@@ -17,7 +17,7 @@ from pdp.management.service import Management
 from pdp.model.checks import BatchRequest, Caller
 from pdp.surfaces.grpc_answers import check_response
 from pdp.surfaces.grpc_checks import read_checks
-from pdp.surfaces.grpc_handlers import GrpcHandlers, GrpcMethod
+from pdp.surfaces.grpc_handlers import GrpcHandlers, GrpcMethod, RpcAnswer
 from pdp.surfaces.grpc_management import list_objects
 from pdp.surfaces.grpc_messages import (
     change_response,
@@ -60,26 +60,29 @@ class DecisionService:
         """Return the handler of all methods."""
         return handlers.service(self.name, self.methods, {"Check": self.check_now})
 
-    async def check(self, body: bytes, caller: Caller) -> bytes:
+    async def check(self, body: bytes, caller: Caller) -> RpcAnswer:
         """Decide a batch of checks."""
         request, form = self._decode(body)
-        return check_response(await self._pdp.check(admit(request, caller)), form)
+        answer = await self._pdp.check(admit(request, caller))
+        return RpcAnswer(check_response(answer, form), answer.id)
 
-    def check_now(self, body: bytes, caller: Caller) -> bytes | None:
+    def check_now(self, body: bytes, caller: Caller) -> RpcAnswer | None:
         """Decide a batch of checks without waiting; return None if that is not possible."""
         request, form = self._decode(body)
         result = self._pdp.decide_now(admit(request, caller))
-        return check_response(result.answer, form) if result else None
+        return RpcAnswer(check_response(result.answer, form), result.answer.id) if result else None
 
-    async def check_load(self, body: bytes, caller: Caller) -> wire.CheckLoadResponse:
+    async def check_load(self, body: bytes, caller: Caller) -> RpcAnswer:
         """Decide a load through a chain of views."""
         request = read_load(parse(body, wire.CheckLoadRequest))
-        return load_response(await self._views.load(request, caller, self._surface))
+        result = await self._views.load(request, caller, self._surface)
+        return RpcAnswer(load_response(result), result.id)
 
-    async def check_view_commit(self, body: bytes, caller: Caller) -> wire.CheckViewCommitResponse:
+    async def check_view_commit(self, body: bytes, caller: Caller) -> RpcAnswer:
         """Decide a view commit."""
         request = read_change(parse(body, wire.CheckViewCommitRequest))
-        return change_response(await self._views.change(request, caller, self._surface))
+        result = await self._views.change(request, caller, self._surface)
+        return RpcAnswer(change_response(result), result.id)
 
     def _decode(self, body: bytes) -> tuple[BatchRequest, AnswerForm]:
         limit = self._limits.max_checks

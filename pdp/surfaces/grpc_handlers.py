@@ -8,15 +8,18 @@ from types import MappingProxyType
 from typing import Any, Final
 
 import grpc
+import msgspec
 import structlog
 from google.protobuf.message import Message
 
 from pdp import errors
 from pdp.identity.callers import Callers, Peer
 from pdp.model.checks import Caller
+from pdp.model.ids import new_id
 from pdp.surfaces.admission import Admission
 from pdp.surfaces.grpc_arrivals import Arrivals
 from pdp.surfaces.peers import grpc_peer
+from pdp.surfaces.request_ids import DECISION_ID, REQUEST_ID, Sender, Stranger, with_request_id
 from pdp.telemetry import Telemetry
 
 STATUS: Final[tuple[tuple[type[errors.PdpError], grpc.StatusCode], ...]] = (
@@ -29,15 +32,34 @@ STATUS: Final[tuple[tuple[type[errors.PdpError], grpc.StatusCode], ...]] = (
 )
 """Error table: exception class -> gRPC status. The details begin with the stable error code."""
 
-GrpcMethod = Callable[[bytes, Caller], Awaitable[Message | bytes]]
-"""Method of a service: (bytes of the request message, caller) -> response message, or its bytes.
+
+class RpcAnswer(msgspec.Struct, frozen=True):
+    """The response message or its bytes, and the id of the decision behind it."""
+
+    message: Message | bytes
+    decision_id: str
+
+
+GrpcMethod = Callable[[bytes, Caller], Awaitable[RpcAnswer]]
+"""Method of a service: (bytes of the request message, caller) -> response.
 
 The method parses the bytes, so that bytes that do not parse also go through the error table.
 """
-ImmediateMethod = Callable[[bytes, Caller], bytes | None]
-"""Method that answers without waiting: (request bytes, caller) -> response bytes; None if it must wait."""
+ImmediateMethod = Callable[[bytes, Caller], RpcAnswer | None]
+"""Method that answers without waiting: (request bytes, caller) -> response; None if it must wait."""
 _NONE: Final[Mapping[str, ImmediateMethod]] = MappingProxyType({})
 log = structlog.get_logger()
+
+
+class _Call:
+    """One call: its sender is a stranger until the caller is known."""
+
+    __slots__ = ("context", "peer", "sender")
+
+    def __init__(self, context: Any) -> None:
+        self.context = context
+        self.peer, request_id = grpc_peer(context)
+        self.sender: Sender = Stranger(self.peer.host, request_id)
 
 
 class GrpcHandlers:
@@ -67,29 +89,32 @@ class GrpcHandlers:
 
     def _handler(self, answer: GrpcMethod, immediate: ImmediateMethod | None) -> Any:
         async def handle(_: Any, context: Any) -> Message | bytes:
+            call = _Call(context)
             try:
-                response = await self._answer(context, answer, immediate)
+                response = await self._answer(call, answer, immediate)
             except grpc.aio.AbortError:
                 self._telemetry.count_request("grpc", grpc.StatusCode.UNAVAILABLE.name)
                 raise  # the message did not arrive, and the status has been sent
             except errors.PdpError as error:
-                return self._refuse(context, _status(error), f"{error.code}: {error}")
+                return self._refuse(call, _status(error), f"{error.code}: {error}")
             except TimeoutError:
-                return self._refuse(context, grpc.StatusCode.UNAVAILABLE, "unavailable: not answered in time")
+                return self._refuse(call, grpc.StatusCode.UNAVAILABLE, "unavailable: not answered in time")
             except Exception:
                 log.exception("request failed", surface="grpc")
-                return self._refuse(context, grpc.StatusCode.INTERNAL, "internal: see the service's log")
+                return self._refuse(call, grpc.StatusCode.INTERNAL, "internal: see the service's log")
             self._telemetry.count_request("grpc", "OK")
-            return response
+            context.set_trailing_metadata(_ids(call.sender, response.decision_id))
+            return response.message
 
         # a handler of a stream begins with the head of the call, and reads the one message itself
         return grpc.stream_unary_rpc_method_handler(handle, response_serializer=_serialize)
 
-    async def _answer(self, context: Any, answer: GrpcMethod, immediate: ImmediateMethod | None) -> Message | bytes:
-        peer = grpc_peer(context)
+    async def _answer(self, call: _Call, answer: GrpcMethod, immediate: ImmediateMethod | None) -> RpcAnswer:
+        peer, request_id = call.peer, call.sender.request_id
         known = self._callers.known(peer)
         caller = known.caller if known else await self._identify(peer)
-        body = await self._arrivals.receive(context)
+        call.sender = caller = with_request_id(caller, request_id)
+        body = await self._arrivals.receive(call.context)
         if immediate:
             self._admission.check(caller, len(body))
             response = immediate(body, caller)
@@ -103,15 +128,22 @@ class GrpcHandlers:
         async with asyncio.timeout(self._timeout):
             return await self._callers.identify(peer)
 
-    def _refuse(self, context: Any, code: grpc.StatusCode, details: str) -> bytes:
+    def _refuse(self, call: _Call, code: grpc.StatusCode, details: str) -> bytes:
         """Set the status of a refused call; return a response that is not sent.
 
         Never call `context.abort`: gRPC then keeps the exception, whose traceback keeps the body of the request.
         """
         self._telemetry.count_request("grpc", code.name)
-        context.set_code(code)
-        context.set_details(details)
+        call.context.set_trailing_metadata(_ids(call.sender, ""))
+        call.context.set_code(code)
+        call.context.set_details(details)
         return b""
+
+
+def _ids(sender: Sender, decision_id: str) -> tuple[tuple[str, str], ...]:
+    """Return the trailing metadata of a call: the ids of the request and of the decision."""
+    request = (REQUEST_ID.lower(), sender.request_id or decision_id or new_id())
+    return (request, (DECISION_ID.lower(), decision_id)) if decision_id else (request,)
 
 
 def _serialize(message: Message | bytes) -> bytes:

@@ -26,7 +26,7 @@ from pdp.management.codec import (
 from pdp.management.requests import GrantListing, PageRequest, Requester
 from pdp.management.service import Management
 from pdp.model.checks import Caller
-from pdp.surfaces.grpc_handlers import GrpcHandlers, GrpcMethod
+from pdp.surfaces.grpc_handlers import GrpcHandlers, GrpcMethod, RpcAnswer
 from pdp.surfaces.grpc_messages import parse, read_consistency, read_optional_principal, read_resource
 from pdp.wire import decision_pb2 as wire
 
@@ -53,14 +53,15 @@ class GrantsService:
         """Return the handler of all methods."""
         return handlers.service(self.name, self.methods)
 
-    async def write_grants(self, body: bytes, caller: Caller) -> wire.WriteGrantsResponse:
+    async def write_grants(self, body: bytes, caller: Caller) -> RpcAnswer:
         """Add and remove grants."""
         request = parse(body, wire.WriteGrantsRequest)
         edits = grant_edits([*map(_grant_entry, request.add)], [*map(_grant_entry, request.remove)])
-        revision, flagged = await self._management.write_grants(_requester(request, caller), edits)
-        return wire.WriteGrantsResponse(revision=revision, flagged=map(_grant, flagged))
+        requester = _requester(request, caller)
+        revision, flagged = await self._management.write_grants(requester, edits)
+        return RpcAnswer(wire.WriteGrantsResponse(revision=revision, flagged=map(_grant, flagged)), requester.id)
 
-    async def list_grants(self, body: bytes, caller: Caller) -> wire.ListGrantsResponse:
+    async def list_grants(self, body: bytes, caller: Caller) -> RpcAnswer:
         """List one page of grants."""
         request = parse(body, wire.ListGrantsRequest)
         filter = make_grant_filter(
@@ -71,30 +72,37 @@ class GrantsService:
                 "privilege": request.privilege,
             }
         )
-        page = await self._management.list_grants(_requester(request, caller), filter, _page(request))
-        grants = map(_grant, page.entries)
-        return wire.ListGrantsResponse(grants=grants, next_page_token=page_token(page.next), revision=page.revision)
+        requester = _requester(request, caller)
+        page = await self._management.list_grants(requester, filter, _page(request))
+        grants, token = map(_grant, page.entries), page_token(page.next)
+        return RpcAnswer(
+            wire.ListGrantsResponse(grants=grants, next_page_token=token, revision=page.revision), requester.id
+        )
 
-    async def write_objects(self, body: bytes, caller: Caller) -> wire.WriteObjectsResponse:
+    async def write_objects(self, body: bytes, caller: Caller) -> RpcAnswer:
         """Delete, move and register objects."""
         request = parse(body, wire.WriteObjectsRequest)
         moves = [(getattr(move, "from"), move.to) for move in request.move]
         edits = object_edits([*map(_object_entry, request.put)], request.delete, moves)
-        return wire.WriteObjectsResponse(
-            revision=await self._management.write_objects(_requester(request, caller), edits)
-        )
+        requester = _requester(request, caller)
+        revision = await self._management.write_objects(requester, edits)
+        return RpcAnswer(wire.WriteObjectsResponse(revision=revision), requester.id)
 
-    async def access(self, body: bytes, caller: Caller) -> wire.AccessResponse:
+    async def access(self, body: bytes, caller: Caller) -> RpcAnswer:
         """List one page of the principals that may do an action on an object."""
         request = parse(body, wire.AccessRequest)
         resource = check_grantable(make_resource(read_resource(request.resource)), caller)
         action = canonical_action(resource.type, request.action)
-        page = await self._management.list_access(_requester(request, caller), action, resource, _page(request))
+        requester = _requester(request, caller)
+        page = await self._management.list_access(requester, action, resource, _page(request))
         principals = [wire.AccessResponse.Access(principal=name, by=[by]) for name, by in page.entries.items()]
-        return wire.AccessResponse(principals=principals, next_page_token=page_token(page.next), revision=page.revision)
+        token = page_token(page.next)
+        return RpcAnswer(
+            wire.AccessResponse(principals=principals, next_page_token=token, revision=page.revision), requester.id
+        )
 
 
-async def list_objects(management: Management, body: bytes, caller: Caller) -> wire.ListResponse:
+async def list_objects(management: Management, body: bytes, caller: Caller) -> RpcAnswer:
     """Answer `DecisionService.List`: list one page of the objects on which a principal may do an action."""
     request = parse(body, wire.ListRequest)
     role = request.acting_role if request.HasField("acting_role") else UNSET
@@ -103,7 +111,8 @@ async def list_objects(management: Management, body: bytes, caller: Caller) -> w
     )
     query = make_object_query(request.action, request.type, request.container)
     page = await management.list_objects(requester, query, _page(request))
-    return wire.ListResponse(objects=list(page.entries), next_page_token=page_token(page.next), revision=page.revision)
+    objects, token = list(page.entries), page_token(page.next)
+    return RpcAnswer(wire.ListResponse(objects=objects, next_page_token=token, revision=page.revision), requester.id)
 
 
 def _page(request: Any) -> PageRequest:

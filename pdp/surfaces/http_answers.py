@@ -12,6 +12,7 @@ import structlog
 
 from pdp import errors
 from pdp.decision.bodies import ErrorBody
+from pdp.surfaces.request_ids import DECISION_ID, REQUEST_ID
 
 JSON: Final = "application/json"
 """Content type of every answer."""
@@ -28,31 +29,53 @@ STATUS: Final[tuple[tuple[type[errors.PdpError], int], ...]] = (
 log = structlog.get_logger()
 
 
+class EndpointAnswer(msgspec.Struct, frozen=True, gc=False):
+    """The body of a success, and the id of the decision behind it."""
+
+    body: bytes
+    decision_id: str
+
+
 class HttpAnswer(msgspec.Struct, frozen=True, gc=False):
-    """The status and the body of an answer."""
+    """The status, the body and the ids of an answer. Without a decision, `decision_id` is empty."""
 
     status: int
     body: bytes
+    request_id: str
+    decision_id: str = ""
 
 
-def error_answer(status: int, code: str, message: str) -> HttpAnswer:
-    """Return an error in the form of every HTTP surface."""
-    return HttpAnswer(status, msgspec.json.encode({"error": ErrorBody(code, message)}))
+class HttpFailure(msgspec.Struct, frozen=True):
+    """An error as HTTP says it."""
+
+    status: int
+    code: str
+    message: str
+
+    @property
+    def body(self) -> bytes:
+        """Return the body in the form of every HTTP surface."""
+        return msgspec.json.encode({"error": ErrorBody(self.code, self.message)})
 
 
-def answer_to_failure(error: Exception, surface: str, timeout: float) -> HttpAnswer:
-    """Return the answer to a request that failed. `timeout` is the service's, in seconds, for a TimeoutError."""
+def failure_of(error: Exception, surface: str, timeout: float) -> HttpFailure:
+    """Return the failure of a request. `timeout` is the service's, in seconds, for a TimeoutError."""
     if isinstance(error, errors.PdpError):
-        return error_answer(_status(error), error.code, str(error))
+        return HttpFailure(_status(error), error.code, str(error))
     if isinstance(error, TimeoutError):
-        return error_answer(503, "unavailable", f"not answered within {timeout:g} seconds")
+        return HttpFailure(503, "unavailable", f"not answered within {timeout:g} seconds")
     log.error("request failed", surface=surface, exc_info=error)
-    return error_answer(500, "internal", "internal error, see the service's log")
+    return HttpFailure(500, "internal", "internal error, see the service's log")
 
 
 def extra_headers(status: int) -> dict[str, str]:
     """Return the headers that only answers of this status have."""
     return {"WWW-Authenticate": "Bearer"} if status == 401 else {}
+
+
+def id_headers(request_id: str, decision_id: str) -> dict[str, str]:
+    """Return the headers with the ids of an answer. Without a decision, `decision_id` is empty."""
+    return {REQUEST_ID: request_id, DECISION_ID: decision_id} if decision_id else {REQUEST_ID: request_id}
 
 
 class ResponseHeads:

@@ -16,8 +16,9 @@ from pdp.identity.callers import Callers
 from pdp.model.checks import Caller
 from pdp.surfaces.admission import Admission, AdmittedRequest
 from pdp.surfaces.http_answers import HttpAnswer, ResponseHeads
-from pdp.surfaces.http_requests import NoRequest, PlainRequest, RequestReader
+from pdp.surfaces.http_requests import NoRequest, PlainRequest, RequestReader, UnknownSender
 from pdp.surfaces.http_routes import DecisionRoute
+from pdp.surfaces.request_ids import DECISION_ID, REQUEST_ID
 
 LINGER_SECONDS: Final = 10.0
 """Time for the rest of a refused body, as aiohttp gives it. A client must be able to read the refusal."""
@@ -135,7 +136,7 @@ class HttpConnection(asyncio.Protocol):
             self._transport.abort()  # the client does not even read the last answer
         elif self._body:
             body = self._body
-            self._refuse(body.route.outcomes.failure(TimeoutError()), body.missing)
+            self._refuse(body.route.outcomes.failure(TimeoutError(), body.caller), body.missing)
         else:
             self._close()
 
@@ -237,12 +238,12 @@ class HttpConnection(asyncio.Protocol):
         route, start, size, caller = request.route, request.start, request.size, request.caller
         end = start + size
         missing = end - len(data) if end > len(data) else 0
-        if isinstance(caller, Exception):
-            self._refuse(route.outcomes.failure(caller), missing)
+        if isinstance(caller, UnknownSender):
+            self._refuse(route.outcomes.failure(caller.error, caller.sender), missing)
             return end - missing
         # only bytes that have arrived count: an announced body may never come
         if overload := self._shared.admission.overload(caller, size - missing):
-            self._refuse(route.outcomes.failure(overload), missing)
+            self._refuse(route.outcomes.failure(overload, caller), missing)
             return end - missing
         if not missing:
             self._answer(route, data[start:end], caller)
@@ -265,7 +266,7 @@ class HttpConnection(asyncio.Protocol):
         body.content += memoryview(data)[at:end]
         body.missing -= end - at
         if overload := self._count(body):
-            self._refuse(body.route.outcomes.failure(overload), body.missing)
+            self._refuse(body.route.outcomes.failure(overload, body.caller), body.missing)
         elif not body.missing:
             self._body = None
             self._answer(body.route, bytes(body.content), body.caller, self.deadline)
@@ -311,7 +312,10 @@ class HttpConnection(asyncio.Protocol):
     def _write(self, answer: HttpAnswer) -> None:
         """Write an answer. The connection is idle from then on, or skips the rest of the body."""
         shared, body = self._shared, answer.body
-        self._transport.write(b"%b%d\r\n\r\n%b" % (shared.heads.before_length(answer.status), len(body), body))
+        rest = f"{len(body)}\r\n{REQUEST_ID}: {answer.request_id}\r\n"
+        if answer.decision_id:
+            rest = f"{rest}{DECISION_ID}: {answer.decision_id}\r\n"
+        self._transport.write(b"%b%b\r\n%b" % (shared.heads.before_length(answer.status), rest.encode(), body))
         if self._admitted:
             self._release()
         if self._unread:

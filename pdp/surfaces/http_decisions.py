@@ -8,19 +8,24 @@ from pdp.decision.service import Pdp
 from pdp.identity.evidence import admit
 from pdp.model.checks import Caller
 from pdp.surfaces.body_content import BodyLimits
+from pdp.surfaces.http_answers import EndpointAnswer
 from pdp.surfaces.http_handlers import HttpHandlers, Routes
 
 
 def decision_routes(handlers: HttpHandlers, pdp: Pdp, max_checks: int, limits: BodyLimits) -> Routes:
     """Return the routes of the check API."""
 
-    async def check(body: bytes, caller: Caller) -> bytes:
+    async def check(body: bytes, caller: Caller) -> EndpointAnswer:
         request, form = decode_call(body, max_checks)
-        return encode_answer(await pdp.check(admit(request, caller)), form)
+        answer = await pdp.check(admit(request, caller))
+        return EndpointAnswer(encode_answer(answer, form), answer.id)
 
-    def check_now(body: bytes, caller: Caller) -> bytes | None:
+    def check_now(body: bytes, caller: Caller) -> EndpointAnswer | None:
         request, form = decode_call(body, max_checks)
         result = pdp.decide_now(admit(request, caller))
-        return encode_answer(result.answer, form) if result else None
+        if result is None:
+            return None
+        answer = result.answer
+        return EndpointAnswer(encode_answer(answer, form), answer.id)
 
     return {("POST", "/v1/check"): handlers.for_decision("http", check, limits, check_now)}

@@ -14,20 +14,28 @@ from aiohttp import web
 from pdp import errors
 from pdp.identity.callers import Callers
 from pdp.model.checks import Caller
+from pdp.model.ids import new_id
 from pdp.surfaces.admission import Admission, AdmittedRequest
 from pdp.surfaces.body_content import BodyLimits
-from pdp.surfaces.http_answers import JSON, HttpAnswer, error_answer, extra_headers
+from pdp.surfaces.http_answers import JSON, EndpointAnswer, HttpAnswer, HttpFailure, extra_headers, id_headers
 from pdp.surfaces.http_routes import BodyEndpoint, DecisionRoute, Handler, ImmediateEndpoint, Outcomes
 from pdp.surfaces.peers import http_peer
+from pdp.surfaces.request_ids import (
+    REQUEST_ID,
+    Sender,
+    Stranger,
+    read_request_id,
+    with_request_id,
+)
 from pdp.telemetry import Telemetry
 
 Query = Iterable[tuple[str, str]]
 """Query parameters: names and values, in order."""
-QueryEndpoint = Callable[[Query, Caller], Awaitable[bytes]]
-"""Endpoint without a request body: (query parameters, caller) -> body of the 200 response."""
+QueryEndpoint = Callable[[Query, Caller], Awaitable[EndpointAnswer]]
+"""Endpoint without a request body: (query parameters, caller) -> the 200 response."""
 Routes = dict[tuple[str, str], Handler]
 """(method, path) -> handler."""
-_Answer = Callable[[web.BaseRequest, Caller, AdmittedRequest], Awaitable[bytes]]
+_Answer = Callable[[web.BaseRequest, Caller, AdmittedRequest], Awaitable[EndpointAnswer]]
 
 
 class HttpHandlers:
@@ -45,7 +53,7 @@ class HttpHandlers:
     def for_body(self, surface: str, endpoint: BodyEndpoint, limits: BodyLimits) -> Handler:
         """Return the handler of an endpoint with a request body."""
 
-        async def answer(request: web.BaseRequest, caller: Caller, admitted: AdmittedRequest) -> bytes:
+        async def answer(request: web.BaseRequest, caller: Caller, admitted: AdmittedRequest) -> EndpointAnswer:
             body = await read_body(request, limits.size, admitted)
             await limits.check(body)
             return await endpoint(body, caller)
@@ -62,7 +70,7 @@ class HttpHandlers:
     def for_query(self, surface: str, endpoint: QueryEndpoint) -> Handler:
         """Return the handler of an endpoint with query parameters and no request body."""
 
-        async def answer(request: web.BaseRequest, caller: Caller, admitted: AdmittedRequest) -> bytes:
+        async def answer(request: web.BaseRequest, caller: Caller, admitted: AdmittedRequest) -> EndpointAnswer:
             admitted.begin()
             return await endpoint(request.query.items(), caller)
 
@@ -75,17 +83,19 @@ class HttpHandlers:
         outcomes = self._outcomes(surface)
 
         async def handle(request: web.BaseRequest) -> web.Response:
+            sender: Sender = stranger_of(request)
             try:
                 _check_head(request, max_body)
                 caller = await self._callers.identify(http_peer(request))
+                sender = caller = with_request_id(caller, sender.request_id)
                 with self._admission.arriving(caller) as admitted:
                     async with asyncio.timeout(self._timeout):
-                        body = await answer(request, caller, admitted)
+                        found = await answer(request, caller, admitted)
             except ConnectionError:
                 raise  # the client is gone: aiohttp closes the connection
             except Exception as error:  # noqa: BLE001  the failure is the answer
-                return _response(outcomes.failure(error))
-            return _response(outcomes.success(body))
+                return _response(outcomes.failure(error, sender))
+            return _response(outcomes.success(found, caller))
 
         return handle
 
@@ -99,11 +109,11 @@ def router(routes: Routes) -> Handler:
     async def handle(request: web.BaseRequest) -> web.Response:
         methods = paths.get(request.path)
         if methods is None:
-            return error_response(404, "not_found", "no such endpoint")
+            return _refusal(request, HttpFailure(404, "not_found", "no such endpoint"))
         handler = methods.get(request.method)
         if handler is None:
             allowed = " and ".join(sorted(methods))
-            response = error_response(405, "method_not_allowed", f"this endpoint takes {allowed}")
+            response = _refusal(request, HttpFailure(405, "method_not_allowed", f"this endpoint takes {allowed}"))
             response.headers["Allow"] = ", ".join(sorted(methods))
             return response
         return await handler(request)
@@ -111,9 +121,14 @@ def router(routes: Routes) -> Handler:
     return handle
 
 
-def error_response(status: int, code: str, message: str) -> web.Response:
-    """Return an error in the form of every HTTP surface."""
-    return _response(error_answer(status, code, message))
+def _refusal(request: web.BaseRequest, failure: HttpFailure) -> web.Response:
+    request_id = stranger_of(request).request_id or new_id()
+    return _response(HttpAnswer(failure.status, failure.body, request_id))
+
+
+def stranger_of(request: web.BaseRequest) -> Stranger:
+    """Return the sender of a request before the caller is known."""
+    return Stranger(request.remote or "", read_request_id(request.headers.getall(REQUEST_ID, ())))
 
 
 def _check_head(request: web.BaseRequest, max_body: int) -> None:
@@ -140,6 +155,5 @@ async def read_body(request: web.BaseRequest, max_body: int, admitted: AdmittedR
 
 
 def _response(answer: HttpAnswer) -> web.Response:
-    return web.Response(
-        status=answer.status, body=answer.body, content_type=JSON, headers=extra_headers(answer.status) or None
-    )
+    headers = {**id_headers(answer.request_id, answer.decision_id), **extra_headers(answer.status)}
+    return web.Response(status=answer.status, body=answer.body, content_type=JSON, headers=headers)

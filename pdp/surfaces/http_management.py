@@ -16,26 +16,33 @@ from pdp.management.codec import (
 from pdp.management.service import Management
 from pdp.model.checks import Caller
 from pdp.surfaces.body_content import BodyLimits
+from pdp.surfaces.http_answers import EndpointAnswer
 from pdp.surfaces.http_handlers import HttpHandlers, Query, Routes
 
 
 def management_routes(handlers: HttpHandlers, management: Management, limits: BodyLimits) -> Routes:
     """Return the routes of the management API."""
 
-    async def write_grants(body: bytes, caller: Caller) -> bytes:
-        return encode_written(*await management.write_grants(*decode_grants(body, caller)))
+    async def write_grants(body: bytes, caller: Caller) -> EndpointAnswer:
+        requester, edits = decode_grants(body, caller)
+        return EndpointAnswer(encode_written(*await management.write_grants(requester, edits)), requester.id)
 
-    async def grants(query: Query, caller: Caller) -> bytes:
-        return encode_grants(await management.list_grants(*decode_query(query, caller)))
+    async def grants(query: Query, caller: Caller) -> EndpointAnswer:
+        requester, filter, page = decode_query(query, caller)
+        return EndpointAnswer(encode_grants(await management.list_grants(requester, filter, page)), requester.id)
 
-    async def write_objects(body: bytes, caller: Caller) -> bytes:
-        return encode_written(await management.write_objects(*decode_objects(body, caller)))
+    async def write_objects(body: bytes, caller: Caller) -> EndpointAnswer:
+        requester, edits = decode_objects(body, caller)
+        return EndpointAnswer(encode_written(await management.write_objects(requester, edits)), requester.id)
 
-    async def access(body: bytes, caller: Caller) -> bytes:
-        return encode_access(await management.list_access(*decode_access(body, caller)))
+    async def access(body: bytes, caller: Caller) -> EndpointAnswer:
+        requester, action, resource, page = decode_access(body, caller)
+        found = await management.list_access(requester, action, resource, page)
+        return EndpointAnswer(encode_access(found), requester.id)
 
-    async def list_objects(body: bytes, caller: Caller) -> bytes:
-        return encode_list(await management.list_objects(*decode_list(body, caller)))
+    async def list_objects(body: bytes, caller: Caller) -> EndpointAnswer:
+        requester, asked, page = decode_list(body, caller)
+        return EndpointAnswer(encode_list(await management.list_objects(requester, asked, page)), requester.id)
 
     return {
         ("POST", "/v1/grants"): handlers.for_body("http", write_grants, limits),

@@ -18,6 +18,7 @@ from pdp.model.checks import Caller
 from pdp.surfaces.http_head import LONGEST_HEAD, PlainHead, may_become_plain, read_head
 from pdp.surfaces.http_routes import DecisionRoute
 from pdp.surfaces.peers import ConnectionEvidence
+from pdp.surfaces.request_ids import Stranger, read_request_id, with_request_id
 
 _MOST_PIECES: Final = 4
 """Most packets of one head. Each packet costs a check of all of the head that has arrived."""
@@ -32,8 +33,15 @@ class PlainRequest(msgspec.Struct, frozen=True):
     route: DecisionRoute
     start: int
     size: int
-    caller: Caller | Exception
+    caller: Caller | UnknownSender
     """The caller, or the reason to refuse the request."""
+
+
+class UnknownSender(NamedTuple):
+    """The sender of a refused request, and the reason."""
+
+    sender: Stranger
+    error: Exception
 
 
 class NoRequest(Enum):
@@ -108,14 +116,17 @@ class RequestReader:
         if head is None or route is None or head.length > route.max_body:
             return NoRequest.FOREIGN
         self._pieces = 0
+        request_id = read_request_id((head.headers.get("x-request-id", ""),))
         if isinstance(verified, Exception):
-            return PlainRequest(route, end, head.length, verified)
+            return PlainRequest(route, end, head.length, self._unknown(verified, request_id))
         try:
             known = self._known(head, verified=verified)
         except Exception as error:  # noqa: BLE001  the failure is the answer
-            return PlainRequest(route, end, head.length, error)
+            return PlainRequest(route, end, head.length, self._unknown(error, request_id))
         if known is None:
             return NoRequest.UNVERIFIED
+        if request_id:
+            known = known._replace(caller=with_request_id(known.caller, request_id))
         self._last = _CheckedHead(head.before, head.after, route, known)
         return PlainRequest(route, end, head.length, known.caller)
 
@@ -136,6 +147,9 @@ class RequestReader:
         if known is None and verified:  # the keys became too old during the verification
             raise Unavailable("the keys of the identity provider are too old")
         return known
+
+    def _unknown(self, error: Exception, request_id: str) -> UnknownSender:
+        return UnknownSender(Stranger(self._connection_evidence().host, request_id), error)
 
     def _connection_evidence(self) -> ConnectionEvidence:
         if self._evidence is None:

@@ -13,14 +13,16 @@ from typing import Final
 from aiohttp import web
 
 from pdp.model.checks import Caller
+from pdp.model.ids import new_id
 from pdp.surfaces.body_content import BodyLimits
-from pdp.surfaces.http_answers import HttpAnswer, answer_to_failure
+from pdp.surfaces.http_answers import EndpointAnswer, HttpAnswer, failure_of
+from pdp.surfaces.request_ids import Sender
 from pdp.telemetry import RequestTally, Telemetry
 
-BodyEndpoint = Callable[[bytes, Caller], Awaitable[bytes]]
-"""Endpoint with a request body: (body, caller) -> body of the 200 response."""
-ImmediateEndpoint = Callable[[bytes, Caller], bytes | None]
-"""Endpoint that answers without waiting: (body, caller) -> body of the 200 response; None if it must wait."""
+BodyEndpoint = Callable[[bytes, Caller], Awaitable[EndpointAnswer]]
+"""Endpoint with a request body: (body, caller) -> the 200 response."""
+ImmediateEndpoint = Callable[[bytes, Caller], EndpointAnswer | None]
+"""Endpoint that answers without waiting: (body, caller) -> the 200 response; None if it must wait."""
 Handler = Callable[[web.BaseRequest], Awaitable[web.Response]]
 """Handler of aiohttp."""
 
@@ -28,7 +30,7 @@ _LONGEST_IMMEDIATE: Final = 256 << 10
 """Bytes of a body that is answered without turns of the event loop."""
 
 
-def _always_wait(body: bytes, caller: Caller) -> bytes | None:
+def _always_wait(body: bytes, caller: Caller) -> EndpointAnswer | None:
     return None
 
 
@@ -44,19 +46,20 @@ class Outcomes:
         self._telemetry = telemetry
         self._successes: RequestTally | None = None
 
-    def success(self, body: bytes) -> HttpAnswer:
+    def success(self, found: EndpointAnswer, caller: Caller) -> HttpAnswer:
         """Count a success and return its answer."""
         if self._successes:
             self._successes.count += 1
         else:
             self._successes = self._telemetry.count_request(self.surface, "200")
-        return HttpAnswer(200, body)
+        decision_id = found.decision_id
+        return HttpAnswer(200, found.body, caller.request_id or decision_id or new_id(), decision_id)
 
-    def failure(self, error: Exception) -> HttpAnswer:
+    def failure(self, error: Exception, sender: Sender) -> HttpAnswer:
         """Count a failure and return its answer. A failure that is no answer of the product is logged."""
-        answer = answer_to_failure(error, self.surface, self.timeout)
-        self._telemetry.count_request(self.surface, str(answer.status))
-        return answer
+        failure = failure_of(error, self.surface, self.timeout)
+        self._telemetry.count_request(self.surface, str(failure.status))
+        return HttpAnswer(failure.status, failure.body, sender.request_id or new_id())
 
 
 class DecisionRoute:
@@ -91,8 +94,8 @@ class DecisionRoute:
         try:
             found = self._immediate(body, caller)
         except Exception as error:  # noqa: BLE001  the failure is the answer
-            return self.outcomes.failure(error)
-        return None if found is None else self.outcomes.success(found)
+            return self.outcomes.failure(error, caller)
+        return None if found is None else self.outcomes.success(found, caller)
 
     async def later(self, body: bytes, caller: Caller, deadline: float) -> HttpAnswer:
         """Answer at the latest at `deadline`, a time of the event loop."""
@@ -101,5 +104,5 @@ class DecisionRoute:
                 await self._limits.check(body)
                 found = await self._endpoint(body, caller)
         except Exception as error:  # noqa: BLE001  the failure is the answer
-            return self.outcomes.failure(error)
-        return self.outcomes.success(found)
+            return self.outcomes.failure(error, caller)
+        return self.outcomes.success(found, caller)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pdp.model.checks import Caller
 from pdp.surfaces.body_content import BodyLimits
+from pdp.surfaces.http_answers import EndpointAnswer
 from pdp.surfaces.http_handlers import HttpHandlers, Routes
 from pdp.views.codec import decode_change, decode_load, encode_change, encode_load
 from pdp.views.loads import ViewSecurity
@@ -12,11 +13,13 @@ from pdp.views.loads import ViewSecurity
 def view_routes(handlers: HttpHandlers, views: ViewSecurity, limits: BodyLimits) -> Routes:
     """Return the routes POST /v1/load and POST /v1/commit-view."""
 
-    async def load(body: bytes, caller: Caller) -> bytes:
-        return encode_load(await views.load(decode_load(body), caller, "http"))
+    async def load(body: bytes, caller: Caller) -> EndpointAnswer:
+        result = await views.load(decode_load(body), caller, "http")
+        return EndpointAnswer(encode_load(result), result.id)
 
-    async def change(body: bytes, caller: Caller) -> bytes:
-        return encode_change(await views.change(decode_change(body), caller, "http"))
+    async def change(body: bytes, caller: Caller) -> EndpointAnswer:
+        result = await views.change(decode_change(body), caller, "http")
+        return EndpointAnswer(encode_change(result), result.id)
 
     return {
         ("POST", "/v1/load"): handlers.for_body("http", load, limits),

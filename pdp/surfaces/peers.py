@@ -21,7 +21,9 @@ from pdp import errors
 from pdp.config.section import is_loopback
 from pdp.identity.callers import Peer
 from pdp.identity.tls import names_of_certificate
+from pdp.surfaces.request_ids import REQUEST_ID, read_request_id
 
+_REQUEST_ID: Final = REQUEST_ID.lower()
 _JSON: Final = ("application/json",)
 _FORWARDED: Final = frozenset({"origin", "forwarded"})
 _FORWARDED_PREFIX: Final = "x-forwarded-"
@@ -78,18 +80,22 @@ def http_peer(request: web.BaseRequest, content_types: Container[str] = _JSON) -
     return evidence.peer(tuple(request.headers.getall("Authorization", ())), suspicion)
 
 
-def grpc_peer(context: Any) -> Peer:
-    """Return the peer of a gRPC call."""
+def grpc_peer(context: Any) -> tuple[Peer, str]:
+    """Return the peer of a gRPC call, and the id that the peer gives the request."""
     certificate = next(iter(context.auth_context().get("x509_pem_cert", ())), None)
     authorization: tuple[str, ...] = ()
+    request_ids: tuple[str, ...] = ()
     suspicion = None
     for key, value in context.invocation_metadata() or ():
         if key == "authorization":
             authorization = (*authorization, str(value))
+        elif key == _REQUEST_ID:
+            request_ids = (*request_ids, str(value))
         elif _is_forwarding(key):
             suspicion = errors.Forbidden(_FORWARDED_TEXT)
     names = names_of_certificate(bytes(certificate)) if certificate else None
-    return Peer(grpc_host(context.peer()), None, names, authorization, suspicion)
+    peer = Peer(grpc_host(context.peer()), None, names, authorization, suspicion)
+    return peer, read_request_id(request_ids)
 
 
 @lru_cache(maxsize=1024)  # the text names a connection

@@ -17,11 +17,12 @@ from msgspec import UNSET
 
 from pdp.decision.codec import bound_checks
 from pdp.decision.combine import CHUNK
-from pdp.decision.service import BatchResult, Pdp, hidden_view
+from pdp.decision.service import BatchResult, DecidedView, Pdp, hidden_view
 from pdp.errors import InvalidArgument, Unavailable
 from pdp.identity.evidence import admit
-from pdp.model.checks import Answer, Batch, Caller, Predicate, RowView, TypedColumn
+from pdp.model.checks import Answer, Batch, Caller, Predicate, TypedColumn
 from pdp.surfaces.body_content import BodyLimits
+from pdp.surfaces.http_answers import EndpointAnswer
 from pdp.surfaces.http_handlers import HttpHandlers, Routes
 from pdp.trino.bodies import OpaInput, ResourceName, TableName
 from pdp.trino.failures import DENIED, NONE_ALLOWED, FailureHandler, UnknownOperations
@@ -78,34 +79,33 @@ class TrinoSurface:
 
     async def allow(self, body: bytes, caller: Caller) -> bytes:
         """Decide on one resource."""
-        return await self._answer(self._allow_question, body, caller)
+        return (await self._answer(self._allow_question, body, caller)).body
 
     async def batch(self, body: bytes, caller: Caller) -> bytes:
         """Return the indices of the permitted resources, or of the permitted columns of one table."""
-        return await self._answer(self._batch_question, body, caller)
+        return (await self._answer(self._batch_question, body, caller)).body
 
-    async def row_filters(self, body: bytes, caller: Caller) -> bytes:
+    async def row_filters(self, body: bytes, caller: Caller) -> EndpointAnswer:
         """Return the row filter of a table; an empty list for no filter."""
         input = self._decode_about_rows(body, "GetRowFilters")
         table = input.action.resource.table if input.action.resource else UNSET
         if not table:
             raise InvalidArgument("GetRowFilters takes a table")
-        view = await self._row_view(input, ResourceName(table=table), [], caller)
-        return _encode_result([_expression(view.rows)] if view.rows else [])
+        view, id = await self._row_view(input, ResourceName(table=table), [], caller)
+        return EndpointAnswer(_encode_result([_expression(view.rows)] if view.rows else []), id)
 
-    async def column_mask(self, body: bytes, caller: Caller) -> bytes:
+    async def column_mask(self, body: bytes, caller: Caller) -> EndpointAnswer:
         """Return the mask of one column; an empty object for no mask."""
         input = self._decode_about_rows(body, "GetColumnMask")
-        masks = await self._masks(input, [input.action.resource or ResourceName()], caller)
-        return _encode_result(_expression(masks[0])) if masks[0] else _NO_MASK
+        masks, id = await self._masks(input, [input.action.resource or ResourceName()], caller)
+        return EndpointAnswer(_encode_result(_expression(masks[0])) if masks[0] else _NO_MASK, id)
 
-    async def batch_column_masks(self, body: bytes, caller: Caller) -> bytes:
+    async def batch_column_masks(self, body: bytes, caller: Caller) -> EndpointAnswer:
         """Return the masks of columns, each with the column's index."""
         input = self._decode_about_rows(body, "GetColumnMask")
-        masks = await self._masks(input, input.action.filter_resources or [], caller)
-        return _encode_result(
-            [{"index": at, "viewExpression": _expression(mask)} for at, mask in enumerate(masks) if mask]
-        )
+        masks, id = await self._masks(input, input.action.filter_resources or [], caller)
+        found = [{"index": at, "viewExpression": _expression(mask)} for at, mask in enumerate(masks) if mask]
+        return EndpointAnswer(_encode_result(found), id)
 
     def _allow_question(self, body: bytes) -> _Question:
         input = self._decoder.decode(body)
@@ -118,7 +118,7 @@ class TrinoSurface:
         bound_checks(request.size, self._max_resources)
         return _Question(request, NONE_ALLOWED, _resource_indices)
 
-    async def _answer(self, read: Callable[[bytes], _Question], body: bytes, caller: Caller) -> bytes:
+    async def _answer(self, read: Callable[[bytes], _Question], body: bytes, caller: Caller) -> EndpointAnswer:
         """Return the answer to a body; a denial if no answer can be made in time."""
         question = read(body)
         request = question.request
@@ -130,11 +130,10 @@ class TrinoSurface:
                     batch = await self._listed_names.reject_listed(batch)
                 result = await self._pdp.decide(batch)
         except Exception as error:  # noqa: BLE001  it denies
-            self._failures.handle(request.operation, error, caller)
-            return question.denial
+            return EndpointAnswer(question.denial, self._failures.handle(request.operation, error, caller))
         return self._encode(question, result)
 
-    def _answer_now(self, read: Callable[[bytes], _Question], body: bytes, caller: Caller) -> bytes | None:
+    def _answer_now(self, read: Callable[[bytes], _Question], body: bytes, caller: Caller) -> EndpointAnswer | None:
         """Return the same without waiting; None for a batch that needs turns of the event loop."""
         question = read(body)
         request = question.request
@@ -144,14 +143,14 @@ class TrinoSurface:
         try:
             result = self._pdp.decide_now(self._admit(request, caller))
         except Exception as error:  # noqa: BLE001  it denies
-            self._failures.handle(request.operation, error, caller)
-            return question.denial
+            return EndpointAnswer(question.denial, self._failures.handle(request.operation, error, caller))
         return None if result is None else self._encode(question, result)
 
-    def _encode(self, question: _Question, result: BatchResult) -> bytes:
+    def _encode(self, question: _Question, result: BatchResult) -> EndpointAnswer:
         if result.record.failed and self._pdp.bundle.trino.on_internal_failure == "error":
             self._failures.handle(question.request.operation, Unavailable("an engine failed"))
-        return question.encode(result.answer)
+        answer = result.answer
+        return EndpointAnswer(question.encode(answer), answer.id)
 
     def _decode_about_rows(self, body: bytes, operation: str) -> OpaInput:
         input = self._decoder.decode(body)
@@ -159,27 +158,29 @@ class TrinoSurface:
             raise InvalidArgument(f"this endpoint answers {operation}, not `{input.action.operation}`")
         return input
 
-    async def _masks(self, input: OpaInput, named: list[ResourceName], caller: Caller) -> Sequence[Predicate | None]:
-        """Return the mask, or None, of each of the named columns of one table."""
+    async def _masks(
+        self, input: OpaInput, named: list[ResourceName], caller: Caller
+    ) -> tuple[Sequence[Predicate | None], str]:
+        """Return the mask, or None, of each of the named columns of one table; also the id of the decision."""
         bound_checks(len(named), self._max_resources)
         columns = [name.column for name in named if name.column and name.column.column_type]
         tables = {(column.catalog_name, column.schema_name, column.table_name) for column in columns}
         if len(columns) < len(named) or len(tables) > 1:
             raise InvalidArgument("GetColumnMask takes columns of one table, each with its type")
         if not columns:
-            return ()
+            return (), ""
         typed = [TypedColumn(column.column_name, column.column_type) for column in columns]
-        return (await self._row_view(input, ResourceName(table=TableName(*tables.pop())), typed, caller)).masks
+        view, id = await self._row_view(input, ResourceName(table=TableName(*tables.pop())), typed, caller)
+        return view.masks, id
 
     async def _row_view(
         self, input: OpaInput, table: ResourceName, columns: list[TypedColumn], caller: Caller
-    ) -> RowView:
+    ) -> DecidedView:
         """Return the visible rows and values of a table; none of them after a failure."""
         try:
             return await self._pdp.filter(self._admit(TrinoRequest(input, [table]), caller), columns)
         except Exception as error:  # noqa: BLE001  it denies
-            self._failures.handle(input.action.operation, error, caller)
-            return hidden_view(columns)
+            return DecidedView(hidden_view(columns), self._failures.handle(input.action.operation, error, caller))
 
     def _admit(self, request: TrinoRequest, caller: Caller) -> Batch:
         return admit(self._decoder.to_batch_request(request, caller.name), caller)

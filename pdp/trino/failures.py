@@ -33,21 +33,21 @@ class FailureHandler:
         self._pdp = pdp
         self._log = FailureLog()
 
-    def handle(self, operation: str, error: Exception, unrecorded: Caller | None = None) -> None:
-        """Count, log and record a failure; return if the caller of this method must deny.
+    def handle(self, operation: str, error: Exception, unrecorded: Caller | None = None) -> str:
+        """Count, log and record a failure; return the id of the record if the caller of this method must deny.
 
-        `unrecorded` is the caller of a request without an audit record. Raise the error itself if the request is at
-        fault; raise Unavailable if `trino.on_internal_failure` is `error`.
+        The id is empty without a record. `unrecorded` is the caller of a request without an audit record. Raise the
+        error itself if the request is at fault; raise Unavailable if `trino.on_internal_failure` is `error`.
         """
         if isinstance(error, InvalidArgument | Forbidden):
             raise error
         pdp = self._pdp
         pdp.telemetry.trino_failures.inc()
         self._log.write(operation, error)
-        if unrecorded:
-            pdp.record_failure(Batch("trino", unrecorded, 1, (), {0: _UNDECIDED}))
+        id = pdp.record_failure(Batch("trino", unrecorded, 1, (), {0: _UNDECIDED})) if unrecorded else ""
         if pdp.bundle.trino.on_internal_failure == "error":
             raise Unavailable("no decision could be made, see the service's log") from None
+        return id
 
 
 class FailureLog:

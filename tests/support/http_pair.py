@@ -27,6 +27,7 @@ from pdp.identity.tokens import Tokens
 from pdp.model.checks import Caller
 from pdp.surfaces.admission import Admission
 from pdp.surfaces.body_content import BodyLimits
+from pdp.surfaces.http_answers import EndpointAnswer
 from pdp.surfaces.http_connection import ConnectionContext, HttpConnection
 from pdp.surfaces.http_handlers import HttpHandlers, Routes
 from pdp.surfaces.http_routes import ImmediateEndpoint
@@ -59,20 +60,22 @@ def on_every_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..
     return decorated
 
 
-def describe(body: bytes, caller: Caller) -> bytes:
+def describe(body: bytes, caller: Caller) -> EndpointAnswer:
     """Return an answer that tells the body and the caller; raise InvalidArgument for a body that begins with `!`."""
     if body.startswith(b"!"):
         raise InvalidArgument(f"a body of {len(body)} bytes")
-    return msgspec.json.encode({"bytes": len(body), "digest": sha256(body).hexdigest(), "caller": caller.name})
+    digest = sha256(body).hexdigest()
+    answer = msgspec.json.encode({"bytes": len(body), "digest": digest, "caller": caller.name})
+    return EndpointAnswer(answer, digest[:8])
 
 
-async def describe_later(body: bytes, caller: Caller) -> bytes:
+async def describe_later(body: bytes, caller: Caller) -> EndpointAnswer:
     """Return the same answer after the event loop had a turn."""
     await asyncio.sleep(0)
     return describe(body, caller)
 
 
-def describe_sometimes(body: bytes, caller: Caller) -> bytes | None:
+def describe_sometimes(body: bytes, caller: Caller) -> EndpointAnswer | None:
     """Return the answer to every other body at once."""
     return None if sum(body) % 2 else describe(body, caller)
 
@@ -215,7 +218,9 @@ class RawConnection(asyncio.Protocol):
         while b"\r\n\r\n" in rest:
             head, _, rest = rest.partition(b"\r\n\r\n")
             line, *fields = head.decode().split("\r\n")
-            headers = {name.lower(): value.strip() for name, _, value in (one.partition(":") for one in fields)}
+            headers = {
+                name.lower(): _known_id(value.strip()) for name, _, value in (one.partition(":") for one in fields)
+            }
             length = int(headers.get("content-length", 0))
             if len(rest) < length:
                 break
@@ -227,6 +232,14 @@ class RawConnection(asyncio.Protocol):
     async def until(self, happens: Callable[[Self], object]) -> None:
         """Wait for an event that must happen to this connection."""
         assert await settle(lambda: bool(happens(self)), PATIENCE), (self.received, self.closed)
+
+
+_NEW_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+def _known_id(value: str) -> str:
+    """Replace a new id: each refusal has its own."""
+    return _NEW_ID.sub("a new id", value)
 
 
 def _comparable(answer: RawAnswer) -> RawAnswer:

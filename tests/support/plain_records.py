@@ -32,6 +32,7 @@ def plain_record(record: DecisionRecord, instance: str, seq: int, columns_from: 
         "latencyUs": record.latency_us,
         "surface": batch.surface,
         "caller": batch.caller.name,
+        **({"requestId": batch.caller.request_id} if batch.caller.request_id else {}),
         "inputs": inputs[0] if inputs else None,
         "revision": record.answer.revision,
         "checks": _checks(record, keys, columns_from),

@@ -20,6 +20,7 @@ from support.idp import Authority, provider, token
 
 from pdp.model.checks import Caller
 from pdp.surfaces import http_connection
+from pdp.surfaces.http_answers import EndpointAnswer
 from pdp.surfaces.http_connection import HttpConnection
 from pdp.surfaces.http_requests import RequestReader
 from pdp.surfaces.http_routes import DecisionRoute
@@ -66,7 +67,7 @@ class Gate:
         self.entered = 0
         self.cancelled = 0
 
-    async def __call__(self, body: bytes, caller: Caller) -> bytes:
+    async def __call__(self, body: bytes, caller: Caller) -> EndpointAnswer:
         self.entered += 1
         try:
             await self.open.wait()
@@ -130,7 +131,7 @@ async def test_the_answer_has_the_headers_of_aiohttp_but_names_no_software(tmp_p
         theirs = other.partition(b"\r\n\r\n")[0].decode().split("\r\n")
     assert own[0] == theirs[0] == "HTTP/1.1 200 OK"
     names = {line.partition(":")[0] for line in own[1:]}
-    assert names == {"Content-Type", "Content-Length", "Date"}
+    assert names == {"Content-Type", "Content-Length", "Date", "X-Request-ID", "X-Decision-ID"}
     assert names | {"Server"} == {line.partition(":")[0] for line in theirs[1:]}
 
 
@@ -169,19 +170,19 @@ async def test_a_body_in_many_packets_is_one_body(tmp_path: Path) -> None:
         sent = post(body) + post(b"next")
         connection = await served(pair, *(sent[at : at + 50_000] for at in range(0, len(sent), 50_000)), count=2)
         assert bodies(connection) == [
-            json.loads(describe(one, Caller("loopback", frozenset()))) for one in (body, b"next")
+            json.loads(describe(one, Caller("loopback", frozenset())).body) for one in (body, b"next")
         ]
         assert pair.handed_over == []
 
 
 @on_every_loop
 async def test_a_failure_is_a_500_now_and_later(tmp_path: Path) -> None:
-    def fail(body: bytes, caller: Caller) -> bytes | None:
+    def fail(body: bytes, caller: Caller) -> EndpointAnswer | None:
         if body == b"later":
             return None
         raise ValueError("a defect")
 
-    async def fail_later(body: bytes, caller: Caller) -> bytes:
+    async def fail_later(body: bytes, caller: Caller) -> EndpointAnswer:
         raise ConnectionError("a defect")
 
     async with server_pair(tmp_path, fail, fail_later) as pair:
@@ -195,7 +196,7 @@ async def test_a_failure_is_a_500_now_and_later(tmp_path: Path) -> None:
 
 @on_every_loop
 async def test_answers_keep_their_order_whether_now_or_later(tmp_path: Path) -> None:
-    def sometimes(body: bytes, caller: Caller) -> bytes | None:
+    def sometimes(body: bytes, caller: Caller) -> EndpointAnswer | None:
         return None if len(body) % 3 == 0 else describe(body, caller)
 
     async with server_pair(tmp_path, sometimes) as pair:
@@ -209,10 +210,10 @@ async def test_a_burst_of_requests_leaves_turns_to_others(tmp_path: Path) -> Non
     entered = 0
     longest, last = 0, 0
 
-    def immediate(body: bytes, caller: Caller) -> bytes:
+    def immediate(body: bytes, caller: Caller) -> EndpointAnswer:
         nonlocal entered
         entered += 1
-        return b"1"
+        return EndpointAnswer(b"1", "id")
 
     async def watch() -> None:
         nonlocal longest, last
@@ -249,10 +250,10 @@ async def test_bytes_behind_a_slow_answer_are_bounded(tmp_path: Path) -> None:
 async def test_a_client_that_reads_nothing_gets_no_further_answers(tmp_path: Path) -> None:
     entered = 0
 
-    def immediate(body: bytes, caller: Caller) -> bytes:
+    def immediate(body: bytes, caller: Caller) -> EndpointAnswer:
         nonlocal entered
         entered += 1
-        return b"x" * 100_000
+        return EndpointAnswer(b"x" * 100_000, "id")
 
     async with server_pair(tmp_path, immediate) as pair:
         connection = await RawConnection.open(pair.own_port)
@@ -272,7 +273,7 @@ async def test_a_client_that_reads_nothing_gets_no_further_answers(tmp_path: Pat
 
 @on_every_loop
 async def test_a_handed_over_connection_keeps_the_order_behind_a_client_that_reads_nothing(tmp_path: Path) -> None:
-    async with server_pair(tmp_path, lambda body, caller: b"x" * 3_000_000) as pair:
+    async with server_pair(tmp_path, lambda body, caller: EndpointAnswer(b"x" * 3_000_000, "id")) as pair:
         connection = await RawConnection.open(pair.own_port)
         connection.transport.pause_reading()
         connection.transport.write(post() * 3 + post(path=f"{CHECK}?a=b"))
@@ -327,7 +328,7 @@ async def test_an_answer_that_takes_long_is_not_idle(tmp_path: Path) -> None:
 @on_every_loop
 async def test_a_client_that_never_reads_its_answer_is_cut_off(tmp_path: Path) -> None:
     async with server_pair(
-        tmp_path, lambda body, caller: b"x" * 10_000_000, limits={"idle_timeout_seconds": 0.3}
+        tmp_path, lambda body, caller: EndpointAnswer(b"x" * 10_000_000, "id"), limits={"idle_timeout_seconds": 0.3}
     ) as pair:
         connection = await RawConnection.open(pair.own_port)
         connection.transport.pause_reading()
