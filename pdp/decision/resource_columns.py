@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from itertools import repeat
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, cast
 
 from pdp.errors import InvalidReference
 from pdp.model.checks import Resource
@@ -21,7 +22,13 @@ _PLAIN: Final = re.compile(r"[^%@/\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]+"
 """Parts that stand for themselves in a reference."""
 _TextsByRef: TypeAlias = Mapping[str | None, tuple[Sequence[str], Sequence[int]]]
 _SHORT: Final = 200
-"""Most characters of a container that is split without a look at the limits of references."""
+"""Most characters of a container that is split without a look at the limits of references, and of a remembered one."""
+_Container: TypeAlias = tuple[list[int], int, list[str], list[int]]
+"""Place of the rows of one container: its number, between the three lists of its column."""
+_HEADS: Final = 4096
+"""Containers that are remembered."""
+_Place: TypeAlias = tuple[str, str, Path]
+"""Type of resources, their warehouse, and the path of their container."""
 
 
 class ParsedColumn:
@@ -46,16 +53,6 @@ class ParsedColumn:
         return PathColumn(self._like, tuple(self._numbers), self.parent_at, self.names)
 
 
-class _Container:
-    """Place of the rows of one container: the column, and the number of the container in the column."""
-
-    __slots__ = ("column", "number")
-
-    def __init__(self, column: ParsedColumn, path: Path) -> None:
-        self.column = column
-        self.number = column.number_of(path)
-
-
 class ColumnParser:
     """Parser of many references. `columns` has the columns by type, warehouse and ref."""
 
@@ -68,6 +65,9 @@ class ColumnParser:
 
         Only texts can be in a column.
         """
+        if set(map(type, named)) == {str}:
+            self._add_texts(cast(Sequence[str], named), at)
+            return self._left
         texts = [item for item in named if isinstance(item, str)]
         if len(texts) < len(named):
             self._left = [position for item, position in zip(named, at, strict=True) if not isinstance(item, str)]
@@ -100,35 +100,56 @@ class ColumnParser:
             if not name or not (plain or _PLAIN.fullmatch(name)):
                 self._left.append(position)
                 continue
-            try:
-                container = containers[head]
-            except KeyError:
+            container = containers.get(head)
+            if container is None and head not in containers:
                 container = containers[head] = self._container(head, ref, plain=plain)
             if container is None:
                 self._left.append(position)
                 continue
-            column = container.column
-            column.parent_at.append(container.number)
-            column.names.append(name)
-            column.at.append(position)
+            parent_at, number, names, positions = container
+            parent_at.append(number)
+            names.append(name)
+            positions.append(position)
 
     def _container(self, head: str, ref: str | None, *, plain: bool) -> _Container | None:
         """Return the container of texts that begin with `head` and a slash; None if such texts have no column."""
-        type, _, rest = head.partition(":")
-        if type not in _COLUMN_TYPES:
+        if len(head) > _SHORT:
+            place = _parse_head(head)
+        else:
+            place = _parse_plain_head(head) if plain else _parse_head_once(head)
+        if place is None:
             return None
-        warehouse, *path = rest.split("/")
-        if not plain or not warehouse or "" in path or len(head) > _SHORT:
-            try:
-                some = parse_resource(f"{head}/x")
-            except InvalidReference:
-                return None
-            warehouse, path = some.warehouse, list(some.path[:-1])
+        type, warehouse, path = place
         key = type, warehouse, ref
         column = self.columns.get(key)
         if column is None:
             column = self.columns[key] = ParsedColumn(Resource(type, warehouse, ref=ref))
-        return _Container(column, tuple(path))
+        return column.parent_at, column.number_of(path), column.names, column.at
+
+
+@lru_cache(maxsize=_HEADS)
+def _parse_plain_head(head: str) -> _Place | None:
+    """Return the same as `_parse_head` for a short head whose characters are all plain."""
+    type, _, rest = head.partition(":")
+    if type not in _COLUMN_TYPES:
+        return None
+    warehouse, *path = rest.split("/")
+    return (type, warehouse, tuple(path)) if warehouse and "" not in path else _parse_head(head)
+
+
+def _parse_head(head: str) -> _Place | None:
+    """Return the type, the warehouse and the container of references that begin with `head` and a slash.
+
+    Return None if such references have no column.
+    """
+    try:
+        some = parse_resource(f"{head}/x")
+    except InvalidReference:
+        return None
+    return (some.type, some.warehouse, some.path[:-1]) if some.type in _COLUMN_TYPES else None
+
+
+_parse_head_once: Final = lru_cache(maxsize=_HEADS)(_parse_head)
 
 
 def _by_ref(texts: Sequence[str], at: Sequence[int]) -> _TextsByRef:

@@ -20,6 +20,19 @@ def _decision_field(allowed: int, reason: Reason | None) -> bytes:
     return (_encode_field if long else _encode_field_once)(allowed, reason)
 
 
+class _DecisionFields(dict[tuple[int, Reason | None], bytes]):
+    """Encoded decisions of one answer by (allowed, reason)."""
+
+    def __missing__(self, key: tuple[int, Reason | None]) -> bytes:
+        field = self[key] = _decision_field(*key)
+        return field
+
+
+@lru_cache(maxsize=16)
+def _revision_field(revision: str) -> bytes:
+    return wire.CheckResponse(revision=revision).SerializeToString()
+
+
 @lru_cache(maxsize=1024)  # rules and grants give the same few reasons again and again
 def _encode_field_once(allowed: int, reason: Reason | None) -> bytes:
     return _encode_field(allowed, reason)
@@ -34,12 +47,13 @@ def check_response(answer: Answer, form: AnswerForm) -> bytes:
     """Return the response to checks. Each distinct decision is encoded once: messages join by concatenation."""
     if form == "indices":
         return _indices(answer).SerializeToString()
-    decisions = list(zip(answer.allowed, answer.by, strict=True))
-    distinct = {decision: _decision_field(*decision) for decision in set(decisions)}
-    fields = list(map(distinct.__getitem__, decisions))
+    tail = _revision_field(answer.revision) + wire.CheckResponse(decision_id=answer.id).SerializeToString()
+    if len(answer.allowed) == 1 and not (answer.rejected or answer.errors or answer.traces):
+        return _decision_field(answer.allowed[0], answer.by[0]) + tail
+    fields = list(map(_DecisionFields().__getitem__, zip(answer.allowed, answer.by, strict=True)))
     for at in {*answer.rejected, *answer.errors, *answer.traces}:
         fields[at] = wire.CheckResponse(decisions=(_decision(answer.decision(at)),)).SerializeToString()
-    fields.append(wire.CheckResponse(revision=answer.revision, decision_id=answer.id).SerializeToString())
+    fields.append(tail)
     return b"".join(fields)
 
 

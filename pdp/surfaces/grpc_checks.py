@@ -11,17 +11,21 @@ from typing import Final
 
 from google.protobuf.message import DecodeError
 
-from pdp.decision.batch_builder import BatchBuilder
+from pdp.decision.batch_builder import BatchBuilder, make_check
 from pdp.decision.codec import bound_checks
 from pdp.errors import InvalidArgument, PdpError
-from pdp.model.checks import Rejection
+from pdp.model.checks import Check, Rejection
 from pdp.surfaces.grpc_messages import parse, read_check, read_question
 from pdp.wire import decision_pb2 as wire
 
-_SHORT: Final = 400
+SHORT: Final = 400
 """Most bytes of a message that is not worth a search for repetitions."""
 _MOST_QUESTIONS: Final = 16
 """Most questions that are tried on a check before the check is parsed as a whole."""
+_RUN: Final = 16
+"""Checks of one question in a row after which the next ones are read together."""
+_MOST_RUNS: Final = 8
+"""Most tries to do so in a message. Each looks at all of the rest."""
 _CHECKS: Final = 0x0A
 _RESOURCE: Final = 0x1A
 _RESOURCES: Final = 0x3A
@@ -33,10 +37,30 @@ class _OtherLayout(Exception):
     """Signal that the generated classes must read the whole message."""
 
 
+class _Heads(dict[int, str]):
+    """Texts between the references of two checks of one question, by the length of the second reference.
+
+    Raises KeyError for lengths that need more bytes than the short way knows.
+    """
+
+    def __init__(self, before: str, behind: str) -> None:
+        super().__init__()
+        self.before = before
+        self.behind = behind
+
+    def __missing__(self, length: int) -> str:
+        size = len(self.before) + len(self.behind) + length + 4
+        if length > 125 or size >= 1 << 14:
+            raise KeyError(length)
+        shown = chr(size) if size < 128 else chr(size & 127 | 128) + chr(size >> 7)
+        text = self[length] = f"{self.behind}\n{shown}{self.before}\x1a{chr(length + 2)}\n{chr(length)}"
+        return text
+
+
 class _Question:
     """Question of many checks: the bytes before and behind the resource, and the references so far."""
 
-    __slots__ = ("at", "before", "behind", "body", "references")
+    __slots__ = ("_heads", "at", "before", "behind", "body", "references")
 
     def __init__(self, before: bytes, behind: bytes) -> None:
         self.before = before
@@ -44,6 +68,25 @@ class _Question:
         self.body = read_question(wire.Check.FromString(before + behind))
         self.references: list[str] = []
         self.at: list[int] = []
+        self._heads = _Heads(before.decode("latin-1"), behind.decode("latin-1"))
+
+    def run(self, text: str, at: int) -> tuple[list[str], int]:
+        """Return the references of checks that are this question from `at` on, and the position behind these checks.
+
+        The checks are cut at the bytes that repeat. Then they are written again, and must be the very text: so the
+        lengths need no look. Return no references if the rest of the text has checks of other questions.
+        """
+        heads = self._heads
+        pieces = text[at:].split(f"{heads.before}\x1a")
+        del pieces[0]
+        try:
+            references = [piece[3 : 3 + ord(piece[2])] for piece in pieces]
+            written = "".join([heads[len(reference)] + reference for reference in references])
+        except (IndexError, KeyError):
+            return [], at
+        written = written[len(heads.behind) :] + heads.behind
+        is_whole = bool(references) and text.startswith(written, at)
+        return (references, at + len(written)) if is_whole else ([], at)
 
     def fits(self, content: bytes) -> bool:
         """Tell whether the bytes of a check are this question with a resource that is a short reference alone."""
@@ -65,14 +108,14 @@ def read_checks(body: bytes, max_checks: int) -> tuple[BatchBuilder, wire.CheckR
     A check that does not convert rejects its positions. Raise InvalidArgument for bytes that do not parse, and
     TooManyChecks above the limit.
     """
-    if len(body) > _SHORT:
+    if len(body) > SHORT:
         try:
             return _Scanner(body, max_checks).scan()
         except (_OtherLayout, PdpError, DecodeError, UnicodeDecodeError, IndexError):
             pass
     request = parse(body, wire.CheckRequest)
     checks = request.checks
-    if len(body) > _SHORT:  # before the conversion, which costs much more
+    if len(body) > SHORT:  # before the conversion, which costs much more
         bound_checks(len(checks), max_checks)
         bound_checks(sum(max(1, len(check.resources)) for check in checks), max_checks)
     builder = BatchBuilder()
@@ -80,6 +123,17 @@ def read_checks(body: bytes, max_checks: int) -> tuple[BatchBuilder, wire.CheckR
         _add(builder, check)
     bound_checks(builder.size, max_checks)
     return builder, request
+
+
+def read_single(request: wire.CheckRequest) -> Check | None:
+    """Return the check of a request with one check of one resource; None if the builder must look at the request."""
+    checks = request.checks
+    if len(checks) != 1:
+        return None
+    try:
+        return make_check(read_check(checks[0]))
+    except InvalidArgument:
+        return None
 
 
 def _add(builder: BatchBuilder, check: wire.Check) -> None:
@@ -115,7 +169,7 @@ class _Scanner:
         body, text, builder, end = self._body, self._text, self._builder, len(self._body)
         question = self._questions[0]
         before, behind = question.before, question.behind
-        at = position = 0
+        at = position = row = runs = 0
         while at < end and body[at] == _CHECKS:
             start, size = at + 2, body[at + 1]
             if size > 127:
@@ -134,7 +188,15 @@ class _Scanner:
                 question.references.append(text[field + 4 : stop])
                 question.at.append(position)
                 position += 1
+                row += 1
+                if row == _RUN and runs < _MOST_RUNS:
+                    runs += 1
+                    references, at = question.run(text, at)
+                    question.references += references
+                    question.at += range(position, position + len(references))
+                    position += len(references)
             else:
+                row = 0
                 builder.take(position - builder.size)
                 question = self._place(start, at) or question
                 before, behind = question.before, question.behind

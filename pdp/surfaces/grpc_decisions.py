@@ -14,9 +14,9 @@ from pdp.decision.codec import bound_checks, call_limit
 from pdp.decision.service import Pdp
 from pdp.identity.evidence import admit
 from pdp.management.service import Management
-from pdp.model.checks import BatchRequest, Caller
+from pdp.model.checks import BatchRequest, Caller, Consistency
 from pdp.surfaces.grpc_answers import check_response
-from pdp.surfaces.grpc_checks import read_checks
+from pdp.surfaces.grpc_checks import SHORT, read_checks, read_single
 from pdp.surfaces.grpc_handlers import GrpcHandlers, GrpcMethod, RpcAnswer
 from pdp.surfaces.grpc_management import list_objects
 from pdp.surfaces.grpc_messages import (
@@ -86,7 +86,25 @@ class DecisionService:
 
     def _decode(self, body: bytes) -> tuple[BatchRequest, AnswerForm]:
         limit = self._limits.max_checks
+        if len(body) <= SHORT and limit:
+            request = parse(body, wire.CheckRequest)
+            check = read_single(request)
+            if check:
+                form = _form(request, limit)[0]
+                return BatchRequest(self._surface, 1, (check,), {}, (), _consistency(request), request.explain), form
         builder, request = read_checks(body, limit)
-        form = read_answer_form(request.answer)
-        bound_checks(builder.size, call_limit(limit, explain=request.explain, form=form))
-        return builder.request(self._surface, read_consistency(request.consistency), explain=request.explain), form
+        form, limit = _form(request, limit)
+        bound_checks(builder.size, limit)
+        return builder.request(self._surface, _consistency(request), explain=request.explain), form
+
+
+def _form(request: wire.CheckRequest, limit: int) -> tuple[AnswerForm, int]:
+    """Return the form of the answer, and the most checks of the call; raise InvalidArgument."""
+    if not request.answer and not request.explain:
+        return "decisions", limit
+    form = read_answer_form(request.answer)
+    return form, call_limit(limit, explain=request.explain, form=form)
+
+
+def _consistency(request: wire.CheckRequest) -> Consistency:
+    return read_consistency(request.consistency) if request.HasField("consistency") else "minimize_latency"

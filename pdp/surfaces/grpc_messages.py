@@ -173,7 +173,8 @@ def read_principal(principal: wire.Principal) -> str | PrincipalBody:
 def read_resource(resource: wire.Resource) -> str | ResourceBody:
     """Return the body of a resource: the reference if there is nothing else."""
     reference = resource.reference
-    if reference and resource == wire.Resource(reference=reference):
+    # a tag, a length and the text: of other fields, and of a long text, the generated classes must decide
+    if reference and (resource.ByteSize() == len(reference) + 2 or resource == wire.Resource(reference=reference)):
         return reference
     return ResourceBody(
         resource.type,

@@ -62,8 +62,25 @@ repeated = st.builds(
     ),
     st.lists(resources, min_size=4, max_size=20),
 )
+references = st.sampled_from([*RESOURCES[:3], *RESOURCES[9:13]])
+runs = st.builds(
+    lambda question, some, last: [wire.Check(**question, resource=resource) for resource in [*some * 3, *last]],
+    st.sampled_from(
+        [
+            {"principal": PRINCIPALS[0], "action": "read_data"},
+            {"principal": PRINCIPALS[0], "action": "a" * 40, "context": CONTEXTS[2]},
+            {"action": "\x1a"},
+            {},
+        ]
+    ),
+    st.lists(references, min_size=8, max_size=12),
+    st.lists(resources, max_size=3),
+)
+"""Checks of one question, more than are looked at one by one."""
 batches = st.one_of(
     repeated,
+    runs,
+    st.lists(runs, min_size=2, max_size=3).map(lambda some: [check for part in some for check in part]),
     st.lists(repeated, min_size=2, max_size=3).map(lambda some: [check for part in some for check in part]),
     st.lists(check_messages(resources), min_size=4, max_size=12),
     st.lists(check_messages(plain), min_size=4, max_size=12),
@@ -111,7 +128,7 @@ FIELDS = [
 
 
 @settings(max_examples=500)
-@given(repeated, st.data())
+@given(repeated | runs, st.data())
 def test_hostile_bytes_are_read_as_by_the_generated_classes(checks: list[wire.Check], data: Any) -> None:
     contents = [check.SerializeToString() for check in checks]
     at = data.draw(st.integers(0, len(contents) - 1))
