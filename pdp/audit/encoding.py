@@ -42,8 +42,11 @@ class RecordEncoder:
 
     def encode(self, record: DecisionRecord, seq: int) -> bytes:
         """Return the JSON text of a record without a line end. `seq` has no gaps within an instance."""
-        short = (self._plain.body(record) or self._split.body(record)) if self._columns_from > 1 else None
-        body = short or self._body(record)
+        body = None
+        if self._columns_from > 1 and len(record.checks) == 1:
+            body = self._plain.body(record) if record.checks[0].plain else self._split.body(record)
+        if body is None:
+            body = self._body(record)
         if request_id := record.batch.caller.request_id:
             body = f'"requestId":{quote(request_id)},{body}'
         return (

@@ -72,12 +72,16 @@ class SplitEncoder:
         decided, answer = record.checks[0], record.answer
         path = path_text(decided.check.resources[0])
         text = frame.before_query + query_text(decided.check)
+        known = self._outcomes.get
         for (before, behind), leaf in zip(frame.rows, decided.concrete, strict=True):
-            effects, by, errors = leaf.verdicts.effects, leaf.verdicts.by, leaf.verdicts.errors
-            outcome = self._outcome(effects[0] == PERMIT, by[0], errors.get(0, ()) if errors else ())
+            found = leaf.verdicts
+            permitted, reason, errors = found.effects[0] == PERMIT, found.by[0], found.errors
+            outcome = None if errors else known((permitted, reason))
+            if outcome is None:
+                outcome = self._outcome(permitted, reason, errors.get(0, ()))
             text = f"{text}{before}{path}{behind}{more}{outcome}"
         before, behind = frame.request
-        outcome = self._outcome(answer.allowed[0], answer.by[0], answer.errors.get(0, ()) if answer.errors else ())
+        outcome = self._outcome(answer.allowed[0], answer.by[0], answer.errors.get(0, ()))
         return f"{text}{before}{path}{behind}{more}{outcome}}}]}}"
 
     def _make_frame(self, record: DecisionRecord, key: tuple[Any, ...], *, bare: bool) -> _Frame | None:

@@ -91,14 +91,16 @@ class _SchemaMemo:
         self._index: _Index = Map()
 
     def ambiguous_names(self, index: _Index, warehouse: str, path: ContainerPath) -> Container[str] | None:
-        self._follow(index)
+        if index is not self._index:
+            self._follow(index)
         key = (warehouse, *path)
         if key in self.names:
             return self.names[key]
         return self.names.keep(key, _find_ambiguous_names(index, warehouse, path), sum(map(len, key)))
 
     def has_ambiguous_names(self, index: _Index, warehouse: str, paths: Collection[ContainerPath]) -> bool:
-        self._follow(index)
+        if index is not self._index:
+            self._follow(index)
         plain = self._plain.get(warehouse)
         if plain is None:
             plain = self._plain.keep(warehouse, set(), len(warehouse))
@@ -112,10 +114,10 @@ class _SchemaMemo:
         return False
 
     def _follow(self, index: _Index) -> None:
-        if index is not self._index:
-            self._index = index
-            self.names.clear()
-            self._plain.clear()
+        """Forget the names of the index before."""
+        self._index = index
+        self.names.clear()
+        self._plain.clear()
 
 
 class _ContentMemo(Generic[T]):

@@ -105,6 +105,8 @@ class Names:
         """
         parent = self.schema(catalog, schema)
         type = parent.type
+        if type == "namespace" and table.isascii() and table.isidentifier():
+            return Resource("table_or_view", parent.warehouse, (*parent.path, table), parent.ref)
         if type == "namespace":
             if parent.warehouse in self._nessie and _nessie_sign(table):
                 raise AmbiguousName(f"`{table}` may be a table reference of Nessie's")

@@ -26,6 +26,7 @@ from pdp.trino.tables import (
     TABLE_TYPES,
     has_ambiguous_names,
     has_metadata_tables,
+    has_plain_name,
     is_ambiguous_name,
     is_metadata_table,
 )
@@ -85,6 +86,8 @@ def has_plain_names(check: Check, facts: Facts) -> bool:
     resources = check.resources
     if type(resources) is PathColumn:
         return not has_ambiguous_names(facts, resources)
+    if len(resources) == 1:
+        return has_plain_name(facts, resources[0])
     return not (has_metadata_tables(resources) or has_ambiguous_names(facts, resources))
 
 

@@ -188,12 +188,13 @@ def _resource(names: Names, name: ResourceName) -> Resource:
 def _with_arguments(resource: Resource, names: Names, action: OpaAction, name: ResourceName) -> Resource:
     """Return the resource with the rest of the request's names: properties, columns, procedure, grantee, target."""
     given: dict[str, Any] = {}
-    body = name.table or name.schema
+    table = name.table
+    body = table or name.schema
     if body and body.properties:
         given["properties"] = body.properties
-    if name.table and name.table.columns:
-        given["columns"] = name.table.columns
-    if name.table and name.function:
+    if table and table.columns:
+        given["columns"] = table.columns
+    if table and name.function:
         given["procedure"] = name.function.function_name
     if action.grantee:
         given["grantee"] = {"type": action.grantee.type, "name": action.grantee.name}

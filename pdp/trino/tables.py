@@ -61,6 +61,16 @@ def has_ambiguous_names(facts: Facts, resources: Sequence[Resource]) -> bool:
     return any(is_ambiguous_name(facts, resource) for resource in resources)
 
 
+def has_plain_name(facts: Facts, resource: Resource) -> bool:
+    """Tell whether the name of a resource is neither ambiguous nor the name of a metadata table."""
+    kind = resource.type
+    if kind not in SCHEMA_TYPES:
+        return True
+    if kind in TABLE_TYPES and is_metadata_table(resource):
+        return False
+    return not is_ambiguous_name(facts, resource)
+
+
 def _has_ambiguous_tables(facts: Facts, tables: PathColumn) -> bool:
     return has_ambiguous_tables(facts, tables.warehouse, tables.parents)
 

@@ -113,9 +113,12 @@ class _RuleEngine:
         if self._last_resource is resource and self._last_questions == questions:
             return self._last_found
         path = path_string(resource.path)
-        found = [
-            residues.rank(path if check.path == "self" else path_of(check, resource)) for check, residues in questions
-        ]
+        found = []
+        for check, residues in questions:
+            place = check.path
+            found.append(
+                residues.rank(path if place == "self" else "" if place == "none" else path_of(check, resource))
+            )
         self._last_resource, self._last_questions, self._last_found = resource, questions, found
         return found
 
@@ -202,16 +205,22 @@ class CelEngine(_RuleEngine):
 
     def _decide_one(self, group_checks: GroupChecks, resource: Resource) -> Verdicts:
         found = self.evaluate_one(group_checks, resource)
-        rank = found[-1][0]
-        if rank != NEVER and (len(found) == 1 or all(other != NEVER for other, _ in found)):
+        silent = raises = False
+        for rank, raising in found:
+            if rank == NEVER:
+                silent = True
+            if raising:
+                raises = True
+        if not silent:
+            rank = found[-1][0]
             verdicts = self._permits.get(rank)
             if verdicts is None:
                 verdicts = self._permits[rank] = Verdicts(b"\1", (self._reasons[rank],))
             return verdicts
-        if len(found) == 1 and not found[0][1]:
+        if not raises:
             return _SILENT
         raised = {self._ids[rank] for _, raising in found for rank in raising}
-        return Verdicts(b"\0", (None,), {0: tuple(sorted(raised))}) if raised else _SILENT
+        return Verdicts(b"\0", (None,), {0: tuple(sorted(raised))})
 
     def _permit(self, columns: tuple[RuleRanks, ...], count: int) -> Verdicts:
         """Permit the resources with a true rule in every column. The rule of the last column determines."""
