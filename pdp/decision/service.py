@@ -209,7 +209,7 @@ class Pdp:
             return answer.id
         return ""
 
-    async def filter(self, batch: Batch, columns: Sequence[TypedColumn]) -> DecidedView:
+    def filter(self, batch: Batch, columns: Sequence[TypedColumn]) -> DecidedView:
         """Return the visible rows, and values of `columns`, of the table of a batch of one check.
 
         A rejected check sees nothing. Raise Unavailable if the audit cannot be served.

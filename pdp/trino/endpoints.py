@@ -24,6 +24,7 @@ from pdp.model.checks import Answer, Batch, Caller, Predicate, TypedColumn
 from pdp.surfaces.body_content import BodyLimits
 from pdp.surfaces.http_answers import EndpointAnswer
 from pdp.surfaces.http_handlers import HttpHandlers, Routes
+from pdp.surfaces.http_routes import BodyEndpoint, ImmediateEndpoint
 from pdp.trino.bodies import OpaInput, ResourceName, TableName
 from pdp.trino.failures import DENIED, NONE_ALLOWED, FailureHandler, UnknownOperations
 from pdp.trino.listed_names import ListedNames, NameCatalog
@@ -62,19 +63,16 @@ class TrinoSurface:
         """Return the five paths of Trino's configuration."""
         questions = {"allow": self._allow_question, "batch": self._batch_question}
         views = {
-            "rowFilters": self.row_filters,
-            "columnMask": self.column_mask,
-            "batchColumnMasks": self.batch_column_masks,
+            "rowFilters": self._row_filters,
+            "columnMask": self._column_mask,
+            "batchColumnMasks": self._batch_column_masks,
         }
-        routes: Routes = {
-            ("POST", f"/v1/data/trino/{path}"): handlers.for_decision(
-                "trino", partial(self._answer, read), limits, partial(self._answer_now, read)
-            )
-            for path, read in questions.items()
-        }
-        return routes | {
-            ("POST", f"/v1/data/trino/{path}"): handlers.for_decision("trino", endpoint, limits)
-            for path, endpoint in views.items()
+        endpoints: dict[str, tuple[BodyEndpoint, ImmediateEndpoint]] = {
+            path: (partial(self._answer, read), partial(self._answer_now, read)) for path, read in questions.items()
+        } | {path: (partial(_in_task, view), view) for path, view in views.items()}
+        return {
+            ("POST", f"/v1/data/trino/{path}"): handlers.for_decision("trino", endpoint, limits, immediate)
+            for path, (endpoint, immediate) in endpoints.items()
         }
 
     async def allow(self, body: bytes, caller: Caller) -> bytes:
@@ -85,25 +83,34 @@ class TrinoSurface:
         """Return the indices of the permitted resources, or of the permitted columns of one table."""
         return (await self._answer(self._batch_question, body, caller)).body
 
-    async def row_filters(self, body: bytes, caller: Caller) -> EndpointAnswer:
+    async def row_filters(self, body: bytes, caller: Caller) -> bytes:
         """Return the row filter of a table; an empty list for no filter."""
+        return self._row_filters(body, caller).body
+
+    async def column_mask(self, body: bytes, caller: Caller) -> bytes:
+        """Return the mask of one column; an empty object for no mask."""
+        return self._column_mask(body, caller).body
+
+    async def batch_column_masks(self, body: bytes, caller: Caller) -> bytes:
+        """Return the masks of columns, each with the column's index."""
+        return self._batch_column_masks(body, caller).body
+
+    def _row_filters(self, body: bytes, caller: Caller) -> EndpointAnswer:
         input = self._decode_about_rows(body, "GetRowFilters")
         table = input.action.resource.table if input.action.resource else UNSET
         if not table:
             raise InvalidArgument("GetRowFilters takes a table")
-        view, id = await self._row_view(input, ResourceName(table=table), [], caller)
+        view, id = self._row_view(input, ResourceName(table=table), [], caller)
         return EndpointAnswer(_encode_result([_expression(view.rows)] if view.rows else []), id)
 
-    async def column_mask(self, body: bytes, caller: Caller) -> EndpointAnswer:
-        """Return the mask of one column; an empty object for no mask."""
+    def _column_mask(self, body: bytes, caller: Caller) -> EndpointAnswer:
         input = self._decode_about_rows(body, "GetColumnMask")
-        masks, id = await self._masks(input, [input.action.resource or ResourceName()], caller)
+        masks, id = self._masks(input, [input.action.resource or ResourceName()], caller)
         return EndpointAnswer(_encode_result(_expression(masks[0])) if masks[0] else _NO_MASK, id)
 
-    async def batch_column_masks(self, body: bytes, caller: Caller) -> EndpointAnswer:
-        """Return the masks of columns, each with the column's index."""
+    def _batch_column_masks(self, body: bytes, caller: Caller) -> EndpointAnswer:
         input = self._decode_about_rows(body, "GetColumnMask")
-        masks, id = await self._masks(input, input.action.filter_resources or [], caller)
+        masks, id = self._masks(input, input.action.filter_resources or [], caller)
         found = [{"index": at, "viewExpression": _expression(mask)} for at, mask in enumerate(masks) if mask]
         return EndpointAnswer(_encode_result(found), id)
 
@@ -158,7 +165,7 @@ class TrinoSurface:
             raise InvalidArgument(f"this endpoint answers {operation}, not `{input.action.operation}`")
         return input
 
-    async def _masks(
+    def _masks(
         self, input: OpaInput, named: list[ResourceName], caller: Caller
     ) -> tuple[Sequence[Predicate | None], str]:
         """Return the mask, or None, of each of the named columns of one table; also the id of the decision."""
@@ -170,20 +177,24 @@ class TrinoSurface:
         if not columns:
             return (), ""
         typed = [TypedColumn(column.column_name, column.column_type) for column in columns]
-        view, id = await self._row_view(input, ResourceName(table=TableName(*tables.pop())), typed, caller)
+        view, id = self._row_view(input, ResourceName(table=TableName(*tables.pop())), typed, caller)
         return view.masks, id
 
-    async def _row_view(
+    def _row_view(
         self, input: OpaInput, table: ResourceName, columns: list[TypedColumn], caller: Caller
     ) -> DecidedView:
         """Return the visible rows and values of a table; none of them after a failure."""
         try:
-            return await self._pdp.filter(self._admit(TrinoRequest(input, [table]), caller), columns)
+            return self._pdp.filter(self._admit(TrinoRequest(input, [table]), caller), columns)
         except Exception as error:  # noqa: BLE001  it denies
             return DecidedView(hidden_view(columns), self._failures.handle(input.action.operation, error, caller))
 
     def _admit(self, request: TrinoRequest, caller: Caller) -> Batch:
         return admit(self._decoder.to_batch_request(request, caller.name), caller)
+
+
+async def _in_task(endpoint: Callable[[bytes, Caller], EndpointAnswer], body: bytes, caller: Caller) -> EndpointAnswer:
+    return endpoint(body, caller)
 
 
 def _encode_allow(answer: Answer) -> bytes:
