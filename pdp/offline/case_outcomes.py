@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -17,35 +17,79 @@ from pdp.errors import PdpError
 from pdp.model.references import format_resource
 from pdp.offline.cases import VIEW_REQUESTS, Case
 
+_UNKNOWN_ACTION: Final = "unknown_action"
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """Difference from a case, or remark on a case. `check` is the position of a check.
+
+    `why` explains the decision. `wrong_verdict`: the check is allowed and should not be, or the reverse. `raised` are
+    ids of rules with an error.
+    """
+
+    text: str
+    check: int | None = None
+    why: str = ""
+    wrong_verdict: bool = False
+    raised: tuple[str, ...] = ()
+
 
 class CaseOutcome(msgspec.Struct, frozen=True):
-    """Result of a case. `got` are the decisions or the error at the end; `error` explains a failure."""
+    """Result of a case. `got` are the decisions or the error at the end.
+
+    `raised` is the text of an error that the case wants. `warnings` fail a strict run.
+    """
 
     note: str
-    passed: bool
     got: Any
-    error: str | None = None
+    problems: tuple[Problem, ...] = ()
+    warnings: tuple[Problem, ...] = ()
+    raised: str | None = None
+
+    @property
+    def passed(self) -> bool:
+        """Tell whether the case found all it wants."""
+        return not self.problems
+
+    @property
+    def error(self) -> str | None:
+        """Return the problems as one line; for a case without problems the error that it wants, if any."""
+        return "; ".join(map(problem_text, self.problems)) or self.raised
+
+    def strict(self) -> CaseOutcome:
+        """Return the outcome with the warnings as problems."""
+        return msgspec.structs.replace(self, problems=(*self.problems, *self.warnings), warnings=())
+
+
+def problem_text(problem: Problem, line: int | None = None) -> str:
+    """Return a problem as text, with the position and line of the check and the explanation."""
+    check = "" if problem.check is None else f"check {problem.check}{f' (line {line})' if line else ''}: "
+    return check + problem.text + (f"; {problem.why}" if problem.why else "")
 
 
 def compare_checks(case: Case, decisions: Sequence[Mapping[str, Any]], records: Sequence[Any]) -> CaseOutcome:
     """Compare decisions, and audit records if there are any, with the expectations of the case."""
     data = case.data
     if "wantError" in data:
-        return CaseOutcome(case.note, False, decisions, f"wanted the error {data['wantError']}, nothing raised")
+        return _missing_error(case, decisions)
     want = data.get("want", [])
     problems = []
-    if "want" not in data and "wantAudit" not in data:
-        problems.append("the case wants nothing")
+    if not case.wants_something:
+        problems.append(Problem("the case wants nothing"))
     elif "want" in data and len(want) != len(decisions):
-        problems.append(f"{len(decisions)} decisions, wanted {len(want)}")
-    problems += [
-        f"check {at}: {problem}"
-        for at, (wanted, got) in enumerate(zip(want, decisions, strict=False))
-        for problem in _differences(_as_object(wanted), got)
-    ]
+        problems.append(Problem(f"{len(decisions)} decisions, wanted {len(want)}"))
+    warnings = []
+    for at, got in enumerate(decisions):
+        wanted = _as_object(want[at]) if at < len(want) else {}
+        problems += [
+            Problem(text, at, wrong_verdict=key == "allowed") for key, text in _differences_by_key(wanted, got)
+        ]
+        problems += [Problem(text, at) for text in _void_checks(case, wanted, got)]
+        if (raised := got.get("errors")) and "errors" not in wanted:
+            warnings.append(Problem(_raised_text(raised), at, raised=tuple(raised)))
     if "wantAudit" in data and records:
-        problems += _audit_differences(data["wantAudit"], records)
-    return CaseOutcome(case.note, not problems, decisions, "; ".join(problems) or None)
+        problems += map(Problem, _audit_differences(data["wantAudit"], records))
+    return CaseOutcome(case.note, decisions, tuple(problems), tuple(warnings))
 
 
 def compare_view(case: Case, got: Mapping[str, Any], records: Sequence[Any]) -> CaseOutcome:
@@ -63,7 +107,7 @@ def compare_view(case: Case, got: Mapping[str, Any], records: Sequence[Any]) -> 
     problems += _differences(want, got)
     if "wantAudit" in data:
         problems += _audit_differences(data["wantAudit"], records)
-    return CaseOutcome(case.note, not problems, got, "; ".join(problems) or None)
+    return CaseOutcome(case.note, got, tuple(map(Problem, problems)))
 
 
 def compare_error(case: Case, error: PdpError, records: Sequence[Any] = ()) -> CaseOutcome:
@@ -78,7 +122,33 @@ def compare_error(case: Case, error: PdpError, records: Sequence[Any] = ()) -> C
         wanted = {"code": wanted}
     got = {"code": error.code, "rule": getattr(error, "rule", None)}
     passed = isinstance(wanted, dict) and all(got.get(key) == value for key, value in wanted.items())
-    return CaseOutcome(case.note, passed, {"error": {key: value for key, value in got.items() if value}}, str(error))
+    shown = {"error": {key: value for key, value in got.items() if value}}
+    return CaseOutcome(case.note, shown, () if passed else (Problem(str(error)),), raised=str(error))
+
+
+def _missing_error(case: Case, got: Any) -> CaseOutcome:
+    return CaseOutcome(case.note, got, (Problem(f"wanted the error {case.data['wantError']}, nothing raised"),))
+
+
+def _void_checks(case: Case, wanted: Mapping[str, Any], got: Mapping[str, Any]) -> Iterator[str]:
+    """Yield why a check proves nothing: nobody could permit the check. A case may want this by `by` or `error`."""
+    reason, error = got["by"][0], got.get("error")
+    if "by" in wanted or "error" in wanted or reason in _audited_reasons(case):
+        return
+    if error:
+        yield f"`{reason}`: {error['message']}: want this by `by` or `error`"
+    elif reason == _UNKNOWN_ACTION or reason.endswith(f": {_UNKNOWN_ACTION}"):
+        yield f"`{reason}`: no engine knows this action on this type: want this by `by`"
+
+
+def _audited_reasons(case: Case) -> Iterator[str]:
+    for row in case.data.get("wantAudit", ()):
+        by = row.get("by", [])
+        yield from [by] if isinstance(by, str) else by
+
+
+def _raised_text(rules: Sequence[str]) -> str:
+    return f"{', '.join(f'`{rule}`' for rule in rules)} raised: want this by `errors`"
 
 
 def _as_object(want: bool | Mapping[str, Any]) -> Mapping[str, Any]:
@@ -86,12 +156,17 @@ def _as_object(want: bool | Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _differences(wanted: Mapping[str, Any], got: Mapping[str, Any]) -> Iterator[str]:
+    return (text for _, text in _differences_by_key(wanted, got))
+
+
+def _differences_by_key(wanted: Mapping[str, Any], got: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for key, value in wanted.items():
         actual = got.get(key)
         if key == "error":
             actual = {name: (actual or {}).get(name) for name in value}
         if actual not in (value, [value]):  # `by: x` means `by: [x]`
-            yield f"`{key}` is {json.dumps(actual)}, wanted {json.dumps(value)}"
+            by = f" by {', '.join(got['by'])}" if key == "allowed" and "by" not in wanted and got.get("by") else ""
+            yield key, f"`{key}` is {json.dumps(actual)}{by}, wanted {json.dumps(value)}"
 
 
 def _audit_differences(wanted: Sequence[Mapping[str, Any]], records: Sequence[Any]) -> Iterator[str]:

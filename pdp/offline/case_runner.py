@@ -25,6 +25,7 @@ from pdp.identity.callers import local_caller
 from pdp.identity.evidence import admit
 from pdp.model.checks import Batch, Caller
 from pdp.offline.case_outcomes import CaseOutcome, compare_checks, compare_error, compare_view
+from pdp.offline.case_reasons import explain_outcome
 from pdp.offline.cases import Case
 from pdp.store.world import load_world, parse_world
 from pdp.views.codec import decode_change, decode_load, encode_change, encode_load
@@ -39,6 +40,8 @@ class MemoryAudit:
 
     def __init__(self) -> None:
         self.records: list[dict[str, Any]] = []
+        self.decided: list[DecisionRecord] = []
+        """The same records, not encoded."""
         self._encoder = RecordEncoder("case")
 
     def admit(self) -> None:
@@ -46,6 +49,7 @@ class MemoryAudit:
 
     def append(self, record: DecisionRecord) -> None:
         """Keep a record."""
+        self.decided.append(record)
         self.records.append(msgspec.json.decode(self._encoder.encode(record, len(self.records))))
 
 
@@ -57,10 +61,12 @@ def run_case(case: Case, build_pdp: BuildPdp, runner: asyncio.Runner) -> CaseOut
         if case.view_key:
             answer = runner.run(_decide_view(case, pdp, settings))
             return compare_view(case, msgspec.json.decode(answer), audit.records)
-        answer = encode_answer(runner.run(pdp.check(case_batch(case, settings))))
+        batch = case_batch(case, settings)
+        answer = encode_answer(runner.run(pdp.check(batch)))
     except PdpError as error:
         return compare_error(case, error, audit.records)
-    return compare_checks(case, msgspec.json.decode(answer)["decisions"], audit.records)
+    outcome = compare_checks(case, msgspec.json.decode(answer)["decisions"], audit.records)
+    return explain_outcome(outcome, pdp, batch, runner)
 
 
 def build_case_pdp(case: Case, build_pdp: BuildPdp, audit: MemoryAudit) -> tuple[Pdp, Settings]:

@@ -23,6 +23,9 @@ SUFFIXES: Final = (".yaml", ".yml", ".json", ".jsonl")
 VIEW_REQUESTS: Final = {"load": "wantLoad", "commitView": "wantCommit"}
 """Keys of a case about view security: the request body -> the expected answer."""
 
+ROW_WANTS: Final = ("wantFilter", "wantMask")
+"""Keys of a case about the rows and columns that a principal sees."""
+
 
 class CaseBody(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
     """Keys of a case and the types of their values."""
@@ -44,19 +47,31 @@ class CaseBody(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
     want_commit: bool | dict[str, Any] = {}
     want_audit: list[dict[str, Any]] = []
     want_error: str | dict[str, str] = ""
+    want_filter: Any = None
+    want_mask: Any = None
 
 
 class Case(msgspec.Struct, frozen=True):
-    """Policy test. `data` has the keys of the case and the shared keys of the file; `folder` is the base of paths."""
+    """Policy test. `data` has the keys of the case and the shared keys of the file; `folder` is the base of paths.
+
+    `number` counts the cases of `file` from 0; of a JSONL file it is the line, from 1.
+    """
 
     note: str
     folder: Path
     data: Mapping[str, Any]
+    file: Path | None = None
+    number: int = 0
 
     @property
     def view_key(self) -> str | None:
         """Return the key of VIEW_REQUESTS that the case sends; None if the case sends checks."""
         return next((key for key in VIEW_REQUESTS if key in self.data), None)
+
+    @property
+    def wants_something(self) -> bool:
+        """Tell whether the case has an expectation for checks."""
+        return any(key in self.data for key in ("want", "wantAudit", *ROW_WANTS))
 
     def validate(self) -> None:
         """Raise InvalidArgument for unknown keys and values of wrong types."""
@@ -99,7 +114,7 @@ def _read(file: Path) -> Iterator[Case]:
         raise InvalidArgument(f"`{file}` does not parse: {' '.join(str(error).split())}") from None
     shared = {key: value for key, value in data.items() if key != "cases"} if isinstance(data, dict) else {}
     for number, case in enumerate(_list_of_cases(file, data), 1):
-        yield _case(file, case, shared if case is not data else {}, f"case {number}")
+        yield _case(file, case, shared if case is not data else {}, number - 1, f"case {number}")
 
 
 def _read_lines(file: Path, text: str) -> Iterator[Case]:
@@ -112,7 +127,7 @@ def _read_lines(file: Path, text: str) -> Iterator[Case]:
         except (ValueError, RecursionError) as error:
             why = f"{error.msg}, column {error.colno}" if isinstance(error, json.JSONDecodeError) else str(error)
             raise InvalidArgument(f"`{file}:{number}` does not parse: {sentence(why)}") from None
-        yield _case(file, data, {}, f"line {number}")
+        yield _case(file, data, {}, number, f"line {number}")
 
 
 def _list_of_cases(file: Path, data: Any) -> Sequence[Any]:
@@ -124,8 +139,8 @@ def _list_of_cases(file: Path, data: Any) -> Sequence[Any]:
     raise InvalidArgument(f"`{file}` holds no cases")
 
 
-def _case(file: Path, data: Any, shared: Mapping[str, Any], fallback: str) -> Case:
+def _case(file: Path, data: Any, shared: Mapping[str, Any], number: int, name: str) -> Case:
     if not isinstance(data, dict):
-        raise InvalidArgument(f"`{file}`, {fallback}: a case is an object")
+        raise InvalidArgument(f"`{file}`, {name}: a case is an object")
     merged = {**shared, **data}
-    return Case(str(merged.get("note", f"{file.name} {fallback}")), file.parent, merged)
+    return Case(str(merged.get("note", f"{file.name} {name}")), file.parent, merged, file, number)

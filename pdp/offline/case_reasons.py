@@ -1,0 +1,101 @@
+"""Explanations of wrong verdicts in policy tests: the rule that decided, or the rule or grant that came closest."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import msgspec
+
+from pdp.decision.bundle import Bundle
+from pdp.decision.service import Pdp
+from pdp.engines.cel.engine import CelEngine, CelForbid
+from pdp.errors import Place
+from pdp.model.checks import Answer, Batch, Reason, Trace
+from pdp.offline.case_outcomes import CaseOutcome, Problem
+
+_RULE: Final = re.compile(r"(?:^|: )cel:(.+)$")
+_LONGEST_TEXT: Final = 200
+_MOST_CAUSES: Final = 4
+
+
+def explain_outcome(outcome: CaseOutcome, pdp: Pdp, batch: Batch, runner: asyncio.Runner) -> CaseOutcome:
+    """Return the outcome with an explanation of each wrong verdict and each raising rule.
+
+    Decides the batch once more, with traces.
+    """
+    if not any(_needs_reason(problem) for problem in (*outcome.problems, *outcome.warnings)):
+        return outcome
+    answer = runner.run(pdp.check(msgspec.structs.replace(batch, explain=True)))
+    explain = [_explained(problem, answer, pdp.bundle) for problem in outcome.problems]
+    warnings = [_explained(problem, answer, pdp.bundle) for problem in outcome.warnings]
+    return msgspec.structs.replace(outcome, problems=tuple(explain), warnings=tuple(warnings))
+
+
+def rule_text(bundle: Bundle, reason: Reason) -> str:
+    """Return the place and the text of the rule that a reason names; empty for any other reason."""
+    match = _RULE.search(reason)
+    for engine in _rule_engines(bundle) if match else ():
+        for rule in engine.rules:
+            if match and rule.id == match[1]:
+                place = "" if rule.place.file == Place().file else f"{rule.place}: "
+                return f"rule {rule.id}: {place}{_shortened(rule.program.text)}"
+    return ""
+
+
+def _rule_engines(bundle: Bundle) -> Iterator[CelEngine | CelForbid]:
+    authorities = (bundle.default, *bundle.authorities.values())
+    for engine in (*bundle.forbids, *(engine for authority in authorities for engine in authority.engines)):
+        if isinstance(engine, CelEngine | CelForbid):
+            yield engine
+
+
+def _needs_reason(problem: Problem) -> bool:
+    return problem.check is not None and (problem.wrong_verdict or bool(problem.raised))
+
+
+def _explained(problem: Problem, answer: Answer, bundle: Bundle) -> Problem:
+    """Return the problem with the cause of the decision."""
+    if problem.check is None or not _needs_reason(problem):
+        return problem
+    decision = answer.decision(problem.check)
+    by_rule = rule_text(bundle, decision.by[0])
+    trace = decision.trace
+    if problem.raised:
+        causes: Sequence[str] = list(_errors_of(trace, problem.raised)) if trace else ()
+    elif decision.allowed or by_rule:
+        causes = [by_rule] if by_rule else []
+    else:
+        causes = list(_misses(trace)) if trace else []
+    unique = list(dict.fromkeys(causes))
+    return msgspec.structs.replace(problem, why="; ".join(unique[:_MOST_CAUSES]))
+
+
+def _misses(trace: Trace) -> Iterator[str]:
+    """Yield why the engines of a denied check are silent: the nearest rules, and the smallest missing grant."""
+    if trace.what == "cel forbid":
+        return
+    if trace.outcome != "permit" and trace.why.startswith("nearest miss: "):
+        yield f"{trace.why} for {trace.what}"
+        return
+    if trace.what.startswith("grants: ") and trace.outcome != "permit":
+        yield trace.why
+        return
+    for part in trace.parts:
+        yield from _misses(part)
+
+
+def _errors_of(trace: Trace, rules: Sequence[str]) -> Iterator[str]:
+    """Yield the messages of raising rules."""
+    if trace.outcome == "error" and trace.what.removeprefix("rule ") in rules:
+        yield f"{trace.what}: {trace.why}"
+        return
+    for part in trace.parts:
+        yield from _errors_of(part, rules)
+
+
+def _shortened(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}..."

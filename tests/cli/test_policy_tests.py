@@ -1,0 +1,89 @@
+"""`pdp test`: places of failures, warnings, strict runs, and tests chosen by name."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+from support.commands import run_pdp
+
+pytestmark = pytest.mark.process
+
+CASES = """\
+rules: {open: "role == 'alice'", boom: "roles[9] == 'x'"}
+cases:
+  - note: Alice reads
+    checks:
+      - {principal: "user:oidc~alice", action: read_data, resource: "table:lake/s/t@main"}
+      - {principal: "user:oidc~bob", action: read_data, resource: "table:lake/s/t@main"}
+    want: [true, true]
+  - note: Bob does not
+    checks: [{principal: "user:oidc~bob", action: read_data, resource: "table:lake/s/t@main"}]
+    want: [false]
+"""
+
+
+@pytest.fixture
+def cases(tmp_path: Path) -> Path:
+    (tmp_path / "cases.yaml").write_text(CASES)
+    return tmp_path
+
+
+def printed(folder: Path, *arguments: str, code: int) -> Sequence[str]:
+    ended = run_pdp("test", "cases.yaml", *arguments, cwd=folder)
+    assert (ended.returncode, ended.stderr) == (code, "")
+    return ended.stdout.splitlines()
+
+
+def test_a_failure_names_the_file_and_the_lines_of_case_and_check(cases: Path) -> None:
+    *lines, last = printed(cases, code=1)
+    assert last == "1 passed, 1 failed"
+    failed = [line for line in lines if line.startswith("FAILED")]
+    assert len(failed) == 1
+    assert failed[0].startswith(
+        "FAILED Alice reads: cases.yaml:3: check 1 (line 6): `allowed` is false by default_deny"
+    )
+    assert "rule open lacks `role == 'alice'` (role is 'bob')" in failed[0]
+
+
+def test_a_raising_rule_is_printed_and_fails_a_strict_run(cases: Path) -> None:
+    warning = "WARNING Bob does not: cases.yaml:8: check 0 (line 9): `boom` raised"
+    assert any(line.startswith(warning) for line in printed(cases, "-k", "Bob", code=0))
+    *failed, last = printed(cases, "-k", "Bob", "--strict", code=1)
+    assert failed[0].startswith("FAILED Bob does not: cases.yaml:8: check 0 (line 9): `boom` raised")
+    assert last == "0 passed, 1 failed"
+
+
+@pytest.mark.parametrize(("pattern", "count"), [("Alice", 1), ("^(Alice|Bob)", 2), ("not$", 1), ("", 2)])
+def test_tests_are_chosen_by_note(cases: Path, pattern: str, count: int) -> None:
+    found = run_pdp("test", "cases.yaml", "--run", pattern, "--format", "json", cwd=cases)
+    assert len(json.loads(found.stdout)) == count
+
+
+@pytest.mark.parametrize("pattern", ["nobody", "("])
+def test_a_pattern_without_tests_exits_with_2(cases: Path, pattern: str) -> None:
+    ended = run_pdp("test", "cases.yaml", "-k", pattern, cwd=cases)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert f"`{pattern}`" in ended.stderr or f"`-k {pattern}`" in ended.stderr
+
+
+def test_reports_for_scripts_hold_places_and_warnings(cases: Path) -> None:
+    found = json.loads(run_pdp("test", "cases.yaml", "--format", "json", cwd=cases).stdout)
+    assert found[0]["error"].startswith("cases.yaml:3: check 1 (line 6): ")
+    assert found[1]["warnings"][0].startswith("cases.yaml:8: check 0")
+    suite = ET.fromstring(run_pdp("test", "cases.yaml", "--format", "junit", cwd=cases).stdout)
+    assert [(test.get("file"), test.get("line")) for test in suite] == [("cases.yaml", "3"), ("cases.yaml", "8")]
+
+
+def test_places_of_json_and_jsonl_files(tmp_path: Path) -> None:
+    check = {"principal": "user:oidc~bob", "action": "read_data", "resource": "table:lake/s/t@main"}
+    case = {"note": "n", "rules": {}, "checks": [check], "want": [True]}
+    (tmp_path / "a.jsonl").write_text(f"{json.dumps(case)}\n\n{json.dumps(case)}\n")
+    (tmp_path / "b.json").write_text(json.dumps([case, case], indent=1))
+    found = json.loads(run_pdp("test", "a.jsonl", "b.json", "--format", "json", cwd=tmp_path).stdout)
+    lines = [line for line, text in enumerate((tmp_path / "b.json").read_text().splitlines(), 1) if text == " {"]
+    places = ["a.jsonl:1:", "a.jsonl:3:", *(f"b.json:{line}:" for line in lines)]
+    assert [test["error"].split()[0] for test in found] == places
