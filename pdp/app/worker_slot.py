@@ -113,7 +113,15 @@ class WorkerSlot:
         """Stop all processes of this place. Tell whether all audit records are written."""
         server = self._settings.server
         seconds = server.lame_duck_seconds + 2 * server.drain_seconds + STOP_SECONDS
-        return all(await asyncio.gather(*(worker.stop(seconds) for worker in self._running)))
+        return all(await asyncio.gather(*(self._end(worker, seconds) for worker in self._running)))
+
+    async def _end(self, worker: WorkerProcess, seconds: float) -> bool:
+        """Stop a process. Tell whether all audit records are written."""
+        flushed = await worker.stop(seconds)
+        if not flushed:
+            code = describe_exit(await worker.ended())
+            log.error("worker has left audit records", worker=self.number, process=worker.pid, exit=code)
+        return flushed
 
     def hurry(self) -> None:
         """Let the processes that stop wait for nothing but the audit."""

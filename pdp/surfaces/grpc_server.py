@@ -20,6 +20,9 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 MOST_STREAMS: Final = 128
 """Calls of one connection at the same time. Clients let further calls wait."""
+_MOST_PENDING: Final = 20_000
+"""Calls that wait for their handler. Beyond that, gRPC cancels calls at random. Calls that their client takes back at
+once also count, so with gRPC's own bound of 1,000 a few clients got the calls of others cancelled."""
 _AGE_MS: Final = 1_800_000
 """Age at which a connection ends after its calls: no client keeps a connection for ever."""
 _PING_MS: Final = 20_000
@@ -75,8 +78,9 @@ class GrpcServer:
         await self._health.set_ready(("", *self._names), ready=ready)
 
     async def stop(self, grace: float) -> None:
-        """Refuse new calls and wait up to `grace` seconds for calls in flight."""
-        await self._server.stop(grace)
+        """Refuse new calls and wait up to `grace` seconds for calls in flight. A second call may shorten the wait."""
+        # no grace is None: with 0, gRPC may cancel the calls of a server that another call of `stop` has just freed
+        await self._server.stop(grace or None)
 
 
 def _options(limits: LimitSettings, most: int) -> tuple[tuple[str, int], ...]:
@@ -87,6 +91,8 @@ def _options(limits: LimitSettings, most: int) -> tuple[tuple[str, int], ...]:
         ("grpc.max_send_message_length", -1),
         ("grpc.max_concurrent_streams", min(limits.max_in_flight, MOST_STREAMS)),
         ("grpc.max_allowed_incoming_connections", most),
+        ("grpc.server.max_pending_requests", _MOST_PENDING),
+        ("grpc.server.max_pending_requests_hard_limit", 2 * _MOST_PENDING),
         ("grpc.server_handshake_timeout_ms", grace),
         ("grpc.max_connection_idle_ms", idle),
         ("grpc.max_connection_age_ms", _AGE_MS),

@@ -28,10 +28,11 @@ WORKERS = pytest.mark.parametrize("workers", [1, 2])
 
 
 class KeepAliveClient(threading.Thread):
-    """Client that asks on one connection until an answer says that the connection closes."""
+    """Client that asks on one connection, with pauses in seconds, until an answer says that the connection closes."""
 
-    def __init__(self, process: Process, path: str) -> None:
+    def __init__(self, process: Process, path: str, pause: float) -> None:
         super().__init__()
+        self.pause = pause
         host, _, port = process.addresses["http"].partition(":")
         self.connection = socket.create_connection((host, int(port)), timeout=PATIENCE)
         self.request = HEAD % (path.encode(), len(BODY)) + BODY
@@ -49,6 +50,7 @@ class KeepAliveClient(threading.Thread):
                 reader.read(next(int(one.split(b":")[1]) for one in headers if one.startswith(b"content-length:")))
                 self.answers += 1
                 self.told = b"connection: close" in headers
+                time.sleep(self.pause)
 
 
 def readiness(process: Process) -> int:
@@ -65,7 +67,8 @@ def until_unready(process: Process) -> None:
 @WORKERS
 def test_no_request_under_way_is_lost_by_a_stop(tmp_path: Path, workers: int) -> None:
     with serve_process(tmp_path, "--workers", str(workers), *LAME_DUCK) as process:
-        clients = [KeepAliveClient(process, path) for path in ("/v1/check", "/v1/list") for _ in range(4)]
+        ways = [(path, pause) for path in ("/v1/check", "/v1/list") for pause in (0, 0, 0.1, 0.3)]
+        clients = [KeepAliveClient(process, path, pause) for path, pause in ways]
         for client in clients:
             client.start()
         time.sleep(0.3)
