@@ -77,5 +77,5 @@ async def _abort(context: Any, status: grpc.StatusCode, details: str) -> None:
         await context.abort(status, details)
     except AbortError as error:
         error.with_traceback(None)
-    except grpc.aio.UsageError:
+    except (grpc.aio.UsageError, grpc.aio.InternalError):
         return  # the call has just ended by itself

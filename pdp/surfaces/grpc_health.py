@@ -101,21 +101,28 @@ class GrpcReflection:
         """Return the handler of the service."""
         method = grpc.stream_stream_rpc_method_handler(
             self._answer,
-            request_deserializer=reflection_pb2.ServerReflectionRequest.FromString,
             response_serializer=reflection_pb2.ServerReflectionResponse.SerializeToString,
         )
         return grpc.method_handlers_generic_handler(reflection.SERVICE_NAME, {"ServerReflectionInfo": method})
 
-    async def _answer(self, requests: AsyncIterator[Any], context: Any) -> None:
+    async def _answer(self, requests: AsyncIterator[bytes], context: Any) -> None:
         if self._free.locked():
             _refuse(context, grpc.StatusCode.RESOURCE_EXHAUSTED, None)
             return
         try:
             async with self._free, asyncio.timeout(self._timeout):
-                async for response in self._servicer.ServerReflectionInfo(requests, context):
+                async for response in self._servicer.ServerReflectionInfo(_parsed(requests), context):
                     await context.write(response)
+        except DecodeError:
+            _refuse(context, grpc.StatusCode.INVALID_ARGUMENT, None)
         except TimeoutError:
             _refuse(context, grpc.StatusCode.UNAVAILABLE, None)
+
+
+async def _parsed(requests: AsyncIterator[bytes]) -> AsyncIterator[reflection_pb2.ServerReflectionRequest]:
+    """Yield the questions of a stream. A deserializer of gRPC would log a traceback for bytes that do not parse."""
+    async for body in requests:
+        yield reflection_pb2.ServerReflectionRequest.FromString(body)
 
 
 def _refuse(context: Any, status: grpc.StatusCode, response: Any) -> Any:

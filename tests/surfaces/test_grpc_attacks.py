@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -12,6 +13,7 @@ import grpc
 import psutil  # type: ignore[import-untyped]
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from support.hostile_http2 import END_HEADERS, HEADERS, METHODS, OPENED, RESET, call_head, frame
 from support.serving import Process, serve_process
 
 from pdp.wire import decision_pb2 as wire
@@ -123,3 +125,40 @@ async def test_watches_of_health_are_bounded(tmp_path: Path) -> None:
             ended = [watch for watch in watches if watch.done()]
             assert [await watch.code() for watch in ended] == [grpc.StatusCode.RESOURCE_EXHAUSTED] * 16
             await Neighbour(own).seconds()
+
+
+async def test_calls_that_their_client_takes_back_cancel_no_calls_of_others(tmp_path: Path) -> None:
+    """gRPC bounds the calls that wait for their handler, and beyond the bound cancels any of them by chance."""
+    head, code = call_head(random.Random(1), METHODS[0]), bytes((0, 0, 0, 8))
+    streams = (frame(HEADERS, head, at, END_HEADERS) + frame(RESET, code, at) for at in range(1, 2001, 2))
+    resets = OPENED + b"".join(streams)
+    with serve_process(tmp_path) as process:
+        host, _, port = process.addresses["grpc"].partition(":")
+        async with AsyncExitStack() as stack:
+            (own,) = await open_channels(stack, process, 1)
+            end = time.monotonic() + 5
+
+            async def attack() -> None:
+                while time.monotonic() < end:
+                    _, writer = await asyncio.open_connection(host, int(port))
+                    writer.write(resets)
+                    await asyncio.sleep(0.1)
+                    writer.transport.abort()
+
+            async with asyncio.TaskGroup() as tasks:
+                for _ in range(10):
+                    tasks.create_task(attack())
+                while time.monotonic() < end:
+                    await Neighbour(own).seconds()
+        assert "Traceback" not in process.stderr()
+
+
+async def test_wrong_bytes_for_reflection_are_refused_without_a_traceback(tmp_path: Path) -> None:
+    with serve_process(tmp_path) as process:
+        async with AsyncExitStack() as stack:
+            (channel,) = await open_channels(stack, process, 1)
+            method = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
+            call: Any = channel.stream_stream(method)(iter((b"\xff" * 100,)), timeout=10)
+            assert await call.code() == grpc.StatusCode.INVALID_ARGUMENT
+            await Neighbour(channel).seconds()
+        assert "Traceback" not in process.stderr()
