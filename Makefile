@@ -28,7 +28,7 @@ test-fast: $(STAMP) ## unit tests and case files, without processes and database
 test: $(STAMP) ## every test but long differential runs and a real Trino: under five minutes
 	$(PYTEST) --dist worksteal -m "not differential"
 
-test-long: $(STAMP) ## long runs of generated input against references
+test-long: $(STAMP) ## long runs of generated input against references, and a minute of hostile clients
 	$(PYTEST) -m differential
 
 test-trino: $(STAMP) ## a real Trino, fetched once (820 MB; Java 24, Maven), asks the service about users with different rights
@@ -62,8 +62,13 @@ bench: $(STAMP) ## beside OPA, as ratios next to those of docs/performance.md; A
 bench-trino: $(STAMP) ## a real Trino over 1,000 tables: with the service, with an empty policy server, with none
 	$(PY) bench/real_trino.py $(ARGS)
 
-soak: $(STAMP) ## full rate for SECONDS (600): memory, failures, latency, audit; KILL=20 kills a worker every 20 s
+ifdef HOSTILE
+soak: $(STAMP)
+	PDP_HOSTILE_SECONDS=$(or $(SECONDS),3600) $(PY) -m pytest -q -s tests/surfaces/test_hostile_clients.py
+else
+soak: $(STAMP) ## full rate for SECONDS (600): memory, failures, latency, audit; KILL=20 kills a worker every 20 s; HOSTILE=1: an hour of hostile clients
 	$(PY) bench/soak.py $(or $(SECONDS),600) $(if $(KILL),--kill-every $(KILL)) $(ARGS)
+endif
 
 bench-workers: $(STAMP) ## throughput of two workers beside one
 	$(PY) bench/workers.py $(ARGS)

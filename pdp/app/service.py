@@ -18,6 +18,7 @@ import structlog
 import uvloop
 from aiohttp import web
 
+from pdp.app.memory import PAUSE_SECONDS, FreedMemory
 from pdp.app.parts import build_catalogs, read_source
 from pdp.assembly import PLANNERS, build_bundle, read_rules
 from pdp.audit.log import FileAudit, NoAudit
@@ -231,9 +232,12 @@ class Service:
         return time.monotonic() < self._out_of_files_until
 
     async def watch(self) -> None:
-        """Update gRPC health continually. Also notice shortages between two probes."""
-        ready = True
+        """Update gRPC health continually. Also notice shortages between two probes, and give freed memory back."""
+        ready, memory, next_look = True, FreedMemory(), 0.0
         while True:
+            if time.monotonic() > next_look:
+                memory.give_back()
+                next_look = time.monotonic() + PAUSE_SECONDS
             now = not self.unready()
             if now != ready:
                 await self._grpc.set_ready(now)

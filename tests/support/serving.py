@@ -104,7 +104,7 @@ def _addresses(process: Running, folder: Path) -> dict[str, str]:
     while time.monotonic() < deadline:
         printed = (folder / "stdout").read_text()
         if "Trino's" in printed:
-            found = {name: re.search(rf"{label}\s+(?:http://)?([\d.:]+)", printed) for name, label in _LABELS.items()}
+            found = {name: re.search(rf"{label}\s+(?:https?://)?([\d.:]+)", printed) for name, label in _LABELS.items()}
             return {name: match[1] for name, match in found.items() if match}
         if process.poll() is not None:
             raise AssertionError(f"pdp serve ended with {process.returncode}: {(folder / 'stderr').read_text()}")
