@@ -99,7 +99,7 @@ class GrpcReflection:
     @property
     def handler(self) -> grpc.GenericRpcHandler:
         """Return the handler of the service."""
-        method = grpc.stream_stream_rpc_method_handler(
+        method: Any = grpc.stream_stream_rpc_method_handler(
             self._answer,
             response_serializer=reflection_pb2.ServerReflectionResponse.SerializeToString,
         )

@@ -17,7 +17,7 @@ from typing import Final
 from support import hostile_http, hostile_http2
 from support.hostile_http import Shape
 
-SHAPES: Final[Mapping[str, Shape]] = hostile_http.SHAPES | hostile_http2.SHAPES
+SHAPES: Final[Mapping[str, Shape]] = {**hostile_http.SHAPES, **hostile_http2.SHAPES}
 AT_ONCE: Final = 40
 """Connections at the same time."""
 _LONGEST_HOLD: Final = 3.0

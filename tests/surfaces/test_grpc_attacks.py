@@ -158,7 +158,8 @@ async def test_wrong_bytes_for_reflection_are_refused_without_a_traceback(tmp_pa
         async with AsyncExitStack() as stack:
             (channel,) = await open_channels(stack, process, 1)
             method = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
-            call: Any = channel.stream_stream(method)(iter((b"\xff" * 100,)), timeout=10)
+            send: Any = channel.stream_stream(method)
+            call = send(iter((b"\xff" * 100,)), timeout=10)
             assert await call.code() == grpc.StatusCode.INVALID_ARGUMENT
             await Neighbour(channel).seconds()
         assert "Traceback" not in process.stderr()
