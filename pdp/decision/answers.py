@@ -8,9 +8,9 @@ from types import MappingProxyType
 from typing import Final
 
 from pdp.decision.bundle import Bundle
-from pdp.decision.evaluation import Steps
 from pdp.decision.explanation import Explainer
 from pdp.decision.tree import Node
+from pdp.decision.turns import Steps
 from pdp.engines.engine import ABSTAIN, ALLOWED_BY_EFFECT, NO_ERRORS, PERMIT, Verdicts
 from pdp.facts.snapshot import Facts
 from pdp.model.checks import Answer, Batch, Check, Reason, Trace
@@ -53,12 +53,11 @@ def fold_answer(
 
 
 def trace_checks(checks: Sequence[Check], trees: Sequence[Node], explainer: Explainer) -> Steps[Mapping[int, Trace]]:
-    """Return the traces of all positions. A step ends after every trace."""
+    """Return the traces of all positions."""
     traces: dict[int, Trace] = {}
     for check, tree in zip(checks, trees, strict=True):
         for row, at in enumerate(check.at):
-            traces[at] = explainer.trace(tree, row)
-            yield
+            traces[at] = yield from explainer.trace(tree, row)
     return traces
 
 

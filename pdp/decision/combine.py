@@ -5,17 +5,21 @@ A forbid wins; a failed engine denies; then `any` or `all` of the engines that a
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Literal, TypeAlias
 
 from pdp.decision.bundle import Bundle
 from pdp.decision.tree import Leaf
+from pdp.decision.turns import TURN_SECONDS
 from pdp.engines.engine import ABSTAIN, FAILED, FORBID, PERMIT, Engine, Group, Verdicts
 from pdp.model.checks import STORE_STALE, Reason, Resource
 from pdp.model.columns import PathColumn
 
 CHUNK: Final = 2000
 """Most resources that engines decide before the event loop gets a turn."""
+_FIRST_CHUNK: Final = 250
+_LEAST_CHUNK: Final = 8
 EngineCall: TypeAlias = Callable[[Engine, Group, Sequence[Resource]], Verdicts]
 """Call of an engine that returns verdicts even if the engine raises."""
 
@@ -70,8 +74,22 @@ def _combine(
     return Verdicts(bytes(effects), reasons, errors)
 
 
-def chunks(leaves: Sequence[Leaf]) -> Iterator[Sequence[Resource]]:
-    """Yield the resources of leaves of one group in order, at most CHUNK at a time.
+class ChunkSize:
+    """Number of resources that engines decide in about half a turn: learnt, for long names and many rules cost more."""
+
+    def __init__(self) -> None:
+        self.now = _FIRST_CHUNK
+
+    def learn(self, count: int, seconds: float) -> None:
+        """Learn from a chunk."""
+        if seconds > TURN_SECONDS:
+            self.now = max(_LEAST_CHUNK, int(count * TURN_SECONDS / seconds / 2))
+        elif seconds < TURN_SECONDS / 4 and count >= self.now:
+            self.now = min(CHUNK, 2 * self.now)
+
+
+def chunks(leaves: Sequence[Leaf], size: ChunkSize) -> Iterator[Sequence[Resource]]:
+    """Yield the resources of leaves of one group in order, at most `size.now` at a time.
 
     A column of paths stays as it is, so that an engine can decide by container.
     """
@@ -80,8 +98,11 @@ def chunks(leaves: Sequence[Leaf]) -> Iterator[Sequence[Resource]]:
     else:
         columns = [leaf.resources for leaf in leaves]
     for resources in columns:
-        for start in range(0, len(resources), CHUNK):
-            yield resources[start : start + CHUNK] if len(resources) > CHUNK else resources
+        start = 0
+        while start < len(resources):
+            stop = start + size.now
+            yield resources[start:stop] if start or stop < len(resources) else resources
+            start = stop
 
 
 def concatenate(columns: Sequence[Verdicts]) -> Verdicts:
@@ -102,11 +123,13 @@ def slice_by_leaf(verdicts: Verdicts, leaves: Sequence[Leaf]) -> dict[int, Verdi
         return {id(leaves[0]): verdicts}
     slices = {}
     start = 0
+    raising = sorted(verdicts.errors)
     for leaf in leaves:
         stop = start + len(leaf.resources)
         errors = verdicts.errors
         if errors:
-            errors = {row - start: raised for row, raised in errors.items() if start <= row < stop}
+            rows = raising[bisect_left(raising, start) : bisect_left(raising, stop)]
+            errors = {row - start: verdicts.errors[row] for row in rows}
         slices[id(leaf)] = Verdicts(verdicts.effects[start:stop], verdicts.by[start:stop], errors)
         start = stop
     return slices

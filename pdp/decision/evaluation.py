@@ -1,31 +1,30 @@
 """Evaluation: engines decide the leaves of all trees of a batch, each engine once per group.
 
-Long work is a generator of steps: after each step the caller may give the event loop a turn.
+Long work is a generator of steps: after each step the caller may give the event loop a turn (`turns`).
 
 In an authorization path the only fallback is deny: an engine that raises has failed, and a failure denies.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from typing import TypeAlias, TypeVar
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeAlias
 
 import structlog
 
 from pdp.decision.bundle import Bundle
-from pdp.decision.combine import CHUNK, chunks, concatenate, decide_group, slice_by_leaf, without_permits
+from pdp.decision.combine import ChunkSize, chunks, concatenate, decide_group, slice_by_leaf, without_permits
 from pdp.decision.fold import fixed_verdicts
 from pdp.decision.tree import FixedDecision, Leaf
+from pdp.decision.turns import Pace, Steps
 from pdp.engines.engine import FAILED, Engine, Group, Verdicts
 from pdp.facts.snapshot import Facts
 from pdp.model.checks import Reason, Resource
 from pdp.telemetry import Telemetry
 
 log = structlog.get_logger()
-T = TypeVar("T")
 
-Steps: TypeAlias = Generator[None, None, T]
-"""Work that gives up control after each step, and returns a T at the end."""
 LeafVerdicts: TypeAlias = Callable[[Leaf | FixedDecision], Verdicts]
 """Lookup of the verdicts on a leaf of an evaluated tree."""
 
@@ -40,19 +39,19 @@ class Evaluator:
         self._stale = stale
 
     def evaluate(self, leaves: Iterable[Leaf | FixedDecision]) -> Steps[LeafVerdicts]:
-        """Return the verdicts on leaves. A step ends after every CHUNK resources.
+        """Return the verdicts on leaves. A step ends after the time of a turn, however few resources that takes.
 
         Leaves of one group are decided together, whatever trees they belong to.
         """
         verdicts: dict[int, Verdicts] = {}
-        since_step = 0
+        pace, size = Pace(), ChunkSize()
         for members in _by_group(leaves):
             columns = []
-            for resources in chunks(members):
+            for resources in chunks(members, size):
+                started = time.perf_counter()
                 columns.append(decide_group(members[0], resources, self._bundle, self._decide_by_engine))
-                since_step += len(resources)
-                if since_step >= CHUNK:
-                    since_step = 0
+                size.learn(len(resources), time.perf_counter() - started)
+                if pace.is_over():
                     yield
             verdicts.update(slice_by_leaf(concatenate(columns), members))
         return _lookup(verdicts)

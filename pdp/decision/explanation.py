@@ -8,6 +8,7 @@ from pdp.decision.bundle import Bundle
 from pdp.decision.evaluation import LeafVerdicts
 from pdp.decision.fold import fold
 from pdp.decision.tree import AllOf, AnyOf, EachOf, FixedDecision, Leaf, Node, Split, branch
+from pdp.decision.turns import Pace, Steps
 from pdp.engines.engine import EFFECT_NAMES, PERMIT, Engine, Group
 from pdp.facts.snapshot import Facts
 from pdp.model.checks import DEFAULT_DENY, Reason, Resource, Trace
@@ -23,15 +24,21 @@ class Explainer:
         self._bundle = bundle
         self._facts = facts
         self._verdicts_of = verdicts_of
+        self._pace = Pace()
 
-    def trace(self, node: Node, row: int) -> Trace:
+    def trace(self, node: Node, row: int) -> Steps[Trace]:
         """Return the trace of one row of a tree."""
+        if self._pace.is_over():
+            yield
         if isinstance(node, Split):
-            return self.trace(*branch(node, row))
+            return (yield from self.trace(*branch(node, row)))
         verdicts = fold(node, self._verdicts_of)
         outcome, why = EFFECT_NAMES[verdicts.effects[row]], verdicts.by[row] or DEFAULT_DENY
         if isinstance(node, AllOf | AnyOf | EachOf):
-            return Trace(_LABELS[type(node)], outcome, why, tuple(self.trace(part, row) for part in node.parts))
+            parts = []
+            for part in node.parts:
+                parts.append((yield from self.trace(part, row)))  # noqa: PERF401  a comprehension cannot yield
+            return Trace(_LABELS[type(node)], outcome, why, tuple(parts))
         group, resource = node.group, node.resources[row]
         what = f"{group.action} on {format_resource(resource, group.ref, group.type)} as {group.principal.id}"
         if isinstance(node, FixedDecision):

@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from itertools import repeat
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -18,23 +19,30 @@ from pdp.audit.record import DecidedCheck, DecisionRecord, LeafDecision
 from pdp.decision.answers import NO_TRACES, fold_answer, make_answer, revision_of, trace_checks
 from pdp.decision.bundle import Bundle
 from pdp.decision.combine import CHUNK
-from pdp.decision.evaluation import Evaluator, LeafVerdicts, Steps
+from pdp.decision.evaluation import Evaluator, LeafVerdicts
 from pdp.decision.explanation import Explainer
 from pdp.decision.fold import fold
 from pdp.decision.inspection import guards, reduce_answer, reject_invisible, sees_all
 from pdp.decision.one_resource import decide_check
 from pdp.decision.plan import Planners, context_of
 from pdp.decision.plan_memo import PlanMemo
+from pdp.decision.planning import bound_traces, in_parts, plan_checks
 from pdp.decision.tree import FixedDecision, Leaf, Node, leaves, leaves_of
+from pdp.decision.turns import Pace, Steps
 from pdp.engines.engine import ABSTAIN, ALLOWED_BY_EFFECT, PERMIT, Verdicts
 from pdp.engines.rowaccess.engine import Restriction, hide_everything
 from pdp.errors import InvalidArgument
 from pdp.facts.snapshot import Facts
-from pdp.model.checks import DEFAULT_DENY, Answer, AtLeast, Batch, Check, Consistency, RowView, Trace, TypedColumn
+from pdp.model.checks import DEFAULT_DENY, Answer, AtLeast, Batch, Check, Consistency, RowView, TypedColumn
 from pdp.model.revision import Revision
 from pdp.telemetry import Telemetry
 
 T = TypeVar("T")
+_FEW_CHECKS: Final = 256
+_FEW_LEAVES: Final = 64
+"""Checks of a batch, and leaves of its plans, that may be decided in one go."""
+_TURNS_AT_ONCE: Final = 5
+"""Steps of a decision that may follow each other without a turn for others."""
 
 
 class AuditLog(Protocol):
@@ -134,7 +142,15 @@ class Pdp:
         self.audit.admit()
         if batch.size == 1 and not batch.rejected and sees_all(batch.caller):
             return self._decide_one(batch, started)
-        return _finish(self._decide(batch, started))
+        if len(batch.checks) > _FEW_CHECKS:
+            return None
+        steps = self._decide(batch, started)
+        for _ in range(_TURNS_AT_ONCE):
+            try:
+                next(steps)
+            except StopIteration as end:
+                return end.value  # type: ignore[no-any-return]
+        return None  # nothing is recorded yet
 
     def _decide_one(self, batch: Batch, started: float) -> BatchResult:
         """Decide a batch of one check of one resource, whose caller sees all reasons."""
@@ -164,29 +180,19 @@ class Pdp:
         if not sees_all(batch.caller):
             visible = yield from self._visible(batch, basis)
             batch = reject_invisible(batch, visible)
-        trees = [basis.plans.plan(check) for check in batch.checks]
-        verdicts_of = yield from self._evaluate(trees, basis)
+        batch = in_parts(batch)
+        trees, found = yield from plan_checks(batch.checks, basis.plans)
+        if batch.explain:
+            bound_traces(found)
+        verdicts_of = yield from self._evaluate(found, basis)
         traces = NO_TRACES
         if batch.explain:
             traces = yield from trace_checks(batch.checks, trees, Explainer(basis.bundle, basis.facts, verdicts_of))
-        result = self._conclude(batch, trees, verdicts_of, basis, started, traces)
-        return result if visible is None else BatchResult(result.record, visible)
-
-    def _conclude(
-        self,
-        batch: Batch,
-        trees: Sequence[Node],
-        verdicts_of: LeafVerdicts,
-        basis: _Basis,
-        started: float,
-        traces: Mapping[int, Trace] = NO_TRACES,
-    ) -> BatchResult:
-        """Fold the evaluated trees of a batch into the answer, and record it."""
-        outcomes = [fold(tree, verdicts_of) for tree in trees]
+        outcomes = yield from _each(fold, trees, repeat(verdicts_of))
         answer = fold_answer(batch, outcomes, basis.revision, traces)
-        decided = zip(batch.checks, trees, outcomes, strict=True)
-        checks = tuple([_decided(check, tree, verdicts_of, outcome) for check, tree, outcome in decided])
-        return self._recorded(batch, answer, checks, basis, started)
+        checks = yield from _each(_decided, batch.checks, trees, repeat(verdicts_of), outcomes)
+        result = self._recorded(batch, answer, tuple(checks), basis, started)
+        return result if visible is None else BatchResult(result.record, visible)
 
     def _recorded(
         self, batch: Batch, answer: Answer, checks: tuple[DecidedCheck, ...], basis: _Basis, started: float
@@ -246,19 +252,18 @@ class Pdp:
         evaluator = Evaluator(bundle, facts, self.telemetry, stale=stale)
         return _Basis(bundle, facts, stale, revision_of(bundle, facts), plans, evaluator)
 
-    def _evaluate(self, trees: Sequence[Node], basis: _Basis) -> Steps[LeafVerdicts]:
-        """Return the verdicts on all leaves of the trees of checks."""
+    def _evaluate(self, found: Sequence[Leaf | FixedDecision], basis: _Basis) -> Steps[LeafVerdicts]:
+        """Return the verdicts on all leaves."""
         evaluator = basis.evaluator
-        found = [leaf for tree in trees for leaf in leaves_of(tree)]
-        if sum([len(leaf.resources) for leaf in found]) <= CHUNK:
+        if len(found) <= _FEW_LEAVES and sum([len(leaf.resources) for leaf in found]) <= CHUNK:
             return evaluator.evaluate_at_once(found)
         return (yield from evaluator.evaluate(found))
 
     def _visible(self, batch: Batch, basis: _Basis) -> Steps[bytes]:
         """Return 1 for each position that has guards, all of them permitted."""
         checks = guards(batch)
-        trees = [basis.plans.plan(check) for check in checks]
-        verdicts_of = yield from self._evaluate(trees, basis)
+        trees, found = yield from plan_checks(checks, basis.plans)
+        verdicts_of = yield from self._evaluate(found, basis)
         guarded, refused = set[int](), set[int]()
         for check, tree in zip(checks, trees, strict=True):
             guarded.update(check.at)
@@ -290,13 +295,14 @@ class Pdp:
         return record
 
 
-def _finish(steps: Steps[T]) -> T:
-    """Take all steps at once and return the result."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]
+def _each(function: Callable[..., T], *columns: Iterable[Any]) -> Steps[list[T]]:
+    """Return the results of a function on each row of columns."""
+    results, pace = [], Pace()
+    for result in map(function, *columns):
+        results.append(result)
+        if pace.is_over():
+            yield
+    return results
 
 
 def hidden_view(columns: Sequence[TypedColumn]) -> RowView:

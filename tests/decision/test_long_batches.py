@@ -1,0 +1,111 @@
+"""Batches whose decision takes long: their cost is bounded, and others get turns meanwhile."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.http_client import fetch
+from support.neighbours import assert_served, timed
+from support.serving import Process, serve_process
+
+from pdp.decision.planning import in_parts
+from pdp.identity.callers import EMBEDDED_CALLER
+from pdp.model.checks import Batch, Check, Principal, Resource
+from pdp.model.columns import PathColumn
+
+BOB = "user:oidc~bob"
+WORLD = {
+    "objects": [f"table:w/s{schema}/t{number}" for schema in range(20) for number in range(490)],
+    "grants": [{"principal": BOB, "privilege": "ownership", "object": "warehouse:w"}],
+}
+CONFIG: dict[str, Any] = {
+    "authorities": {"default": {"engines": ["grants"]}},
+    "warehouses": {"w": {}},
+    "policies": {"rules": []},
+    "store": {"url": "file:world.json"},
+    "trino": {"catalogs": {"w": {"warehouse": "w"}}},
+    "audit": {"sinks": [{"file": "audit"}]},
+}
+
+
+@pytest.fixture(scope="module")
+def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
+    folder: Path = tmp_path_factory.mktemp("long")
+    (folder / "world.json").write_text(json.dumps(WORLD))
+    (folder / "pdp.yaml").write_text(json.dumps(CONFIG))
+    with serve_process(folder, "--config", "pdp.yaml") as process:
+        yield process
+
+
+def checks(count: int, action: str, **more: object) -> bytes:
+    """Many checks of operations on schemas. Each has a query of its own, so none is joined to another."""
+    named = [
+        {"principal": BOB, "action": action, "resource": f"namespace:w/s{at % 20}", "context": {"queryId": f"q{at}"}}
+        for at in range(count)
+    ]
+    return json.dumps({"checks": named, **more}).encode()
+
+
+def many_checks(count: int, action: str, resource: str) -> bytes:
+    named = [
+        {"principal": f"user:oidc~u{at}", "action": action, "resource": resource.format(at)} for at in range(count)
+    ]
+    return json.dumps({"checks": named}).encode()
+
+
+ATTACKS = {
+    "drops of schemas": ("/v1/check", 400, checks(10_000, "trino:DropSchema")),
+    "some drops of schemas": ("/v1/check", 200, checks(90, "trino:DropSchema")),
+    "explained drops": ("/v1/check", 400, checks(50, "trino:DropSchema", explain=True)),
+    "some explained drops": ("/v1/check", 200, checks(10, "trino:DropSchema", explain=True)),
+    "explained deep paths": (
+        "/v1/check",
+        400,
+        json.dumps(
+            {
+                "explain": True,
+                "checks": [
+                    {"principal": BOB, "action": "read_data", "resource": f"table:w/{'a/' * 200}t{at}"}
+                    for at in range(500)
+                ],
+            }
+        ).encode(),
+    ),
+    "principals without number": ("/v1/check", 200, many_checks(10_000, "read_data", "table:w/s1/t{}")),
+    "warehouses without number": ("/v1/check", 200, many_checks(10_000, "read_data", "table:w{}/s1/t")),
+}
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_neighbours_are_served_during_a_long_decision(process: Process, attack: str) -> None:
+    path, status, body = ATTACKS[attack]
+    _, quiet = timed(process, lambda: time.sleep(0.5))
+    answer, times = timed(process, lambda: fetch(process.url(path), body, timeout=60))
+    assert answer.status == status, answer.content[:300]
+    if status == 400:
+        assert answer.json()["error"]["code"] == "too_many_checks"
+    assert_served(quiet, times)
+
+
+@given(st.integers(1, 25_000), st.booleans())
+def test_parts_of_a_long_check_are_the_check(count: int, column: bool) -> None:
+    names = [f"t{at}" for at in range(count)]
+    resources = (
+        PathColumn.in_one(Resource("table", "w"), ("s",), names)
+        if column
+        else [Resource("table", "w", ("s", name)) for name in names]
+    )
+    check = Check(Principal("user", "oidc~bob"), "read_data", resources, range(count))
+    parts = in_parts(Batch("http", EMBEDDED_CALLER, count, (check,))).checks
+    assert [resource.path[-1] for part in parts for resource in part.resources] == names
+    assert [at for part in parts for at in part.at] == list(range(count))
+    sizes = {len(part.resources) for part in parts}
+    assert max(sizes) - min(sizes) <= 1
