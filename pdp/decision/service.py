@@ -27,7 +27,7 @@ from pdp.decision.one_resource import decide_check
 from pdp.decision.plan import Planners, context_of
 from pdp.decision.plan_memo import PlanMemo
 from pdp.decision.planning import bound_traces, in_parts, plan_checks
-from pdp.decision.tree import FixedDecision, Leaf, Node, leaves, leaves_of
+from pdp.decision.tree import FixedDecision, Leaf, Node, leaves
 from pdp.decision.turns import Pace, Steps
 from pdp.engines.engine import ABSTAIN, ALLOWED_BY_EFFECT, PERMIT, Verdicts
 from pdp.engines.rowaccess.engine import Restriction, hide_everything

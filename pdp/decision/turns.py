@@ -6,10 +6,12 @@ Knows neither checks nor bodies.
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import sys
 import time
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Final, TypeAlias, TypeVar
 
 T = TypeVar("T")
@@ -18,6 +20,10 @@ Steps: TypeAlias = Generator[None, None, T]
 """Work that gives up control after each step, and returns a T at the end."""
 TURN_SECONDS: Final = 0.004
 """Time of work after which other requests get a turn."""
+LONGEST_IMMEDIATE: Final = 256 << 10
+"""Bytes of a body that is answered without turns of the event loop."""
+_LARGE_BODY: Final = 1 << 16
+"""Bytes of a body that a thread converts."""
 _SWITCH_SECONDS: Final = 0.0005
 """Time after which a working thread gives the interpreter to the event loop."""
 
@@ -57,7 +63,9 @@ class _Aside:
             sys.setswitchinterval(_SWITCH_SECONDS)
         self._waiting += 1
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._thread, work, *arguments)
+            # as asyncio.to_thread: the work sees the context of the request
+            call = partial(contextvars.copy_context().run, work, *arguments)
+            return await asyncio.get_running_loop().run_in_executor(self._thread, call)
         finally:
             self._waiting -= 1
             if not self._waiting:
@@ -65,6 +73,13 @@ class _Aside:
 
 
 _ASIDE: Final = _Aside()
+
+
+async def converted(body: bytes, work: Callable[..., T], *arguments: object) -> T:
+    """Return the result of pure work on a body, beside the event loop if the body is large."""
+    if len(body) < _LARGE_BODY:
+        return work(body, *arguments)
+    return await run_aside(work, body, *arguments)
 
 
 async def run_aside(work: Callable[..., T], *arguments: object) -> T:

@@ -7,8 +7,8 @@ described at https://connectrpc.com/docs/protocol.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
-from typing import Any, Final, Protocol, TypeVar
+from collections.abc import Mapping
+from typing import Any, Final, Protocol
 
 import msgspec
 import structlog
@@ -18,6 +18,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from pdp import errors
 from pdp.config.server import LimitSettings
+from pdp.decision.turns import converted
 from pdp.identity.callers import Callers
 from pdp.model.ids import new_id
 from pdp.surfaces.admission import Admission
@@ -31,8 +32,6 @@ from pdp.surfaces.peers import http_peer
 from pdp.surfaces.request_ids import Sender, with_request_id
 from pdp.telemetry import Telemetry
 from pdp.wire import decision_pb2 as wire
-
-T = TypeVar("T")
 
 CODES: Final[tuple[tuple[type[Exception], str], ...]] = (
     (errors.InvalidArgument, "invalid_argument"),
@@ -57,8 +56,6 @@ STATUS: Final[Mapping[str, int]] = {
 _OBJECTS: Final = 1000
 _OBJECTS_PER_CHECK: Final = 8
 """JSON objects in a body outside of checks (properties of views included), and in a check with all its parts."""
-_LARGE: Final = 1 << 16
-"""Bytes of JSON from which a thread converts messages, so that the event loop goes on."""
 log = structlog.get_logger()
 
 
@@ -131,11 +128,11 @@ class ConnectHandlers:
                     body = await read_body(request, limits.size, admitted)
                     if head.json:
                         await limits.check(body)
-                    message = await _converted(body, codec.decode) if head.json else body
+                    message = await converted(body, codec.decode) if head.json else body
                     response = await call.method(message, caller)
                     answer = _as_bytes(response.message)
                     return EndpointAnswer(
-                        await _converted(answer, codec.encode) if head.json else answer, response.decision_id
+                        await converted(answer, codec.encode) if head.json else answer, response.decision_id
                     )
             except TimeoutError:
                 if timeout < self._timeout:
@@ -186,10 +183,6 @@ class _Codec:
     def encode(self, response: bytes) -> bytes:
         """Return the JSON form of the bytes of a response message."""
         return to_json(self._response.FromString(response))
-
-
-async def _converted(body: bytes, convert: Callable[[bytes], T]) -> T:
-    return convert(body) if len(body) < _LARGE else await asyncio.to_thread(convert, body)
 
 
 def _as_bytes(response: Message | bytes) -> bytes:

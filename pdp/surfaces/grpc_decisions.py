@@ -12,6 +12,7 @@ from pdp.config.server import LimitSettings
 from pdp.decision.bodies import AnswerForm
 from pdp.decision.codec import bound_checks, call_limit
 from pdp.decision.service import Pdp
+from pdp.decision.turns import LONGEST_IMMEDIATE, converted
 from pdp.identity.evidence import admit
 from pdp.management.service import Management
 from pdp.model.checks import BatchRequest, Caller, Consistency
@@ -62,25 +63,27 @@ class DecisionService:
 
     async def check(self, body: bytes, caller: Caller) -> RpcAnswer:
         """Decide a batch of checks."""
-        request, form = self._decode(body)
-        answer = await self._pdp.check(admit(request, caller))
+        request, form = await converted(body, self._decode)
+        answer = (await self._pdp.decide(admit(request, caller))).answer
         return RpcAnswer(check_response(answer, form), answer.id)
 
     def check_now(self, body: bytes, caller: Caller) -> RpcAnswer | None:
         """Decide a batch of checks without waiting; return None if that is not possible."""
+        if len(body) > LONGEST_IMMEDIATE:
+            return None
         request, form = self._decode(body)
         result = self._pdp.decide_now(admit(request, caller))
         return RpcAnswer(check_response(result.answer, form), result.answer.id) if result else None
 
     async def check_load(self, body: bytes, caller: Caller) -> RpcAnswer:
         """Decide a load through a chain of views."""
-        request = read_load(parse(body, wire.CheckLoadRequest))
+        request = await converted(body, lambda body: read_load(parse(body, wire.CheckLoadRequest)))
         result = await self._views.load(request, caller, self._surface)
         return RpcAnswer(load_response(result), result.id)
 
     async def check_view_commit(self, body: bytes, caller: Caller) -> RpcAnswer:
         """Decide a view commit."""
-        request = read_change(parse(body, wire.CheckViewCommitRequest))
+        request = await converted(body, lambda body: read_change(parse(body, wire.CheckViewCommitRequest)))
         result = await self._views.change(request, caller, self._surface)
         return RpcAnswer(change_response(result), result.id)
 

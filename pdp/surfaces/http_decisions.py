@@ -5,6 +5,7 @@ from __future__ import annotations
 from pdp.decision.answer_codec import encode_answer
 from pdp.decision.codec import decode_call
 from pdp.decision.service import Pdp
+from pdp.decision.turns import converted
 from pdp.identity.evidence import admit
 from pdp.model.checks import Caller
 from pdp.surfaces.body_content import BodyLimits
@@ -16,8 +17,8 @@ def decision_routes(handlers: HttpHandlers, pdp: Pdp, max_checks: int, limits: B
     """Return the routes of the check API."""
 
     async def check(body: bytes, caller: Caller) -> EndpointAnswer:
-        request, form = decode_call(body, max_checks)
-        answer = await pdp.check(admit(request, caller))
+        request, form = await converted(body, decode_call, max_checks)
+        answer = (await pdp.decide(admit(request, caller))).answer
         return EndpointAnswer(encode_answer(answer, form), answer.id)
 
     def check_now(body: bytes, caller: Caller) -> EndpointAnswer | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pdp.decision.turns import converted
 from pdp.management.codec import (
     decode_access,
     decode_grants,
@@ -24,7 +25,7 @@ def management_routes(handlers: HttpHandlers, management: Management, limits: Bo
     """Return the routes of the management API."""
 
     async def write_grants(body: bytes, caller: Caller) -> EndpointAnswer:
-        requester, edits = decode_grants(body, caller)
+        requester, edits = await converted(body, decode_grants, caller)
         return EndpointAnswer(encode_written(*await management.write_grants(requester, edits)), requester.id)
 
     async def grants(query: Query, caller: Caller) -> EndpointAnswer:
@@ -32,16 +33,16 @@ def management_routes(handlers: HttpHandlers, management: Management, limits: Bo
         return EndpointAnswer(encode_grants(await management.list_grants(requester, filter, page)), requester.id)
 
     async def write_objects(body: bytes, caller: Caller) -> EndpointAnswer:
-        requester, edits = decode_objects(body, caller)
+        requester, edits = await converted(body, decode_objects, caller)
         return EndpointAnswer(encode_written(await management.write_objects(requester, edits)), requester.id)
 
     async def access(body: bytes, caller: Caller) -> EndpointAnswer:
-        requester, action, resource, page = decode_access(body, caller)
+        requester, action, resource, page = await converted(body, decode_access, caller)
         found = await management.list_access(requester, action, resource, page)
         return EndpointAnswer(encode_access(found), requester.id)
 
     async def list_objects(body: bytes, caller: Caller) -> EndpointAnswer:
-        requester, asked, page = decode_list(body, caller)
+        requester, asked, page = await converted(body, decode_list, caller)
         return EndpointAnswer(encode_list(await management.list_objects(requester, asked, page)), requester.id)
 
     return {

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Final
 
 from aiohttp import web
 
+from pdp.decision.turns import LONGEST_IMMEDIATE
 from pdp.model.checks import Caller
 from pdp.model.ids import new_id
 from pdp.surfaces.body_content import BodyLimits
@@ -25,9 +25,6 @@ ImmediateEndpoint = Callable[[bytes, Caller], EndpointAnswer | None]
 """Endpoint that answers without waiting: (body, caller) -> the 200 response; None if it must wait."""
 Handler = Callable[[web.BaseRequest], Awaitable[web.Response]]
 """Handler of aiohttp."""
-
-_LONGEST_IMMEDIATE: Final = 256 << 10
-"""Bytes of a body that is answered without turns of the event loop."""
 
 
 def _always_wait(body: bytes, caller: Caller) -> EndpointAnswer | None:
@@ -89,7 +86,7 @@ class DecisionRoute:
 
     def now(self, body: bytes, caller: Caller) -> HttpAnswer | None:
         """Answer without waiting; return None if that is not possible, or takes long."""
-        if len(body) > _LONGEST_IMMEDIATE or not self._limits.is_below(body):
+        if len(body) > LONGEST_IMMEDIATE or not self._limits.is_below(body):
             return None
         try:
             found = self._immediate(body, caller)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pdp.decision.turns import converted
 from pdp.model.checks import Caller
 from pdp.surfaces.body_content import BodyLimits
 from pdp.surfaces.http_answers import EndpointAnswer
@@ -14,11 +15,11 @@ def view_routes(handlers: HttpHandlers, views: ViewSecurity, limits: BodyLimits)
     """Return the routes POST /v1/load and POST /v1/commit-view."""
 
     async def load(body: bytes, caller: Caller) -> EndpointAnswer:
-        result = await views.load(decode_load(body), caller, "http")
+        result = await views.load(await converted(body, decode_load), caller, "http")
         return EndpointAnswer(encode_load(result), result.id)
 
     async def change(body: bytes, caller: Caller) -> EndpointAnswer:
-        result = await views.change(decode_change(body), caller, "http")
+        result = await views.change(await converted(body, decode_change), caller, "http")
         return EndpointAnswer(encode_change(result), result.id)
 
     return {

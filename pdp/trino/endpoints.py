@@ -18,6 +18,7 @@ from msgspec import UNSET
 from pdp.decision.codec import bound_checks
 from pdp.decision.combine import CHUNK
 from pdp.decision.service import BatchResult, DecidedView, Pdp, hidden_view
+from pdp.decision.turns import converted
 from pdp.errors import InvalidArgument, Unavailable
 from pdp.identity.evidence import admit
 from pdp.model.checks import Answer, Batch, Caller, Predicate, TypedColumn
@@ -127,12 +128,13 @@ class TrinoSurface:
 
     async def _answer(self, read: Callable[[bytes], _Question], body: bytes, caller: Caller) -> EndpointAnswer:
         """Return the answer to a body; a denial if no answer can be made in time."""
-        question = read(body)
+        question = await converted(body, read)
         request = question.request
         self._unknown_operations.note(request.operation)
         try:
             async with asyncio.timeout(self._seconds):
-                batch = self._admit(request, caller)
+                is_long = request.size > CHUNK
+                batch = await self._admit_long(request, caller) if is_long else self._admit(request, caller)
                 if self._listed_names.concerns(request.operation):
                     batch = await self._listed_names.reject_listed(batch)
                 result = await self._pdp.decide(batch)
@@ -188,6 +190,9 @@ class TrinoSurface:
             return self._pdp.filter(self._admit(TrinoRequest(input, [table]), caller), columns)
         except Exception as error:  # noqa: BLE001  it denies
             return DecidedView(hidden_view(columns), self._failures.handle(input.action.operation, error, caller))
+
+    async def _admit_long(self, request: TrinoRequest, caller: Caller) -> Batch:
+        return admit(await self._decoder.to_long_batch_request(request, caller.name), caller)
 
     def _admit(self, request: TrinoRequest, caller: Caller) -> Batch:
         return admit(self._decoder.to_batch_request(request, caller.name), caller)

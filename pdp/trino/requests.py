@@ -6,14 +6,15 @@ Must not know decisions, answers or routes.
 from __future__ import annotations
 
 from operator import attrgetter
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from msgspec.structs import replace
 
 from pdp.decision.batch_builder import BatchBuilder
 from pdp.decision.service import Pdp
+from pdp.decision.turns import run_aside
 from pdp.errors import InvalidArgument, TooManyChecks
-from pdp.model.checks import Arguments, BatchRequest, Check, Rejection, Resource
+from pdp.model.checks import Arguments, BatchRequest, Check, Principal, Rejection, Resource
 from pdp.model.references import is_id
 from pdp.model.trino_operations import TRINO_PREFIX
 from pdp.strict import decode, refuse_duplicates
@@ -27,6 +28,8 @@ _BASE_OBJECTS: Final = 1000
 _OBJECTS_PER_RESOURCE: Final = 3
 """JSON objects in a body as Trino writes it: outside of the resources (properties included), and per resource."""
 _FIRST: Final = range(1)
+_Question: TypeAlias = tuple[Principal, str, str, str]
+"""The principal, the action, the query and the owner of the query."""
 _table_of: Final = attrgetter("table")
 _schema_of: Final = attrgetter("schema")
 
@@ -82,8 +85,21 @@ class RequestDecoder:
 
         `caller` is the name of the caller. The checks name the owner of the caller's query, for the audit.
         """
-        context = request.input.context
         names = self._current_names()
+        question = self._question(names, request, caller)
+        return question if isinstance(question, BatchRequest) else _with_resources(names, request, question)
+
+    async def to_long_batch_request(self, request: TrinoRequest, caller: str) -> BatchRequest:
+        """Return the same for a long list of resources, which a thread reads with names of its own."""
+        names = Names(self._pdp.bundle.trino, self._pdp.bundle.warehouses)
+        question = self._question(names, request, caller)
+        if isinstance(question, BatchRequest):
+            return question
+        return await run_aside(_with_resources, names, request, question)
+
+    def _question(self, names: Names, request: TrinoRequest, caller: str) -> _Question | BatchRequest:
+        """Return what all resources of a request share; a request whose principal is invalid is rejected."""
+        context = request.input.context
         try:
             principal = names.principal(context.identity.user, context.identity.groups or ())
         except InvalidArgument as error:
@@ -92,16 +108,7 @@ class RequestDecoder:
         query = context.query_id or ""
         query = query if is_id(query) else ""
         user = self._query_owners.other_user(caller, query, principal.id) if query else ""
-        action = TRINO_PREFIX + request.operation
-        if len(request.resources) == 1:
-            resource = _read(names, request.input.action, request.resources[0])
-            if not isinstance(resource, Rejection):
-                check = Check(principal, action, (resource,), _FIRST, query_id=query, query_user=user)
-                return BatchRequest("trino", 1, (check,), {})
-        builder = BatchBuilder()
-        check = Check(principal, action, (), (), query_id=query, query_user=user)
-        _add_resources(builder, check, names, request)
-        return builder.request("trino")
+        return principal, TRINO_PREFIX + request.operation, query, user
 
     def _check_objects(self, body: bytes) -> None:
         """Raise TooManyChecks before the decoding of a body with too many resources."""
@@ -115,6 +122,20 @@ class RequestDecoder:
         if self._names.trino is not bundle.trino:
             self._names = Names(bundle.trino, bundle.warehouses)
         return self._names
+
+
+def _with_resources(names: Names, request: TrinoRequest, question: _Question) -> BatchRequest:
+    """Return a request with a question about its resources."""
+    principal, action, query, user = question
+    if len(request.resources) == 1:
+        resource = _read(names, request.input.action, request.resources[0])
+        if not isinstance(resource, Rejection):
+            check = Check(principal, action, (resource,), _FIRST, query_id=query, query_user=user)
+            return BatchRequest("trino", 1, (check,), {})
+    builder = BatchBuilder()
+    check = Check(principal, action, (), (), query_id=query, query_user=user)
+    _add_resources(builder, check, names, request)
+    return builder.request("trino")
 
 
 def _add_resources(builder: BatchBuilder, check: Check, names: Names, request: TrinoRequest) -> None:
