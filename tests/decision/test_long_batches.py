@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.http_client import fetch
-from support.neighbours import assert_served, timed
+from support.neighbours import assert_served
 from support.serving import Process, serve_process
 
 from pdp.decision.planning import in_parts
@@ -53,16 +52,8 @@ def checks(count: int, action: str, **more: object) -> bytes:
     return json.dumps({"checks": named, **more}).encode()
 
 
-def many_checks(count: int, action: str, resource: str) -> bytes:
-    named = [
-        {"principal": f"user:oidc~u{at}", "action": action, "resource": resource.format(at)} for at in range(count)
-    ]
-    return json.dumps({"checks": named}).encode()
-
-
 ATTACKS = {
     "drops of schemas": ("/v1/check", 400, checks(10_000, "trino:DropSchema")),
-    "some drops of schemas": ("/v1/check", 200, checks(90, "trino:DropSchema")),
     "explained drops": ("/v1/check", 400, checks(50, "trino:DropSchema", explain=True)),
     "some explained drops": ("/v1/check", 200, checks(10, "trino:DropSchema", explain=True)),
     "explained deep paths": (
@@ -78,8 +69,6 @@ ATTACKS = {
             }
         ).encode(),
     ),
-    "principals without number": ("/v1/check", 200, many_checks(10_000, "read_data", "table:w/s1/t{}")),
-    "warehouses without number": ("/v1/check", 200, many_checks(10_000, "read_data", "table:w{}/s1/t")),
 }
 
 
@@ -87,12 +76,10 @@ ATTACKS = {
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_neighbours_are_served_during_a_long_decision(process: Process, attack: str) -> None:
     path, status, body = ATTACKS[attack]
-    _, quiet = timed(process, lambda: time.sleep(0.5))
-    answer, times = timed(process, lambda: fetch(process.url(path), body, timeout=60))
+    answer = assert_served(process, lambda: fetch(process.url(path), body, timeout=60))
     assert answer.status == status, answer.content[:300]
     if status == 400:
         assert answer.json()["error"]["code"] == "too_many_checks"
-    assert_served(quiet, times)
 
 
 @given(st.integers(1, 25_000), st.booleans())
