@@ -17,12 +17,12 @@ from pdp.errors import InvalidArgument, TooManyChecks
 from pdp.model.checks import Arguments, BatchRequest, Check, Principal, Rejection, Resource
 from pdp.model.references import is_id
 from pdp.model.trino_operations import TRINO_PREFIX
-from pdp.strict import decode, refuse_duplicates
+from pdp.strict import decode
 from pdp.trino.bodies import REQUEST, OpaAction, OpaInput, ResourceName
 from pdp.trino.columns import PlacedColumn, rows_left, schema_columns, table_columns
 from pdp.trino.names import Names
 from pdp.trino.query_owners import QueryOwners
-from pdp.trino.table_lists import TableList, decode_table_list
+from pdp.trino.table_lists import TableList, decode_table_list, refuse_duplicates_in
 
 _BASE_OBJECTS: Final = 1000
 _OBJECTS_PER_RESOURCE: Final = 3
@@ -76,8 +76,7 @@ class RequestDecoder:
         if listed is None:
             input = decode(body, REQUEST, typed=True).input
             return TrinoRequest(input, input.action.filter_resources or [])
-        if not listed.unique_keys:
-            refuse_duplicates(body)
+        refuse_duplicates_in(body, listed)
         return TrinoRequest(listed.input, [], listed.tables)
 
     def to_batch_request(self, request: TrinoRequest, caller: str) -> BatchRequest:

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple, Protocol
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from pdp.strict import has_strings
+from pdp.strict import has_strings, refuse_duplicates
 from pdp.trino.bodies import OpaAction, OpaContext, OpaInput, OpaRequest
 
 _LONG_BODY: Final = 1000
@@ -19,6 +19,9 @@ _LONG_LIST: Final = 8
 """Bytes of a body, and tables of a list, from which the columns pay."""
 _FIELDS: Final = b'{"table":{"catalogName":"","schemaName":"","tableName":""}}'
 _STRINGS: Final = _FIELDS.count(b'"') // 2
+_BRACKETS: Final = b"[]"
+_START: Final = 64
+"""Bytes of the beginning of a list, to find the list in a body."""
 _JOINT: Final = "\0"
 
 
@@ -84,7 +87,22 @@ class DecodedList(NamedTuple):
     unique_keys: bool
 
 
+class _RawAction(msgspec.Struct, rename="camel", gc=False):
+    filter_resources: msgspec.Raw
+
+
+class _RawInput(msgspec.Struct, gc=False):
+    action: _RawAction
+
+
+class _RawRequest(msgspec.Struct, gc=False):
+    """A body whose list is left as it came."""
+
+    input: _RawInput
+
+
 _REQUEST: Final = msgspec.json.Decoder(_ListRequest)
+_RAW_REQUEST: Final = msgspec.json.Decoder(_RawRequest)
 
 
 def decode_table_list(body: bytes) -> DecodedList | None:
@@ -104,18 +122,35 @@ def decode_table_list(body: bytes) -> DecodedList | None:
     return DecodedList(input, tables, _has_unique_keys(body, input, tables))
 
 
+def refuse_duplicates_in(body: bytes, listed: DecodedList) -> None:
+    """Raise InvalidArgument if an object in a body with a list of tables has a duplicate key."""
+    if listed.unique_keys:
+        return
+    # Unknown fields stand outside of the list most often. Then the list is proved, and all the rest is short. No text
+    # holds the list, because of its quotes: an equal piece elsewhere is an equal list, and the rest has all other keys.
+    raw = bytes(_RAW_REQUEST.decode(body).input.action.filter_resources)
+    at = body.find(raw[:_START])  # to search for the whole list would take longer than to parse the body
+    if body.startswith(raw, at) and _accounts_for(raw, _BRACKETS, listed.tables):
+        body = body[:at] + _BRACKETS + body[at + len(raw) :]
+    refuse_duplicates(body)
+
+
 def _has_unique_keys(body: bytes, head: OpaInput, tables: TableList) -> bool:
-    """Tell whether the values of a body account for the whole body. False if in doubt.
+    """Tell whether the values of a body account for the whole body. False if in doubt."""
+    return _accounts_for(body, msgspec.json.encode(OpaRequest(head)), tables)
+
+
+def _accounts_for(text: bytes, rest: bytes, tables: TableList) -> bool:
+    """Tell whether tables, and `rest` with an empty list in their place, account for a whole text. False if in doubt.
 
     No spelling of these values is shorter than the plain one without white space, and a duplicate key adds to the
-    length. A longer body is proved by the number of its strings.
+    length. A longer text is proved by the number of its strings.
     """
-    rest = msgspec.json.encode(OpaRequest(head))
     count = len(tables.names)
     characters = sum([len("".join(column)) for column in tables])
-    if len(body) == len(rest) + count * (len(_FIELDS) + 1) - 1 + characters:
+    if len(text) == len(rest) + count * (len(_FIELDS) + 1) - 1 + characters:
         return True
-    return has_strings(body, rest.count(b'"') // 2 + count * _STRINGS)
+    return has_strings(text, rest.count(b'"') // 2 + count * _STRINGS)
 
 
 def share_one_text(texts: Sequence[str]) -> bool:

@@ -17,7 +17,7 @@ from pdp.strict import refuse_duplicates
 from pdp.trino.bodies import REQUEST
 from pdp.trino.columns import table_columns
 from pdp.trino.names import Names
-from pdp.trino.table_lists import TableList, decode_table_list, share_one_text
+from pdp.trino.table_lists import TableList, decode_table_list, refuse_duplicates_in, share_one_text
 
 NAMES = Names(
     TrinoSettings(
@@ -99,7 +99,32 @@ def test_a_duplicate_key_is_never_taken_for_proved(
     listed = decode_table_list(double)
     assert listed is None or not listed.unique_keys
     with pytest.raises(InvalidArgument, match="duplicate"):
-        refuse_duplicates(double)
+        refuse_duplicates_in(double, listed) if listed else refuse_duplicates(double)
+
+
+@settings(deadline=None)
+@given(
+    st.lists(TABLES, min_size=COUNT, max_size=COUNT),
+    st.sampled_from(SPELLINGS),
+    st.sampled_from(["x", ["filterResources"], {"filterResources": 1, "x": [{"table": {}}]}, 'a"[{"table"', 1.5, None]),
+    st.booleans(),
+)
+def test_unknown_fields_outside_of_the_list_are_searched(
+    tables: list[tuple[str, str, str]], spell: Callable[[Any], bytes], more: Any, same: bool
+) -> None:
+    value = body_of(tables, unknown=more)
+    if same:
+        value = {"before": [value["input"]["action"]["filterResources"]], **value}
+    body = spell(value)
+    listed = decode_table_list(body)
+    assert listed is not None
+    refuse_duplicates_in(body, listed)
+    for start in (b'{"before":1,', b'{"before":{"x":1,"x":2},'):
+        double = start + (body if same else b'{"before":[],' + body[1:]).lstrip()[1:]
+        again = decode_table_list(double)
+        assert again is not None
+        with pytest.raises(InvalidArgument, match="duplicate"):
+            refuse_duplicates_in(double, again)
 
 
 def end_of_member(body: str, place: int) -> int:
