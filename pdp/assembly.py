@@ -31,9 +31,9 @@ PLANNERS: Final = Planners((plan_views, plan_operation), restriction_of, has_pla
 
 def read_rules(settings: Settings) -> tuple[RuleSet, RuleSet]:
     """Return the permitting and the forbidding rules; raise PolicyError for the first invalid rule."""
-    extensions = frozenset(settings.policies.cel_extensions)
     policies = settings.policies
-    return tuple(load_rules(settings.paths(files), extensions) for files in (policies.rules, policies.forbid))  # type: ignore[return-value]
+    options = frozenset(policies.cel_extensions), policies.profiles
+    return tuple(load_rules(settings.paths(files), *options) for files in (policies.rules, policies.forbid))  # type: ignore[return-value]
 
 
 def build_bundle(

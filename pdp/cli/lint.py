@@ -39,6 +39,7 @@ _RULES_KEY: Final = re.compile(r"^(?:\{\s*)?[\"']?rules[\"']?\s*:", re.MULTILINE
     type=click.Choice(["strings"]),
     help="CEL extension to enable, as in `policies.cel_extensions`.",
 )
+@click.option("--profile", metavar="NAMES", help="Quarkus profiles of the files, instead of `policies.profiles`.")
 @one_line_errors
 def lint(
     paths: tuple[Path, ...],
@@ -47,6 +48,7 @@ def lint(
     strict: bool,
     verbose: bool,
     extensions: tuple[str, ...],
+    profile: str | None,
 ) -> None:
     """Check rule files for errors before a service loads them.
 
@@ -62,6 +64,7 @@ def lint(
         frozenset(extensions) | frozenset(settings.policies.cel_extensions),
         len(settings.warehouses),
         witnesses=verbose,
+        profiles=tuple(profile.split(",")) if profile else settings.policies.profiles,
     )
     findings = lint_files(list(_files(paths)), options) if paths else _lint_configured(settings, options)
     _print(findings, form)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import click
 
 from pdp.cli.composition import Composition
+from pdp.cli.foreign_variables import check_foreign_variables
 from pdp.cli.options import config_options
 from pdp.cli.terminal import one_line_errors
 from pdp.cli.trino_config import properties, url_of
@@ -25,6 +27,7 @@ def serve(composition: Composition, config: Path | None, overrides: tuple[str, .
     Without a configuration file, the service listens on loopback and serves the example policies. With several
     workers, SIGUSR2 restarts one worker after the other with the configuration and policies of that moment.
     """
+    check_foreign_variables(os.environ)
     if workers is not None:
         overrides = (*overrides, f"server.workers={workers}")
     read = partial(composition.settings, config, overrides)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from pdp.config.section import Section
 
 TEMPLATE_FIELD: Final = re.compile(r"\{([^{}]*)\}")
 """Field of a member template."""
+Profile: TypeAlias = Annotated[str, Field(pattern=r'^[^.,%{}"\s]+$')]
 _BETWEEN = r"[^{}]*[^{}a-z0-9-][^{}]*"
 _DIVIDED: Final = re.compile(rf"[^{{}}]*(\{{idp\}}{_BETWEEN}\{{subject\}}|\{{subject\}}{_BETWEEN}\{{idp\}})[^{{}}]*")
 """Unambiguous template: a sign that no provider's id contains separates the provider's id from the subject."""
@@ -28,10 +29,18 @@ def _template(template: str) -> str:
     return template
 
 
+def _profiles(given: Any) -> Any:
+    """Split a text at commas, as in `quarkus.profile`."""
+    return [name.strip() for name in given.split(",")] if isinstance(given, str) else given
+
+
 class PolicySettings(Section):
     """Locations of policies. Relative paths start at the folder of pdp.yaml."""
 
     rules: tuple[str, ...] = Field(("rules/*.properties",), description="CEL rule files (globs): .properties or .yaml")
+    profiles: Annotated[tuple[Profile, ...], BeforeValidator(_profiles)] = Field(
+        ("prod",), description="Quarkus profiles of rule files (`%prod.nessie...`); of several, the last wins"
+    )
     forbid: tuple[str, ...] = Field((), description="rule files whose rules deny when true, in every authority")
     cel_extensions: tuple[Literal["strings"], ...] = Field((), description="CEL extensions that rules may use")
     row_access: tuple[str, ...] = Field((), description="files (globs) of row policies and masks: .yaml or .json")

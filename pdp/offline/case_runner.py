@@ -107,11 +107,11 @@ def _caller(settings: Settings) -> Caller:
 
 def _rules(case: Case, value: Any, settings: Settings, configured: Sequence[str]) -> RuleSet:
     """Return the rules of a case together with those of the files that its configuration names."""
-    extensions, files = tuple(settings.policies.cel_extensions), tuple(settings.paths(configured))
+    options, files = (settings.policies.cel_extensions, settings.policies.profiles), settings.paths(configured)
     if not isinstance(value, Mapping):
-        return _rule_files(tuple(dict.fromkeys((*files, *_files(case, value)))), extensions)
-    inline = inline_rules(value, frozenset(extensions))
-    return join_rules(_rule_files(files, extensions), inline) if files else inline
+        return _rule_files(tuple(dict.fromkeys((*files, *_files(case, value)))), *options)
+    inline = inline_rules(value, frozenset(settings.policies.cel_extensions))
+    return join_rules(_rule_files(files, *options), inline) if files else inline
 
 
 def _documents(case: Case) -> Sequence[NamedDocument]:
@@ -134,8 +134,8 @@ def _files(case: Case, value: str | Sequence[str]) -> tuple[Path, ...]:
 
 # many cases share few files: read each file once
 @lru_cache(maxsize=256)
-def _rule_files(files: tuple[Path, ...], extensions: tuple[str, ...]) -> RuleSet:
-    return load_rules(files, frozenset(extensions))
+def _rule_files(files: tuple[Path, ...], extensions: tuple[str, ...], profiles: tuple[str, ...]) -> RuleSet:
+    return load_rules(files, frozenset(extensions), profiles)
 
 
 @lru_cache(maxsize=64)

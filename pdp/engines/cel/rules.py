@@ -8,6 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from pdp.cel.syntax import CompileError
+from pdp.config.quarkus.profiles import PROD
 from pdp.engines.cel.program import Program, compile_program
 from pdp.engines.cel.sources import RuleText, inline_rule, read_rule_file
 from pdp.errors import DuplicateRule, Notice, Place, RuleCompileError
@@ -31,13 +32,15 @@ class RuleSet:
     warnings: tuple[Notice, ...]
 
 
-def load_rules(paths: Sequence[Path], extensions: frozenset[str] = frozenset()) -> RuleSet:
-    """Load the rules of all files into a set.
+def load_rules(
+    paths: Sequence[Path], extensions: frozenset[str] = frozenset(), profiles: Sequence[str] = PROD
+) -> RuleSet:
+    """Load the rules of all files that are in force under some profiles into a set.
 
     Raise PolicyError if a file cannot be read, RuleCompileError if a rule is not valid, and DuplicateRule if two rules
     have the same id.
     """
-    files = [read_rule_file(path) for path in paths]
+    files = [read_rule_file(path, profiles) for path in paths]
     texts = [rule for file in files for rule in file.rules]
     return _rule_set(texts, extensions, [warning for file in files for warning in file.warnings])
 

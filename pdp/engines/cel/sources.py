@@ -1,33 +1,25 @@
 """Readers of rule files: from `.properties` and YAML to texts with the line and column of every character.
 
-Properties files are read as in Quarkus: with continuations, escapes and UTF-8, but `${}` is not expanded. YAML
-files have a mapping `rules:` from id to expression. Compiles nothing.
+Properties files, and YAML files with nested keys, are read as in Quarkus: profiles, expressions, continuations, escapes
+and UTF-8. YAML files may also have a mapping `rules:` from id to expression. Compiles nothing.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
-import javaproperties
-import yaml
-
+from pdp.config.quarkus.entries import ConfigEntry, Position, positions_of
+from pdp.config.quarkus.profiles import PROD, ConfigSource
+from pdp.config.quarkus.properties import read_properties
+from pdp.config.quarkus.yaml_text import YamlText
+from pdp.engines.cel.nessie_keys import NessieConfig, read_nessie
 from pdp.errors import Notice, Place, PolicyError
 
-PREFIX: Final = "nessie.server.authorization.rules."
-"""The beginning of the key of a rule in a properties file."""
 MAX_FILE_BYTES: Final = 64 << 20
-_MAX_YAML_DEPTH: Final = 16
-
-_LINE: Final = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)?")
-_KEY: Final = re.compile(r"(?:[^\\=: \t\f]|\\.)*[ \t\f]*[=:]?[ \t\f]*", re.DOTALL)
-_ESCAPED: Final = re.compile(r"(?:\\u[dD][89abAB]..\\u[dD][c-fC-F]..)|\\u.{4}|\\.|.", re.DOTALL)
-
-Position: TypeAlias = tuple[int, int]
-"""Line and column, both from 1."""
+YAML_SUFFIXES: Final = (".yaml", ".yml")
 
 
 class RuleText(NamedTuple):
@@ -45,10 +37,7 @@ class RuleText(NamedTuple):
 
     def place(self, offset: int = 0) -> Place:
         """Return the place of the character at `offset`."""
-        if not offset:
-            return Place(self.file, *self.start)
-        positions = self.locate()
-        return Place(self.file, *positions[min(offset, len(positions) - 1)])
+        return ConfigEntry(*self).place(offset)
 
 
 class RuleFile(NamedTuple):
@@ -58,21 +47,49 @@ class RuleFile(NamedTuple):
     warnings: list[Notice]
 
 
-def read_rule_file(path: Path) -> RuleFile:
-    """Read the rules of a `.properties`, `.yaml` or `.yml` file.
+def read_rule_file(path: Path, profiles: Sequence[str] = PROD) -> RuleFile:
+    """Read the rules of a `.properties`, `.yaml` or `.yml` file that are in force under some profiles.
+
+    Raise PolicyError if the file cannot be read, is no rule file, or has a key that could be a rule and is none.
+    """
+    entries, own = read_entries(path)
+    config = read_nessie([ConfigSource(0, entries)], profiles)
+    refuse_foreign_decisions(config, profiles)
+    return RuleFile([*own, *(RuleText(id, *rule[1:5]) for id, rule in config.rules)], config.notices)
+
+
+def read_entries(path: Path) -> tuple[Sequence[ConfigEntry], Sequence[RuleText]]:
+    """Return the entries of a file, and the rules of its mapping `rules:`.
 
     Raise PolicyError if the file cannot be read or is no rule file.
     """
-    readers = {".properties": _properties, ".yaml": _yaml, ".yml": _yaml}
-    reader = readers.get(path.suffix)
-    if reader is None:
-        raise PolicyError("not a rule file: neither .properties nor .yaml", Place(str(path)))
-    return reader(_text(path), str(path))
+    if path.suffix == ".properties":
+        return list(read_properties(_text(path), str(path))), ()
+    if path.suffix in YAML_SUFFIXES:
+        return _yaml(YamlText(_text(path), str(path)))
+    raise PolicyError("not a rule file: neither .properties nor .yaml", Place(str(path)))
+
+
+def refuse_foreign_decisions(config: NessieConfig, profiles: Sequence[str]) -> None:
+    """Raise PolicyError if a file turns authorization off, or takes its profile or further keys from elsewhere."""
+    if config.disabled:
+        raise config.disabled.error(
+            f"`{config.disabled.key}` is false, so Nessie asks no rule and allows everything; pdp always asks: remove "
+            "the key to enforce the rules, or keep the single rule `everything=true`"
+        )
+    if config.profile and config.profile.text != ",".join(profiles):
+        raise config.profile.error(
+            f"the file asks for the profile `{config.profile.text}`, and `{','.join(profiles)}` is in force: "
+            "set `policies.profiles`"
+        )
+    for entry in config.elsewhere:
+        message = f"`{entry.key}` names further keys, which are not read here: `pdp migrate nessie` joins several files"
+        raise entry.error(message)
 
 
 def inline_rule(id: str, text: str) -> RuleText:
     """Return a rule given as text, not in a file."""
-    return RuleText(id, text, Place().file, (1, 1), partial(_positions, text, 1, 1))
+    return RuleText(id, text, Place().file, (1, 1), partial(positions_of, text, 1, 1))
 
 
 def _text(path: Path) -> str:
@@ -90,182 +107,22 @@ def _text(path: Path) -> str:
         raise PolicyError("not UTF-8", Place(str(path), lines + 1)) from None
 
 
-def _positions(text: str, line: int, column: int) -> list[Position]:
-    positions = []
-    for character in text:
-        positions.append((line, column))
-        line, column = (line + 1, 1) if character == "\n" else (line, column + 1)
-    return [*positions, (line, column)]
+def _yaml(document: YamlText) -> tuple[Sequence[ConfigEntry], Sequence[RuleText]]:
+    entries: list[ConfigEntry] = []
+    rules: list[RuleText] = []
+    for root in document.documents:
+        for key, value in document.pairs(root):
+            if key.value == "rules":
+                rules += _own_rules(document, value)
+            else:
+                entries += document.flatten(key, value)
+    return entries, rules
 
 
-def _properties(text: str, file: str) -> RuleFile:
-    result = RuleFile([], [])
-    for element, line in _elements(text, file):
-        if not isinstance(element, javaproperties.KeyValue):
-            continue
-        if not element.key.startswith(PREFIX):
-            result.warnings.append(Notice(Place(file, line), f"ignored key `{element.key}`"))
-            continue
-        id = _unquote(element.key[len(PREFIX) :])
-        if not id:
-            raise PolicyError("a rule without an id", Place(file, line))
-        locate = partial(_value_positions, element.source, len(element.value), line)
-        result.rules.append(
-            RuleText(id, element.value, file, _value_start(element.source, line) or locate()[0], locate)
-        )
-    return result
-
-
-def _elements(text: str, file: str) -> Iterator[tuple[javaproperties.PropertiesElement, int]]:
-    """Yield the entries of the file with their first lines."""
-    line = 1
-    elements = javaproperties.parse(text)
-    while True:
-        try:
-            element = next(elements, None)
-        except javaproperties.InvalidUEscapeError as error:
-            raise PolicyError(str(error), Place(file, line)) from None
-        if element is None:
-            return
-        yield element, line
-        line += len(re.findall(r"\r\n|\r|\n", element.source))
-
-
-def _unquote(id: str) -> str:
-    quoted = len(id) > 1 and id[0] == id[-1] == '"'
-    return id[1:-1] if quoted else id
-
-
-def _value_start(source: str, line: int) -> Position | None:
-    """Return the position of the first character of the value; None for an entry with escapes or continuations."""
-    if "\\" in source:
-        return None
-    stripped = source.lstrip(" \t\f")
-    key = _KEY.match(stripped.rstrip("\r\n"))
-    assert key is not None
-    return line, len(source) - len(stripped) + key.end() + 1
-
-
-def _value_positions(source: str, length: int, line: int) -> Sequence[Position]:
-    """Return the position of each character of the value, and of the end.
-
-    An escape stands for a character, and two UTF-16 escapes for a character beyond the BMP. If the count does not agree
-    with the `length` of the library's value, only the beginning of the entry is known.
-    """
-    joined, positions = _join_lines(source, line)
-    start = _KEY.match(joined)
-    assert start is not None
-    value = [positions[match.start()] for match in _ESCAPED.finditer(joined, start.end())]
-    if len(value) != length:
-        return [(line, 1)]
-    return [*value, positions[len(joined)]]
-
-
-def _join_lines(source: str, line: int) -> tuple[str, list[Position]]:
-    """Return the logical line without continuations, with the position of each character and of the end."""
-    text, positions, end = "", [], (line, 1)
-    for physical in _LINE.findall(source):
-        body = physical.rstrip("\r\n")
-        stripped = body.lstrip(" \t\f")
-        continued = (len(stripped) - len(stripped.rstrip("\\"))) % 2 == 1
-        content = stripped[:-1] if continued else stripped
-        first = len(body) - len(stripped) + 1
-        positions += [(line, first + index) for index in range(len(content))]
-        text, end, line = text + content, (line, first + len(content)), line + 1
-        if not continued:
-            break
-    return text, [*positions, end]
-
-
-def _yaml(text: str, file: str) -> RuleFile:
-    result = RuleFile([], [])
-    root = _compose(text, file)
-    if root is None:
-        return result
-    lines = text.splitlines()
-    for key, value in _pairs(root, file):
-        if key.value == "rules":
-            result.rules.extend(_yaml_rule(lines, file, id, rule) for id, rule in _pairs(value, file))
-        else:
-            result.warnings.append(Notice(_mark(key, file), f"ignored key `{key.value}`"))
-    return result
-
-
-def _compose(text: str, file: str) -> Any:
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    try:
-        _check_depth(text, file, loader)
-        return yaml.compose(text, Loader=loader)
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        place = Place(file, mark.line + 1, mark.column + 1) if mark else Place(file)
-        raise PolicyError(f"not YAML: {error.problem}", place) from None
-    except yaml.YAMLError as error:
-        raise PolicyError(f"not YAML: {str(error).splitlines()[0]}", Place(file)) from None
-
-
-def _check_depth(text: str, file: str, loader: Any) -> None:
-    """Raise PolicyError if a document is nested too deeply.
-
-    Composing a document recurses in C without a limit. Reading the events does not recurse, so this check comes first.
-    """
-    depth = 0
-    for event in yaml.parse(text, Loader=loader):
-        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        if depth > _MAX_YAML_DEPTH:
-            raise PolicyError("nested too deeply", _mark(event, file))
-
-
-def _mark(node: Any, file: str) -> Place:
-    return Place(file, node.start_mark.line + 1, node.start_mark.column + 1)
-
-
-def _pairs(node: Any, file: str) -> list[tuple[Any, Any]]:
-    """Return the entries of a mapping, including duplicate keys. A null node has none.
-
-    Raise PolicyError for another node or for a key of another kind.
-    """
-    if isinstance(node, yaml.ScalarNode) and node.tag.endswith(":null"):
-        return []
-    if not isinstance(node, yaml.MappingNode):
-        raise PolicyError("not a mapping", _mark(node, file))
-    for key, _ in node.value:
-        if not isinstance(key, yaml.ScalarNode):
-            raise PolicyError("a key that is not text", _mark(key, file))
-    pairs: list[tuple[Any, Any]] = node.value
-    return pairs
-
-
-def _yaml_rule(lines: Sequence[str], file: str, id: Any, rule: Any) -> RuleText:
-    if not isinstance(rule, yaml.ScalarNode):
-        raise PolicyError(f"rule `{id.value}` is not text", _mark(rule, file))
-    if not id.value:
-        raise PolicyError("a rule without an id", _mark(id, file))
-    value = "" if rule.tag.endswith(":null") else rule.value
-    start, locate = _yaml_positions(lines, rule)
-    return RuleText(id.value, value, file, start, locate)
-
-
-def _yaml_positions(lines: Sequence[str], rule: Any) -> tuple[Position, Callable[[], Sequence[Position]]]:
-    """Return the position of the first character of a scalar, and a function that returns all positions.
-
-    Exact for literal blocks and for scalars in a single line without escapes. Otherwise only the beginning is known.
-    """
-    start, end = rule.start_mark, rule.end_mark
-    line, column = start.line + 1, start.column + 1
-    if rule.style == "|":
-        first = next((text for text in lines[line : end.line + 1] if text.strip()), "")
-        indent = len(first) - len(first.lstrip(" "))
-        return (line + 1, indent + 1), partial(_block_positions, rule.value, line + 1, indent)
-    quotes = 1 if rule.style in ("'", '"') else 0
-    if rule.style == ">" or start.line != end.line or end.column - start.column != len(rule.value) + 2 * quotes:
-        return (line, column), lambda: [(line, column)]
-    return (line, column + quotes), partial(_positions, rule.value, line, column + quotes)
-
-
-def _block_positions(value: str, line: int, indent: int) -> Sequence[Position]:
-    """Return the positions of a literal block, whose first line is `line`. Every line has the same indentation."""
-    positions = []
-    for number, text in enumerate(value.split("\n")):
-        positions += [(line + number, indent + 1 + index) for index in range(len(text) + 1)]
-    return positions
+def _own_rules(document: YamlText, rules: object) -> Iterator[RuleText]:
+    for id, rule in document.pairs(rules):
+        if not hasattr(rule, "style") or not isinstance(rule.value, str):
+            raise PolicyError(f"rule `{id.value}` is not text", document.mark(rule))
+        if not id.value:
+            raise PolicyError("a rule without an id", document.mark(id))
+        yield RuleText(*document.entry(id.value, id, rule)[:5])

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.cel_values import arguments
 
+from pdp.config.quarkus import properties
 from pdp.engines.cel import sources
 from pdp.engines.cel.rules import inline_rules, load_rules
 from pdp.errors import DuplicateRule, Place, PolicyError, RuleCompileError
@@ -35,7 +36,7 @@ def test_properties(tmp_path: Path) -> None:
         f'{PREFIX}"quoted.id" = ref == "x"\n'
         f"{PREFIX}continued=\\\n  op == 'a' && \\\n\tref == 'b'\n"
         f"{PREFIX}escaped : ref.matches('a\\\\\\\\.b') && role == '\\u00e9' && path != '\\ud83d\\ude00'\n"
-        f"{PREFIX}plain=role == 'é😀' || ref == '${{x}}'\r\n"
+        f"{PREFIX}plain=role == 'é😀' || ref == '\\\\${{x}}'\r\n"
     )
     assert _texts(_file(tmp_path, "rules.properties", text)) == {
         "dotted.id": "true",
@@ -62,9 +63,13 @@ def test_rules_come_sorted_and_places_are_where_the_text_begins(tmp_path: Path) 
 
 
 def test_other_keys_are_reported(tmp_path: Path) -> None:
-    path = _file(tmp_path, "a.properties", f"# c\nnessie.server.authorization.enabled=true\n{PREFIX}a=true\n")
+    text = "# c\nquarkus.http.port=1\nnessie.server.authorization.enabled=true\nother=1\nquarkus.log.level=INFO\n"
+    path = _file(tmp_path, "a.properties", f"{text}{PREFIX}a=true\n")
     rules = load_rules([path])
-    assert tuple(map(str, rules.warnings)) == (f"{path}:2:1: ignored key `nessie.server.authorization.enabled`",)
+    assert tuple(map(str, rules.warnings)) == (
+        f"{path}:2:1: ignored 2 keys of `quarkus`, which hold no rules",
+        f"{path}:4:1: ignored key `other`",
+    )
     assert list(rules.texts) == ["a"]
 
 
@@ -199,10 +204,10 @@ def test_every_character_of_a_value_has_its_place(value: str) -> None:
         (element, *_) = [one for one in javaproperties.parse(text) if isinstance(one, javaproperties.KeyValue)]
     except javaproperties.InvalidUEscapeError:
         return
-    positions = sources._value_positions(element.source, len(element.value), 1)
-    assert sources._value_start(element.source, 1) in (None, positions[0])
+    positions = properties._value_positions(element.source, len(element.value), 1)
+    assert properties._value_start(element.source, 1) in (None, positions[0])
     assert len(positions) == len(element.value) + 1
-    lines = [line.rstrip("\r\n") for line in sources._LINE.findall(text)]
+    lines = [line.rstrip("\r\n") for line in properties._LINE.findall(text)]
     for character, (line, column) in zip(element.value, positions[:-1], strict=True):
         found = lines[line - 1][column - 1]
         assert found in (character, "\\")

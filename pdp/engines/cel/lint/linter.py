@@ -15,6 +15,7 @@ import msgspec
 
 from pdp.cel.syntax import Constant
 from pdp.cel.walk import canonical_text, walk
+from pdp.config.quarkus.profiles import PROD
 from pdp.engines.cel.condition_index import ConditionIndex
 from pdp.engines.cel.engine import IMPLICIT_RULE
 from pdp.engines.cel.lint import check_bindings, remarks
@@ -48,13 +49,14 @@ class LintOptions(msgspec.Struct, frozen=True):
     """Options of lint.
 
     `warehouses`: the number of warehouses that the rules serve. `forbid`: the rules forbid instead of permitting.
-    `witnesses`: also find an input for every rule.
+    `witnesses`: also find an input for every rule. `profiles`: the rules in force of a file with several profiles.
     """
 
     extensions: frozenset[str] = frozenset()
     warehouses: int = 1
     forbid: bool = False
     witnesses: bool = False
+    profiles: tuple[str, ...] = PROD
 
 
 def lint_files(files: Sequence[Path], options: LintOptions) -> list[Finding]:
@@ -63,7 +65,7 @@ def lint_files(files: Sequence[Path], options: LintOptions) -> list[Finding]:
     rules: list[RuleText] = []
     for file in files:
         try:
-            content = read_rule_file(file)
+            content = read_rule_file(file, options.profiles)
         except PolicyError as error:
             findings.append(_finding("unreadable-file", error.place, error.message))
             continue

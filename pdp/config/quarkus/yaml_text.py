@@ -1,0 +1,143 @@
+"""Reader of YAML as Quarkus flattens it: nested keys joined by dots, `~` for the key above, quoted keys with dots."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, Final
+
+import yaml
+
+from pdp.config.quarkus.entries import ConfigEntry, Position, positions_of, unknown_positions
+from pdp.errors import Place, PolicyError
+
+_MAX_DEPTH: Final = 16
+_MOST_NODES: Final = 2_000_000
+"""Nodes of one file. Aliases can make a small file stand for far more."""
+
+
+class YamlText:
+    """Text of a YAML file, with its documents."""
+
+    def __init__(self, text: str, file: str) -> None:
+        self.file = file
+        self._lines = text.splitlines()
+        self.documents = _compose(text, file)
+        self._nodes = 0
+
+    def pairs(self, node: Any) -> list[tuple[Any, Any]]:
+        """Return the entries of a mapping, including duplicate keys. A null node has none.
+
+        Raise PolicyError for another node or for a key of another kind.
+        """
+        if _is_null(node):
+            return []
+        if not isinstance(node, yaml.MappingNode):
+            raise PolicyError("not a mapping", self.mark(node))
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                raise PolicyError("a key that is not text", self.mark(key))
+            if key.tag.endswith(":merge"):
+                raise PolicyError("a merge key `<<` is not read: write the keys out", self.mark(key))
+        pairs: list[tuple[Any, Any]] = node.value
+        return pairs
+
+    def mark(self, node: Any) -> Place:
+        """Return the place of a node."""
+        return Place(self.file, *_position(node))
+
+    def entry(self, name: str, key: Any, node: Any) -> ConfigEntry:
+        """Return the entry of a scalar below a key. A null is an empty text."""
+        start, locate = self._positions(node)
+        text = "" if _is_null(node) else _scalar_text(node)
+        return ConfigEntry(name, text, self.file, start, locate, _position(key))
+
+    def flatten(self, key: Any, node: Any, path: str = "", depth: int = 0) -> Iterator[ConfigEntry]:
+        """Yield the entries of a key and everything below; none for a null."""
+        self._nodes += 1
+        if depth > _MAX_DEPTH or self._nodes > _MOST_NODES:
+            raise PolicyError("nested too deeply", self.mark(node))
+        name = _joined(path, "" if _is_null(key) else key.value)
+        if isinstance(node, yaml.MappingNode):
+            for below, value in self.pairs(node):
+                yield from self.flatten(below, value, name, depth + 1)
+        elif isinstance(node, yaml.SequenceNode):
+            yield self._listed(name, key, node)
+        elif not _is_null(node):
+            yield self.entry(name, key, node)
+
+    def _listed(self, name: str, key: Any, node: Any) -> ConfigEntry:
+        """Return a list as one entry with `[]` after the name, and the texts of the list between commas."""
+        texts = [_scalar_text(one) for one in node.value if isinstance(one, yaml.ScalarNode)]
+        start = _position(node)
+        return ConfigEntry(f"{name}[]", ",".join(texts), self.file, start, unknown_positions(start), _position(key))
+
+    def _positions(self, node: Any) -> tuple[Position, Callable[[], Sequence[Position]]]:
+        """Return the position of the first character of a scalar, and a function that returns all positions.
+
+        Exact for literal blocks and for scalars in a single line without escapes. Otherwise only the beginning is
+        known.
+        """
+        start, end = node.start_mark, node.end_mark
+        line, column = start.line + 1, start.column + 1
+        if node.style == "|":
+            first = next((text for text in self._lines[line : end.line + 1] if text.strip()), "")
+            indent = len(first) - len(first.lstrip(" "))
+            return (line + 1, indent + 1), partial(_block_positions, node.value, line + 1, indent)
+        quotes = 1 if node.style in ("'", '"') else 0
+        if node.style == ">" or start.line != end.line or end.column - start.column != len(node.value) + 2 * quotes:
+            return (line, column), unknown_positions((line, column))
+        return (line, column + quotes), partial(positions_of, node.value, line, column + quotes)
+
+
+def _compose(text: str, file: str) -> list[Any]:
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    try:
+        _check_depth(text, file, loader)
+        return [node for node in yaml.compose_all(text, Loader=loader) if node is not None]
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        place = Place(file, mark.line + 1, mark.column + 1) if mark else Place(file)
+        raise PolicyError(f"not YAML: {error.problem}", place) from None
+    except yaml.YAMLError as error:
+        raise PolicyError(f"not YAML: {str(error).splitlines()[0]}", Place(file)) from None
+
+
+def _check_depth(text: str, file: str, loader: Any) -> None:
+    """Raise PolicyError if a document is nested too deeply.
+
+    Composing a document recurses in C without a limit. Reading the events does not recurse, so this check comes first.
+    """
+    depth = 0
+    for event in yaml.parse(text, Loader=loader):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > _MAX_DEPTH:
+            raise PolicyError("nested too deeply", Place(file, *_position(event)))
+
+
+def _position(node: Any) -> Position:
+    return node.start_mark.line + 1, node.start_mark.column + 1
+
+
+def _joined(path: str, key: str) -> str:
+    part = f'"{key}"' if "." in key else key
+    return f"{path}.{part}" if path and part else path or part
+
+
+def _is_null(node: Any) -> bool:
+    return isinstance(node, yaml.ScalarNode) and node.tag.endswith(":null")
+
+
+def _scalar_text(node: Any) -> str:
+    """Return the text of a scalar. A boolean has Java's spelling."""
+    if node.tag.endswith(":bool"):
+        return "true" if node.value.lower() in ("true", "yes", "on") else "false"
+    return str(node.value)
+
+
+def _block_positions(value: str, line: int, indent: int) -> Sequence[Position]:
+    """Return the positions of a literal block, whose first line is `line`. Every line has the same indentation."""
+    positions = []
+    for number, text in enumerate(value.split("\n")):
+        positions += [(line + number, indent + 1 + index) for index in range(len(text) + 1)]
+    return positions

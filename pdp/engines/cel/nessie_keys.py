@@ -1,0 +1,167 @@
+"""Keys of Nessie's configuration: rules, switches of its authorization, and keys of other parts.
+
+Reads entries that `pdp.config.quarkus` has read. A key that could be a rule and is none is an error.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+from pdp.config.quarkus.entries import ConfigEntry
+from pdp.config.quarkus.environment import EnvironmentNames, environment_entries
+from pdp.config.quarkus.expressions import expand
+from pdp.config.quarkus.profiles import ConfigSource, active_config
+from pdp.errors import Notice
+
+AUTHORIZATION: Final = "nessie.server.authorization."
+"""The beginning of the keys of Nessie's authorization."""
+PREFIX: Final = f"{AUTHORIZATION}rules."
+"""The beginning of the key of a rule."""
+_SPACES: Final = ("nessie", "quarkus", "smallrye", "mp", "kubernetes", "java")
+"""First parts of the keys that a file of Nessie has for other purposes."""
+_LOOKS_LIKE_RULE: Final = re.compile(r"(?:^|[.\"])rules?\.|authori[sz]ation", re.IGNORECASE)
+_PROFILE_KEYS: Final = frozenset({"quarkus.profile", "smallrye.config.profile"})
+_ELSEWHERE: Final = frozenset({
+    "quarkus.config.locations", "smallrye.config.locations", "quarkus.config.profile.parent",
+    "smallrye.config.profile.parent",
+})  # fmt: skip
+
+
+@dataclass
+class NessieConfig:
+    """Parts of a Nessie configuration, and notices about the rest.
+
+    `disabled`: the entry that turns authorization off. `profile`: the entry that chooses a profile. `elsewhere`:
+    entries that name further files or profiles.
+    """
+
+    rules: list[tuple[str, ConfigEntry]] = field(default_factory=list)
+    disabled: ConfigEntry | None = None
+    profile: ConfigEntry | None = None
+    elsewhere: list[ConfigEntry] = field(default_factory=list)
+    notices: list[Notice] = field(default_factory=list)
+    inactive: list[tuple[str, ConfigEntry]] = field(default_factory=list)
+
+
+def read_nessie(
+    sources: Sequence[ConfigSource], profiles: Sequence[str], variables: EnvironmentNames | None = None
+) -> NessieConfig:
+    """Return the rules and switches that are in force under some profiles.
+
+    Without `variables`, an expression that a variable of this process would change is an error.
+    """
+    active = active_config(sources, profiles, variables)
+    lookup = partial(_from_entries, active.entries, variables) if variables else _own_lookup(active.entries)
+    config = NessieConfig()
+    others: dict[str, list[ConfigEntry]] = {}
+    replaced = [pair for pair in active.duplicates if pair[0].startswith(AUTHORIZATION)]
+    for name, entry in (*replaced, *active.entries.items()):
+        if name.startswith(AUTHORIZATION):
+            _read_authorization(config, name, expand(entry, lookup))
+        elif name in _PROFILE_KEYS:
+            config.profile = entry
+        elif name in _ELSEWHERE:
+            config.elsewhere.append(entry)
+        else:
+            others.setdefault(_space(name, entry), []).append(entry)
+    config.inactive = [(name, entry) for name, entry in active.inactive if _is_rule(name, entry)]
+    config.notices += _notices(others, config.inactive, profiles)
+    return config
+
+
+def _read_authorization(config: NessieConfig, name: str, entry: ConfigEntry) -> None:
+    key = name.removeprefix(AUTHORIZATION)
+    if name.endswith("[]"):
+        raise entry.error(f"`{name.removesuffix('[]')}` is a list: a rule is one text")
+    if name.startswith(PREFIX):
+        config.rules.append((_rule_id(entry, name.removeprefix(PREFIX)), entry))
+    elif key == "enabled":
+        config.disabled = None if _is_true(entry) else entry
+    elif key == "type":
+        if entry.text.strip() != "CEL":
+            raise entry.error(f"`{name}` is `{entry.text}`: only the type `CEL` has rules that pdp reads")
+    else:
+        raise entry.error(f"unknown key `{name}`: rules are `{PREFIX}<id>`, and `enabled` and `type` are known beside")
+
+
+def _rule_id(entry: ConfigEntry, id: str) -> str:
+    bare = id[1:-1] if len(id) > 1 and id[0] == id[-1] == '"' else id
+    if not bare:
+        raise entry.error("a rule without an id")
+    return bare
+
+
+def _is_true(entry: ConfigEntry) -> bool:
+    if entry.text.strip().lower() in ("true", "1", "yes", "y", "on"):
+        return True
+    if entry.text.strip().lower() in ("false", "0", "no", "n", "off"):
+        return False
+    raise entry.error(f"`{entry.key}` is `{entry.text}`, neither true nor false")
+
+
+def _is_rule(name: str, entry: ConfigEntry) -> bool:
+    """Tell whether an entry of another profile is about authorization; refuse a misspelt key in every profile."""
+    return name.startswith(AUTHORIZATION) or not _space(name, entry)
+
+
+def _space(name: str, entry: ConfigEntry) -> str:
+    """Return the name space of a key that is no rule; raise PolicyError for a key that looks like a rule."""
+    first = name.partition(".")[0]
+    foreign = first in _SPACES and first != "nessie"
+    if not foreign and _LOOKS_LIKE_RULE.search(name):
+        raise entry.error(_misspelt(name))
+    return first if first in _SPACES else name
+
+
+def _misspelt(name: str) -> str:
+    if '"' in name and AUTHORIZATION.rstrip(".") in name.replace('"', ""):
+        return (
+            f"`{name}` is no rule: Quarkus reads a YAML key with dots as one name; nest `nessie:`, `server:` and so on"
+        )
+    return f"`{name}` is no rule and looks like one: write `{PREFIX}<id>`"
+
+
+def _notices(
+    others: Mapping[str, Sequence[ConfigEntry]], inactive: Sequence[tuple[str, ConfigEntry]], profiles: Sequence[str]
+) -> Iterator[Notice]:
+    """Yield one notice for each name space, and one for the rules of other profiles."""
+    for space, entries in others.items():
+        if space in _SPACES:
+            keys = "key" if len(entries) == 1 else "keys"
+            yield Notice(entries[0].key_place, f"ignored {len(entries)} {keys} of `{space}`, which hold no rules")
+        else:
+            yield Notice(entries[0].key_place, f"ignored key `{space}`")
+    if inactive:
+        named = Counter(entry.key.partition(".")[0] for _, entry in inactive)
+        counts = ", ".join(f"{count} of `{profile}`" for profile, count in named.items())
+        message = f"not in force under the profile `{','.join(profiles)}`: {counts}"
+        yield Notice(inactive[0][1].key_place, message)
+
+
+def _from_entries(entries: Mapping[str, ConfigEntry], variables: EnvironmentNames, name: str) -> ConfigEntry | None:
+    return entries.get(name) or variables.find(name)
+
+
+def _own_lookup(entries: Mapping[str, ConfigEntry]) -> Callable[[str], ConfigEntry | None]:
+    """Return a lookup in the entries of a file.
+
+    The lookup refuses names that have another value in the environment of this process: Quarkus would take that value.
+    """
+    environment = EnvironmentNames(environment_entries(os.environ))
+
+    def lookup(name: str) -> ConfigEntry | None:
+        found, variable = entries.get(name), environment.find(name)
+        if variable and (found is None or found.text != variable.text):
+            raise (found or next(iter(entries.values()))).error(
+                f"`${{{name}}}` would have the value of the environment variable `{variable.key}` in Quarkus: "
+                "write the value into the file, or unset the variable"
+            )
+        return found
+
+    return lookup
