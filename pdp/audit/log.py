@@ -85,7 +85,8 @@ class FileAudit:
 
     def admit(self) -> None:
         """Raise Unavailable while too many records wait."""
-        if self._waiting() >= MAX_PENDING or self._taken - self._writer.decisions >= MAX_PENDING_DECISIONS:
+        waiting = len(self._pending) + self._seq - self._writer.records
+        if waiting >= MAX_PENDING or self._taken - self._writer.decisions >= MAX_PENDING_DECISIONS:
             raise Unavailable("the audit cannot be written, so nothing is decided")
 
     def append(self, record: DecisionRecord) -> None:

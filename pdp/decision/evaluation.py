@@ -58,6 +58,11 @@ class Evaluator:
 
     def decide(self, leaf: Leaf, resources: Sequence[Resource]) -> Verdicts:
         """Return the verdicts on one leaf, asked about few resources."""
+        group = leaf.group
+        if leaf.override is None:
+            engine = self._bundle.engines_for(group.warehouse, group.action, group.type).single
+            if engine is not None:
+                return self._decide_by_engine(engine, group, resources)
         return decide_group(leaf, resources, self._bundle, self._decide_by_engine)
 
     def evaluate_at_once(self, leaves: Sequence[Leaf | FixedDecision]) -> LeafVerdicts:

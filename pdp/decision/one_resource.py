@@ -24,10 +24,16 @@ def decide_check(check: Check, tree: Node, decide: LeafCall) -> tuple[DecidedChe
 
     Leaves of `tree` without resources ask about the resource of the check.
     """
+    if type(tree) is Leaf:
+        resources = tree.resources or check.resources
+        verdicts = decide(tree, resources)
+        plain = resources is check.resources and tree.group.action == check.action and check.view_security is None
+        leaf = LeafDecision(tree.group, resources, check.at, verdicts)
+        return DecidedCheck(check, plain, (leaf,), verdicts), verdicts
     concrete: list[LeafDecision] = []
     outcome = _decide(tree, check, decide, concrete)
     plain = False
-    if len(concrete) == 1 and check.view_security is None and (type(tree) is Leaf or type(tree) is FixedDecision):
+    if type(tree) is FixedDecision and check.view_security is None:
         leaf = concrete[0]
         plain = leaf.group.action == check.action and leaf.resources is check.resources
     return DecidedCheck(check, plain, tuple(concrete), outcome), outcome

@@ -47,15 +47,24 @@ class PlanMemo:
     def template(self, check: Check) -> Node:
         """Return the plan of a check. Leaves without resources ask about those of the check."""
         key = self._key(check)
-        return (self._plans.get(key) if key else None) or self._keep(key, check)
+        return (self._plans.get(key) if key is not None else None) or self._keep(key, check)
 
     def _key(self, check: Check) -> _Key | None:
         """Return the key of a remembered plan; None if the plan may depend on names."""
-        kind = _kind_of(check.resources)
-        if kind is None or check.view_security is not None or not self._planners.has_plain_names(check, self._facts):
+        resources = check.resources
+        if type(resources) is PathColumn:
+            some: PathColumn | Resource = resources
+        else:
+            if len(resources) != 1:
+                return None
+            some = resources[0]
+            if some.arguments.destination is not None or not some.path:
+                return None
+        if check.view_security is not None or not self._planners.has_plain_names(check, self._facts):
             return None
         return (
-            check.principal, check.action, check.delegated, check.acting_role, check.env, check.inspected, *kind,
+            check.principal, check.action, check.delegated, check.acting_role, check.env, check.inspected,
+            some.type, some.warehouse, some.ref,
         )  # fmt: skip
 
     def _keep(self, key: _Key | None, check: Check) -> Node:
@@ -68,18 +77,6 @@ class PlanMemo:
     def _make(self, check: Check) -> Node:
         context = context_of(check, self._bundle, self._facts, stale=self._stale)
         return plan(check, context, self._planners.checks)
-
-
-def _kind_of(resources: Sequence[Resource]) -> tuple[str, str, str | None] | None:
-    """Return the type, warehouse and ref of resources with a path; None for other resources."""
-    if type(resources) is PathColumn:
-        return resources.type, resources.warehouse, resources.ref
-    if len(resources) != 1:
-        return None
-    resource = resources[0]
-    if resource.arguments.destination is not None or not resource.path:
-        return None
-    return resource.type, resource.warehouse, resource.ref
 
 
 def _asks_about(node: Node, resources: Sequence[Resource]) -> bool:

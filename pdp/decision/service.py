@@ -34,6 +34,7 @@ from pdp.engines.rowaccess.engine import Restriction, hide_everything
 from pdp.errors import InvalidArgument
 from pdp.facts.snapshot import Facts
 from pdp.model.checks import DEFAULT_DENY, Answer, AtLeast, Batch, Check, Consistency, RowView, TypedColumn
+from pdp.model.ids import new_id
 from pdp.model.revision import Revision
 from pdp.telemetry import Telemetry
 
@@ -158,7 +159,7 @@ class Pdp:
         check = batch.checks[0]
         decided, outcome = decide_check(check, basis.plans.template(check), basis.evaluator.decide)
         allowed = outcome.effects.translate(ALLOWED_BY_EFFECT)
-        answer = make_answer(batch, basis.revision, allowed, outcome.by, outcome.errors)
+        answer = Answer(new_id(), basis.revision, allowed, outcome.by, outcome.errors, batch.rejected, NO_TRACES)
         return self._recorded(batch, answer, (decided,), basis, started)
 
     async def decide(self, batch: Batch) -> BatchResult:

@@ -88,7 +88,7 @@ class Replica:
 
     def is_stale(self) -> bool:
         """Tell whether the facts are too old to permit anything."""
-        return self.age() > self._max_staleness
+        return time.monotonic() - self._confirmed > self._max_staleness
 
     async def follow(self) -> None:
         """Refresh after each commit until cancelled; while the store does not answer, log once and let the facts age.

@@ -84,9 +84,9 @@ class ResponseHeads:
     def __init__(self) -> None:
         self._second = 0
         self._closes = False
-        self._heads: dict[int, bytes] = {}
+        self._heads: dict[int, str] = {}
 
-    def before_length(self, status: int) -> bytes:
+    def before_length(self, status: int) -> str:
         """Return the head of a response, up to the number of its Content-Length."""
         second = int(time.time())
         if second != self._second:
@@ -99,7 +99,7 @@ class ResponseHeads:
         self._closes = True
         self._heads.clear()
 
-    def _add(self, status: int) -> bytes:
+    def _add(self, status: int) -> str:
         close = {"Connection": "close"} if self._closes else {}
         headers = {
             "Content-Type": JSON,
@@ -108,7 +108,7 @@ class ResponseHeads:
             "Date": formatdate(self._second, usegmt=True),
         }
         fields = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-        head = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\n{fields}Content-Length: ".encode()
+        head = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\n{fields}Content-Length: "
         self._heads[status] = head
         return head
 

@@ -312,10 +312,10 @@ class HttpConnection(asyncio.Protocol):
     def _write(self, answer: HttpAnswer) -> None:
         """Write an answer. The connection is idle from then on, or skips the rest of the body."""
         shared, body = self._shared, answer.body
-        rest = f"{len(body)}\r\n{REQUEST_ID}: {answer.request_id}\r\n"
-        if answer.decision_id:
-            rest = f"{rest}{DECISION_ID}: {answer.decision_id}\r\n"
-        self._transport.write(b"%b%b\r\n%b" % (shared.heads.before_length(answer.status), rest.encode(), body))
+        decision = f"{DECISION_ID}: {answer.decision_id}\r\n" if answer.decision_id else ""
+        start = shared.heads.before_length(answer.status)
+        head = f"{start}{len(body)}\r\n{REQUEST_ID}: {answer.request_id}\r\n{decision}\r\n"
+        self._transport.write(head.encode() + body)
         if self._admitted:
             self._release()
         if self._unread:

@@ -76,6 +76,7 @@ class DecisionRoute:
         self.outcomes = outcomes
         self.max_body = limits.size
         self._limits = limits
+        self._longest_immediate = min(LONGEST_IMMEDIATE, limits.values)
         self._endpoint = endpoint
         self._immediate = immediate or _always_wait
         self._handler = handler
@@ -86,7 +87,7 @@ class DecisionRoute:
 
     def now(self, body: bytes, caller: Caller) -> HttpAnswer | None:
         """Answer without waiting; return None if that is not possible, or takes long."""
-        if len(body) > LONGEST_IMMEDIATE or not self._limits.is_below(body):
+        if len(body) > self._longest_immediate:
             return None
         try:
             found = self._immediate(body, caller)
