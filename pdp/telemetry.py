@@ -95,6 +95,9 @@ class Telemetry:
         )  # fmt: skip
         self.audit_written = Counter("pdp_audit_records_total", "Audit records written", registry=self.registry)
         self.audit_waiting = Gauge("pdp_audit_waiting", "Audit records not yet written", registry=self.registry)
+        self.audit_unencodable = Counter(
+            "pdp_audit_unencodable_total", "Audit records that hold no more than the outcome", registry=self.registry
+        )
         self.ready = Gauge("pdp_ready", "1 while the service is ready", registry=self.registry)
 
     def count_request(self, surface: str, code: str) -> RequestTally:

@@ -75,8 +75,8 @@ class Service:
         telemetry = self._telemetry = Telemetry()
         bundle = build_bundle(settings, *read_rules(settings))
         self.source = read_source(settings)
-        sinks = settings.audit.sinks
-        self.audit = FileAudit(settings.path(sinks[0].file), telemetry) if sinks else None
+        audit, sinks = settings.audit, settings.audit.sinks
+        self.audit = FileAudit(settings.path(sinks[0].file), telemetry, audit.max_waiting_bytes) if sinks else None
         self.pdp = Pdp(bundle, self.source, self.audit or NoAudit(), telemetry, PLANNERS)
         self.draining = False
         self.addresses: dict[str, str] = {}

@@ -23,6 +23,7 @@ _MICROSECONDS: Final = 1_000_000
 _DECISION: Final = f'{{"event":"{DECISION_EVENT}","schema":{SCHEMA},"id":'
 _FILTER: Final = f'{{"event":"{FILTER_EVENT}","schema":{SCHEMA},"id":'
 """Starts of records."""
+_DIGITS: Final = b"01".ljust(256)
 
 
 class RecordEncoder:
@@ -53,6 +54,16 @@ class RecordEncoder:
             f"{_DECISION if record.masks is None else _FILTER}{quote(record.answer.id)},{self._instance}{seq},"
             f'"time":"{self._time(record.time)}","latencyUs":{record.latency_us},{body}'
         ).encode()
+
+    def encode_rest(self, record: DecisionRecord, seq: int, cause: str) -> bytes:
+        """Return the JSON text of a record that `encode` cannot write: the caller and the outcome, without inputs."""
+        batch, answer = record.batch, record.answer
+        return (
+            f"{_DECISION if record.masks is None else _FILTER}{quote(answer.id)},{self._instance}{seq},"
+            f'"time":"{self._time(record.time)}","latencyUs":{record.latency_us},"surface":{quote(batch.surface)},'
+            f'"caller":{quote(batch.caller.name)},"inputs":null,"revision":{quote(answer.revision)},"checks":[],'
+            f'"unencodable":{quote(cause)},"allowed":"{answer.allowed.translate(_DIGITS).decode()}"}}'
+        ).encode(errors="backslashreplace")
 
     def _body(self, record: DecisionRecord) -> str:
         batch, answer = record.batch, record.answer

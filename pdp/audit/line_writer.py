@@ -18,27 +18,33 @@ import structlog
 from pdp.audit.folder import AuditFolder
 
 RETRY_SECONDS: Final = 1.0
+_WRITE_BYTES: Final = 8 << 20
+"""Bytes after which one write takes no further batch: a write joins its lines, and a full disk lets it wait."""
 
 log = structlog.get_logger()
 
 
 class LineBatch(msgspec.Struct, frozen=True, gc=False):
-    """Lines of records, the number of their decisions, and the bundles (digest -> text) that they are the first of."""
+    """Lines of records, the number of their decisions, and their bytes in memory.
+
+    `bundles` (digest -> text) are those that the lines are the first of.
+    """
 
     lines: Sequence[bytes]
     decisions: int
+    size: int
     bundles: Mapping[str, bytes]
 
 
 class LineWriter:
     """Writer of batches to a folder, in order.
 
-    Batches that cannot be written wait, and the thread tries again. `records` and `decisions` count what is on disk.
-    The thread alone changes the counts.
+    Batches that cannot be written wait, and the thread tries again. The thread alone changes `records`,
+    `decisions` and `bytes`, which count what is on disk.
     """
 
     def __init__(self, folder: AuditFolder, count_written: Callable[[int], None]) -> None:
-        self.records = self.decisions = 0
+        self.records = self.decisions = self.bytes = 0
         self.failing = False
         self._folder = folder
         self._count_written = count_written
@@ -69,12 +75,14 @@ class LineWriter:
             self.failing = self.failing or not closed
 
     def _take(self) -> tuple[list[LineBatch], bool]:
-        """Wait for a batch, and take all that are in the queue by then; tell also whether the queue is closed."""
+        """Wait for a batch, and take more up to one write; tell also whether the queue is closed."""
         batches: list[LineBatch] = []
+        size = 0
         batch = self._queue.get()
         while batch:
             batches.append(batch)
-            if self._queue.empty():
+            size += batch.size
+            if size >= _WRITE_BYTES or self._queue.empty():
                 return batches, False
             batch = self._queue.get()
         return batches, True
@@ -93,6 +101,7 @@ class LineWriter:
         self.failing = False
         self.records += len(lines)
         self.decisions += sum([batch.decisions for batch in batches])
+        self.bytes += sum([batch.size for batch in batches])
         self._count_written(len(lines))
         return True
 

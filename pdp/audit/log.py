@@ -2,7 +2,7 @@
 
 A request puts its record into a list and goes on. The event loop encodes the records in small batches between requests,
 and hands the lines to a thread that writes them (`line_writer`). While the disk takes no writes, a bounded number of
-records waits in memory; beyond the bound the service refuses requests instead of answering without a record.
+records and bytes waits in memory; beyond the bound the service refuses requests instead of answering without a record.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from uuid_utils import uuid7
 
 from pdp.audit.encoding import RecordEncoder
 from pdp.audit.folder import AuditFolder
-from pdp.audit.line_writer import RETRY_SECONDS, LineBatch, LineWriter
+from pdp.audit.line_writer import LineBatch, LineWriter
 from pdp.audit.record import DecisionRecord
 from pdp.errors import Unavailable
 from pdp.telemetry import Telemetry
@@ -26,6 +26,12 @@ from pdp.telemetry import Telemetry
 MAX_PENDING: Final = 50_000
 MAX_PENDING_DECISIONS: Final = 2_000_000
 """Records, and decisions in all of them, that may wait for the disk."""
+MAX_PENDING_BYTES: Final = 256 << 20
+"""Bytes of records that may wait for the disk, unless the configuration says otherwise."""
+_DECISION_BYTES: Final = 300
+"""Estimate of the bytes of a record for each of its decisions, until it is encoded."""
+_LINE_BYTES: Final = 64
+"""Bytes that an encoded line needs beside its text."""
 GATHER_SECONDS: Final = 0.01
 """Longest wait before a record goes to the writer. A killed process loses the records of this time and of one write."""
 TURN: Final = 32
@@ -58,22 +64,26 @@ class FileAudit:
     docs/decisions/0010-audit-in-batches.md.
     """
 
-    def __init__(self, folder: Path, telemetry: Telemetry) -> None:
+    def __init__(self, folder: Path, telemetry: Telemetry, max_bytes: int = MAX_PENDING_BYTES) -> None:
         self.instance = uuid7().hex
         self._writer = LineWriter(AuditFolder(folder, self.instance), telemetry.audit_written.inc)
         self._encoder = RecordEncoder(self.instance)
+        self._max_bytes = max_bytes
         self._pending: list[DecisionRecord] = []
         self._lines: list[bytes] = []
         """Lines of records that have left `_pending`."""
-        self._decisions = 0
-        """Decisions of the lines."""
+        self._decisions = self._size = 0
+        """Decisions and bytes of the lines."""
         self._bundles: dict[str, bytes] = {}
         """Bundles that came with the lines."""
         self._archived: set[str] = set()
         """Digests of all bundles so far."""
         self._taken = self._seq = 0
         """Decisions of all records so far, and the number of the oldest pending record."""
-        self._flush_due = self._unencodable = False
+        self._encoded = self._encoded_bytes = 0
+        """Decisions and bytes of all encoded records so far."""
+        self._flush_due = False
+        self._count_unencodable = telemetry.audit_unencodable.inc
         self._encoding = threading.Lock()
         """Held while records are encoded or handed over: `close` comes from another thread than the event loop's."""
         telemetry.audit_waiting.set_function(self._waiting)
@@ -81,12 +91,16 @@ class FileAudit:
     @property
     def failing(self) -> bool:
         """Tell whether records cannot be written at present."""
-        return self._unencodable or self._writer.failing
+        return self._writer.failing
 
     def admit(self) -> None:
-        """Raise Unavailable while too many records wait."""
-        waiting = len(self._pending) + self._seq - self._writer.records
-        if waiting >= MAX_PENDING or self._taken - self._writer.decisions >= MAX_PENDING_DECISIONS:
+        """Raise Unavailable while too many records wait, or records of too many bytes."""
+        writer = self._writer
+        if (
+            len(self._pending) + self._seq - writer.records >= MAX_PENDING
+            or self._taken - writer.decisions >= MAX_PENDING_DECISIONS
+            or self._encoded_bytes - writer.bytes + (self._taken - self._encoded) * _DECISION_BYTES >= self._max_bytes
+        ):
             raise Unavailable("the audit cannot be written, so nothing is decided")
 
     def append(self, record: DecisionRecord) -> None:
@@ -102,64 +116,67 @@ class FileAudit:
     def close(self, timeout: float) -> bool:
         """Write all waiting records; return False if `timeout` seconds were not enough. Call from any thread."""
         with self._encoding:
-            while self._pending and self._encode():
-                pass
+            while self._pending:
+                self._encode()
             self._hand_over()
         return self._writer.close(timeout) and not self._waiting()
 
     def _waiting(self) -> int:
         return len(self._pending) + self._seq - self._writer.records
 
+    def waiting_bytes(self) -> int:
+        """Return the bytes of what waits: exactly of lines, by an estimate of the records before them."""
+        return self._encoded_bytes - self._writer.bytes + (self._taken - self._encoded) * _DECISION_BYTES
+
     def _take_turn(self) -> None:
         """Encode pending records; leave the rest of many decisions to a later turn."""
         with self._encoding:
-            encoded = self._encode()
-        if encoded and self._pending:
+            self._encode()
+        if self._pending:
             asyncio.get_running_loop().call_soon(self._take_turn)
 
     def _flush(self) -> None:
         """Encode pending records and hand all lines to the writer. Come again if records are left."""
         with self._encoding:
-            encoded = self._encode()
+            self._encode()
             self._hand_over()
         if self._waiting() >= BEHIND and not self._writer.failing:
             time.sleep(GIVE_WAY_SECONDS)
         self._flush_due = bool(self._pending)
         if self._flush_due:
-            asyncio.get_running_loop().call_later(GATHER_SECONDS if encoded else RETRY_SECONDS, self._flush)
+            asyncio.get_running_loop().call_later(GATHER_SECONDS, self._flush)
 
-    def _encode(self) -> bool:
-        """Encode the oldest pending records; return False if a record cannot be encoded and has to wait.
+    def _encode(self) -> None:
+        """Encode the oldest pending records. The records themselves are dropped."""
+        done = decisions = size = 0
+        for record in self._pending:
+            line = self._line(record, self._seq + done)
+            self._lines.append(line)
+            done += 1
+            decisions += record.batch.size
+            size += len(line) + _LINE_BYTES
+            if record.bundle_digest not in self._archived:
+                self._archived.add(record.bundle_digest)
+                self._bundles[record.bundle_digest] = record.bundle_text
+            if decisions >= TURN_DECISIONS:
+                break
+        del self._pending[:done]
+        self._seq += done
+        self._decisions += decisions
+        self._size += size
+        self._encoded += decisions
+        self._encoded_bytes += size
 
-        A record leaves the queue when its line is there: a failure loses none.
-        """
-        done = decisions = 0
+    def _line(self, record: DecisionRecord, seq: int) -> bytes:
+        """Return the line of a record. A record that cannot be encoded keeps its outcome, and holds up no other."""
         try:
-            for record in self._pending:
-                self._lines.append(self._encoder.encode(record, self._seq + done) + b"\n")
-                done += 1
-                decisions += record.batch.size
-                if record.bundle_digest not in self._archived:
-                    self._archived.add(record.bundle_digest)
-                    self._bundles[record.bundle_digest] = record.bundle_text
-                if decisions >= TURN_DECISIONS:
-                    break
-        except Exception as error:  # noqa: BLE001  nothing is dropped: the record waits, and readiness says so
-            self._report(error)
-            return False
-        finally:
-            del self._pending[:done]
-            self._seq += done
-            self._decisions += decisions
-        self._unencodable = False
-        return True
+            return self._encoder.encode(record, seq) + b"\n"
+        except Exception as error:
+            self._count_unencodable()
+            log.exception("audit record cannot be encoded", id=record.answer.id)
+            return self._encoder.encode_rest(record, seq, repr(error)) + b"\n"
 
     def _hand_over(self) -> None:
         if self._lines:
-            self._writer.put(LineBatch(self._lines, self._decisions, self._bundles))
-            self._lines, self._decisions, self._bundles = [], 0, {}
-
-    def _report(self, error: Exception) -> None:
-        was_failing, self._unencodable = self._unencodable, True
-        if not was_failing:
-            log.error("audit record cannot be encoded", cause=repr(error))
+            self._writer.put(LineBatch(self._lines, self._decisions, self._size, self._bundles))
+            self._lines, self._decisions, self._size, self._bundles = [], 0, 0, {}

@@ -44,3 +44,6 @@ class AuditSettings(Section):
         max_length=1,
         description="folders that receive JSON lines; none writes no audit",
     )
+    max_waiting_bytes: int = Field(
+        268_435_456, ge=1 << 20, description="bytes of records that may wait for the disk; beyond it requests get 503"
+    )

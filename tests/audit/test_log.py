@@ -13,9 +13,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import psutil  # type: ignore[import-untyped]
 import pytest
 from msgspec.structs import replace
 from support.generated_pdps import decide_and_record, make_pdp
+from support.http_client import fetch
 from support.serving import serve_process
 
 from pdp.audit import line_writer, log
@@ -158,27 +160,75 @@ async def test_records_wait_for_a_full_disk_in_order(
     assert telemetry.registry.get_sample_value("pdp_audit_records_total") == 501
 
 
-async def test_a_record_that_cannot_be_encoded_is_not_passed_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, record: Any
+async def test_a_record_that_cannot_be_encoded_keeps_its_outcome_and_holds_up_no_other(
+    tmp_path: Path, record: Any
 ) -> None:
-    monkeypatch.setattr(log, "RETRY_SECONDS", 0.01)
-    audit = FileAudit(tmp_path, Telemetry())
-    reasons: list[Any] = [7]
+    telemetry = Telemetry()
+    audit = FileAudit(tmp_path, telemetry)
     (decided,) = record.checks
-    leaf = replace(decided.concrete[0], verdicts=Verdicts(bytes(1), reasons))
+    leaf = replace(decided.concrete[0], verdicts=Verdicts(bytes(1), [7]))  # type: ignore[list-item]
     broken = replace(record, checks=(replace(decided, concrete=(leaf,)),))
     for one in (record, broken, *[record] * TURN):
         audit.append(one)
-    await until(lambda: audit.failing)
-    await asyncio.sleep(0.05)
-    assert audit.failing
-    assert len(lines(tmp_path)) == 1
-    reasons[0] = "cel:r"
+    await until(partial(has_lines, tmp_path, TURN + 2))
+    assert not audit.failing
+    assert audit.close(10)
+    written = lines(tmp_path)
+    assert [line["seq"] for line in written] == list(range(TURN + 2))
+    rest = written.pop(1)
+    assert (rest["id"], rest["allowed"], rest["checks"]) == (record.answer.id, "0", [])
+    assert "TypeError" in rest["unencodable"]
+    assert all(line["checks"][0]["by"] == ["default_deny"] for line in written)
+    assert telemetry.registry.get_sample_value("pdp_audit_unencodable_total") == 1
+
+
+async def test_what_waits_is_bounded_by_bytes_before_and_after_encoding(tmp_path: Path, large: Any) -> None:
+    with largest_file(4000):
+        audit = FileAudit(tmp_path, Telemetry(), 3 << 20)
+        for _ in range(6):
+            audit.append(large)
+        estimate = audit.waiting_bytes()
+        with pytest.raises(Unavailable):
+            audit.admit()
+        await until(lambda: audit.waiting_bytes() < estimate / 2)
+        audit.admit()  # encoded, these records are smaller than they seemed
+        while audit.waiting_bytes() < 3 << 20:
+            audit.append(large)
+            await asyncio.sleep(0.001)
+        with pytest.raises(Unavailable):
+            audit.admit()
     await until(lambda: not audit.failing)
     assert audit.close(10)
-    assert [(line["seq"], line["checks"][0]["by"]) for line in lines(tmp_path)] == [
-        (seq, ["cel:r" if seq == 1 else "default_deny"]) for seq in range(TURN + 2)
-    ]
+    audit.admit()
+    assert audit.waiting_bytes() == 0
+
+
+@pytest.mark.process
+def test_a_full_disk_refuses_requests_before_the_memory_is_full(tmp_path: Path) -> None:
+    checks = [CHECK | {"resource": f"table:lake/{'a' * 300}{at}@prod"} for at in range(5000)]
+    body = json.dumps({"checks": checks}).encode()
+    bound = f"audit.max_waiting_bytes={8 << 20}"
+    with serve_process(tmp_path, "--set", bound, limits={"FSIZE": 1 << 20}) as process:
+        own, answered = psutil.Process(process.process.pid), []
+        before = own.memory_info().rss
+        for _ in range(30):
+            answer = fetch(process.url("/v1/check"), body)
+            if answer.status == 503:
+                break
+            answered.append(answer.json()["decisionId"])
+        assert answer.status == 503
+        assert 1 < len(answered) < 16
+        assert fetch(process.url("/v1/check"), BODY).status == 503
+        assert fetch(process.url("/health/ready", "diagnostics")).status == 503
+        assert own.memory_info().rss - before < 100 << 20
+        resource.prlimit(process.process.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        deadline = time.monotonic() + 20
+        while fetch(process.url("/v1/check"), BODY).status != 200:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        assert process.terminate() == 0
+    records = process.records()
+    assert [record["id"] for record in records if record["event"] == "decision"][: len(answered)] == answered
 
 
 @pytest.mark.process
