@@ -124,7 +124,7 @@ def _check_of(inputs: Inputs) -> Check:
     principal = Principal(name.type, name.name, recorded.roles, recorded.groups, attributes, recorded.member_of)
     role = parse_principal(inputs.acting_role).name if inputs.acting_role is not None else None
     api = inputs.context.api
-    env = Env(api.name, api.version, inputs.context.actions)
+    env = Env(api.name, api.version, inputs.context.actions, inputs.context.now)
     return Check(principal, "", (), (), acting_role=role, env=env, inspected=inputs.inspected)
 
 

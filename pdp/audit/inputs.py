@@ -140,6 +140,8 @@ def _before_query(check: Check) -> str:
 
 def _context(env: Env) -> str:
     actions = f'"actions":{quote_all(env.actions)}'
+    if env.now:
+        actions = f'{actions},"now":{env.now}'
     if not env.api_name and not env.api_version:
         return actions
     return f'{actions},"api":{{"name":{quote(env.api_name)},"version":{env.api_version}}}'

@@ -62,6 +62,7 @@ class _Context(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="
     actions: tuple[str, ...] = ()
     query_id: str = ""
     query_user: str = ""
+    now: int = 0
 
 
 class Inputs(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):

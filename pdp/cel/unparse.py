@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any, Final
 
 from pdp.cel.syntax import (
@@ -18,7 +19,8 @@ from pdp.cel.syntax import (
     Node,
     Select,
 )
-from pdp.cel.values import Uint
+from pdp.cel.times import format_duration, format_timestamp
+from pdp.cel.values import Duration, Timestamp, Uint
 
 _BINARY: Final = {
     "_==_": ("==", 4),
@@ -46,7 +48,7 @@ def unparse(node: Node, outer: int = 0) -> str:
 
 
 def unparse_value(value: Any) -> str:
-    """Return a value as CEL text: a literal, or Python's text for a map, a timestamp, a duration or a type."""
+    """Return a value as CEL text; a type as its name."""
     if isinstance(value, bool) or value is None:
         return {True: "true", False: "false", None: "null"}[value]
     if isinstance(value, Uint):
@@ -59,6 +61,12 @@ def unparse_value(value: Any) -> str:
         )
     if isinstance(value, tuple | list):
         return f"[{', '.join(map(unparse_value, value))}]"
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{unparse_value(key)}: {unparse_value(member)}' for key, member in value.items())}}}"
+    if isinstance(value, Timestamp):
+        return f"timestamp('{format_timestamp(value)}')"
+    if isinstance(value, Duration):
+        return f"duration('{format_duration(value)}')"
     if isinstance(value, str) and "'" not in value and value.isprintable() and "\\" not in value:
         return f"'{value}'"
     return json.dumps(value, ensure_ascii=False) if isinstance(value, str | int | float) else str(value)

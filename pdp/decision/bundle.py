@@ -66,6 +66,12 @@ class Bundle(msgspec.Struct, frozen=True, dict=True):
     def _stacks(self) -> Memo[tuple[str, str, str], EngineStack]:
         return Memo(_STACKS, _LONGEST_ACTION)
 
+    @cached_property
+    def reads_time(self) -> bool:
+        """Tell whether an engine's verdicts rest on the time of the decision."""
+        stacks = (authority.engines for authority in (self.default, *self.authorities.values()))
+        return any(engine.reads_time for engines in (self.forbids, *stacks) for engine in engines)
+
     def engines_for(self, warehouse: str, action: str, type: str) -> EngineStack:
         """Return the engines that decide an action on a type in a warehouse: the forbidding ones first."""
         key = (warehouse if warehouse in self.authorities else "", action, type)

@@ -121,6 +121,8 @@ class Pdp:
         self.source = source
         self.audit = audit
         self.telemetry = telemetry
+        self.clock: Callable[[], float] = time.time
+        """Clock of decisions, in seconds since 1970. Policy tests set another."""
         self._last_basis: _Basis | None = None
 
     def revision(self) -> str:
@@ -141,6 +143,8 @@ class Pdp:
             return None
         started = time.perf_counter()
         self.audit.admit()
+        if self.bundle.reads_time:
+            batch = at_time(batch, int(self.clock()))
         if batch.size == 1 and not batch.rejected and sees_all(batch.caller):
             return self._decide_one(batch, started)
         if len(batch.checks) > _FEW_CHECKS:
@@ -167,6 +171,8 @@ class Pdp:
         started = time.perf_counter()
         self.audit.admit()
         await self.await_consistency(batch.consistency)
+        if self.bundle.reads_time:
+            batch = at_time(batch, int(self.clock()))
         steps = self._decide(batch, started)
         while True:
             try:
@@ -304,6 +310,16 @@ def _each(function: Callable[..., T], *columns: Iterable[Any]) -> Steps[list[T]]
         if pace.is_over():
             yield
     return results
+
+
+def at_time(batch: Batch, seconds: int) -> Batch:
+    """Return the batch with the time of the decision in every check that has none yet."""
+    checks = [check if check.env.now else _check_at(check, seconds) for check in batch.checks]
+    return msgspec.structs.replace(batch, checks=checks)
+
+
+def _check_at(check: Check, seconds: int) -> Check:
+    return msgspec.structs.replace(check, env=msgspec.structs.replace(check.env, now=seconds))
 
 
 def hidden_view(columns: Sequence[TypedColumn]) -> RowView:

@@ -83,6 +83,11 @@ class Engine(Protocol):
         """Tell whether the verdicts rest on facts. Stale facts make such verdicts void."""
         ...
 
+    @property
+    def reads_time(self) -> bool:
+        """Tell whether the verdicts rest on the time of the decision: `Env.now` is then set."""
+        ...
+
     def applies(self, action: str, type: str) -> bool:
         """Tell whether the engine can decide the action on the concrete type: constant for one set of policies."""
         ...

@@ -102,11 +102,15 @@ UNNAMED = Principal("", "")
 
 
 class Env(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
-    """Environment of a check, as the request gives it. `actions` are named as in Nessie's ApiContext."""
+    """Environment of a check. `actions` are named as in Nessie's ApiContext.
+
+    `now` is the time of the decision, in whole seconds since 1970. It is 0 unless policies read the time.
+    """
 
     api_name: str = ""
     api_version: int = 0
     actions: tuple[str, ...] = ()
+    now: int = 0
 
     def length(self) -> int:
         """Count the characters of all texts."""

@@ -79,7 +79,11 @@ def build_case_pdp(case: Case, build_pdp: BuildPdp, audit: MemoryAudit) -> tuple
     settings = make_settings(config, case.folder)
     configured = {"rules": settings.policies.rules, "forbid": settings.policies.forbid}
     rules = tuple(_rules(case, data.get(key, {}), settings, files) for key, files in configured.items())
-    return build_pdp(settings, _facts(case), rules, audit, _documents(case)), settings
+    pdp = build_pdp(settings, _facts(case), rules, audit, _documents(case))
+    seconds = case.seconds
+    if seconds is not None:
+        pdp.clock = lambda: seconds
+    return pdp, settings
 
 
 def case_batch(case: Case, settings: Settings) -> Batch:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -42,6 +43,7 @@ class CaseBody(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
     config: dict[str, Any] = {}
     caller: dict[str, Any] | None = None
     consistency: str | dict[str, str] = ""
+    now: Any = None
     want: list[bool | dict[str, Any]] = []
     want_load: bool | dict[str, Any] = {}
     want_commit: bool | dict[str, Any] = {}
@@ -72,6 +74,18 @@ class Case(msgspec.Struct, frozen=True):
     def wants_something(self) -> bool:
         """Tell whether the case has an expectation for checks."""
         return any(key in self.data for key in ("want", "wantAudit", *ROW_WANTS))
+
+    @property
+    def seconds(self) -> int | None:
+        """Return the time of the decision in seconds since 1970; None for the present. Raise InvalidArgument."""
+        now = self.data.get("now")
+        if now is None:
+            return None
+        try:
+            moment = now if isinstance(now, datetime) else datetime.fromisoformat(now)
+        except (TypeError, ValueError):
+            raise InvalidArgument(f"`now` is `{now}`: write a time such as `2026-01-31T12:00:00Z`") from None
+        return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp())
 
     def validate(self) -> None:
         """Raise InvalidArgument for unknown keys and values of wrong types."""

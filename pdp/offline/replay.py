@@ -6,7 +6,10 @@ Memory is bounded for any number of checks: they are decided in windows, and equ
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Final, TypeAlias
+
+import msgspec
 
 from pdp.audit.recorded import RecordedCheck, RecordedOutcome
 from pdp.decision.service import Pdp
@@ -33,12 +36,23 @@ async def replay(
     `progress` is called with the differences so far, after each window.
     """
     differences = Differences()
+    if any(pdp.bundle.reads_time for pdp in (baseline, candidate) if pdp):
+        recorded = map(_at_recorded_time, recorded)
     for window in _windows(recorded):
         async for change in _changes(window, baseline, candidate):
             differences.add(change)
         differences.checks += sum(equal.count for equal in window.values())
         progress(differences)
     return differences
+
+
+def _at_recorded_time(recorded: RecordedCheck) -> RecordedCheck:
+    """Return a check that is decided as if at the time of its record. A check without a record has no such time."""
+    check = recorded.check
+    if check.env.now or not recorded.time:
+        return recorded
+    env = msgspec.structs.replace(check.env, now=int(datetime.fromisoformat(recorded.time).timestamp()))
+    return msgspec.structs.replace(recorded, check=msgspec.structs.replace(check, env=env))
 
 
 class _EqualChecks:

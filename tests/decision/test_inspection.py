@@ -293,6 +293,7 @@ async def test_a_pass_needs_no_other_permit_and_gives_way_to_a_failure(tmp_path:
         name = "broken"
         digest = ""
         reads_facts = False
+        reads_time = False
 
         def applies(self, action: str, type: str) -> bool:
             return True

@@ -168,6 +168,7 @@ class Broken:
 
     name = "broken"
     digest = ""
+    reads_time = False
 
     def __init__(self, fault: str) -> None:
         self.fault = fault

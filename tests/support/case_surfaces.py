@@ -61,7 +61,7 @@ class Surfaces:
             return compare_error(case, error)
         endpoints = await self._start(case)
         running = endpoints.service.pdp
-        running.bundle, running.source, running.audit = pdp.bundle, pdp.source, recorder
+        running.bundle, running.source, running.audit, running.clock = pdp.bundle, pdp.source, recorder, pdp.clock
         kind = case.view_key
         if kind:
             return None if surface == "trino" else await _view(case, surface, endpoints, recorder, kind)

@@ -33,7 +33,9 @@ atoms = st.one_of(
         st.sampled_from(["ref", "path"]),
         st.sampled_from(["'^n'", "'^n[.]t$'", "'n.*'", "'^(a|ab)$'", "'['", "'(?i)N'"]),
     ),
-    st.builds("{} in {}".format, quoted, st.sampled_from(["roles", "actions"])),
+    st.builds("{} in {}".format, quoted, st.sampled_from(["roles", "actions", "groups"])),
+    st.builds("action=='{}'".format, st.sampled_from(sorted({action for _, action in CEL_CHECKS}))),
+    st.builds("{}.a=={}".format, st.sampled_from(["attributes", "properties"]), quoted),
     st.sampled_from(
         [
             "true",
@@ -45,6 +47,11 @@ atoms = st.one_of(
             "roles.exists(r, path.startsWith(r))",
             "path==role+'.t'",
             "size(path) > 2",
+            "attributes.level > 2",
+            "has(properties.a) || delegated",
+            "'a' in properties && path.startsWith('n')",
+            "now < timestamp('2026-01-01T00:00:00Z')",
+            "now.getFullYear() == 2026 && path=='n'",
         ]
     ),
 )
@@ -62,6 +69,12 @@ rule_sets = st.dictionaries(st.sampled_from([f"r{number}" for number in range(12
 paths = st.lists(st.sampled_from(["a", "ab", "n", "t", "n.t", ""]).filter(bool), min_size=1, max_size=3).map(tuple)
 
 
+_kinds = st.tuples(
+    st.sampled_from(["", "", "NAMESPACE"]), st.sampled_from([None, None, {"a": "ab"}, {"b": {"a": [1]}, "a": "n"}])
+)
+"""Types of content with properties."""
+
+
 @st.composite
 def groups(draw: Any) -> tuple[Group, list[Resource]]:
     type, action = draw(st.sampled_from(sorted(CEL_CHECKS)))
@@ -69,9 +82,12 @@ def groups(draw: Any) -> tuple[Group, list[Resource]]:
     principal = Principal(
         kind,
         name,
-        draw(st.lists(quoted.map(lambda text: text[1:-1]), max_size=2).map(tuple)),
+        draw(st.lists(st.sampled_from(TEXTS), max_size=2).map(tuple)),
+        draw(st.lists(st.sampled_from(TEXTS), max_size=2).map(tuple)),
+        draw(st.sampled_from(["{}", '{"a":"ab","level":3}', '{"level":[null,1e3,9223372036854775808]}'])),
     )
-    env = Env(draw(st.sampled_from(["", "a"])), 1, draw(st.sampled_from([(), ("a",), ("n", "ab")])))
+    now = draw(st.sampled_from([0, 1_760_000_000, 1_770_000_000]))
+    env = Env(draw(st.sampled_from(["", "a"])), 1, draw(st.sampled_from([(), ("a",), ("n", "ab")])), now)
     group = Group(
         principal,
         action,
@@ -83,13 +99,14 @@ def groups(draw: Any) -> tuple[Group, list[Resource]]:
     )
     return group, draw(
         st.lists(
-            st.builds(_resource, st.just(type), paths, st.sampled_from(["", "", "NAMESPACE"]), st.booleans()),
+            st.builds(_resource, st.just(type), paths, _kinds, st.booleans()),
             min_size=1,
             max_size=5,
         )
     )
 
 
-def _resource(type: str, path: tuple[str, ...], content_type: str, argued: bool) -> Resource:
+def _resource(type: str, path: tuple[str, ...], kind: tuple[str, dict[str, Any] | None], argued: bool) -> Resource:
     arguments = Arguments("t", Resource(type, "w", ("n", "t"))) if argued else Arguments()
-    return Resource(type, "w", path, content_type=content_type, arguments=arguments)
+    content_type, properties = kind
+    return Resource(type, "w", path, content_type=content_type, properties=properties, arguments=arguments)

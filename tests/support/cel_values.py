@@ -25,6 +25,11 @@ DEFAULTS: dict[str, Any] = {
     "actions": (),
     "delegated": False,
     "warehouse": "lake",
+    "action": "read_data",
+    "groups": (),
+    "attributes": {},
+    "properties": {},
+    "now": values.Timestamp(0),
 }
 
 

@@ -163,6 +163,8 @@ def _arguments(resource: Resource) -> dict[str, Any]:
 def _inputs(check: Check) -> dict[str, Any]:
     env, principal = check.env, check.principal
     context: dict[str, Any] = {"actions": env.actions}
+    if env.now:
+        context["now"] = env.now
     if env.api_name or env.api_version:
         context["api"] = {"name": env.api_name, "version": env.api_version}
     if check.query_id:

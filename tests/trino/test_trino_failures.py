@@ -42,6 +42,7 @@ class Failing:
     name = "failing"
     digest = ""
     reads_facts = False
+    reads_time = False
 
     def __init__(self, error: Exception) -> None:
         self._error = error

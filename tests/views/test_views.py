@@ -194,7 +194,7 @@ def test_engines_are_asked_once_per_group() -> None:
     engine: Any = bundle.default.engines[0]
 
     class Counting:
-        name, digest, reads_facts = engine.name, engine.digest, engine.reads_facts
+        name, digest, reads_facts, reads_time = engine.name, engine.digest, engine.reads_facts, engine.reads_time
         applies, explain = engine.applies, engine.explain
 
         def decide(self, group: Group, resources: Any, facts: Any) -> Any:
@@ -232,6 +232,7 @@ def test_a_failing_engine_loads_nothing(place: str, action: str) -> None:
     class Broken:
         name = "broken"
         digest = ""
+        reads_time = False
 
         def applies(self, action: str, type: str) -> bool:
             return True

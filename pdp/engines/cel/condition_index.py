@@ -10,7 +10,7 @@ from pdp.engines.cel.conditions import Condition
 T = TypeVar("T")
 _EXACT: Final = frozenset({"equals", "holds"})
 """Kinds of conditions that name every text that can meet them."""
-_PREFERENCE: Final = ("path", "role", "roles", "ref", "contentType", "type", "warehouse", "op")
+_PREFERENCE: Final = ("path", "role", "roles", "groups", "ref", "contentType", "type", "warehouse", "op")
 """Variables by how well their conditions tell rules apart. An item is indexed by the first with a condition."""
 
 Texts: TypeAlias = Mapping[str, Collection[str]]

@@ -20,8 +20,8 @@ from pdp.cel.syntax import Call, Constant, ListOf, Logic, Node
 from pdp.cel.walk import variable_name
 
 Kind: TypeAlias = Literal["equals", "starts", "ends", "contains", "holds"]
-_STRINGS: Final = frozenset({"op", "role", "ref", "path", "contentType", "type", "warehouse"})
-_LISTS: Final = frozenset({"roles", "actions"})
+_STRINGS: Final = frozenset({"op", "role", "ref", "path", "contentType", "type", "warehouse", "action"})
+_LISTS: Final = frozenset({"roles", "actions", "groups"})
 _STRING_TESTS: Final[Mapping[str, Kind]] = {"startsWith": "starts", "endsWith": "ends", "contains": "contains"}
 """Functions of strings -> the kind of test."""
 _PATTERN_KINDS: Final[Mapping[str, Kind]] = {kind: kind for kind in ("equals", "starts", "ends", "contains")}

@@ -88,11 +88,16 @@ class _RuleEngine:
         self._ids = [rule.id for rule in rules]
         self._reasons: dict[int, Reason] = {rank: f"cel:{id}" for rank, id in enumerate(self._ids)}
 
+    @property
+    def reads_time(self) -> bool:
+        """Tell whether a rule uses `now`."""
+        return self._selector.uses_time
+
     def group_checks(self, group: Group) -> GroupChecks:
         """Return the checks of a group, remembered if the group is short."""
         checks = self._groups.get(group)
         if checks is None:
-            checks = GroupChecks(group, self._provider, self._selector.residues)
+            checks = GroupChecks(group, self._provider, self._selector)
             self._groups.keep(group, checks, checks.length())
         return checks
 
@@ -126,7 +131,7 @@ class _RuleEngine:
         check = group_checks.checks[number]
         if not group_checks.varies(check):
             resources = (resources[0],)
-        elif check.path == "none" or not _share_content_type(resources):
+        elif check.path == "none" or not group_checks.share_kind(resources):
             return self._column_one_by_one(group_checks, number, resources)
         residues = group_checks.residues(number, resources[0])
         last = self._last
@@ -312,14 +317,6 @@ def _named_paths(conditions: Sequence[Condition]) -> Iterator[ForbiddenPath]:
     for condition in conditions:
         if condition.variable == "path" and condition.kind in ("equals", "starts"):
             yield from (ForbiddenPath(text, warehouses) for text in sorted(condition.texts))
-
-
-def _share_content_type(resources: Sequence[Resource]) -> bool:
-    """Tell whether rules see the same contentType for all resources."""
-    if type(resources) is PathColumn:
-        return True
-    first = resources[0].content_type
-    return all(resource.content_type == first for resource in resources)
 
 
 def _with_implicit_rule(rules: Sequence[Rule]) -> tuple[Rule, ...]:

@@ -80,7 +80,7 @@ def _bindings(part: RulePart, values: dict[str, Any]) -> str:
 
 
 def _value_text(value: Any) -> str:
-    text = unparse_value(value) if not isinstance(value, dict) else str(value)
+    text = unparse_value(value)
     return text if len(text) <= _MAX_VALUE_LENGTH else f"{text[:_MAX_VALUE_LENGTH]}..."
 
 

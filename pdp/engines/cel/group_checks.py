@@ -2,40 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Final, TypeAlias
+from collections.abc import Sequence
+from typing import Final, NamedTuple, TypeAlias
 
-from pdp.engines.cel.check_values import CheckValues
+from pdp.engines.cel.check_values import CheckValues, json_text
 from pdp.engines.cel.residue import ResidueSet
+from pdp.engines.cel.selection import Selector
 from pdp.engines.engine import Group
-from pdp.model.checks import VERSIONED_TYPES, Resource
+from pdp.model.checks import VERSIONED_TYPES, Principal, Resource
+from pdp.model.columns import PathColumn
 from pdp.model.identities import policy_name
 from pdp.model.vocabulary import CEL_CHECKS, CONTENT_TYPE, CelCheck
 
 _MAX_RESIDUES: Final = 8
 _LONGEST_KIND: Final = 64
-"""Residues that a group remembers, and characters of the kinds of content of a remembered one. Few resources of a group
-differ in more than the path."""
+"""Residues that a group remembers, and characters of the kind of a remembered one. Few resources of a group differ in
+more than the path."""
 
 Question: TypeAlias = tuple[CelCheck, ResidueSet]
 """A check with the residues for its values."""
+_Kind: TypeAlias = tuple[str, str, str]
+"""Values of `contentType`, `type` and `properties`: all that differs in a group, besides the path."""
 
 
 class GroupChecks:
     """The checks of a group. `lacks_ref`: a ref is needed, but neither the resource nor the warehouse has one.
 
-    `select` returns the residues for the values of a check. The residues of the group are remembered.
+    The selector has the residues for the values of a check. The residues of the group are remembered.
     """
 
-    def __init__(self, group: Group, provider: str, select: Callable[[CheckValues], ResidueSet]) -> None:
+    def __init__(self, group: Group, provider: str, selector: Selector) -> None:
         self.checks = CEL_CHECKS[group.type, group.action]
-        self._select = select
+        self._selector = selector
         self._questions: Sequence[Question] | None = None
-        """The questions for resources without a type of content of their own."""
-        self._residues: dict[tuple[int, str, str], ResidueSet] = {}
+        """The questions for resources without a type of content and properties of their own."""
+        self._residues: dict[tuple[int, _Kind], ResidueSet] = {}
         self.lacks_ref = group.ref is None and (group.type in VERSIONED_TYPES or group.type == "warehouse")
         self._group = group
-        self._role, self._roles = _role_variables(group, provider)
+        self._subject = _subject_of(group.principal, provider)
 
     def length(self) -> int:
         """Count the characters of the group's texts."""
@@ -44,48 +48,66 @@ class GroupChecks:
 
     def varies(self, check: CelCheck) -> bool:
         """Tell whether the check differs from resource to resource."""
-        return check.path != "none" or self._group.type == "repository_config"
+        return check.path != "none" or self._group.type == "repository_config" or self._selector.uses_properties
 
     def questions(self, resource: Resource) -> Sequence[Question]:
         """Return all checks with their residues for a resource."""
-        if resource.content_type or self._group.type == "repository_config":
+        if self._has_own_kind(resource):
             return [(check, self.residues(number, resource)) for number, check in enumerate(self.checks)]
         if self._questions is None:
             self._questions = tuple((check, self.residues(at, resource)) for at, check in enumerate(self.checks))
         return self._questions
 
+    def share_kind(self, resources: Sequence[Resource]) -> bool:
+        """Tell whether resources differ in nothing but the path, for a check with a path."""
+        if type(resources) is PathColumn:
+            return True
+        first, *others = resources
+        if self._selector.uses_properties and any(resource.properties != first.properties for resource in others):
+            return False
+        return all(resource.content_type == first.content_type for resource in others)
+
     def residues(self, number: int, resource: Resource) -> ResidueSet:
         """Return the residues of the check with this number for a resource."""
         check = self.checks[number]
-        kinds = self._kinds(check, resource)
-        residues = self._residues.get((number, *kinds))
+        kind = self._kind(check, resource)
+        residues = self._residues.get((number, kind))
         if residues is None:
-            residues = self._select(self._values(check, *kinds))
-            if len(self._residues) < _MAX_RESIDUES and sum(map(len, kinds)) <= _LONGEST_KIND:
-                self._residues[number, *kinds] = residues
+            residues = self._selector.residues(self._values(check, kind))
+            if len(self._residues) < _MAX_RESIDUES and sum(map(len, kind)) <= _LONGEST_KIND:
+                self._residues[number, kind] = residues
         return residues
 
     def values(self, check: CelCheck, resource: Resource) -> CheckValues:
         """Return the values of all variables but `path` for a check of a resource."""
-        return self._values(check, *self._kinds(check, resource))
+        return self._values(check, self._kind(check, resource))
 
-    def _kinds(self, check: CelCheck, resource: Resource) -> tuple[str, str]:
-        """Return the values of `contentType` and `type`, the only ones that differ in a group, besides the path."""
-        group, content_type, type = self._group, "", ""
+    def _has_own_kind(self, resource: Resource) -> bool:
+        if resource.content_type or self._group.type == "repository_config":
+            return True
+        return self._selector.uses_properties and bool(resource.properties)
+
+    def _kind(self, check: CelCheck, resource: Resource) -> _Kind:
+        group, content_type, type, properties = self._group, "", "", "{}"
         if check.path == "new":
             content_type = check.content_type
         elif check.path != "none":
             content_type = resource.content_type or CONTENT_TYPE.get(group.type, "")
         elif group.type == "repository_config":
             type = resource.path[0]
-        return content_type, type
+        # Nobody knows the properties of an object that does not exist yet.
+        if self._selector.uses_properties and check.path != "new":
+            properties = json_text(resource.properties)
+        return content_type, type, properties
 
-    def _values(self, check: CelCheck, content_type: str, type: str) -> CheckValues:
+    def _values(self, check: CelCheck, kind: _Kind) -> CheckValues:
         group = self._group
+        content_type, type, properties = kind
+        subject = self._subject
         return CheckValues(
             check.op,
-            self._role,
-            self._roles,
+            subject.role,
+            subject.roles,
             group.ref or "",
             content_type,
             type,
@@ -93,12 +115,25 @@ class GroupChecks:
             (*group.env.actions, *check.actions),
             group.delegated,
             group.warehouse,
+            group.action,
+            subject.groups,
+            subject.attributes,
+            properties,
+            group.env.now,
         )
 
 
-def _role_variables(group: Group, provider: str) -> tuple[str, tuple[str, ...]]:
-    """Return `role`, the user's name, and `roles`, the roles of the token. A principal of type role has only itself."""
-    principal = group.principal
+class _Subject(NamedTuple):
+    """Values of the variables that a principal gives: the user's name, and what the token says."""
+
+    role: str
+    roles: tuple[str, ...]
+    groups: tuple[str, ...]
+    attributes: str
+
+
+def _subject_of(principal: Principal, provider: str) -> _Subject:
+    """Return what rules see of a principal. A principal of type role has only itself."""
     if principal.type == "role":
-        return "", (principal.name,)
-    return policy_name(principal, provider), principal.roles
+        return _Subject("", (principal.name,), (), "{}")
+    return _Subject(policy_name(principal, provider), principal.roles, principal.groups, principal.attributes)

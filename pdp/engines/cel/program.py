@@ -13,7 +13,7 @@ from pdp.cel.checker import CheckedExpression, Variable, check
 from pdp.cel.compiler import function_table, load_function
 from pdp.cel.emit import Emitter
 from pdp.cel.parser import parse
-from pdp.cel.types import BOOL, DYN, INT, STRING, Type, list_of, map_of
+from pdp.cel.types import BOOL, DYN, INT, STRING, TIMESTAMP, Type, list_of, map_of
 from pdp.engines.cel.conditions import Requirements, requirements_of
 
 RULE_VARIABLES: Final[Mapping[str, Type]] = {
@@ -28,6 +28,11 @@ RULE_VARIABLES: Final[Mapping[str, Type]] = {
     "actions": list_of(STRING),
     "delegated": BOOL,
     "warehouse": STRING,
+    "action": STRING,
+    "groups": list_of(STRING),
+    "attributes": map_of(STRING, DYN),
+    "properties": map_of(STRING, DYN),
+    "now": TIMESTAMP,
 }
 """The variables that a rule may mention, in the order of the arguments of `Program.evaluate`."""
 RULE_FIELDS: Final = {("api", "apiName"): STRING, ("api", "apiVersion"): INT}

@@ -1,4 +1,4 @@
-"""Selection of the rules that a check can concern: by op, then by role, listed role or ref.
+"""Selection of the rules that a check can concern: by op, then by role, listed role, group or ref.
 
 A rule is indexed by a necessary condition. Where this condition does not hold, the rule is false and raises
 nothing, so leaving the rule out changes no answer and no error. The residue tests the other conditions.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from pdp.engines.cel.check_values import CheckValues
+from pdp.engines.cel.check_values import CheckValues, unread_fields
 from pdp.engines.cel.conditions import Condition
 from pdp.engines.cel.residue import Candidate, Residue, ResidueSet
 from pdp.engines.cel.rules import Rule
@@ -23,7 +23,7 @@ _MAX_SHARED_RESIDUES: Final = 256
 _FEW_SHARED_RULES: Final = 64
 """Up to this many shared rules, one residue of all rules is quicker than two."""
 _SHARED_VARIABLES: Final = frozenset({"op", "path", "contentType", "type"})
-_INDEXED: Final = (("role", "equals"), ("roles", "holds"), ("ref", "equals"))
+_INDEXED: Final = (("role", "equals"), ("roles", "holds"), ("groups", "holds"), ("ref", "equals"))
 
 
 class Selector:
@@ -33,12 +33,15 @@ class Selector:
         self._rules = rules
         self._by_op: dict[str, _OperationRules] = {}
         self._residue_sets = Memo[CheckValues, ResidueSet](MAX_RESIDUE_SETS, MAX_VALUES_LENGTH)
-        self._uses_types = any(rule.program.variables & {"contentType", "type"} for rule in rules)
+        variables = frozenset[str]().union(*{rule.program.variables for rule in rules})
+        self._unread = unread_fields(variables)
+        self.uses_properties = "properties" in variables
+        self.uses_time = "now" in variables
 
     def residues(self, values: CheckValues) -> ResidueSet:
         """Return the residues for these values. Values that no rule tells apart have the identical set."""
-        if not self._uses_types:
-            values = values._replace(content_type="", type="")
+        if self._unread:
+            values = values._replace(**self._unread)
         residues = self._residue_sets.get(values)
         if residues is None:
             return self._residue_sets.keep(values, self._build(values), values.length())
@@ -90,9 +93,11 @@ class _OperationRules:
             *self._indexes["role"].get(values.role, ()),
             *self._indexes["ref"].get(values.ref, ()),
         ]
-        for role in set(values.roles):
-            selected += self._indexes["roles"].get(role, ())
-        # A rule that needs one of several listed roles is found once per role.
+        for variable, texts in (("roles", values.roles), ("groups", values.groups)):
+            index = self._indexes[variable]
+            for text in set(texts) if index else ():
+                selected += index.get(text, ())
+        # A rule that needs one of several listed roles or groups is found once for each.
         unique = {candidate.rank: candidate for candidate in selected}
         return [unique[rank] for rank in sorted(unique)]
 

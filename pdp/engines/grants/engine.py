@@ -58,6 +58,11 @@ class GrantsEngine:
         """Return True: every verdict rests on facts."""
         return True
 
+    @property
+    def reads_time(self) -> bool:
+        """Return False: grants do not end by themselves."""
+        return False
+
     def applies(self, action: str, type: str) -> bool:
         """Tell whether the action is a canonical action of the type, or a content check of Nessie on a path."""
         return (action, type) in QUESTIONS

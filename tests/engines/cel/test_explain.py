@@ -12,7 +12,7 @@ from support.paths import RECORDED as RECORDED_FOLDER
 
 from pdp.cel.parser import parse
 from pdp.cel.unparse import unparse
-from pdp.cel.values import RuleError
+from pdp.cel.values import RuleError, Timestamp
 from pdp.engines.cel.engine import CelEngine, CelForbid
 from pdp.engines.cel.explain import MAX_FALSE_RULES, explain_rule, explain_rules
 from pdp.engines.cel.program import RULE_VARIABLES, compile_program
@@ -37,6 +37,11 @@ VALUES: dict[str, Any] = dict(
             (),
             False,
             "lake",
+            "read_data",
+            (),
+            {},
+            {},
+            Timestamp(0),
         ),
         strict=True,
     )

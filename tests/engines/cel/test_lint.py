@@ -67,6 +67,8 @@ TRIGGERED = [
     ("op == 'VIEW_REFLOG'", "removed-op", 7),
     ("role == 'x' && contentType == 'ICEBERG_TABEL'", "unknown-content-type", 31),
     ("'CATALOG_CREATE' in actions", "unknown-action", 1),
+    ("role == 'x' && action == 'reed_data'", "unknown-catalog-action", 26),
+    ("role == 'x' && attributes.level > 2 && attributes.level < 9", "unsent-variable", 16),
     ("ref == 'DETATCHED'", "detached-typo", 8),
     ("ref.matches('')", "matches-everything", 13),
     ("ref.matches('.*')", "matches-everything", 13),

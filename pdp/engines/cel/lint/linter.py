@@ -14,6 +14,8 @@ from typing import Any, Final
 import msgspec
 
 from pdp.cel.syntax import Constant
+from pdp.cel.unparse import unparse_value
+from pdp.cel.values import Timestamp
 from pdp.cel.walk import canonical_text, walk
 from pdp.config.quarkus.profiles import PROD
 from pdp.engines.cel.condition_index import ConditionIndex
@@ -130,8 +132,9 @@ def _redundant_rules(rules: Sequence[LintRule], options: LintOptions, budget: Se
 
 def _witness(rule: LintRule, witness: Mapping[str, Any]) -> Finding:
     used = rule.model.program.variables
-    values = ", ".join(f"{name}={value!r}" for name, value in witness.items() if name in used)
-    return _finding("witness", rule.source.place(), f"decides {values}", rule=rule.source.id, witness=witness)
+    plain = {name: unparse_value(value) if isinstance(value, Timestamp) else value for name, value in witness.items()}
+    values = ", ".join(f"{name}={value!r}" for name, value in plain.items() if name in used)
+    return _finding("witness", rule.source.place(), f"decides {values}", rule=rule.source.id, witness=plain)
 
 
 def _shadowed_message(ids: Sequence[str]) -> str:

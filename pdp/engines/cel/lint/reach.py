@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from pdp.cel.values import RuleError
+from pdp.cel.values import RuleError, Timestamp
 from pdp.engines.cel.condition_index import ConditionIndex, texts_of
 from pdp.engines.cel.lint.formula import TRUE, Formula, Point
 from pdp.engines.cel.lint.search import FRESH, SearchBudget, SearchExhausted, satisfy
@@ -18,12 +18,15 @@ from pdp.model.vocabulary import CONTENT_CHECKS, NESSIE_CHECKS
 
 _MAX_COVERS: Final = 8
 _USUAL: Final[Mapping[str, Any]] = {
-    **dict.fromkeys(("role", "ref", "path", "warehouse"), FRESH),
-    **dict.fromkeys(("roles", "actions"), ()),
+    **dict.fromkeys(("role", "ref", "path", "warehouse", "action"), FRESH),
+    **dict.fromkeys(("roles", "actions", "groups"), ()),
+    "attributes": {},
+    "properties": {},
     **dict.fromkeys(("contentType", "type"), ""),
     "op": "READ_ENTITY_VALUE",
     "delegated": False,
     "api": {"apiName": "Nessie", "apiVersion": 2},
+    "now": Timestamp(0),
 }
 """Values of an input for the variables that a point leaves open."""
 _NO_TEXTS: Final[Mapping[str, Any]] = {name: () for name, value in _USUAL.items() if isinstance(value, (str, tuple))}

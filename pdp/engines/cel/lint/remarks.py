@@ -18,7 +18,7 @@ from pdp.cel.syntax import Call, Constant, ListOf, Node
 from pdp.cel.values import RuleError
 from pdp.cel.walk import children, variable_name, walk
 from pdp.engines.cel.program import RULE_VARIABLES
-from pdp.model.vocabulary import CONTENT_TYPE, NESSIE_CHECKS
+from pdp.model.vocabulary import CEL_CHECKS, CONTENT_TYPE, NESSIE_CHECKS
 
 Severity: TypeAlias = Literal["error", "warning", "info"]
 CODES: Final[Mapping[str, Severity]] = {
@@ -26,9 +26,9 @@ CODES: Final[Mapping[str, Severity]] = {
     **dict.fromkeys(("unknown-variable", "unknown-function", "unknown-op", "bad-pattern", "duplicate-id"), "error"),
     **dict.fromkeys(("ignored-key", "removed-op", "detached-typo", "matches-everything", "empty-variable"), "warning"),
     **dict.fromkeys(("duplicate-rule", "unreachable", "shadowed", "lookalike-names", "untested-warehouse"), "warning"),
-    **dict.fromkeys(("implicit-rule-off", "reserved-id", "unseen-reference"), "warning"),
+    **dict.fromkeys(("implicit-rule-off", "reserved-id", "unseen-reference", "unknown-catalog-action"), "warning"),
     **dict.fromkeys(("implicit-rule-on", "actions-on-reference", "unknown-content-type", "unknown-action"), "info"),
-    **dict.fromkeys(("redundant-wildcard", "witness"), "info"),
+    **dict.fromkeys(("redundant-wildcard", "unsent-variable", "witness"), "info"),
 }
 """All codes of lint with their severity. Codes are stable, messages are not."""
 
@@ -52,6 +52,14 @@ ACTIONS: Final = frozenset(
     for name in names.split()
 )
 """Names of Nessie's CatalogOps."""
+
+CATALOG_ACTIONS: Final = frozenset(action for _, action in CEL_CHECKS)
+"""Values of `action`."""
+_UNSENT: Final[Mapping[str, str]] = {
+    "attributes": "Trino sends no attributes of users",
+    "properties": "Trino sends no properties of objects",
+}
+"""Map variable -> the reason why the map is empty where a surface does not send it."""
 
 _EVERYTHING: Final = re.compile(r"\^?(?:\.\*)?\$?")
 _WORD: Final = re.compile(r"[A-Za-z_]\w*")
@@ -114,9 +122,24 @@ def remark_on_rule(checked: CheckedExpression) -> Iterator[Remark]:
         yield Remark("not-boolean", checked.root.pos, f"the result is of type {kind}, so the rule always raises")
     for compared in comparisons(checked):
         yield from _on_comparison(compared)
+    yield from _on_unsent(checked)
     for node in walk(checked.root):
         if isinstance(node, Call):
             yield from _on_call(node)
+
+
+def _on_unsent(checked: CheckedExpression) -> Iterator[Remark]:
+    """Yield a remark on the first use of each variable that not every surface sends."""
+    uses: dict[str, int] = {}
+    for node in walk(checked.root):
+        name = variable_name(node, checked)
+        if name in _UNSENT:
+            uses[name] = min(node.pos, uses.get(name, node.pos))
+    for name, offset in uses.items():
+        message = (
+            f"`{name}` is not known everywhere: {_UNSENT[name]}, so the map is empty there and a missing key raises"
+        )
+        yield Remark("unsent-variable", offset, message, f"test first: `has({name}.key)`, or `'key' in {name}`")
 
 
 def comparisons(checked: CheckedExpression) -> Iterator[Comparison]:
@@ -142,7 +165,12 @@ def _is_text(node: Node | None) -> bool:
 
 
 def _on_comparison(compared: Comparison) -> Iterator[Remark]:
-    known = {"op": NESSIE_CHECKS, "contentType": CONTENT_TYPES | {""}, "actions": ACTIONS}.get(compared.variable)
+    known = {
+        "op": NESSIE_CHECKS,
+        "contentType": CONTENT_TYPES | {""},
+        "actions": ACTIONS,
+        "action": CATALOG_ACTIONS,
+    }.get(compared.variable)
     if known and not any(_fits(compared, word) for word in known):
         yield _unknown(compared, known)
     if compared.variable == "ref" and compared.text == "DETATCHED":
@@ -174,6 +202,8 @@ def _unknown(compared: Comparison, known: Collection[str]) -> Remark:
         return Remark("unknown-op", compared.offset, f"`{text}` fits none of the check types that `op` can be", hint)
     if compared.variable == "contentType":
         return Remark("unknown-content-type", compared.offset, f"`{text}` is no content type of Nessie's own", hint)
+    if compared.variable == "action":
+        return Remark("unknown-catalog-action", compared.offset, f"`{text}` fits none of the catalog's actions", hint)
     return Remark("unknown-action", compared.offset, f"`{text}` is no action of Nessie's catalog operations", hint)
 
 
