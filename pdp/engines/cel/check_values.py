@@ -95,7 +95,7 @@ def json_text(members: Mapping[str, Any] | None) -> str:
 
 def _as_map(text: str) -> Mapping[str, Any]:
     """Return the JSON object `text` as a value of the language."""
-    return {} if text == _NO_MEMBERS else _as_value(msgspec.json.decode(text))  # type: ignore[no-any-return]
+    return {} if text == _NO_MEMBERS else _as_value(msgspec.json.decode(text))
 
 
 def _as_value(value: Any) -> Any:
