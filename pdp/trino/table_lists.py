@@ -5,20 +5,30 @@ Owns the proof that such a body has no duplicate key. Must not know what the nam
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final, NamedTuple, Protocol
+from collections.abc import Collection, Sequence
+from json import JSONDecoder
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from pdp.strict import has_strings, refuse_duplicates
+from pdp.strict import count_strings, has_strings, refuse_duplicates
 from pdp.trino.bodies import OpaAction, OpaContext, OpaInput, OpaRequest
 
+T = TypeVar("T")
 _LONG_BODY: Final = 1000
 _LONG_LIST: Final = 8
 """Bytes of a body, and tables of a list, from which the columns pay."""
 _FIELDS: Final = b'{"table":{"catalogName":"","schemaName":"","tableName":""}}'
 _STRINGS: Final = _FIELDS.count(b'"') // 2
+_NAMES: Final = {"catalogName": "catalog_name", "schemaName": "schema_name", "tableName": "table_name"}
+"""Field of a table in JSON -> field of its type."""
+_KNOWN_FIELDS: Final = frozenset({"columns", "properties"})
+"""Further fields of tables, which the plain decoder reads."""
+_MOST_WIDER: Final = 8
+_MOST_FIELDS: Final = 8
+_LONGEST_ITEM: Final = 2000
+"""Kinds of tables with unknown fields, unknown fields of a kind, and characters of the first table of a kind."""
 _BRACKETS: Final = b"[]"
 _START: Final = 64
 """Bytes of the beginning of a list, to find the list in a body."""
@@ -60,30 +70,34 @@ class _ListedTable(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     table: _BareTable
 
 
-class _ListAction(msgspec.Struct, rename="camel", gc=False):
+class _ListAction(msgspec.Struct, Generic[T], rename="camel", gc=False):
     """An action on a list of tables and on nothing else."""
 
     operation: str
-    filter_resources: list[_ListedTable]
+    filter_resources: list[T]
     resource: UnsetType | None = UNSET
     target_resource: UnsetType | None = UNSET
     grantee: UnsetType | None = UNSET
 
 
-class _ListInput(msgspec.Struct, gc=False):
+class _ListInput(msgspec.Struct, Generic[T], gc=False):
     context: OpaContext
-    action: _ListAction
+    action: _ListAction[T]
 
 
-class _ListRequest(msgspec.Struct, gc=False):
-    input: _ListInput
+class _ListRequest(msgspec.Struct, Generic[T], gc=False):
+    input: _ListInput[T]
 
 
 class DecodedList(NamedTuple):
-    """A decoded body: all but the list, and the list. `unique_keys`: no key of the body is duplicated, for sure."""
+    """A decoded body: all but the list, and the list, whose JSON has `strings` strings.
+
+    `unique_keys`: no key of the body is duplicated, for sure.
+    """
 
     input: OpaInput
     tables: TableList
+    strings: int
     unique_keys: bool
 
 
@@ -101,25 +115,94 @@ class _RawRequest(msgspec.Struct, gc=False):
     input: _RawInput
 
 
-_REQUEST: Final = msgspec.json.Decoder(_ListRequest)
+_BARE_REQUEST: Final = msgspec.json.Decoder(_ListRequest[_ListedTable])
 _RAW_REQUEST: Final = msgspec.json.Decoder(_RawRequest)
 
 
 def decode_table_list(body: bytes) -> DecodedList | None:
-    """Return the tables of a long body that asks about a list of bare tables; None for any other body, valid or not."""
+    """Return the tables of a long body that asks about a list of bare tables; None for any other body, valid or not.
+
+    Tables with fields of a newer Trino are bare, too, if all tables of the list have the same.
+    """
     if len(body) < _LONG_BODY:
         return None
-    try:
-        found = _REQUEST.decode(body).input
-    except (msgspec.DecodeError, RecursionError, ValueError):
+    is_bare = True
+    found = _parse(body, _BARE_REQUEST)
+    if found is None:
+        is_bare = False
+        found = _wider_tables.parse(body)
+    if found is None or len(found.action.filter_resources) < _LONG_LIST:
         return None
     action = found.action
-    if len(action.filter_resources) < _LONG_LIST:
-        return None
-    tables = TableList.of([item.table for item in action.filter_resources])
+    items = action.filter_resources
+    tables = TableList.of([item.table for item in items])
     head = OpaAction(action.operation, action.resource, [], action.target_resource, action.grantee)
     input = OpaInput(found.context, head)
-    return DecodedList(input, tables, _has_unique_keys(body, input, tables))
+    if is_bare:
+        return DecodedList(input, tables, len(items) * _STRINGS, _has_unique_keys(body, input, tables))
+    return DecodedList(input, tables, count_strings(items), False)
+
+
+def _parse(body: bytes, decoder: msgspec.json.Decoder[Any]) -> _ListInput[Any] | None:
+    try:
+        found: _ListInput[Any] = decoder.decode(body).input
+    except (msgspec.DecodeError, RecursionError, ValueError):
+        return None
+    return found
+
+
+class _WiderTables:
+    """Decoders of lists of tables with more fields than three, by the names of the fields in the first table.
+
+    Every field is required. So at most one decoder gets beyond the first table of a body.
+    """
+
+    def __init__(self) -> None:
+        self.decoders: dict[frozenset[str], msgspec.json.Decoder[Any]] = {}
+
+    def parse(self, body: bytes) -> _ListInput[Any] | None:
+        for decoder in self.decoders.values():
+            if found := _parse(body, decoder):
+                return found
+        if len(self.decoders) >= _MOST_WIDER:
+            return None
+        fields = _fields_of_first(body)
+        if not fields or fields in self.decoders:
+            return None
+        decoder = _wider_decoder(fields)
+        found = _parse(body, decoder)
+        if found:
+            self.decoders[fields] = decoder
+        return found
+
+
+_wider_tables: Final = _WiderTables()
+
+
+def _fields_of_first(body: bytes) -> frozenset[str]:
+    """Return the names of the unknown fields of the first table in a list; none if there are other fields or none."""
+    try:
+        raw = bytes(_RAW_REQUEST.decode(body).input.action.filter_resources)[:_LONGEST_ITEM].decode(errors="replace")
+        item, _ = JSONDecoder().raw_decode(raw, raw.index("{"))
+        fields = frozenset(item["table"]).difference(_NAMES)
+    except (msgspec.DecodeError, RecursionError, ValueError, TypeError, KeyError):
+        return frozenset()
+    is_usual = len(fields) <= _MOST_FIELDS and all(field.isidentifier() and field.isascii() for field in fields)
+    return fields if is_usual and not fields & _KNOWN_FIELDS else frozenset()
+
+
+def _wider_decoder(fields: Collection[str]) -> msgspec.json.Decoder[Any]:
+    """Return the decoder of a request about tables with these fields beside the three names."""
+    more = {f"field_{number}": field for number, field in enumerate(fields)}
+    table: Any = msgspec.defstruct(
+        "_WiderTable",
+        [*((name, str) for name in _NAMES.values()), *((name, Any) for name in more)],
+        rename={name: field for field, name in _NAMES.items()} | more,
+        gc=False,
+        forbid_unknown_fields=True,
+    )
+    item: Any = msgspec.defstruct("_WiderItem", [("table", table)], gc=False, forbid_unknown_fields=True)
+    return msgspec.json.Decoder(_ListRequest[item])
 
 
 def refuse_duplicates_in(body: bytes, listed: DecodedList) -> None:
@@ -130,27 +213,23 @@ def refuse_duplicates_in(body: bytes, listed: DecodedList) -> None:
     # holds the list, because of its quotes: an equal piece elsewhere is an equal list, and the rest has all other keys.
     raw = bytes(_RAW_REQUEST.decode(body).input.action.filter_resources)
     at = body.find(raw[:_START])  # to search for the whole list would take longer than to parse the body
-    if body.startswith(raw, at) and _accounts_for(raw, _BRACKETS, listed.tables):
+    if body.startswith(raw, at) and has_strings(raw, listed.strings):
         body = body[:at] + _BRACKETS + body[at + len(raw) :]
     refuse_duplicates(body)
 
 
 def _has_unique_keys(body: bytes, head: OpaInput, tables: TableList) -> bool:
-    """Tell whether the values of a body account for the whole body. False if in doubt."""
-    return _accounts_for(body, msgspec.json.encode(OpaRequest(head)), tables)
-
-
-def _accounts_for(text: bytes, rest: bytes, tables: TableList) -> bool:
-    """Tell whether tables, and `rest` with an empty list in their place, account for a whole text. False if in doubt.
+    """Tell whether bare tables and the rest of a request account for a whole body. False if in doubt.
 
     No spelling of these values is shorter than the plain one without white space, and a duplicate key adds to the
-    length. A longer text is proved by the number of its strings.
+    length. A longer body is proved by the number of its strings.
     """
+    rest = msgspec.json.encode(OpaRequest(head))
     count = len(tables.names)
     characters = sum([len("".join(column)) for column in tables])
-    if len(text) == len(rest) + count * (len(_FIELDS) + 1) - 1 + characters:
+    if len(body) == len(rest) + count * (len(_FIELDS) + 1) - 1 + characters:
         return True
-    return has_strings(text, rest.count(b'"') // 2 + count * _STRINGS)
+    return has_strings(body, rest.count(b'"') // 2 + count * _STRINGS)
 
 
 def share_one_text(texts: Sequence[str]) -> bool:

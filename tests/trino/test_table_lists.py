@@ -8,12 +8,13 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pdp.config.trino import TrinoCatalogSettings, TrinoSettings
 from pdp.errors import InvalidArgument
 from pdp.strict import refuse_duplicates
+from pdp.trino import table_lists
 from pdp.trino.bodies import REQUEST
 from pdp.trino.columns import table_columns
 from pdp.trino.names import Names
@@ -33,8 +34,9 @@ COUNT = 12
 
 
 def body_of(tables: list[tuple[str, str, str]], **more: Any) -> dict[str, Any]:
-    """Return a body about a list of tables; `more` goes into the action."""
-    listed = [{"table": {"catalogName": c, "schemaName": s, "tableName": t}} for c, s, t in tables]
+    """Return a body about a list of tables with `fields` each; `more` goes into the action."""
+    fields = more.pop("fields", {})
+    listed = [{"table": {"catalogName": c, "schemaName": s, "tableName": t, **fields}} for c, s, t in tables]
     context = {"identity": {"user": "u" * 300, "groups": ["g"]}, "queryId": "q", "softwareStack": {"trinoVersion": "4"}}
     return {"input": {"context": context, "action": {"operation": "FilterTables", "filterResources": listed, **more}}}
 
@@ -46,6 +48,11 @@ def turned(value: Any) -> Any:
     return [turned(item) for item in value] if isinstance(value, list) else value
 
 
+WIDER: tuple[dict[str, Any], ...] = (
+    {"tableType": "BASE TABLE", "comment": None},
+    {"comment": None, "tableType": 1.0},
+    {"owner": {"name": ["a", 1e5]}},
+)
 SPELLINGS: tuple[Callable[[Any], bytes], ...] = (
     msgspec.json.encode,
     lambda value: msgspec.json.encode(turned(value)),
@@ -54,16 +61,23 @@ SPELLINGS: tuple[Callable[[Any], bytes], ...] = (
 )
 
 
-@settings(deadline=None)
+@pytest.fixture(autouse=True)
+def learned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Begin each test without learned kinds of tables."""
+    monkeypatch.setattr(table_lists, "_wider_tables", table_lists._WiderTables())
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(TABLES, min_size=COUNT, max_size=COUNT + 3),
     st.sampled_from(SPELLINGS),
     st.sampled_from([{}, {"resource": None}, {"grantee": None, "targetResource": None}, {"newField": ["x"]}]),
+    st.sampled_from([{}, *WIDER]),
 )
 def test_a_list_has_the_values_of_the_plain_decoder(
-    tables: list[tuple[str, str, str]], spell: Callable[[Any], bytes], more: dict[str, Any]
+    tables: list[tuple[str, str, str]], spell: Callable[[Any], bytes], more: dict[str, Any], fields: dict[str, Any]
 ) -> None:
-    body = spell(body_of(tables, **more))
+    body = spell(body_of(tables, fields=fields, **more))
     plain = REQUEST.decode(body).input
     listed = decode_table_list(body)
     assert listed is not None
@@ -71,7 +85,8 @@ def test_a_list_has_the_values_of_the_plain_decoder(
     assert listed.tables == TableList.of([name.table for name in named if name.table])
     assert msgspec.structs.replace(listed.input.action, filter_resources=named) == plain.action
     assert listed.input.context == plain.context
-    assert not (listed.unique_keys and "newField" in more)
+    assert not (listed.unique_keys and ("newField" in more or fields))
+    refuse_duplicates_in(body, listed)
 
 
 @pytest.mark.parametrize("spell", SPELLINGS)
@@ -81,17 +96,18 @@ def test_every_usual_spelling_is_proved(spell: Callable[[Any], bytes]) -> None:
     assert listed.unique_keys
 
 
-@settings(deadline=None)
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(TABLES, min_size=COUNT, max_size=COUNT),
     st.sampled_from(SPELLINGS),
     st.sampled_from(["tableName", "schemaName", "table", "queryId", "user", "operation", "action", "unknown"]),
     st.integers(0, COUNT - 1),
+    st.sampled_from([{}, *WIDER]),
 )
 def test_a_duplicate_key_is_never_taken_for_proved(
-    tables: list[tuple[str, str, str]], spell: Callable[[Any], bytes], key: str, at: int
+    tables: list[tuple[str, str, str]], spell: Callable[[Any], bytes], key: str, at: int, fields: dict[str, Any]
 ) -> None:
-    body = spell(body_of(tables, unknown="x")).decode()
+    body = spell(body_of(tables, unknown="x", fields=fields)).decode()
     places = [place for place in range(len(body)) if body.startswith(f'"{key}"', place)]
     place = places[min(at, len(places) - 1)]
     end = end_of_member(body, place)
@@ -102,7 +118,7 @@ def test_a_duplicate_key_is_never_taken_for_proved(
         refuse_duplicates_in(double, listed) if listed else refuse_duplicates(double)
 
 
-@settings(deadline=None)
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(TABLES, min_size=COUNT, max_size=COUNT),
     st.sampled_from(SPELLINGS),
@@ -140,6 +156,7 @@ def end_of_member(body: str, place: int) -> int:
         {"schema": {"catalogName": "k", "schemaName": "s"}},
         {"table": {"catalogName": "k", "schemaName": "s", "tableName": "t", "columns": ["c"]}},
         {"table": {"catalogName": "k", "schemaName": "s", "tableName": "t", "newField": 1}},
+        {"table": "ab"},
         {"table": {"catalogName": "k", "schemaName": "s", "tableName": "t"}, "function": None},
         {"table": {"catalogName": "k", "schemaName": "s", "tableName": 1}},
         {},
@@ -149,6 +166,18 @@ def test_a_list_with_anything_else_is_left_to_the_plain_decoder(item: dict[str, 
     body = body_of([("k", "s", "t")] * COUNT)
     body["input"]["action"]["filterResources"].append(item)
     assert decode_table_list(msgspec.json.encode(body)) is None
+
+
+@pytest.mark.parametrize("fields", [{"columns": None}, {"a b": 1}, dict.fromkeys("abcdefghi"), {"tableName": 1}])
+def test_tables_with_odd_fields_are_left_to_the_plain_decoder(fields: dict[str, Any]) -> None:
+    assert decode_table_list(msgspec.json.encode(body_of([("k", "s", "t")] * COUNT, fields=fields))) is None
+
+
+def test_few_kinds_of_tables_are_learned() -> None:
+    for number in range(20):
+        decode_table_list(msgspec.json.encode(body_of([("k", "s", "t")] * COUNT, fields={f"new{number}": "x"})))
+    assert len(table_lists._wider_tables.decoders) <= 8
+    assert decode_table_list(msgspec.json.encode(body_of([("k", "s", "t")] * COUNT, fields={"yetAnother": 1}))) is None
 
 
 @pytest.mark.parametrize(
@@ -163,11 +192,13 @@ def test_a_body_without_sense_is_left_to_the_plain_decoder(body: bytes) -> None:
     assert decode_table_list(body) is None
 
 
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.text(st.sampled_from("ab\0"), max_size=4), min_size=1, max_size=4))
 def test_columns_of_one_text_are_told_apart(texts: list[str]) -> None:
     assert share_one_text(texts) == (len(set(texts)) == 1 and "\0" not in texts[0])
 
 
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.sampled_from([f"c{number}" for number in range(40)] + ["k", "n"]), min_size=1, max_size=60))
 def test_tables_of_many_catalogs_are_one_column_each(catalogs: list[str]) -> None:
     tables = TableList(catalogs, ["s", "z"] * 30, [f"t{number}" for number in range(60)])
