@@ -113,9 +113,10 @@ class Service:
         diagnostics = diagnostics_routes(_as_async(self.unready), _as_async(self.metrics))
         self._diagnostics = _runner(AiohttpServer(diagnostics, limits.idle_timeout_seconds, shares.diagnostics))
         services = (DecisionService(self.pdp, views, management, limits), GrantsService(management))
-        callables = GrpcHandlers(*shared, arrivals=Arrivals(MOST_ARRIVING, limits.request_timeout_seconds))
+        arrivals, certificates = Arrivals(MOST_ARRIVING, limits.request_timeout_seconds), read_certificates(settings)
+        callables = GrpcHandlers(*shared, arrivals=arrivals, certified=certificates is not None)
         methods = {each.name: each.handler(callables) for each in services}
-        self._grpc = GrpcServer(methods, limits, read_certificates(settings), most=shares.grpc, shared=bool(inherited))
+        self._grpc = GrpcServer(methods, limits, certificates, most=shares.grpc, shared=bool(inherited))
         self._out_of_files_until = 0.0
         self._hurry = asyncio.Event()
         self._following: asyncio.Task[None] | None = None

@@ -47,19 +47,26 @@ The method parses the bytes, so that bytes that do not parse also go through the
 """
 ImmediateMethod = Callable[[bytes, Caller], RpcAnswer | None]
 """Method that answers without waiting: (request bytes, caller) -> response; None if it must wait."""
+_REQUEST_ID: Final = REQUEST_ID.lower()
+_DECISION_ID: Final = DECISION_ID.lower()
 _NONE: Final[Mapping[str, ImmediateMethod]] = MappingProxyType({})
 log = structlog.get_logger()
 
 
 class _Call:
-    """One call: its sender is a stranger until the caller is known."""
+    """One call. Its sender is a stranger until the caller is known."""
 
-    __slots__ = ("context", "peer", "sender")
+    __slots__ = ("caller", "context", "peer", "request_id")
 
-    def __init__(self, context: Any) -> None:
+    def __init__(self, context: Any, *, certified: bool) -> None:
         self.context = context
-        self.peer, request_id = grpc_peer(context)
-        self.sender: Sender = Stranger(self.peer.host, request_id)
+        self.peer, self.request_id = grpc_peer(context, certified=certified)
+        self.caller: Caller | None = None
+
+    @property
+    def sender(self) -> Sender:
+        """Return the sender that a refusal names."""
+        return self.caller or Stranger(self.peer.host, self.request_id)
 
 
 class GrpcHandlers:
@@ -69,9 +76,17 @@ class GrpcHandlers:
     """
 
     def __init__(
-        self, callers: Callers, admission: Admission, telemetry: Telemetry, timeout: float, *, arrivals: Arrivals
+        self,
+        callers: Callers,
+        admission: Admission,
+        telemetry: Telemetry,
+        timeout: float,
+        *,
+        arrivals: Arrivals,
+        certified: bool,
     ) -> None:
         self._arrivals = arrivals
+        self._certified = certified
         self._callers = callers
         self._admission = admission
         self._telemetry = telemetry
@@ -89,7 +104,7 @@ class GrpcHandlers:
 
     def _handler(self, answer: GrpcMethod, immediate: ImmediateMethod | None) -> Any:
         async def handle(_: Any, context: Any) -> Message | bytes:
-            call = _Call(context)
+            call = _Call(context, certified=self._certified)
             try:
                 response = await self._answer(call, answer, immediate)
             except grpc.aio.AbortError:
@@ -103,20 +118,21 @@ class GrpcHandlers:
                 log.exception("request failed", surface="grpc")
                 return self._refuse(call, grpc.StatusCode.INTERNAL, "internal: see the service's log")
             self._telemetry.count_request("grpc", "OK")
-            context.set_trailing_metadata(_ids(call.sender, response.decision_id))
+            context.set_trailing_metadata(_ids(call.request_id, response.decision_id))
             return response.message
 
         # a handler of a stream begins with the head of the call, and reads the one message itself
         return grpc.stream_unary_rpc_method_handler(handle, response_serializer=_serialize)
 
     async def _answer(self, call: _Call, answer: GrpcMethod, immediate: ImmediateMethod | None) -> RpcAnswer:
-        peer, request_id = call.peer, call.sender.request_id
+        peer = call.peer
         known = self._callers.known(peer)
         caller = known.caller if known else await self._identify(peer)
-        call.sender = caller = with_request_id(caller, request_id)
+        call.caller = caller = with_request_id(caller, call.request_id)
         body = await self._arrivals.receive(call.context)
         if immediate:
-            self._admission.check(caller, len(body))
+            if overload := self._admission.overload(caller, len(body)):
+                raise overload
             response = immediate(body, caller)
             if response is not None:
                 return response
@@ -134,16 +150,16 @@ class GrpcHandlers:
         Never call `context.abort`: gRPC then keeps the exception, whose traceback keeps the body of the request.
         """
         self._telemetry.count_request("grpc", code.name)
-        call.context.set_trailing_metadata(_ids(call.sender, ""))
+        call.context.set_trailing_metadata(_ids(call.sender.request_id, ""))
         call.context.set_code(code)
         call.context.set_details(details)
         return b""
 
 
-def _ids(sender: Sender, decision_id: str) -> tuple[tuple[str, str], ...]:
+def _ids(request_id: str, decision_id: str) -> tuple[tuple[str, str], ...]:
     """Return the trailing metadata of a call: the ids of the request and of the decision."""
-    request = (REQUEST_ID.lower(), sender.request_id or decision_id or new_id())
-    return (request, (DECISION_ID.lower(), decision_id)) if decision_id else (request,)
+    request = (_REQUEST_ID, request_id or decision_id or new_id())
+    return (request, (_DECISION_ID, decision_id)) if decision_id else (request,)
 
 
 def _serialize(message: Message | bytes) -> bytes:

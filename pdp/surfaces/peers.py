@@ -80,9 +80,12 @@ def http_peer(request: web.BaseRequest, content_types: Container[str] = _JSON) -
     return evidence.peer(tuple(request.headers.getall("Authorization", ())), suspicion)
 
 
-def grpc_peer(context: Any) -> tuple[Peer, str]:
-    """Return the peer of a gRPC call, and the id that the peer gives the request."""
-    certificate = next(iter(context.auth_context().get("x509_pem_cert", ())), None)
+def grpc_peer(context: Any, *, certified: bool = True) -> tuple[Peer, str]:
+    """Return the peer of a gRPC call, and the id that the peer gives the request.
+
+    Without TLS no peer is `certified`, and nobody looks for a certificate.
+    """
+    certificate = next(iter(context.auth_context().get("x509_pem_cert", ())), None) if certified else None
     authorization: tuple[str, ...] = ()
     request_ids: tuple[str, ...] = ()
     suspicion = None
