@@ -15,18 +15,16 @@ from pdp.app.quick_imports import quick_imports
 def main() -> None:
     """Run the `pdp` command."""
     with quick_imports():
-        from pdp.app.example import embedded_settings  # noqa: PLC0415  a worker process does without the command line
-        from pdp.app.run import serve  # noqa: PLC0415
-        from pdp.cli.composition import Composition  # noqa: PLC0415
+        from pdp.cli.composition import Composition  # noqa: PLC0415  a worker process does without the command line
         from pdp.cli.main import run  # noqa: PLC0415
 
     run(
         Composition(
-            embedded_settings,
+            _late("pdp.app.example", "embedded_settings"),
             _late("pdp.assembly", "read_rules"),
             _late("pdp.app.parts", "read_facts"),
             _late("pdp.app.parts", "build_pdp"),
-            serve,
+            _late("pdp.app.run", "serve"),
             _late("pdp.app.parts", "writing"),
             _late("pdp.app.parts", "build_catalogs"),
         )
@@ -34,9 +32,11 @@ def main() -> None:
 
 
 def _late(module: str, name: str) -> Callable[..., Any]:
-    """Return a function that is imported when it is called: a supervisor of workers needs none of them."""
+    """Return a function that is imported when it is called: no command needs all of them."""
 
     def call(*args: Any, **keywords: Any) -> Any:
-        return getattr(import_module(module), name)(*args, **keywords)
+        with quick_imports():
+            function = getattr(import_module(module), name)
+        return function(*args, **keywords)
 
     return call

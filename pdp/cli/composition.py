@@ -8,10 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pdp.config.load import load_settings
-from pdp.config.settings import Settings
-
-if TYPE_CHECKING:  # a supervisor of workers needs none of these
+if TYPE_CHECKING:  # the help of the commands needs none of these
+    from pdp.config.settings import Settings
     from pdp.decision.service import Pdp
     from pdp.engines.cel.rules import RuleSet
     from pdp.facts.snapshot import Facts
@@ -37,6 +35,8 @@ class Composition:
 
     def settings(self, config: Path | None, overrides: Sequence[str] = ()) -> Settings:
         """Return the settings of the file, else of ./pdp.yaml, else of the embedded example."""
+        from pdp.config.load import load_settings  # noqa: PLC0415  half of the time of `pdp --help`
+
         file = config or Path("pdp.yaml")
         if config or file.exists():
             return load_settings(file, overrides)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping
 from typing import Final, NoReturn
 
 import click
@@ -13,16 +14,31 @@ from pdp.cli.logs import configure_logging
 from pdp.cli.terminal import BAD_INPUT, fail
 from pdp.errors import ConfigError
 
-_COMMANDS: Final = ("check", "dry-run", "explain", "grants", "healthcheck", "lint", "serve", "test", "trino-config")
-"""Names of the subcommands. Each is a function in a module of the same name in this folder."""
+_COMMANDS: Final[Mapping[str, str]] = {
+    "check": "Decide checks from stdin.",
+    "dry-run": "Compare two sets of policies on the same checks.",
+    "explain": "Explain why a check is allowed or denied.",
+    "grants": "List and change the grants of the configured store.",
+    "healthcheck": "Ask a running service whether it is ready.",
+    "lint": "Check rule files for errors before a service loads them.",
+    "serve": "Serve decisions over HTTP and gRPC until SIGTERM.",
+    "test": "Run policy tests.",
+    "trino-config": "Print Trino's etc/access-control.properties.",
+}
+"""Name of a subcommand -> its help in one line. Each is a function in a module of the same name in this folder."""
 
 
 class _LazyGroup(click.Group):
-    """Group that imports a subcommand when the subcommand is called: the service needs none of the others."""
+    """Group that imports a subcommand when the subcommand is called: the service and the help need none."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of the subcommands."""
         return list(_COMMANDS)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the names of the subcommands with their help."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(_COMMANDS.items()))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return a subcommand; None for an unknown name."""

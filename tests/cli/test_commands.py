@@ -13,10 +13,13 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
+import click
 import pytest
 from support.commands import run_pdp, start_pdp
 from support.paths import RECORDED, ROOT
 from support.serving import Process, serve_process
+
+from pdp.cli.main import cli
 
 pytestmark = pytest.mark.process
 
@@ -75,6 +78,29 @@ def test_help_says_what_a_command_does(tmp_path: Path, command: str, words: list
     text = " ".join(ended.stdout.split())
     for word in words:
         assert word in text
+
+
+def test_the_help_names_every_command_with_the_command_s_own_words() -> None:
+    context = click.Context(cli, info_name="pdp")
+    assert list_of_commands(context) == {
+        name: command.get_short_help_str(limit=200)
+        for name in cli.list_commands(context)
+        if (command := cli.get_command(context, name))
+    }
+
+
+def list_of_commands(context: click.Context) -> dict[str, str]:
+    """Return the commands of the help with their texts."""
+    listed = cli.get_help(context).partition("Commands:\n")[2].strip().splitlines()
+    return dict(line.strip().split(maxsplit=1) for line in listed)  # type: ignore[misc]
+
+
+def test_the_help_imports_no_service() -> None:
+    script = "import sys; sys.argv = ['pdp', '--help']\ntry:\n    from pdp.app import main; main()\nfinally:\n    print(*sys.modules)"
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, cwd=ROOT)
+    modules = set(ended.stdout.splitlines()[-1].split())
+    assert "click" in modules
+    assert modules.isdisjoint({"aiohttp", "grpc", "pydantic", "yaml", "pdp.cli.serve", "pdp.decision.service"})
 
 
 @pytest.mark.parametrize("arguments", [["chekc"], ["check", "--nope"], ["test"], ["lint", "--format", "xml", "x"]])
