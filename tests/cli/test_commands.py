@@ -92,7 +92,7 @@ def test_the_help_names_every_command_with_the_command_s_own_words() -> None:
 def list_of_commands(context: click.Context) -> dict[str, str]:
     """Return the commands of the help with their texts."""
     listed = cli.get_help(context).partition("Commands:\n")[2].strip().splitlines()
-    return dict(line.strip().split(maxsplit=1) for line in listed)  # type: ignore[misc]
+    return dict(line.strip().split(maxsplit=1) for line in listed)
 
 
 def test_the_help_imports_no_service() -> None:
