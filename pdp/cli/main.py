@@ -21,6 +21,7 @@ _COMMANDS: Final[Mapping[str, str]] = {
     "grants": "List and change the grants of the configured store.",
     "healthcheck": "Ask a running service whether it is ready.",
     "lint": "Check rule files for errors before a service loads them.",
+    "migrate": "Translate policies of Nessie, Lakekeeper or OpenFGA.",
     "serve": "Serve decisions over HTTP and gRPC until SIGTERM.",
     "test": "Run policy tests.",
     "trino-config": "Print Trino's etc/access-control.properties.",

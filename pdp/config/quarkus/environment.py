@@ -27,10 +27,16 @@ class EnvironmentName(NamedTuple):
 
 
 class EnvironmentNames:
-    """Variables of an environment, found by the names that they spell."""
+    """Variables of an environment, found by the names that they spell.
 
-    def __init__(self, entries: Iterable[ConfigEntry], ordinal: int = ENVIRONMENT_ORDINAL) -> None:
+    A variable that spells no known name stands for its own dotted name, if this name begins with one of `own`.
+    """
+
+    def __init__(
+        self, entries: Iterable[ConfigEntry], ordinal: int = ENVIRONMENT_ORDINAL, own: tuple[str, ...] = ("",)
+    ) -> None:
         self._ordinal = ordinal
+        self._own = own
         self._entries: dict[str, list[ConfigEntry]] = {}
         for entry in entries:
             self._entries.setdefault(spelling(entry.key), []).append(entry)
@@ -52,7 +58,7 @@ class EnvironmentNames:
         for prefix, named in [("", ()), *((f"%{profile}.", (profile,)) for profile in profiles)]:
             for entry in self._with_prefix(prefix):
                 bare = dotted_name(entry.key).removeprefix(prefix)
-                for name in by_spelling.get(spelling(bare), [bare]):
+                for name in by_spelling.get(spelling(bare), [bare] if bare.startswith(self._own) else []):
                     yield EnvironmentName(self._ordinal, name, named, entry)
 
     def _with_prefix(self, prefix: str) -> Iterator[ConfigEntry]:

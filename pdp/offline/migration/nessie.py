@@ -1,0 +1,194 @@
+"""Migration of Nessie's authorization: rules from files and variables, as one rule file with policy tests."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from pdp.config.quarkus.entries import ConfigEntry
+from pdp.config.quarkus.environment import ENVIRONMENT_ORDINAL, EnvironmentNames, spelling
+from pdp.config.quarkus.profiles import PROD, ConfigSource
+from pdp.engines.cel.lint.linter import LintOptions, lint_rules
+from pdp.engines.cel.nessie_keys import AUTHORIZATION, NessieConfig, read_nessie
+from pdp.engines.cel.rules import inline_rules
+from pdp.engines.cel.sources import RuleText, read_entries
+from pdp.errors import InvalidArgument, PolicyError, RuleCompileError
+from pdp.offline.migration.nessie_tests import NessieTests
+from pdp.offline.migration.report import TESTS_FILE, Migration, to_yaml
+from pdp.offline.migration.variables import read_variables
+
+_FILE_PROFILE: Final = re.compile(r".+-(?P<profile>[^.-]+)\.(?:properties|ya?ml)")
+_ORDINALS: Final = {".properties": 250, ".yaml": 255, ".yml": 255}
+_FOLDER: Final = 10
+"""Added to the ordinal of a file in a folder `config`."""
+_DEFAULT_BRANCH: Final = "nessie.server.default-branch"
+_PROFILE_VARIABLE: Final = "QUARKUS_PROFILE"
+_OWN: Final = ("nessie.", "quarkus.", "smallrye.")
+"""Beginnings of the names that a variable has without a key of a file."""
+_OWN_SPELLING: Final = spelling(AUTHORIZATION)
+
+
+def migrate_nessie(
+    files: Sequence[Path], env_files: Sequence[Path] = (), profiles: Sequence[str] = (), warehouse: str = "nessie"
+) -> Migration:
+    """Return the migration of files and of the variables in env files or manifests.
+
+    `profiles` default to the variable QUARKUS_PROFILE, then to `prod`. Raise PolicyError if a file cannot be read.
+    """
+    migration = Migration()
+    read = [read_variables(file) for file in env_files]
+    variables = [entry for one in read for entry in one.entries]
+    profiles = profiles or _profiles_of(variables)
+    sources = [_source(file) for file in files if _counts(file, profiles, migration)]
+    names = EnvironmentNames(
+        (entry for entry in variables if entry.key != _PROFILE_VARIABLE), 2 * ENVIRONMENT_ORDINAL, _OWN
+    )
+    config = read_nessie(sources, profiles, names)
+    for hidden in (entry for one in read for entry in one.elsewhere if spelling(entry.key).startswith(_OWN_SPELLING)):
+        message = "its value stands in a secret or in another object: write it into a file"
+        migration.add("left", hidden.key_place, f"variable `{hidden.key}`", message)
+    _report_switches(migration, config, profiles)
+    _report_siblings(migration, files, profiles)
+    rules = list(_usable(migration, [RuleText(id, *rule[1:5]) for id, rule in config.rules]))
+    if not rules and not migration.left:
+        raise InvalidArgument("no rules found: rules are `nessie.server.authorization.rules.<id>`")
+    _write(migration, rules, warehouse, _default_branch(sources))
+    return migration
+
+
+def _profiles_of(variables: Sequence[ConfigEntry]) -> Sequence[str]:
+    chosen = [entry.text for entry in variables if entry.key == _PROFILE_VARIABLE]
+    return tuple(chosen[-1].split(",")) if chosen else PROD
+
+
+def _source(file: Path) -> ConfigSource:
+    entries, own = read_entries(file)
+    if own:
+        message = "the mapping `rules:` is a rule file of pdp already: give it to `policies.rules` as it is"
+        raise PolicyError(message, own[0].place())
+    ordinal = _ORDINALS[file.suffix] + (_FOLDER if file.resolve().parent.name == "config" else 0)
+    for entry in entries:
+        if entry.key == "config_ordinal":
+            ordinal = int(entry.text)
+    # ordinals are doubled, because the file of a profile stands between its main file and the next ordinal
+    return ConfigSource(2 * ordinal + bool(_FILE_PROFILE.fullmatch(file.name)), entries)
+
+
+def _counts(file: Path, profiles: Sequence[str], migration: Migration) -> bool:
+    match = _FILE_PROFILE.fullmatch(file.name)
+    if match is None or not file.name.startswith("application-") or match["profile"] in profiles:
+        return True
+    migration.add(
+        "ignored", file, "the file", f"holds the keys of the profile `{match['profile']}`, which is not active"
+    )
+    return False
+
+
+def _report_switches(migration: Migration, config: NessieConfig, profiles: Sequence[str]) -> None:
+    """Report the keys that switch authorization off, choose profiles, or name further files."""
+    if config.disabled:
+        message = (
+            "is false: Nessie asks no rule and allows everything; pdp enforces the migrated rules; "
+            "to allow everything, keep the single rule `everything: 'true'`"
+        )
+        migration.add("left", config.disabled.key_place, f"key `{config.disabled.key}`", message)
+    if config.profile and config.profile.text != ",".join(profiles):
+        message = f"asks for `{config.profile.text}`, and `{','.join(profiles)}` is in force: give `--profile`"
+        migration.add("left", config.profile.key_place, f"key `{config.profile.key}`", message)
+    for entry in config.elsewhere:
+        message = f"names `{entry.text}`: give these files, or profiles, to this command, too"
+        migration.add("left", entry.key_place, f"key `{entry.key}`", message)
+    for notice in config.notices:
+        migration.add("ignored", notice.place, "other keys", notice.message)
+
+
+def _report_siblings(migration: Migration, files: Sequence[Path], profiles: Sequence[str]) -> None:
+    """Report files beside the given ones that Quarkus reads as well."""
+    given = {file.resolve() for file in files}
+    names = [f"application{part}{suffix}" for part in ("", *(f"-{one}" for one in profiles)) for suffix in _ORDINALS]
+    folders = {file.resolve().parent for file in files if file.name.startswith("application")}
+    for folder in sorted(folders):
+        for name in (*names, *(f"config/{name}" for name in names), ".env"):
+            sibling = folder / name
+            if sibling.exists() and sibling not in given:
+                migration.add(
+                    "left", sibling, "the file", "is read by Quarkus as well, and was not given: give it, too"
+                )
+
+
+def _usable(migration: Migration, rules: Sequence[RuleText]) -> Iterator[RuleText]:
+    """Yield the rules; a rule that does not compile becomes `false`. Report duplicates.
+
+    The text of a broken rule stays in a comment: a mention of VIEW_REFERENCE must go on keeping Nessie's implicit rule
+    off, which shows every branch to everybody.
+    """
+    places: dict[str, object] = {}
+    for rule in rules:
+        if rule.id in places:
+            message = f"stands at {places[rule.id]} already, and the last counts in Nessie: keep one of them"
+            migration.add("left", rule.place(), f"rule `{rule.id}`", message)
+            continue
+        places[rule.id] = rule.place()
+        try:
+            inline_rules({rule.id: rule.text})
+        except RuleCompileError as error:
+            message = error.message.removeprefix(f"rule `{rule.id}`: ")
+            migration.add("left", rule.place(), f"rule `{rule.id}`", f"{message}; {suggestion(rule.text)}")
+            yield rule._replace(text=f"false // does not compile: {' '.join(rule.text.split())}")
+        else:
+            yield rule
+
+
+def suggestion(text: str) -> str:
+    """Return advice for a rule that does not compile: a mended text if the usual mistakes are all."""
+    quoted = text.replace("`", "'")
+    for mended in (
+        quoted,
+        quoted.rstrip().removesuffix(")"),
+        text.rstrip().removesuffix(")"),
+        text.replace("\\", "\\\\"),
+    ):
+        try:
+            inline_rules({"r": mended})
+        except RuleCompileError:
+            continue
+        return f"write `{mended}`"
+    return "`pdp lint` explains the mistake"
+
+
+def _default_branch(sources: Sequence[ConfigSource]) -> str:
+    found = [entry.text for source in sources for entry in source.entries if entry.key == _DEFAULT_BRANCH]
+    return found[-1] if found else "main"
+
+
+def _write(migration: Migration, rules: Sequence[RuleText], warehouse: str, branch: str) -> None:
+    """Add the new files, and report the migrated rules with the findings of lint."""
+    findings = list(lint_rules(rules, LintOptions(witnesses=True)))
+    witnesses = {finding.rule: finding.witness for finding in findings if finding.witness is not None}
+    texts = {rule.id: rule.text for rule in rules}
+    settings = _settings(warehouse, branch)
+    cases = list(NessieTests(texts, warehouse).cases(witnesses))
+    tested = " ".join(case["note"] for case in cases)
+    broken = {part.place for part in migration.left}
+    for rule in rules:
+        if str(rule.place()) in broken:
+            continue
+        remarks = [one.message for one in findings if one.rule == rule.id and one.severity == "warning"]
+        if f"rule {rule.id} " not in tested:
+            remarks.append("no example input is known, so the rule has no generated test")
+        migration.add("note" if remarks else "done", rule.place(), f"rule `{rule.id}`", "; ".join(remarks))
+    migration.files["rules.yaml"] = to_yaml({"rules": texts}, "Rules of Nessie's authorization.")
+    migration.files["pdp.yaml"] = to_yaml(settings, "The migrated rules decide. Add callers, the audit and Trino.")
+    comment = "An input that each rule decides, and the same input of a stranger. Nessie gives the same answers."
+    shared = {"rules": "rules.yaml", "config": {key: settings[key] for key in ("authorities", "warehouses")}}
+    migration.files[TESTS_FILE] = to_yaml({**shared, "cases": cases}, comment)
+
+
+def _settings(warehouse: str, branch: str) -> dict[str, Any]:
+    return {
+        "authorities": {"default": {"engines": ["cel"]}},
+        "warehouses": {warehouse: {"kind": "nessie", "default_ref": branch}},
+        "policies": {"rules": ["rules.yaml"]},
+    }

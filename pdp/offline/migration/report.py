@@ -1,0 +1,68 @@
+"""Result of a migration: new files, and a report on every part of the old ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, Literal
+
+import msgspec
+import yaml
+
+Status = Literal["done", "note", "left", "ignored"]
+TESTS_FILE: Final = "tests.yaml"
+"""Name of the file with policy tests."""
+
+
+class MigratedPart(msgspec.Struct, frozen=True):
+    """Part of the old files. `place` is the file with line, `subject` the key, rule or tuple.
+
+    `done`: translated. `note`: translated, and worth a look. `left`: has no counterpart, or needs a person. `ignored`:
+    no policy.
+    """
+
+    place: str
+    status: Status
+    subject: str
+    message: str = ""
+
+
+class Migration(msgspec.Struct):
+    """New files by name, and the parts of the report in the order of the old files."""
+
+    files: dict[str, str] = {}
+    parts: list[MigratedPart] = []
+
+    def add(self, status: Status, place: object, subject: str, message: str = "") -> None:
+        """Add a part to the report."""
+        self.parts.append(MigratedPart(str(place), status, subject, message))
+
+    @property
+    def left(self) -> Sequence[MigratedPart]:
+        """Return the parts that are not translated."""
+        return [part for part in self.parts if part.status == "left"]
+
+    def counts(self) -> dict[str, int]:
+        """Return the number of parts of each status."""
+        statuses: tuple[Status, ...] = ("done", "note", "left", "ignored")
+        return {status: sum(part.status == status for part in self.parts) for status in statuses}
+
+
+def to_yaml(data: Any, comment: str = "") -> str:
+    """Return YAML in a fixed order, below a comment. Texts of several lines are literal blocks."""
+    text = yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100_000)
+    return "".join(f"# {line}\n" for line in comment.splitlines()) + text
+
+
+class _Dumper(yaml.SafeDumper):
+    """Dumper with literal blocks and without aliases."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def _text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
+    style = "|" if "\n" in text else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _text)

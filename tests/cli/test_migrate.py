@@ -1,0 +1,63 @@
+"""`pdp migrate`: files, report, exit codes, and the policy tests that it writes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from support.commands import run_pdp
+from support.paths import RECORDED
+
+pytestmark = pytest.mark.process
+
+MANUAL = RECORDED / "nessie" / "manual-as-printed.properties"
+RULE = "nessie.server.authorization.rules.a=op=='VIEW_REFERENCE' && ref=='main'\n"
+
+
+def test_the_written_files_work(tmp_path: Path) -> None:
+    ended = run_pdp("migrate", "nessie", str(MANUAL), "--out", "new", cwd=tmp_path)
+    assert (ended.returncode, ended.stderr) == (1, "")
+    assert "7 translated, 4 look at, 3 left, 0 ignored\n9 policy tests passed\nwrote new/rules.yaml" in ended.stdout
+    assert run_pdp("test", "new/tests.yaml", cwd=tmp_path).returncode == 0
+    assert run_pdp("lint", "-c", "new/pdp.yaml", cwd=tmp_path).returncode == 0
+    check = {"principal": "user:oidc~Alice", "action": "READ_ENTITY_VALUE", "resource": "content:nessie/Foo@prod"}
+    decided = run_pdp("check", "-c", "new/pdp.yaml", stdin=json.dumps(check) + "\n", cwd=tmp_path)
+    assert json.loads(decided.stdout)["allowed"] is True
+
+
+def test_nothing_left_exits_with_0(tmp_path: Path) -> None:
+    (tmp_path / "application.properties").write_text(RULE)
+    ended = run_pdp("migrate", "nessie", "application.properties", "--output", "json", cwd=tmp_path)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    report = json.loads(ended.stdout)
+    assert (report["counts"], report["files"]) == ({"done": 1, "note": 0, "left": 0, "ignored": 0}, [])
+    assert report["parts"][0]["subject"] == "rule `a`"
+    assert [path.name for path in tmp_path.iterdir()] == ["application.properties"]
+
+
+def test_files_are_overwritten_only_on_request(tmp_path: Path) -> None:
+    (tmp_path / "a.properties").write_text(RULE)
+    arguments = ("migrate", "nessie", "a.properties", "--out", "new")
+    assert run_pdp(*arguments, cwd=tmp_path).returncode == 0
+    again = run_pdp(*arguments, cwd=tmp_path)
+    assert (again.returncode, again.stdout) == (2, "")
+    assert again.stderr == "pdp: `new/rules.yaml` exists: give `--force` to overwrite, or another folder\n"
+    assert run_pdp(*arguments, "--force", cwd=tmp_path).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nessie"], "nothing to migrate: give files, or `--env-file`"),
+        (["nessie", "none.properties"], "cannot read"),
+        (["nessie", "a.properties", "--env-file", "none.env"], "cannot read `none.env`"),
+        (["nessie", "a.properties", "--out", "a.properties/x"], "cannot write"),
+    ],
+)
+def test_bad_input_exits_with_2(tmp_path: Path, arguments: list[str], message: str) -> None:
+    (tmp_path / "a.properties").write_text(RULE)
+    ended = run_pdp("migrate", *arguments, cwd=tmp_path)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert message in ended.stderr
+    assert ended.stderr.count("\n") == 1
