@@ -12,18 +12,34 @@ from pdp.cli.composition import Composition
 from pdp.cli.options import format_option
 from pdp.cli.terminal import one_line_errors
 from pdp.cli.test_report import FORMATS, ReportedTest, print_report, report_case
-from pdp.offline.case_runner import run_case
+from pdp.config.load import load_settings
+from pdp.config.settings import Settings
+from pdp.facts.snapshot import Facts
+from pdp.offline.case_runner import CaseRunner
 from pdp.offline.cases import Case, find_cases
+from pdp.offline.deployment import Deployment
 
 
 @click.command()
 @click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option(
+    "-c",
+    "--config",
+    type=click.Path(path_type=Path),
+    help="Run the tests under this configuration, with its policies and stored facts, instead of the tests' own.",
+)
+@click.option(
+    "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override one setting of -c. Can be repeated."
+)
 @format_option(*FORMATS)
 @click.option("-k", "--run", "pattern", metavar="REGEX", help="Run only the tests with a note that matches.")
 @click.option("--strict", is_flag=True, help="Fail a test whose rules raise, unless it wants this by `errors`.")
 @click.pass_obj
 @one_line_errors
-def test(composition: Composition, paths: tuple[Path, ...], form: str, pattern: str | None, strict: bool) -> None:
+def test(
+    composition: Composition, paths: tuple[Path, ...], config: Path | None, overrides: tuple[str, ...], form: str,
+    pattern: str | None, strict: bool,
+) -> None:  # fmt: skip
     """Run policy tests.
 
     PATHS are YAML, JSON or JSONL files, or folders of such files. A test names rules, a world, checks and the expected
@@ -31,16 +47,28 @@ def test(composition: Composition, paths: tuple[Path, ...], form: str, pattern: 
 
     Exits with 1 if a test fails.
     """
-    tests = _run(composition, _chosen(paths, pattern), strict=strict)
-    print_report(tests, form)
+    if overrides and not config:
+        raise click.UsageError("--set needs -c: without it, a test has its own configuration")
+    cases = _chosen(paths, pattern)
+    deployment = _deployment(composition, load_settings(config, overrides)) if config else None
+    tests = _run(composition, cases, deployment, strict=strict)
+    print_report(tests, form, f" under {config}" if config else "")
     raise SystemExit(0 if all(test.passed for test in tests) else 1)
 
 
-def _run(composition: Composition, cases: list[Case], *, strict: bool) -> list[ReportedTest]:
+def _deployment(composition: Composition, settings: Settings) -> Deployment:
+    pdp = composition.build_pdp(settings, Facts.empty(), composition.read_rules(settings))
+    return Deployment(settings, pdp, lambda: composition.read_facts(settings))
+
+
+def _run(
+    composition: Composition, cases: list[Case], deployment: Deployment | None, *, strict: bool
+) -> list[ReportedTest]:
     tests = []
     with asyncio.Runner() as runner:
+        case_runner = CaseRunner(composition.build_pdp, runner, deployment)
         for case in cases:
-            outcome = run_case(case, composition.build_pdp, runner)
+            outcome = case_runner.run(case)
             tests.append(report_case(case, outcome.strict() if strict else outcome))
     return tests
 

@@ -38,9 +38,12 @@ def report_case(case: Case, outcome: CaseOutcome) -> ReportedTest:
     return ReportedTest(outcome.note, outcome.passed, outcome.got, error, place, warnings)
 
 
-def print_report(tests: Sequence[ReportedTest], form: str) -> None:
-    """Print the report in one of FORMATS."""
+def print_report(tests: Sequence[ReportedTest], form: str, under: str = "") -> None:
+    """Print the report in one of FORMATS. `under` says at the end of a text which configuration decided."""
     _PRINTERS[form](tests)
+    if form == "text":
+        failures = sum(not test.passed for test in tests)
+        click.echo(visible(f"{len(tests) - failures} passed, {failures} failed{under}"))
 
 
 def _joined(case: Case, problems: Sequence[Problem], place: Place | None) -> str:
@@ -57,7 +60,6 @@ def _print_text(tests: Sequence[ReportedTest]) -> None:
             click.echo(visible(f"WARNING {test.note}: {warning}"))
     for test in failed:
         click.echo(visible(f"FAILED {test.note}: {test.error}"))
-    click.echo(f"{len(tests) - len(failed)} passed, {len(failed)} failed")
 
 
 def _print_json(tests: Sequence[ReportedTest]) -> None:

@@ -21,13 +21,13 @@ from pdp.engines.cel.rules import RuleSet, inline_rules, join_rules, load_rules
 from pdp.engines.rowaccess.document import NamedDocument, parse_document, read_documents
 from pdp.errors import InvalidArgument, PdpError, Unauthenticated
 from pdp.facts.snapshot import Facts
-from pdp.identity.callers import local_caller
+from pdp.identity.callers import EMBEDDED_CALLER, local_caller
 from pdp.identity.evidence import admit
 from pdp.model.checks import Batch, Caller
 from pdp.offline.case_outcomes import CaseOutcome, compare_checks, compare_error, compare_view
 from pdp.offline.case_reasons import explain_outcome
-from pdp.offline.cases import Case
-from pdp.store.world import load_world, parse_world
+from pdp.offline.cases import ROW_WANTS, Case
+from pdp.offline.deployment import Deployment, case_facts, case_files, set_clock
 from pdp.views.codec import decode_change, decode_load, encode_change, encode_load
 from pdp.views.loads import ViewSecurity
 
@@ -53,20 +53,59 @@ class MemoryAudit:
         self.records.append(msgspec.json.decode(self._encoder.encode(record, len(self.records))))
 
 
+class CaseRunner:
+    """Runner of cases in this process. With a `deployment`, its policies decide instead of those of a case."""
+
+    def __init__(self, build_pdp: BuildPdp, runner: asyncio.Runner, deployment: Deployment | None = None) -> None:
+        self._build_pdp = build_pdp
+        self._runner = runner
+        self._deployment = deployment
+
+    def run(self, case: Case) -> CaseOutcome:
+        """Decide a case and compare the result with the expected one."""
+        audit = MemoryAudit()
+        try:
+            pdp, settings, caller = self._service(case, audit)
+            if case.view_key:
+                answer = self._runner.run(_decide_view(case, pdp, settings, caller))
+                return compare_view(case, msgspec.json.decode(answer), audit.records)
+            return self._decide(case, pdp, _admitted(case, settings, caller), audit)
+        except PdpError as error:
+            return compare_error(case, error, audit.records)
+
+    def _service(self, case: Case, audit: MemoryAudit) -> tuple[Pdp, Settings, Caller]:
+        """Return the service that decides a case, its settings and the caller; raise a PdpError."""
+        if self._deployment:
+            case.validate()
+            return self._deployment.pdp_for(case, audit), self._deployment.settings, EMBEDDED_CALLER
+        pdp, settings = build_case_pdp(case, self._build_pdp, audit)
+        return pdp, settings, _caller(settings)
+
+    def _decide(self, case: Case, pdp: Pdp, batch: Batch, audit: MemoryAudit) -> CaseOutcome:
+        """Ask for the decisions if the case wants any, then for rows and columns if the case wants them."""
+        outcome = CaseOutcome(case.note, [])
+        wants_rows = any(key in case.data for key in ROW_WANTS)
+        if "want" in case.data or "wantAudit" in case.data or not wants_rows:
+            answer = encode_answer(self._runner.run(pdp.check(batch)))
+            outcome = compare_checks(case, msgspec.json.decode(answer)["decisions"], audit.records)
+            outcome = explain_outcome(outcome, pdp, batch, self._runner)
+        if not wants_rows:
+            return outcome
+        from pdp.offline.row_cases import RowCases  # noqa: PLC0415  its parser of SQL takes 30 MB
+
+        rows = RowCases(pdp, audit.decided).ask(case, batch)
+        decisions = outcome.got or [{}] * batch.size
+        return msgspec.structs.replace(
+            outcome,
+            got=[{**decision, **row} for decision, row in zip(decisions, rows.got, strict=True)],
+            problems=(*outcome.problems, *rows.problems),
+            warnings=(*outcome.warnings, *rows.warnings),
+        )
+
+
 def run_case(case: Case, build_pdp: BuildPdp, runner: asyncio.Runner) -> CaseOutcome:
-    """Decide a case and compare the result with the expected one."""
-    audit = MemoryAudit()
-    try:
-        pdp, settings = build_case_pdp(case, build_pdp, audit)
-        if case.view_key:
-            answer = runner.run(_decide_view(case, pdp, settings))
-            return compare_view(case, msgspec.json.decode(answer), audit.records)
-        batch = case_batch(case, settings)
-        answer = encode_answer(runner.run(pdp.check(batch)))
-    except PdpError as error:
-        return compare_error(case, error, audit.records)
-    outcome = compare_checks(case, msgspec.json.decode(answer)["decisions"], audit.records)
-    return explain_outcome(outcome, pdp, batch, runner)
+    """Decide a case under its own policies and compare the result with the expected one."""
+    return CaseRunner(build_pdp, runner).run(case)
 
 
 def build_case_pdp(case: Case, build_pdp: BuildPdp, audit: MemoryAudit) -> tuple[Pdp, Settings]:
@@ -79,24 +118,25 @@ def build_case_pdp(case: Case, build_pdp: BuildPdp, audit: MemoryAudit) -> tuple
     settings = make_settings(config, case.folder)
     configured = {"rules": settings.policies.rules, "forbid": settings.policies.forbid}
     rules = tuple(_rules(case, data.get(key, {}), settings, files) for key, files in configured.items())
-    pdp = build_pdp(settings, _facts(case), rules, audit, _documents(case))
-    seconds = case.seconds
-    if seconds is not None:
-        pdp.clock = lambda: seconds
+    pdp = build_pdp(settings, case_facts(case) or Facts.empty(), rules, audit, _documents(case))
+    set_clock(pdp, case)
     return pdp, settings
 
 
 def case_batch(case: Case, settings: Settings) -> Batch:
     """Return the batch of a case, sent by the loopback caller of its configuration."""
+    return _admitted(case, settings, _caller(settings))
+
+
+def _admitted(case: Case, settings: Settings, caller: Caller) -> Batch:
     if "checks" not in case.data:
         raise InvalidArgument("the case has no `checks`")
-    caller = _caller(settings)
     return admit(decode_batch(case.request_body(), settings.limits.max_checks, "case"), caller)
 
 
-async def _decide_view(case: Case, pdp: Pdp, settings: Settings) -> bytes:
+async def _decide_view(case: Case, pdp: Pdp, settings: Settings, caller: Caller) -> bytes:
     views = ViewSecurity(pdp, settings)
-    body, caller = case.request_body(), _caller(settings)
+    body = case.request_body()
     if case.view_key == "load":
         return encode_load(await views.load(decode_load(body), caller, "case"))
     return encode_change(await views.change(decode_change(body), caller, "case"))
@@ -113,7 +153,7 @@ def _rules(case: Case, value: Any, settings: Settings, configured: Sequence[str]
     """Return the rules of a case together with those of the files that its configuration names."""
     options, files = (settings.policies.cel_extensions, settings.policies.profiles), settings.paths(configured)
     if not isinstance(value, Mapping):
-        return _rule_files(tuple(dict.fromkeys((*files, *_files(case, value)))), *options)
+        return _rule_files(tuple(dict.fromkeys((*files, *case_files(case, value)))), *options)
     inline = inline_rules(value, frozenset(settings.policies.cel_extensions))
     return join_rules(_rule_files(files, *options), inline) if files else inline
 
@@ -122,26 +162,10 @@ def _documents(case: Case) -> Sequence[NamedDocument]:
     policies = case.data.get("policies", [])
     if isinstance(policies, Mapping):
         return [parse_document(policies)]
-    return list(read_documents(list(_files(case, policies))))
-
-
-def _facts(case: Case) -> Facts:
-    world = case.data.get("world")
-    if world is None:
-        return Facts.empty()
-    return _world_file(case.folder / world) if isinstance(world, str) else parse_world(world)
-
-
-def _files(case: Case, value: str | Sequence[str]) -> tuple[Path, ...]:
-    return tuple(case.folder / file for file in ([value] if isinstance(value, str) else value))
+    return list(read_documents(list(case_files(case, policies))))
 
 
 # many cases share few files: read each file once
 @lru_cache(maxsize=256)
 def _rule_files(files: tuple[Path, ...], extensions: tuple[str, ...], profiles: tuple[str, ...]) -> RuleSet:
     return load_rules(files, frozenset(extensions), profiles)
-
-
-@lru_cache(maxsize=64)
-def _world_file(file: Path) -> Facts:
-    return load_world(file)

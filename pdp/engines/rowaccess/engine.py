@@ -64,6 +64,9 @@ class TablePolicies(msgspec.Struct, frozen=True):
         return any(grantee.kind == "role" for grantees in lists for grantee in grantees)
 
 
+_NO_POLICIES: Final = TablePolicies()
+
+
 class Restriction(msgspec.Struct, frozen=True):
     """Visible part of a table for a principal: the rows of a filter (None: every row), and masks by folded column name.
 
@@ -160,6 +163,10 @@ class RowAccess:
     def has_policies(self, table: Resource) -> bool:
         """Tell whether a policy or mask names a table."""
         return fold_name(table.warehouse, table.path) in self._tables
+
+    def policies_of(self, table: Resource) -> TablePolicies:
+        """Return the policies and masks of a table; empty if none names the table."""
+        return self._tables.get(fold_name(table.warehouse, table.path), _NO_POLICIES)
 
     def covers(self, table: Resource) -> bool:
         """Tell whether a policy or mask names a table, or whether a protected container holds the table."""

@@ -81,6 +81,18 @@ def translate_constant(value: str) -> str:
     return text.strip() if isinstance(number, exp.Literal) else _literal(value)
 
 
+def same_sql(first: str, second: str) -> bool:
+    """Tell whether two expressions of Trino differ in blanks, comments, outer parentheses and case of names alone."""
+    try:
+        return first == second or _canonical(first) == _canonical(second)
+    except ValueError:
+        return False
+
+
+def _canonical(text: str) -> str:
+    return _parse(text, DIALECT).unnest().sql(dialect=DIALECT, comments=False, normalize=True)
+
+
 def _author_text(text: str) -> tuple[str, exp.Expr]:
     """Return an expression in Trino's dialect as written, without comments, and its tree; raise ValueError."""
     text = strip_comments(text)

@@ -1,0 +1,96 @@
+"""Deployed policies that decide policy tests instead of the tests' own, and the facts and files that a case names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Final
+
+from pdp.config.settings import Settings
+from pdp.decision.service import AuditLog, Pdp
+from pdp.errors import InvalidArgument
+from pdp.facts.snapshot import Facts
+from pdp.offline.cases import Case
+from pdp.store.replica import FixedFacts
+from pdp.store.world import load_world, parse_world
+
+_OWN_SETTINGS: Final = ("config", "engines")
+_OWN_POLICIES: Final = ("rules", "forbid", "policies")
+
+
+class Deployment:
+    """Service of a configuration. A case may bring a world of its own; otherwise the stored facts count.
+
+    `read_facts` is called for the first case without a world.
+    """
+
+    def __init__(self, settings: Settings, pdp: Pdp, read_facts: Callable[[], Facts]) -> None:
+        self.settings = settings
+        self._pdp = pdp
+        self._read_facts = read_facts
+        policies = settings.policies
+        configured = (policies.rules, policies.forbid, policies.row_access)
+        self._files = {
+            key: frozenset(path.resolve() for path in settings.paths(patterns))
+            for key, patterns in zip(_OWN_POLICIES, configured, strict=True)
+        }
+
+    def pdp_for(self, case: Case, audit: AuditLog) -> Pdp:
+        """Return the deployed service on the facts of a case; raise InvalidArgument for a case with other policies."""
+        self._refuse_other_policies(case)
+        facts = case_facts(case)
+        own = self._facts if facts is None else facts.with_projects(self._projects)
+        deployed = self._pdp
+        pdp = Pdp(deployed.bundle, FixedFacts(own), audit, deployed.telemetry, deployed.planners)
+        set_clock(pdp, case)
+        return pdp
+
+    @cached_property
+    def _facts(self) -> Facts:
+        return self._read_facts()
+
+    @cached_property
+    def _projects(self) -> dict[str, str]:
+        return {name: warehouse.project for name, warehouse in self.settings.warehouses.items() if warehouse.project}
+
+    def _refuse_other_policies(self, case: Case) -> None:
+        """Raise InvalidArgument if a case names policies or settings that are not deployed: nothing would use them."""
+        for key in _OWN_SETTINGS:
+            if key in case.data:
+                raise InvalidArgument(f"`{key}` of a test has no effect under deployed settings: leave it out")
+        for key in _OWN_POLICIES:
+            value = case.data.get(key) or ()
+            files = None if isinstance(value, Mapping) else case_files(case, value)
+            if files is None or any(file.resolve() not in self._files[key] for file in files):
+                raise InvalidArgument(f"`{key}` of the test are not deployed: leave them out, or run without -c")
+
+
+def set_clock(pdp: Pdp, case: Case) -> None:
+    """Let the service decide at the time of a case, if the case names a time."""
+    seconds = case.seconds
+    if seconds is not None:
+        pdp.clock = lambda: seconds
+
+
+def case_files(case: Case, value: str | Sequence[str]) -> tuple[Path, ...]:
+    """Return the files that a key of a case names, from the folder of the case."""
+    return tuple(case.folder / file for file in ([value] if isinstance(value, str) else value))
+
+
+def case_facts(case: Case) -> Facts | None:
+    """Return the facts of a case's world; None for a case without a world."""
+    world = case.data.get("world")
+    if world is None:
+        return None
+    return _world_file(case.folder / world) if isinstance(world, str) else parse_world(world)
+
+
+def forget_worlds() -> None:
+    """Forget the world files read so far: they may have changed."""
+    _world_file.cache_clear()
+
+
+@lru_cache(maxsize=64)
+def _world_file(file: Path) -> Facts:
+    return load_world(file)

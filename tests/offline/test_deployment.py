@@ -1,0 +1,129 @@
+"""Policy tests under the settings of a service: the same decisions as the service's."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.commands import run_pdp
+from support.http_client import client_of
+from support.serving import FREE_PORTS
+
+from pdp.config.load import load_settings
+
+pytestmark = pytest.mark.process
+
+CONFIG = f"""\
+server: {json.dumps(FREE_PORTS)}
+audit: {{sinks: [{{file: audit}}]}}
+policies: {{rules: [rules/*.yaml], forbid: [forbid.yaml], row_access: [rows.yaml]}}
+warehouses: {{lake: {{project: p, default_ref: main}}}}
+store: {{url: "sqlite:///pdp.db", seed: world.yaml}}
+"""
+ASKED = [
+    {"principal": f"user:oidc~{who}", "action": "read_data", "resource": f"table:lake/s/{table}"}
+    for who in ("alice", "bob", "carl")
+    for table in ("orders", "secret")
+]
+WANTED = [
+    {"allowed": True, "by": "cel:alice"},
+    {"allowed": False, "by": "cel:no"},
+    {"allowed": True, "by": "grants:select on namespace:lake/s via user:oidc~bob"},
+    {"allowed": False, "by": "cel:no"},
+    {"allowed": False, "by": "default_deny"},
+    {"allowed": False, "by": "cel:no"},
+]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "rules").mkdir()
+    (tmp_path / "pdp.yaml").write_text(CONFIG)
+    (tmp_path / "rules" / "a.yaml").write_text("""rules: {alice: "role == 'alice'"}""")
+    (tmp_path / "forbid.yaml").write_text("""rules: {no: "path.endsWith('.secret')"}""")
+    (tmp_path / "rows.yaml").write_text(
+        "policies: [{id: eu, table: lake.s.orders, grantees: ['user:alice'], filter: \"region = 'EU'\"}]"
+    )
+    (tmp_path / "world.yaml").write_text(
+        "grants: [{principal: 'user:oidc~bob', privilege: select, object: 'namespace:lake/s'}]"
+    )
+    return tmp_path
+
+
+def results(folder: Path, *cases: Any, options: tuple[str, ...] = ("-c", "pdp.yaml")) -> list[Any]:
+    (folder / "cases.json").write_text(json.dumps(cases))
+    ended = run_pdp("test", "cases.json", *options, "--format", "json", cwd=folder)
+    assert ended.stderr == ""
+    return json.loads(ended.stdout)  # type: ignore[no-any-return]
+
+
+async def test_the_tests_want_what_the_service_answers(folder: Path) -> None:
+    async with client_of(load_settings(folder / "pdp.yaml")) as http:
+        _, answer = await http.post("/v1/check", json.dumps({"checks": ASKED}).encode())
+    decisions = [{"allowed": one["allowed"], "by": one["by"][0]} for one in answer["decisions"]]
+    assert decisions == WANTED
+    rows = {"checks": ASKED[:1], "wantFilter": "region = 'EU'"}
+    found = results(folder, {"note": "checks", "checks": ASKED, "want": WANTED}, {"note": "rows", **rows})
+    assert [one["error"] for one in found] == [None, None]
+
+
+def test_stored_facts_decide_unless_the_test_brings_a_world(folder: Path) -> None:
+    bob = {"checks": ASKED[2:3]}
+    assert [
+        one["passed"] for one in results(folder, {**bob, "want": [True]}, {**bob, "world": {}, "want": [False]})
+    ] == [
+        True,
+        True,
+    ]
+    other = {"principal": "user:oidc~carl", "privilege": "select", "object": "namespace:lake/s"}
+    (folder / "more.json").write_text(json.dumps({"grants": [other]}))
+    imported = run_pdp("grants", "import", "-c", "pdp.yaml", "more.json", cwd=folder)
+    assert imported.returncode == 0, imported.stderr
+    assert results(folder, {"checks": ASKED[4:5], "want": [True]})[0]["error"] is None
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        {"rules": {"more": "true"}},
+        {"rules": "other.yaml"},
+        {"forbid": {"more": "true"}},
+        {"forbid": "rules/a.yaml"},
+        {"policies": {"policies": []}},
+        {"engines": ["cel"]},
+        {"config": {"warehouses": {}}},
+    ],
+)
+def test_other_policies_than_the_deployed_fail_the_test(folder: Path, own: dict[str, Any]) -> None:
+    """Neither a test that the policies would permit nor a test that they would deny may pass."""
+    (folder / "other.yaml").write_text("""rules: {more: "true"}""")
+    key = next(iter(own))
+    for want in (True, False):
+        found = results(folder, {"checks": ASKED[:1], "want": [want], **own})
+        assert not found[0]["passed"]
+        assert f"`{key}`" in found[0]["error"]
+
+
+def test_the_deployed_files_may_be_named(folder: Path) -> None:
+    named = {"rules": "rules/a.yaml", "forbid": ["forbid.yaml"], "policies": "rows.yaml"}
+    assert results(folder, {"checks": ASKED, "want": WANTED, **named})[0]["error"] is None
+
+
+def test_a_broken_configuration_exits_with_2(folder: Path) -> None:
+    (folder / "rules" / "b.yaml").write_text("rules: {bad: 'role =='}")
+    (folder / "cases.json").write_text(json.dumps([{"checks": ASKED[:1], "want": [True]}]))
+    ended = run_pdp("test", "cases.json", "-c", "pdp.yaml", cwd=folder)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert "bad" in ended.stderr
+    ended = run_pdp("test", "cases.json", "--set", "limits.max_checks=5", cwd=folder)
+    assert ended.returncode == 2
+
+
+def test_the_text_says_which_configuration_decided(folder: Path) -> None:
+    (folder / "cases.json").write_text(json.dumps([{"checks": ASKED[:1], "want": [True]}]))
+    ended = run_pdp("test", "cases.json", "-c", "pdp.yaml", cwd=folder)
+    assert ended.stdout == "1 passed, 0 failed under pdp.yaml\n"
+    ended = run_pdp("test", "cases.json", "-c", "pdp.yaml", "--set", "policies.rules=[]", cwd=folder)
+    assert ended.returncode == 1
