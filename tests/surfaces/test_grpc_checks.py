@@ -12,9 +12,9 @@ from support.batch_requests import expand, unresolved
 
 from pdp.decision.batch_builder import BatchBuilder
 from pdp.errors import InvalidArgument, PdpError, TooManyChecks
-from pdp.model.checks import Rejection
-from pdp.surfaces.grpc_checks import read_checks
-from pdp.surfaces.grpc_messages import read_check
+from pdp.model.checks import BatchRequest, Rejection
+from pdp.surfaces.grpc_checks import read_checks, read_single
+from pdp.surfaces.grpc_messages import read_check, read_resource
 from pdp.wire import decision_pb2 as wire
 
 PRINCIPALS = [
@@ -119,6 +119,29 @@ def read_fast(body: bytes) -> Any:
 def test_a_message_is_read_as_its_checks_one_by_one(checks: list[wire.Check]) -> None:
     request = wire.CheckRequest(checks=checks, explain=True, answer="indices", consistency=wire.Consistency(full=True))
     assert read_fast(request.SerializeToString()) == read_plainly(request.SerializeToString())
+
+
+@given(check_messages(resources))
+def test_a_single_check_is_read_as_by_the_builder(check: wire.Check) -> None:
+    single = read_single(wire.CheckRequest(checks=[check]))
+    builder = BatchBuilder()
+    try:
+        builder.add_body(read_check(check))
+    except InvalidArgument:
+        builder.reject(Rejection("invalid_argument", ""))
+    done = builder.request("grpc")
+    if single is None:
+        assert done.rejected or check.resources
+    else:
+        assert expand(BatchRequest("grpc", 1, (single,), {})) == expand(done)
+
+
+@pytest.mark.parametrize("resource", RESOURCES)
+@pytest.mark.parametrize("extra", [b"", b"\x7a\x01a"])
+def test_a_resource_is_its_reference_if_there_is_nothing_else(resource: wire.Resource, extra: bytes) -> None:
+    resource = wire.Resource.FromString(resource.SerializeToString() + extra)
+    alone = resource.reference and resource == wire.Resource(reference=resource.reference)
+    assert isinstance(read_resource(resource), str) == bool(alone)
 
 
 FIELDS = [
