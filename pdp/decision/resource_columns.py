@@ -34,23 +34,20 @@ _Place: TypeAlias = tuple[str, str, Path]
 class ParsedColumn:
     """Column under construction, with the position of each row in the answer."""
 
-    __slots__ = ("_like", "_numbers", "at", "names", "parent_at")
+    __slots__ = ("_like", "at", "names", "numbers", "parent_at")
 
     def __init__(self, like: Resource) -> None:
         """Make an empty column. `like` has the type, the warehouse and the ref."""
         self._like = like
-        self._numbers: dict[Path, int] = {}
+        self.numbers: dict[Path, int] = {}
+        """Numbers of the containers, by path below the warehouse."""
         self.parent_at: list[int] = []
         self.names: list[str] = []
         self.at: list[int] = []
 
-    def number_of(self, path: Path) -> int:
-        """Return the number of the container with a path below the warehouse."""
-        return self._numbers.setdefault(path, len(self._numbers))
-
     def resources(self) -> PathColumn:
         """Return the finished column."""
-        return PathColumn(self._like, tuple(self._numbers), self.parent_at, self.names)
+        return PathColumn(self._like, tuple(self.numbers), self.parent_at, self.names)
 
 
 class ColumnParser:
@@ -124,7 +121,8 @@ class ColumnParser:
         column = self.columns.get(key)
         if column is None:
             column = self.columns[key] = ParsedColumn(Resource(type, warehouse, ref=ref))
-        return column.parent_at, column.number_of(path), column.names, column.at
+        numbers = column.numbers
+        return column.parent_at, numbers.setdefault(path, len(numbers)), column.names, column.at
 
 
 @lru_cache(maxsize=_HEADS)
