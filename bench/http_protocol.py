@@ -23,6 +23,7 @@ import uvloop
 from tools import wrk
 
 from pdp.app.example import embedded_settings
+from pdp.audit.log import NoAudit
 from pdp.identity.callers import Callers
 from pdp.identity.tokens import Tokens
 from pdp.model.checks import Caller
@@ -31,6 +32,7 @@ from pdp.surfaces.body_content import BodyLimits
 from pdp.surfaces.http_answers import EndpointAnswer
 from pdp.surfaces.http_handlers import HttpHandlers
 from pdp.surfaces.http_server import AiohttpServer, HttpServer
+from pdp.surfaces.refusals import RefusalRecorder
 from pdp.telemetry import Telemetry
 
 PATH: Final = "/v1/check"
@@ -68,7 +70,7 @@ async def _serve(variant: str) -> None:
 
     settings, telemetry = embedded_settings(), Telemetry()
     callers, admission = Callers(settings, Tokens(settings, telemetry)), Admission(1024, 1 << 30, 1)
-    handlers = HttpHandlers(callers, admission, telemetry, 10)
+    handlers = HttpHandlers(callers, admission, telemetry, 10, refusals=RefusalRecorder(NoAudit()))
     route = handlers.for_decision(
         "http", endpoint, BodyLimits(1 << 20, 1 << 20), immediate if variant == "now" else None
     )

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Final
 
 _CHUNK: Final = 8 << 20
+_START: Final = b'{"event":"decision"'
+"""Start of a decision record."""
 
 
 def workers_of(pid: int) -> list[int]:
@@ -44,12 +46,14 @@ def connections_of(pid: int, port: int) -> int:
 
 
 class AuditCounter:
-    """Counter of the records in an audit folder."""
+    """Counter of the decision records in an audit folder. Its start tells a record from an event."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._counted: dict[Path, int] = {}
         """Bytes counted so far, by file."""
+        self._ends: dict[Path, bytes] = {}
+        """Last bytes of each file, where a start may begin."""
         self._records = 0
 
     def count(self) -> int:
@@ -57,7 +61,11 @@ class AuditCounter:
         for file in self._folder.glob("decisions-*.jsonl"):
             with file.open("rb", buffering=0) as stream:
                 stream.seek(self._counted.get(file, 0))
+                end = self._ends.get(file, b"")
                 while chunk := stream.read(_CHUNK):
-                    self._records += chunk.count(b"\n")
+                    read = end + chunk
+                    self._records += read.count(_START)
+                    end = read[1 - len(_START) :]
+                self._ends[file] = end
                 self._counted[file] = stream.tell()
         return self._records

@@ -42,6 +42,9 @@ class DroppingAudit:
 
     def append(self, record: DecisionRecord) -> None: ...
 
+    def note(self, event: object) -> bool:
+        return True
+
 
 class CountingEngine:
     """Engine that counts its calls."""

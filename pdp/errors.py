@@ -33,6 +33,8 @@ class PdpError(Exception):
     """Base of all exceptions of this package. `code` is stable, the text is not."""
 
     code: ClassVar[str] = "internal"
+    record_id: str = ""
+    """Id of the audit record of the refused request, if the request has one already."""
 
 
 class InvalidArgument(PdpError):

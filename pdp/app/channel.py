@@ -48,6 +48,13 @@ class MetricsQuestion(msgspec.Struct, frozen=True, tag=True):
     number: int
 
 
+class NoteOrder(msgspec.Struct, frozen=True, tag=True):
+    """Order to record a step in the life of the whole service. `cause` is that of a failure."""
+
+    what: str
+    cause: str = ""
+
+
 class StopOrder(msgspec.Struct, frozen=True, tag=True):
     """Order to drain and end. `successor`: another worker serves on the same sockets already.
 
@@ -92,7 +99,7 @@ class StopReport(msgspec.Struct, frozen=True, tag=True):
 
 
 Question: TypeAlias = HealthQuestion | MetricsQuestion
-Order: TypeAlias = Assignment | Question | AcceptOrder | StopOrder
+Order: TypeAlias = Assignment | Question | AcceptOrder | NoteOrder | StopOrder
 Report: TypeAlias = ReadyReport | FailureReport | HealthReport | MetricsReport | StopReport
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _ORDERS: Final[Callable[[bytes], Order]] = msgspec.msgpack.Decoder(Order).decode

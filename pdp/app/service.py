@@ -30,6 +30,7 @@ from pdp.identity.callers import Callers
 from pdp.identity.tls import read_certificates, server_context
 from pdp.identity.tokens import Tokens
 from pdp.management.service import Management
+from pdp.model.events import ServiceEvent
 from pdp.store.replica import Replica
 from pdp.surfaces.admission import BODIES_IN_FLIGHT, Admission
 from pdp.surfaces.body_content import BodyLimits
@@ -47,6 +48,7 @@ from pdp.surfaces.http_management import management_routes
 from pdp.surfaces.http_server import AiohttpServer, HttpServer
 from pdp.surfaces.http_views import view_routes
 from pdp.surfaces.listeners import BACKLOG, Listeners, Sockets, bound_address, open_listeners
+from pdp.surfaces.refusals import RefusalRecorder
 from pdp.surfaces.unix_socket import remove_socket
 from pdp.telemetry import Telemetry
 from pdp.trino.endpoints import TrinoSurface
@@ -85,13 +87,11 @@ class Service:
         self.scheme = "https" if self._tls else "http"
         callers = Callers(settings, self._tokens)
         limits, sizes = settings.limits, BodyLimits.of_native(settings.limits)
-        self._admission = Admission(
-            limits.max_in_flight,
-            max(limits.max_body_bytes, limits.trino_max_body_bytes) * BODIES_IN_FLIGHT,
-            callers.count,
-        )
+        most_bytes = max(limits.max_body_bytes, limits.trino_max_body_bytes) * BODIES_IN_FLIGHT
+        self._admission = Admission(limits.max_in_flight, most_bytes, callers.count)
         shared = (callers, self._admission, telemetry, limits.request_timeout_seconds)
-        handlers = HttpHandlers(*shared)
+        self._refusals = RefusalRecorder(self.pdp.audit)
+        handlers = HttpHandlers(*shared, refusals=self._refusals)
         writer = self.source if isinstance(self.source, Replica) else None
         management = Management(self.pdp, writer, frozenset(settings.store.bootstrap_admins))
         self._catalogs = build_catalogs(settings)
@@ -104,7 +104,7 @@ class Service:
             | view_routes(handlers, views, sizes)
             | trino.routes(handlers, BodyLimits.of_trino(limits))
         )
-        connect = ConnectHandlers(*shared)
+        connect = ConnectHandlers(*shared, refusals=self._refusals)
         for service in (DecisionService(self.pdp, views, management, limits, "connect"), GrantsService(management)):
             routes |= connect.routes(service, limits)
         shares = ConnectionShares.of_process()
@@ -114,7 +114,7 @@ class Service:
         self._diagnostics = _runner(AiohttpServer(diagnostics, limits.idle_timeout_seconds, shares.diagnostics))
         services = (DecisionService(self.pdp, views, management, limits), GrantsService(management))
         arrivals, certificates = Arrivals(MOST_ARRIVING, limits.request_timeout_seconds), read_certificates(settings)
-        callables = GrpcHandlers(*shared, arrivals=arrivals, certified=certificates is not None)
+        callables = GrpcHandlers(*shared, arrivals=arrivals, certified=bool(certificates), refusals=self._refusals)
         methods = {each.name: each.handler(callables) for each in services}
         self._grpc = GrpcServer(methods, limits, certificates, most=shares.grpc, shared=bool(inherited))
         self._out_of_files_until = 0.0
@@ -154,6 +154,7 @@ class Service:
         await self._tokens.start()
         await self._listen(self._inherited or open_listeners(self.settings))
         await self._grpc.set_ready(True)
+        self.note("started", revision=self.pdp.revision(), addresses=self.addresses)
 
     async def accept_on(self, sockets: Sockets) -> list[web.SockSite]:
         """Serve HTTP on more sockets. Each site can be stopped on its own."""
@@ -177,6 +178,8 @@ class Service:
         `successor`: another process serves on the same sockets already, so nobody needs to find another service. Return
         False if audit records are left.
         """
+        if not self.draining:
+            self.note("stopping", successor=successor)
         self.draining = True
         await self._grpc.set_ready(False)
         server = self.settings.server
@@ -197,7 +200,13 @@ class Service:
             remove_socket(Path(self.addresses["unix"]))
         for catalog in self._catalogs.values():
             await catalog.close()
+        self._refusals.flush()
+        self.note("stopped")
         return self.audit is None or await asyncio.to_thread(self.audit.close, max(1.0, seconds))
+
+    def note(self, what: str, **details: Any) -> None:
+        """Record a step in the life of the service."""
+        self.pdp.audit.note(ServiceEvent(what=what, details={"process": os.getpid(), **details}))
 
     async def hurry(self) -> None:
         """Let a stop wait for nothing but the audit."""

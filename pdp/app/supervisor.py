@@ -149,10 +149,20 @@ class Supervisor:
         while True:
             await self._restart.wait()
             self._restart.clear()
+            self._note("reloading")
             try:
                 await self._replace_all(self._reloaded())
             except PdpError as error:
                 log.error("rolling restart ends, workers go on as they are", cause=str(error))  # noqa: TRY400
+                self._note("reload_failed", str(error))
+            else:
+                self._note("reloaded")
+
+    def _note(self, what: str, cause: str = "") -> None:
+        """Let a worker record a step of a reload. The supervisor has no audit of its own."""
+        worker = next((slot.worker for slot in self._slots if slot.worker and slot.answers()), None)
+        if worker:
+            worker.note(what, cause)
 
     def _reloaded(self) -> Settings:
         """Return the settings as they are now, except for those that only a new supervisor can change."""

@@ -28,6 +28,7 @@ from pdp.app.channel import (
     HealthReport,
     MetricsQuestion,
     MetricsReport,
+    NoteOrder,
     ReadyReport,
     StopOrder,
     StopReport,
@@ -102,6 +103,8 @@ class _Worker:
                         await self._accept_for(workers)
                     except OSError as error:  # out of file descriptors, of which readiness tells
                         log.warning("cannot accept for other workers", cause=error.strerror)
+                case NoteOrder(what, cause):
+                    self._service.note(what, **({"cause": cause} if cause else {}))
                 case StopOrder(at_once=True):
                     self._stopping.at_once.set()
                 case StopOrder(successor):

@@ -21,6 +21,7 @@ from pdp.app.channel import (
     HealthReport,
     MetricsQuestion,
     MetricsReport,
+    NoteOrder,
     Question,
     ReadyReport,
     Report,
@@ -115,6 +116,10 @@ class WorkerProcess:
         if workers != self._accepts:
             self._accepts = workers
             self._channel.send(AcceptOrder(workers))
+
+    def note(self, what: str, cause: str = "") -> None:
+        """Let the worker record a step in the life of the whole service."""
+        self._channel.send(NoteOrder(what, cause))
 
     async def ended(self) -> int:
         """Wait for the end of the process; return the exit code, or the negative number of a signal."""

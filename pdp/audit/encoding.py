@@ -8,8 +8,11 @@ in the order of the plan, and in `requests` one per check of the caller that the
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from json import dumps
 from math import modf
 from typing import Final
+
+import msgspec
 
 from pdp.audit.entry_encoding import COLUMNS_FROM, EntryEncoder
 from pdp.audit.inputs import InputsEncoder, InputsKey, first_by_inputs
@@ -18,6 +21,7 @@ from pdp.audit.plain_encoding import PlainEncoder
 from pdp.audit.record import DecisionRecord
 from pdp.audit.schema import DECISION_EVENT, FILTER_EVENT, SCHEMA
 from pdp.audit.split_encoding import SplitEncoder
+from pdp.model.events import Event
 
 _MICROSECONDS: Final = 1_000_000
 _DECISION: Final = f'{{"event":"{DECISION_EVENT}","schema":{SCHEMA},"id":'
@@ -34,6 +38,7 @@ class RecordEncoder:
 
     def __init__(self, instance: str, columns_from: int = COLUMNS_FROM) -> None:
         self._instance = f'"instance":{quote(instance)},"seq":'
+        self._name = instance
         self._columns_from = columns_from
         self._inputs = InputsEncoder()
         self._plain = PlainEncoder(self._inputs)
@@ -64,6 +69,15 @@ class RecordEncoder:
             f'"caller":{quote(batch.caller.name)},"inputs":null,"revision":{quote(answer.revision)},"checks":[],'
             f'"unencodable":{quote(cause)},"allowed":"{answer.allowed.translate(_DIGITS).decode()}"}}'
         ).encode(errors="backslashreplace")
+
+    def encode_event(self, event: Event, seq: int) -> bytes:
+        """Return the JSON text of an event without a line end."""
+        fields = msgspec.to_builtins(event)
+        head = {"event": fields.pop("event"), "schema": SCHEMA, "id": fields.pop("id")}
+        seconds = fields.pop("time")
+        place = {"instance": self._name, "seq": seq, "time": timestamp(seconds)}
+        text = dumps({**head, **place, **fields}, ensure_ascii=False, separators=(",", ":"))
+        return text.encode(errors="backslashreplace")
 
     def _body(self, record: DecisionRecord) -> str:
         batch, answer = record.batch, record.answer

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from pdp.config.private_files import make_private_folder, open_private_file, restrict_files
+from pdp.config.private_files import make_private_folder, open_private_file, restrict_files, warn_of_open_folder
 from pdp.errors import ConfigError
 
 
@@ -27,6 +27,7 @@ class AuditFolder:
             restrict_files(*folder.glob("decisions-*.jsonl"), *self._bundles.iterdir())
             lines = open_private_file(folder / f"decisions-{instance}.jsonl", os.O_WRONLY | os.O_APPEND)
             self._file = os.fdopen(lines, "ab", buffering=0)
+            warn_of_open_folder(folder)
         except OSError as error:
             raise ConfigError(f"cannot write the audit to `{folder}`: {error.strerror}") from None
 

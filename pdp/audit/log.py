@@ -21,6 +21,7 @@ from pdp.audit.folder import AuditFolder
 from pdp.audit.line_writer import LineBatch, LineWriter
 from pdp.audit.record import DecisionRecord
 from pdp.errors import Unavailable
+from pdp.model.events import Event, RefusalEvent
 from pdp.telemetry import Telemetry
 
 MAX_PENDING: Final = 50_000
@@ -56,6 +57,10 @@ class NoAudit:
     def append(self, record: DecisionRecord) -> None:
         """Drop the record."""
 
+    def note(self, event: Event) -> bool:
+        """Drop the event."""
+        return True
+
 
 class FileAudit:
     """JSON lines and bundles in a folder.
@@ -69,7 +74,7 @@ class FileAudit:
         self._writer = LineWriter(AuditFolder(folder, self.instance), telemetry.audit_written.inc)
         self._encoder = RecordEncoder(self.instance)
         self._max_bytes = max_bytes
-        self._pending: list[DecisionRecord] = []
+        self._pending: list[DecisionRecord | Event] = []
         self._lines: list[bytes] = []
         """Lines of records that have left `_pending`."""
         self._decisions = self._size = 0
@@ -106,6 +111,20 @@ class FileAudit:
     def append(self, record: DecisionRecord) -> None:
         """Put a record into the queue and return at once. Call from the event loop only."""
         self._taken += record.batch.size
+        self._put(record)
+
+    def note(self, event: Event) -> bool:
+        """Put an event into the queue and return at once. Call from the event loop only.
+
+        Return False for a refusal while too many records wait: nothing else bounds the number of refusals.
+        """
+        full = self._waiting() >= MAX_PENDING or self.waiting_bytes() >= self._max_bytes
+        if full and isinstance(event, RefusalEvent):
+            return False
+        self._put(event)
+        return True
+
+    def _put(self, record: DecisionRecord | Event) -> None:
         self._pending.append(record)
         if not self._flush_due:
             self._flush_due = True
@@ -153,8 +172,10 @@ class FileAudit:
             line = self._line(record, self._seq + done)
             self._lines.append(line)
             done += 1
-            decisions += record.batch.size
             size += len(line) + _LINE_BYTES
+            if not isinstance(record, DecisionRecord):
+                continue
+            decisions += record.batch.size
             if record.bundle_digest not in self._archived:
                 self._archived.add(record.bundle_digest)
                 self._bundles[record.bundle_digest] = record.bundle_text
@@ -167,8 +188,10 @@ class FileAudit:
         self._encoded += decisions
         self._encoded_bytes += size
 
-    def _line(self, record: DecisionRecord, seq: int) -> bytes:
+    def _line(self, record: DecisionRecord | Event, seq: int) -> bytes:
         """Return the line of a record. A record that cannot be encoded keeps its outcome, and holds up no other."""
+        if not isinstance(record, DecisionRecord):
+            return self._encoder.encode_event(record, seq) + b"\n"
         try:
             return self._encoder.encode(record, seq) + b"\n"
         except Exception as error:

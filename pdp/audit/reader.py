@@ -20,6 +20,7 @@ from pdp.audit.schema import (
     DECISION_EVENT,
     FILTER_EVENT,
     HEADER,
+    OTHER_EVENTS,
     RECORD,
     SCHEMA,
     ArchivedBundle,
@@ -99,6 +100,8 @@ def _decode(line: bytes, place: str, report: ReadReport, *, whole: bool) -> Reco
         problem = ""
     if header.event == FILTER_EVENT and header.schema == SCHEMA:
         report.row_filters += 1
+    elif header.event in OTHER_EVENTS and header.schema == SCHEMA:
+        report.events += 1
     elif header.event != DECISION_EVENT:
         report.skip(f"event `{header.event[:50]}`", place)
     elif header.schema != SCHEMA:

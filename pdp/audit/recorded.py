@@ -62,6 +62,8 @@ class ReadReport:
         """Records of listings outside the filter."""
         self.row_filters = 0
         """Records of row views: they hold no decision."""
+        self.events = 0
+        """Records of refusals, of management and of the service: they hold no decision."""
         self.rejected = 0
         """Positions without a check already when recorded, such as a malformed check."""
         self.torn: list[str] = []

@@ -18,6 +18,8 @@ SCHEMA: Final = 1
 DECISION_EVENT: Final = "decision"
 FILTER_EVENT: Final = "filter"
 """`event` of a record: decisions, or the row view of a table."""
+OTHER_EVENTS: Final = frozenset({"refusal", "management", "service"})
+"""`event` of the records without a decision: `pdp.model.events` has their fields."""
 
 
 class FullResource(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):

@@ -79,6 +79,7 @@ def as_json(report: DryRunReport) -> dict[str, Any]:
             "filtered": reading.filtered,
             "listings": reading.listings,
             "rowFilters": reading.row_filters,
+            "events": reading.events,
             "rejected": reading.rejected,
             "torn": reading.torn,
             "skipped": [

@@ -19,17 +19,21 @@ log = structlog.get_logger()
 
 
 def make_private_folder(path: Path) -> None:
-    """Create a folder with its parents. Warn about an existing folder that others can open: it may serve them, too."""
+    """Create a folder with its parents. An existing folder keeps its mode: it may serve others, too."""
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         path.mkdir(FOLDER_MODE)
     except FileExistsError:
         if not path.is_dir():
             raise
-        if mode := stat.S_IMODE(path.stat().st_mode) & _OTHERS:
-            log.warning("others can open a folder", folder=str(path), mode=f"{mode:03o}")
     else:
         path.chmod(FOLDER_MODE)
+
+
+def warn_of_open_folder(path: Path) -> None:
+    """Warn if others can open a folder."""
+    if mode := stat.S_IMODE(path.stat().st_mode) & _OTHERS:
+        log.warning("others can open a folder", folder=str(path), mode=f"{mode:03o}")
 
 
 def open_private_file(path: Path, flags: int) -> int:

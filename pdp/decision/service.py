@@ -34,6 +34,7 @@ from pdp.engines.rowaccess.engine import Restriction, hide_everything
 from pdp.errors import InvalidArgument
 from pdp.facts.snapshot import Facts
 from pdp.model.checks import DEFAULT_DENY, Answer, AtLeast, Batch, Check, Consistency, RowView, TypedColumn
+from pdp.model.events import EventLog
 from pdp.model.ids import new_id
 from pdp.model.revision import Revision
 from pdp.telemetry import Telemetry
@@ -46,8 +47,8 @@ _TURNS_AT_ONCE: Final = 5
 """Steps of a decision that may follow each other without a turn for others."""
 
 
-class AuditLog(Protocol):
-    """Destination of decided batches. Calls must not wait for a disk."""
+class AuditLog(EventLog, Protocol):
+    """Destination of decided batches and of events. Calls must not wait for a disk."""
 
     def admit(self) -> None:
         """Raise Unavailable while records cannot be taken."""

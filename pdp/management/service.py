@@ -24,6 +24,15 @@ from pdp.errors import AssertionNotAllowed, Forbidden, InvalidArgument, Unavaila
 from pdp.facts.objects import Change, Grant, ObjectKey, key_of, key_text, resource_of
 from pdp.facts.snapshot import Facts
 from pdp.management.grant_listing import describe_grant, list_grants, matching_grants
+from pdp.management.recording import (
+    grants_request,
+    linked,
+    list_access_request,
+    list_grants_request,
+    list_objects_request,
+    objects_request,
+    recorded,
+)
 from pdp.management.requests import (
     GrantFilter,
     GrantListing,
@@ -73,13 +82,15 @@ class Management:
 
         Raise Forbidden, InvalidArgument, Unavailable.
         """
-        facts = await self._write(requester, lambda facts, actor: self._rules.edit_grants(facts, actor, edits))
+        work = self._write(requester, lambda facts, actor: self._rules.edit_grants(facts, actor, edits))
+        facts = await recorded(self._pdp.audit, grants_request(requester, edits), work, self._revision)
         listings = (describe_grant(facts, grant) for grant in dict.fromkeys(edits.add))
         return self._revision(facts), tuple(listing for listing in listings if listing.flags)
 
     async def write_objects(self, requester: Requester, edits: ObjectEdits) -> str:
         """Register, move and delete objects, all or nothing; return the revision. Raise as `write_grants` does."""
-        facts = await self._write(requester, lambda facts, actor: self._rules.edit_objects(facts, actor, edits))
+        work = self._write(requester, lambda facts, actor: self._rules.edit_objects(facts, actor, edits))
+        facts = await recorded(self._pdp.audit, objects_request(requester, edits), work, self._revision)
         return self._revision(facts)
 
     async def list_grants(self, requester: Requester, filter: GrantFilter, page: PageRequest) -> GrantPage:
@@ -89,6 +100,10 @@ class Management:
         without object and principal returns the actor's own grants. Raise Forbidden if the filter names an object with
         assignments that the actor may not read.
         """
+        work = self._list_grants(requester, filter, page)
+        return await recorded(self._pdp.audit, list_grants_request(requester, filter), work, _revision_of_page)
+
+    async def _list_grants(self, requester: Requester, filter: GrantFilter, page: PageRequest) -> GrantPage:
         facts = await self._facts(requester)
         actor = self._actor(facts, requester)
         if actor.principal is not None and filter.object is None and not filter.principal:
@@ -107,6 +122,14 @@ class Management:
         The candidates are all principals that the grants know, even where rules decide as well. A principal that only
         a rule knows is not listed. Raise Forbidden if the actor may not read the object's assignments.
         """
+        work = self._list_access(requester, action, resource, page)
+        return await recorded(
+            self._pdp.audit, list_access_request(requester, action, resource), work, _revision_of_page
+        )
+
+    async def _list_access(
+        self, requester: Requester, action: str, resource: Resource, page: PageRequest
+    ) -> PageResult:
         facts, key = await self._facts(requester), key_of(resource)
         self._rules.require(facts, self._actor(facts, requester), "read_assignments", key)
         await self._require_inspection(requester, resource)
@@ -115,7 +138,7 @@ class Management:
         def checks(names: Sequence[str]) -> list[Check]:
             return [Check(parse_principal(name), action, (resource,), (at,)) for at, name in enumerate(names)]
 
-        return await self._permitted(_unguarded(requester.caller), candidates, page, checks)
+        return await self._permitted(_unguarded(linked(requester)), candidates, page, checks)
 
     async def list_objects(self, requester: Requester, query: ObjectQuery, page: PageRequest) -> PageResult:
         """Return a page of the known objects on which the requester's principal may do an action.
@@ -123,8 +146,12 @@ class Management:
         Known objects are registered, carry a grant, or contain such an object. A caller without the right to speak for
         others sees, for another principal, only objects with grants that the caller may read.
         """
+        work = self._list_objects(requester, query, page)
+        return await recorded(self._pdp.audit, list_objects_request(requester, query), work, _revision_of_page)
+
+    async def _list_objects(self, requester: Requester, query: ObjectQuery, page: PageRequest) -> PageResult:
         facts = await self._facts(requester)
-        principal, caller = requester.principal, requester.caller
+        principal, caller = requester.principal, linked(requester)
         if principal is None:
             raise InvalidArgument("`principal` is missing")
         inspected = not sees_all(caller) and principal.id != (caller.own and caller.own.id)
@@ -178,7 +205,6 @@ class Management:
             raise Forbidden(f"caller `{caller.name}` may not write: `may_write` is not set for it")
         if self._writer is None:
             raise InvalidArgument("the store is a world file, which takes no writes")
-        self._pdp.audit.admit()
         name = requester.principal.id if requester.principal else f"caller:{caller.name}"
         written_by = f"{name} as role:{requester.acting_role}" if requester.acting_role else name
 
@@ -239,7 +265,7 @@ class Management:
         if not caller.may_inspect:
             raise AssertionNotAllowed(f"caller `{caller.name}` may not assert principals")
         right = Check(actor, "read_assignments", (resource,), (0,), acting_role=requester.acting_role)
-        answer = await self._pdp.check(Batch(LISTING, caller, 1, (right,)))
+        answer = await self._pdp.check(Batch(LISTING, linked(requester), 1, (right,)))
         if not answer.allowed[0]:
             raise Forbidden(f"`{actor.id}` lacks read_assignments on {format_resource(resource)}")
 
@@ -255,6 +281,10 @@ class Management:
         if not facts.can_assume(principal, role):
             raise Forbidden(f"`{principal.id}` cannot assume role:{role}")
         return Actor(f"role:{role}", Principal("role", role), may_report=may_report)
+
+
+def _revision_of_page(page: GrantPage | PageResult) -> str:
+    return page.revision
 
 
 def _unguarded(caller: Caller) -> Caller:

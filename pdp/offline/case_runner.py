@@ -24,6 +24,7 @@ from pdp.facts.snapshot import Facts
 from pdp.identity.callers import EMBEDDED_CALLER, local_caller
 from pdp.identity.evidence import admit
 from pdp.model.checks import Batch, Caller
+from pdp.model.events import Event
 from pdp.offline.case_outcomes import CaseOutcome, compare_checks, compare_error, compare_view
 from pdp.offline.case_reasons import explain_outcome
 from pdp.offline.cases import ROW_WANTS, Case
@@ -51,6 +52,10 @@ class MemoryAudit:
         """Keep a record."""
         self.decided.append(record)
         self.records.append(msgspec.json.decode(self._encoder.encode(record, len(self.records))))
+
+    def note(self, event: Event) -> bool:
+        """Drop an event: no case is about events."""
+        return True
 
 
 class CaseRunner:

@@ -20,7 +20,6 @@ from pdp import errors
 from pdp.config.server import LimitSettings
 from pdp.decision.turns import converted
 from pdp.identity.callers import Callers
-from pdp.model.ids import new_id
 from pdp.surfaces.admission import Admission
 from pdp.surfaces.body_content import BodyLimits
 from pdp.surfaces.connect_messages import JSON, PROTO, ConnectError, ConnectHead, from_json, read_head, to_json
@@ -29,6 +28,7 @@ from pdp.surfaces.http_answers import EndpointAnswer, extra_headers, id_headers
 from pdp.surfaces.http_handlers import Routes, read_body, stranger_of
 from pdp.surfaces.http_routes import Handler
 from pdp.surfaces.peers import http_peer
+from pdp.surfaces.refusals import Refusal, RefusalRecorder
 from pdp.surfaces.request_ids import Sender, with_request_id
 from pdp.telemetry import Telemetry
 from pdp.wire import decision_pb2 as wire
@@ -79,7 +79,10 @@ class ConnectHandlers:
     `timeout` is in seconds and covers reading the body and computing the answer.
     """
 
-    def __init__(self, callers: Callers, admission: Admission, telemetry: Telemetry, timeout: float) -> None:
+    def __init__(
+        self, callers: Callers, admission: Admission, telemetry: Telemetry, timeout: float, *, refusals: RefusalRecorder
+    ) -> None:
+        self._refusals = refusals
         self._callers = callers
         self._admission = admission
         self._telemetry = telemetry
@@ -103,13 +106,17 @@ class ConnectHandlers:
             try:
                 head = read_head(request.headers, request.content_type)
                 if head is None:
-                    return self._answer(415, b"", {"Accept-Post": f"{JSON}, {PROTO}", **call.ids()})
+                    id = self._record(call, 415, "unsupported_media_type", "the content type is of another protocol")
+                    headers = {"Accept-Post": f"{JSON}, {PROTO}", **id_headers(call.sender.request_id or id, "")}
+                    return self._answer(415, b"", headers)
                 found = await self._call(call, head)
             except ConnectionError:
                 raise  # the client is gone: aiohttp closes the connection
             except Exception as error:  # noqa: BLE001  the failure is the answer
-                return self._refuse(_as_connect(error), call)
-            return self._answer(200, found.body, call.ids(found.decision_id), JSON if head.json else PROTO)
+                recorded = error.record_id if isinstance(error, errors.PdpError) else ""
+                return self._refuse(_as_connect(error), call, recorded)
+            ids = id_headers(call.sender.request_id or found.decision_id, found.decision_id)
+            return self._answer(200, found.body, ids, JSON if head.json else PROTO)
 
         return handle
 
@@ -139,10 +146,17 @@ class ConnectHandlers:
                     raise ConnectError("deadline_exceeded", "the deadline of the call passed") from None
                 raise
 
-    def _refuse(self, error: ConnectError, call: _Call) -> web.Response:
+    def _record(self, call: _Call, status: int, code: str, message: str) -> str:
+        """Record a refused call; return the id of the record."""
+        return self._refusals.record(Refusal("connect", call.request.path, str(status), code, message), call.sender)
+
+    def _refuse(self, error: ConnectError, call: _Call, recorded: str) -> web.Response:
         body = msgspec.json.encode({"code": error.code, "message": str(error)})
         status = STATUS[error.code]
-        return self._answer(status, body, {**extra_headers(status), **call.ids()})
+        code, _, message = str(error).partition(": ")
+        id = recorded or self._record(call, status, code if message else error.code, message or str(error))
+        ids = id_headers(call.sender.request_id or id, recorded)
+        return self._answer(status, body, {**extra_headers(status), **ids})
 
     def _answer(self, status: int, body: bytes, headers: Mapping[str, str], content_type: str = JSON) -> web.Response:
         self._telemetry.count_request("connect", str(status))
@@ -160,10 +174,6 @@ class _Call:
         self.method = method
         self.limits = limits
         self.sender: Sender = stranger_of(request)
-
-    def ids(self, decision_id: str = "") -> dict[str, str]:
-        """Return the headers with the ids of the answer."""
-        return id_headers(self.sender.request_id or decision_id or new_id(), decision_id)
 
 
 class _Codec:

@@ -15,10 +15,10 @@ from google.protobuf.message import Message
 from pdp import errors
 from pdp.identity.callers import Callers, Peer
 from pdp.model.checks import Caller
-from pdp.model.ids import new_id
 from pdp.surfaces.admission import Admission
 from pdp.surfaces.grpc_arrivals import Arrivals
 from pdp.surfaces.peers import grpc_peer
+from pdp.surfaces.refusals import Refusal, RefusalRecorder
 from pdp.surfaces.request_ids import DECISION_ID, REQUEST_ID, Sender, Stranger, with_request_id
 from pdp.telemetry import Telemetry
 
@@ -56,10 +56,11 @@ log = structlog.get_logger()
 class _Call:
     """One call. Its sender is a stranger until the caller is known."""
 
-    __slots__ = ("caller", "context", "peer", "request_id")
+    __slots__ = ("caller", "context", "path", "peer", "request_id")
 
-    def __init__(self, context: Any, *, certified: bool) -> None:
+    def __init__(self, context: Any, path: str, *, certified: bool) -> None:
         self.context = context
+        self.path = path
         self.peer, self.request_id = grpc_peer(context, certified=certified)
         self.caller: Caller | None = None
 
@@ -84,9 +85,11 @@ class GrpcHandlers:
         *,
         arrivals: Arrivals,
         certified: bool,
+        refusals: RefusalRecorder,
     ) -> None:
         self._arrivals = arrivals
         self._certified = certified
+        self._refusals = refusals
         self._callers = callers
         self._admission = admission
         self._telemetry = telemetry
@@ -99,19 +102,22 @@ class GrpcHandlers:
 
         `immediate` has methods that give the same answers without waiting, or None.
         """
-        handlers = {method: self._handler(answer, immediate.get(method)) for method, answer in methods.items()}
+        handlers = {
+            method: self._handler(f"/{name}/{method}", answer, immediate.get(method))
+            for method, answer in methods.items()
+        }
         return grpc.method_handlers_generic_handler(name, handlers)
 
-    def _handler(self, answer: GrpcMethod, immediate: ImmediateMethod | None) -> Any:
+    def _handler(self, path: str, answer: GrpcMethod, immediate: ImmediateMethod | None) -> Any:
         async def handle(_: Any, context: Any) -> Message | bytes:
-            call = _Call(context, certified=self._certified)
+            call = _Call(context, path, certified=self._certified)
             try:
                 response = await self._answer(call, answer, immediate)
             except grpc.aio.AbortError:
-                self._telemetry.count_request("grpc", grpc.StatusCode.UNAVAILABLE.name)
+                self._count(call, grpc.StatusCode.UNAVAILABLE, "unavailable: the message did not arrive in time")
                 raise  # the message did not arrive, and the status has been sent
             except errors.PdpError as error:
-                return self._refuse(call, _status(error), f"{error.code}: {error}")
+                return self._refuse(call, _status(error), f"{error.code}: {error}", error.record_id)
             except TimeoutError:
                 return self._refuse(call, grpc.StatusCode.UNAVAILABLE, "unavailable: not answered in time")
             except Exception:
@@ -144,21 +150,29 @@ class GrpcHandlers:
         async with asyncio.timeout(self._timeout):
             return await self._callers.identify(peer)
 
-    def _refuse(self, call: _Call, code: grpc.StatusCode, details: str) -> bytes:
+    def _count(self, call: _Call, code: grpc.StatusCode, details: str) -> str:
+        """Count and record a refused call; return the id of its record."""
+        self._telemetry.count_request("grpc", code.name)
+        reason, _, message = details.partition(": ")
+        return self._refusals.record(Refusal("grpc", call.path, code.name, reason, message), call.sender)
+
+    def _refuse(self, call: _Call, code: grpc.StatusCode, details: str, recorded: str = "") -> bytes:
         """Set the status of a refused call; return a response that is not sent.
 
         Never call `context.abort`: gRPC then keeps the exception, whose traceback keeps the body of the request.
         """
-        self._telemetry.count_request("grpc", code.name)
-        call.context.set_trailing_metadata(_ids(call.sender.request_id, ""))
+        if recorded:
+            self._telemetry.count_request("grpc", code.name)
+        id = recorded or self._count(call, code, details)
+        call.context.set_trailing_metadata(_ids(call.sender.request_id or id, recorded))
         call.context.set_code(code)
         call.context.set_details(details)
         return b""
 
 
 def _ids(request_id: str, decision_id: str) -> tuple[tuple[str, str], ...]:
-    """Return the trailing metadata of a call: the ids of the request and of the decision."""
-    request = (_REQUEST_ID, request_id or decision_id or new_id())
+    """Return the trailing metadata of a call: the ids of the request and of the decision, if there is one."""
+    request = (_REQUEST_ID, request_id or decision_id)
     return (request, (_DECISION_ID, decision_id)) if decision_id else (request,)
 
 

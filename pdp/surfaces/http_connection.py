@@ -18,7 +18,7 @@ from pdp.surfaces.admission import Admission, AdmittedRequest
 from pdp.surfaces.http_answers import HttpAnswer, ResponseHeads
 from pdp.surfaces.http_requests import NoRequest, PlainRequest, RequestReader, UnknownSender
 from pdp.surfaces.http_routes import DecisionRoute
-from pdp.surfaces.request_ids import DECISION_ID, REQUEST_ID
+from pdp.surfaces.request_ids import DECISION_ID, REQUEST_ID, Sender
 
 LINGER_SECONDS: Final = 10.0
 """Time for the rest of a refused body, as aiohttp gives it. A client must be able to read the refusal."""
@@ -38,6 +38,8 @@ class ConnectionContext:
         other: Callable[[], asyncio.Protocol],
     ) -> None:
         self.routes = {f"POST {path} HTTP/1.1": route for path, route in routes.items()}
+        for path, route in routes.items():
+            route.path = path
         self.callers = callers
         self.admission = admission
         self.idle_timeout = idle_timeout
@@ -136,7 +138,7 @@ class HttpConnection(asyncio.Protocol):
             self._transport.abort()  # the client does not even read the last answer
         elif self._body:
             body = self._body
-            self._refuse(body.route.outcomes.failure(TimeoutError(), body.caller), body.missing)
+            self._fail(body.route, TimeoutError(), body.caller, body.missing)
         else:
             self._close()
 
@@ -239,11 +241,11 @@ class HttpConnection(asyncio.Protocol):
         end = start + size
         missing = end - len(data) if end > len(data) else 0
         if isinstance(caller, UnknownSender):
-            self._refuse(route.outcomes.failure(caller.error, caller.sender), missing)
+            self._fail(route, caller.error, caller.sender, missing)
             return end - missing
         # only bytes that have arrived count: an announced body may never come
         if overload := self._shared.admission.overload(caller, size - missing):
-            self._refuse(route.outcomes.failure(overload, caller), missing)
+            self._fail(route, overload, caller, missing)
             return end - missing
         if not missing:
             self._answer(route, data[start:end], caller)
@@ -266,7 +268,7 @@ class HttpConnection(asyncio.Protocol):
         body.content += memoryview(data)[at:end]
         body.missing -= end - at
         if overload := self._count(body):
-            self._refuse(body.route.outcomes.failure(overload, body.caller), body.missing)
+            self._fail(body.route, overload, body.caller, body.missing)
         elif not body.missing:
             self._body = None
             self._answer(body.route, bytes(body.content), body.caller, self.deadline)
@@ -303,11 +305,11 @@ class HttpConnection(asyncio.Protocol):
         self._write(answer)
         self._go_on()
 
-    def _refuse(self, answer: HttpAnswer, missing: int) -> None:
-        """Answer a request of whose body `missing` bytes have not arrived, and skip these."""
+    def _fail(self, route: DecisionRoute, error: Exception, sender: Sender, missing: int) -> None:
+        """Refuse a request of whose body `missing` bytes have not arrived, and skip these."""
         self._body = None
         self._unread = missing
-        self._write(answer)
+        self._write(route.outcomes.failure(error, sender, route.path))
 
     def _write(self, answer: HttpAnswer) -> None:
         """Write an answer. The connection is idle from then on, or skips the rest of the body."""

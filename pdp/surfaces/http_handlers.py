@@ -20,6 +20,7 @@ from pdp.surfaces.body_content import BodyLimits
 from pdp.surfaces.http_answers import JSON, EndpointAnswer, HttpAnswer, HttpFailure, extra_headers, id_headers
 from pdp.surfaces.http_routes import BodyEndpoint, DecisionRoute, Handler, ImmediateEndpoint, Outcomes
 from pdp.surfaces.peers import http_peer
+from pdp.surfaces.refusals import RefusalRecorder
 from pdp.surfaces.request_ids import (
     REQUEST_ID,
     Sender,
@@ -44,11 +45,14 @@ class HttpHandlers:
     `timeout` is in seconds and covers reading the body and computing the answer.
     """
 
-    def __init__(self, callers: Callers, admission: Admission, telemetry: Telemetry, timeout: float) -> None:
+    def __init__(
+        self, callers: Callers, admission: Admission, telemetry: Telemetry, timeout: float, *, refusals: RefusalRecorder
+    ) -> None:
         self._callers = callers
         self._admission = admission
         self._telemetry = telemetry
         self._timeout = timeout
+        self._refusals = refusals
 
     def for_body(self, surface: str, endpoint: BodyEndpoint, limits: BodyLimits) -> Handler:
         """Return the handler of an endpoint with a request body."""
@@ -77,7 +81,7 @@ class HttpHandlers:
         return self._handler(surface, answer, 0)
 
     def _outcomes(self, surface: str) -> Outcomes:
-        return Outcomes(surface, self._telemetry, self._timeout)
+        return Outcomes(surface, self._telemetry, self._refusals, self._timeout)
 
     def _handler(self, surface: str, answer: _Answer, max_body: int) -> Handler:
         outcomes = self._outcomes(surface)
@@ -94,7 +98,7 @@ class HttpHandlers:
             except ConnectionError:
                 raise  # the client is gone: aiohttp closes the connection
             except Exception as error:  # noqa: BLE001  the failure is the answer
-                return _response(outcomes.failure(error, sender))
+                return _response(outcomes.failure(error, sender, request.path))
             return _response(outcomes.success(found, caller))
 
         return handle

@@ -12,10 +12,12 @@ from collections.abc import Awaitable, Callable
 from aiohttp import web
 
 from pdp.decision.turns import LONGEST_IMMEDIATE
+from pdp.errors import PdpError
 from pdp.model.checks import Caller
 from pdp.model.ids import new_id
 from pdp.surfaces.body_content import BodyLimits
 from pdp.surfaces.http_answers import EndpointAnswer, HttpAnswer, failure_of
+from pdp.surfaces.refusals import Refusal, RefusalRecorder
 from pdp.surfaces.request_ids import Sender
 from pdp.telemetry import RequestTally, Telemetry
 
@@ -37,10 +39,11 @@ class Outcomes:
     `timeout` is in seconds, from the first byte of a request to its answer.
     """
 
-    def __init__(self, surface: str, telemetry: Telemetry, timeout: float) -> None:
+    def __init__(self, surface: str, telemetry: Telemetry, refusals: RefusalRecorder, timeout: float) -> None:
         self.surface = surface
         self.timeout = timeout
         self._telemetry = telemetry
+        self._refusals = refusals
         self._successes: RequestTally | None = None
 
     def success(self, found: EndpointAnswer, caller: Caller) -> HttpAnswer:
@@ -52,11 +55,15 @@ class Outcomes:
         decision_id = found.decision_id
         return HttpAnswer(200, found.body, caller.request_id or decision_id or new_id(), decision_id)
 
-    def failure(self, error: Exception, sender: Sender) -> HttpAnswer:
-        """Count a failure and return its answer. A failure that is no answer of the product is logged."""
+    def failure(self, error: Exception, sender: Sender, endpoint: str) -> HttpAnswer:
+        """Count and record a failure, and return its answer. A failure that is no answer of the product is logged."""
         failure = failure_of(error, self.surface, self.timeout)
-        self._telemetry.count_request(self.surface, str(failure.status))
-        return HttpAnswer(failure.status, failure.body, sender.request_id or new_id())
+        status, code = str(failure.status), failure.code
+        self._telemetry.count_request(self.surface, status)
+        recorded = error.record_id if isinstance(error, PdpError) else ""
+        refusal = Refusal(self.surface, endpoint, status, code, failure.message)
+        id = recorded or self._refusals.record(refusal, sender)
+        return HttpAnswer(failure.status, failure.body, sender.request_id or id, recorded)
 
 
 class DecisionRoute:
@@ -74,6 +81,8 @@ class DecisionRoute:
         handler: Handler,
     ) -> None:
         self.outcomes = outcomes
+        self.path = ""
+        """Path of the route, once a server has it."""
         self.max_body = limits.size
         self._limits = limits
         self._longest_immediate = min(LONGEST_IMMEDIATE, limits.values)
@@ -92,7 +101,7 @@ class DecisionRoute:
         try:
             found = self._immediate(body, caller)
         except Exception as error:  # noqa: BLE001  the failure is the answer
-            return self.outcomes.failure(error, caller)
+            return self.outcomes.failure(error, caller, self.path)
         return None if found is None else self.outcomes.success(found, caller)
 
     async def later(self, body: bytes, caller: Caller, deadline: float) -> HttpAnswer:
@@ -102,5 +111,5 @@ class DecisionRoute:
                 await self._limits.check(body)
                 found = await self._endpoint(body, caller)
         except Exception as error:  # noqa: BLE001  the failure is the answer
-            return self.outcomes.failure(error, caller)
+            return self.outcomes.failure(error, caller, self.path)
         return self.outcomes.success(found, caller)

@@ -46,7 +46,9 @@ class FailureHandler:
         self._log.write(operation, error)
         id = pdp.record_failure(Batch("trino", unrecorded, 1, (), {0: _UNDECIDED})) if unrecorded else ""
         if pdp.bundle.trino.on_internal_failure == "error":
-            raise Unavailable("no decision could be made, see the service's log") from None
+            unavailable = Unavailable("no decision could be made, see the service's log")
+            unavailable.record_id = id
+            raise unavailable from None
         return id
 
 

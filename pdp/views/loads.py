@@ -111,9 +111,11 @@ class ViewSecurity:
         result = await self._pdp.decide(Batch(surface, caller, 1, (check,)))
         if touched and not result.answer.rejected:
             keys = ", ".join(f"`{key}`" for key in touched)
-            raise ProtectedPropertyModification(
+            error = ProtectedPropertyModification(
                 f"{keys}: only the trusted engine that a view's owner belongs to sets it"
             )
+            error.record_id = result.answer.id
+            raise error
         return load_result(result, _NO_CHAIN)
 
     async def _reject(self, surface: str, caller: Caller, rejected: Rejection) -> LoadResult:

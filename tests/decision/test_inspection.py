@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from support.audit_files import audit_records
 from support.authentication import ORDERS, PEOPLE, ask, oidc, post, service_of, users
 from support.idp import Provider, provider, token
 
@@ -118,7 +119,7 @@ async def over_http(service: Service, body: bytes, bearer: str) -> list[dict[str
 async def test_an_inspection_is_recorded_with_what_was_refused(idp: Provider, tmp_path: Path) -> None:
     async with service_of(tmp_path, idp) as service:
         await ask(service, token(**CAROL), AS_BOB, {**AS_BOB, "resource": PEOPLE})
-    record = json.loads(next((tmp_path / "audit").glob("*.jsonl")).read_text().splitlines()[0])
+    record = audit_records(tmp_path)[0]
     assert record["caller"] == "user:oidc~carol"
     assert record["inputs"]["inspected"] is True
     assert [row["allowed"] for row in record["checks"]] == [True, False]

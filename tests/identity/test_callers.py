@@ -14,6 +14,7 @@ import aiohttp
 import grpc
 import pytest
 from cryptography import x509
+from support.audit_files import audit_records
 from support.authentication import (
     ORDERS,
     PEOPLE,
@@ -284,9 +285,7 @@ async def test_a_configured_token_may_assert_what_it_may(idp: Provider, tmp_path
             "error" in (await ask(service, token(sub="both", aud=["bridge2", "pdp"]), {**AS_BOB, "delegated": True}))[0]
         )
         assert (await post(service, NO_BODY))[0] == 401
-    records = [
-        json.loads(line) for file in (tmp_path / "audit").glob("*.jsonl") for line in file.read_text().splitlines()
-    ]
+    records = audit_records(tmp_path)
     assert {"by_subject", "by_audience", "by_both", "user:oidc~SVC"} == {record["caller"] for record in records}
 
 

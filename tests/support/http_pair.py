@@ -20,6 +20,7 @@ import pytest
 import uvloop
 from support.serving import settings_of
 
+from pdp.audit.log import NoAudit
 from pdp.config.settings import Settings
 from pdp.errors import InvalidArgument
 from pdp.identity.callers import Callers
@@ -32,6 +33,7 @@ from pdp.surfaces.http_connection import ConnectionContext, HttpConnection
 from pdp.surfaces.http_handlers import HttpHandlers, Routes
 from pdp.surfaces.http_routes import ImmediateEndpoint
 from pdp.surfaces.http_server import AiohttpServer, HttpServer
+from pdp.surfaces.refusals import RefusalRecorder
 from pdp.telemetry import Telemetry
 
 CHECK = "/v1/check"
@@ -146,7 +148,9 @@ async def server_pair(
     callers = Callers(settings, tokens)
     limits = settings.limits
     admission = Admission(limits.max_in_flight, limits.max_body_bytes * 8, callers.count)
-    handlers = HttpHandlers(callers, admission, telemetry, limits.request_timeout_seconds)
+    handlers = HttpHandlers(
+        callers, admission, telemetry, limits.request_timeout_seconds, refusals=RefusalRecorder(NoAudit())
+    )
     routes: Routes = {
         ("POST", CHECK): handlers.for_decision("http", endpoint, BodyLimits.of_native(limits), immediate),
         ("POST", ALLOW): handlers.for_decision("trino", endpoint, BodyLimits.of_trino(limits), immediate),

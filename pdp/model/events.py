@@ -1,0 +1,74 @@
+"""Events: all that a service records beside decisions. Refusals, management, and the life of the service.
+
+Holds values and the protocol of their destination; `pdp.audit` writes them.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Protocol, TypeAlias
+
+import msgspec
+
+from pdp.model.ids import new_id
+
+
+class _Event(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    id: str = msgspec.field(default_factory=new_id)
+    time: float = msgspec.field(default_factory=time.time)
+
+
+class RefusalEvent(_Event, frozen=True, kw_only=True, tag_field="event", tag="refusal"):
+    """A request that was refused as a whole, or the number of refusals for one reason without records of their own.
+
+    `status` is the code of the protocol. `suppressed` counts refusals of this surface and code since the last record.
+    `peer` is the address of a sender whose caller is not known.
+    """
+
+    surface: str
+    status: str
+    code: str
+    message: str = ""
+    endpoint: str = ""
+    caller: str = ""
+    peer: str = ""
+    request_id: str = ""
+    suppressed: int = 0
+
+
+class ManagementEvent(_Event, frozen=True, kw_only=True, tag_field="event", tag="management"):
+    """A request of management: a write of grants or objects, done or refused, or a list.
+
+    `actor` is the principal on whose behalf the caller acts, empty for an operator. `asked` has the request, with at
+    most `left_out` entries missing. `revision` is that of the result, empty after a refusal.
+    """
+
+    operation: str
+    caller: str
+    actor: str = ""
+    acting_role: str = ""
+    request_id: str = ""
+    allowed: bool
+    code: str = ""
+    message: str = ""
+    revision: str = ""
+    asked: dict[str, Any] = {}
+    left_out: int = 0
+
+
+class ServiceEvent(_Event, frozen=True, kw_only=True, tag_field="event", tag="service"):
+    """A step in the life of a service: `started`, `stopping`, `stopped`, `reloading`, `reloaded`, `reload_failed`."""
+
+    what: str
+    details: dict[str, Any] = {}
+
+
+Event: TypeAlias = RefusalEvent | ManagementEvent | ServiceEvent
+
+
+class EventLog(Protocol):
+    """Destination of events. Calls do not wait for a disk."""
+
+    def note(self, event: Event) -> bool:
+        """Take an event; return False if too much waits already."""
+        ...

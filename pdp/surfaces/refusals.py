@@ -1,0 +1,98 @@
+"""Record of refused requests. Refusals for one reason are many or few: a bounded number per second gets a record each.
+
+The others are counted, and the count is in the record that ends the second. A reason is a surface and an error code.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+import msgspec
+
+from pdp.model.checks import Caller
+from pdp.model.events import EventLog, RefusalEvent
+from pdp.model.ids import new_id
+from pdp.surfaces.request_ids import Sender, Stranger
+
+MOST_PER_SECOND: Final = 10
+"""Records of one reason in one second, without the record of the count."""
+_SECOND: Final = 1.0
+_LONGEST_MESSAGE: Final = 500
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """A refused request: its surface and endpoint, and the answer."""
+
+    surface: str
+    endpoint: str
+    status: str
+    code: str
+    message: str
+
+
+class _Tally:
+    """Refusals for one reason in this second: those with a record, and those without one yet."""
+
+    __slots__ = ("recorded", "refusal", "suppressed")
+
+    def __init__(self, refusal: Refusal) -> None:
+        self.refusal = refusal
+        self.recorded = self.suppressed = 0
+
+
+class RefusalRecorder:
+    """Recorder of the refusals of all surfaces. Call from the event loop only."""
+
+    def __init__(self, log: EventLog) -> None:
+        self._log = log
+        self._tallies: dict[tuple[str, str], _Tally] = {}
+        """The reasons of this second."""
+        self._timer: asyncio.TimerHandle | None = None
+
+    def record(self, refusal: Refusal, sender: Sender) -> str:
+        """Record a refusal, or count it if its reason had enough records in this second; return a new id."""
+        id = new_id()
+        tally = self._tallies.get((refusal.surface, refusal.code))
+        if tally is None:
+            tally = self._tallies[refusal.surface, refusal.code] = _Tally(refusal)
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(_SECOND, self._end_second)
+        if tally.recorded < MOST_PER_SECOND and self._log.note(_event(refusal, sender, id)):
+            tally.recorded += 1
+        else:
+            tally.suppressed += 1
+        return id
+
+    def flush(self) -> None:
+        """Record the counts of suppressed refusals now. What the audit cannot take stays counted."""
+        for reason, tally in list(self._tallies.items()):
+            if not tally.suppressed or self._log.note(_count_event(tally)):
+                del self._tallies[reason]
+            else:
+                tally.recorded = MOST_PER_SECOND  # the audit is full: only count, until it takes the count
+
+    def _end_second(self) -> None:
+        self._timer = None
+        self.flush()
+        if self._tallies:
+            self._timer = asyncio.get_running_loop().call_later(_SECOND, self._end_second)
+
+
+def _event(refusal: Refusal, sender: Sender, id: str) -> RefusalEvent:
+    return RefusalEvent(
+        id=id,
+        surface=refusal.surface,
+        endpoint=refusal.endpoint,
+        status=refusal.status,
+        code=refusal.code,
+        message=refusal.message[:_LONGEST_MESSAGE],
+        caller=sender.name if isinstance(sender, Caller) else "",
+        peer=sender.peer if isinstance(sender, Stranger) else "",
+        request_id=sender.request_id,
+    )
+
+
+def _count_event(tally: _Tally) -> RefusalEvent:
+    refusal = tally.refusal
+    return RefusalEvent(surface=refusal.surface, status=refusal.status, code=refusal.code, suppressed=tally.suppressed)

@@ -1,0 +1,101 @@
+"""Records of management: every write and list, done or refused, with its actor, over real sockets."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.audit_files import all_records
+from support.http_client import HttpClient, client_of
+from support.serving import settings_of
+
+ALICE, BOB = "user:oidc~alice", "user:oidc~bob"
+GRANT = {"principal": BOB, "privilege": "select", "object": "table:lake/t"}
+
+
+@pytest.fixture
+async def client(tmp_path: Path) -> AsyncIterator[HttpClient]:
+    config = {"store": {"url": "sqlite:///pdp.db"}}
+    async with client_of(settings_of(config, tmp_path)) as client:
+        yield client
+
+
+async def records(client: HttpClient, folder: Path, event: str = "management") -> list[dict[str, Any]]:
+    """Stop the service and return its records of an event."""
+    await client.service.stop()
+    return [record for record in all_records(folder) if record["event"] == event]
+
+
+async def test_a_write_of_grants_is_recorded_whole(client: HttpClient, tmp_path: Path) -> None:
+    grants = [{**GRANT, "object": f"table:lake/t{number}"} for number in range(300)]
+    answer = await client.send("POST", "/v1/grants", {"add": grants}, {"X-Request-ID": "mine"})
+    removed = await client.send("POST", "/v1/grants", {"remove": grants[:1]})
+    assert (answer.status, removed.status) == (200, 200)
+    first, second = await records(client, tmp_path)
+    assert (first["operation"], first["allowed"], first["caller"]) == ("write_grants", True, "loopback")
+    assert first["asked"] == {"add": grants}
+    assert second["asked"] == {"remove": grants[:1]}
+    assert first["revision"] == answer.json()["revision"] != second["revision"]
+    assert (first["id"], first["requestId"]) == (answer.headers["X-Decision-ID"], "mine")
+
+
+async def test_a_refused_write_is_recorded_with_the_actor(client: HttpClient, tmp_path: Path) -> None:
+    grants = [{**GRANT, "object": f"table:lake/t{number}"} for number in range(300)]
+    answer = await client.send("POST", "/v1/grants", {"add": grants, "actor": ALICE})
+    assert answer.status == 403
+    objects = await client.send(
+        "POST", "/v1/objects", {"delete": ["table:lake/t"], "move": [{"from": "table:lake/a", "to": "table:lake/b"}],
+                                "put": [{"object": "table:lake/c", "id": "7"}], "actor": ALICE},
+    )  # fmt: skip
+    assert objects.status == 403
+    first, second = await records(client, tmp_path)
+    assert (first["allowed"], first["actor"], first["code"]) == (False, ALICE, "forbidden")
+    assert "lacks" in first["message"]
+    assert len(first["asked"]["add"]) + first["leftOut"] == 300
+    assert len(first["asked"]["add"]) == 100
+    assert "revision" not in first
+    assert (second["operation"], second["actor"], second["allowed"]) == ("write_objects", ALICE, False)
+    assert second["asked"]["move"] == [{"from": "table:lake/a", "to": "table:lake/b"}]
+    assert answer.headers["X-Request-ID"] == answer.headers["X-Decision-ID"] == first["id"]
+
+
+async def test_a_refused_role_is_recorded(client: HttpClient, tmp_path: Path) -> None:
+    refused = await client.send("POST", "/v1/grants", {"add": [GRANT], "actor": ALICE, "actingRole": "role:admin"})
+    assert refused.status == 403
+    (record,) = await records(client, tmp_path)
+    assert (record["actor"], record["actingRole"], record["allowed"]) == (ALICE, "role:admin", False)
+
+
+async def test_a_recorded_refusal_has_no_second_record(client: HttpClient, tmp_path: Path) -> None:
+    await client.send("POST", "/v1/grants", {"add": [GRANT], "actor": ALICE})
+    await client.send(
+        "POST", "/pdp.v1.GrantsService/WriteGrants", {"add": [GRANT], "actor": {"principal": {"id": ALICE}}}
+    )
+    assert await records(client, tmp_path, "refusal") == []
+
+
+async def test_a_caller_without_the_right_to_write_is_recorded(tmp_path: Path) -> None:
+    callers = {"local": {"loopback": True, "may_assert": ["principals"]}}
+    config = {"store": {"url": "sqlite:///pdp.db"}, "identity": {"callers": callers}}
+    async with client_of(settings_of(config, tmp_path)) as client:
+        assert (await client.send("POST", "/v1/grants", {"add": [GRANT], "actor": ALICE})).status == 403
+        (record,) = await records(client, tmp_path)
+    assert (record["caller"], record["actor"], record["code"]) == ("local", ALICE, "forbidden")
+
+
+async def test_lists_are_recorded_and_lead_to_their_checks(client: HttpClient, tmp_path: Path) -> None:
+    await client.send("POST", "/v1/grants", {"add": [GRANT]})
+    await client.send("GET", f"/v1/grants?principal={BOB}&actor={ALICE}")
+    await client.send("GET", f"/v1/grants?object=table:lake/t&actor={ALICE}")
+    await client.send("POST", "/v1/access", {"resource": "table:lake/t", "action": "read_data"})
+    query = {"principal": BOB, "action": "read_data", "type": "table", "container": "warehouse:lake"}
+    await client.send("POST", "/v1/list", query)
+    _, listed, refused, access, objects = await records(client, tmp_path)
+    assert (listed["operation"], listed["actor"], listed["asked"]) == ("list_grants", ALICE, {"principal": BOB})
+    assert (refused["allowed"], refused["code"], refused["asked"]) == (False, "forbidden", {"object": "table:lake/t"})
+    assert access["asked"] == {"action": "read_data", "resource": "table:lake/t"}
+    assert objects["asked"] == {"action": "read_data", "type": "table", "container": "warehouse:lake"}
+    checks = [record for record in all_records(tmp_path) if record.get("surface") == "list"]
+    assert {record["requestId"] for record in checks} == {access["id"], objects["id"]}
