@@ -49,3 +49,18 @@ def nessie(
         raise click.UsageError("nothing to migrate: give files, or `--env-file`")
     profiles = tuple(name.strip() for name in profile.split(",")) if profile else ()
     finish(composition, migrate_nessie(files, env_files, profiles, warehouse), out, form, force=force)
+
+
+@migrate.command("lakekeeper")
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
+@output_options
+@click.pass_obj
+@one_line_errors
+def lakekeeper(composition: Composition, files: tuple[Path, ...], out: Path | None, force: bool, form: str) -> None:
+    """Translate Lakekeeper's variables for trusted engines, identity providers and admins, and those of its OPA bridge.
+
+    FILES have NAME=value lines, or are manifests in YAML: docker compose, Kubernetes, Helm values.
+    """
+    from pdp.offline.migration.lakekeeper import migrate_lakekeeper  # noqa: PLC0415  help needs none of the readers
+
+    finish(composition, migrate_lakekeeper(files), out, form, force=force)

@@ -46,6 +46,19 @@ def test_files_are_overwritten_only_on_request(tmp_path: Path) -> None:
     assert run_pdp(*arguments, "--force", cwd=tmp_path).returncode == 0
 
 
+def test_a_trusted_engine_of_lakekeeper_is_trusted_here(tmp_path: Path) -> None:
+    """Pasted from the manual: afterwards an untrusted commit of the owner property is refused."""
+    prefix = "LAKEKEEPER__TRUSTED_ENGINES__TRINO__"
+    variables = ["TYPE=trino", "OWNER_PROPERTY=trino.run-as-owner", "IDENTITIES__OIDC__AUDIENCES=[trino]"]
+    (tmp_path / "lakekeeper.env").write_text("".join(f"{prefix}{variable}\n" for variable in variables))
+    ended = run_pdp("migrate", "lakekeeper", "lakekeeper.env", "--out", "new", cwd=tmp_path)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert "5 policy tests passed" in ended.stdout
+    tests = (tmp_path / "new" / "tests.yaml").read_text()
+    assert tests.count("ProtectedPropertyModification") == 2
+    assert run_pdp("test", "new/tests.yaml", cwd=tmp_path).returncode == 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

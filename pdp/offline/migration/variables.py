@@ -17,6 +17,7 @@ from pdp.errors import InvalidArgument, Place, PolicyError
 _LINE: Final = re.compile(r"\s*(?:export\s+|-e\s+|ENV\s+)?(?P<name>[^\s=#][^\s=]*)\s*=[ \t]*(?P<value>.*?)\s*\\?")
 _ASSIGNED: Final = re.compile(r"(?P<name>[A-Za-z_][\w.%-]*)=(?P<value>.*)", re.DOTALL)
 _NAME: Final = re.compile(r"_?[A-Z][A-Z0-9]*_[A-Z0-9_<>-]*[A-Z0-9_>]")
+_MAX_DEPTH: Final = 32
 _MANIFEST: Final = (".yaml", ".yml", ".json")
 
 
@@ -28,20 +29,25 @@ class Variables(NamedTuple):
 
 
 def read_variables(file: Path) -> Variables:
-    """Return the variables of a file; of a manifest, those of all containers.
+    """Return the variables of a file; of a manifest, those of all containers. A variable may have several values.
 
-    Raise PolicyError for a line that is no assignment, and for a variable with two values.
+    Raise PolicyError for a line that is no assignment.
     """
     text = _text(file)
     found = list(_in_manifest(text, file) if file.suffix in _MANIFEST else _in_env_file(text, file))
-    entries: dict[str, ConfigEntry] = {}
+    entries: dict[tuple[str, str], ConfigEntry] = {}
     for entry, known in found:
-        if not known:
-            continue
-        first = entries.setdefault(entry.key, entry)
-        if first.text != entry.text:
-            raise entry.error(f"`{entry.key}` has another value at {first.key_place}: keep one of them")
+        if known:
+            entries.setdefault((entry.key, entry.text), entry)
     return Variables(list(entries.values()), [entry for entry, known in found if not known])
+
+
+def check_unique(entries: Sequence[ConfigEntry]) -> None:
+    """Raise PolicyError if a variable has two values."""
+    first: dict[str, ConfigEntry] = {}
+    for entry in entries:
+        if first.setdefault(entry.key, entry) is not entry:
+            raise entry.error(f"`{entry.key}` has another value at {first[entry.key].key_place}: keep one of them")
 
 
 def _text(file: Path) -> str:
@@ -80,15 +86,17 @@ def _in_manifest(text: str, file: Path) -> Iterator[tuple[ConfigEntry, bool]]:
         yield from _in_node(root, file)
 
 
-def _in_node(node: Any, file: Path) -> Iterator[tuple[ConfigEntry, bool]]:
+def _in_node(node: Any, file: Path, depth: int = 0) -> Iterator[tuple[ConfigEntry, bool]]:
     """Yield variables below a node: `name` with `value`, `NAME: value`, and `NAME=value` in lists."""
+    if depth > _MAX_DEPTH:
+        raise PolicyError("nested too deeply", Place(str(file), *_position(node)))
     if isinstance(node, yaml.SequenceNode):
         for item in node.value:
             match = _ASSIGNED.fullmatch(item.value) if isinstance(item, yaml.ScalarNode) else None
             if match:
                 yield _entry(match["name"], match["value"], file, _position(item)), True
             else:
-                yield from _in_node(item, file)
+                yield from _in_node(item, file, depth + 1)
     elif isinstance(node, yaml.MappingNode):
         pairs = {key.value: value for key, value in node.value if isinstance(key, yaml.ScalarNode)}
         named = pairs.get("name")
@@ -101,7 +109,7 @@ def _in_node(node: Any, file: Path) -> Iterator[tuple[ConfigEntry, bool]]:
             if isinstance(value, yaml.ScalarNode) and _NAME.fullmatch(str(key.value)):
                 yield _entry(key.value, value.value, file, _position(value)), True
             else:
-                yield from _in_node(value, file)
+                yield from _in_node(value, file, depth + 1)
 
 
 def _position(node: Any) -> tuple[int, int]:

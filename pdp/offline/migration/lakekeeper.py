@@ -1,0 +1,187 @@
+"""Migration of Lakekeeper's variables: trusted engines, identity providers, instance admins, and its OPA bridge."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from pdp.config.load import make_settings
+from pdp.config.quarkus.entries import ConfigEntry
+from pdp.errors import ConfigError, InvalidArgument
+from pdp.offline.migration.lakekeeper_tests import engine_tests
+from pdp.offline.migration.opa_bridge import is_bridge_variable, read_bridge
+from pdp.offline.migration.providers import ProviderReader
+from pdp.offline.migration.report import TESTS_FILE, Migration, to_yaml
+from pdp.offline.migration.variables import check_unique, read_variables
+
+_PREFIX: Final = "LAKEKEEPER__"
+_GRANTS: Final = "grants come by `pdp migrate openfga`"
+_NO_COUNTERPART: Final[Mapping[str, str]] = {
+    "cedar": "pdp has no Cedar: write grants, or rules in CEL",
+    "role_provider": "pdp asks no directory: map roles of tokens (`identity.providers.<idp>.role_map`), or grant roles",
+    "role_provider_file": "pdp asks no directory: map roles of tokens, or grant roles",
+    "role_provider_chain": "pdp keeps no roles of tokens: a view owner's roles are those with grants of `assignee`",
+    "openid_scope": "pdp tests no scope: tell tokens apart by `identity.providers.oidc.audiences`",
+    "openid_additional_issuers": "a provider has one issuer: add a provider with the other issuer and the same keys",
+    "insecure_allow_unauthenticated": "pdp names every caller: see `identity.callers`",
+    "enable_kubernetes_authentication": "add `identity.providers.kubernetes` with the cluster's issuer and jwks",
+    "kubernetes_authentication_audience": "write it to `identity.providers.kubernetes.audiences`",
+    "kubernetes_authentication_subject_source": "write the claim to `identity.providers.kubernetes.claims.subject`",
+    "default_project_id": "name the project of each warehouse: `warehouses.<name>.project`",
+}
+"""First part of a variable's name -> reason why the variable is left."""
+
+
+def migrate_lakekeeper(files: Sequence[Path]) -> Migration:
+    """Return the migration of the variables in env files and manifests; raise InvalidArgument if there are none."""
+    migration = Migration()
+    read = [read_variables(file) for file in files]
+    entries = [entry for one in read for entry in one.entries]
+    own = [entry for entry in entries if entry.key.upper().startswith(_PREFIX)]
+    bridge = [entry for entry in entries if is_bridge_variable(entry.key)]
+    check_unique([*own, *bridge])
+    if not own and not bridge:
+        raise InvalidArgument(f"no variables `{_PREFIX}...` found")
+    for hidden in (entry for one in read for entry in one.elsewhere if entry.key.upper().startswith(_PREFIX)):
+        status = "left" if _concerns(hidden) else "ignored"
+        migration.add(status, hidden.key_place, hidden.key, "its value stands in a secret or in another object")
+    settings = LakekeeperSettings(migration)
+    settings.read(own)
+    settings.data |= read_bridge(migration, bridge)
+    _write(migration, settings.data)
+    return migration
+
+
+class LakekeeperSettings:
+    """Settings of this service, collected from Lakekeeper's variables."""
+
+    def __init__(self, migration: Migration) -> None:
+        self.data: dict[str, Any] = {"authorities": {"default": {"engines": ["grants"]}}}
+        self._migration = migration
+        self._engines: dict[str, dict[str, Any]] = {}
+        self._places: dict[str, ConfigEntry] = {}
+        self._providers = ProviderReader(migration)
+        self._other: Counter[str] = Counter()
+
+    def read(self, entries: Sequence[ConfigEntry]) -> None:
+        """Read all variables and report each."""
+        for entry in entries:
+            parts = entry.key[len(_PREFIX) :].lower().split("__")
+            reader = self._reader(parts)
+            if reader is not None:
+                reader(entry, parts)
+        self._finish_engines()
+        self.data |= self._providers.settings(self.data.get("identity", {}))
+        for first, count in sorted(self._other.items()):
+            variables = "variable" if count == 1 else "variables"
+            self._migration.add("ignored", "", f"{_PREFIX}{first.upper()}", f"{count} {variables} of Lakekeeper itself")
+
+    def _reader(self, parts: Sequence[str]) -> Callable[[ConfigEntry, Sequence[str]], None] | None:
+        first = parts[0]
+        if first == "trusted_engines":
+            return self._engine
+        if self._providers.reads(parts):
+            return self._providers.read
+        known = {"instance_admins": self._admins, "referenced_by": self._depth, "authz_backend": self._backend}
+        if first in known:
+            return known[first]
+        if first in _NO_COUNTERPART:
+            return self._left
+        self._other[first.partition("_")[0]] += 1
+        return None
+
+    def _engine(self, entry: ConfigEntry, parts: Sequence[str]) -> None:
+        match parts[1:]:
+            case [name, ("type" | "owner_property") as key]:
+                self._engines.setdefault(name, {})[key] = entry.text
+            case [name, "identities", idp, ("audiences" | "subjects") as key]:
+                values = self._values(entry)
+                identities = self._engines.setdefault(name, {}).setdefault("identities", {})
+                if values:
+                    identities.setdefault(idp.replace("_", "-"), {})[key] = values
+            case _:
+                self._migration.add("left", entry.key_place, entry.key, "no such key of a trusted engine is known")
+                return
+        self._places.setdefault(parts[1], entry)
+        if not self._is_reported(entry):
+            self._migration.add("done", entry.key_place, entry.key)
+
+    def _is_reported(self, entry: ConfigEntry) -> bool:
+        return any(part.subject == entry.key for part in self._migration.left)
+
+    def _values(self, entry: ConfigEntry) -> list[str]:
+        """Return the texts of a list `[a, b]`, without placeholders."""
+        values = list_of(entry)
+        for value in values:
+            if value.startswith("<") and value.endswith(">"):
+                message = f"`{value}` is a placeholder: write the value of your identity provider and migrate again"
+                self._migration.add("left", entry.key_place, entry.key, message)
+        return [value for value in values if not value.startswith("<")]
+
+    def _finish_engines(self) -> None:
+        """Report engines that are not complete, and keep the others."""
+        for name, engine in list(self._engines.items()):
+            missing = [key for key in ("type", "owner_property", "identities") if not engine.get(key)]
+            if missing:
+                keys = ", ".join(f"`{key}`" for key in missing)
+                message = f"{keys} is missing, so nobody is trusted: Lakekeeper would not start either"
+                self._migration.add("left", self._places[name].key_place, f"trusted engine `{name}`", message)
+                del self._engines[name]
+        if self._engines:
+            self.data["trusted_engines"] = self._engines
+
+    def _admins(self, entry: ConfigEntry, parts: Sequence[str]) -> None:
+        admins = [f"user:{value}" for value in self._values(entry)]
+        self.data.setdefault("identity", {})["instance_admins"] = admins
+        self._migration.add("done", entry.key_place, entry.key)
+
+    def _depth(self, entry: ConfigEntry, parts: Sequence[str]) -> None:
+        if parts[1:] != ["max_nesting_depth"] or not entry.text.isdigit():
+            raise entry.error(f"`{entry.key}` is no number of views")
+        self.data["limits"] = {"referenced_by_depth": int(entry.text)}
+        self._migration.add("done", entry.key_place, entry.key)
+
+    def _backend(self, entry: ConfigEntry, parts: Sequence[str]) -> None:
+        backends: Mapping[str, tuple[Any, str]] = {
+            "openfga": ("done", _GRANTS),
+            "allowall": ("left", "Lakekeeper allows everything, and pdp denies without grants: write grants"),
+            "cedar": ("left", _NO_COUNTERPART["cedar"]),
+        }
+        status, message = backends.get(entry.text.lower(), ("left", "no such backend is known"))
+        self._migration.add(status, entry.key_place, entry.key, message)
+
+    def _left(self, entry: ConfigEntry, parts: Sequence[str]) -> None:
+        if entry.text.strip().lower() != "false":
+            self._migration.add("left", entry.key_place, entry.key, _NO_COUNTERPART[parts[0]])
+
+
+def list_of(entry: ConfigEntry) -> list[str]:
+    """Return the texts of a value such as `[a, "b"]`; raise PolicyError for another value."""
+    try:
+        values = yaml.safe_load(entry.text)
+    except (yaml.YAMLError, ValueError, RecursionError):
+        values = None
+    if not isinstance(values, list) or any(isinstance(value, list | dict) for value in values):
+        raise entry.error(f"`{entry.key}` is no list: write `[{entry.text}]`")
+    return [str(value) for value in values]
+
+
+def _concerns(entry: ConfigEntry) -> bool:
+    """Tell whether a variable can matter for decisions."""
+    first = entry.key[len(_PREFIX) :].lower().partition("__")[0]
+    return first.startswith(("trusted", "instance", "openid", "authz", "cedar", "role", "referenced"))
+
+
+def _write(migration: Migration, data: dict[str, Any]) -> None:
+    try:
+        make_settings(data, Path.cwd())
+    except ConfigError as error:
+        raise InvalidArgument(f"the variables make no valid configuration: {error}") from None
+    migration.files["pdp.yaml"] = to_yaml(data, "Settings from Lakekeeper. Add callers, the store and the audit.")
+    tests = engine_tests(data)
+    if tests["cases"]:
+        migration.files[TESTS_FILE] = to_yaml(tests, "Engines that Lakekeeper trusts, and everybody else.")

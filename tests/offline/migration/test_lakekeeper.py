@@ -1,0 +1,176 @@
+"""Migration of Lakekeeper's variables, with the examples of its manual."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from pdp.errors import InvalidArgument, PolicyError
+from pdp.offline.migration.lakekeeper import migrate_lakekeeper
+from pdp.offline.migration.report import Migration
+
+ENGINE = """\
+LAKEKEEPER__TRUSTED_ENGINES__TRINO__TYPE=trino
+LAKEKEEPER__TRUSTED_ENGINES__TRINO__OWNER_PROPERTY=trino.run-as-owner
+"""
+AUDIENCE = "LAKEKEEPER__TRUSTED_ENGINES__TRINO__IDENTITIES__OIDC__AUDIENCES=[trino]\n"
+PLACEHOLDER = 'LAKEKEEPER__TRUSTED_ENGINES__TRINO__IDENTITIES__OIDC__SUBJECTS=["<trino-service-account-subject>"]\n'
+TRUSTED = {"type": "trino", "owner_property": "trino.run-as-owner", "identities": {"oidc": {"audiences": ["trino"]}}}
+
+
+def migrated(folder: Path, text: str, name: str = "lakekeeper.env") -> tuple[Migration, dict[str, Any]]:
+    (folder / name).write_text(text)
+    migration = migrate_lakekeeper([folder / name])
+    settings: dict[str, Any] = yaml.safe_load(migration.files["pdp.yaml"])
+    return migration, settings
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.env", ENGINE + AUDIENCE),
+        ("a.env", "".join(f"export {line}\n" for line in (ENGINE + AUDIENCE).splitlines())),
+        ("a.env", (ENGINE + AUDIENCE).replace("=", "='").replace("\n", "'\n")),
+        ("a.env", (ENGINE + AUDIENCE).replace("[trino]", '["trino"] # the client of Trino')),
+        (
+            "compose.yaml",
+            "services:\n  lakekeeper:\n    environment:\n"
+            + "".join(f"      - {line}\n" for line in (ENGINE + AUDIENCE).splitlines()),
+        ),
+        (
+            "compose.yaml",
+            "services:\n  lakekeeper:\n    environment:\n"
+            + "".join(f"      {line.replace('=', ': ', 1)}\n" for line in ENGINE.splitlines())
+            + '      LAKEKEEPER__TRUSTED_ENGINES__TRINO__IDENTITIES__OIDC__AUDIENCES: "[trino]"\n',
+        ),
+        (
+            "deployment.yaml",
+            "kind: Deployment\nspec:\n  containers:\n    - name: lakekeeper\n      env:\n"
+            + "".join(
+                f"        - name: {line.partition('=')[0]}\n          value: '{line.partition('=')[2]}'\n"
+                for line in (ENGINE + AUDIENCE).splitlines()
+            ),
+        ),
+        (
+            "values.yaml",
+            "catalog:\n  config:\n"
+            + "".join(f"    {line.replace('=', ': ', 1)}\n" for line in ENGINE.splitlines())
+            + "    LAKEKEEPER__TRUSTED_ENGINES__TRINO__IDENTITIES__OIDC__AUDIENCES: '[trino]'\n",
+        ),
+    ],
+)
+def test_the_example_of_the_manual_in_every_form(tmp_path: Path, name: str, text: str) -> None:
+    migration, settings = migrated(tmp_path, text, name)
+    assert settings["trusted_engines"] == {"trino": TRUSTED}
+    assert (migration.counts()["done"], migration.left) == (3, [])
+
+
+def test_a_placeholder_is_left(tmp_path: Path) -> None:
+    migration, settings = migrated(tmp_path, ENGINE + AUDIENCE + PLACEHOLDER)
+    assert settings["trusted_engines"] == {"trino": TRUSTED}
+    (left,) = migration.left
+    assert left.message.startswith("`<trino-service-account-subject>` is a placeholder: write")
+
+
+def test_an_engine_that_nobody_is_is_left(tmp_path: Path) -> None:
+    migration, settings = migrated(tmp_path, ENGINE + PLACEHOLDER)
+    assert "trusted_engines" not in settings
+    assert [part.subject for part in migration.left][1:] == ["trusted engine `trino`"]
+    assert "`identities` is missing, so nobody is trusted" in migration.left[1].message
+
+
+def test_everything_that_has_a_counterpart(tmp_path: Path) -> None:
+    text = """
+LAKEKEEPER__AUTHZ_BACKEND=openfga
+LAKEKEEPER__INSTANCE_ADMINS=["kubernetes~eb95","oidc~alice"]
+LAKEKEEPER__REFERENCED_BY__MAX_NESTING_DEPTH=5
+LAKEKEEPER__OPENID_PROVIDER_URI=https://idp.example.com/realms/lake
+LAKEKEEPER__OPENID_AUDIENCE=lakekeeper,warehouse
+LAKEKEEPER__OPENID_SUBJECT_CLAIM=oid,sub
+LAKEKEEPER__OPENID_ROLES_CLAIM=resource_access.lakekeeper.roles
+LAKEKEEPER__PG_PASSWORD=secret
+TRINO_DEV_CATALOG_NAME=dev
+LAKEKEEPER_DEV_WAREHOUSE=development
+TRINO_ADMIN_USERS=a,b
+TRINO_ALLOW_UNMANAGED_CATALOGS=true
+LAKEKEEPER_URL=https://lakekeeper.example.com
+"""
+    migration, settings = migrated(tmp_path, text)
+    assert settings == {
+        "authorities": {"default": {"engines": ["grants"]}},
+        "limits": {"referenced_by_depth": 5},
+        "identity": {
+            "instance_admins": ["user:kubernetes~eb95", "user:oidc~alice"],
+            "providers": {
+                "oidc": {
+                    "issuer": "https://idp.example.com/realms/lake",
+                    "jwks": "https://idp.example.com/realms/lake/protocol/openid-connect/certs",
+                    "audiences": ["lakekeeper", "warehouse"],
+                    "claims": {"subject": "oid", "roles": "resource_access.lakekeeper.roles"},
+                }
+            },
+        },
+        "trino": {
+            "admin_users": ["a", "b"],
+            "unmanaged_catalogs": "allow",
+            "catalogs": {"dev": {"warehouse": "development"}},
+        },
+        "warehouses": {"development": {}},
+    }
+    assert migration.left == []
+    assert "secret" not in str(migration.parts)
+
+
+@pytest.mark.parametrize(
+    ("variable", "message"),
+    [
+        ("AUTHZ_BACKEND=allowall", "Lakekeeper allows everything, and pdp denies without grants"),
+        ("AUTHZ_BACKEND=cedar", "pdp has no Cedar"),
+        ("CEDAR__POLICY_SOURCES__LOCAL_FILES=[a.cedar]", "pdp has no Cedar"),
+        ("OPENID_ADDITIONAL_ISSUERS=https://x", "a provider has one issuer"),
+        ("OPENID_PROVIDER_URI=https://okta.example.com", "write `identity.providers.oidc: {issuer: 'https://okta"),
+        ("OPENID_PROVIDER_URI=http://keycloak:8080/realms/x", "keys come over https only"),
+        ("OPENID_PROVIDERS__EKS__AUDIENCE=sts", "the provider `eks` has no URI"),
+        ("OPENID_PROVIDERS__EKS__NOPE=x", "no such key of a provider"),
+        ("ENABLE_KUBERNETES_AUTHENTICATION=true", "add `identity.providers.kubernetes`"),
+        ("ROLE_PROVIDER__LDAP__URL=ldap://x", "pdp asks no directory"),
+        ("TRUSTED_ENGINES__TRINO__NOPE=x", "no such key of a trusted engine"),
+    ],
+)
+def test_what_has_no_counterpart_is_left(tmp_path: Path, variable: str, message: str) -> None:
+    migration, _ = migrated(tmp_path, f"LAKEKEEPER__{variable}\n")
+    (left,) = migration.left
+    assert message in left.message
+    assert left.place == f"{tmp_path}/lakekeeper.env:1:1"
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "message"),
+    [
+        ("A=b\n", InvalidArgument, "no variables `LAKEKEEPER__...` found"),
+        ("LAKEKEEPER__INSTANCE_ADMINS=oidc~alice\n", PolicyError, "is no list: write `[oidc~alice]`"),
+        ("LAKEKEEPER__INSTANCE_ADMINS=[alice]\n", InvalidArgument, "is not `user:<idp>~<subject>`"),
+        ("LAKEKEEPER__REFERENCED_BY__MAX_NESTING_DEPTH=x\n", PolicyError, "is no number"),
+        (ENGINE + ENGINE.replace("=trino\n", "=spark\n"), PolicyError, "has another value"),
+        ("nonsense\n", PolicyError, ":1:1: not `NAME=value`"),
+    ],
+)
+def test_bad_input(tmp_path: Path, text: str, error: type[Exception], message: str) -> None:
+    with pytest.raises(error) as caught:
+        migrated(tmp_path, text)
+    assert message in str(caught.value)
+
+
+def test_a_value_in_a_secret_is_left_if_it_decides(tmp_path: Path) -> None:
+    text = """
+env:
+  - name: LAKEKEEPER__OPENID_PROVIDER_URI
+    valueFrom: {secretKeyRef: {name: a, key: b}}
+  - {name: LAKEKEEPER__PG_PASSWORD, valueFrom: {secretKeyRef: {name: a, key: b}}}
+  - {name: LAKEKEEPER__AUTHZ_BACKEND, value: openfga}
+"""
+    migration, _ = migrated(tmp_path, text, "pod.yaml")
+    assert [part.subject for part in migration.left] == ["LAKEKEEPER__OPENID_PROVIDER_URI"]
