@@ -29,6 +29,7 @@ _MOST_WIDER: Final = 8
 _MOST_FIELDS: Final = 8
 _LONGEST_ITEM: Final = 2000
 """Kinds of tables with unknown fields, unknown fields of a kind, and characters of the first table of a kind."""
+_WIDER_FIELD: Final = "field_{}"
 _BRACKETS: Final = b"[]"
 _START: Final = 64
 """Bytes of the beginning of a list, to find the list in a body."""
@@ -90,14 +91,15 @@ class _ListRequest(msgspec.Struct, Generic[T], gc=False):
 
 
 class DecodedList(NamedTuple):
-    """A decoded body: all but the list, and the list, whose JSON has `strings` strings.
+    """A decoded body: all but the list, and the list, whose items take at least `length` bytes of JSON.
 
     `unique_keys`: no key of the body is duplicated, for sure.
     """
 
     input: OpaInput
     tables: TableList
-    strings: int
+    items: Sequence[Any]
+    length: int
     unique_keys: bool
 
 
@@ -126,21 +128,19 @@ def decode_table_list(body: bytes) -> DecodedList | None:
     """
     if len(body) < _LONG_BODY:
         return None
-    is_bare = True
+    fields: Collection[str] = ()
     found = _parse(body, _BARE_REQUEST)
     if found is None:
-        is_bare = False
-        found = _wider_tables.parse(body)
+        found, fields = _wider_tables.parse(body)
     if found is None or len(found.action.filter_resources) < _LONG_LIST:
         return None
     action = found.action
     items = action.filter_resources
     tables = TableList.of([item.table for item in items])
+    length = _least_length(items, tables, fields)
     head = OpaAction(action.operation, action.resource, [], action.target_resource, action.grantee)
     input = OpaInput(found.context, head)
-    if is_bare:
-        return DecodedList(input, tables, len(items) * _STRINGS, _has_unique_keys(body, input, tables))
-    return DecodedList(input, tables, count_strings(items), False)
+    return DecodedList(input, tables, items, length, not fields and _has_unique_keys(body, input, items, length))
 
 
 def _parse(body: bytes, decoder: msgspec.json.Decoder[Any]) -> _ListInput[Any] | None:
@@ -160,20 +160,19 @@ class _WiderTables:
     def __init__(self) -> None:
         self.decoders: dict[frozenset[str], msgspec.json.Decoder[Any]] = {}
 
-    def parse(self, body: bytes) -> _ListInput[Any] | None:
-        for decoder in self.decoders.values():
+    def parse(self, body: bytes) -> tuple[_ListInput[Any] | None, Collection[str]]:
+        """Return the input of a body, and the names of the unknown fields of the tables."""
+        for fields, decoder in self.decoders.items():
             if found := _parse(body, decoder):
-                return found
-        if len(self.decoders) >= _MOST_WIDER:
-            return None
-        fields = _fields_of_first(body)
+                return found, fields
+        fields = _fields_of_first(body) if len(self.decoders) < _MOST_WIDER else frozenset()
         if not fields or fields in self.decoders:
-            return None
+            return None, ()
         decoder = _wider_decoder(fields)
         found = _parse(body, decoder)
         if found:
             self.decoders[fields] = decoder
-        return found
+        return found, fields
 
 
 _wider_tables: Final = _WiderTables()
@@ -193,7 +192,7 @@ def _fields_of_first(body: bytes) -> frozenset[str]:
 
 def _wider_decoder(fields: Collection[str]) -> msgspec.json.Decoder[Any]:
     """Return the decoder of a request about tables with these fields beside the three names."""
-    more = {f"field_{number}": field for number, field in enumerate(fields)}
+    more = {_WIDER_FIELD.format(number): field for number, field in enumerate(fields)}
     table: Any = msgspec.defstruct(
         "_WiderTable",
         [*((name, str) for name in _NAMES.values()), *((name, Any) for name in more)],
@@ -213,23 +212,39 @@ def refuse_duplicates_in(body: bytes, listed: DecodedList) -> None:
     # holds the list, because of its quotes: an equal piece elsewhere is an equal list, and the rest has all other keys.
     raw = bytes(_RAW_REQUEST.decode(body).input.action.filter_resources)
     at = body.find(raw[:_START])  # to search for the whole list would take longer than to parse the body
-    if body.startswith(raw, at) and has_strings(raw, listed.strings):
+    if body.startswith(raw, at) and _accounts_for(raw, listed):
         body = body[:at] + _BRACKETS + body[at + len(raw) :]
     refuse_duplicates(body)
 
 
-def _has_unique_keys(body: bytes, head: OpaInput, tables: TableList) -> bool:
+def _accounts_for(raw: bytes, listed: DecodedList) -> bool:
+    """Tell whether the values of a list account for its JSON. False if in doubt."""
+    return len(raw) == listed.length + len(_BRACKETS) or has_strings(raw, count_strings(listed.items))
+
+
+def _has_unique_keys(body: bytes, head: OpaInput, items: Sequence[Any], length: int) -> bool:
     """Tell whether bare tables and the rest of a request account for a whole body. False if in doubt.
 
     No spelling of these values is shorter than the plain one without white space, and a duplicate key adds to the
     length. A longer body is proved by the number of its strings.
     """
     rest = msgspec.json.encode(OpaRequest(head))
-    count = len(tables.names)
-    characters = sum([len("".join(column)) for column in tables])
-    if len(body) == len(rest) + count * (len(_FIELDS) + 1) - 1 + characters:
-        return True
-    return has_strings(body, rest.count(b'"') // 2 + count * _STRINGS)
+    return len(body) == len(rest) + length or has_strings(body, rest.count(b'"') // 2 + len(items) * _STRINGS)
+
+
+def _least_length(items: Sequence[Any], tables: TableList, fields: Collection[str]) -> int:
+    """Return the length of the plainest JSON of the items of a list, or less. The `fields` are beside the names."""
+    count = len(items)
+    length = count * (len(_FIELDS) + 1) - 1 + sum([len("".join(column)) for column in tables])
+    for number, field in enumerate(fields):
+        name = _WIDER_FIELD.format(number)
+        column = [getattr(item.table, name) for item in items]
+        length += count * (len(field) + len('"":,'))
+        if column.count(None) == count:
+            length += count * len("null")
+        elif {type(value) for value in column} == {str}:
+            length += len("".join(column)) + count * len('""')
+    return length
 
 
 def share_one_text(texts: Sequence[str]) -> bool:
