@@ -15,7 +15,7 @@ from pdp.errors import ConfigError, InvalidArgument
 from pdp.offline.migration.lakekeeper_tests import engine_tests
 from pdp.offline.migration.opa_bridge import is_bridge_variable, read_bridge
 from pdp.offline.migration.providers import ProviderReader
-from pdp.offline.migration.report import TESTS_FILE, Migration, to_yaml
+from pdp.offline.migration.report import TESTS_FILE, Migration, Status, to_yaml
 from pdp.offline.migration.variables import check_unique, read_variables
 
 _PREFIX: Final = "LAKEKEEPER__"
@@ -47,7 +47,7 @@ def migrate_lakekeeper(files: Sequence[Path]) -> Migration:
     if not own and not bridge:
         raise InvalidArgument(f"no variables `{_PREFIX}...` found")
     for hidden in (entry for one in read for entry in one.elsewhere if entry.key.upper().startswith(_PREFIX)):
-        status = "left" if _concerns(hidden) else "ignored"
+        status: Status = "left" if _concerns(hidden) else "ignored"
         migration.add(status, hidden.key_place, hidden.key, "its value stands in a secret or in another object")
     settings = LakekeeperSettings(migration)
     settings.read(own)
