@@ -25,6 +25,7 @@ from pdp.audit.log import FileAudit, NoAudit
 from pdp.config.section import is_loopback, split_address
 from pdp.config.settings import Settings
 from pdp.decision.service import Pdp
+from pdp.decision.turns import run_aside
 from pdp.errors import ConfigError
 from pdp.identity.callers import Callers
 from pdp.identity.tls import read_certificates, server_context
@@ -78,7 +79,9 @@ class Service:
         bundle = build_bundle(settings, *read_rules(settings))
         self.source = read_source(settings)
         audit, sinks = settings.audit, settings.audit.sinks
-        self.audit = FileAudit(settings.path(sinks[0].file), telemetry, audit.max_waiting_bytes) if sinks else None
+        self.audit = (
+            FileAudit(settings.path(sinks[0].file), telemetry, audit.max_waiting_bytes, run_aside) if sinks else None
+        )
         self.pdp = Pdp(bundle, self.source, self.audit or NoAudit(), telemetry, PLANNERS)
         self.draining = False
         self.addresses: dict[str, str] = {}

@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 import structlog
 from uuid_utils import uuid7
@@ -38,6 +39,9 @@ GATHER_SECONDS: Final = 0.01
 TURN: Final = 32
 TURN_DECISIONS: Final = 2000
 """Waiting records from which the event loop encodes, and decisions after which other callbacks get a turn."""
+LONG_BATCH: Final = 64
+LONG_RECORD: Final = 5000
+"""Decisions of a batch whose rows are counted, and rows of a record that is encoded beside the event loop."""
 BEHIND: Final = 1000
 GIVE_WAY_SECONDS: Final = 0.001
 """Waiting records from which the event loop gives way to the writer, and for how long.
@@ -46,6 +50,9 @@ A busy event loop leaves the interpreter for moments only, which a waiting threa
 """
 
 log = structlog.get_logger()
+
+BesideCall: TypeAlias = Callable[..., Awaitable[bytes]]
+"""Call that runs a function in a thread and returns its result."""
 
 
 class NoAudit:
@@ -69,7 +76,14 @@ class FileAudit:
     docs/decisions/0010-audit-in-batches.md.
     """
 
-    def __init__(self, folder: Path, telemetry: Telemetry, max_bytes: int = MAX_PENDING_BYTES) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        telemetry: Telemetry,
+        max_bytes: int = MAX_PENDING_BYTES,
+        run_beside: BesideCall | None = None,
+    ) -> None:
+        """Open a folder. `run_beside` runs work in a thread: the event loop does not encode long records itself."""
         self.instance = uuid7().hex
         self._writer = LineWriter(AuditFolder(folder, self.instance), telemetry.audit_written.inc)
         self._encoder = RecordEncoder(self.instance)
@@ -83,10 +97,13 @@ class FileAudit:
         """Bundles that came with the lines."""
         self._archived: set[str] = set()
         """Digests of all bundles so far."""
-        self._taken = self._seq = 0
-        """Decisions of all records so far, and the number of the oldest pending record."""
-        self._encoded = self._encoded_bytes = 0
-        """Decisions and bytes of all encoded records so far."""
+        self._taken = self._seq = self._encoded = self._encoded_bytes = 0
+        """Decisions of all records, number of the oldest pending one, decisions and bytes of all encoded ones."""
+        self._run_beside = run_beside
+        self._beside_encoder = RecordEncoder(self.instance)
+        self._beside: DecisionRecord | Event | None = None
+        """Oldest pending record, while a thread encodes it. All others wait."""
+        self._task: asyncio.Task[None] | None = None
         self._flush_due = False
         self._count_unencodable = telemetry.audit_unencodable.inc
         self._encoding = threading.Lock()
@@ -135,6 +152,7 @@ class FileAudit:
     def close(self, timeout: float) -> bool:
         """Write all waiting records; return False if `timeout` seconds were not enough. Call from any thread."""
         with self._encoding:
+            self._run_beside = self._beside = None
             while self._pending:
                 self._encode()
             self._hand_over()
@@ -151,7 +169,7 @@ class FileAudit:
         """Encode pending records; leave the rest of many decisions to a later turn."""
         with self._encoding:
             self._encode()
-        if self._pending:
+        if self._pending and not self._beside:
             asyncio.get_running_loop().call_soon(self._take_turn)
 
     def _flush(self) -> None:
@@ -167,11 +185,42 @@ class FileAudit:
 
     def _encode(self) -> None:
         """Encode the oldest pending records. The records themselves are dropped."""
-        done = decisions = size = 0
+        if self._beside:
+            return
+        lines: list[bytes] = []
+        decisions = 0
         for record in self._pending:
-            line = self._line(record, self._seq + done)
-            self._lines.append(line)
-            done += 1
+            size = record.batch.size if isinstance(record, DecisionRecord) else 0
+            if size > LONG_BATCH and self._run_beside and _rows(record) > LONG_RECORD:
+                if not lines:
+                    self._begin_beside(record)
+                break
+            lines.append(_line(self._encoder, record, self._seq + len(lines), self._count_unencodable))
+            decisions += size
+            if decisions >= TURN_DECISIONS:
+                break
+        self._add(lines)
+
+    def _begin_beside(self, record: DecisionRecord | Event) -> None:
+        """Encode the oldest record in a thread."""
+        self._beside = record
+        self._task = asyncio.get_running_loop().create_task(self._encode_beside(record, self._seq))
+
+    async def _encode_beside(self, record: DecisionRecord | Event, seq: int) -> None:
+        assert self._run_beside
+        try:
+            line = await self._run_beside(_line, self._beside_encoder, record, seq, self._count_unencodable)
+            with self._encoding:
+                if self._beside is record:  # `close` has not come first
+                    self._add([line])
+        finally:
+            if self._beside is record:
+                self._beside = None
+
+    def _add(self, lines: list[bytes]) -> None:
+        """Take the lines of the oldest records, and drop these records."""
+        done, decisions, size = len(lines), 0, 0
+        for record, line in zip(self._pending, lines, strict=False):
             size += len(line) + _LINE_BYTES
             if not isinstance(record, DecisionRecord):
                 continue
@@ -179,8 +228,7 @@ class FileAudit:
             if record.bundle_digest not in self._archived:
                 self._archived.add(record.bundle_digest)
                 self._bundles[record.bundle_digest] = record.bundle_text
-            if decisions >= TURN_DECISIONS:
-                break
+        self._lines += lines
         del self._pending[:done]
         self._seq += done
         self._decisions += decisions
@@ -188,18 +236,28 @@ class FileAudit:
         self._encoded += decisions
         self._encoded_bytes += size
 
-    def _line(self, record: DecisionRecord | Event, seq: int) -> bytes:
-        """Return the line of a record. A record that cannot be encoded keeps its outcome, and holds up no other."""
-        if not isinstance(record, DecisionRecord):
-            return self._encoder.encode_event(record, seq) + b"\n"
-        try:
-            return self._encoder.encode(record, seq) + b"\n"
-        except Exception as error:
-            self._count_unencodable()
-            log.exception("audit record cannot be encoded", id=record.answer.id)
-            return self._encoder.encode_rest(record, seq, repr(error)) + b"\n"
-
     def _hand_over(self) -> None:
         if self._lines:
             self._writer.put(LineBatch(self._lines, self._decisions, self._size, self._bundles))
             self._lines, self._decisions, self._size, self._bundles = [], 0, 0, {}
+
+
+def _line(
+    encoder: RecordEncoder, record: DecisionRecord | Event, seq: int, count_unencodable: Callable[[], None]
+) -> bytes:
+    """Return the line of a record. A record that cannot be encoded keeps its outcome, and holds up no other."""
+    if not isinstance(record, DecisionRecord):
+        return encoder.encode_event(record, seq) + b"\n"
+    try:
+        return encoder.encode(record, seq) + b"\n"
+    except Exception as error:
+        count_unencodable()
+        log.exception("audit record cannot be encoded", id=record.answer.id)
+        return encoder.encode_rest(record, seq, repr(error)) + b"\n"
+
+
+def _rows(record: DecisionRecord | Event) -> int:
+    """Return the number of rows of all concrete checks of a record."""
+    if not isinstance(record, DecisionRecord):
+        return 0
+    return sum([len(leaf.resources) for check in record.checks for leaf in check.concrete])

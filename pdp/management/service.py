@@ -16,6 +16,7 @@ import msgspec
 from pdp.audit.record import LISTING
 from pdp.decision.inspection import sees_all
 from pdp.decision.service import Pdp
+from pdp.decision.turns import run_aside
 from pdp.engines.grants.administration import Administration
 from pdp.engines.grants.edits import Actor, GrantEdits, ObjectEdits
 from pdp.engines.grants.engine import GrantsEngine
@@ -111,7 +112,7 @@ class Management:
             filter = msgspec.structs.replace(filter, principal=actor.name)
         if filter.object is not None and actor.principal is not None and filter.principal != actor.name:
             self._rules.require(facts, actor, "read_assignments", filter.object)
-        listings = await asyncio.to_thread(self._readable_grants, facts, actor, filter)
+        listings = await run_aside(self._readable_grants, facts, actor, filter)
         rest = [listing for listing in listings if listing.name > page.after]
         entries = rest[: page.size]
         return GrantPage(entries, entries[-1].name if len(rest) > page.size else "", self._revision(facts))
@@ -133,7 +134,9 @@ class Management:
         facts, key = await self._facts(requester), key_of(resource)
         self._rules.require(facts, self._actor(facts, requester), "read_assignments", key)
         await self._require_inspection(requester, resource)
-        candidates = sorted(await asyncio.to_thread(self._candidates, facts, action, key))
+        candidates = await run_aside(
+            lambda: sorted(name for name in self._candidates(facts, action, key) if name > page.after)
+        )
 
         def checks(names: Sequence[str]) -> list[Check]:
             return [Check(parse_principal(name), action, (resource,), (at,)) for at, name in enumerate(names)]
@@ -155,7 +158,7 @@ class Management:
         if principal is None:
             raise InvalidArgument("`principal` is missing")
         inspected = not sees_all(caller) and principal.id != (caller.own and caller.own.id)
-        keys = await asyncio.to_thread(_keys_below, facts, query)
+        keys, names = await run_aside(_names_below, facts, query, page.after)
 
         def checks(names: Sequence[str]) -> list[Check]:
             # the resources of one check share the warehouse
@@ -172,30 +175,30 @@ class Management:
                 for at in by_warehouse.values()
             ]
 
-        return await self._permitted(caller if inspected else _unguarded(caller), sorted(keys), page, checks)
+        return await self._permitted(caller if inspected else _unguarded(caller), names, page, checks)
 
     async def _permitted(
         self, caller: Caller, names: Sequence[str], page: PageRequest, checks: Callable[[Sequence[str]], list[Check]]
     ) -> PageResult:
-        """Return the permitted names of a page that ends when full, or after PAGE_SECONDS.
+        """Return the permitted ones of the names behind the page before.
 
-        `next` is the last name checked, permitted or not: the next page checks all names after it, so that no name is
-        skipped.
+        A page ends when full, or after PAGE_SECONDS. `next` is the last name checked, permitted or not: the next page
+        checks all names after it, so that no name is skipped.
         """
         entries: dict[str, str] = {}
         deadline = time.monotonic() + PAGE_SECONDS
-        rest = [name for name in names if name > page.after]
         revision = self._pdp.revision()
-        for start in range(0, len(rest), CHECK_BATCH):
-            batch = rest[start : start + CHECK_BATCH]
+        for start in range(0, len(names), CHECK_BATCH):
+            await asyncio.sleep(0)  # a batch is often decided without a turn for others
+            batch = names[start : start + CHECK_BATCH]
             answer = await self._pdp.check(Batch(LISTING, caller, len(batch), checks(batch)))
             revision = answer.revision
             for at, name in enumerate(batch):
                 if answer.allowed[at]:
                     entries[name] = answer.by[at] or ""
                     if len(entries) == page.size:
-                        return PageResult(entries, name if start + at + 1 < len(rest) else "", revision)
-            if time.monotonic() > deadline and batch[-1] != rest[-1]:
+                        return PageResult(entries, name if start + at + 1 < len(names) else "", revision)
+            if time.monotonic() > deadline and batch[-1] != names[-1]:
                 return PageResult(entries, batch[-1], revision)
         return PageResult(entries, "", revision)
 
@@ -295,6 +298,8 @@ def _unguarded(caller: Caller) -> Caller:
     return msgspec.structs.replace(caller, own=None)
 
 
-def _keys_below(facts: Facts, query: ObjectQuery) -> dict[str, ObjectKey]:
+def _names_below(facts: Facts, query: ObjectQuery, after: str) -> tuple[dict[str, ObjectKey], list[str]]:
+    """Return the keys of the objects of a query by name, and the names behind `after`, sorted."""
     container = query.container
-    return {key_text(key): key for key, _ in facts.subtree(container) if key[0] == query.type and key != container}
+    keys = {key_text(key): key for key, _ in facts.subtree(container) if key[0] == query.type and key != container}
+    return keys, sorted([name for name in keys if name > after])

@@ -52,8 +52,16 @@ def checks(count: int, action: str, **more: object) -> bytes:
     return json.dumps({"checks": named, **more}).encode()
 
 
+def many_checks(count: int, action: str, resource: str) -> bytes:
+    named = [
+        {"principal": f"user:oidc~u{at}", "action": action, "resource": resource.format(at)} for at in range(count)
+    ]
+    return json.dumps({"checks": named}).encode()
+
+
 ATTACKS = {
     "drops of schemas": ("/v1/check", 400, checks(10_000, "trino:DropSchema")),
+    "some drops of schemas": ("/v1/check", 200, checks(90, "trino:DropSchema")),
     "explained drops": ("/v1/check", 400, checks(50, "trino:DropSchema", explain=True)),
     "some explained drops": ("/v1/check", 200, checks(10, "trino:DropSchema", explain=True)),
     "explained deep paths": (
@@ -69,6 +77,8 @@ ATTACKS = {
             }
         ).encode(),
     ),
+    "principals without number": ("/v1/check", 200, many_checks(10_000, "read_data", "table:w/s1/t{}")),
+    "warehouses without number": ("/v1/check", 200, many_checks(10_000, "read_data", "table:w{}/s1/t")),
 }
 
 

@@ -19,7 +19,7 @@ CHECK = json.dumps(
 LIVENESS_SECONDS = 0.25
 """Longest time to an answer of liveness, whatever the service works on."""
 _ATTEMPTS = 4
-_LEAST = 0.03
+_LEAST = 0.06
 """Seconds below which a neighbour's answer is as good as quiet: a busy machine takes as long by itself."""
 
 
