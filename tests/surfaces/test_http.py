@@ -17,6 +17,7 @@ import psutil  # type: ignore[import-untyped]
 import pytest
 from support.http_client import HttpClient, assert_discreet, client_of, fetch
 from support.http_wire import PATIENCE, Connections, connection, exchange, head, read_answer
+from support.attack_times import is_quick, times_of
 from support.serving import Process, example_settings, serve_process
 
 ALICE = {"principal": "user:oidc~Alice", "action": "read_data", "resource": "table:lake/Foo@prod"}
@@ -408,21 +409,16 @@ async def test_bodies_that_never_come_hold_nothing_that_others_need(tmp_path: Pa
     store = f"store.url=sqlite:///{tmp_path}/pdp.db"
     async with asking(tmp_path, limit, store, "limits.request_timeout_seconds=60") as client:
         length = 67_108_864 if path.endswith("batch") else 8_388_608
-        quiet = await time_of_checks(client)
+
+        async def ask() -> None:
+            assert (await client.check(ALICE))[0] == 200
+            assert (await client.post("/v1/data/trino/batch", trino_batch(1)))[0] == 200
+
+        quiet = await times_of(ask)
         async with Connections(client) as held:
             for _ in range(100):
                 await held.open(head(length, path))
-            attacked = await time_of_checks(client)
-        assert attacked < 10 * quiet
-
-
-async def time_of_checks(client: HttpClient) -> float:
-    """Return the seconds of 50 checks, all of which are answered."""
-    began = time.perf_counter()
-    for _ in range(50):
-        assert (await client.check(ALICE))[0] == 200
-        assert (await client.post("/v1/data/trino/batch", trino_batch(1)))[0] == 200
-    return time.perf_counter() - began
+            assert await is_quick(ask, quiet)
 
 
 async def test_unannounced_bytes_count(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil  # type: ignore[import-untyped]
 import pytest
 from support.http_client import fetch
+from support.attack_times import blocking_times_of, comes_back, is_quick_blocking
 from support.serving import Process, serve_process
 
 pytestmark = pytest.mark.process
@@ -64,6 +65,7 @@ def test_a_head_without_end_is_cut_off(process: Process, listener: str, shape: s
         except (ConnectionError, TimeoutError):
             pass
         assert memory(process) - before < 32 * MIB
+    assert comes_back(lambda: memory(process), before)
     assert sent < 64 * MIB or shape in UNKEPT
     assert fetch(process.url("/health/live", "diagnostics")).status == 200
 
@@ -83,11 +85,19 @@ IDLE = {
 @pytest.mark.parametrize("listener", ["http", "grpc", "diagnostics"])
 def test_idle_connections_beyond_the_open_files_hold_up_nobody(tmp_path: Path, listener: str, shape: str) -> None:
     with serve_process(tmp_path, limits={"NOFILE": 256}) as process, ExitStack() as held:
+
+        def ask() -> None:
+            assert fetch(process.url("/v1/check"), CHECK, timeout=5).status == 200
+
+        quiet, before = blocking_times_of(ask, process.process.pid), memory(process)
         host, _, port = process.addresses[listener].partition(":")
         for at in range(600):
             attacker = held.enter_context(socket.create_connection((host, int(port)), timeout=10))
             attacker.sendall(IDLE[shape])
             if at % 20 == 0:
-                assert fetch(process.url("/v1/check"), CHECK, timeout=5).status == 200
+                ask()
                 assert fetch(process.url("/health/ready", "diagnostics"), timeout=5).status == 200
         assert psutil.Process(process.process.pid).num_fds() < 256
+        assert is_quick_blocking(ask, quiet, process.process.pid)
+        held.close()
+        assert comes_back(lambda: memory(process), before)
