@@ -13,8 +13,8 @@ import grpc
 import psutil  # type: ignore[import-untyped]
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from support.hostile_http2 import END_HEADERS, HEADERS, METHODS, OPENED, RESET, call_head, frame
 from support.attack_times import MOST_RATIO, Times, blocking_times_of, comes_back, is_quick, times_of
+from support.hostile_http2 import END_HEADERS, HEADERS, METHODS, OPENED, RESET, call_head, frame
 from support.serving import Process, serve_process
 
 from pdp.wire import decision_pb2 as wire

@@ -25,10 +25,10 @@ import psutil  # type: ignore[import-untyped]
 import pytest
 import yaml
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from support.attack_times import MOST_MEMORY, Times, percentile
 from support.authentication import bearer
 from support.hostile_client import SHAPES
 from support.idp import ISSUER, Authority, jwk, token
-from support.attack_times import MOST_MEMORY, Times, percentile
 from support.paths import TESTS
 from support.serving import Process, serve_process
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import psutil  # type: ignore[import-untyped]
 import pytest
-from support.http_client import fetch
 from support.attack_times import blocking_times_of, comes_back, is_quick_blocking
+from support.http_client import fetch
 from support.serving import Process, serve_process
 
 pytestmark = pytest.mark.process
