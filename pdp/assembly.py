@@ -20,6 +20,7 @@ from pdp.engines.rowaccess.engine import RowAccess
 from pdp.engines.rowaccess.members import Members
 from pdp.engines.rowaccess.policies import RowPolicies
 from pdp.errors import ConfigError
+from pdp.model.masking import Masker
 from pdp.model.references import parse_resource
 from pdp.trino.operations import has_plain_names, plan_operation
 from pdp.trino.tables import restriction_of
@@ -43,10 +44,10 @@ def build_bundle(
 
     Raise ConfigError for an unknown engine or warehouse conflict, PolicyError for invalid row policies.
     """
-    provider = settings.identity.cel_provider
+    provider, masker = settings.identity.cel_provider, Masker(settings.audit.mask)
     admins = frozenset(settings.store.bootstrap_admins)
     engines: Mapping[str, Callable[[], Engine]] = {
-        "cel": lambda: CelEngine(rules, provider),
+        "cel": lambda: CelEngine(rules, provider, masker),
         "grants": lambda: GrantsEngine(admins),
     }
     built: dict[str, Engine] = {}
@@ -60,7 +61,7 @@ def build_bundle(
         for name, authority in settings.authorities.items()
     }
     policies = _row_policies([*read_documents(settings.paths(settings.policies.row_access)), *documents])
-    forbids = (CelForbid(forbid, provider),) if forbid.rules else ()
+    forbids = (CelForbid(forbid, provider, masker),) if forbid.rules else ()
     text, digest = source_text(_sources(settings, rules, forbid) | _row_sources(settings, policies))
     return Bundle(
         _by_warehouse(settings, authorities),

@@ -32,6 +32,7 @@ from pdp.identity.tls import read_certificates, server_context
 from pdp.identity.tokens import Tokens
 from pdp.management.service import Management
 from pdp.model.events import ServiceEvent
+from pdp.model.masking import Masker
 from pdp.store.replica import Replica
 from pdp.surfaces.admission import BODIES_IN_FLIGHT, Admission
 from pdp.surfaces.body_content import BodyLimits
@@ -79,9 +80,8 @@ class Service:
         bundle = build_bundle(settings, *read_rules(settings))
         self.source = read_source(settings)
         audit, sinks = settings.audit, settings.audit.sinks
-        self.audit = (
-            FileAudit(settings.path(sinks[0].file), telemetry, audit.max_waiting_bytes, run_aside) if sinks else None
-        )
+        most, mask = audit.max_waiting_bytes, Masker(audit.mask)
+        self.audit = FileAudit(settings.path(sinks[0].file), telemetry, most, run_aside, masker=mask) if sinks else None
         self.pdp = Pdp(bundle, self.source, self.audit or NoAudit(), telemetry, PLANNERS)
         self.draining = False
         self.addresses: dict[str, str] = {}

@@ -22,6 +22,7 @@ from pdp.audit.record import DecisionRecord
 from pdp.audit.schema import DECISION_EVENT, FILTER_EVENT, SCHEMA
 from pdp.audit.split_encoding import SplitEncoder
 from pdp.model.events import Event
+from pdp.model.masking import DEFAULT_MASKER, Masker
 
 _MICROSECONDS: Final = 1_000_000
 _DECISION: Final = f'{{"event":"{DECISION_EVENT}","schema":{SCHEMA},"id":'
@@ -36,11 +37,11 @@ class RecordEncoder:
     `columns_from` is the number of resources from which an entry is in columns.
     """
 
-    def __init__(self, instance: str, columns_from: int = COLUMNS_FROM) -> None:
+    def __init__(self, instance: str, columns_from: int = COLUMNS_FROM, masker: Masker = DEFAULT_MASKER) -> None:
         self._instance = f'"instance":{quote(instance)},"seq":'
         self._name = instance
         self._columns_from = columns_from
-        self._inputs = InputsEncoder()
+        self._inputs = InputsEncoder(masker)
         self._plain = PlainEncoder(self._inputs)
         self._split = SplitEncoder(self._inputs)
         self._second = -1.0
@@ -88,7 +89,7 @@ class RecordEncoder:
             first = first_by_inputs(batch.checks)
             inputs = [self._inputs.encode(check) for check in first.values()]
             numbers = {key: number for number, key in enumerate(first)}
-        entries = EntryEncoder(record, numbers, self._columns_from)
+        entries = EntryEncoder(record, numbers, self._columns_from, self._inputs.masker)
         body = (
             f'"surface":{quote(batch.surface)},"caller":{quote(batch.caller.name)},'
             f'"inputs":{inputs[0] if inputs else "null"},"revision":{quote(answer.revision)},'

@@ -119,6 +119,8 @@ class RecordReader:
 
 def _check_of(inputs: Inputs) -> Check:
     recorded = inputs.principal
+    if recorded.masked:
+        raise _EntryError("attributes are masked")
     name = parse_principal(recorded.id)
     attributes = bytes(recorded.attributes).decode()
     principal = Principal(name.type, name.name, recorded.roles, recorded.groups, attributes, recorded.member_of)
@@ -178,6 +180,8 @@ def _resource(recorded: str | FullResource | Resource) -> tuple[Resource, str]:
         return parse_resource(recorded), recorded
     if isinstance(recorded, Resource):
         return recorded, format_resource(recorded)
+    if recorded.masked:
+        raise _EntryError("values are masked")
     bare = parse_resource(recorded.reference)
     resource = msgspec.structs.replace(
         bare,

@@ -29,6 +29,7 @@ from pdp.audit.view_security import write_view_security
 from pdp.engines.engine import ALLOWED_BY_EFFECT, PERMIT
 from pdp.model.checks import DEFAULT_DENY, Answer, Check, Principal, Reason, Rejection, Resource
 from pdp.model.columns import PathColumn
+from pdp.model.masking import Masker
 
 COLUMNS_FROM: Final = 32
 """Resources of one concrete check from which its entry is in columns."""
@@ -86,12 +87,26 @@ class EntryEncoder:
     `numbers` gives each distinct inputs their place in the record; empty if all checks share the first inputs.
     """
 
-    __slots__ = ("_as", "_at", "_columns_from", "_numbers", "_paths", "_principal", "_reasons", "_record", "_resources")
+    __slots__ = (
+        "_as",
+        "_at",
+        "_columns_from",
+        "_masker",
+        "_numbers",
+        "_paths",
+        "_principal",
+        "_reasons",
+        "_record",
+        "_resources",
+    )
 
-    def __init__(self, record: DecisionRecord, numbers: Mapping[InputsKey, int], columns_from: int) -> None:
+    def __init__(
+        self, record: DecisionRecord, numbers: Mapping[InputsKey, int], columns_from: int, masker: Masker
+    ) -> None:
         self._record = record
         self._numbers = numbers
         self._columns_from = columns_from
+        self._masker = masker
         # The concrete checks of one split check often share their resources and columns, which can have 100,000 rows.
         # So the texts are kept by identity, never by content. Each entry holds its object: no other gets the same id.
         self._reasons: dict[int, tuple[Sequence[Reason | None], str]] = {}
@@ -180,7 +195,11 @@ class EntryEncoder:
             return reference_text(resource, type, ref, path_text(resource))
         kept = self._resources.get(id(resource))
         if kept is None:
-            kept = self._resources[id(resource)] = (resource, path_text(resource), more_than_reference(resource))
+            kept = self._resources[id(resource)] = (
+                resource,
+                path_text(resource),
+                more_than_reference(resource, self._masker),
+            )
         _, path, more = kept
         return f'{{"reference":{reference_text(resource, type, ref, path)}{more}}}'
 

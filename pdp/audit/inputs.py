@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
+import msgspec
+
 from pdp.audit.json_text import json_text, quote, quote_all
 from pdp.memo import Memo
 from pdp.model.checks import (
@@ -21,6 +23,7 @@ from pdp.model.checks import (
     Principal,
     Resource,
 )
+from pdp.model.masking import DEFAULT_MASKER, Masker
 from pdp.model.references import encode_part, format_path, format_resource
 
 InputsKey: TypeAlias = tuple[Any, ...]
@@ -55,7 +58,8 @@ class InputsEncoder:
     Requests differ in the query id even if all else is equal. The encoder keeps the text before the query.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, masker: Masker = DEFAULT_MASKER) -> None:
+        self.masker = masker
         self._kept: Memo[InputsKey, str] = Memo(_KEPT_INPUTS, _LONGEST_KEPT)
 
     def encode(self, check: Check) -> str:
@@ -67,7 +71,7 @@ class InputsEncoder:
         key = (check.principal, check.acting_role, check.env, check.inspected)
         text = self._kept.get(key)
         if text is None:
-            text = _before_query(check)
+            text = _before_query(check, self.masker)
             self._kept.keep(key, text, len(text))
         return text
 
@@ -114,8 +118,11 @@ def _around_path(type: str, ref: str) -> tuple[str, str]:
     return f'"{type}:', f'{after}"'
 
 
-def more_than_reference(resource: Resource) -> str:
-    """Return the fields that decide beside the reference of a resource, as JSON: each follows a comma."""
+def more_than_reference(resource: Resource, masker: Masker) -> str:
+    """Return the fields that decide beside the reference of a resource, as JSON: each follows a comma.
+
+    Secrets are masked. Then the field `masked` says that the record does not decide again.
+    """
     more = f',"ref":{quote(resource.ref)}' if resource.ref and resource.type == "warehouse" else ""
     if resource.content_type:
         more = f'{more},"contentType":{quote(resource.content_type)}'
@@ -123,19 +130,24 @@ def more_than_reference(resource: Resource) -> str:
         more = f'{more},"refType":{quote(resource.ref_type)}'
     if resource.id:
         more = f'{more},"id":{quote(resource.id)}'
-    if resource.properties:
-        more = f'{more},"properties":{json_text(resource.properties)}'
-    arguments = _arguments(resource)
-    return f'{more},"arguments":{json_text(arguments)}' if arguments else more
+    masked = False
+    if properties := resource.properties:
+        shown = masker.masked(properties)
+        masked = shown is not properties
+        more = f'{more},"properties":{json_text(shown)}'
+    if arguments := _arguments(resource):
+        shown = masker.masked(arguments)
+        masked |= shown is not arguments
+        more = f'{more},"arguments":{json_text(shown)}'
+    return f'{more},"masked":true' if masked else more
 
 
-def _before_query(check: Check) -> str:
+def _before_query(check: Check, masker: Masker) -> str:
     """Return an `inputs` object without the ends of the object and of its `context`."""
     role = quote(f"role:{check.acting_role}") if check.acting_role is not None else "null"
     inspected = ',"inspected":true' if check.inspected else ""
-    return (
-        f'{{"principal":{_principal(check.principal)},"actingRole":{role}{inspected},"context":{{{_context(check.env)}'
-    )
+    principal = _principal(check.principal, masker)
+    return f'{{"principal":{principal},"actingRole":{role}{inspected},"context":{{{_context(check.env)}'
 
 
 def _context(env: Env) -> str:
@@ -147,11 +159,17 @@ def _context(env: Env) -> str:
     return f'{actions},"api":{{"name":{quote(env.api_name)},"version":{env.api_version}}}'
 
 
-def _principal(principal: Principal) -> str:
+def _principal(principal: Principal, masker: Masker) -> str:
     member_of = f',"memberOf":{quote_all(principal.member_of)}' if principal.member_of else ""
+    attributes = principal.attributes
+    if attributes != "{}":
+        given = msgspec.json.decode(attributes)
+        shown = masker.masked(given)
+        if shown is not given:
+            attributes, member_of = json_text(shown), f'{member_of},"masked":true'
     return (
         f'{{"id":{quote(principal.id)},"roles":{quote_all(principal.roles)},"groups":{quote_all(principal.groups)},'
-        f'"attributes":{principal.attributes}{member_of}}}'
+        f'"attributes":{attributes}{member_of}}}'
     )
 
 

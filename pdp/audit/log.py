@@ -23,6 +23,7 @@ from pdp.audit.line_writer import LineBatch, LineWriter
 from pdp.audit.record import DecisionRecord
 from pdp.errors import Unavailable
 from pdp.model.events import Event, RefusalEvent
+from pdp.model.masking import DEFAULT_MASKER, Masker
 from pdp.telemetry import Telemetry
 
 MAX_PENDING: Final = 50_000
@@ -82,11 +83,13 @@ class FileAudit:
         telemetry: Telemetry,
         max_bytes: int = MAX_PENDING_BYTES,
         run_beside: BesideCall | None = None,
+        *,
+        masker: Masker = DEFAULT_MASKER,
     ) -> None:
         """Open a folder. `run_beside` runs work in a thread: the event loop does not encode long records itself."""
         self.instance = uuid7().hex
         self._writer = LineWriter(AuditFolder(folder, self.instance), telemetry.audit_written.inc)
-        self._encoder = RecordEncoder(self.instance)
+        self._encoder = RecordEncoder(self.instance, masker=masker)
         self._max_bytes = max_bytes
         self._pending: list[DecisionRecord | Event] = []
         self._lines: list[bytes] = []

@@ -65,7 +65,7 @@ class SplitEncoder:
         frame = self._frames.get(key) or self._make_frame(record, key, bare=bare)
         if frame is None:
             return None
-        return self._filled(frame, record, "," if bare else more_than_reference(resource) + "},")
+        return self._filled(frame, record, "," if bare else more_than_reference(resource, self._inputs.masker) + "},")
 
     def _filled(self, frame: _Frame, record: DecisionRecord, more: str) -> str:
         """Return a frame with the path, the outcomes and the query. `more` follows each reference."""

@@ -54,7 +54,6 @@ UNSUPPORTED: Final[Mapping[str, Any]] = {
     },
     "audit.durability": "batch",
     "audit.on_full": "block",
-    "audit.mask": [],
     "audit.sample_allows": {},
     "audit.hmac_key": None,
 }  # fmt: skip

@@ -44,6 +44,11 @@ class AuditSettings(Section):
         max_length=1,
         description="folders that receive JSON lines; none writes no audit",
     )
+    mask: tuple[str, ...] = Field(
+        (),
+        description="words; a value of properties, attributes or arguments is masked if its key contains one, as with "
+        "`password`, `secret`, `token`, `key` and `credential`",
+    )
     max_waiting_bytes: int = Field(
         268_435_456, ge=1 << 20, description="bytes of records that may wait for the disk; beyond it requests get 503"
     )

@@ -28,6 +28,7 @@ from pdp.facts.snapshot import Facts
 from pdp.memo import Memo
 from pdp.model.checks import Reason, Resource, Trace
 from pdp.model.columns import PathColumn
+from pdp.model.masking import DEFAULT_MASKER, Masker
 from pdp.model.vocabulary import CEL_CHECKS, VIEW_ONLY, CelCheck
 
 IMPLICIT_RULE = "__ALLOW_VIEWING_REF_ID"
@@ -73,8 +74,9 @@ class _RuleEngine:
 
     name = "cel"
 
-    def __init__(self, rules: Sequence[Rule], digest: str, provider: str) -> None:
+    def __init__(self, rules: Sequence[Rule], digest: str, provider: str, masker: Masker) -> None:
         self.rules = rules
+        self._masker = masker
         self.digest = digest
         self.reads_facts = False
         self._provider = provider
@@ -103,7 +105,7 @@ class _RuleEngine:
 
     def reference_evaluator(self, group: Group) -> ReferenceEvaluator:
         """Return an evaluator of every rule for the checks of a group."""
-        return ReferenceEvaluator(self.rules, self.group_checks(group))
+        return ReferenceEvaluator(self.rules, self.group_checks(group), self._masker)
 
     def evaluate(self, group_checks: GroupChecks, resources: Sequence[Resource]) -> tuple[RuleRanks, ...]:
         """Evaluate every check of a group and return a column for each."""
@@ -165,7 +167,7 @@ class _RuleEngine:
         )
 
     def _reference_columns(self, group_checks: GroupChecks, resources: Sequence[Resource]) -> tuple[RuleRanks, ...]:
-        evaluator = ReferenceEvaluator(self.rules, group_checks)
+        evaluator = ReferenceEvaluator(self.rules, group_checks, self._masker)
         rank_of = {id: rank for rank, id in enumerate(self._ids)}
         columns: list[tuple[list[int], dict[int, tuple[str, ...]]]] = [([], {}) for _ in group_checks.checks]
         for at, resource in enumerate(resources):
@@ -179,10 +181,10 @@ class _RuleEngine:
 class CelEngine(_RuleEngine):
     """Engine that permits if every check has a true rule. Otherwise silent, with the ids of raising rules."""
 
-    def __init__(self, rules: RuleSet, provider: str) -> None:
+    def __init__(self, rules: RuleSet, provider: str, masker: Masker = DEFAULT_MASKER) -> None:
         self.has_implicit_rule = not any("VIEW_REFERENCE" in text for text in rules.texts.values())
         used = _with_implicit_rule(rules.rules) if self.has_implicit_rule else rules.rules
-        super().__init__(used, _digest(rules, provider), provider)
+        super().__init__(used, _digest(rules, provider), provider, masker)
         self._permits: dict[int, Verdicts] = {}
         """Rank -> the permit of one resource by this rule."""
         self._last_verdicts: tuple[tuple[tuple[RuleRanks, ...], int], Verdicts] = (((), 0), Verdicts(b"", ()))
@@ -259,8 +261,8 @@ class CelEngine(_RuleEngine):
 class CelForbid(_RuleEngine):
     """Engine that forbids if a check has a true rule, or a raising rule: a forbid that cannot be evaluated denies."""
 
-    def __init__(self, rules: RuleSet, provider: str) -> None:
-        super().__init__(rules.rules, _digest(rules, provider), provider)
+    def __init__(self, rules: RuleSet, provider: str, masker: Masker = DEFAULT_MASKER) -> None:
+        super().__init__(rules.rules, _digest(rules, provider), provider, masker)
 
     def paths_of_drops(self) -> tuple[ForbiddenPath, ...]:
         """Return the paths, and beginnings of paths, that rules against drops name."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -12,6 +12,7 @@ from pdp.cel.values import RuleError
 from pdp.engines.cel.rule_parts import RulePart, split_rule
 from pdp.engines.cel.rules import Rule
 from pdp.model.checks import Trace
+from pdp.model.masking import DEFAULT_MASKER, Masker
 
 MAX_FALSE_RULES: Final = 50
 """Rules of a large set that an explanation includes beside those that are true or raised: the nearest misses."""
@@ -26,12 +27,14 @@ class RuleTrace(msgspec.Struct, frozen=True):
     unmet: tuple[str, ...]
 
 
-def explain_rules(rules: Sequence[Rule], values: dict[str, Any]) -> tuple[tuple[Trace, ...], str]:
+def explain_rules(
+    rules: Sequence[Rule], values: dict[str, Any], masker: Masker = DEFAULT_MASKER
+) -> tuple[tuple[Trace, ...], str]:
     """Return the traces of the rules, and the nearest miss in words if no rule is true.
 
-    `values` are the variables by name. Using a missing variable raises.
+    `values` are the variables by name. Using a missing variable raises. Secrets in the values are masked.
     """
-    rule_traces = [explain_rule(rule, values) for rule in rules]
+    rule_traces = [explain_rule(rule, values, masker) for rule in rules]
     if any(rule.trace.outcome == "true" for rule in rule_traces):
         return _limit_traces(rule_traces), ""
     if not rule_traces:
@@ -42,12 +45,12 @@ def explain_rules(rules: Sequence[Rule], values: dict[str, Any]) -> tuple[tuple[
     return _limit_traces(rule_traces), f"nearest miss: {misses}"
 
 
-def explain_rule(rule: Rule, values: dict[str, Any]) -> RuleTrace:
+def explain_rule(rule: Rule, values: dict[str, Any], masker: Masker = DEFAULT_MASKER) -> RuleTrace:
     """Return the trace of the rule for these values."""
     root = split_rule(rule.program.text, rule.program.extensions, "ref" not in values)
-    trace = _trace(root, values)
+    trace = _trace(root, values, masker)
     conjuncts = root.parts if root.conjunction else (root,)
-    unmet = tuple(_unmet(part, values) for part in conjuncts if _outcome(part, values)[0] != "true")
+    unmet = tuple(_unmet(part, values, masker) for part in conjuncts if _outcome(part, values)[0] != "true")
     return RuleTrace(Trace(f"rule {rule.id}", trace.outcome, trace.why, trace.parts or (trace,)), unmet)
 
 
@@ -56,11 +59,11 @@ def _distance(rule: RuleTrace) -> tuple[int, bool]:
     return len(rule.unmet), any(condition.startswith("`op ") for condition in rule.unmet)
 
 
-def _trace(part: RulePart, values: dict[str, Any]) -> Trace:
+def _trace(part: RulePart, values: dict[str, Any], masker: Masker) -> Trace:
     outcome, why = _outcome(part, values)
     if not part.parts and not why:
-        why = _bindings(part, values)
-    return Trace(part.text, outcome, why, tuple(_trace(below, values) for below in part.parts))
+        why = _bindings(part, values, masker)
+    return Trace(part.text, outcome, why, tuple(_trace(below, values, masker) for below in part.parts))
 
 
 def _outcome(part: RulePart, values: dict[str, Any]) -> tuple[str, str]:
@@ -70,17 +73,18 @@ def _outcome(part: RulePart, values: dict[str, Any]) -> tuple[str, str]:
         return "error", str(error)
 
 
-def _unmet(part: RulePart, values: dict[str, Any]) -> str:
-    bindings = _bindings(part, values)
+def _unmet(part: RulePart, values: dict[str, Any], masker: Masker) -> str:
+    bindings = _bindings(part, values, masker)
     return f"`{part.text}`" + (f" ({bindings})" if bindings else "")
 
 
-def _bindings(part: RulePart, values: dict[str, Any]) -> str:
-    return ", ".join(f"{name} is {_value_text(values[name])}" for name in part.variables if name in values)
+def _bindings(part: RulePart, values: dict[str, Any], masker: Masker) -> str:
+    shown = ((name, values[name]) for name in part.variables if name in values)
+    return ", ".join(f"{name} is {_value_text(value, masker)}" for name, value in shown)
 
 
-def _value_text(value: Any) -> str:
-    text = unparse_value(value)
+def _value_text(value: Any, masker: Masker) -> str:
+    text = unparse_value(masker.masked(value) if isinstance(value, Mapping) else value)
     return text if len(text) <= _MAX_VALUE_LENGTH else f"{text[:_MAX_VALUE_LENGTH]}..."
 
 

@@ -17,6 +17,7 @@ from pdp.engines.cel.paths import path_of
 from pdp.engines.cel.program import RULE_VARIABLES
 from pdp.engines.cel.rules import Rule
 from pdp.model.checks import Resource, Trace
+from pdp.model.masking import DEFAULT_MASKER, Masker
 from pdp.model.vocabulary import CelCheck
 
 
@@ -30,7 +31,8 @@ class RuleOutcome(NamedTuple):
 class ReferenceEvaluator:
     """Evaluator of single checks of single resources, for the checks of a group."""
 
-    def __init__(self, rules: Sequence[Rule], group_checks: GroupChecks) -> None:
+    def __init__(self, rules: Sequence[Rule], group_checks: GroupChecks, masker: Masker = DEFAULT_MASKER) -> None:
+        self._masker = masker
         self._rules = rules
         self._group_checks = group_checks
         self._functions = [
@@ -65,7 +67,7 @@ class ReferenceEvaluator:
         values = dict(zip(RULE_VARIABLES, self._arguments(check, resource), strict=True))
         if self._group_checks.lacks_ref:
             del values["ref"]
-        parts, miss = explain_rules(self._rules, values)
+        parts, miss = explain_rules(self._rules, values, self._masker)
         subject = " ".join(filter(None, (check.op, path_of(check, resource))))
         outcomes = {part.outcome for part in parts}
         return Trace(subject, "permit" if "true" in outcomes else "silent", miss, parts)

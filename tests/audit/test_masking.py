@@ -1,0 +1,76 @@
+"""Masks of secrets, in every place that shows properties, attributes or arguments."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.audit_files import audit_files, audit_records
+from support.http_client import client_of
+from support.serving import settings_of
+
+from pdp.audit.reader import read_audit
+from pdp.audit.recorded import ReadReport
+from pdp.model.masking import Masker
+
+HIDDEN = "hunter2"
+SECRETS = {
+    "db.PassWord": HIDDEN,
+    "clientSecret": HIDDEN,
+    "s3.session-TOKEN": [HIDDEN],
+    "s3.access-key-id": {"a": HIDDEN},
+    "aws_credentials": 7,
+    "nested": {"list": [{"password": HIDDEN, "plain": "shown"}]},
+    "pin": "4711",
+}
+RULES = {"a": "properties['clientSecret'] == 'x' && attributes['apiKey'] == 'y' && properties['pin'] == 'z'"}
+
+
+def resources(count: int) -> list[dict[str, Any]]:
+    """Return tables with secrets."""
+    return [
+        {"type": "table", "warehouse": "lake", "path": [f"t{number}"], "ref": "main", "properties": SECRETS}
+        for number in range(count)
+    ]
+
+
+@pytest.mark.parametrize("count", [1, 3, 100])
+async def test_no_secret_is_recorded_or_explained(tmp_path: Path, count: int) -> None:
+    (tmp_path / "rules.yaml").write_text(json.dumps({"rules": RULES}))
+    config = {"policies": {"rules": ["rules.yaml"]}, "audit": {"sinks": [{"file": "audit"}], "mask": ["PIN"]}}
+    principal = {"id": "user:oidc~alice", "attributes": {"apiKey": HIDDEN, "team": "shown"}}
+    check = {"principal": principal, "action": "read_data", "context": {"arguments": {"authToken": HIDDEN}}}
+    async with client_of(settings_of(config, tmp_path)) as client:
+        status, answer = await client.check({**check, "resources": resources(count)}, explain=True)
+        assert status == 200, answer
+        assert "properties is {" in json.dumps(answer)
+        assert HIDDEN not in json.dumps(answer)
+        assert "4711" not in json.dumps(answer)
+        assert (await client.check({**check, "resources": resources(count)}))[0] == 200
+    text = "".join(file.read_text() for file in audit_files(tmp_path))
+    assert HIDDEN not in text
+    assert "4711" not in text
+    assert '"plain":"shown"' in text
+    assert '"team":"shown"' in text
+    assert len(audit_records(tmp_path)) == 2
+
+
+async def test_a_masked_check_is_not_decided_again(tmp_path: Path) -> None:
+    plain = {"principal": "user:oidc~alice", "action": "read_data", "resource": "table:lake/t"}
+    async with client_of(settings_of({}, tmp_path)) as client:
+        secret = {**plain, "resource": resources(1)[0]}
+        attributes = {**plain, "principal": {"id": "user:oidc~alice", "attributes": {"apiKey": HIDDEN}}}
+        for check in (plain, secret, attributes):
+            assert (await client.check(check))[0] == 200
+    report = ReadReport()
+    assert len(list(read_audit(tmp_path / "audit", report))) == 1
+    assert sum(report.skipped.values()) == 2
+    assert all("masked" in place for place in report.first.values())
+
+
+def test_values_without_a_secret_stay_the_same_object() -> None:
+    values = {"a": [1, {"b": "c"}], "d": {"e": (1, 2)}}
+    assert Masker().masked(values) is values
+    assert Masker(["E"]).masked(values) == {"a": [1, {"b": "c"}], "d": {"e": "***"}}
