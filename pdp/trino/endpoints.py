@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import compress
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 from msgspec import UNSET
@@ -32,6 +32,8 @@ from pdp.trino.listed_names import ListedNames, NameCatalog
 from pdp.trino.requests import RequestDecoder, TrinoRequest
 
 _ALLOWED: Final = b'{"result":true}'
+_RowView: TypeAlias = Callable[[OpaInput, Caller], EndpointAnswer]
+"""Answer of an endpoint about rows or masks to a decoded body."""
 _NO_MASK: Final = b"{}"
 
 
@@ -70,7 +72,7 @@ class TrinoSurface:
         }
         endpoints: dict[str, tuple[BodyEndpoint, ImmediateEndpoint]] = {
             path: (partial(self._answer, read), partial(self._answer_now, read)) for path, read in questions.items()
-        } | {path: (partial(_in_task, view), view) for path, view in views.items()}
+        } | {path: (partial(self._view, view), partial(self._view_now, view)) for path, view in views.items()}
         return {
             ("POST", f"/v1/data/trino/{path}"): handlers.for_decision("trino", endpoint, limits, immediate)
             for path, (endpoint, immediate) in endpoints.items()
@@ -86,31 +88,31 @@ class TrinoSurface:
 
     async def row_filters(self, body: bytes, caller: Caller) -> bytes:
         """Return the row filter of a table; an empty list for no filter."""
-        return self._row_filters(body, caller).body
+        return self._row_filters(self._decoder.decode(body), caller).body
 
     async def column_mask(self, body: bytes, caller: Caller) -> bytes:
         """Return the mask of one column; an empty object for no mask."""
-        return self._column_mask(body, caller).body
+        return self._column_mask(self._decoder.decode(body), caller).body
 
     async def batch_column_masks(self, body: bytes, caller: Caller) -> bytes:
         """Return the masks of columns, each with the column's index."""
-        return self._batch_column_masks(body, caller).body
+        return self._batch_column_masks(self._decoder.decode(body), caller).body
 
-    def _row_filters(self, body: bytes, caller: Caller) -> EndpointAnswer:
-        input = self._decode_about_rows(body, "GetRowFilters")
+    def _row_filters(self, input: OpaInput, caller: Caller) -> EndpointAnswer:
+        _require_operation(input, "GetRowFilters")
         table = input.action.resource.table if input.action.resource else UNSET
         if not table:
             raise InvalidArgument("GetRowFilters takes a table")
         view, id = self._row_view(input, ResourceName(table=table), [], caller)
         return EndpointAnswer(_encode_result([_expression(view.rows)] if view.rows else []), id)
 
-    def _column_mask(self, body: bytes, caller: Caller) -> EndpointAnswer:
-        input = self._decode_about_rows(body, "GetColumnMask")
+    def _column_mask(self, input: OpaInput, caller: Caller) -> EndpointAnswer:
+        _require_operation(input, "GetColumnMask")
         masks, id = self._masks(input, [input.action.resource or ResourceName()], caller)
         return EndpointAnswer(_encode_result(_expression(masks[0])) if masks[0] else _NO_MASK, id)
 
-    def _batch_column_masks(self, body: bytes, caller: Caller) -> EndpointAnswer:
-        input = self._decode_about_rows(body, "GetColumnMask")
+    def _batch_column_masks(self, input: OpaInput, caller: Caller) -> EndpointAnswer:
+        _require_operation(input, "GetColumnMask")
         masks, id = self._masks(input, input.action.filter_resources or [], caller)
         found = [{"index": at, "viewExpression": _expression(mask)} for at, mask in enumerate(masks) if mask]
         return EndpointAnswer(_encode_result(found), id)
@@ -161,11 +163,11 @@ class TrinoSurface:
         answer = result.answer
         return EndpointAnswer(question.encode(answer), answer.id)
 
-    def _decode_about_rows(self, body: bytes, operation: str) -> OpaInput:
-        input = self._decoder.decode(body)
-        if input.action.operation != operation:
-            raise InvalidArgument(f"this endpoint answers {operation}, not `{input.action.operation}`")
-        return input
+    async def _view(self, view: _RowView, body: bytes, caller: Caller) -> EndpointAnswer:
+        return view(await converted(body, self._decoder.decode), caller)
+
+    def _view_now(self, view: _RowView, body: bytes, caller: Caller) -> EndpointAnswer:
+        return view(self._decoder.decode(body), caller)
 
     def _masks(
         self, input: OpaInput, named: list[ResourceName], caller: Caller
@@ -198,8 +200,10 @@ class TrinoSurface:
         return admit(self._decoder.to_batch_request(request, caller.name), caller)
 
 
-async def _in_task(endpoint: Callable[[bytes, Caller], EndpointAnswer], body: bytes, caller: Caller) -> EndpointAnswer:
-    return endpoint(body, caller)
+def _require_operation(input: OpaInput, operation: str) -> None:
+    """Raise InvalidArgument for a request about another operation than that of the endpoint."""
+    if input.action.operation != operation:
+        raise InvalidArgument(f"this endpoint answers {operation}, not `{input.action.operation}`")
 
 
 def _encode_allow(answer: Answer) -> bytes:
