@@ -10,11 +10,12 @@ from xml.etree import ElementTree as ET
 import click
 import msgspec
 
-from pdp.cli.terminal import visible
+from pdp.cli.terminal import plural, visible
 from pdp.errors import Place
 from pdp.offline.case_outcomes import CaseOutcome, Problem, problem_text
 from pdp.offline.case_places import line_of_check, place_of_case
 from pdp.offline.cases import Case
+from pdp.offline.coverage import CoverageReport
 
 
 class ReportedTest(msgspec.Struct, frozen=True):
@@ -36,6 +37,20 @@ def report_case(case: Case, outcome: CaseOutcome) -> ReportedTest:
     error = outcome.error if outcome.passed else _joined(case, outcome.problems, place)
     warnings = tuple(_joined(case, [problem], place) for problem in outcome.warnings)
     return ReportedTest(outcome.note, outcome.passed, outcome.got, error, place, warnings)
+
+
+def report_coverage(report: CoverageReport, threshold: float | None) -> ReportedTest:
+    """Return the coverage as one more test, which fails below the threshold in percent."""
+    passed = threshold is None or report.percent >= threshold
+    error = None if passed else f"{report.percent:g}% of the points are covered, wanted {threshold:g}%"
+    return ReportedTest("coverage", passed, report.as_object(), error)
+
+
+def print_coverage(report: CoverageReport) -> None:
+    """Print the uncovered points, an item a line, and the share of the covered ones."""
+    for item in report.uncovered:
+        click.echo(visible(f"UNCOVERED {item}"))
+    click.echo(f"coverage {report.percent:g}%: {report.covered} of {plural(report.points, 'point')}")
 
 
 def print_report(tests: Sequence[ReportedTest], form: str, under: str = "") -> None:

@@ -15,6 +15,7 @@ from pdp.engines.cel.engine import CelEngine, CelForbid
 from pdp.errors import Place
 from pdp.model.checks import Answer, Batch, Reason, Trace
 from pdp.offline.case_outcomes import CaseOutcome, Problem
+from pdp.offline.observed_engines import ObservedEngine
 
 _RULE: Final = re.compile(r"(?:^|: )cel:(.+)$")
 _LONGEST_TEXT: Final = 200
@@ -37,7 +38,7 @@ def explain_outcome(outcome: CaseOutcome, pdp: Pdp, batch: Batch, runner: asynci
 def rule_text(bundle: Bundle, reason: Reason) -> str:
     """Return the place and the text of the rule that a reason names; empty for any other reason."""
     match = _RULE.search(reason)
-    for engine in _rule_engines(bundle) if match else ():
+    for engine in rule_engines(bundle) if match else ():
         for rule in engine.rules:
             if match and rule.id == match[1]:
                 place = "" if rule.place.file == Place().file else f"{rule.place}: "
@@ -45,11 +46,13 @@ def rule_text(bundle: Bundle, reason: Reason) -> str:
     return ""
 
 
-def _rule_engines(bundle: Bundle) -> Iterator[CelEngine | CelForbid]:
+def rule_engines(bundle: Bundle) -> Iterator[CelEngine | CelForbid]:
+    """Yield the engines of rules: the forbidding ones first. An engine of several authorities comes several times."""
     authorities = (bundle.default, *bundle.authorities.values())
     for engine in (*bundle.forbids, *(engine for authority in authorities for engine in authority.engines)):
-        if isinstance(engine, CelEngine | CelForbid):
-            yield engine
+        found = engine.engine if isinstance(engine, ObservedEngine) else engine
+        if isinstance(found, CelEngine | CelForbid):
+            yield found
 
 
 def _needs_reason(problem: Problem) -> bool:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from pdp.identity.callers import EMBEDDED_CALLER, local_caller
 from pdp.identity.evidence import admit
 from pdp.model.checks import Batch, Caller
 from pdp.model.events import Event
+from pdp.offline.case_coverage import CaseCoverage
 from pdp.offline.case_outcomes import CaseOutcome, compare_checks, compare_error, compare_view
 from pdp.offline.case_reasons import explain_outcome
 from pdp.offline.cases import ROW_WANTS, Case
@@ -59,24 +61,45 @@ class MemoryAudit:
 
 
 class CaseRunner:
-    """Runner of cases in this process. With a `deployment`, its policies decide instead of those of a case."""
+    """Runner of cases in this process.
 
-    def __init__(self, build_pdp: BuildPdp, runner: asyncio.Runner, deployment: Deployment | None = None) -> None:
+    With a `deployment`, its policies decide instead of those of a case. A `coverage` notes what the cases show.
+    """
+
+    def __init__(
+        self,
+        build_pdp: BuildPdp,
+        runner: asyncio.Runner,
+        deployment: Deployment | None = None,
+        coverage: CaseCoverage | None = None,
+    ) -> None:
         self._build_pdp = build_pdp
         self._runner = runner
         self._deployment = deployment
+        self._coverage = coverage
 
     def run(self, case: Case) -> CaseOutcome:
         """Decide a case and compare the result with the expected one."""
         audit = MemoryAudit()
         try:
             pdp, settings, caller = self._service(case, audit)
-            if case.view_key:
-                answer = self._runner.run(_decide_view(case, pdp, settings, caller))
-                return compare_view(case, msgspec.json.decode(answer), audit.records)
-            return self._decide(case, pdp, _admitted(case, settings, caller), audit)
+            with self._watched(case, pdp, audit) as watched:
+                if case.view_key:
+                    answer = self._runner.run(_decide_view(case, watched, settings, caller))
+                    return compare_view(case, msgspec.json.decode(answer), audit.records)
+                return self._decide(case, watched, _admitted(case, settings, caller), audit)
         except PdpError as error:
             return compare_error(case, error, audit.records)
+
+    @contextmanager
+    def _watched(self, case: Case, pdp: Pdp, audit: MemoryAudit) -> Iterator[Pdp]:
+        """Yield the service, and note at the end what its decisions show."""
+        if self._coverage is None:
+            yield pdp
+            return
+        watched = self._coverage.watch(case, pdp)
+        yield watched.pdp
+        watched.finish(audit.decided)
 
     def _service(self, case: Case, audit: MemoryAudit) -> tuple[Pdp, Settings, Caller]:
         """Return the service that decides a case, its settings and the caller; raise a PdpError."""

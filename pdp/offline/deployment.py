@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Final
@@ -41,8 +42,8 @@ class Deployment:
         self._refuse_other_policies(case)
         facts = case_facts(case)
         own = self._facts if facts is None else facts.with_projects(self._projects)
-        deployed = self._pdp
-        pdp = Pdp(deployed.bundle, FixedFacts(own), audit, deployed.telemetry, deployed.planners)
+        pdp = copy(self._pdp)
+        pdp.source, pdp.audit = FixedFacts(own), audit
         set_clock(pdp, case)
         return pdp
 

@@ -87,3 +87,39 @@ def test_places_of_json_and_jsonl_files(tmp_path: Path) -> None:
     lines = [line for line, text in enumerate((tmp_path / "b.json").read_text().splitlines(), 1) if text == " {"]
     places = ["a.jsonl:1:", "a.jsonl:3:", *(f"b.json:{line}:" for line in lines)]
     assert [test["error"].split()[0] for test in found] == places
+
+
+def test_coverage_names_what_no_test_reaches(cases: Path) -> None:
+    lines = printed(cases, "-k", "Bob", "--coverage", code=0)
+    assert lines[:3] == [
+        "UNCOVERED cases.yaml: rule boom: never true",
+        "UNCOVERED cases.yaml: rule open: never true",
+        "coverage 25%: 1 of 4 points",
+    ]
+    assert lines[-1] == "1 passed, 0 failed"
+
+
+@pytest.mark.parametrize(("threshold", "code"), [("25", 0), ("25.1", 1), ("100", 1), ("0", 0)])
+def test_a_threshold_of_coverage_decides_the_exit_code(cases: Path, threshold: str, code: int) -> None:
+    lines = printed(cases, "-k", "Bob", "--coverage-threshold", threshold, code=code)
+    failure = f"FAILED coverage: 25% of the points are covered, wanted {threshold}%"
+    assert (failure in lines) == bool(code)
+
+
+def test_coverage_is_one_more_test_for_scripts(cases: Path) -> None:
+    arguments = ("test", "cases.yaml", "-k", "Bob", "--coverage-threshold", "90", "--format")
+    *tests, coverage = json.loads(run_pdp(*arguments, "json", cwd=cases).stdout)
+    assert len(tests) == 1
+    assert set(coverage) == {"note", "passed", "got", "error"}
+    assert (coverage["note"], coverage["passed"], coverage["got"]["percent"]) == ("coverage", False, 25)
+    assert coverage["got"]["uncovered"][1] == {
+        "kind": "rule", "name": "open", "place": "cases.yaml", "missing": ["never true"],
+    }  # fmt: skip
+    suite = ET.fromstring(run_pdp(*arguments, "junit", cwd=cases).stdout)
+    assert [test.get("name") for test in suite if test.find("failure") is not None] == ["coverage"]
+    assert json.loads(run_pdp("test", "cases.yaml", "--coverage", "--format", "json", cwd=cases).stdout)[-1]["passed"]
+
+
+@pytest.mark.parametrize("threshold", ["-1", "101", "x"])
+def test_a_threshold_is_a_percentage(cases: Path, threshold: str) -> None:
+    assert run_pdp("test", "cases.yaml", "--coverage-threshold", threshold, cwd=cases).returncode == 2

@@ -47,6 +47,16 @@ class ReferenceEvaluator:
         """Return a trace of every check, with every rule."""
         return tuple(self._trace(check, resource) for check in self._group_checks.checks)
 
+    def values(self, resource: Resource) -> list[dict[str, Any]]:
+        """Return the variables by name, with their values, for every check of the group; without `ref` if unknown."""
+        return [self._by_name(check, resource) for check in self._group_checks.checks]
+
+    def _by_name(self, check: CelCheck, resource: Resource) -> dict[str, Any]:
+        values = dict(zip(RULE_VARIABLES, self._arguments(check, resource), strict=True))
+        if self._group_checks.lacks_ref:
+            del values["ref"]
+        return values
+
     def _outcome(self, check: CelCheck, resource: Resource) -> RuleOutcome:
         arguments = self._arguments(check, resource)
         raised = []
@@ -64,10 +74,7 @@ class ReferenceEvaluator:
         return arguments
 
     def _trace(self, check: CelCheck, resource: Resource) -> Trace:
-        values = dict(zip(RULE_VARIABLES, self._arguments(check, resource), strict=True))
-        if self._group_checks.lacks_ref:
-            del values["ref"]
-        parts, miss = explain_rules(self._rules, values, self._masker)
+        parts, miss = explain_rules(self._rules, self._by_name(check, resource), self._masker)
         subject = " ".join(filter(None, (check.op, path_of(check, resource))))
         outcomes = {part.outcome for part in parts}
         return Trace(subject, "permit" if "true" in outcomes else "silent", miss, parts)

@@ -129,8 +129,8 @@ class RowAccess:
     def __init__(
         self, tables: Mapping[FoldedName, TablePolicies], members: Members, protected: Sequence[FoldedName] = ()
     ) -> None:
-        self._tables = tables
-        self._members = members
+        self.tables = tables
+        self.members = members
         self._protected = tuple(protected)
         self._tables_with_roles = frozenset(name for name, table in tables.items() if table.reads_facts())
 
@@ -139,7 +139,7 @@ class RowAccess:
 
         With `stale` facts a table with roles in its lists shows nothing: a membership may have ended since.
         """
-        if not self._tables and not self._protected:
+        if not self.tables and not self._protected:
             return UNRESTRICTED
         return self._restrict(principal, fold_name(table.warehouse, table.path), facts, stale)
 
@@ -156,17 +156,22 @@ class RowAccess:
             return _PROTECTED.by
         if self._is_protected((warehouse, inside)):
             return _PROTECTED.by
-        below = sorted(name for name in self._tables if name[0] == warehouse and name[1].startswith(inside))
+        below = sorted(name for name in self.tables if name[0] == warehouse and name[1].startswith(inside))
         reasons = (self._restrict(principal, name, facts, stale).reason for name in below)
         return next((reason for reason in reasons if reason), None)
 
     def has_policies(self, table: Resource) -> bool:
         """Tell whether a policy or mask names a table."""
-        return fold_name(table.warehouse, table.path) in self._tables
+        return fold_name(table.warehouse, table.path) in self.tables
 
     def policies_of(self, table: Resource) -> TablePolicies:
         """Return the policies and masks of a table; empty if none names the table."""
-        return self._tables.get(fold_name(table.warehouse, table.path), _NO_POLICIES)
+        return self.named_policies(table)[1]
+
+    def named_policies(self, table: Resource) -> tuple[FoldedName, TablePolicies]:
+        """Return the policies and masks of a table with the name under which they cover the table."""
+        name = fold_name(table.warehouse, table.path)
+        return name, self.tables.get(name, _NO_POLICIES)
 
     def covers(self, table: Resource) -> bool:
         """Tell whether a policy or mask names a table, or whether a protected container holds the table."""
@@ -176,11 +181,11 @@ class RowAccess:
         """Return the folded paths of the tables with policies or masks below a namespace or warehouse."""
         warehouse, path = fold_name(container.warehouse, container.path)
         inside = f"{path}." if path else ""
-        below = sorted(name for above, name in self._tables if above == warehouse and name.startswith(inside))
+        below = sorted(name for above, name in self.tables if above == warehouse and name.startswith(inside))
         return [tuple(name.split(".")) for name in below]
 
     def _restrict(self, principal: Principal, name: FoldedName, facts: Facts, stale: bool) -> Restriction:
-        table = self._tables.get(name)
+        table = self.tables.get(name)
         if table is None:
             return _PROTECTED if self._is_protected(name) else UNRESTRICTED
         if stale and name in self._tables_with_roles:
@@ -195,13 +200,13 @@ class RowAccess:
     def _mask(self, principal: Principal, table: TablePolicies, column: str, facts: Facts) -> Mask | None:
         """Return the first mask that holds, which hides most. Doubt about a grantee masks; doubt exempts nobody."""
         for mask in table.masks[column]:
-            is_masked = self._members.may_match(principal, mask.grantees, facts)
+            is_masked = self.members.may_match(principal, mask.grantees, facts)
             if is_masked and not self._matches(principal, mask.exempt, facts):
                 return mask
         return None
 
     def _matches(self, principal: Principal, grantees: tuple[Grantee, ...], facts: Facts) -> bool:
-        return self._members.matches(principal, grantees, facts)
+        return self.members.matches(principal, grantees, facts)
 
     def _is_protected(self, name: FoldedName) -> bool:
         warehouse, path = name
