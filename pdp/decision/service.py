@@ -22,6 +22,7 @@ from pdp.decision.combine import CHUNK
 from pdp.decision.evaluation import Evaluator, LeafVerdicts
 from pdp.decision.explanation import Explainer
 from pdp.decision.fold import fold
+from pdp.decision.grant_visibility import GrantVisibility
 from pdp.decision.inspection import guards, reduce_answer, reject_invisible, sees_all
 from pdp.decision.one_resource import decide_check
 from pdp.decision.plan import Planners, context_of
@@ -30,10 +31,11 @@ from pdp.decision.planning import bound_traces, in_parts, plan_checks
 from pdp.decision.tree import FixedDecision, Leaf, Node, leaves
 from pdp.decision.turns import Pace, Steps
 from pdp.engines.engine import ABSTAIN, ALLOWED_BY_EFFECT, PERMIT, Verdicts
+from pdp.engines.grants.engine import GrantsEngine
 from pdp.engines.rowaccess.engine import Restriction, hide_everything
 from pdp.errors import InvalidArgument
 from pdp.facts.snapshot import Facts
-from pdp.model.checks import DEFAULT_DENY, Answer, AtLeast, Batch, Check, Consistency, RowView, TypedColumn
+from pdp.model.checks import DEFAULT_DENY, Answer, AtLeast, Batch, Caller, Check, Consistency, RowView, TypedColumn
 from pdp.model.events import EventLog
 from pdp.model.ids import new_id
 from pdp.model.revision import Revision
@@ -81,16 +83,23 @@ class FactsSource(Protocol):
 
 
 class BatchResult(msgspec.Struct, frozen=True, gc=False):
-    """Decided batch. `visible[i]` is 1 where the caller may see reasons; None means everywhere."""
+    """Decided batch. `visible[i]` is 1 where the caller may see reasons; None means everywhere.
+
+    `grants` tells which grants the reasons may name; None means all.
+    """
 
     record: DecisionRecord
     visible: bytes | None = None
+    grants: GrantVisibility | None = None
 
     @property
     def answer(self) -> Answer:
         """Return the answer without the reasons that the caller may not see."""
         answer = self.record.answer
-        return answer if self.visible is None else reduce_answer(answer, self.visible)
+        if self.visible is None:
+            return answer
+        reduced = reduce_answer(answer, self.visible)
+        return self.grants.answer(reduced) if self.grants else reduced
 
 
 class DecidedView(NamedTuple):
@@ -200,7 +209,11 @@ class Pdp:
         answer = fold_answer(batch, outcomes, basis.revision, traces)
         checks = yield from _each(_decided, batch.checks, trees, repeat(verdicts_of), outcomes)
         result = self._recorded(batch, answer, tuple(checks), basis, started)
-        return result if visible is None else BatchResult(result.record, visible)
+        return (
+            result
+            if visible is None
+            else BatchResult(result.record, visible, self.grant_visibility(batch.caller, basis.facts))
+        )
 
     def _recorded(
         self, batch: Batch, answer: Answer, checks: tuple[DecidedCheck, ...], basis: _Basis, started: float
@@ -266,6 +279,19 @@ class Pdp:
         if len(found) <= _FEW_LEAVES and sum([len(leaf.resources) for leaf in found]) <= CHUNK:
             return evaluator.evaluate_at_once(found)
         return (yield from evaluator.evaluate(found))
+
+    def grant_visibility(self, caller: Caller, facts: Facts) -> GrantVisibility | None:
+        """Return which grants a caller may see in reasons; None for a caller that may see all."""
+        bundle = self.bundle
+        if sees_all(caller) or caller.own is None:
+            return None
+        actor = bundle.with_mapped_roles(caller.own)
+        stacks = [authority.engines for authority in (bundle.default, *bundle.authorities.values())]
+        engine = next((one for stack in stacks for one in stack if isinstance(one, GrantsEngine)), None)
+        if engine is None or actor.id in bundle.instance_admins:
+            return None
+        found = engine
+        return GrantVisibility(actor.id, lambda key: found.may(actor, "read_assignments", key, facts))
 
     def _visible(self, batch: Batch, basis: _Basis) -> Steps[bytes]:
         """Return 1 for each position that has guards, all of them permitted."""

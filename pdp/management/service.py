@@ -141,7 +141,12 @@ class Management:
         def checks(names: Sequence[str]) -> list[Check]:
             return [Check(parse_principal(name), action, (resource,), (at,)) for at, name in enumerate(names)]
 
-        return await self._permitted(_unguarded(linked(requester)), candidates, page, checks)
+        found = await self._permitted(_unguarded(linked(requester)), candidates, page, checks)
+        grants = self._pdp.grant_visibility(requester.caller, facts)
+        if grants is None:
+            return found
+        entries = {name: grants.reason(reason) for name, reason in found.entries.items()}
+        return msgspec.structs.replace(found, entries=entries)
 
     async def list_objects(self, requester: Requester, query: ObjectQuery, page: PageRequest) -> PageResult:
         """Return a page of the known objects on which the requester's principal may do an action.

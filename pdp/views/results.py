@@ -27,6 +27,8 @@ def load_result(result: BatchResult, load: Load) -> LoadResult:
         decision = replace(decision, error=rejected)
     storage = _storage(steps, load) if decision.allowed else "none"
     visible = steps if result.visible is None or result.visible[0] else tuple(_own_steps(steps))
+    if grants := result.grants:
+        visible = tuple(replace(step, by=tuple(map(grants.reason, step.by))) for step in visible)
     return LoadResult(decision, visible, answer.revision, answer.id, storage, load)
 
 
