@@ -8,6 +8,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from support.cel_values import arguments
 from support.paths import RECORDED, ROOT
 
 sys.path.append(str(ROOT / "bench"))
@@ -110,8 +111,8 @@ def test_other_forms_of_rules_mean_the_same() -> None:
         rule = rules[number % len(rules)]
         role = rule.role if number % 3 else "hr_writer"
         operation, path = random.choice(CONTENT), domain_path(random, rule if number % 2 else None)
-        arguments: tuple[Any, ...] = (operation, role, (), "main", path, "ICEBERG_TABLE", "", {}, (), False, "lake")
-        found = [program.evaluate(*arguments) for program in programs]
+        values = arguments(op=operation, role=role, roles=(), path=path)
+        found = [program.evaluate(*values) for program in programs]
         wanted = [rule.allows(role, operation, path) for rule in rules]
         assert found == wanted * 5
 

@@ -10,10 +10,12 @@ from importlib import import_module
 from typing import Any
 
 from pdp.app.quick_imports import quick_imports
+from pdp.cli.ending import end_on_interrupt
 
 
 def main() -> None:
     """Run the `pdp` command."""
+    end_on_interrupt()
     with quick_imports():
         from pdp.cli.composition import Composition  # noqa: PLC0415  a worker process does without the command line
         from pdp.cli.main import run  # noqa: PLC0415

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Mapping
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
 import click
 
 from pdp import __version__
 from pdp.cli.composition import Composition
+from pdp.cli.ending import abandon_output
 from pdp.cli.logs import configure_logging
 from pdp.cli.terminal import BAD_INPUT, fail
 from pdp.errors import ConfigError
@@ -40,6 +42,15 @@ class _LazyGroup(click.Group):
         """Write the names of the subcommands with their help."""
         with formatter.section("Commands"):
             formatter.write_dl(list(_COMMANDS.items()))
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command. If the output cannot be written, print one line on stderr and exit with BAD_INPUT."""
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+        except OSError as error:
+            fail(abandon_output(error))
+        return result
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return a subcommand; None for an unknown name."""
@@ -82,4 +93,6 @@ def run(composition: Composition) -> NoReturn:
         fail(f"{message[:1].lower()}{message[1:]}" + (f", see `{context.command_path} --help`" if context else ""))
     except click.Abort:
         raise SystemExit(130) from None
+    except OSError as error:
+        fail(abandon_output(error))
     raise SystemExit(code if isinstance(code, int) else 0)
