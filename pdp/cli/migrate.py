@@ -64,3 +64,28 @@ def lakekeeper(composition: Composition, files: tuple[Path, ...], out: Path | No
     from pdp.offline.migration.lakekeeper import migrate_lakekeeper  # noqa: PLC0415  help needs none of the readers
 
     finish(composition, migrate_lakekeeper(files), out, form, force=force)
+
+
+@migrate.command("openfga")
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--names", type=click.Path(path_type=Path), metavar="FILE", help="Names of objects by their ids.")
+@click.option("--idp", default="oidc", show_default=True, help="Provider of users whose id has no `<idp>~`.")
+@click.option(
+    "--tests", "most", type=click.IntRange(min=0), default=300, show_default=True,
+    help="Most pairs of user and object in the generated policy tests.",
+)  # fmt: skip
+@output_options
+@click.pass_obj
+@one_line_errors
+def openfga(
+    composition: Composition, files: tuple[Path, ...], names: Path | None, idp: str, most: int, out: Path | None,
+    force: bool, form: str,
+) -> None:  # fmt: skip
+    """Translate Lakekeeper's grants from OpenFGA.
+
+    FILES are exports of tuples in JSON, YAML or CSV, a model in JSON or in OpenFGA's language, and store files
+    (.fga.yaml) with tuples, model and assertions.
+    """
+    from pdp.offline.migration.openfga import migrate_openfga  # noqa: PLC0415  help needs none of the readers
+
+    finish(composition, migrate_openfga(files, composition.build_pdp, names, idp, most), out, form, force=force)

@@ -19,7 +19,7 @@ from pdp.config.private_files import open_private_file
 from pdp.errors import InvalidArgument
 from pdp.offline.case_runner import run_case
 from pdp.offline.cases import find_cases
-from pdp.offline.migration.report import TESTS_FILE, MigratedPart, Migration
+from pdp.offline.migration.report import TESTS, MigratedPart, Migration
 
 F = TypeVar("F", bound=Callable[..., Any])
 _WORDS: Final = {"done": "translated", "note": "look at", "left": "left", "ignored": "ignored"}
@@ -51,17 +51,16 @@ def finish(composition: Composition, migration: Migration, out: Path | None, for
 
 def _run_tests(composition: Composition, migration: Migration) -> int:
     """Run the policy tests of the new files, and report the failed ones as left; return the number of passed tests."""
-    if TESTS_FILE not in migration.files:
-        return 0
+    tests = [name for name in migration.files if name.startswith(TESTS)]
     passed = 0
     with TemporaryDirectory() as folder, asyncio.Runner() as runner:
         _write_files(migration.files, Path(folder), force=True)
-        for case in find_cases([Path(folder) / TESTS_FILE]):
+        for case in find_cases([Path(folder) / name for name in tests]):
             outcome = run_case(case, composition.build_pdp, runner)
             if outcome.passed:
                 passed += 1
             else:
-                migration.add("left", TESTS_FILE, f"test `{case.note}`", f"pdp decides otherwise: {outcome.error}")
+                migration.add("left", tests[0], f"test `{case.note}`", f"pdp decides otherwise: {outcome.error}")
     return passed
 
 

@@ -59,6 +59,21 @@ def test_a_trusted_engine_of_lakekeeper_is_trusted_here(tmp_path: Path) -> None:
     assert run_pdp("test", "new/tests.yaml", cwd=tmp_path).returncode == 0
 
 
+def test_tuples_of_openfga_become_grants(tmp_path: Path) -> None:
+    store = Path(__file__).parents[1] / "offline" / "migration" / "lakekeeper-4.9" / "store.fga.yaml"
+    ended = run_pdp("migrate", "openfga", str(store), "--tests", "20", "--out", "new", cwd=tmp_path)
+    assert (ended.returncode, ended.stderr) == (1, "")
+    assert "`can_accept_moved_namespace` on `warehouse`: OpenFGA says no, pdp yes" in ended.stdout
+    assert run_pdp("test", "new/tests.jsonl", cwd=tmp_path).returncode == 0
+    check = {
+        "principal": "user:oidc~warehouse_1_owner",
+        "action": "create_namespace",
+        "resource": "warehouse:warehouse_1",
+    }
+    decided = run_pdp("check", "-c", "new/pdp.yaml", stdin=json.dumps(check) + "\n", cwd=tmp_path)
+    assert json.loads(decided.stdout)["allowed"] is True
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -9,8 +9,9 @@ import msgspec
 import yaml
 
 Status = Literal["done", "note", "left", "ignored"]
-TESTS_FILE: Final = "tests.yaml"
-"""Name of the file with policy tests."""
+TESTS: Final = "tests."
+"""Beginning of the names of files with policy tests."""
+TESTS_FILE: Final = f"{TESTS}yaml"
 
 
 class MigratedPart(msgspec.Struct, frozen=True):

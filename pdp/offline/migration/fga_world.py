@@ -1,0 +1,147 @@
+"""World file from tuples of Lakekeeper's model: objects, grants, ownership, managed access and roles."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+from urllib.parse import unquote
+
+from pdp.engines.grants.model import STORED
+from pdp.offline.migration.fga_objects import TYPES, FgaObjects, is_edge, type_of
+from pdp.offline.migration.fga_store import FgaTuple
+from pdp.offline.migration.report import Migration
+from pdp.store.world import WorldError, read_grant, read_object
+
+_BOOKKEEPING: Final = frozenset({"model_version", "auth_model_id"})
+_VERSIONS: Final = "tuples of the model's version"
+_USER: Final = re.compile(r"[a-z0-9-]+~.+", re.DOTALL)
+_EVERYBODY: Final = "every user or role: nothing is granted to everybody here, grant to a role or write a rule in CEL"
+
+
+class FgaWorld:
+    """Entries of a world file, read from tuples, with a report on every tuple."""
+
+    def __init__(self, migration: Migration, tuples: Sequence[FgaTuple], names: Mapping[str, Any], idp: str) -> None:
+        self._migration = migration
+        self._idp = idp
+        self._done: Counter[str] = Counter()
+        self._managed: dict[str, set[str]] = {}
+        self._foreign_ids = 0
+        self.objects = FgaObjects(tuples, names)
+        self.grants: list[dict[str, str]] = []
+        for one in tuples:
+            self._read(one)
+        self.entries = self._entries()
+        self._report()
+
+    def data(self) -> dict[str, Any]:
+        """Return the world as JSON values."""
+        return {"objects": self.entries, "grants": self.grants}
+
+    def warehouses(self) -> dict[str, Any]:
+        """Return the section `warehouses` of the settings."""
+        return {
+            entry["object"].removeprefix("warehouse:"): {"project": entry["parent"].removeprefix("project:")}
+            for entry in self.entries
+            if entry["object"].startswith("warehouse:") and "parent" in entry
+        }
+
+    def principal(self, user: str) -> str | None:
+        """Return the principal of a user or of the members of a role; None for any other."""
+        if user.startswith("user:") and not user.endswith(":*") and "#" not in user:
+            id = unquote(user.removeprefix("user:"))
+            return f"user:{id}" if _USER.fullmatch(id) else f"user:{self._idp}~{id}"
+        if user.startswith("role:") and user.endswith("#assignee"):
+            return self.objects.reference(user.removesuffix("#assignee")) or user.removesuffix("#assignee")
+        return None
+
+    def _read(self, one: FgaTuple) -> None:
+        kind = TYPES.get(type_of(one.object))
+        if type_of(one.object) in _BOOKKEEPING or type_of(one.user) in _BOOKKEEPING:
+            self._done[_VERSIONS] += 1
+        elif one.condition:
+            self._left(one, f"the condition `{one.condition}` has no counterpart")
+        elif is_edge(one):
+            self._done["edges of the tree"] += 1
+        elif kind is None:
+            self._left(one, f"no type `{type_of(one.object)}` is known")
+        elif one.relation == "managed_access" and kind in ("warehouse", "namespace"):
+            self._managed.setdefault(one.object, set()).add(one.user)
+        elif one.relation in STORED[kind]:
+            self._read_grant(one)
+        else:
+            self._left(one, f"`{one.relation}` is no privilege that is granted on a {kind}")
+
+    def _read_grant(self, one: FgaTuple) -> None:
+        reference, principal = self.objects.reference(one.object), self.principal(one.user)
+        if reference is None:
+            self._left(one, f"the object has no place: {self.objects.problem(one.object)}")
+            return
+        if principal is None:
+            self._left(one, _EVERYBODY if one.user.endswith(":*") else f"`{one.user}` is neither a user nor a role")
+            return
+        grant = {"principal": principal, "privilege": one.relation, "object": reference}
+        try:
+            read_grant(grant, ())
+        except WorldError as error:
+            self._left(one, str(error))
+            return
+        self._foreign_ids += principal.startswith("user:") and not _USER.fullmatch(unquote(one.user[len("user:") :]))
+        self._done[f"grants of `{one.relation}` on a {reference.partition(':')[0]}"] += 1
+        self.grants.append(grant)
+
+    def _entries(self) -> list[dict[str, Any]]:
+        entries = []
+        for object in self.objects.placed:
+            reference = self.objects.reference(object)
+            if reference is None:
+                self._migration.add("left", "", f"`{object}`", f"has no place: {self.objects.problem(object)}")
+                continue
+            entry: dict[str, Any] = {"object": reference}
+            parent = self.objects.parent(object)
+            above = self.objects.reference(parent) if parent else None
+            if above and above != "server" and reference.partition(":")[0] in ("warehouse", "role", "tag"):
+                entry["parent"] = above
+            if object in self._managed:
+                entry["managedAccess"] = True
+            id = self.objects.stable_id(object)
+            if id:
+                entry["id"] = id
+            try:
+                read_object(entry, ())
+            except WorldError as error:
+                self._migration.add("left", "", f"`{object}`", str(error))
+            else:
+                entries.append(entry)
+        return entries
+
+    def _report(self) -> None:
+        for what, count in sorted(self._done.items()):
+            if what == _VERSIONS:
+                self._migration.add("ignored", "", f"{what}: {count}", "no authorization")
+            else:
+                self._migration.add("done", "", f"{what}: {count}")
+        for object, users in self._managed.items():
+            if self.objects.reference(object) is None:
+                self._migration.add("left", "", f"managed access of `{object}`", self.objects.problem(object))
+            elif users != {"user:*", "role:*"}:
+                message = f"is set for {', '.join(sorted(users))} only: managed access binds users and roles here"
+                self._migration.add("note", "", f"managed access of `{object}`", message)
+            else:
+                self._migration.add("done", "", f"managed access of `{object}`")
+        unlisted = [one for one in self.objects.placed if not self.objects.is_listed(one)]
+        for object in unlisted:
+            message = "its parent does not list it: here, who sees the object sees that the parent exists"
+            self._migration.add("note", "", f"`{object}`", message)
+        unnamed = list(self.objects.unnamed())
+        if unnamed:
+            message = f"`{unnamed[0]}` and {len(unnamed) - 1} more keep ids as names: give their names by `--names`"
+            self._migration.add("left", "", "names of objects", message)
+        if self._foreign_ids:
+            message = f"{self._foreign_ids} grants to users without `<idp>~`: taken as users of `{self._idp}`"
+            self._migration.add("note", "", "ids of users", message)
+
+    def _left(self, one: FgaTuple, message: str) -> None:
+        self._migration.add("left", one.place, f"`{one.user}` `{one.relation}` `{one.object}`", message)

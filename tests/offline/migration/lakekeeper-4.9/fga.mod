@@ -1,0 +1,3 @@
+schema: '1.2'
+contents:
+  - model.fga

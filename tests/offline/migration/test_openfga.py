@@ -1,0 +1,317 @@
+"""Migration of OpenFGA's tuples: Lakekeeper's own store file, and the recorded worlds with OpenFGA's decisions."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from support.fga_export import export_world, fga_id, fga_user
+from support.paths import RECORDED
+
+from pdp.app.parts import build_pdp
+from pdp.engines.grants.model import ACTIONS
+from pdp.errors import InvalidArgument
+from pdp.offline.case_runner import run_case
+from pdp.offline.cases import find_cases
+from pdp.offline.migration.fga_check import FgaChecker
+from pdp.offline.migration.fga_model import FgaModel, read_model
+from pdp.offline.migration.fga_store import FgaTuple, read_export
+from pdp.offline.migration.openfga import migrate_openfga
+from pdp.offline.migration.report import Migration
+from pdp.store.world import load_world, read_key
+
+STORE = Path(__file__).parent / "lakekeeper-4.9"
+GOLDEN = [json.loads(line) for line in (RECORDED / "lakekeeper" / "golden.jsonl").read_text().splitlines()]
+WORLDS = sorted({question["world"] for question in GOLDEN})
+BOUND_ROLES = {f"managed-00{number}" for number in range(43, 47)}
+"""Questions where managed access binds a role here, and does not in OpenFGA."""
+EDGES = [
+    {"user": "server:s", "relation": "server", "object": "project:p"},
+    {"user": "project:p", "relation": "project", "object": "server:s"},
+    {"user": "project:p", "relation": "project", "object": "warehouse:w"},
+    {"user": "warehouse:w", "relation": "warehouse", "object": "project:p"},
+    {"user": "warehouse:w", "relation": "parent", "object": "namespace:n"},
+    {"user": "namespace:n", "relation": "namespace", "object": "warehouse:w"},
+    {"user": "namespace:n", "relation": "parent", "object": "lakekeeper_table:w/t"},
+    {"user": "lakekeeper_table:w/t", "relation": "child", "object": "namespace:n"},
+]
+GRANT = {"user": "user:oidc~a%40x", "relation": "select", "object": "lakekeeper_table:w/t"}
+
+
+@cache
+def model() -> FgaModel:
+    file = STORE / "schema.json"
+    return read_model(file, file.read_text())
+
+
+def migrated(folder: Path, *tuples: Mapping[str, Any], edges: bool = True) -> Migration:
+    (folder / "tuples.json").write_text(json.dumps([*(EDGES if edges else ()), *tuples]))
+    return migrate_openfga([folder / "tuples.json"], build_pdp)
+
+
+def world_of(migration: Migration) -> dict[str, Any]:
+    world: dict[str, Any] = yaml.safe_load(migration.files["world.yaml"])
+    return world
+
+
+def messages(migration: Migration) -> dict[str, str]:
+    return {part.subject: part.message for part in migration.left}
+
+
+# --- Lakekeeper's own store file ------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_the_assertions_of_lakekeeper_hold_here_but_those_of_newer_models(tmp_path: Path) -> None:
+    migration = migrate_openfga([STORE / "store.fga.yaml"], build_pdp, most=2000)
+    assert {(subject, message.split(",")[0]) for subject, message in messages(migration).items()} == {
+        ("`can_accept_moved_namespace` on `namespace`", "OpenFGA says no"),
+        ("`can_accept_moved_namespace` on `warehouse`", "OpenFGA says no"),
+    }
+    for name, text in migration.files.items():
+        (tmp_path / name).write_text(text)
+    cases = list(find_cases([tmp_path / "tests.jsonl"]))
+    with asyncio.Runner() as runner:
+        assert [case.note for case in cases if not run_case(case, build_pdp, runner).passed] == []
+    asserted = sum(len(case.data["checks"]) for case in cases if "store.fga.yaml test" in case.note)
+    assert (asserted, len(read_export([STORE / "store.fga.yaml"]).assertions)) == (1010, 1012)
+
+
+def test_the_plain_checker_gives_the_asserted_answers() -> None:
+    export = read_export([STORE / "store.fga.yaml"])
+    checker = FgaChecker(export.model, export.tuples)
+    wrong = [one for one in export.assertions if checker.check(one.user, one.relation, one.object) != one.wanted]
+    assert wrong == []
+
+
+def test_both_languages_of_a_model_mean_the_same() -> None:
+    file = STORE / "model.fga"
+    assert read_model(file, file.read_text()) == model()
+
+
+# --- the recorded decisions of OpenFGA ------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("world", WORLDS)
+def test_a_migrated_world_decides_as_recorded(tmp_path: Path, world: str) -> None:
+    export = export_world(RECORDED / "lakekeeper" / world)
+    (tmp_path / "tuples.json").write_text(json.dumps({"tuples": [{"key": one} for one in export.tuples]}))
+    (tmp_path / "names.json").write_text(json.dumps(export.names))
+    migration = migrate_openfga([tmp_path / "tuples.json"], build_pdp, tmp_path / "names.json")
+    assert messages(migration) == {}
+    (tmp_path / "world.yaml").write_text(migration.files["world.yaml"])
+    cases = [question | {"world": "world.yaml"} for question in GOLDEN if question["world"] == world]
+    (tmp_path / "cases.json").write_text(json.dumps(cases))
+    with asyncio.Runner() as runner:
+        outcomes = [run_case(case, build_pdp, runner) for case in find_cases([tmp_path / "cases.json"])]
+    assert len(outcomes) == len(cases) > 0
+    assert [outcome.note for outcome in outcomes if not outcome.passed] == []
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_the_plain_checker_answers_as_recorded(world: str) -> None:
+    file = RECORDED / "lakekeeper" / world
+    facts = load_world(file)
+    checker = FgaChecker(model(), [FgaTuple(**one) for one in export_world(file).tuples])
+    asked = 0
+    for question in (one for one in GOLDEN if one["world"] == world):
+        (check,) = question["checks"]
+        key = read_key(check["resource"], ())
+        object, relation = fga_id(facts, key), f"can_{check['action']}"
+        newer = (
+            "accept_moved" in relation
+            or "dataset" in question["note"]
+            or not checker.knows(relation, object)
+            or check["action"] not in ACTIONS[key[0]]
+        )
+        if newer or question["note"].partition(":")[0] in BOUND_ROLES:
+            continue
+        user = fga_user(check["principal"])
+        answer = checker.check(fga_user(check["actingRole"]) if "actingRole" in check else user, relation, object)
+        if "actingRole" in check:
+            answer = answer and checker.check(user, "can_assume", check["actingRole"])
+        assert [answer] == question["want"], question["note"]
+        asked += 1
+    assert asked > 20
+
+
+# --- tuples ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.json", json.dumps({"tuples": [{"key": one, "timestamp": "x"} for one in (*EDGES, GRANT)]})),
+        ("a.json", json.dumps([*EDGES, GRANT])),
+        ("a.json", json.dumps({"tuple_keys": [*EDGES, GRANT]})),
+        ("a.yaml", yaml.safe_dump([*EDGES, GRANT])),
+        ("a.jsonl", "".join(f"{json.dumps(one)}\n" for one in (*EDGES, GRANT))),
+        (
+            "a.csv",
+            "user_type,user_id,user_relation,relation,object_type,object_id\n"
+            + "".join(
+                ",".join((*one["user"].split(":"), "", one["relation"], *one["object"].split(":"))) + "\n"
+                for one in (*EDGES, GRANT)
+            ),
+        ),
+    ],
+)
+def test_every_form_of_an_export(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text)
+    migration = migrate_openfga([tmp_path / name], build_pdp)
+    assert migration.left == []
+    assert world_of(migration) == {
+        "objects": [
+            {"object": "namespace:w/n"},
+            {"object": "project:p"},
+            {"object": "table:w/n/t"},
+            {"object": "warehouse:w", "parent": "project:p"},
+        ],
+        "grants": [{"principal": "user:oidc~a@x", "privilege": "select", "object": "table:w/n/t"}],
+    }
+    assert yaml.safe_load(migration.files["pdp.yaml"])["warehouses"] == {"w": {"project": "p"}}
+
+
+def test_roles_with_members_and_managed_access(tmp_path: Path) -> None:
+    migration = migrated(
+        tmp_path,
+        {"user": "project:p", "relation": "project", "object": "role:r"},
+        {"user": "user:oidc~a", "relation": "assignee", "object": "role:r"},
+        {"user": "role:q#assignee", "relation": "assignee", "object": "role:r"},
+        {"user": "role:r#assignee", "relation": "modify", "object": "namespace:n"},
+        {"user": "user:*", "relation": "managed_access", "object": "namespace:n"},
+        {"user": "role:*", "relation": "managed_access", "object": "namespace:n"},
+        {"user": "auth_model_id:1", "relation": "openfga_id", "object": "model_version:4"},
+    )
+    assert (migration.left, migration.counts()["ignored"]) == ([], 1)
+    world = world_of(migration)
+    assert {"object": "namespace:w/n", "managedAccess": True} in world["objects"]
+    assert {"object": "role:r", "parent": "project:p"} in world["objects"]
+    assert world["grants"] == [
+        {"principal": "role:r", "privilege": "modify", "object": "namespace:w/n"},
+        {"principal": "role:q", "privilege": "assignee", "object": "role:r"},
+        {"principal": "user:oidc~a", "privilege": "assignee", "object": "role:r"},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("one", "message"),
+    [
+        ({"user": "user:*", "relation": "select", "object": "lakekeeper_table:w/t"}, "nothing is granted to everybody"),
+        ({"user": "user:a", "relation": "select", "object": "lakekeeper_table:w/gone"}, "no tuple `parent` gives"),
+        ({"user": "user:a", "relation": "can_drop", "object": "lakekeeper_table:w/t"}, "is no privilege"),
+        ({"user": "user:a", "relation": "viewer", "object": "document:d"}, "no type `document` is known"),
+        ({"user": "team:t#member", "relation": "select", "object": "namespace:n"}, "neither a user nor a role"),
+        (
+            {"user": "user:a", "relation": "select", "object": "namespace:n", "condition": {"name": "in_hours"}},
+            "the condition `in_hours`",
+        ),
+        ({"user": "namespace:m", "relation": "parent", "object": "namespace:n"}, "has 2 parents"),
+        ({"user": "role:r#assignee", "relation": "assignee", "object": "role:r"}, "cannot contain itself"),
+    ],
+)
+def test_what_has_no_counterpart_is_left(tmp_path: Path, one: dict[str, Any], message: str) -> None:
+    migration = migrated(tmp_path, one, GRANT)
+    assert any(message in part.message for part in migration.left), migration.left
+    assert all(grant["principal"] == "user:oidc~a@x" for grant in world_of(migration)["grants"])
+
+
+def test_remarks(tmp_path: Path) -> None:
+    migration = migrated(
+        tmp_path,
+        {"user": "user:a", "relation": "select", "object": "namespace:n"},
+        {"user": "user:*", "relation": "managed_access", "object": "warehouse:w"},
+        {"user": "namespace:n", "relation": "parent", "object": "namespace:unlisted"},
+    )
+    notes = {part.subject: part.message for part in migration.parts if part.status == "note"}
+    assert notes["ids of users"] == "1 grants to users without `<idp>~`: taken as users of `oidc`"
+    assert "is set for user:* only" in notes["managed access of `warehouse:w`"]
+    assert "does not list it" in notes["`namespace:unlisted`"]
+    assert "no model is given" in notes["the model"]
+
+
+def test_ids_as_names_are_left(tmp_path: Path) -> None:
+    uuid = "8f0c9b1e-3f0a-4d5c-9c68-0d8f5b7a1c11"
+    (left,) = migrated(tmp_path, {"user": "warehouse:w", "relation": "parent", "object": f"namespace:{uuid}"}).left
+    assert left.message == f"`namespace:{uuid}` and 0 more keep ids as names: give their names by `--names`"
+
+
+def test_two_objects_of_one_name_are_left(tmp_path: Path) -> None:
+    (tmp_path / "names.yaml").write_text("m: n\n")
+    twin = {"user": "warehouse:w", "relation": "parent", "object": "namespace:m"}
+    grant = {"user": "user:oidc~b", "relation": "modify", "object": "namespace:m"}
+    (tmp_path / "tuples.json").write_text(json.dumps([*EDGES, twin, grant]))
+    migration = migrate_openfga([tmp_path / "tuples.json"], build_pdp, tmp_path / "names.yaml")
+    left = {part.subject for part in migration.left if "another object has the same name" in part.message}
+    assert left >= {"`namespace:n`", "`namespace:m`"}
+    assert world_of(migration)["grants"] == []
+
+
+def test_one_page_of_several_is_left(tmp_path: Path) -> None:
+    (tmp_path / "page.json").write_text(json.dumps({"tuples": EDGES, "continuation_token": "x"}))
+    (left,) = migrate_openfga([tmp_path / "page.json"], build_pdp).left
+    assert "is one page of several" in left.message
+
+
+def test_assertions_that_are_no_checks_are_left(tmp_path: Path) -> None:
+    store = {
+        "model": "model\n  schema 1.1\ntype user\n",
+        "tuples": [*EDGES, GRANT],
+        "tests": [
+            {"name": "a", "check": [{"user": "user:a", "object": "namespace:n", "assertions": {"modify": False}}]},
+            {"name": "b", "tuples": [GRANT]},
+            {"name": "c", "list_objects": [{"user": "user:a", "type": "namespace"}]},
+            {
+                "name": "d",
+                "check": [{"user": "role:x#assignee", "object": "namespace:n", "assertions": {"can_delete": False}}],
+            },
+            {
+                "name": "e",
+                "check": [{"users": ["user:oidc~b"], "object": "namespace:n", "assertions": {"can_delete": False}}],
+            },
+        ],
+    }
+    (tmp_path / "store.fga.yaml").write_text(yaml.safe_dump(store))
+    migration = migrate_openfga([tmp_path / "store.fga.yaml"], build_pdp)
+    assert [part.message.split(":")[0] for part in migration.left] == [
+        "has tuples of its own",
+        "`list_objects` has no counterpart in policy tests",
+        "`modify` is no action on a namespace",
+        "nobody asks as `role",
+    ]
+    (case,) = (json.loads(line) for line in migration.files["tests.jsonl"].splitlines())
+    assert (case["checks"], case["want"]) == (
+        [{"principal": "user:oidc~b", "action": "delete", "resource": "namespace:w/n"}],
+        [False],
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("a.json", "{}", "is no export"),
+        ("a.json", "[]", "no tuples found"),
+        ("a.json", '[{"user": "a"}]', "tuple 1: not `user`, `relation` and `object`"),
+        ("a.json", "{", "does not parse"),
+        ("a.yaml", "{", "does not parse"),
+        ("a.csv", "a,b\n1,2\n", "has no column"),
+        ("a.fga", "type a\n  relations\n    define x: [user with c]\n", "conditions are not read"),
+        ("a.fga", "type a\n  relations\n    define x: y or\n", "line 3: a relation is missing"),
+        ("a.fga", "condition c(x: int) {\n", "line 1: `condition c(x: int) {` is not read"),
+        ("a.json", '{"type_definitions": [{"type": "a", "relations": {"x": {"odd": 1}}}]}', "unknown rule"),
+        ("none.json", None, "cannot read"),
+    ],
+)
+def test_bad_input(tmp_path: Path, name: str, text: str | None, message: str) -> None:
+    if text is not None:
+        (tmp_path / name).write_text(text)
+    with pytest.raises(InvalidArgument) as caught:
+        migrate_openfga([tmp_path / name], build_pdp)
+    assert message in str(caught.value)
