@@ -45,6 +45,8 @@ CALM_SECONDS = 3 * PAUSE_SECONDS
 """Time after an attack in which the service ends what has begun and gives memory back."""
 MOST_SECONDS = 0.25
 """Longest answer about liveness."""
+FRAGMENTS = 32 * MIB
+"""Memory that the C library keeps between pieces in use. Its place settles only in a longer attack."""
 MOST_GROWTH = 256 * MIB
 """Most memory that an attack takes, 40 connections at once."""
 CONFIG: dict[str, Any] = {
@@ -210,7 +212,7 @@ def summary(times: Mapping[str, Times]) -> str:
     )
 
 
-@pytest.mark.parametrize(("tls", "share"), [(False, 0.75), (True, 0.25)], ids=["plain", "tls"])
+@pytest.mark.parametrize(("tls", "share"), [(False, 0.6), (True, 0.4)], ids=["plain", "tls"])
 async def test_others_are_served_while_hostile_clients_attack(tmp_path: Path, tls: bool, share: float) -> None:
     """Hostile clients never speak TLS. Memory is compared between two attacks: bounded caches fill in the first."""
     seed, seconds = random.randrange(1 << 32), share * SECONDS / 2
@@ -235,6 +237,6 @@ async def test_others_are_served_while_hostile_clients_attack(tmp_path: Path, tl
         assert attacks.keys() == set(CHOSEN or SHAPES), seed
         assert max(attacked.times["live"]) < MOST_SECONDS, seed
         assert max(attacked.memory) < quiet.memory[-1] + MOST_GROWTH, seed
-        assert after < MOST_MEMORY * before, seed
+        assert after < MOST_MEMORY * before + FRAGMENTS, seed
         assert server.process.terminate() == 0
     assert "Traceback" not in server.process.stderr(), seed
