@@ -10,7 +10,7 @@ from typing import Final
 Shape = Callable[[random.Random], bytes]
 """Maker of the bytes that a client sends on one connection."""
 
-LARGE: Final = 400_000
+LARGE: Final = 4_000_000
 """Most bytes of a body, about."""
 CHECK_PATHS: Final = ("/v1/check", "/v1/explain", "/v1/list", "/v1/load", "/pdp.v1.DecisionService/Check")
 TRINO_PATHS: Final = ("allow", "batch", "rowFilters", "columnMask", "batchColumnMasks")
