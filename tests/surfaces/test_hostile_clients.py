@@ -45,7 +45,7 @@ CALM_SECONDS = 3 * PAUSE_SECONDS
 """Time after an attack in which the service ends what has begun and gives memory back."""
 MOST_SECONDS = 0.25
 """Longest answer about liveness."""
-FRAGMENTS = 32 * MIB
+FRAGMENTS = 64 * MIB
 """Memory that the C library keeps between pieces in use. Its place settles only in a longer attack."""
 MOST_GROWTH = 256 * MIB
 """Most memory that an attack takes, 40 connections at once."""
