@@ -15,7 +15,7 @@ from pdp.audit.rows import rows
 from pdp.decision.bodies import ResourceBody, make_resource
 from pdp.errors import PdpError
 from pdp.model.references import format_resource
-from pdp.offline.cases import VIEW_REQUESTS, Case
+from pdp.offline.cases import VIEW_REQUESTS, Case, InvalidCase
 
 _UNKNOWN_ACTION: Final = "unknown_action"
 
@@ -24,7 +24,7 @@ class Problem(msgspec.Struct, frozen=True):
     """Difference from a case, or remark on a case. `check` is the position of a check.
 
     `why` explains the decision. `wrong_verdict`: the check is allowed and should not be, or the reverse. `raised` are
-    ids of rules with an error.
+    ids of rules with an error. `unknown_action`: no engine knows the action.
     """
 
     text: str
@@ -32,6 +32,7 @@ class Problem(msgspec.Struct, frozen=True):
     why: str = ""
     wrong_verdict: bool = False
     raised: tuple[str, ...] = ()
+    unknown_action: bool = False
 
 
 class CaseOutcome(msgspec.Struct, frozen=True):
@@ -84,7 +85,7 @@ def compare_checks(case: Case, decisions: Sequence[Mapping[str, Any]], records: 
         problems += [
             Problem(text, at, wrong_verdict=key == "allowed") for key, text in _differences_by_key(wanted, got)
         ]
-        problems += [Problem(text, at) for text in _void_checks(case, wanted, got)]
+        problems += [Problem(text, at, unknown_action="error" not in got) for text in _void_checks(case, wanted, got)]
         if (raised := got.get("errors")) and "errors" not in wanted:
             warnings.append(Problem(_raised_text(raised), at, raised=tuple(raised)))
     if "wantAudit" in data and records:
@@ -115,6 +116,8 @@ def compare_error(case: Case, error: PdpError, records: Sequence[Any] = ()) -> C
 
     A case about view security can also expect the error as part of an answer.
     """
+    if isinstance(error, InvalidCase):
+        return CaseOutcome(case.note, {"error": {"code": error.code}}, (Problem(str(error)),))
     wanted = case.data.get("wantError")
     if case.view_key and "error" in _as_object(case.data.get(VIEW_REQUESTS[case.view_key], {})):
         return compare_view(case, {"allowed": False, "error": {"code": error.code, "message": str(error)}}, records)

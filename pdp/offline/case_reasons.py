@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import difflib
 import re
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -14,6 +15,8 @@ from pdp.decision.service import Pdp
 from pdp.engines.cel.engine import CelEngine, CelForbid
 from pdp.errors import Place
 from pdp.model.checks import Answer, Batch, Reason, Trace
+from pdp.model.trino_operations import TRINO_OPERATIONS
+from pdp.model.vocabulary import CATALOG_ACTIONS, NESSIE_CHECKS
 from pdp.offline.case_outcomes import CaseOutcome, Problem
 from pdp.offline.observed_engines import ObservedEngine
 
@@ -30,9 +33,9 @@ def explain_outcome(outcome: CaseOutcome, pdp: Pdp, batch: Batch, runner: asynci
     if not any(_needs_reason(problem) for problem in (*outcome.problems, *outcome.warnings)):
         return outcome
     answer = runner.run(pdp.check(msgspec.structs.replace(batch, explain=True)))
-    explain = [_explained(problem, answer, pdp.bundle) for problem in outcome.problems]
-    warnings = [_explained(problem, answer, pdp.bundle) for problem in outcome.warnings]
-    return msgspec.structs.replace(outcome, problems=tuple(explain), warnings=tuple(warnings))
+    problems = [_explained(problem, answer, pdp.bundle, batch) for problem in outcome.problems]
+    warnings = [_explained(problem, answer, pdp.bundle, batch) for problem in outcome.warnings]
+    return msgspec.structs.replace(outcome, problems=tuple(problems), warnings=tuple(warnings))
 
 
 def rule_text(bundle: Bundle, reason: Reason) -> str:
@@ -56,13 +59,16 @@ def rule_engines(bundle: Bundle) -> Iterator[CelEngine | CelForbid]:
 
 
 def _needs_reason(problem: Problem) -> bool:
-    return problem.check is not None and (problem.wrong_verdict or bool(problem.raised))
+    is_about_decision = problem.wrong_verdict or bool(problem.raised) or problem.unknown_action
+    return problem.check is not None and is_about_decision
 
 
-def _explained(problem: Problem, answer: Answer, bundle: Bundle) -> Problem:
+def _explained(problem: Problem, answer: Answer, bundle: Bundle, batch: Batch) -> Problem:
     """Return the problem with the cause of the decision."""
     if problem.check is None or not _needs_reason(problem):
         return problem
+    if problem.unknown_action:
+        return msgspec.structs.replace(problem, why=_near_actions(batch, problem.check))
     decision = answer.decision(problem.check)
     by_rule = rule_text(bundle, decision.by[0])
     trace = decision.trace
@@ -74,6 +80,17 @@ def _explained(problem: Problem, answer: Answer, bundle: Bundle) -> Problem:
         causes = list(_misses(trace)) if trace else []
     unique = list(dict.fromkeys(causes))
     return msgspec.structs.replace(problem, why="; ".join(unique[:_MOST_CAUSES]))
+
+
+def _near_actions(batch: Batch, at: int) -> str:
+    """Return the action of a check, and the known action of the type with the most similar name."""
+    check = next(check for check in batch.checks if at in check.at)
+    type = check.resources[0].type
+    types = ("table", "view") if type == "table_or_view" else (type,)
+    operations = [f"trino:{name}" for name in TRINO_OPERATIONS]
+    known = [action for type in types for action in CATALOG_ACTIONS.get(type, ())] + sorted(NESSIE_CHECKS) + operations
+    near = difflib.get_close_matches(check.action, known, 1)
+    return f"`{check.action}` on a {type}" + (f", did you mean `{near[0]}`?" if near else "")
 
 
 def _misses(trace: Trace) -> Iterator[str]:

@@ -20,7 +20,7 @@ from pdp.decision.codec import decode_batch
 from pdp.decision.service import Pdp
 from pdp.engines.cel.rules import RuleSet, inline_rules, join_rules, load_rules
 from pdp.engines.rowaccess.document import NamedDocument, parse_document, read_documents
-from pdp.errors import InvalidArgument, PdpError, Unauthenticated
+from pdp.errors import PdpError, Unauthenticated
 from pdp.facts.snapshot import Facts
 from pdp.identity.callers import EMBEDDED_CALLER, local_caller
 from pdp.identity.evidence import admit
@@ -28,9 +28,11 @@ from pdp.model.checks import Batch, Caller
 from pdp.model.events import Event
 from pdp.offline.case_coverage import CaseCoverage
 from pdp.offline.case_outcomes import CaseOutcome, compare_checks, compare_error, compare_view
+from pdp.offline.case_places import forget_places
 from pdp.offline.case_reasons import explain_outcome
-from pdp.offline.cases import ROW_WANTS, Case
-from pdp.offline.deployment import Deployment, case_facts, case_files, set_clock
+from pdp.offline.case_remarks import unknown_names
+from pdp.offline.cases import ROW_WANTS, Case, InvalidCase
+from pdp.offline.deployment import Deployment, case_facts, case_files, forget_worlds, set_clock
 from pdp.views.codec import decode_change, decode_load, encode_change, encode_load
 from pdp.views.loads import ViewSecurity
 
@@ -87,7 +89,10 @@ class CaseRunner:
                 if case.view_key:
                     answer = self._runner.run(_decide_view(case, watched, settings, caller))
                     return compare_view(case, msgspec.json.decode(answer), audit.records)
-                return self._decide(case, watched, _admitted(case, settings, caller), audit)
+                batch = _admitted(case, settings, caller)
+                outcome = self._decide(case, watched, batch, audit)
+                remarks = unknown_names(case, batch, settings)
+                return msgspec.structs.replace(outcome, warnings=(*outcome.warnings, *remarks))
         except PdpError as error:
             return compare_error(case, error, audit.records)
 
@@ -136,6 +141,13 @@ def run_case(case: Case, build_pdp: BuildPdp, runner: asyncio.Runner) -> CaseOut
     return CaseRunner(build_pdp, runner).run(case)
 
 
+def forget_files() -> None:
+    """Forget the rule files, worlds and case files read so far: they may have changed."""
+    _rule_files.cache_clear()
+    forget_worlds()
+    forget_places()
+
+
 def build_case_pdp(case: Case, build_pdp: BuildPdp, audit: MemoryAudit) -> tuple[Pdp, Settings]:
     """Build the service that a case describes; raise a PdpError for an invalid case or invalid policies."""
     case.validate()
@@ -158,7 +170,7 @@ def case_batch(case: Case, settings: Settings) -> Batch:
 
 def _admitted(case: Case, settings: Settings, caller: Caller) -> Batch:
     if "checks" not in case.data:
-        raise InvalidArgument("the case has no `checks`")
+        raise InvalidCase("the case has no `checks`")
     return admit(decode_batch(case.request_body(), settings.limits.max_checks, "case"), caller)
 
 

@@ -53,6 +53,10 @@ class CaseBody(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
     want_mask: Any = None
 
 
+class InvalidCase(InvalidArgument):
+    """Case that cannot be run as written. No case can want this error: a misspelt key would pass."""
+
+
 class Case(msgspec.Struct, frozen=True):
     """Policy test. `data` has the keys of the case and the shared keys of the file; `folder` is the base of paths.
 
@@ -88,11 +92,11 @@ class Case(msgspec.Struct, frozen=True):
         return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp())
 
     def validate(self) -> None:
-        """Raise InvalidArgument for unknown keys and values of wrong types."""
+        """Raise InvalidCase for unknown keys and values of wrong types."""
         try:
             msgspec.convert(self.data, CaseBody)
         except msgspec.ValidationError as error:
-            raise InvalidArgument(f"the case: {sentence(str(error))}") from None
+            raise InvalidCase(f"the case: {sentence(str(error))}") from None
 
     def request_body(self) -> bytes:
         """Return the body for POST /v1/check, /v1/load or /v1/commit-view.
@@ -109,10 +113,13 @@ class Case(msgspec.Struct, frozen=True):
 def find_cases(paths: Sequence[Path]) -> Iterator[Case]:
     """Yield the cases of files and folders, in order; raise InvalidArgument for a file that cannot be read."""
     for path in paths:
-        for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
-            if path.is_dir() and file.suffix not in SUFFIXES:
-                continue
+        for file in files_of(path):
             yield from _read(file)
+
+
+def files_of(path: Path) -> Sequence[Path]:
+    """Return the case files of a folder, in order; a file stands for itself."""
+    return [file for file in sorted(path.rglob("*")) if file.suffix in SUFFIXES] if path.is_dir() else [path]
 
 
 def _read(file: Path) -> Iterator[Case]:

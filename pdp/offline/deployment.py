@@ -10,9 +10,8 @@ from typing import Final
 
 from pdp.config.settings import Settings
 from pdp.decision.service import AuditLog, Pdp
-from pdp.errors import InvalidArgument
 from pdp.facts.snapshot import Facts
-from pdp.offline.cases import Case
+from pdp.offline.cases import Case, InvalidCase
 from pdp.store.replica import FixedFacts
 from pdp.store.world import load_world, parse_world
 
@@ -38,7 +37,7 @@ class Deployment:
         }
 
     def pdp_for(self, case: Case, audit: AuditLog) -> Pdp:
-        """Return the deployed service on the facts of a case; raise InvalidArgument for a case with other policies."""
+        """Return the deployed service on the facts of a case; raise InvalidCase for a case with other policies."""
         self._refuse_other_policies(case)
         facts = case_facts(case)
         own = self._facts if facts is None else facts.with_projects(self._projects)
@@ -56,15 +55,15 @@ class Deployment:
         return {name: warehouse.project for name, warehouse in self.settings.warehouses.items() if warehouse.project}
 
     def _refuse_other_policies(self, case: Case) -> None:
-        """Raise InvalidArgument if a case names policies or settings that are not deployed: nothing would use them."""
+        """Raise InvalidCase if a case names policies or settings that are not deployed: nothing would use them."""
         for key in _OWN_SETTINGS:
             if key in case.data:
-                raise InvalidArgument(f"`{key}` of a test has no effect under deployed settings: leave it out")
+                raise InvalidCase(f"`{key}` of a test has no effect under deployed settings: leave it out")
         for key in _OWN_POLICIES:
             value = case.data.get(key) or ()
             files = None if isinstance(value, Mapping) else case_files(case, value)
             if files is None or any(file.resolve() not in self._files[key] for file in files):
-                raise InvalidArgument(f"`{key}` of the test are not deployed: leave them out, or run without -c")
+                raise InvalidCase(f"`{key}` of the test are not deployed: leave them out, or run without -c")
 
 
 def set_clock(pdp: Pdp, case: Case) -> None:

@@ -11,10 +11,9 @@ from pdp.audit.record import DecisionRecord
 from pdp.decision.service import Pdp
 from pdp.engines.rowaccess.engine import NO_ROWS, UNRESTRICTED, Mask, Policy, RowAccess
 from pdp.engines.rowaccess.translation import same_sql
-from pdp.errors import InvalidArgument
 from pdp.model.checks import Batch, Check, Predicate, Reason, Resource, RowView, TypedColumn
 from pdp.offline.case_outcomes import Problem
-from pdp.offline.cases import Case
+from pdp.offline.cases import Case, InvalidCase
 
 _DEFAULT_TYPE: Final = "varchar"
 _TABLE_TYPES: Final = frozenset({"table", "view", "table_or_view", "metadata_table"})
@@ -67,7 +66,7 @@ class RowCases:
     def ask(self, case: Case, batch: Batch) -> RowOutcome:
         """Ask for the filter and masks of each check, and compare them with `wantFilter` and `wantMask`.
 
-        Raise InvalidArgument for expectations of the wrong form.
+        Raise InvalidCase for expectations of the wrong form.
         """
         filters = _per_check(case, "wantFilter", batch.size)
         masks = _per_check(case, "wantMask", batch.size)
@@ -125,7 +124,7 @@ def _per_check(case: Case, key: str, size: int) -> Sequence[Any] | None:
     value = case.data[key]
     values = value if isinstance(value, list) else [value]
     if len(values) != size:
-        raise InvalidArgument(f"`{key}` has {len(values)} entries for {size} checks")
+        raise InvalidCase(f"`{key}` has {len(values)} entries for {size} checks")
     return values
 
 
@@ -149,12 +148,12 @@ def _wanted(value: Any, key: str) -> WantedPredicate:
         body = value if isinstance(value, Mapping) else {"expression": value}
         return msgspec.convert(body, WantedPredicate)
     except msgspec.ValidationError as error:
-        raise InvalidArgument(f"`{key}`: {str(error)[:1].lower()}{str(error)[1:]}") from None
+        raise InvalidCase(f"`{key}`: {str(error)[:1].lower()}{str(error)[1:]}") from None
 
 
 def _wanted_masks(value: Any) -> dict[str, WantedPredicate]:
     if not isinstance(value, Mapping):
-        raise InvalidArgument("`wantMask` is an object: column -> expression, true, false, or an object")
+        raise InvalidCase("`wantMask` is an object: column -> expression, true, false, or an object")
     return {str(column): _wanted(wanted, "wantMask") for column, wanted in value.items()}
 
 

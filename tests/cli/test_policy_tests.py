@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
-from support.commands import run_pdp
+from support.commands import run_pdp, start_pdp
 
 pytestmark = pytest.mark.process
 
@@ -123,3 +126,35 @@ def test_coverage_is_one_more_test_for_scripts(cases: Path) -> None:
 @pytest.mark.parametrize("threshold", ["-1", "101", "x"])
 def test_a_threshold_is_a_percentage(cases: Path, threshold: str) -> None:
     assert run_pdp("test", "cases.yaml", "--coverage-threshold", threshold, cwd=cases).returncode == 2
+
+
+def test_a_watch_runs_again_after_each_change(cases: Path, tmp_path: Path) -> None:
+    """The watch sees changes of tests, named files and configuration, survives a broken file and ends by a signal."""
+    (cases / "rules.yaml").write_text("""rules: {open: "role == 'alice'"}""")
+    text = CASES.replace("""{open: "role == 'alice'", boom: "roles[9] == 'x'"}""", "rules.yaml")
+    (cases / "cases.yaml").write_text(text)
+    output, errors = tmp_path / "output", tmp_path / "errors"
+    with output.open("wb") as out, errors.open("wb") as err, Path(os.devnull).open("rb") as nothing:
+        streams = [nothing.fileno(), out.fileno(), err.fileno()]
+        watch = start_pdp("test", "cases.yaml", "--watch", streams=streams, cwd=cases)
+    try:
+        wait_for(output, "1 passed, 1 failed", 1)
+        wait_for(errors, "watching 2 files", 1)
+        (cases / "rules.yaml").write_text("""rules: {open: "true"} #""")
+        wait_for(output, "1 passed, 1 failed", 2)
+        (cases / "cases.yaml").write_text("cases: [")
+        wait_for(errors, "`cases.yaml` does not parse", 1)
+        (cases / "cases.yaml").write_text(text.replace("want: [false]", "want: [true]"))
+        wait_for(output, "2 passed, 0 failed", 1)
+        watch.send_signal(signal.SIGINT)
+        assert watch.wait(10) == -signal.SIGINT
+        assert "Traceback" not in errors.read_text()
+    finally:
+        watch.kill()
+
+
+def wait_for(file: Path, text: str, count: int) -> None:
+    deadline = time.monotonic() + 30
+    while file.read_text().count(text) < count:
+        assert time.monotonic() < deadline, file.read_text()
+        time.sleep(0.05)

@@ -107,3 +107,54 @@ def test_a_wrong_denial_by_a_forbid_names_the_forbid_and_no_nearest_miss() -> No
     error = outcome(ALICE, True, forbid={"no": "path.startsWith('s.')"}).error or ""
     assert "by cel:no, wanted true; rule no: path.startsWith('s.')" in error
     assert "nearest miss" not in error
+
+
+INVALID: dict[str, dict[str, Any]] = {
+    "an unknown key": {"ruels": {}},
+    "a value of the wrong type": {"checks": 5},
+    "a filter of the wrong form": {"wantFilter": 5},
+}
+
+
+@pytest.mark.parametrize("name", INVALID)
+def test_an_invalid_case_fails_even_if_it_wants_an_error(name: str) -> None:
+    data = {**POLICIES, "checks": [BOB], "want": [False], **INVALID[name]}
+    with asyncio.Runner() as runner:
+        for wanted in ({}, {"wantError": "invalid_argument"}):
+            assert not run_case(Case("invalid", HERE, {**data, **wanted}), build_pdp, runner).passed
+
+
+@pytest.mark.parametrize(
+    ("action", "resource", "near"),
+    [
+        ("read_dat", "table:lake/s/t", "read_data"),
+        ("READ_ENTITY_VALU", "table:lake/s/t", "READ_ENTITY_VALUE"),
+        ("trino:SelectFromColumn", "table_or_view:lake/s/t", "trino:SelectFromColumns"),
+        ("get_metdata", "table_or_view:lake/s/t", "get_metadata"),
+    ],
+)
+def test_an_unknown_action_names_the_nearest_known_one(action: str, resource: str, near: str) -> None:
+    error = outcome({**BOB, "action": action, "resource": resource}, False).error or ""
+    assert f"`{action}` on a {resource.partition(':')[0]}, did you mean `{near}`?" in error
+
+
+PROVIDERS = {"identity": {"providers": {"oidc": {"issuer": "https://idp", "jwks": "jwks.json", "audiences": ["pdp"]}}}}
+
+
+@pytest.mark.parametrize(
+    ("check", "config", "text"),
+    [
+        ({**BOB, "resource": "table:lkae/s/t@main"}, POLICIES["config"], "`lkae` is none of `warehouses`"),
+        (
+            {**BOB, "principal": "user:odic~bob", "resource": "table:lake/s/t@main"},
+            PROVIDERS,
+            "`odic` is none of `identity.providers`",
+        ),
+    ],
+)
+def test_an_unknown_name_is_a_warning(check: Any, config: Any, text: str) -> None:
+    found = outcome(check, False, config=config)
+    assert any(text in warning.text and "did you mean `" in warning.text for warning in found.warnings)
+    assert not found.strict().passed
+    assert not outcome(check, {"allowed": False, "by": "default_deny"}, config=config).warnings
+    assert not any(text in warning.text for warning in outcome(check, False, config={}).warnings)
