@@ -18,7 +18,8 @@ POLL_SECONDS: Final = 1.0
 def watch(run: Callable[[], object], files: Callable[[], Iterable[Path]]) -> NoReturn:
     """Run until a signal ends the process. `files` returns the files that a run would read.
 
-    The files are looked at each second. An error of a run is printed and does not end the watch: files are often invalid while somebody writes them.
+    The files are looked at each second. An error of a run is printed and does not end the watch: files are often
+    invalid while somebody writes them.
     """
     while True:
         before = _times(files())
