@@ -124,7 +124,8 @@ class GrpcHandlers:
                 log.exception("request failed", surface="grpc")
                 return self._refuse(call, grpc.StatusCode.INTERNAL, "internal: see the service's log")
             self._telemetry.count_request("grpc", "OK")
-            context.set_trailing_metadata(_ids(call.request_id, response.decision_id))
+            if call.request_id or not immediate:  # an immediate answer has its decision id in the message
+                context.set_trailing_metadata(_ids(call.request_id, response.decision_id))
             return response.message
 
         # a handler of a stream begins with the head of the call, and reads the one message itself
