@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
@@ -54,6 +54,9 @@ def configuration() -> str:
         "`pdp.yaml`, over which the environment goes (`PDP__SECTION__KEY`, values parse as YAML, a map key is in upper",
         "case with `-` as `_`), over which `--set section.key=value` goes. An unknown key stops the start. Relative",
         "paths start at the folder of pdp.yaml.\n",
+        "A file of policies that is missing or holds none stops the start. To permit that, write a mapping in place of",
+        "the name: `forbid: [{files: forbids/*.yaml, allow_empty: true}]`. Errors begin with the place of the key:",
+        "file, line and column, the variable, or the option.\n",
         "| key | default | what |",
         "|---|---|---|",
         *(f"| `{key}` | {default} | {text} |" for key, default, text in _keys(Settings, "")),
@@ -73,8 +76,9 @@ def _keys(model: type[BaseModel], prefix: str) -> Iterator[tuple[str, str, str]]
         if inner is None or field.description:
             yield key, _default(field), _cell(field.description or "")
         if inner is not None:
-            below = f"{key}.{_MAP_KEYS.get(name, '')}".rstrip(".") if name in _MAP_KEYS else key
-            yield from _keys(inner, f"{below}." if name != "sinks" else f"{key}[].")
+            below = f"{key}.{_MAP_KEYS[name]}" if name in _MAP_KEYS else key
+            is_list = get_origin(field.annotation) is tuple
+            yield from _keys(inner, f"{below}[]." if is_list else f"{below}.")
 
 
 def _section(annotation: Any) -> type[BaseModel] | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
+from pdp.config.policy_files import FileKey, policy_files
 from pdp.config.settings import Settings
 from pdp.decision.bundle import Authority, Bundle, source_text
 from pdp.decision.plan import Planners
@@ -31,10 +32,19 @@ PLANNERS: Final = Planners((plan_views, plan_operation), restriction_of, has_pla
 
 
 def read_rules(settings: Settings) -> tuple[RuleSet, RuleSet]:
-    """Return the permitting and the forbidding rules; raise PolicyError for the first invalid rule."""
-    policies = settings.policies
-    options = frozenset(policies.cel_extensions), policies.profiles
-    return tuple(load_rules(settings.paths(files), *options) for files in (policies.rules, policies.forbid))  # type: ignore[return-value]
+    """Return the permitting and the forbidding rules.
+
+    Raise PolicyError for the first invalid rule, ConfigError for a pattern without a file or a file without a rule.
+    """
+    return _read_rules(settings, "rules"), _read_rules(settings, "forbid")
+
+
+def _read_rules(settings: Settings, key: FileKey) -> RuleSet:
+    files = policy_files(settings, key)
+    with files.naming_key():
+        rules = load_rules(files.paths, frozenset(settings.policies.cel_extensions), settings.policies.profiles)
+    files.require_content({rule.place.file for rule in rules.rules})
+    return rules
 
 
 def build_bundle(
@@ -60,7 +70,7 @@ def build_bundle(
         name: Authority(name, tuple(built[engine] for engine in authority.engines), authority.combine)
         for name, authority in settings.authorities.items()
     }
-    policies = _row_policies([*read_documents(settings.paths(settings.policies.row_access)), *documents])
+    policies = _read_row_policies(settings, documents)
     forbids = (CelForbid(forbid, provider, masker),) if forbid.rules else ()
     text, digest = source_text(_sources(settings, rules, forbid) | _row_sources(settings, policies))
     return Bundle(
@@ -81,6 +91,15 @@ def build_bundle(
         frozenset(settings.identity.instance_admins),
         tuple(path for engine in forbids for path in engine.paths_of_drops()),
     )
+
+
+def _read_row_policies(settings: Settings, documents: Iterable[NamedDocument]) -> RowPolicies:
+    files = policy_files(settings, "row_access")
+    with files.naming_key():
+        read = list(read_documents(files.paths))
+        policies = _row_policies([*read, *documents])
+    files.require_content({each.name for each in read if each.document.policies or each.document.masks})
+    return policies
 
 
 def _row_policies(documents: Sequence[NamedDocument]) -> RowPolicies:

@@ -26,7 +26,7 @@ PdpError
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Self
 
 
 class PdpError(Exception):
@@ -139,14 +139,14 @@ class ConfigError(PdpError):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Position in a policy: a file (or `<inline>`), line and column counted from 1."""
+    """Position in a policy: a file (or `<inline>`), line and column counted from 1. Line 0: the file as a whole."""
 
     file: str = "<inline>"
     line: int = 1
     column: int = 1
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}:{self.column}"
+        return f"{self.file}:{self.line}:{self.column}" if self.line else self.file
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +169,11 @@ class PolicyError(PdpError):
         super().__init__(f"{place}: {message}")
         self.message = message
         self.place = place
+
+    def of_key(self, key: str, source: str = "") -> Self:
+        """Return this error, with the key of the settings that names the file, and the place of the key."""
+        self.args = (f"{self.place}: {self.message} (`{key}`{f' of {source}' if source else ''})",)
+        return self
 
 
 class RuleCompileError(PolicyError):

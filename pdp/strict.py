@@ -7,7 +7,8 @@ differently, so a body with duplicate keys is an error.
 from __future__ import annotations
 
 import json
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import msgspec
@@ -101,6 +102,41 @@ class _StrictLoader(yaml.CSafeLoader):
 def load_yaml(text: str) -> Any:
     """Return the value of a YAML text; raise yaml.YAMLError, ValueError (for an invalid date) or RecursionError."""
     return yaml.load(text, _StrictLoader)  # noqa: S506 - it constructs no more than the safe loader
+
+
+def position_of(text: str, where: Sequence[str | int], *, keys: bool = False) -> tuple[int, int, int] | None:
+    """Return line, column and found steps of a value in a YAML text; of the nearest enclosing one if it is missing.
+
+    With `keys`, the position of the value's key instead. None if the text is not YAML or empty. Slow, because PyYAML
+    reads the text again with marks: call after a failure only.
+    """
+    try:
+        node = place = _compose(text)
+    except (yaml.YAMLError, RecursionError):  # not all JSON is YAML: JSON may escape a character as two surrogates
+        return None
+    found = 0
+    for step in where:
+        key, below = _step(node, step)
+        if below is None:
+            break
+        node, found = below, found + 1
+        place = key if keys else below
+    return place and (place.start_mark.line + 1, place.start_mark.column + 1, found)
+
+
+@lru_cache(maxsize=1)
+def _compose(text: str) -> Any:
+    """Return the nodes of a text. Kept, because one file has many places."""
+    return yaml.compose(text, yaml.CSafeLoader)
+
+
+def _step(node: Any, step: str | int) -> tuple[Any, Any]:
+    """Return the nodes of a key and of its value; None for a missing key."""
+    if isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
+        return node.value[step], node.value[step]
+    if isinstance(node, yaml.MappingNode):
+        return next(((key, value) for key, value in node.value if key.value == str(step)), (None, None))
+    return None, None
 
 
 def _construct_unique(loader: _StrictLoader, node: yaml.MappingNode) -> dict[Any, Any]:

@@ -133,7 +133,7 @@ class WorkerSlot:
         worker = await WorkerProcess.launch(
             Assignment(
                 self.number,
-                settings.model_dump_json().encode(),
+                settings.model_dump_json(exclude_unset=True).encode(),
                 str(settings.path("")),
                 sockets.grpc,
                 {number: tuple(each.fileno() for each in http) for number, http in sockets.http.items()},

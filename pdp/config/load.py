@@ -14,6 +14,9 @@ import yaml
 from pydantic import ValidationError
 
 from pdp import strict
+from pdp.config.names import known_keys, suggest
+from pdp.config.origins import Origins, key_text
+from pdp.config.policies import FORMS
 from pdp.config.section import is_loopback, split_address
 from pdp.config.settings import Settings
 from pdp.errors import ConfigError
@@ -30,17 +33,21 @@ def load_settings(
 
     Raise ConfigError with the name of the key if a value cannot be used.
     """
-    data = _read(file) if file else {}
+    text = _read(file) if file else ""
+    origins = Origins(file, text)
+    data = _sections(text, file) if file else {}
     for variable in sorted(environ):
         if variable.startswith(ENV_PREFIX):
             names = _in_file_spelling(variable[len(ENV_PREFIX) :].split("__"), data)
             _put(data, names, _yaml_value(environ[variable], variable), variable)
+            origins.note(tuple(names), variable)
     for override in overrides:
         key, equals, value = override.partition("=")
         if not equals:
             raise ConfigError(f"`--set {override}` is not `section.key=value`")
         _put(data, key.split("."), _yaml_value(value, f"--set {key}"), f"--set {key}")
-    return make_settings(data, file.resolve().parent if file else Path.cwd())
+        origins.note(tuple(key.split(".")), f"--set {key}")
+    return make_settings(data, file.resolve().parent if file else Path.cwd(), origins)
 
 
 UNSUPPORTED: Final[Mapping[str, Any]] = {
@@ -61,18 +68,23 @@ UNSUPPORTED: Final[Mapping[str, Any]] = {
 ignored setting could leave access open."""
 
 
-def make_settings(data: Mapping[str, Any], base: Path) -> Settings:
-    """Return the settings of merged data; raise ConfigError. Relative paths start at the folder `base`."""
+def make_settings(data: Mapping[str, Any], base: Path, origins: Origins | None = None) -> Settings:
+    """Return the settings of merged data; raise ConfigError. Relative paths start at the folder `base`.
+
+    `origins` tells errors the source of each value.
+    """
+    origins = origins or Origins()
     try:
-        settings = Settings.model_validate(_with_secrets(_without_unsupported(data), base))
+        settings = Settings.model_validate(_with_secrets(_without_unsupported(data, origins), base, origins))
     except ValidationError as error:
-        raise ConfigError("; ".join(_explain(problem) for problem in error.errors())) from None
-    _check_addresses(settings)
-    settings._base = base  # noqa: SLF001  pydantic keeps private attributes out of its constructor
+        problems = (_explain(problem, origins) for problem in error.errors())
+        raise ConfigError("; ".join(problems)) from None
+    _check_addresses(settings, origins)
+    settings._base, settings._origins = base, origins  # noqa: SLF001  pydantic keeps private attributes out of its constructor
     return settings
 
 
-def _check_addresses(settings: Settings) -> None:
+def _check_addresses(settings: Settings, origins: Origins) -> None:
     """Raise ConfigError if other machines could connect while the peer's loopback address identifies a caller."""
     server, callers = settings.server, settings.identity.callers
     by_loopback = [name for name, rule in callers.items() if rule.loopback]
@@ -80,13 +92,15 @@ def _check_addresses(settings: Settings) -> None:
         if is_loopback(split_address(address)[0]) or (callers and not by_loopback):
             continue
         why = f"`identity.callers.{by_loopback[0]}` is" if by_loopback else "without `identity.callers` callers are"
-        raise ConfigError(f"`server.{key}`: `{address}` is not a loopback address, and {why} known by loopback alone")
+        message = f"`server.{key}`: `{address}` is not a loopback address, and {why} known by loopback alone"
+        raise origins.error(("server", key), message)
     for name, rule in callers.items():
         if rule.mtls and not server.tls.client_ca:
-            raise ConfigError(f"`identity.callers.{name}.mtls` needs `server.tls.client_ca`: nobody signs the clients")
+            message = f"`identity.callers.{name}.mtls` needs `server.tls.client_ca`: nobody signs the clients"
+            raise origins.error(("identity", "callers", name, "mtls"), message)
 
 
-def _without_unsupported(data: Mapping[str, Any]) -> dict[str, Any]:
+def _without_unsupported(data: Mapping[str, Any], origins: Origins) -> dict[str, Any]:
     """Return the data without unsupported keys; raise ConfigError if such a key is not at its default."""
     supported = {key: dict(value) if isinstance(value, Mapping) else value for key, value in data.items()}
     for key, default in UNSUPPORTED.items():
@@ -97,31 +111,49 @@ def _without_unsupported(data: Mapping[str, Any]) -> dict[str, Any]:
         value = place.pop(name or section)
         whole = {**default, **value} if isinstance(default, dict) and isinstance(value, Mapping) else value
         if whole != default:
-            raise ConfigError(f"`{key}` is not supported by this version: leave it out, or at its default {default!r}")
+            message = f"`{key}` is not supported by this version: leave it out, or at its default {default!r}"
+            raise origins.error(tuple(key.split(".")), message)
     return supported
 
 
-def _with_secrets(data: dict[str, Any], base: Path) -> dict[str, Any]:
+def _with_secrets(data: dict[str, Any], base: Path, origins: Origins) -> dict[str, Any]:
     """Return the data with `store.url` read from the file `store.url_file`. The URL may hold a password."""
     store = data.get("store")
     if not isinstance(store, dict) or "url_file" not in store:
         return data
+    key = ("store", "url_file")
     if "url" in store:
-        raise ConfigError("`store.url` and `store.url_file` cannot both be set")
-    file = base / str(store["url_file"])
+        raise origins.error(key, "`store.url` and `store.url_file` cannot both be set")
+    if not isinstance(store["url_file"], str):
+        raise origins.error(key, "`store.url_file`: input should be a valid string")
+    file = base / store["url_file"]
     try:
         url = file.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot read `store.url_file`, `{file}`: {type(error).__name__}") from None
+        raise origins.error(key, f"cannot read `store.url_file`, `{file}`: {type(error).__name__}") from None
+    if not url:
+        raise origins.error(key, f"`store.url_file`: `{file}` is empty")
     rest = {key: value for key, value in store.items() if key != "url_file"}
     return {**data, "store": {**rest, "url": url}}
 
 
-def _read(file: Path) -> dict[str, Any]:
+def _read(file: Path) -> str:
     try:
-        data = strict.load_yaml(file.read_text(encoding="utf-8"))
+        return file.read_text(encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"cannot read `{file}`: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"`{file}` is not YAML: it is not UTF-8") from None
+
+
+def _sections(text: str, file: Path) -> dict[str, Any]:
+    """Return the sections of a file; raise ConfigError."""
+    try:
+        data = strict.load_yaml(text)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        place = f"{file}:{mark.line + 1}:{mark.column + 1}" if mark else str(file)
+        raise ConfigError(f"{place}: not YAML: {error.problem}") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise ConfigError(f"`{file}` is not YAML: {_one_line(error)}") from None
     if data is None:
@@ -160,13 +192,16 @@ def _yaml_value(text: str, where: str) -> Any:
         raise ConfigError(f"{where} is not YAML: {_one_line(error)}") from None
 
 
-def _explain(problem: Any) -> str:
-    key = ".".join(str(part) for part in problem["loc"])
+def _explain(problem: Any, origins: Origins) -> str:
+    """Return the text of a problem: source, key and cause, with the nearest known name of an unknown key."""
+    key = tuple(part for part in problem["loc"] if part not in FORMS)
+    text = f"`{key_text(key)}`: {problem['msg'][:1].lower()}{problem['msg'][1:]}"
     if problem["type"] == "extra_forbidden":
-        return f"unknown key `{key}`"
+        text = f"unknown key `{key_text(key)}`{suggest(str(key[-1]), known_keys(Settings, key[:-1]))}"
     if problem["type"] == "model_type":
-        return f"`{key}`: input should be a valid dictionary"
-    return f"`{key}`: {problem['msg'][:1].lower()}{problem['msg'][1:]}"
+        text = f"`{key_text(key)}`: input should be a valid dictionary"
+    source = origins.nearest(key)
+    return f"{source}: {text}" if source else text
 
 
 def _one_line(error: Exception) -> str:

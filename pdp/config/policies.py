@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag
 
 from pdp.config.section import Section
 
@@ -34,16 +35,43 @@ def _profiles(given: Any) -> Any:
     return [name.strip() for name in given.split(",")] if isinstance(given, str) else given
 
 
+class PolicyFiles(Section):
+    """Entry of a list of files with its options. A text alone is the file or glob."""
+
+    files: str = Field(min_length=1, description="the file or glob; a text in place of the mapping is the same")
+    allow_empty: bool = Field(
+        False, description="whether it may match no file, and its files may hold no policy; otherwise the start stops"
+    )
+
+
+FORMS: Final = ("<text>", "<mapping>")
+"""Forms of an entry in a list of files. pydantic puts them into the keys of its errors."""
+
+
+def _form(entry: Any) -> str:
+    return FORMS[isinstance(entry, (Mapping, PolicyFiles))]
+
+
+FilePattern = Annotated[
+    Annotated[str, Field(min_length=1), Tag("<text>")] | Annotated[PolicyFiles, Tag("<mapping>")], Discriminator(_form)
+]
+"""File or glob; as a mapping, with `allow_empty`."""
+
+
 class PolicySettings(Section):
     """Locations of policies. Relative paths start at the folder of pdp.yaml."""
 
-    rules: tuple[str, ...] = Field(("rules/*.properties",), description="CEL rule files (globs): .properties or .yaml")
+    rules: tuple[FilePattern, ...] = Field(
+        ("rules/*.properties",), description="CEL rule files (globs): .properties or .yaml"
+    )
     profiles: Annotated[tuple[Profile, ...], BeforeValidator(_profiles)] = Field(
         ("prod",), description="Quarkus profiles of rule files (`%prod.nessie...`); of several, the last wins"
     )
-    forbid: tuple[str, ...] = Field((), description="rule files whose rules deny when true, in every authority")
+    forbid: tuple[FilePattern, ...] = Field((), description="rule files whose rules deny when true, in every authority")
     cel_extensions: tuple[Literal["strings"], ...] = Field((), description="CEL extensions that rules may use")
-    row_access: tuple[str, ...] = Field((), description="files (globs) of row policies and masks: .yaml or .json")
+    row_access: tuple[FilePattern, ...] = Field(
+        (), description="files (globs) of row policies and masks: .yaml or .json"
+    )
 
 
 class MemberSettings(Section):

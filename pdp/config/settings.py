@@ -12,7 +12,8 @@ from typing import Any
 from pydantic import Field, PrivateAttr
 
 from pdp.config.identity import IdentitySettings, TrustedEngineSettings
-from pdp.config.policies import PolicySettings, RowAccessSettings
+from pdp.config.origins import Key, Origins, key_text
+from pdp.config.policies import PolicyFiles, PolicySettings, RowAccessSettings
 from pdp.config.section import Section
 from pdp.config.server import LimitSettings, ServerSettings
 from pdp.config.store import AuditSettings, StoreSettings
@@ -41,6 +42,16 @@ class Settings(Section):
     )
     trino: TrinoSettings = TrinoSettings()
     _base: Path = PrivateAttr(default_factory=Path.cwd)
+    _origins: Origins = PrivateAttr(default_factory=Origins)
+
+    @property
+    def origins(self) -> Origins:
+        """Return the sources of these settings."""
+        return self._origins
+
+    def error(self, key: Key, message: str) -> ConfigError:
+        """Return an error about a key: its source, the key and the message."""
+        return self._origins.error(key, f"`{key_text(key)}`: {message}")
 
     def path(self, relative: str) -> Path:
         """Return a path of the configuration, resolved from the folder of pdp.yaml."""
@@ -65,15 +76,14 @@ class Settings(Section):
             update["store"] = self.store.model_copy(update={"url": f"file:{world}"})
         return self.model_copy(update=update)
 
-    def paths(self, patterns: Sequence[str]) -> tuple[Path, ...]:
+    def paths(self, patterns: Sequence[str | PolicyFiles]) -> tuple[Path, ...]:
         """Return the files of names and globs. The files of a glob are sorted; a plain name need not exist."""
-        files: list[Path] = []
-        for pattern in patterns:
-            if any(mark in pattern for mark in "*?["):
-                files += _matches(self._base, Path(pattern))
-            else:
-                files.append(self._base / pattern)
-        return tuple(dict.fromkeys(files))
+        texts = (pattern if isinstance(pattern, str) else pattern.files for pattern in patterns)
+        return tuple(dict.fromkeys(file for text in texts for file in self._files(text)))
+
+    def _files(self, pattern: str) -> Sequence[Path]:
+        is_glob = any(mark in pattern for mark in "*?[")
+        return _matches(self._base, Path(pattern)) if is_glob else (self._base / pattern,)
 
 
 def _matches(base: Path, pattern: Path) -> list[Path]:

@@ -14,6 +14,7 @@ import msgspec
 from pdp.audit.encoding import RecordEncoder
 from pdp.audit.record import DecisionRecord
 from pdp.config.load import make_settings
+from pdp.config.policies import PolicyFiles
 from pdp.config.settings import Settings
 from pdp.decision.answer_codec import encode_answer
 from pdp.decision.codec import decode_batch
@@ -189,7 +190,7 @@ def _caller(settings: Settings) -> Caller:
     return caller
 
 
-def _rules(case: Case, value: Any, settings: Settings, configured: Sequence[str]) -> RuleSet:
+def _rules(case: Case, value: Any, settings: Settings, configured: Sequence[str | PolicyFiles]) -> RuleSet:
     """Return the rules of a case together with those of the files that its configuration names."""
     options, files = (settings.policies.cel_extensions, settings.policies.profiles), settings.paths(configured)
     if not isinstance(value, Mapping):

@@ -33,16 +33,8 @@ def place_of(text: str, file: str, where: Where) -> Place:
 
     Slow, because PyYAML reads the text again with marks: call after a failure only.
     """
-    try:
-        node = yaml.compose(text, yaml.CSafeLoader)
-    except (yaml.YAMLError, RecursionError):  # not all JSON is YAML: JSON may escape a character as two surrogates
-        return Place(file)
-    for step in where:
-        if isinstance(node, yaml.SequenceNode) and isinstance(step, int):
-            node = node.value[step]
-        elif isinstance(node, yaml.MappingNode):
-            node = next((value for key, value in node.value if key.value == step), node)
-    return Place(file, node.start_mark.line + 1, node.start_mark.column + 1) if node else Place(file)
+    found = strict.position_of(text, where)
+    return Place(file, *found[:2]) if found else Place(file)
 
 
 def _parse_json(text: str, file: str) -> Any:

@@ -340,7 +340,8 @@ def test_absolute_globs_and_plain_names_are_taken_as_they_are(tmp_path: Path) ->
 
 
 def test_a_glob_that_finds_nothing_is_an_empty_rule_set(tmp_path: Path) -> None:
-    settings = make_settings({"policies": {"rules": ["none/*.properties"]}}, tmp_path)
+    pattern = {"files": "none/*.properties", "allow_empty": True}
+    settings = make_settings({"policies": {"rules": [pattern]}}, tmp_path)
     rules = read_rules(settings)
     assert rules[0].rules == ()
     assert any("no rules are loaded" in warning for warning in build_bundle(settings, *rules).warnings)

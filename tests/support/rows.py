@@ -20,14 +20,14 @@ POLICY: dict[str, Any] = {"id": "p", "table": "lake.s.t", "grantees": ["allUsers
 MASK: dict[str, Any] = {"id": "m", "table": "lake.s.t", "column": "c", "grantees": ["allUsers"], "kind": "null"}
 
 
-def bundle_of(folder: Path, *patterns: str, **config: Any) -> Bundle:
+def bundle_of(folder: Path, *patterns: Any, **config: Any) -> Bundle:
     settings = make_settings({"policies": {"rules": [], "row_access": list(patterns)}, **config}, folder)
     return build_bundle(settings, *read_rules(settings))
 
 
 def load(folder: Path, data: Any, **config: Any) -> Bundle:
     (folder / "rows.yaml").write_text(yaml.safe_dump(data))
-    return bundle_of(folder, "rows.yaml", **config)
+    return bundle_of(folder, {"files": "rows.yaml", "allow_empty": True}, **config)
 
 
 def seen(bundle: Bundle, table: str = "t", who: str = "user:alice@example.com", schema: str = "s") -> Restriction:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
 
-from pdp.engines.rowaccess.document import KINDS, Document, MaskBody, NamedDocument, PolicyBody
+from pdp.engines.rowaccess.document import KINDS, MaskBody, NamedDocument, PolicyBody
 from pdp.engines.rowaccess.engine import FoldedName, Mask, Policy, TablePolicies, fold_name
 from pdp.engines.rowaccess.members import Grantee, parse_grantee
 from pdp.engines.rowaccess.policies import RowPolicies
@@ -39,6 +41,18 @@ def compile_policies(sources: Iterable[NamedDocument]) -> RowPolicies:
     return RowPolicies(compiler.tables(), texts, tuple(compiler.warnings))
 
 
+@dataclass
+class _Spot:
+    """Entry of a document, and the field at work: the place of an error is looked up only if there is one."""
+
+    source: NamedDocument
+    where: tuple[str | int, ...]
+    field: tuple[str | int, ...] = ()
+
+    def place(self) -> Place:
+        return self.source.place((*self.where, *self.field))
+
+
 class _Compiler:
     """Policies and masks of the documents so far."""
 
@@ -46,27 +60,23 @@ class _Compiler:
         self.warnings: list[Notice] = []
         self._policies: dict[FoldedName, dict[str, Policy]] = {}
         self._masks: dict[FoldedName, dict[str, dict[str, Mask]]] = {}
-        self._places: dict[tuple[FoldedName, str], Place] = {}
+        self._spots: dict[tuple[FoldedName, str], _Spot] = {}
 
     def add(self, source: NamedDocument) -> None:
-        document, place = source.document, Place(source.name)
-        columns = _columns(document, place)
-        bodies: tuple[PolicyBody | MaskBody, ...] = (*document.policies, *document.masks)
-        for body in bodies:
-            kind = "policy" if isinstance(body, PolicyBody) else "mask"
-            try:
-                if not body.id or not is_id(body.id):
-                    raise ValueError("an id is up to 128 letters, digits and `._:-`")
-                name = _table(body.table, document.default)
-                if isinstance(body, PolicyBody):
-                    self._insert(self._policies.setdefault(name, {}), self._policy(body, place), place)
-                    self._places[name, body.id] = place
-                else:
-                    _known_column(body, columns.get(name))
-                    masks = self._masks.setdefault(name, {}).setdefault(body.column.casefold(), {})
-                    self._insert(masks, self._mask(body, place), place)
-            except (ValueError, InvalidReference) as error:
-                raise PolicyError(_CONTROL.sub(" ", f"{kind} `{body.id}`: {error}"), place) from None
+        document, columns = source.document, _columns(source)
+        for number, policy in enumerate(document.policies):
+            spot = _Spot(source, ("policies", number))
+            with _located(f"policy `{policy.id}`", spot):
+                name = _name(policy, document.default, spot)
+                self._insert(self._policies.setdefault(name, {}), self._policy(policy, spot), spot)
+                self._spots[name, policy.id] = spot
+        for number, mask in enumerate(document.masks):
+            spot = _Spot(source, ("masks", number))
+            with _located(f"mask `{mask.id}`", spot):
+                name = _name(mask, document.default, spot)
+                _known_column(mask, columns.get(name), spot)
+                masks = self._masks.setdefault(name, {}).setdefault(mask.column.casefold(), {})
+                self._insert(masks, self._mask(mask, spot), spot)
 
     def tables(self) -> dict[FoldedName, TablePolicies]:
         return {
@@ -82,21 +92,24 @@ class _Compiler:
         other = next((policy.id for policy in filters if policy.identity != filters[0].identity), None)
         if other:
             message = f"policies `{filters[0].id}` and `{other}` of one table have different identities"
-            raise PolicyError(message, self._places[name, other])
+            raise PolicyError(message, self._spots[name, other].place())
         return by_id
 
-    def _policy(self, body: PolicyBody, place: Place) -> Policy:
+    def _policy(self, body: PolicyBody, spot: _Spot) -> Policy:
+        spot.field = ("filter",)
         try:
             sql = translate_filter(body.text, body.dialect)
         except UntranslatableSql as error:
-            self._warn(f"policy `{body.id}` lets no row through in Trino: {error}", place)
+            self._warn(f"policy `{body.id}` lets no row through in Trino: {error}", spot)
             sql = FALSE
-        return Policy(body.id, _grantees(body.grantees), sql, body.identity)
+        return Policy(body.id, _grantees(body.grantees, "grantees", spot), sql, body.identity)
 
-    def _mask(self, body: MaskBody, place: Place) -> Mask:
+    def _mask(self, body: MaskBody, spot: _Spot) -> Mask:
         kind, value = body.kind or "null", ""
+        spot.field = ("grantees",)
         if not body.grantees:
             raise ValueError("it has no grantees, so it masks nothing")
+        spot.field = ("expression",)
         if (kind in _NEEDS_EXPRESSION) != (body.expression is not None):
             raise ValueError(f"the kind `{kind}` takes {'an' if kind in _NEEDS_EXPRESSION else 'no'} `expression`")
         try:
@@ -107,29 +120,47 @@ class _Compiler:
                     else translate_expression(body.text, body.dialect)
                 )
         except UntranslatableSql as error:
-            self._warn(f"mask `{body.id}` is NULL in Trino: {error}", place)
+            self._warn(f"mask `{body.id}` is NULL in Trino: {error}", spot)
             kind = "null"
-        return Mask(body.id, kind, _grantees(body.grantees), _grantees(body.exempt), value, body.identity)
+        grantees, exempt = _grantees(body.grantees, "grantees", spot), _grantees(body.exempt, "except", spot)
+        return Mask(body.id, kind, grantees, exempt, value, body.identity)
 
-    def _insert(self, entries: dict[str, Any], entry: Policy | Mask, place: Place) -> None:
+    def _insert(self, entries: dict[str, Any], entry: Policy | Mask, spot: _Spot) -> None:
+        spot.field = ("id",)
         if entry.id in entries:
-            raise DuplicateRule(f"`{entry.id}` stands there already for this table", place)
+            raise DuplicateRule(f"`{entry.id}` stands there already for this table", spot.place())
         entries[entry.id] = entry
 
-    def _warn(self, message: str, place: Place) -> None:
-        self.warnings.append(Notice(place, message))
+    def _warn(self, message: str, spot: _Spot) -> None:
+        self.warnings.append(Notice(spot.place(), message))
 
 
-def _columns(document: Document, place: Place) -> dict[FoldedName, set[str]]:
-    """Return the columns of the document's tables, by table."""
+@contextmanager
+def _located(entry: str, spot: _Spot) -> Iterator[None]:
+    """Raise errors in an entry as a PolicyError with the place of the field at work."""
     try:
-        return {
-            _table(name, document.default): {column.casefold() for column in table.columns}
-            for name, table in document.tables.items()
-            if table.columns
-        }
+        yield
     except (ValueError, InvalidReference) as error:
-        raise PolicyError(_CONTROL.sub(" ", f"`tables`: {error}"), place) from None
+        raise PolicyError(_CONTROL.sub(" ", f"{entry}: {error}"), spot.place()) from None
+
+
+def _name(body: PolicyBody | MaskBody, default: Sequence[str], spot: _Spot) -> FoldedName:
+    """Return the table of an entry with a usable id; raise ValueError or InvalidReference."""
+    spot.field = ("id",)
+    if not body.id or not is_id(body.id):
+        raise ValueError("an id is up to 128 letters, digits and `._:-`")
+    spot.field = ("table",)
+    return _table(body.table, default)
+
+
+def _columns(source: NamedDocument) -> dict[FoldedName, set[str]]:
+    """Return the columns of the document's tables, by table."""
+    columns = {}
+    for name, table in source.document.tables.items():
+        if table.columns:
+            with _located("`tables`", _Spot(source, ("tables", name))):
+                columns[_table(name, source.document.default)] = {column.casefold() for column in table.columns}
+    return columns
 
 
 def _sort_masks(masks: dict[str, dict[str, Mask]]) -> dict[str, tuple[Mask, ...]]:
@@ -139,15 +170,20 @@ def _sort_masks(masks: dict[str, dict[str, Mask]]) -> dict[str, tuple[Mask, ...]
     }
 
 
-def _known_column(body: MaskBody, columns: set[str] | None) -> None:
+def _known_column(body: MaskBody, columns: set[str] | None, spot: _Spot) -> None:
+    spot.field = ("column",)
     if not body.column:
         raise ValueError("it names no column")
     if columns is not None and body.column.casefold() not in columns:
         raise ValueError(f"`tables` has no column `{body.column}` in `{body.table}`")
 
 
-def _grantees(texts: Iterable[str]) -> tuple[Grantee, ...]:
-    return tuple(map(parse_grantee, texts))
+def _grantees(texts: Iterable[str], field: str, spot: _Spot) -> tuple[Grantee, ...]:
+    grantees = []
+    for number, text in enumerate(texts):
+        spot.field = (field, number)
+        grantees.append(parse_grantee(text))
+    return tuple(grantees)
 
 
 def _table(text: str, default: Sequence[str]) -> FoldedName:

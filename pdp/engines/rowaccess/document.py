@@ -6,6 +6,7 @@ The form is part of the public contract: `default`, `tables`, `views`, `policies
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -19,6 +20,10 @@ from pdp.strict import refuse_duplicates, sentence
 
 KINDS: Final = ("null", "constant", "hash", "partial", "expression")
 """Kinds of masks. The kind that hides most comes first, and wins among several masks of one column."""
+
+_PATH: Final = re.compile(r"`\$([^`]*)`$")
+_UNKNOWN: Final = re.compile(r"unknown field `([^`]*)`")
+_STEP: Final = re.compile(r"\[\d+\]|\.[^.\[]+")
 
 
 class PolicyBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -74,10 +79,15 @@ class Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class NamedDocument(msgspec.Struct, frozen=True):
-    """Document with the name of its file."""
+    """Document with the name and the text of its file. The text gives errors their line and column."""
 
     name: str
     document: Document
+    text: str = ""
+
+    def place(self, where: Sequence[str | int]) -> Place:
+        """Return the place of a value, or of the nearest one around it."""
+        return _place(self.name, self.text, where)
 
 
 def read_documents(paths: Sequence[Path]) -> Iterator[NamedDocument]:
@@ -85,22 +95,49 @@ def read_documents(paths: Sequence[Path]) -> Iterator[NamedDocument]:
     for path in paths:
         try:
             text = path.read_text(encoding="utf-8")
-            data = _json(text) if path.suffix == ".json" else strict.load_yaml(text)
         except OSError as error:
-            raise PolicyError(f"cannot be read: {error.strerror}", Place(str(path))) from None
-        except (ValueError, RecursionError, yaml.YAMLError, InvalidArgument) as error:
-            raise PolicyError(f"does not parse: {' '.join(str(error).split())}", Place(str(path))) from None
-        yield parse_document(data, str(path))
+            raise PolicyError(f"cannot be read: {error.strerror}", Place(str(path), 0)) from None
+        except UnicodeDecodeError:
+            raise PolicyError("does not parse: it is not UTF-8", Place(str(path), 0)) from None
+        yield parse_document(_parse(text, path), str(path), text)
 
 
-def parse_document(data: Any, name: str = "<inline>") -> NamedDocument:
+def parse_document(data: Any, name: str = "<inline>", text: str = "") -> NamedDocument:
     """Return the document of parsed data; raise PolicyError if the data is not a document."""
     try:
-        return NamedDocument(name, msgspec.convert({} if data is None else data, Document))
+        return NamedDocument(name, msgspec.convert({} if data is None else data, Document), text)
     except msgspec.ValidationError as error:
-        raise PolicyError(sentence(str(error)), Place(name)) from None
+        raise PolicyError(sentence(str(error)), _place(name, text, _where(str(error)))) from None
+
+
+def _parse(text: str, path: Path) -> Any:
+    """Return the value of a text in the language of the file's name; raise PolicyError."""
+    try:
+        return _json(text) if path.suffix == ".json" else strict.load_yaml(text)
+    except yaml.MarkedYAMLError as error:
+        mark, cause = error.problem_mark, error.problem
+        place = Place(str(path), mark.line + 1, mark.column + 1) if mark else Place(str(path), 0)
+    except json.JSONDecodeError as error:
+        place, cause = Place(str(path), error.lineno, error.colno), sentence(error.msg)
+    except (ValueError, RecursionError, yaml.YAMLError, InvalidArgument) as error:
+        place, cause = Place(str(path), 0), " ".join(str(error).split())
+    raise PolicyError(f"does not parse: {cause}", place)
 
 
 def _json(text: str) -> Any:
+    data = json.loads(text)  # first, because its errors have a line
     refuse_duplicates(text.encode())
-    return json.loads(text)
+    return data
+
+
+def _place(name: str, text: str, where: Sequence[str | int]) -> Place:
+    found = strict.position_of(text, where)
+    return Place(name, *found[:2]) if found else Place(name)
+
+
+def _where(message: str) -> Sequence[str | int]:
+    """Return the path at the end of a decoder's message, such as "- at `$.policies[0].id`"; empty without one."""
+    path, unknown = _PATH.search(message), _UNKNOWN.search(message)
+    steps = _STEP.findall(path[1]) if path else []
+    where = [int(step[1:-1]) if step[0] == "[" else step[1:] for step in steps]
+    return [*where, unknown[1]] if unknown else where

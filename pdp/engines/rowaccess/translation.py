@@ -11,7 +11,7 @@ from typing import Final
 
 import sqlglot
 from sqlglot import exp
-from sqlglot.errors import SqlglotError
+from sqlglot.errors import ParseError, SqlglotError, TokenError
 
 from pdp.engines.rowaccess.trino_sql import FALSE
 from pdp.engines.rowaccess.trino_text import check_readable, strip_comments
@@ -109,7 +109,13 @@ def _is_portable(node: exp.Expr) -> bool:
 def _parse(text: str, dialect: str) -> exp.Expr:
     try:
         trees = sqlglot.parse(text, read=dialect)
-    except (SqlglotError, RecursionError, ValueError) as error:
+    except ParseError as error:
+        raise ValueError(f"it does not parse: {_cause(error)}") from None
+    except TokenError:
+        raise ValueError("it does not parse: a quote or a comment does not end") from None
+    except RecursionError:
+        raise ValueError("it does not parse: it is nested too deeply") from None
+    except (SqlglotError, ValueError) as error:
         raise ValueError(f"it does not parse: {_first_line(str(error))}") from None
     if len(trees) != 1 or not isinstance(trees[0], exp.Condition) or isinstance(trees[0], exp.Query):
         raise ValueError("it is not one expression")
@@ -124,6 +130,19 @@ def _parse(text: str, dialect: str) -> exp.Expr:
 
 def _literal(text: str) -> str:
     return "'{}'".format(text.replace("'", "''"))
+
+
+def _cause(error: ParseError) -> str:
+    """Return the cause of an error without the names of the parser's classes, with its place in the text."""
+    first = error.errors[0] if error.errors else {}
+    cause, token = str(first.get("description", "")), str(first.get("highlight") or "")
+    if cause.startswith("Required keyword"):
+        cause = f"something is missing after `{token}`"
+    elif cause.startswith("Expecting "):
+        cause = f"`{cause.removeprefix('Expecting ')}` is missing after `{token}`"
+    else:
+        cause = f"unexpected `{token}`"
+    return f"{cause} at line {first.get('line', 1)}, column {first.get('col', 1)} of the text"
 
 
 def _first_line(text: str) -> str:

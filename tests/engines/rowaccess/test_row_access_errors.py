@@ -210,3 +210,61 @@ def test_policies_of_one_table_have_one_identity(tmp_path: Path) -> None:
 def test_what_is_protected_is_a_container(tmp_path: Path, container: str) -> None:
     with pytest.raises(ConfigError, match=r"row_access\.protected"):
         load(tmp_path, {}, row_access={"protected": [container]})
+
+
+TEXT = """\
+policies:
+  - {id: p, table: lake.s.t, grantees: [allUsers], filter: x = 1}
+  - id: q
+    table: lake.s.u
+    grantees:
+      - allUsers
+    filter: y = 2
+masks:
+  - id: m
+    table: lake.s.t
+    column: c
+    grantees: [allUsers]
+    kind: expression
+    expression: upper(c)
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "place", "words"),
+    [
+        ("y = 2", "y = 2)", "7:13", "it does not parse: unexpected `)` at line 1, column 6 of the text"),
+        ("y = 2", "y =", "7:13", "it does not parse: something is missing after `=` at line 1, column 3"),
+        ("y = 2", "y = 'a", "7:13", "it does not parse: a quote"),
+        ("lake.s.u", "u", "4:12", "`u` is no"),
+        ("id: q", "id: q q", "3:9", "an id is"),
+        ("      - allUsers", "      - nobody", "6:9", "is no grantee"),
+        ("upper(c)", "upper(c", "14:17", "it does not parse: `)` is missing after `c`"),
+        ("upper(c)", "max(c)", "14:17", "it holds an aggregate"),
+        ("kind: expression", "kind: hide", "13:11", "'hide'"),
+        ("column: c", "colum: c", "11:12", "`colum`"),
+        ("id: q", "id: p", "3:9", ""),
+        ("filter: y = 2", "filter: [y]", "7:13", "policies[1].filter`"),
+        ("masks:", "masks: {", "9:3", "does not parse"),
+    ],
+)
+def test_an_error_has_its_line_and_column_and_no_parser_in_it(
+    tmp_path: Path, old: str, new: str, place: str, words: str
+) -> None:
+    text = TEXT.replace(old, new).replace("lake.s.u", "lake.s.t" if (old, new) == ("id: q", "id: p") else "lake.s.u")
+    error = str(refused(tmp_path, "rows.yaml", text))
+    assert error.startswith(f"{tmp_path / 'rows.yaml'}:{place}: ")
+    assert words in error
+    for inside in ("sqlglot", "<class", "keyword", "Expecting", "Error tokenizing"):
+        assert inside not in error
+
+
+def test_an_error_in_json_has_its_line(tmp_path: Path) -> None:
+    error = refused(
+        tmp_path,
+        "rows.json",
+        '{"policies": [\n  {"id": "p", "table": "lake.s.t",\n   "grantees": ["x"], "filter": "a"}]}',
+    )
+    assert (error.place.line, error.place.column) == (3, 17)
+    error = refused(tmp_path, "rows.json", '{"policies": [\n  }')
+    assert (error.place.line, error.place.column) == (2, 3)

@@ -1,0 +1,84 @@
+"""Files of policies, found or refused: a pattern that names nothing must not open anything.
+
+Knows keys and files, not the content of a file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, Literal, NamedTuple
+
+from pdp.config.settings import Settings
+from pdp.errors import ConfigError, Place, PolicyError
+
+FileKey = Literal["rules", "forbid", "row_access"]
+FILE_KEYS: Final[tuple[FileKey, ...]] = ("rules", "forbid", "row_access")
+"""Keys of `policies` that name files."""
+_CONTENT: Final = {"rules": "rule", "forbid": "rule", "row_access": "policy and no mask"}
+_REMEDY: Final = "`allow_empty: true` beside `files` permits that"
+
+
+class PolicyFileList(NamedTuple):
+    """Files of one key. `required` maps each file that must hold a policy to the place of its pattern in the list."""
+
+    settings: Settings
+    key: FileKey
+    paths: tuple[Path, ...]
+    required: dict[Path, int]
+
+    def require_content(self, filled: Collection[str]) -> None:
+        """Raise ConfigError for the first file that must hold a policy and is none of the `filled`."""
+        for path, place in self.required.items():
+            if str(path) not in filled:
+                message = f"`{path}` holds no {_CONTENT[self.key]}: {_REMEDY}"
+                raise _error(self.settings, self.key, place, message)
+
+    @contextmanager
+    def naming_key(self) -> Iterator[None]:
+        """Let each PolicyError name the key of these files."""
+        try:
+            yield
+        except PolicyError as error:
+            raise error.of_key(f"policies.{self.key}") from None
+
+
+def policy_files(settings: Settings, key: FileKey) -> PolicyFileList:
+    """Return the files of a key; raise ConfigError if a pattern matches none and does not allow that.
+
+    The default of `policies.rules` may match none: rules permit.
+    """
+    patterns = getattr(settings.policies, key)
+    paths: list[Path] = []
+    required: dict[Path, int] = {}
+    for place, pattern in enumerate(patterns):
+        files = settings.paths((pattern,))
+        is_default = key not in settings.policies.model_fields_set
+        may_be_empty = is_default or (not isinstance(pattern, str) and pattern.allow_empty)
+        existing = [file for file in files if file.exists()] if may_be_empty else files
+        if not existing:
+            if may_be_empty:
+                continue
+            text = pattern if isinstance(pattern, str) else pattern.files
+            raise _error(settings, key, place, f"`{text}` matches no file: {_REMEDY}")
+        for file in existing:
+            _require_readable(settings, key, place, file)
+        paths += existing
+        required |= {} if may_be_empty else dict.fromkeys(files, place)
+    return PolicyFileList(settings, key, tuple(dict.fromkeys(paths)), required)
+
+
+def _require_readable(settings: Settings, key: FileKey, place: int, file: Path) -> None:
+    try:
+        file.open("rb").close()
+    except OSError as error:
+        cause = (error.strerror or str(error)).lower()
+        source = settings.origins.nearest(("policies", key, place))
+        named = PolicyError(f"cannot be read: {cause}", Place(str(file), 0, 0))
+        raise named.of_key(f"policies.{key}", source) from None
+
+
+def _error(settings: Settings, key: FileKey, place: int, message: str) -> ConfigError:
+    """Return an error about the pattern at a place of the list."""
+    return settings.origins.error(("policies", key, place), f"`policies.{key}`: {message}")
