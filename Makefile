@@ -20,7 +20,7 @@ $(STAMP): pyproject.toml constraints.txt
 	touch $(STAMP)
 
 run: $(STAMP) ## install, and serve the example policies on loopback
-	$(VENV)/bin/pdp serve
+	$(VENV)/bin/pdp serve --example
 
 test-fast: $(STAMP) ## unit tests and case files, without processes and databases: under a minute
 	$(PYTEST) --dist loadfile -m "$(FAST)"

@@ -5,10 +5,11 @@ This part of the composition root names the engines. `app` names the classes tha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from pdp.config.policy_files import FileKey, policy_files
+from pdp.config.references import known_warehouses, unknown_warehouse
 from pdp.config.settings import Settings
 from pdp.decision.bundle import Authority, Bundle, source_text
 from pdp.decision.plan import Planners
@@ -20,7 +21,7 @@ from pdp.engines.rowaccess.document import NamedDocument, read_documents
 from pdp.engines.rowaccess.engine import RowAccess
 from pdp.engines.rowaccess.members import Members
 from pdp.engines.rowaccess.policies import RowPolicies
-from pdp.errors import ConfigError
+from pdp.errors import ConfigError, InvalidReference
 from pdp.model.masking import Masker
 from pdp.model.references import parse_resource
 from pdp.trino.operations import has_plain_names, plan_operation
@@ -85,7 +86,6 @@ def build_bundle(
         (
             *_warnings(settings, rules, forbid),
             *map(str, policies.warnings),
-            *_warn_unknown_warehouses(settings, policies),
         ),
         _role_maps(settings),
         frozenset(settings.identity.instance_admins),
@@ -97,25 +97,28 @@ def _read_row_policies(settings: Settings, documents: Iterable[NamedDocument]) -
     files = policy_files(settings, "row_access")
     with files.naming_key():
         read = list(read_documents(files.paths))
-        policies = _row_policies([*read, *documents])
+        policies = _row_policies([*read, *documents], known_warehouses(settings))
     files.require_content({each.name for each in read if each.document.policies or each.document.masks})
     return policies
 
 
-def _row_policies(documents: Sequence[NamedDocument]) -> RowPolicies:
+def _row_policies(documents: Sequence[NamedDocument], warehouses: frozenset[str]) -> RowPolicies:
     if not documents:
         return RowPolicies({}, (), ())
     from pdp.engines.rowaccess.compiler import compile_policies  # noqa: PLC0415  its parser of SQL takes 30 MB
 
-    return compile_policies(documents)
+    return compile_policies(documents, warehouses)
 
 
 def _row_access(settings: Settings, policies: RowPolicies) -> RowAccess:
     rules = settings.row_access
     try:
+        for place, text in enumerate(rules.protected):
+            if unknown := unknown_warehouse(parse_resource(text).warehouse, known_warehouses(settings)):
+                raise settings.error(("row_access", "protected", place), unknown)
         return policies.build_engine(Members(rules.member.template, settings.identity.cel_provider), rules.protected)
-    except ValueError as error:
-        raise ConfigError(f"`row_access.protected`: {error}") from None
+    except (ValueError, InvalidReference) as error:
+        raise settings.error(("row_access", "protected"), str(error)) from None
 
 
 def _row_sources(settings: Settings, policies: RowPolicies) -> dict[str, object]:
@@ -123,14 +126,6 @@ def _row_sources(settings: Settings, policies: RowPolicies) -> dict[str, object]
     if not policies.tables and not settings.row_access.protected:
         return {}
     return {"rowAccess": policies.texts, "rowAccessRules": settings.row_access.model_dump()}
-
-
-def _warn_unknown_warehouses(settings: Settings, policies: RowPolicies) -> Iterator[str]:
-    """Yield a warning for each warehouse that only row policies name. A misspelt name protects nothing."""
-    known = set(settings.warehouses) | {catalog.warehouse for catalog in settings.trino.catalogs.values()}
-    protected = {parse_resource(text).warehouse for text in settings.row_access.protected}
-    for warehouse in sorted(({warehouse for warehouse, _ in policies.tables} | protected) - known) if known else ():
-        yield f"row access names the warehouse `{warehouse}`, which no configuration knows"
 
 
 def _default(authorities: Mapping[str, Authority]) -> Authority:
@@ -174,11 +169,9 @@ def _role_maps(settings: Settings) -> dict[str, dict[str, str]]:
 
 def _warnings(settings: Settings, rules: RuleSet, forbid: RuleSet) -> tuple[str, ...]:
     warnings = [str(remark) for remark in (*rules.warnings, *forbid.warnings)]
-    providers = settings.identity.providers
-    named = {f"trusted_engines.{name}": rule.identities for name, rule in settings.trusted_engines.items()}
-    for key, idps in (("identity.cel_provider", [settings.identity.cel_provider]), *named.items()):
-        unknown = sorted(set(idps) - providers.keys()) if providers else ()
-        warnings += [f"`{key}` names `{idp}`, which is none of `identity.providers`" for idp in unknown]
+    providers, idp = settings.identity.providers, settings.identity.cel_provider
+    if providers and idp not in providers:
+        warnings.append(f"`identity.cel_provider` names `{idp}`, which is none of `identity.providers`")
     if not rules.rules:
         warnings.append("no rules are loaded: CEL permits nothing but VIEW_REFERENCE")
     return tuple(warnings)

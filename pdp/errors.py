@@ -25,6 +25,7 @@ PdpError
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
@@ -132,9 +133,16 @@ class Unavailable(PdpError):
 
 
 class ConfigError(PdpError):
-    """Unusable settings. The text names the key."""
+    """Unusable settings. The text names the key.
+
+    `problems` has the source of each problem, such as `pdp.yaml:3:5`, and its text without the source.
+    """
 
     code = "config_error"
+
+    def __init__(self, message: str, problems: Sequence[tuple[str, str]] = ()) -> None:
+        super().__init__(message)
+        self.problems = tuple(problems) or (("", message),)
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ def main() -> None:
             _late("pdp.app.run", "serve"),
             _late("pdp.app.parts", "writing"),
             _late("pdp.app.parts", "build_catalogs"),
+            _late("pdp.app.parts", "inspect_facts"),
         )
     )
 

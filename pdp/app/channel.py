@@ -66,9 +66,10 @@ class StopOrder(msgspec.Struct, frozen=True, tag=True):
 
 
 class ReadyReport(msgspec.Struct, frozen=True, tag=True):
-    """Report of a worker that listens. `bundle` is the digest of its policies."""
+    """Report of a worker that listens. `bundle` is the digest of its policies; `counts` has what it loaded."""
 
     bundle: str
+    counts: dict[str, int] = {}
 
 
 class FailureReport(msgspec.Struct, frozen=True, tag=True):

@@ -7,16 +7,20 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing
 from typing import Final
 
+from pdp.app.known_roles import require_known_roles, warn_of_unknown_names
+from pdp.app.stale_files import warn_of_newer_seed
 from pdp.assembly import PLANNERS, build_bundle
 from pdp.audit.log import NoAudit
+from pdp.config.references import known_warehouses
 from pdp.config.settings import Settings
 from pdp.decision.service import AuditLog, Pdp
 from pdp.engines.cel.rules import RuleSet
 from pdp.engines.rowaccess.document import NamedDocument
+from pdp.errors import PolicyError
 from pdp.facts.objects import Change, GrantAdded, ObjectPut
 from pdp.facts.snapshot import Facts
 from pdp.store.replica import FixedFacts, Replica
-from pdp.store.sql import open_store
+from pdp.store.sql import open_store, read_store
 from pdp.store.store import write_seed
 from pdp.store.world import load_world
 from pdp.store.writer import Writer
@@ -34,14 +38,24 @@ def read_facts(settings: Settings) -> Facts:
     """
     file, missing = settings.store.world_file(), settings.sqlite_file()
     if file is not None:
-        return with_projects(settings, load_world(settings.path(file)))
+        return _checked(settings, _load_world(settings, "url", file))
     facts = Facts.empty()
     if missing is None or missing.exists():
         with closing(open_store(settings.store_url())) as store:
             facts = store.load()
     if facts.sequence == 0 and settings.store.seed is not None:
-        facts = load_world(settings.path(settings.store.seed))
+        return _checked(settings, _load_world(settings, "seed", settings.store.seed))
     return with_projects(settings, facts)
+
+
+def inspect_facts(settings: Settings) -> Facts:
+    """Return the facts as `read_facts` does, and change nothing in the store, not even its schema."""
+    file, missing = settings.store.world_file(), settings.sqlite_file()
+    if file is not None or (missing is not None and not missing.exists()):
+        return read_facts(settings)
+    if settings.store.seed is not None:
+        _load_world(settings, "seed", settings.store.seed)  # raises: the start of the service reads it, too
+    return with_projects(settings, read_store(settings.store_url()))
 
 
 def read_source(settings: Settings) -> FixedFacts | Replica:
@@ -52,7 +66,11 @@ def read_source(settings: Settings) -> FixedFacts | Replica:
     store = open_store(settings.store_url())
     replica = Replica(store, _projects(settings), limits.max_staleness_seconds, limits.wait_seconds)
     if limits.seed is not None:
-        replica.seed(SEED, _seed(settings, limits.seed))
+        world = _load_world(settings, "seed", limits.seed)
+        if replica.facts.sequence:
+            warn_of_newer_seed(settings.path(limits.seed), world, replica.facts, store)
+        replica.seed(SEED, _seed_changes(settings, world, is_new=not replica.facts.sequence))
+    warn_of_unknown_names(settings, replica.facts)
     return replica
 
 
@@ -66,14 +84,29 @@ def writing(settings: Settings, actor: str, *, seeded: bool) -> Iterator[Writer]
     with closing(open_store(settings.store_url())) as store:
         facts, seed = store.load(), settings.store.seed
         if seeded and seed is not None and facts.sequence == 0:
-            facts = write_seed(store, SEED, facts, _seed(settings, seed))
+            world = _load_world(settings, "seed", seed)
+            facts = write_seed(store, SEED, facts, _seed_changes(settings, world, is_new=True))
         yield Writer(store, with_projects(settings, facts), actor)
 
 
-def _seed(settings: Settings, file: str) -> tuple[Change, ...]:
-    world = load_world(settings.path(file))
-    with_projects(settings, world)  # raises before a contradiction to the configuration enters the database
+def _seed_changes(settings: Settings, world: Facts, *, is_new: bool) -> tuple[Change, ...]:
+    """Return the changes that write a seed; raise before a contradiction to the configuration enters the database."""
+    _checked(settings, world) if is_new else with_projects(settings, world)
     return (*map(ObjectPut, world.objects()), *map(GrantAdded, world.grants()))
+
+
+def _checked(settings: Settings, world: Facts) -> Facts:
+    """Return the facts of a world file with the configured projects; raise ConfigError if the two disagree."""
+    require_known_roles(settings, world)
+    return with_projects(settings, world)
+
+
+def _load_world(settings: Settings, key: str, file: str) -> Facts:
+    """Return the facts of a world file that a key of `store` names; raise PolicyError."""
+    try:
+        return load_world(settings.path(file), known_warehouses(settings))
+    except PolicyError as error:
+        raise error.of_key(f"store.{key}", settings.origins.nearest(("store", key))) from None
 
 
 def _projects(settings: Settings) -> dict[str, str]:

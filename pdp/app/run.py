@@ -13,10 +13,11 @@ from pdp.config.settings import Settings
 
 
 class AnnouncedService(Protocol):
-    """Service that serves: its addresses by listener, and the scheme of its HTTP address."""
+    """Service that serves: the scheme of its HTTP address, addresses by listener, and counts of what it loaded."""
 
     scheme: str
     addresses: dict[str, str]
+    counts: dict[str, int]
 
 
 def serve(

@@ -20,10 +20,12 @@ from aiohttp import web
 
 from pdp.app.memory import PAUSE_SECONDS, FreedMemory
 from pdp.app.parts import build_catalogs, read_source
+from pdp.app.stale_files import PolicyEdits
 from pdp.assembly import PLANNERS, build_bundle, read_rules
 from pdp.audit.log import FileAudit, NoAudit
 from pdp.config.section import is_loopback, split_address
 from pdp.config.settings import Settings
+from pdp.decision.bundle import Bundle
 from pdp.decision.service import Pdp
 from pdp.decision.turns import run_aside
 from pdp.errors import ConfigError
@@ -33,7 +35,7 @@ from pdp.identity.tokens import Tokens
 from pdp.management.service import Management
 from pdp.model.events import ServiceEvent
 from pdp.model.masking import Masker
-from pdp.store.replica import Replica
+from pdp.store.replica import FixedFacts, Replica
 from pdp.surfaces.admission import BODIES_IN_FLIGHT, Admission
 from pdp.surfaces.body_content import BodyLimits
 from pdp.surfaces.connect import ConnectHandlers
@@ -77,12 +79,12 @@ class Service:
         self.settings = settings
         self._inherited = inherited
         telemetry = self._telemetry = Telemetry()
-        bundle = build_bundle(settings, *read_rules(settings))
+        self.edits = PolicyEdits(settings)  # before the files are read: a later edit must not go unseen
+        bundle, self.counts = _load_policies(settings)
         self.source = read_source(settings)
-        audit, sinks = settings.audit, settings.audit.sinks
-        most, mask = audit.max_waiting_bytes, Masker(audit.mask)
-        self.audit = FileAudit(settings.path(sinks[0].file), telemetry, most, run_aside, masker=mask) if sinks else None
+        self.audit = _open_audit(settings, telemetry)
         self.pdp = Pdp(bundle, self.source, self.audit or NoAudit(), telemetry, PLANNERS)
+        self.counts["grants"] = self.source.facts.count_grants()
         self.draining = False
         self.addresses: dict[str, str] = {}
         self._tokens = Tokens(settings, telemetry)
@@ -95,8 +97,7 @@ class Service:
         shared = (callers, self._admission, telemetry, limits.request_timeout_seconds)
         self._refusals = RefusalRecorder(self.pdp.audit)
         handlers = HttpHandlers(*shared, refusals=self._refusals)
-        writer = self.source if isinstance(self.source, Replica) else None
-        management = Management(self.pdp, writer, frozenset(settings.store.bootstrap_admins))
+        management = _manage(self.pdp, self.source, settings)
         self._catalogs = build_catalogs(settings)
         seconds = limits.request_timeout_seconds * _TRINO_TIME_SHARE
         trino = TrinoSurface(self.pdp, limits.trino_max_resources, seconds, self._catalogs)
@@ -258,6 +259,25 @@ class Service:
             await asyncio.sleep(0.25)
 
 
+def _load_policies(settings: Settings) -> tuple[Bundle, dict[str, int]]:
+    """Return the bundle, and the numbers of its policies."""
+    rules, forbid = read_rules(settings)
+    bundle = build_bundle(settings, rules, forbid)
+    counts = {"rules": len(rules.rules), "forbids": len(forbid.rules), "row_policies": bundle.row_access.count()}
+    return bundle, counts
+
+
+def _open_audit(settings: Settings, telemetry: Telemetry) -> FileAudit | None:
+    audit, sinks = settings.audit, settings.audit.sinks
+    most, mask = audit.max_waiting_bytes, Masker(audit.mask)
+    return FileAudit(settings.path(sinks[0].file), telemetry, most, run_aside, masker=mask) if sinks else None
+
+
+def _manage(pdp: Pdp, source: FixedFacts | Replica, settings: Settings) -> Management:
+    writer = source if isinstance(source, Replica) else None
+    return Management(pdp, writer, frozenset(settings.store.bootstrap_admins))
+
+
 def _log_end(task: asyncio.Task[None]) -> None:
     if not task.cancelled():  # a defect: the facts grow stale from here on, and readiness shows this
         log.error("store is no longer followed", exc_info=task.exception())
@@ -320,10 +340,12 @@ async def serve_until(service: Service, stopping: StopEvent, announce: Callable[
         loop.add_signal_handler(number, stopping.take_signal)
     announce()
     watch = asyncio.create_task(service.watch())
+    edits = asyncio.create_task(service.edits.watch())
     gc.freeze()  # loaded modules and facts stay: exclude them from every collection
     gc.set_threshold(20_000, 20, 50)  # requests make no reference cycles, so collections can be rare
     await stopping.wait()
     watch.cancel()
+    edits.cancel()
     log.info("stopping", drain_seconds=service.settings.server.drain_seconds)
     hurry = asyncio.create_task(_hurry(service, stopping))
     flushed = await service.stop(successor=stopping.successor)

@@ -38,6 +38,7 @@ class Supervisor:
     def __init__(self, settings: Settings, count: int, reload: Callable[[], Settings]) -> None:
         self.scheme = "https" if settings.server.tls.cert else "http"
         self.addresses: dict[str, str] = {}
+        self.counts: dict[str, int] = {"workers": count}
         self._settings = settings
         self._count = count
         self._reload = reload
@@ -73,6 +74,8 @@ class Supervisor:
             await asyncio.gather(*starts)
         finally:
             await _cancel(starts)
+        loaded = next((slot.worker.counts for slot in self._slots if slot.worker), {})
+        self.counts |= loaded
         self._tasks = [asyncio.create_task(slot.keep()) for slot in self._slots]
         self._tasks.append(asyncio.create_task(self._carry_out_restarts()))
 

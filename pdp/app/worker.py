@@ -112,7 +112,7 @@ class _Worker:
         self._stop(successor=False)
 
     def _report_ready(self) -> None:
-        self._channel.send(ReadyReport(self._service.pdp.bundle.digest))
+        self._channel.send(ReadyReport(self._service.pdp.bundle.digest, self._service.counts))
 
     async def _accept_for(self, workers: Sequence[int]) -> None:
         for number in self._sites.keys() - workers:

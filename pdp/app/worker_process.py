@@ -60,6 +60,8 @@ class WorkerProcess:
         self.begun = time.monotonic()
         self.bundle = ""
         """Digest of the policies, once the worker is ready."""
+        self.counts: dict[str, int] = {}
+        """Numbers of loaded policies and grants, once the worker is ready."""
         self.reports = 0
         """Number of messages received."""
         self.last: StopReport | None = None
@@ -166,7 +168,7 @@ class WorkerProcess:
             raise WorkerFailed(f"not ready after {START_SECONDS:g} seconds") from None
         if isinstance(report, FailureReport):
             raise WorkerFailed(report.message)
-        self.bundle = report.bundle
+        self.bundle, self.counts = report.bundle, report.counts
 
     async def _ask(self, question: Callable[[int], Question], kind: type[R], seconds: float) -> R:
         if self._reading.done():

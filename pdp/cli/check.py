@@ -12,7 +12,7 @@ import click
 import msgspec
 
 from pdp.cli.composition import Composition
-from pdp.cli.options import chosen_settings, policy_options
+from pdp.cli.options import chosen_settings, policy_options, say_configuration
 from pdp.cli.terminal import one_line_errors
 from pdp.decision.answer_codec import decision_body
 from pdp.decision.codec import decode_checks
@@ -40,7 +40,9 @@ def check(
 
     Exits with 1 if a line is not a valid check. A denial is a normal decision and does not change the exit code.
     """
-    pdp = composition.pdp(chosen_settings(composition, config, overrides, rules, world))
+    settings = chosen_settings(composition, config, overrides, rules, world)
+    pdp = composition.pdp(settings)
+    say_configuration(settings)
     rejected = False
     with asyncio.Runner() as runner:
         lines = (line for line in sys.stdin.buffer if line.strip())

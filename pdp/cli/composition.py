@@ -6,7 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+from pdp.errors import ConfigError
 
 if TYPE_CHECKING:  # the help of the commands needs none of these
     from pdp.config.settings import Settings
@@ -15,6 +17,12 @@ if TYPE_CHECKING:  # the help of the commands needs none of these
     from pdp.facts.snapshot import Facts
     from pdp.store.writer import Writer
     from pdp.views.catalog import IcebergCatalog
+
+
+EXAMPLE: Final = Path("--example")
+"""Choice of the example in place of a configuration file."""
+DEFAULT_FILE: Final = Path("pdp.yaml")
+"""Configuration file of a command without `-c`, in the working folder."""
 
 
 def _no_catalogs(_: Settings) -> Mapping[str, IcebergCatalog]:
@@ -32,16 +40,30 @@ class Composition:
     serve: Callable[..., int]
     writing: Callable[..., AbstractContextManager[Writer]]
     build_catalogs: Callable[[Settings], Mapping[str, IcebergCatalog]] = _no_catalogs
+    inspect_facts: Callable[[Settings], Facts] | None = None
+    """As `read_facts`, without any change of the store."""
 
     def settings(self, config: Path | None, overrides: Sequence[str] = ()) -> Settings:
-        """Return the settings of the file, else of ./pdp.yaml, else of the embedded example."""
+        """Return the settings of the file or of EXAMPLE, else of ./pdp.yaml; raise ConfigError without any."""
         from pdp.config.load import load_settings  # noqa: PLC0415  half of the time of `pdp --help`
 
-        file = config or Path("pdp.yaml")
-        if config or file.exists():
-            return load_settings(file, overrides)
-        return self.embedded_settings(tuple(overrides))
+        if config is EXAMPLE:
+            return self.embedded_settings(tuple(overrides))
+        file = chosen_file(config)
+        if file is None:
+            raise ConfigError(
+                "there is no configuration: write `pdp.yaml` here, give a file with -c, or take the example policies "
+                "with --example"
+            )
+        return load_settings(file, overrides)
 
     def pdp(self, settings: Settings) -> Pdp:
         """Build a service in this process that records nothing."""
         return self.build_pdp(settings, self.read_facts(settings), self.read_rules(settings))
+
+
+def chosen_file(config: Path | None) -> Path | None:
+    """Return the file of `-c`, else ./pdp.yaml; None without both."""
+    if config is None and DEFAULT_FILE.exists():
+        return DEFAULT_FILE
+    return config

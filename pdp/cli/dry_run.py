@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,13 +14,14 @@ import msgspec
 
 from pdp.audit.reader import read_audit
 from pdp.audit.recorded import ReadReport, RecordedCheck, RecordFilter
-from pdp.cli.composition import Composition
+from pdp.cli.composition import Composition, chosen_file
 from pdp.cli.dry_run_checks import parse_time, read_checks
 from pdp.cli.dry_run_policies import had_implicit_rule, has_implicit_rule, side_settings, warnings_of
 from pdp.cli.dry_run_report import DryRunReport, as_json, print_text
-from pdp.cli.options import format_option
+from pdp.cli.options import format_option, say_configuration
 from pdp.cli.progress import Progress
 from pdp.cli.terminal import one_line_errors
+from pdp.config.settings import Settings
 from pdp.decision.service import Pdp
 from pdp.errors import InvalidArgument
 from pdp.offline.differences import Differences
@@ -48,7 +50,7 @@ class DryRunOptions(msgspec.Struct, frozen=True):
     @property
     def has_baseline(self) -> bool:
         """Tell whether a baseline decides the checks; if not, the recorded decisions are the baseline."""
-        return bool(self.baseline or self.forbid_baseline or (self.config and self.checks))
+        return bool(self.baseline or self.forbid_baseline or (chosen_file(self.config) and self.checks))
 
     def validate(self) -> None:
         """Raise InvalidArgument if the options contradict each other."""
@@ -91,7 +93,9 @@ class _MultiValueCommand(click.Command):
 @click.option("--candidate", multiple=True, metavar="FILE...", help="New policies: rules, a world, a pdp.yaml.")
 @click.option("--forbid-baseline", multiple=True, metavar="FILE...", help="Current rule files that forbid.")
 @click.option("--forbid-candidate", multiple=True, metavar="FILE...", help="New rule files that forbid.")
-@click.option("-c", "--config", type=click.Path(path_type=Path), help="Configuration that both sides share.")
+@click.option(
+    "-c", "--config", type=click.Path(path_type=Path), help="Configuration that both sides share. Default: ./pdp.yaml."
+)
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override one setting of both sides.")
 @click.option("--checks", metavar="FILE", help="Checks, one JSON object a line as for `pdp check`; - is stdin.")
 @click.option("--audit", type=click.Path(path_type=Path), help="Folder of audit records, whose checks are repeated.")
@@ -117,12 +121,15 @@ def dry_run(composition: Composition, /, form: str, **values: Any) -> None:
     """
     options = DryRunOptions(**values)
     options.validate()
-    baseline, candidate = _build_sides(composition, options)
     reading = ReadReport()
-    differences = _compare(options.read_checks(reading), baseline, candidate)
-    if reading.skipped and not differences.checks:
-        why, place = next(iter(reading.first.items()))
-        raise InvalidArgument(f"nothing could be compared: {why}, first at {place}")
+    checks = options.read_checks(reading)
+    first = list(itertools.islice(checks, 1))  # raises for unusable checks, before any policies are read
+    if not first:
+        _refuse_nothing(reading)
+    baseline, candidate = _build_sides(composition, options)
+    differences = _compare(itertools.chain(first, checks), baseline, candidate)
+    if not differences.checks:
+        _refuse_nothing(reading)
     implicit_before = has_implicit_rule(baseline) if baseline else had_implicit_rule(options.audit, reading.bundles)
     notes = warnings_of(baseline, candidate)
     report = DryRunReport(differences, reading, implicit_before, has_implicit_rule(candidate), notes)
@@ -133,13 +140,36 @@ def dry_run(composition: Composition, /, form: str, **values: Any) -> None:
     raise SystemExit(DIFFERENT if differences else 0)
 
 
+def _refuse_nothing(reading: ReadReport) -> None:
+    """Raise InvalidArgument if every record was skipped."""
+    if reading.skipped:
+        why, place = next(iter(reading.first.items()))
+        raise InvalidArgument(f"nothing could be compared: {why}, first at {place}")
+
+
 def _build_sides(composition: Composition, options: DryRunOptions) -> tuple[Pdp | None, Pdp]:
     """Build the services of the baseline, if there is one, and of the candidate."""
     shared = options.config, options.overrides
     baseline = None
     if options.has_baseline:
-        baseline = composition.pdp(side_settings(*shared, options.baseline, options.forbid_baseline))
-    return baseline, composition.pdp(side_settings(*shared, options.candidate, options.forbid_candidate))
+        baseline = composition.pdp(_side(options, side_settings(*shared, options.baseline, options.forbid_baseline)))
+    candidate = _side(options, side_settings(*shared, options.candidate, options.forbid_candidate))
+    return baseline, composition.pdp(candidate)
+
+
+def _side(options: DryRunOptions, settings: Settings) -> Settings:
+    """Return the settings of a side. Raise InvalidArgument if recorded decisions would meet other facts than theirs."""
+    if not options.has_baseline:
+        if settings.origins.file is None and settings.store.world_file() is None:
+            raise InvalidArgument("--audit needs the configuration of the deciding service: give -c, or a world file")
+        database = settings.sqlite_file()
+        if database is not None and not database.exists():
+            raise InvalidArgument(
+                f"there is no database at `{database}`, on which the records of --audit were decided: give its address "
+                "with --set store.url=..., or a world file"
+            )
+    say_configuration(settings)
+    return settings
 
 
 def _compare(checks: Iterator[RecordedCheck], baseline: Pdp | None, candidate: Pdp) -> Differences:

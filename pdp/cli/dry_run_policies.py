@@ -11,6 +11,7 @@ import yaml
 
 from pdp.audit.reader import read_bundle
 from pdp.audit.schema import ArchivedBundle
+from pdp.cli.composition import chosen_file
 from pdp.cli.options import absolute_paths
 from pdp.config.load import UNSUPPORTED, load_settings
 from pdp.config.settings import Settings
@@ -38,7 +39,7 @@ def side_settings(
     for kind in ("world", "settings"):
         if len(kinds[kind]) > 1:
             raise InvalidArgument(f"`{kinds[kind][1]}` is a second {kind} file: one side takes one")
-    own = Path(kinds["settings"][0]) if kinds["settings"] else config
+    own = Path(kinds["settings"][0]) if kinds["settings"] else chosen_file(config)
     settings = load_settings(own, overrides) if own else load_settings(None, overrides).with_policies((), None)
     settings = settings.with_policies(kinds["rules"] or None, kinds["world"][0] if kinds["world"] else None)
     if not forbid:

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from pdp.cli.composition import Composition
 from pdp.cli.explain_load import explain_load, trace_tree
-from pdp.cli.options import chosen_settings, format_option, policy_options
+from pdp.cli.options import chosen_settings, format_option, policy_options, say_configuration
 from pdp.cli.terminal import fail, one_line_errors, visible
 from pdp.decision.answer_codec import decision_body
 from pdp.decision.codec import decode_checks
@@ -56,6 +56,7 @@ def explain(
         _print_vocabulary()
         return
     settings = chosen_settings(composition, config, overrides, rules, world)
+    say_configuration(settings)
     if code:
         click.echo(_code(composition.read_rules(settings), code))
         return

@@ -16,19 +16,21 @@ from pdp.cli.change_report import ChangeReport, grant_text, text_lines
 from pdp.cli.composition import Composition
 from pdp.cli.grants_export import export_world
 from pdp.cli.grants_import import import_world
-from pdp.cli.grants_store import actor, read_store, writable_settings
+from pdp.cli.grants_store import actor, read_store, readable_settings, writable_settings
 from pdp.cli.options import config_options, format_option
 from pdp.cli.terminal import one_line_errors, plural, print_lines, visible
+from pdp.config.references import known_warehouses
+from pdp.config.settings import Settings
 from pdp.engines.grants.administration import Administration
 from pdp.engines.grants.edits import GrantEdits, ObjectEdits
 from pdp.errors import InvalidArgument
-from pdp.facts.objects import Change, Grant
+from pdp.facts.objects import Change, Grant, ObjectKey
 from pdp.facts.snapshot import Facts
 from pdp.management import grant_listing
 from pdp.management.codec import grant_body, make_grant_filter
 from pdp.management.requests import GrantListing
 from pdp.model.vocabulary import PRIVILEGES
-from pdp.store.world import read_grant, read_key
+from pdp.store.world import read_grant, read_key, unknown_of
 from pdp.store.world_text import entry_text
 
 _COLUMNS = ("OBJECT", "PRIVILEGE", "PRINCIPAL", "ID", "FLAGS")
@@ -76,7 +78,7 @@ def list_grants(
         raise InvalidArgument(f"no privilege `{privilege}`: there are {', '.join(sorted(PRIVILEGES))}")
     options = {"object": object_, "principal": principal, "privilege": privilege, "below": "true" if below else None}
     filter = make_grant_filter({name: value for name, value in options.items() if value is not None})
-    facts = read_store(composition, composition.settings(config, overrides))
+    facts = read_store(composition, readable_settings(composition, config, overrides))
     listings = grant_listing.list_grants(facts, grant_listing.matching_grants(facts, filter))
     print_lines((entry_text(grant_body(listing)) for listing in listings) if form == "json" else _table(listings))
 
@@ -117,7 +119,9 @@ def add_grant(
     Example: pdp grants add role:analyst select namespace:lake/sales
     """
     grant = _grant(principal, privilege, object_, id_)
-    with composition.writing(writable_settings(composition, config, overrides), actor().name, seeded=True) as writer:
+    settings = writable_settings(composition, config, overrides)
+    _require_known(grant.object, settings)
+    with composition.writing(settings, actor().name, seeded=True) as writer:
         is_new = writer.write(lambda facts: Administration().edit_grants(facts, actor(), GrantEdits(add=[grant])))
         click.echo(visible(f"{'added' if is_new else 'there already'}: {grant_text(grant)}"))
         for flag in grant_listing.describe_grant(writer.facts, grant).flags:
@@ -150,6 +154,12 @@ def remove_grant(
         click.echo(f"revision {writer.revision}")
 
 
+def _require_known(key: ObjectKey, settings: Settings) -> None:
+    """Raise InvalidArgument for an object in a warehouse that the configuration does not name."""
+    if unknown := unknown_of(key, known_warehouses(settings)):
+        raise InvalidArgument(unknown)
+
+
 def _grant(principal: str, privilege: str, object_: str, id_: str | None) -> Grant:
     entry = {"principal": principal, "privilege": privilege, "object": object_}
     return read_grant(entry if id_ is None else entry | {"id": id_}, ())
@@ -173,6 +183,7 @@ def move_object(
     """
     edits = ObjectEdits(move=[(read_key(source, ("from",)), read_key(target, ("to",)))])
     settings = writable_settings(composition, config, overrides)
+    _require_known(edits.move[0][1], settings)
 
     def decide(facts: Facts) -> Sequence[Change]:
         return Administration().edit_objects(facts, actor(), edits)

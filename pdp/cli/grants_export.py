@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from pdp.cli.composition import Composition
-from pdp.cli.grants_store import read_store
+from pdp.cli.grants_store import read_store, readable_settings
 from pdp.cli.options import config_options
 from pdp.cli.progress import Progress
 from pdp.cli.terminal import one_line_errors, print_lines
@@ -33,7 +33,7 @@ def export_world(composition: Composition, config: Path | None, overrides: tuple
     the same bytes.
     """
     with Progress("reading the store") as progress:
-        facts = read_store(composition, composition.settings(config, overrides))
+        facts = read_store(composition, readable_settings(composition, config, overrides))
         progress.say("writing")
         if file is None:
             print_lines(world_lines(facts))

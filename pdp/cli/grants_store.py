@@ -7,10 +7,9 @@ import pwd
 from collections.abc import Sequence
 from pathlib import Path
 
-import click
-
 from pdp.cli.composition import Composition
-from pdp.cli.terminal import visible
+from pdp.cli.options import say_configuration
+from pdp.cli.terminal import note_at_end
 from pdp.config.settings import Settings
 from pdp.engines.grants.edits import Actor
 from pdp.errors import InvalidArgument
@@ -20,6 +19,7 @@ from pdp.facts.snapshot import Facts
 def writable_settings(composition: Composition, config: Path | None, overrides: Sequence[str]) -> Settings:
     """Return the settings; raise InvalidArgument if their store is a world file."""
     settings = composition.settings(config, overrides)
+    say_configuration(settings)
     file = settings.store.world_file()
     if file is not None:
         raise InvalidArgument(
@@ -28,12 +28,18 @@ def writable_settings(composition: Composition, config: Path | None, overrides: 
     return settings
 
 
+def readable_settings(composition: Composition, config: Path | None, overrides: Sequence[str]) -> Settings:
+    """Return the settings of a command that only reads the store."""
+    settings = composition.settings(config, overrides)
+    say_configuration(settings)
+    return settings
+
+
 def read_store(composition: Composition, settings: Settings) -> Facts:
-    """Return the facts of the store. Print a note on stderr if there is no database yet."""
+    """Return the facts of the store. Say at the end of the command if there is no database yet."""
     file = settings.sqlite_file()
-    if file is not None and not file.exists():
-        seed = ", this is the seed that it will get" if settings.store.seed else ""
-        click.echo(visible(f"pdp: there is no database at `{file}` yet{seed}"), err=True)
+    if settings.store.seed is None and file is not None and not file.exists():
+        note_at_end(f"there is no database at `{file}` yet")
     return composition.read_facts(settings)
 
 

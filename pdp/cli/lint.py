@@ -11,9 +11,19 @@ from typing import Final
 import click
 import msgspec
 
-from pdp.cli.options import format_option
+from pdp.cli.composition import chosen_file
+from pdp.cli.config_problems import (
+    CONFIGURATION,
+    RULE_KEYS,
+    find_row_access_problems,
+    find_rule_errors,
+    find_world_problems,
+    finding_of,
+)
+from pdp.cli.options import format_option, say_configuration
 from pdp.cli.terminal import fail, one_line_errors
 from pdp.config.load import load_settings
+from pdp.config.policy_files import policy_files
 from pdp.config.settings import Settings
 from pdp.engines.cel.lint.linter import Finding, LintOptions, lint_files
 from pdp.errors import InvalidArgument
@@ -27,7 +37,7 @@ _RULES_KEY: Final = re.compile(r"^(?:\{\s*)?[\"']?rules[\"']?\s*:", re.MULTILINE
     "-c",
     "--config",
     type=click.Path(path_type=Path),
-    help="Configuration of the service. Without PATHS, the configured rule files are checked.",
+    help="Configuration of the service, default ./pdp.yaml. Without PATHS, its policies are checked.",
 )
 @format_option("text", "json")
 @click.option("--strict", is_flag=True, help="Also exit with 1 on warnings.")
@@ -50,16 +60,22 @@ def lint(
     extensions: tuple[str, ...],
     profile: str | None,
 ) -> None:
-    """Check rule files for errors before a service loads them.
+    """Check rule files and other policies for errors before a service loads them.
+
+    Without PATHS: the rules, forbids, row policies and the world file of the configuration. `pdp config check` checks
+    all else of a configuration, too.
 
     PATHS are files, or folders with .properties and .yaml files. Together, the files form one rule set.
 
     Prints file:line:column, severity and code of each finding; docs/lint.md explains the codes. Exits with 1 on an
     error.
     """
-    if not paths and config is None:
+    file = config if paths else chosen_file(config)
+    if not paths and file is None:
         fail("nothing to lint: give files, folders or a configuration")
-    settings = load_settings(config) if config else Settings()
+    settings = load_settings(file) if file else Settings()
+    if file and config is None:
+        say_configuration(settings)
     options = LintOptions(
         frozenset(extensions) | frozenset(settings.policies.cel_extensions),
         len(settings.warehouses),
@@ -73,10 +89,14 @@ def lint(
 
 
 def _lint_configured(settings: Settings, options: LintOptions) -> list[Finding]:
-    """Return the findings of the configured rules. Permitting and forbidding rules are two rule sets."""
-    forbid = msgspec.structs.replace(options, forbid=True)
-    permits = lint_files(settings.paths(settings.policies.rules), options)
-    return permits + lint_files(settings.paths(settings.policies.forbid), forbid)
+    """Return the findings of all policies and of the world file. Permitting and forbidding rules are two rule sets."""
+    findings: list[Finding] = []
+    for key in RULE_KEYS:
+        errors = find_rule_errors(settings, key)
+        missing = any(finding.code == CONFIGURATION for finding in errors)
+        of_key = msgspec.structs.replace(options, forbid=key == "forbid")
+        findings += errors if missing else lint_files(policy_files(settings, key).paths, of_key)
+    return [*findings, *map(finding_of, (*find_row_access_problems(settings), *find_world_problems(settings)))]
 
 
 def _files(paths: Sequence[Path]) -> Iterator[Path]:

@@ -18,11 +18,12 @@ from pdp.errors import ConfigError
 
 _COMMANDS: Final[Mapping[str, str]] = {
     "check": "Decide checks from stdin.",
+    "config": "Check the configuration of the service.",
     "dry-run": "Compare two sets of policies on the same checks.",
     "explain": "Explain why a check is allowed or denied.",
     "grants": "List and change the grants of the configured store.",
     "healthcheck": "Ask a running service whether it is ready.",
-    "lint": "Check rule files for errors before a service loads them.",
+    "lint": "Check rule files and other policies for errors before a service loads them.",
     "migrate": "Translate policies of Nessie, Lakekeeper or OpenFGA.",
     "serve": "Serve decisions over HTTP and gRPC until SIGTERM.",
     "test": "Run policy tests.",
@@ -67,8 +68,8 @@ def cli() -> None:
     """Decide who may do what in a lakehouse.
 
     Catalogs and query engines send their checks to a running service (`pdp serve`). The other commands work on policy
-    files and need no service. To begin, run `pdp serve` and the printed curl command, or
-    `pdp check --rules FILE < checks.jsonl`.
+    files and need no service. To begin, run `pdp serve --example` and the printed curl command, or
+    `pdp check --rules FILE < checks.jsonl`. A configuration is the file of -c, else ./pdp.yaml.
 
     The environment variable PDP_LOG_LEVEL sets the log level: debug, info, warning or error.
 

@@ -4,25 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 
-from pdp.cli.composition import Composition
+from pdp.cli.composition import EXAMPLE, Composition, chosen_file
+from pdp.cli.terminal import note_at_end
 from pdp.config.load import load_settings
 from pdp.config.settings import Settings
 
 F = TypeVar("F", bound=Callable[..., Any])
+_EXAMPLE_KEY: Final = "pdp.example"
+"""Key of the choice of the example in the context of a command."""
 
 
 def config_options(command: F) -> F:
-    """Add `-c` and `--set`, which choose the settings."""
+    """Add `-c`, `--example` and `--set`, which choose the settings."""
     config = click.option(
         "-c",
         "--config",
         type=click.Path(path_type=Path),
-        help="Configuration file. Default: ./pdp.yaml if it exists, else the embedded example.",
+        callback=_take_example,
+        help="Configuration file. Default: ./pdp.yaml.",
     )
+    example = click.option(
+        "--example", is_flag=True, is_eager=True, expose_value=False, callback=_note_example,
+        help="Take the example configuration in place of a file.",
+    )  # fmt: skip
     override = click.option(
         "--set",
         "overrides",
@@ -30,7 +38,20 @@ def config_options(command: F) -> F:
         metavar="KEY=VALUE",
         help="Override one setting, such as limits.max_checks=50. Can be repeated.",
     )
-    return config(override(command))
+    return config(example(override(command)))
+
+
+def _note_example(context: click.Context, _: click.Parameter, given: bool) -> None:
+    context.meta[_EXAMPLE_KEY] = given
+
+
+def _take_example(context: click.Context, _: click.Parameter, config: Path | None) -> Path | None:
+    """Return EXAMPLE for `--example`, else the file; raise UsageError for both."""
+    if not context.meta.get(_EXAMPLE_KEY):
+        return config
+    if config is not None:
+        raise click.UsageError("give either -c or --example")
+    return EXAMPLE
 
 
 def policy_options(command: F) -> F:
@@ -57,14 +78,23 @@ def chosen_settings(
 ) -> Settings:
     """Return the settings that the policy options choose.
 
-    Rules or a world without a configuration file apply to plain default settings, not to ./pdp.yaml.
+    Rules or a world replace those of the configuration. Without a configuration they apply to plain default settings.
     """
-    if config or not (rules or world):
+    if config is EXAMPLE or chosen_file(config) or not (rules or world):
         settings = composition.settings(config, overrides)
     else:
         settings = load_settings(None, overrides).with_policies((), None)
     rule_files = absolute_paths(rules)
     return settings.with_policies(rule_files if rules else None, str(Path(world).absolute()) if world else None)
+
+
+def say_configuration(settings: Settings) -> None:
+    """Say at the end of the command which configuration it took, and if a seed stood in for a missing database."""
+    file = settings.origins.file
+    note_at_end(f"configuration: {f'`{file.absolute()}`' if file else 'none, so every setting has its default'}")
+    database = settings.sqlite_file()
+    if settings.store.seed is not None and database is not None and not database.exists():
+        note_at_end(f"there is no database at `{database}` yet, this is the seed that it will get")
 
 
 def absolute_paths(files: Sequence[str]) -> tuple[str, ...]:

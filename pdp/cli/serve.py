@@ -8,12 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import click
+import structlog
 
-from pdp.cli.composition import Composition
+from pdp import __version__
+from pdp.cli.composition import EXAMPLE, Composition
 from pdp.cli.foreign_variables import check_foreign_variables
 from pdp.cli.options import config_options
 from pdp.cli.terminal import one_line_errors
 from pdp.cli.trino_config import properties, url_of
+from pdp.config.settings import Settings
+from pdp.errors import ConfigError
+
+log = structlog.get_logger()
 
 
 @click.command()
@@ -24,17 +30,30 @@ from pdp.cli.trino_config import properties, url_of
 def serve(composition: Composition, config: Path | None, overrides: tuple[str, ...], workers: str | None) -> None:
     """Serve decisions over HTTP and gRPC until SIGTERM.
 
-    Without a configuration file, the service listens on loopback and serves the example policies. With several
+    Without a configuration file the command stops, unless --example asks for the example policies. With several
     workers, SIGUSR2 restarts one worker after the other with the configuration and policies of that moment.
     """
     check_foreign_variables(os.environ)
     if workers is not None:
         overrides = (*overrides, f"server.workers={workers}")
     read = partial(composition.settings, config, overrides)
-    raise SystemExit(composition.serve(read(), _announce, read))
+    settings = read()
+    try:
+        code = composition.serve(settings, partial(_announce, settings, config is EXAMPLE), read)
+    except ConfigError as error:
+        raise settings.origins.complete(error) from None
+    raise SystemExit(code)
 
 
-def _announce(service: Any) -> None:
+def _announce(settings: Settings, is_example: bool, service: Any) -> None:
+    """Log the start as one line, and print the addresses and what Trino needs."""
+    log.info(
+        "serving",
+        version=__version__,
+        configuration="example" if is_example else str(settings.origins.file and settings.origins.file.absolute()),
+        **service.counts,
+        **service.addresses,
+    )
     http = url_of(service.scheme, service.addresses["http"])
     lines = "".join(f"  {name}={value}\n" for name, value, _ in properties(http))
     click.echo(f"""\
@@ -42,10 +61,15 @@ pdp serves
   HTTP         {http}
   gRPC         {service.addresses["grpc"]}
   diagnostics  {url_of("http", service.addresses["diagnostics"])}/health/ready
-
-Try
-  curl -s {http}/v1/check -H 'content-type: application/json' -d \\
-    '{{"checks":[{{"principal":"user:oidc~Alice","action":"read_data","resource":"table:lake/Foo@prod"}}]}}'
-
+{_trial(http) if is_example else ""}
 Trino's access-control.properties, with comments: pdp trino-config
 {lines}""")
+
+
+def _trial(http: str) -> str:
+    """Return a command that asks the example policies."""
+    return f"""
+These are the example policies. Try
+  curl -s {http}/v1/check -H 'content-type: application/json' -d \\
+    '{{"checks":[{{"principal":"user:oidc~Alice","action":"read_data","resource":"table:lake/Foo@prod"}}]}}'
+"""

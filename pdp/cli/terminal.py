@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Iterable
-from typing import Any, NoReturn, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 
 import click
 
@@ -14,6 +14,8 @@ from pdp.errors import PdpError
 F = TypeVar("F", bound=Callable[..., Any])
 BAD_INPUT = 2
 """Exit code for wrong usage and unusable input."""
+_NOTES: Final = "pdp.notes"
+"""Key of the notes in the context of a command."""
 
 
 def visible(text: str) -> str:
@@ -43,14 +45,33 @@ def fail(message: str) -> NoReturn:
     raise SystemExit(BAD_INPUT)
 
 
+def note_at_end(text: str) -> None:
+    """Print a line on stderr after the output of the command, unless the command ends with BAD_INPUT."""
+    notes = click.get_current_context().meta.setdefault(_NOTES, [])
+    if text not in notes:
+        notes.append(text)
+
+
+def _print_notes() -> None:
+    sys.stdout.flush()
+    for text in click.get_current_context().meta.pop(_NOTES, ()):
+        click.echo(f"pdp: {visible(text)}", err=True)
+
+
 def one_line_errors(command: F) -> F:
     """Print every PdpError of a command as one line and exit with BAD_INPUT. Other exceptions keep their traceback."""
 
     @functools.wraps(command)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         try:
-            return command(*args, **kwargs)
+            result = command(*args, **kwargs)
         except PdpError as error:
             fail(" ".join(str(error).split()))
+        except SystemExit as end:
+            if end.code != BAD_INPUT:
+                _print_notes()
+            raise
+        _print_notes()
+        return result
 
     return wrapped  # type: ignore[return-value]

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import click
 
 from pdp.cli.composition import Composition
-from pdp.cli.options import config_options
+from pdp.cli.options import config_options, say_configuration
 from pdp.cli.terminal import one_line_errors, visible
 from pdp.cli.trino_probe import probe
 from pdp.config.section import split_address
@@ -63,6 +63,7 @@ def trino_config(
     Prints a warning on stderr if the service does not answer, and for settings that do not work with Trino.
     """
     settings = composition.settings(config, overrides)
+    say_configuration(settings)
     base = _own_url(settings) if url is None else _check_url(url)
     for line in _lines(settings, base):
         click.echo(line)

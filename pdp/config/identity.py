@@ -39,6 +39,11 @@ def _jwks(place: str) -> str:
     raise ValueError(f"`{place}` is neither https, nor http on loopback, nor a file: anybody could replace its keys")
 
 
+def grantee_id(text: str) -> str:
+    """Return the id of a user or role; raise ValueError for any other text."""
+    return text if text.startswith("role:") and text != "role:" else _principal_id(text)
+
+
 def _principal_id(text: str) -> str:
     idp, tilde, subject = text.removeprefix("user:").partition("~")
     if not tilde or not subject or not idp or idp.strip("abcdefghijklmnopqrstuvwxyz0123456789-"):

@@ -15,8 +15,9 @@ from pydantic import ValidationError
 
 from pdp import strict
 from pdp.config.names import known_keys, suggest
-from pdp.config.origins import Origins, key_text
+from pdp.config.origins import Key, Origins, key_text
 from pdp.config.policies import FORMS
+from pdp.config.references import unknown_names
 from pdp.config.section import is_loopback, split_address
 from pdp.config.settings import Settings
 from pdp.errors import ConfigError
@@ -31,7 +32,7 @@ def load_settings(
 ) -> Settings:
     """Return the settings of a file, changed by the environment and then by `section.key=value` overrides.
 
-    Raise ConfigError with the name of the key if a value cannot be used.
+    Raise ConfigError with the name of the key if a value cannot be used, or names what no other key knows.
     """
     text = _read(file) if file else ""
     origins = Origins(file, text)
@@ -47,7 +48,10 @@ def load_settings(
             raise ConfigError(f"`--set {override}` is not `section.key=value`")
         _put(data, key.split("."), _yaml_value(value, f"--set {key}"), f"--set {key}")
         origins.note(tuple(key.split(".")), f"--set {key}")
-    return make_settings(data, file.resolve().parent if file else Path.cwd(), origins)
+    settings = make_settings(data, file.resolve().parent if file else Path.cwd(), origins)
+    if unknown := [(key, f"`{key_text(key)}`: {message}") for key, message in unknown_names(settings) if message]:
+        raise origins.errors(unknown)
+    return settings
 
 
 UNSUPPORTED: Final[Mapping[str, Any]] = {
@@ -77,8 +81,7 @@ def make_settings(data: Mapping[str, Any], base: Path, origins: Origins | None =
     try:
         settings = Settings.model_validate(_with_secrets(_without_unsupported(data, origins), base, origins))
     except ValidationError as error:
-        problems = (_explain(problem, origins) for problem in error.errors())
-        raise ConfigError("; ".join(problems)) from None
+        raise origins.errors(map(_explain, error.errors())) from None
     _check_addresses(settings, origins)
     settings._base, settings._origins = base, origins  # noqa: SLF001  pydantic keeps private attributes out of its constructor
     return settings
@@ -133,6 +136,7 @@ def _with_secrets(data: dict[str, Any], base: Path, origins: Origins) -> dict[st
         raise origins.error(key, f"cannot read `store.url_file`, `{file}`: {type(error).__name__}") from None
     if not url:
         raise origins.error(key, f"`store.url_file`: `{file}` is empty")
+    origins.note(("store", "url"), str(file))
     rest = {key: value for key, value in store.items() if key != "url_file"}
     return {**data, "store": {**rest, "url": url}}
 
@@ -192,16 +196,15 @@ def _yaml_value(text: str, where: str) -> Any:
         raise ConfigError(f"{where} is not YAML: {_one_line(error)}") from None
 
 
-def _explain(problem: Any, origins: Origins) -> str:
-    """Return the text of a problem: source, key and cause, with the nearest known name of an unknown key."""
+def _explain(problem: Any) -> tuple[Key, str]:
+    """Return the key of a problem, and a text with key and cause, and the nearest known name of an unknown key."""
     key = tuple(part for part in problem["loc"] if part not in FORMS)
     text = f"`{key_text(key)}`: {problem['msg'][:1].lower()}{problem['msg'][1:]}"
     if problem["type"] == "extra_forbidden":
         text = f"unknown key `{key_text(key)}`{suggest(str(key[-1]), known_keys(Settings, key[:-1]))}"
     if problem["type"] == "model_type":
         text = f"`{key_text(key)}`: input should be a valid dictionary"
-    source = origins.nearest(key)
-    return f"{source}: {text}" if source else text
+    return key, text
 
 
 def _one_line(error: Exception) -> str:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from pdp.errors import ConfigError
 from pdp.strict import position_of
 
 Key: TypeAlias = tuple[str | int, ...]
 """Path of a key in the settings: `("authorities", "default", "engines", 0)`."""
+
+_NAMED_KEY: Final = re.compile(r"^`([a-z_]+(?:\.[^`]+)?)`|\(((?:server|audit|store)\.[a-z]+)\)")
+"""Key that the text of an error names: at its beginning, or in brackets."""
 
 
 def key_text(key: Sequence[str | int]) -> str:
@@ -49,6 +53,23 @@ class Origins:
         return str(self.file) if self.file else ""
 
     def error(self, key: Key, message: str) -> ConfigError:
-        """Return an error whose text begins with the source of a key. `message` names the key."""
-        source = self.nearest(key)
-        return ConfigError(f"{source}: {message}" if source else message)
+        """Return an error whose text ends with the source of a key. `message` names the key."""
+        return self.errors([(key, message)])
+
+    def errors(self, problems: Iterable[tuple[Key, str]]) -> ConfigError:
+        """Return one error for several problems, each with its key and a message that names the key."""
+        located = [(self.nearest(key), message) for key, message in problems]
+        texts = (f"{message} ({source})" if source else message for source, message in located)
+        return ConfigError("; ".join(texts), located)
+
+    def place_named_in(self, message: str) -> str:
+        """Return the source of the key that a message names; empty if it names none."""
+        named = _NAMED_KEY.search(message)
+        return self.nearest(tuple((named[1] or named[2]).split("."))) if named else ""
+
+    def complete(self, error: ConfigError) -> ConfigError:
+        """Return an error with the source of the key that its text names, if the error has no source yet."""
+        place = self.place_named_in(str(error))
+        if len(error.problems) > 1 or error.problems[0][0] or not place:
+            return error
+        return ConfigError(f"{error} ({place})", [(place, str(error))])

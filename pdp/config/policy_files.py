@@ -16,7 +16,7 @@ from pdp.errors import ConfigError, Place, PolicyError
 FileKey = Literal["rules", "forbid", "row_access"]
 FILE_KEYS: Final[tuple[FileKey, ...]] = ("rules", "forbid", "row_access")
 """Keys of `policies` that name files."""
-_CONTENT: Final = {"rules": "rule", "forbid": "rule", "row_access": "policy and no mask"}
+_CONTENT: Final = {"forbid": "rule", "row_access": "policy and no mask"}
 _REMEDY: Final = "`allow_empty: true` beside `files` permits that"
 
 
@@ -47,7 +47,7 @@ class PolicyFileList(NamedTuple):
 def policy_files(settings: Settings, key: FileKey) -> PolicyFileList:
     """Return the files of a key; raise ConfigError if a pattern matches none and does not allow that.
 
-    The default of `policies.rules` may match none: rules permit.
+    The default of `policies.rules` may match none, and files of rules may be empty: rules permit.
     """
     patterns = getattr(settings.policies, key)
     paths: list[Path] = []
@@ -65,7 +65,7 @@ def policy_files(settings: Settings, key: FileKey) -> PolicyFileList:
         for file in existing:
             _require_readable(settings, key, place, file)
         paths += existing
-        required |= {} if may_be_empty else dict.fromkeys(files, place)
+        required |= {} if may_be_empty or key == "rules" else dict.fromkeys(files, place)
     return PolicyFileList(settings, key, tuple(dict.fromkeys(paths)), required)
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from typing import Annotated
 
+from pydantic import AfterValidator, Field
+
+from pdp.config.identity import grantee_id
 from pdp.config.section import Section
 
 
@@ -21,7 +24,7 @@ class StoreSettings(Section):
         300, gt=0, description="grants permit nothing once the database has been silent for so long"
     )
     wait_seconds: float = Field(2, gt=0, le=60, description="how long a check that demands a revision waits for it")
-    bootstrap_admins: tuple[str, ...] = Field(
+    bootstrap_admins: tuple[Annotated[str, AfterValidator(grantee_id)], ...] = Field(
         (), description="principals that hold server `operator` without a stored grant"
     )
 

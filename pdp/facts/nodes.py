@@ -48,6 +48,10 @@ class StoredPrivileges(msgspec.Struct, frozen=True, gc=False):
         ids = tuple(sorted((id, mask) for id, mask in masks.items() if mask))
         return StoredPrivileges(self.mask, ids) if ids or self.mask else None
 
+    def count(self) -> int:
+        """Return the number of grants."""
+        return self.mask.bit_count() + sum(mask.bit_count() for _, mask in self.ids)
+
     def has(self, privilege: str, id: str) -> bool:
         """Tell whether exactly this grant is stored."""
         return bool((dict(self.ids).get(id, 0) if id else self.mask) & BIT[privilege])

@@ -121,11 +121,7 @@ class ProviderKeys:
     async def start(self) -> None:
         """Fetch the keys, and refresh them in the background; raise ConfigError if a key file cannot be read."""
         if self._file:
-            try:
-                self._take(await asyncio.to_thread(_read_file, self._file))
-            except (OSError, ValueError) as error:
-                cause = getattr(error, "strerror", None) or error
-                raise ConfigError(f"`identity.providers.{self.idp}.jwks`: cannot use `{self._file}`: {cause}") from None
+            self._take(await asyncio.to_thread(read_key_file, self.idp, self._file))
         else:
             await self._refresh()
         self._background = asyncio.create_task(self._keep_fresh())
@@ -236,6 +232,17 @@ def _select(keys: tuple[Key, ...], kid: str | None, algorithm: str) -> Key | Non
     if kid is None:
         return fitting[0] if len(fitting) == 1 else None
     return next((key for key in fitting if key.kid == kid), None)
+
+
+def read_key_file(idp: str, file: Path) -> bytes:
+    """Return the text of a provider's key file; raise ConfigError if it cannot be read or holds no key set."""
+    try:
+        text = _read_file(file)
+        read_keys(text)
+    except (OSError, ValueError) as error:
+        cause = getattr(error, "strerror", None) or error
+        raise ConfigError(f"`identity.providers.{idp}.jwks`: cannot use `{file}`: {cause}") from None
+    return text
 
 
 def _read_file(file: Path) -> bytes:

@@ -38,16 +38,20 @@ def server_context(settings: Settings) -> ssl.SSLContext | None:
     tls = settings.server.tls
     if tls.cert is None or tls.key is None:
         return None
+    read_certificates(settings)  # a file that cannot be read is named
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])
     try:
         context.load_cert_chain(settings.path(tls.cert), settings.path(tls.key), password=_no_password)
-        if tls.client_ca:
-            context.load_verify_locations(settings.path(tls.client_ca))
-            context.verify_mode = ssl.CERT_OPTIONAL
     except (OSError, ValueError) as error:
-        raise _unusable(error) from None
+        raise _unusable(error, f"`server.tls.cert`: `{tls.cert}` with the key `{tls.key}`") from None
+    if tls.client_ca:
+        try:
+            context.load_verify_locations(settings.path(tls.client_ca))
+        except (OSError, ValueError) as error:
+            raise _unusable(error, f"`server.tls.client_ca`: `{tls.client_ca}`") from None
+        context.verify_mode = ssl.CERT_OPTIONAL
     return context
 
 
@@ -71,9 +75,9 @@ def names_of_certificate(text: bytes) -> frozenset[str]:
     return read_names(text)
 
 
-def _unusable(error: Exception) -> ConfigError:
+def _unusable(error: Exception, what: str = "`server.tls`") -> ConfigError:
     cause = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
-    return ConfigError(f"`server.tls` cannot be used: {cause}")
+    return ConfigError(f"{what} cannot be used: {cause}")
 
 
 def _no_password() -> str:

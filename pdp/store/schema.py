@@ -88,6 +88,16 @@ def prepare(database: Database) -> None:
                 migrate(migrating)
 
 
+def require_current(database: Database) -> None:
+    """Raise ConfigError if the tables are not those of this version. Change nothing."""
+    with database.read_transaction() as connection:
+        version = _version(database, connection)
+    if version is None:
+        raise ConfigError(f"{database.name} holds no tables yet: the start of the service creates them")
+    if version != VERSIONS[-1]:
+        raise ConfigError(f"{database.name} is of an older version of pdp: the start of the service migrates it")
+
+
 def _version(database: Database, connection: Connection) -> str | None:
     """Return the version of the existing tables, "" for the first; raise ConfigError as `prepare` does.
 

@@ -10,7 +10,7 @@ import secrets
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final
@@ -21,7 +21,7 @@ from pdp.store import rows, schema
 from pdp.store.commit_gate import CommitGate
 from pdp.store.database import Connection, Database, Signal
 from pdp.store.sqlite import SqliteDatabase
-from pdp.store.store import EpochChanged, LogEntry, Prepare, Store
+from pdp.store.store import EpochChanged, LogEntry, Prepare
 
 _WRITE_LOCK_SECONDS: Final = 8.0
 """Longest wait of a write for earlier writes of this process."""
@@ -30,6 +30,7 @@ _SELECT_OBJECTS: Final = 'SELECT "key", project, managed, id FROM objects'
 _SELECT_GRANTS: Final = "SELECT object, privilege, principal, id FROM grants ORDER BY object"
 _SELECT_LOG: Final = "SELECT sequence, time, actor, changes FROM changes WHERE sequence > :sequence ORDER BY sequence"
 _SELECT_BY_NUMBER: Final = "SELECT token FROM changes WHERE sequence = :sequence"
+_SELECT_TIME: Final = "SELECT time FROM changes WHERE sequence = :sequence"
 _INSERT_CHANGES: Final = (
     "INSERT INTO changes (sequence, token, time, actor, changes) VALUES (:sequence, :token, :time, :actor, :changes)"
 )
@@ -37,20 +38,33 @@ _UPDATE_SEQUENCE: Final = "UPDATE meta SET sequence = :sequence"
 _UPDATE_EPOCH: Final = "UPDATE meta SET epoch = :epoch WHERE epoch = :stored"
 
 
-def open_store(url: str) -> Store:
+def open_store(url: str) -> SqlStore:
     """Return the store at `sqlite:///<path>` or `postgresql://...`; create or migrate the tables.
 
     A relative path starts at the working directory. Raise ConfigError if there can be no store at that address,
     Unavailable if the database cannot be reached.
     """
+    return SqlStore(_database(url))
+
+
+def _database(url: str, *, read_only: bool = False) -> Database:
     scheme, _, path = url.partition(":///")
     if scheme == "sqlite" and path and path != ":memory:":
-        return SqlStore(SqliteDatabase(path))
+        return SqliteDatabase(path, read_only=read_only)
     if url.startswith(("postgresql://", "postgres://")):
         from pdp.store.postgres import PostgresDatabase  # noqa: PLC0415  a store in a file needs no driver
 
-        return SqlStore(PostgresDatabase(url))
+        return PostgresDatabase(url)
     raise ConfigError("`store.url` must be `sqlite:///<path>` or `postgresql://<host>/<database>`")
+
+
+def read_store(url: str) -> Facts:
+    """Return the newest snapshot of the store at an address, and change nothing there.
+
+    Raise ConfigError if there is no store with the tables of this version, Unavailable if nobody answers.
+    """
+    with closing(SqlStore(_database(url, read_only=True), read_only=True)) as store:
+        return store.load()
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +91,9 @@ class _Write:
 
 
 class SqlStore:
-    """A store in a database. Opening creates or migrates the tables."""
+    """A store in a database. Opening creates or migrates the tables, unless it is `read_only`."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, *, read_only: bool = False) -> None:
         self._database = database
         self._signal = Signal()
         self._write_lock = threading.Lock()
@@ -88,7 +102,7 @@ class SqlStore:
         """Epoch -> sequence and token of the newest revision that this process knows of the epoch."""
         try:
             with self._map_errors():
-                schema.prepare(database)
+                (schema.require_current if read_only else schema.prepare)(database)
         except BaseException:
             database.close()
             raise
@@ -121,6 +135,12 @@ class SqlStore:
             raise self._epoch_changed(facts)
         self._remember(head.epoch, head.sequence, token)
         return log
+
+    def time_of(self, sequence: int) -> float:
+        """Return the time of a revision, in seconds since 1970; 0 if there is no such revision."""
+        with self._map_errors(), self._database.read_transaction() as connection:
+            times = self._database.query(connection, _SELECT_TIME, {"sequence": sequence})
+        return float(times[0][0]) if times else 0.0
 
     def wait(self, seconds: float) -> None:
         """Return after a possible commit by any process, or after `seconds`."""

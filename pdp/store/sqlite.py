@@ -48,18 +48,25 @@ class SqliteConnection(sqlite3.Connection):
 
 
 class SqliteDatabase:
-    """The file at `path`, created if missing. Raise ConfigError if the path cannot hold a database."""
+    """The file at `path`, created if missing. Raise ConfigError if the path cannot hold a database.
+
+    With `read_only`, the file must exist, and nothing is created or changed.
+    """
 
     dialect = "sqlite"
     driver_errors: tuple[type[Exception], ...] = (sqlite3.Error,)
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, read_only: bool = False) -> None:
         self.name = f"`{path}`"
         self._path = path
-        self._mode = "rwc"
-        self._check()
-        # a file that is missing from now on is being replaced: SQLite must not create an empty one
-        self._mode = "rw"
+        if read_only:
+            # without a log nobody writes now, and SQLite then makes no files of its own
+            self._mode = "ro" if Path(f"{path}-wal").exists() else "ro&immutable=1"
+        else:
+            self._mode = "rwc"
+            self._check()
+            # a file that is missing from now on is being replaced: SQLite must not create an empty one
+            self._mode = "rw"
         self._last_stats = self._stats()
 
     @contextmanager

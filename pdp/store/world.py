@@ -6,19 +6,21 @@ privilege can be stored on which type. A key `seen` (existing objects) is allowe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
+from pdp.config.names import suggest
+from pdp.config.references import unknown_warehouse
 from pdp.engines.grants.edits import ObjectPatch
 from pdp.engines.grants.model import STORED
 from pdp.errors import InvalidArgument, InvalidReference, Place, PolicyError
 from pdp.facts.objects import SERVER, Grant, Object, ObjectKey, key_of, key_text
 from pdp.facts.snapshot import Facts
-from pdp.model.checks import CONTENT_TYPES, Resource
+from pdp.model.checks import CONTENT_TYPES, RESOURCE_TYPES, Resource
 from pdp.model.references import is_id, parse_principal, parse_resource
 from pdp.store.world_parser import Where, parse_text, place_of
 
@@ -59,13 +61,15 @@ class WorldError(InvalidArgument):
         self.where = where
 
 
-def load_world(path: Path | str) -> Facts:
+def load_world(path: Path | str, warehouses: Collection[str] = ()) -> Facts:
     """Return the facts of a world file; raise PolicyError as `read_world_file` does."""
-    return read_world_file(path).facts()
+    return read_world_file(path, warehouses).facts()
 
 
-def read_world_file(path: Path | str) -> World:
+def read_world_file(path: Path | str, warehouses: Collection[str] = ()) -> World:
     """Return the world of a file, JSON if the suffix is `.json`, otherwise YAML.
+
+    Entries are in one of the `warehouses`, unless these are none.
 
     Raise PolicyError with the file and, as far as known, line and column of the invalid entry.
     """
@@ -73,12 +77,32 @@ def read_world_file(path: Path | str) -> World:
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise PolicyError(f"cannot read the world: {error}", Place(str(file))) from error
+        cause = (getattr(error, "strerror", None) or str(error)).lower()
+        raise PolicyError(f"cannot read the world: {cause}", Place(str(file), 0)) from error
     data = parse_text(text, str(file))
     try:
-        return read_world(data)
+        world = read_world(data)
+        _require_known(world, data, warehouses)
     except WorldError as error:
         raise PolicyError(str(error), place_of(text, str(file), error.where)) from error
+    return world
+
+
+def _require_known(world: World, data: Any, warehouses: Collection[str]) -> None:
+    """Raise WorldError for the first entry in a warehouse that is none of `warehouses`."""
+    keys = {patch.key for patch in world.objects} | {grant.object for grant in world.grants}
+    if all(not unknown_of(key, warehouses) for key in keys):
+        return
+    for where, entry in (*_entries(data, "objects"), *_entries(data, "grants")):
+        key = read_key(entry, where) if isinstance(entry, str) else read_key(entry["object"], where)
+        if unknown := unknown_of(key, warehouses):
+            raise WorldError(where if isinstance(entry, str) else (*where, "object"), unknown)
+
+
+def unknown_of(key: ObjectKey, warehouses: Collection[str]) -> str:
+    """Return the error of an object in a warehouse that is none of `warehouses`; empty for a known one."""
+    type, parts = key
+    return unknown_warehouse(parts[0], warehouses) if type == "warehouse" or type in CONTENT_TYPES else ""
 
 
 def parse_world(data: Any) -> Facts:
@@ -158,7 +182,8 @@ def read_grant(entry: Any, where: Where) -> Grant:
     key = read_key(_field(fields, "object", where), (*where, "object"))
     privilege = _field(fields, "privilege", where)
     if privilege not in STORED[key[0]]:
-        raise WorldError((*where, "privilege"), f"`{privilege}` cannot be granted on a {key[0]}")
+        near = suggest(privilege, STORED[key[0]])
+        raise WorldError((*where, "privilege"), f"`{privilege}` cannot be granted on a {key[0]}{near}")
     principal = _reference(parse_principal, _field(fields, "principal", where), (*where, "principal"))
     _check_length(principal.id, (*where, "principal"))
     if principal.type == "anonymous":
@@ -201,7 +226,9 @@ def _reference(parse: Callable[[str], Any], text: str, where: Where) -> Any:
     try:
         return parse(text)
     except InvalidReference as error:
-        raise WorldError(where, str(error)) from error
+        kind = text.partition(":")[0]
+        near = suggest(kind, RESOURCE_TYPES) if parse is parse_resource and kind not in RESOURCE_TYPES else ""
+        raise WorldError(where, f"{error}{near}") from error
 
 
 def _entries(world: Mapping[str, Any], section: str) -> Iterator[tuple[Where, Any]]:

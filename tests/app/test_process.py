@@ -19,7 +19,7 @@ import psutil  # type: ignore[import-untyped]
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from support.audit_files import all_records
-from support.commands import run_pdp
+from support.commands import example_option, run_pdp
 from support.http_client import fetch
 from support.paths import RECORDED
 from support.serving import FREE_PORTS, Process, serve_process
@@ -38,7 +38,7 @@ PATIENCE = 30.0
 def failing_start(folder: Path, *arguments: str) -> str:
     """The one line that a start ends with."""
     free = [part for name, value in FREE_PORTS.items() for part in ("--set", f"server.{name}={value}")]
-    ended = run_pdp("serve", *free, *arguments, cwd=folder, timeout=15)
+    ended = run_pdp("serve", *example_option(folder, arguments), *free, *arguments, cwd=folder, timeout=15)
     assert ended.returncode == 2, ended.stderr
     assert ended.stdout == ""
     assert ended.stderr.startswith("pdp: ")

@@ -18,7 +18,7 @@ from typing import Any
 
 import grpc
 import pytest
-from support.commands import run_pdp
+from support.commands import example_option, run_pdp
 from support.converging import PATIENCE, Service, assert_log_is_the_state, configure, until
 from support.http_client import fetch
 from support.serving import FREE_PORTS, Process, serve_process
@@ -113,7 +113,9 @@ def test_workers_share_the_addresses_and_have_an_audit_file_each(tmp_path: Path)
 def failing_start(folder: Path, *arguments: str) -> str:
     """The one line that a start with two workers ends with."""
     free = [part for name, value in FREE_PORTS.items() for part in ("--set", f"server.{name}={value}")]
-    ended = run_pdp("serve", "--workers", "2", *free, *arguments, cwd=folder, timeout=60)
+    ended = run_pdp(
+        "serve", *example_option(folder, arguments), "--workers", "2", *free, *arguments, cwd=folder, timeout=60
+    )
     assert ended.returncode == 2, ended.stderr
     assert ended.stdout == ""
     assert ended.stderr.startswith("pdp: ")

@@ -14,7 +14,7 @@ from typing import Any
 
 import javaproperties
 import pytest
-from support.commands import run_pdp
+from support.commands import example_option, run_pdp
 from support.http_client import fetch
 from support.idp import Authority
 from support.paths import RECORDED as RECORDED_FOLDER
@@ -34,7 +34,7 @@ KNOWN = {line.split(" | ")[0] for line in (RECORDED / "plugin_properties.txt").r
 
 
 def trino_config(folder: Path, *arguments: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    return run_pdp("trino-config", *arguments, cwd=folder, env=env)
+    return run_pdp("trino-config", *example_option(folder, arguments), *arguments, cwd=folder, env=env)
 
 
 def read(text: str) -> dict[str, str]:

@@ -128,7 +128,7 @@ def test_checks_are_decided_in_order(tmp_path: Path) -> None:
 
 
 def test_no_checks_give_no_decisions(tmp_path: Path) -> None:
-    ended = run_pdp("check", cwd=tmp_path)
+    ended = run_pdp("check", "--example", cwd=tmp_path)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
 
 
@@ -442,6 +442,7 @@ def explain(folder: Path, **options: str) -> subprocess.CompletedProcess[str]:
     given = {"principal": "user:oidc~Alice", "action": "read_data", "resource": "table:lake/Foo@prod", **options}
     return run_pdp(
         "explain",
+        "--example",
         *(part for name, value in given.items() for part in (f"--{name.replace('_', '-')}", value)),
         cwd=folder,
     )
@@ -465,10 +466,10 @@ def test_an_explanation_as_json_is_a_decision_with_its_trace(tmp_path: Path) -> 
 
 
 def test_the_code_of_a_rule_is_shown(tmp_path: Path) -> None:
-    ended = run_pdp("explain", "--code", "carol", cwd=tmp_path)
+    ended = run_pdp("explain", "--example", "--code", "carol", cwd=tmp_path)
     assert ended.returncode == 0
     assert "CarolsSecret" in ended.stdout
-    ended = run_pdp("explain", "--code", "nobody", cwd=tmp_path)
+    ended = run_pdp("explain", "--example", "--code", "nobody", cwd=tmp_path)
     assert (ended.returncode, ended.stdout) == (2, "")
     assert "`nobody`" in one_line(ended.stderr)
 
@@ -484,7 +485,7 @@ def test_the_vocabulary_is_shown(tmp_path: Path) -> None:
     "given", [[], ["--principal", "anonymous", "--action", "read_data"], ["--action", "a", "--resource", "server"]]
 )
 def test_an_explanation_needs_principal_action_and_resource(tmp_path: Path, given: list[str]) -> None:
-    ended = run_pdp("explain", *given, cwd=tmp_path)
+    ended = run_pdp("explain", "--example", *given, cwd=tmp_path)
     assert (ended.returncode, ended.stdout) == (2, "")
     assert "--principal, --action and --resource" in ended.stderr
 
@@ -535,7 +536,7 @@ def test_nothing_dangerous_is_echoed_to_a_terminal(tmp_path: Path, option: str, 
         "--resource": "table:lake/Foo@prod",
         option: value,
     }
-    assert_harmless(on_a_terminal(tmp_path, "explain", *(part for pair in usual.items() for part in pair)))
+    assert_harmless(on_a_terminal(tmp_path, "explain", "--example", *(part for pair in usual.items() for part in pair)))
 
 
 def test_no_name_from_the_store_is_echoed_raw(tmp_path: Path) -> None:

@@ -235,7 +235,7 @@ def test_every_loopback_address_will_do(address: str) -> None:
 @pytest.mark.process
 @pytest.mark.parametrize("listener", ["http", "grpc"])
 def test_a_service_for_strangers_does_not_start(tmp_path: Path, listener: str) -> None:
-    ended = run_pdp("serve", "--set", f"server.{listener}=0.0.0.0:0", cwd=tmp_path)
+    ended = run_pdp("serve", "--example", "--set", f"server.{listener}=0.0.0.0:0", cwd=tmp_path)
     assert ended.returncode == 2
     assert ended.stderr.count("\n") == 1
     assert f"`server.{listener}`" in ended.stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 import select
 import signal
@@ -13,8 +14,22 @@ import sys
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from typing import Final
 
 from support.paths import ROOT, TESTS
+
+NOTES: Final = re.compile(r"pdp: (?:configuration: |there is no database at .* this is the seed).*")
+"""Line about the configuration that a command took."""
+
+
+class Ended(subprocess.CompletedProcess[str]):
+    """Command that has ended. `notes` are the lines of stderr about the configuration, `stderr` all others."""
+
+    def __init__(self, arguments: Sequence[str], code: int, stdout: str, stderr: str) -> None:
+        lines = stderr.splitlines(keepends=True)
+        self.notes = "".join(line for line in lines if NOTES.fullmatch(line.rstrip("\n")))
+        others = "".join(line for line in lines if not NOTES.fullmatch(line.rstrip("\n")))
+        super().__init__(arguments, code, stdout, others)
 
 
 def run_pdp(
@@ -24,16 +39,17 @@ def run_pdp(
     env: Mapping[str, str] | None = None,
     timeout: float = 120,
     fresh: bool = False,
-) -> subprocess.CompletedProcess[str]:
+) -> Ended:
     """Run a command to its end: in a fork of an interpreter that has imported `pdp`, or in a fresh interpreter.
 
     Raise TimeoutExpired after `timeout` seconds.
     """
     if fresh:
-        return subprocess.run(
+        ended = subprocess.run(
             [sys.executable, "-m", "pdp", *arguments], input=_text(stdin), capture_output=True, text=True, timeout=timeout,
             check=False, cwd=cwd, env=_environment(env),
         )  # fmt: skip
+        return Ended(["pdp", *arguments], ended.returncode, ended.stdout, ended.stderr)
     files = [_file(stdin), _file(), _file()]
     try:
         command = start_pdp(*arguments, streams=files, cwd=cwd, env=env)
@@ -41,10 +57,15 @@ def run_pdp(
             code = command.wait(timeout)
         finally:
             command.kill()
-        return subprocess.CompletedProcess(["pdp", *arguments], code, *map(_content, files[1:]))
+        return Ended(["pdp", *arguments], code, *map(_content, files[1:]))
     finally:
         for file in files:
             os.close(file)
+
+
+def example_option(folder: Path | None, arguments: Sequence[str]) -> list[str]:
+    """Return the option for the example, unless a configuration is given or stands in the folder."""
+    return [] if "-c" in arguments or ((folder or Path.cwd()) / "pdp.yaml").exists() else ["--example"]
 
 
 def start_pdp(

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from support.audit_files import audit_records
-from support.commands import Running, start_pdp
+from support.commands import Running, example_option, start_pdp
 
 from pdp.app.example import embedded_settings
 from pdp.app.service import Service
@@ -85,9 +85,17 @@ def serve_process(
     limits: Mapping[str, int] | None = None,
     fresh: bool = False,
 ) -> Iterator[Process]:
-    """Run `pdp serve` with free ports in `folder` until the end of the context. `limits`, `fresh`: see `start_pdp`."""
+    """Run `pdp serve` with free ports in `folder` until the end of the context. `limits`, `fresh`: see `start_pdp`.
+
+    Without a configuration, it serves the example.
+    """
     sets = [f"server.{name}={value}" for name, value in FREE_PORTS.items()]
-    command = ["serve", *(part for item in sets for part in ("--set", item)), *arguments]
+    command = [
+        "serve",
+        *example_option(folder, arguments),
+        *(part for item in sets for part in ("--set", item)),
+        *arguments,
+    ]
     with (folder / "stdout").open("w") as out, (folder / "stderr").open("w") as err, Path(os.devnull).open() as none:
         streams = (none.fileno(), out.fileno(), err.fileno())
         process = start_pdp(*command, streams=streams, cwd=folder, env=env, limits=limits, fresh=fresh)

@@ -155,7 +155,8 @@ def test_the_walks_commands_do_what_it_says(tmp_path: Path, walk: str) -> None:
     assert [command[0] for command in commands] == ["explain", "grants"]
     explained = run_pdp(*commands[0], cwd=tmp_path)
     assert explained.stdout.startswith("denied by default_deny\n")
-    bob = ["explain", "--principal", "user:oidc~Bob", *commands[0][3:-1], "table_or_view:tpch/tiny/nation"]
+    assert commands[0][1:3] == ["--example", "--principal"]
+    bob = [*commands[0][:3], "user:oidc~Bob", *commands[0][4:-1], "table_or_view:tpch/tiny/nation"]
     assert run_pdp(*bob, cwd=tmp_path).stdout.startswith("denied by default_deny\n")
     assert run_pdp(*commands[1], cwd=tmp_path).returncode == 0
     assert run_pdp(*bob, cwd=tmp_path).stdout.startswith("allowed by grants:select on table:tpch/tiny/nation")

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
+from pdp.config.references import unknown_warehouse
 from pdp.engines.rowaccess.document import KINDS, MaskBody, NamedDocument, PolicyBody
 from pdp.engines.rowaccess.engine import FoldedName, Mask, Policy, TablePolicies, fold_name
 from pdp.engines.rowaccess.members import Grantee, parse_grantee
@@ -31,10 +32,13 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 """Characters that break a line of a message or hide a part of the line."""
 
 
-def compile_policies(sources: Iterable[NamedDocument]) -> RowPolicies:
-    """Return the policies of documents; raise PolicyError with the file, the entry at fault and the cause."""
+def compile_policies(sources: Iterable[NamedDocument], warehouses: frozenset[str] = frozenset()) -> RowPolicies:
+    """Return the policies of documents; raise PolicyError with the place of the entry at fault and the cause.
+
+    Tables are in one of the `warehouses`, unless these are none.
+    """
     sources = list(sources)
-    compiler = _Compiler()
+    compiler = _Compiler(warehouses)
     for source in sources:
         compiler.add(source)
     texts = [msgspec.to_builtins(source.document) for source in sources]
@@ -56,24 +60,25 @@ class _Spot:
 class _Compiler:
     """Policies and masks of the documents so far."""
 
-    def __init__(self) -> None:
+    def __init__(self, warehouses: frozenset[str]) -> None:
+        self._warehouses = warehouses
         self.warnings: list[Notice] = []
         self._policies: dict[FoldedName, dict[str, Policy]] = {}
         self._masks: dict[FoldedName, dict[str, dict[str, Mask]]] = {}
         self._spots: dict[tuple[FoldedName, str], _Spot] = {}
 
     def add(self, source: NamedDocument) -> None:
-        document, columns = source.document, _columns(source)
+        document, columns = source.document, self._columns(source)
         for number, policy in enumerate(document.policies):
             spot = _Spot(source, ("policies", number))
             with _located(f"policy `{policy.id}`", spot):
-                name = _name(policy, document.default, spot)
+                name = self._name(policy, document.default, spot)
                 self._insert(self._policies.setdefault(name, {}), self._policy(policy, spot), spot)
                 self._spots[name, policy.id] = spot
         for number, mask in enumerate(document.masks):
             spot = _Spot(source, ("masks", number))
             with _located(f"mask `{mask.id}`", spot):
-                name = _name(mask, document.default, spot)
+                name = self._name(mask, document.default, spot)
                 _known_column(mask, columns.get(name), spot)
                 masks = self._masks.setdefault(name, {}).setdefault(mask.column.casefold(), {})
                 self._insert(masks, self._mask(mask, spot), spot)
@@ -134,6 +139,30 @@ class _Compiler:
     def _warn(self, message: str, spot: _Spot) -> None:
         self.warnings.append(Notice(spot.place(), message))
 
+    def _name(self, body: PolicyBody | MaskBody, default: Sequence[str], spot: _Spot) -> FoldedName:
+        """Return the table of an entry with a usable id; raise ValueError or InvalidReference."""
+        spot.field = ("id",)
+        if not body.id or not is_id(body.id):
+            raise ValueError("an id is up to 128 letters, digits and `._:-`")
+        spot.field = ("table",)
+        return self._known(_table(body.table, default))
+
+    def _known(self, name: FoldedName) -> FoldedName:
+        """Return the name of a table; raise ValueError if its warehouse is unknown."""
+        if unknown := unknown_warehouse(name[0], self._warehouses):
+            raise ValueError(unknown)
+        return name
+
+    def _columns(self, source: NamedDocument) -> dict[FoldedName, set[str]]:
+        """Return the columns of the document's tables, by table."""
+        columns = {}
+        for name, table in source.document.tables.items():
+            if table.columns:
+                with _located("`tables`", _Spot(source, ("tables", name))):
+                    known = self._known(_table(name, source.document.default))
+                    columns[known] = {column.casefold() for column in table.columns}
+        return columns
+
 
 @contextmanager
 def _located(entry: str, spot: _Spot) -> Iterator[None]:
@@ -142,25 +171,6 @@ def _located(entry: str, spot: _Spot) -> Iterator[None]:
         yield
     except (ValueError, InvalidReference) as error:
         raise PolicyError(_CONTROL.sub(" ", f"{entry}: {error}"), spot.place()) from None
-
-
-def _name(body: PolicyBody | MaskBody, default: Sequence[str], spot: _Spot) -> FoldedName:
-    """Return the table of an entry with a usable id; raise ValueError or InvalidReference."""
-    spot.field = ("id",)
-    if not body.id or not is_id(body.id):
-        raise ValueError("an id is up to 128 letters, digits and `._:-`")
-    spot.field = ("table",)
-    return _table(body.table, default)
-
-
-def _columns(source: NamedDocument) -> dict[FoldedName, set[str]]:
-    """Return the columns of the document's tables, by table."""
-    columns = {}
-    for name, table in source.document.tables.items():
-        if table.columns:
-            with _located("`tables`", _Spot(source, ("tables", name))):
-                columns[_table(name, source.document.default)] = {column.casefold() for column in table.columns}
-    return columns
 
 
 def _sort_masks(masks: dict[str, dict[str, Mask]]) -> dict[str, tuple[Mask, ...]]:

@@ -160,6 +160,11 @@ class RowAccess:
         reasons = (self._restrict(principal, name, facts, stale).reason for name in below)
         return next((reason for reason in reasons if reason), None)
 
+    def count(self) -> int:
+        """Return the number of policies and masks."""
+        masks = (mask for table in self.tables.values() for mask in table.masks.values())
+        return sum(len(table.policies) for table in self.tables.values()) + sum(map(len, masks))
+
     def has_policies(self, table: Resource) -> bool:
         """Tell whether a policy or mask names a table."""
         return fold_name(table.warehouse, table.path) in self.tables

@@ -659,3 +659,27 @@ def test_every_code_is_documented_and_triggered() -> None:
     assert rows == CODES
     source = Path(__file__).read_text()
     assert [code for code in CODES if f'"{code}"' not in source and f"[{code}]" not in source] == []
+
+
+def test_a_configuration_is_linted_as_a_whole(tmp_path: Path) -> None:
+    """Missing and empty files, row policies and the world, each with its place."""
+    _write(tmp_path, "f.yaml", "# nothing\n")
+    _write(tmp_path, "rows.yaml", "policies:\n- {id: p, table: lake.s.t, grantees: [allUsers], filter: x =}\n")
+    _write(tmp_path, "world.yaml", "objects:\n- warehouse:lakes\n")
+    config = _write(
+        tmp_path,
+        "pdp.yaml",
+        "warehouses: {lake: {}}\nstore: {url: 'file:world.yaml'}\n"
+        "policies:\n  rules: [none/*.yaml]\n  forbid: [f.yaml]\n  row_access: [rows.yaml]\n",
+    )
+    code, output = run("-c", config)
+    assert code == 1
+    lines = output.splitlines()
+    assert [line.partition(": error: [configuration] ")[0].removeprefix(f"{tmp_path}/") for line in lines] == [
+        "pdp.yaml:4:11",
+        "pdp.yaml:5:12",
+        "rows.yaml:2:58",
+        "world.yaml:2:3",
+    ]
+    for line, words in zip(lines, ("matches no file", "holds no rule", "something is missing", "`lakes`"), strict=True):
+        assert words in line

@@ -12,7 +12,7 @@ from support.paths import ROOT
 from support.rows import MASK, POLICY, RECORDED, bundle_of, load, seen
 
 from pdp.engines.rowaccess.engine import REASON_PREFIX
-from pdp.errors import PolicyError
+from pdp.errors import ConfigError, PolicyError
 from pdp.model.checks import Principal, Resource
 from pdp.store.world import parse_world
 
@@ -104,11 +104,17 @@ def test_a_file_without_policies_restricts_nothing(tmp_path: Path, data: Any) ->
     assert seen(load(tmp_path, data)).reason is None
 
 
-def test_a_warehouse_that_nobody_knows_is_warned_of(tmp_path: Path) -> None:
-    config: dict[str, Any] = {"warehouses": {"lake": {}}}
+@pytest.mark.parametrize(
+    "config", [{"warehouses": {"lake": {}}}, {"trino": {"catalogs": {"c": {"warehouse": "lake"}}}}]
+)
+def test_a_warehouse_that_nobody_knows_is_refused(tmp_path: Path, config: dict[str, Any]) -> None:
     assert not any("lakes" in warning for warning in load(tmp_path, {"policies": [POLICY]}, **config).warnings)
-    misspelt = load(tmp_path, {"policies": [POLICY | {"table": "lakes.s.t"}]}, **config)
-    assert any("`lakes`" in warning for warning in misspelt.warnings)
+    misspelt = {"policies": [POLICY | {"table": "lakes.s.t"}]}
+    with pytest.raises(PolicyError, match=r"`lakes` is configured, the nearest known is `lake`"):
+        load(tmp_path, misspelt, **config)
+    with pytest.raises(ConfigError, match=r"`row_access\.protected\.0`: no warehouse `lakes` is configured"):
+        load(tmp_path, {}, row_access={"protected": ["namespace:lakes/s"]}, **config)
+    load(tmp_path, misspelt)
 
 
 def test_the_page_s_example_gives_what_the_page_says(tmp_path: Path) -> None:

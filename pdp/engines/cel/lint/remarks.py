@@ -22,8 +22,9 @@ from pdp.model.vocabulary import CEL_CHECKS, CONTENT_TYPE, NESSIE_CHECKS
 
 Severity: TypeAlias = Literal["error", "warning", "info"]
 CODES: Final[Mapping[str, Severity]] = {
-    **dict.fromkeys(("unreadable-file", "syntax", "properties-escape", "type-mismatch", "not-boolean"), "error"),
-    **dict.fromkeys(("unknown-variable", "unknown-function", "unknown-op", "bad-pattern", "duplicate-id"), "error"),
+    **dict.fromkeys(("configuration", "unreadable-file", "syntax", "properties-escape", "type-mismatch"), "error"),
+    **dict.fromkeys(("not-boolean", "unknown-variable", "unknown-function", "unknown-op"), "error"),
+    **dict.fromkeys(("bad-pattern", "duplicate-id"), "error"),
     **dict.fromkeys(("ignored-key", "removed-op", "detached-typo", "matches-everything", "empty-variable"), "warning"),
     **dict.fromkeys(("duplicate-rule", "unreachable", "shadowed", "lookalike-names", "untested-warehouse"), "warning"),
     **dict.fromkeys(("implicit-rule-off", "reserved-id", "unseen-reference", "unknown-catalog-action"), "warning"),

@@ -1,0 +1,165 @@
+"""Problems of a configuration and of all that it names: settings, policies, facts, certificates, keys and folders.
+
+Binds no address and changes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from pdp.cli.composition import Composition
+from pdp.config.policies import PolicySettings
+from pdp.config.policy_files import FileKey, policy_files
+from pdp.config.references import known_warehouses
+from pdp.config.settings import Settings
+from pdp.engines.cel.lint.linter import Finding, LintOptions, lint_files
+from pdp.engines.cel.lint.remarks import Severity
+from pdp.engines.cel.rules import RuleSet
+from pdp.engines.cel.sources import read_rule_file
+from pdp.engines.rowaccess.document import read_documents
+from pdp.engines.rowaccess.policies import RowPolicies
+from pdp.errors import ConfigError, PdpError, PolicyError
+from pdp.facts.snapshot import Facts
+from pdp.identity.jwks import read_key_file
+from pdp.identity.tls import server_context
+from pdp.store.world import load_world
+
+RULE_KEYS: Final[tuple[FileKey, ...]] = ("rules", "forbid")
+"""Keys of `policies` that name rules."""
+CONFIGURATION: Final = "configuration"
+"""Code of findings that are no findings on a rule."""
+_PLACE: Final = re.compile(r"(.*):(\d+):(\d+)", re.DOTALL)
+_NO_RULES: Final = RuleSet((), {}, ())
+
+
+class ConfigProblem(msgspec.Struct, frozen=True):
+    """Error or warning about a configuration. `place`: file, line and column; a variable or an option; or nothing."""
+
+    place: str
+    severity: Severity
+    message: str
+
+    def text(self) -> str:
+        """Return the problem as a line."""
+        return f"{self.place}: {self.severity}: {self.message}" if self.place else f"{self.severity}: {self.message}"
+
+
+def problems_of(error: PdpError) -> list[ConfigProblem]:
+    """Return the problems that an error reports."""
+    if isinstance(error, ConfigError):
+        return [ConfigProblem(place, "error", message) for place, message in error.problems]
+    if isinstance(error, PolicyError):
+        return [ConfigProblem(str(error.place), "error", str(error).removeprefix(f"{error.place}: "))]
+    return [ConfigProblem("", "error", str(error))]
+
+
+def find_problems(composition: Composition, settings: Settings) -> Iterator[ConfigProblem]:
+    """Yield the problems of all that settings name."""
+    for problem in _unplaced_problems(composition, settings):
+        place = problem.place or settings.origins.place_named_in(problem.message)
+        yield msgspec.structs.replace(problem, place=place)
+
+
+def _unplaced_problems(composition: Composition, settings: Settings) -> Iterator[ConfigProblem]:
+    yield from _raised(server_context, settings)
+    for key in RULE_KEYS:
+        yield from map(_of_finding, find_rule_errors(settings, key))
+    yield from find_row_access_problems(settings)
+    yield from _raised(composition.inspect_facts or composition.read_facts, settings)
+    bare = settings.model_copy(update={"policies": PolicySettings(rules=())})
+    yield from _raised(composition.build_pdp, bare, Facts.empty(), (_NO_RULES, _NO_RULES))
+    for idp, provider in settings.identity.providers.items():
+        if "://" not in provider.jwks:
+            yield from _raised(read_key_file, idp, settings.path(provider.jwks))
+    yield from _raised(lambda: asyncio.run(_open_catalogs(composition, settings)))
+    yield from _folder_problems(settings)
+
+
+def find_rule_errors(settings: Settings, key: FileKey) -> list[Finding]:
+    """Return the errors of the rules of a key, or its own error if a file is missing or empty."""
+    options = LintOptions(frozenset(settings.policies.cel_extensions), forbid=key == "forbid")
+    try:
+        files = policy_files(settings, key)
+        errors = [finding for finding in lint_files(files.paths, options) if finding.severity == "error"]
+        if not errors:
+            files.require_content({str(path) for path in files.paths if read_rule_file(path).rules})
+    except PdpError as error:
+        return [finding_of(problem) for problem in problems_of(error)]
+    return errors
+
+
+def find_world_problems(settings: Settings) -> list[ConfigProblem]:
+    """Return the problems of the world file or of the seed."""
+    file = settings.store.world_file() or settings.store.seed
+    return [] if file is None else _raised(load_world, settings.path(file), known_warehouses(settings))
+
+
+def finding_of(problem: ConfigProblem) -> Finding:
+    """Return a problem in the form of lint."""
+    at = _PLACE.fullmatch(problem.place)
+    file, line, column = (at[1], int(at[2]), int(at[3])) if at else (problem.place, 1, 1)
+    return Finding(CONFIGURATION, problem.severity, file, line, column, "", problem.message)
+
+
+def find_row_access_problems(settings: Settings) -> list[ConfigProblem]:
+    """Return the first error of each file of row policies; without any, those of all files together, and warnings."""
+    try:
+        files = policy_files(settings, "row_access")
+    except PdpError as error:
+        return problems_of(error)
+    if not files.paths:
+        return []
+    from pdp.engines.rowaccess.compiler import compile_policies  # noqa: PLC0415  its parser of SQL takes 30 MB
+
+    warehouses = known_warehouses(settings)
+
+    def compile_files(paths: Sequence[Path]) -> RowPolicies:
+        with files.naming_key():
+            return compile_policies(read_documents(paths), warehouses)
+
+    found = [problem for path in files.paths for problem in _raised(compile_files, [path])]
+    if found or (found := _raised(compile_files, files.paths)):
+        return found
+    documents = read_documents(files.paths)
+    filled = {each.name for each in documents if each.document.policies or each.document.masks}
+    notices = compile_files(files.paths).warnings
+    warnings = [ConfigProblem(str(notice.place), "warning", notice.message) for notice in notices]
+    return [*_raised(files.require_content, filled), *warnings]
+
+
+def _raised(action: Callable[..., object], *arguments: object) -> list[ConfigProblem]:
+    """Return the problems of the error that an action raises; none if it succeeds."""
+    try:
+        action(*arguments)
+    except PdpError as error:
+        return problems_of(error)
+    return []
+
+
+def _of_finding(finding: Finding) -> ConfigProblem:
+    place = f"{finding.file}:{finding.line}:{finding.column}" if finding.line else finding.file
+    rule = f"rule `{finding.rule}`: " if finding.rule else ""
+    return ConfigProblem(place, finding.severity, f"{rule}{finding.message}")
+
+
+async def _open_catalogs(composition: Composition, settings: Settings) -> None:
+    """Read the token files of all catalogs."""
+    for catalog in composition.build_catalogs(settings).values():
+        await catalog.close()
+
+
+def _folder_problems(settings: Settings) -> Iterator[ConfigProblem]:
+    """Yield the folders that the service could not write to. Nothing is created."""
+    named = [(("audit", "sinks", number, "file"), sink.file) for number, sink in enumerate(settings.audit.sinks)]
+    for key, folder in named:
+        path = settings.path(folder)
+        nearest = next(parent for parent in (path, *path.parents) if parent.exists())
+        if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
+            yield from problems_of(settings.error(key, f"`{nearest}` is no folder that can be written to"))

@@ -1,0 +1,40 @@
+"""Names in settings that must be known: warehouses and identity providers. A misspelt name must not open anything."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from pdp.config.names import suggest
+from pdp.config.origins import Key
+from pdp.config.settings import Settings
+
+
+def known_warehouses(settings: Settings) -> frozenset[str]:
+    """Return the warehouses that a configuration names: `warehouses`, else those of Trino's catalogs.
+
+    Empty if it names none. Then every name is taken.
+    """
+    catalogs = settings.trino.catalogs.values()
+    return frozenset(settings.warehouses) or frozenset(catalog.warehouse for catalog in catalogs)
+
+
+def unknown_warehouse(name: str, known: Collection[str]) -> str:
+    """Return the error of a warehouse that the configuration does not name; empty for a known one."""
+    if not known or name in known:
+        return ""
+    return f"no warehouse `{name}` is configured{suggest(name, known)}"
+
+
+def unknown_names(settings: Settings) -> Iterator[tuple[Key, str]]:
+    """Yield the key and the error of each unknown name in settings."""
+    known = known_warehouses(settings)
+    for name, authority in settings.authorities.items():
+        for place, warehouse in enumerate(authority.warehouses):
+            yield ("authorities", name, "warehouses", place), unknown_warehouse(warehouse, known)
+    for name, catalog in settings.trino.catalogs.items():
+        yield ("trino", "catalogs", name, "warehouse"), unknown_warehouse(catalog.warehouse, known)
+    providers = settings.identity.providers
+    for name, engine in settings.trusted_engines.items():
+        for idp in engine.identities if providers else ():
+            message = "" if idp in providers else f"no provider `{idp}` is configured{suggest(idp, providers)}"
+            yield ("trusted_engines", name, "identities", idp), message

@@ -1,0 +1,216 @@
+"""Names that settings and worlds share: an unknown one stops the start with its place and the nearest known name."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+import yaml
+
+from pdp.app.parts import read_facts, read_source
+from pdp.app.service import Service
+from pdp.app.stale_files import PolicyEdits
+from pdp.config.load import load_settings, make_settings
+from pdp.config.names import known_keys, suggest
+from pdp.config.settings import Settings
+from pdp.errors import ConfigError, PdpError
+
+WAREHOUSES = {"prod": {"project": "p"}, "tpch": {}}
+
+
+def load(folder: Path, **config: Any) -> Settings:
+    data = {"warehouses": WAREHOUSES, "policies": {"rules": []}, **config}
+    (folder / "pdp.yaml").write_text(yaml.safe_dump(data, sort_keys=False))
+    return load_settings(folder / "pdp.yaml", (), {})
+
+
+def refused(folder: Path, **config: Any) -> str:
+    """The error of a start."""
+    with pytest.raises(PdpError) as raised:
+        Service(load(folder, **config))
+    assert "\n" not in str(raised.value)
+    return str(raised.value)
+
+
+def place_of(folder: Path, text: str) -> str:
+    lines = (folder / "pdp.yaml").read_text().splitlines()
+    line = next(number for number, line in enumerate(lines, 1) if text in line)
+    return f"({folder / 'pdp.yaml'}:{line}:"
+
+
+@pytest.mark.parametrize(
+    ("config", "key", "at"),
+    [
+        ({"authorities": {"default": {"engines": ["cel"]}, "strict": {"engines": ["grants"], "warehouses": ["prd"]}}},
+         "authorities.strict.warehouses.0", "- prd"),
+        ({"trino": {"catalogs": {"x": {"warehouse": "prd"}}}}, "trino.catalogs.x.warehouse", "warehouse: prd"),
+        ({"row_access": {"protected": ["warehouse:prod", "namespace:prd/s"]}}, "row_access.protected.1", "prd/s"),
+    ],
+)  # fmt: skip
+def test_a_warehouse_in_settings(tmp_path: Path, config: Any, key: str, at: str) -> None:
+    error = refused(tmp_path, **config)
+    assert error.startswith(f"`{key}`: no warehouse `prd` is configured, the nearest known is `prod` ")
+    assert place_of(tmp_path, at) in error
+
+
+def test_without_warehouses_those_of_catalogs_are_known(tmp_path: Path) -> None:
+    authorities = {"default": {"engines": ["cel"]}, "strict": {"engines": ["grants"], "warehouses": ["prd"]}}
+    assert load(tmp_path, warehouses={}, authorities=authorities)
+    catalogs = {"catalogs": {"c": {"warehouse": "prod"}}}
+    assert "the nearest known is `prod`" in refused(tmp_path, warehouses={}, trino=catalogs, authorities=authorities)
+
+
+@pytest.mark.parametrize("key", ["url", "seed"])
+@pytest.mark.parametrize(
+    ("world", "error"),
+    [
+        ({"grants": [{"principal": "user:a~b", "privilege": "select", "object": "table:nope/x"}]},
+         "grants[0].object: no warehouse `nope` is configured, there are `prod`, `tpch`"),
+        ({"objects": ["warehouse:tpch", {"object": "namespace:prodd/s", "managedAccess": True}]},
+         "objects[1].object: no warehouse `prodd` is configured, the nearest known is `prod`"),
+        ({"objects": ["warehouse:tpc"]}, "objects[0]: no warehouse `tpc` is configured, the nearest known is `tpch`"),
+        ({"objects": ["tabel:prod/s/t"]}, "unknown resource type in `tabel:prod/s/t`"),
+        ({"objects": ["tabel:prod/s/t"]}, "the nearest known is `table`"),
+        ({"grants": [{"principal": "user:a~b", "privilege": "selct", "object": "table:prod/s/t"}]},
+         "`selct` cannot be granted on a table, the nearest known is `select`"),
+    ],
+)  # fmt: skip
+def test_a_name_in_a_world(tmp_path: Path, key: str, world: Any, error: str) -> None:
+    (tmp_path / "world.json").write_text(json.dumps(world, indent=1))
+    store = {"url": "file:world.json"} if key == "url" else {"seed": "world.json"}
+    said = refused(tmp_path, store=store)
+    assert error in said
+    assert re.match(re.escape(str(tmp_path / "world.json")) + r":\d+:\d+: ", said)
+    assert f"(`store.{key}` of {tmp_path / 'pdp.yaml'}:" in said
+
+
+def test_a_world_of_a_configuration_without_names(tmp_path: Path) -> None:
+    (tmp_path / "world.json").write_text('{"objects": ["warehouse:any"]}')
+    assert list(read_facts(load(tmp_path, warehouses={}, store={"url": "file:world.json"})).objects())
+
+
+ROLES: dict[str, Any] = {
+    "trino": ({"trino": {"groups": {"people": "analist"}}}, "trino.groups.people"),
+    "idp": (
+        {"identity": {"providers": {"kc": {"issuer": "x", "jwks": "https://x/", "role_map": {"r": "analist"}}}}},
+        "identity.providers.kc.role_map.r",
+    ),
+}
+
+
+@pytest.mark.parametrize("key", ROLES)
+@pytest.mark.parametrize("store", [{"url": "file:world.json"}, {"seed": "world.json"}])
+def test_a_role_in_settings(tmp_path: Path, key: str, store: Any) -> None:
+    config, name = ROLES[key]
+    (tmp_path / "world.json").write_text('{"objects": ["role:analyst"]}')
+    said = refused(tmp_path, store=store, **config)
+    assert said.startswith(f"`{name}`: no role `analist` is ")
+    assert "the nearest known is `analyst`" in said
+    assert f"({tmp_path / 'pdp.yaml'}:" in said
+    (tmp_path / "r.properties").write_text("nessie.server.authorization.rules.a='analist' in roles")
+    policies = {"rules": ["r.properties"]}
+    assert read_facts(load(tmp_path, store=store, **config, policies=policies))
+
+
+def test_names_that_only_a_database_could_know_are_warned_of(tmp_path: Path) -> None:
+    """A role or warehouse comes and goes while the service runs: its absence must not stop the next start."""
+    (tmp_path / "world.json").write_text('{"objects": ["warehouse:pond"]}')
+    read_source(load(tmp_path, warehouses={}, store={"seed": "world.json"})).close()  # type: ignore[union-attr]
+    with structlog.testing.capture_logs() as logs:
+        read_source(load(tmp_path, trino={"groups": {"people": "analist"}})).close()  # type: ignore[union-attr]
+    said = [f"{entry['event']} {entry.get('cause', '')}" for entry in logs]
+    assert any("`analist`" in line for line in said)
+    assert any("no warehouse `pond` is configured" in line for line in said)
+
+
+def test_an_unknown_provider_of_a_trusted_engine(tmp_path: Path) -> None:
+    engine = {"type": "trino", "owner_property": "o", "identities": {"keycloack": {"subjects": ["s"]}}}
+    provider = {"keycloak": {"issuer": "x", "jwks": "https://x/"}}
+    said = refused(tmp_path, trusted_engines={"e": engine}, identity={"providers": provider})
+    assert said.startswith(
+        "`trusted_engines.e.identities.keycloack`: no provider `keycloack` is configured, the nearest"
+    )
+
+
+@pytest.mark.parametrize("admin", ["alice", "role:", "group:x", "user:x", ""])
+def test_bootstrap_admins_are_users_or_roles(tmp_path: Path, admin: str) -> None:
+    assert refused(tmp_path, store={"bootstrap_admins": [admin]}).startswith("`store.bootstrap_admins.0`: ")
+    assert load(tmp_path, store={"bootstrap_admins": ["user:oidc~a", "role:b"]})
+
+
+def test_all_unknown_names_are_said_at_once(tmp_path: Path) -> None:
+    catalogs = {"a": {"warehouse": "x"}, "b": {"warehouse": "y"}}
+    with pytest.raises(ConfigError) as raised:
+        load(tmp_path, trino={"catalogs": catalogs})
+    assert [message.split(":")[0] for _, message in raised.value.problems] == [
+        "`trino.catalogs.a.warehouse`",
+        "`trino.catalogs.b.warehouse`",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("key", "error"),
+    [
+        ("limts", "unknown key `limts`, the nearest known is `limits`"),
+        ("server.htp", "unknown key `server.htp`, the nearest known is `http`"),
+        ("warehouses.prod.knd", "unknown key `warehouses.prod.knd`, the nearest known is `kind`"),
+        ("trino.catalogs.c.reff", "unknown key `trino.catalogs.c.reff`, the nearest known is `ref`"),
+        ("identity.providers.kc.isuer", "unknown key `identity.providers.kc.isuer`, the nearest known is `issuer`"),
+    ],
+)
+def test_an_unknown_key_has_its_nearest(key: str, error: str) -> None:
+    data: Any = 1
+    for name in reversed(key.split(".")):
+        data = {name: data}
+    with pytest.raises(ConfigError, match=re.escape(error)):
+        make_settings(data, Path())
+
+
+def test_nearest_names() -> None:
+    assert suggest("PROD", ["prod", "dev"]) == ", the nearest known is `prod`"
+    assert suggest("x", ["b", "a"]) == ", there are `a`, `b`"
+    assert suggest("x", []) == ""
+    assert suggest("x", [f"name{number}" for number in range(100)]) == ""
+    assert known_keys(Settings, ("nowhere", "at", "all")) == frozenset()
+
+
+# --- files that are newer than what is served ----------------------------------------------------------------------
+
+
+def test_a_seed_that_is_newer_than_its_database_is_warned_of(tmp_path: Path) -> None:
+    seed = tmp_path / "world.json"
+    seed.write_text('{"objects": ["warehouse:prod"]}')
+    settings = load(tmp_path, store={"seed": "world.json"})
+
+    def warnings() -> list[Any]:
+        with structlog.testing.capture_logs() as logs:
+            read_source(settings).close()  # type: ignore[union-attr]
+        return [entry for entry in logs if "`store.seed` is newer" in entry["event"]]
+
+    later = os.stat(seed).st_mtime + 1000  # noqa: PTH116
+    assert warnings() == []
+    assert warnings() == []
+    os.utime(seed, (later, later))
+    assert warnings() == []  # the same content
+    seed.write_text('{"objects": ["warehouse:prod", "namespace:prod/s"]}')
+    os.utime(seed, (later, later))
+    assert [entry["entries_not_in_the_database"] for entry in warnings()] == [1]
+    os.utime(seed, (1, 1))
+    assert warnings() == []
+
+
+def test_policy_files_that_are_edited_after_the_start_are_named_once(tmp_path: Path) -> None:
+    (tmp_path / "a.properties").write_text("nessie.server.authorization.rules.a=true")
+    edits = PolicyEdits(load(tmp_path, policies={"rules": ["*.properties"]}))
+    assert edits.edited() == []
+    (tmp_path / "b.properties").write_text("")
+    (tmp_path / "a.properties").write_text("nessie.server.authorization.rules.a=false")
+    assert edits.edited() == [str(tmp_path / "a.properties"), str(tmp_path / "b.properties")]
+    assert edits.edited() == []
+    (tmp_path / "b.properties").unlink()
+    assert edits.edited() == [str(tmp_path / "b.properties")]
