@@ -23,7 +23,7 @@ _COMMANDS: Final[Mapping[str, str]] = {
     "explain": "Explain why a check is allowed or denied.",
     "grants": "List and change the grants of the configured store.",
     "healthcheck": "Ask a running service whether it is ready.",
-    "lint": "Check rule files and other policies for errors before a service loads them.",
+    "lint": "Check rule files and other policies before they are loaded.",
     "migrate": "Translate policies of Nessie, Lakekeeper or OpenFGA.",
     "serve": "Serve decisions over HTTP and gRPC until SIGTERM.",
     "test": "Run policy tests.",
