@@ -18,6 +18,7 @@ from soak_probes import AuditCounter, connections_of, resident_megabytes, worker
 
 GOOD = Found(1000, 0, 0, 0, 0, 0, 100, 1, 2, 3, 4)
 GIVEN = Namespace(connections=8)
+RECORD = '{"event":"decision","schema":1}\n'
 
 
 def test_no_request_may_fail() -> None:
@@ -74,8 +75,11 @@ def test_records_are_counted_as_they_come(tmp_path: Path) -> None:
     assert audit.count() == 0
     for expected in (2, 4):
         with (tmp_path / "decisions-a.jsonl").open("a") as file:
-            file.write("{}\n{}\n")
+            file.write(f'{RECORD}{{"event":"refusal"}}\n{RECORD}')
         assert audit.count() == expected
-    (tmp_path / "decisions-b.jsonl").write_text("{}\n")
+    (tmp_path / "decisions-b.jsonl").write_text(RECORD[:10])
+    assert audit.count() == 4
+    with (tmp_path / "decisions-b.jsonl").open("a") as file:
+        file.write(RECORD[10:])
     (tmp_path / "lock").write_text("\n")
     assert audit.count() == 5
