@@ -2,6 +2,7 @@
 VENV ?= .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
+SERVICE := $(VENV)/.installed-service
 
 # processes that the tests run in, and the tests of each loop; `pyproject.toml` describes the markers
 WORKERS ?= 2
@@ -13,14 +14,20 @@ FAST := not process and not postgres and not slow and not differential
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
 
-$(STAMP): pyproject.toml constraints.txt
+# the service alone
+$(SERVICE): pyproject.toml constraints.txt
 	python3 -m venv $(VENV)
-	$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
 	$(PY) -m compileall -q pdp
+	touch $(SERVICE)
+
+# with the tools of developers
+$(STAMP): $(SERVICE)
+	$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	touch $(STAMP)
 
-run: $(STAMP) ## install, and serve the example policies on loopback
-	$(VENV)/bin/pdp serve --example
+run: $(SERVICE) ## install the service, and serve the example policies on loopback; ARGS="--set server.http=127.0.0.1:9181"
+	$(VENV)/bin/pdp serve --example $(ARGS)
 
 test-fast: $(STAMP) ## unit tests and case files, without processes and databases: under a minute
 	$(PYTEST) --dist loadfile -m "$(FAST)"

@@ -49,7 +49,9 @@ def import_world(
 
     The import writes differences only, so a second import of the same file writes nothing.
 
-    FILE is JSON if the name ends in .json, else YAML. The output lists every change as JSON, the first 20 as text.
+    FILE is JSON if the name ends in .json, else YAML; - is stdin, JSON or YAML.
+
+    The output lists every change as JSON, the first 20 as text.
     """
     settings = writable_settings(composition, config, overrides)
     with Progress("reading the file") as progress:

@@ -6,6 +6,7 @@ privilege can be stored on which type. A key `seen` (existing objects) is allowe
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
@@ -22,7 +23,7 @@ from pdp.facts.objects import SERVER, Grant, Object, ObjectKey, key_of, key_text
 from pdp.facts.snapshot import Facts
 from pdp.model.checks import CONTENT_TYPES, RESOURCE_TYPES, Resource
 from pdp.model.references import is_id, parse_principal, parse_resource
-from pdp.store.world_parser import Where, parse_text, place_of
+from pdp.store.world_parser import STDIN, Where, parse_text, place_of
 
 WORLD_KEYS: Final = frozenset({"objects", "grants", "seen"})
 """Top-level keys of a world file."""
@@ -67,7 +68,7 @@ def load_world(path: Path | str, warehouses: Collection[str] = ()) -> Facts:
 
 
 def read_world_file(path: Path | str, warehouses: Collection[str] = ()) -> World:
-    """Return the world of a file, JSON if the suffix is `.json`, otherwise YAML.
+    """Return the world of a file, JSON if the suffix is `.json`, otherwise YAML. STDIN is either.
 
     Entries are in one of the `warehouses`, unless these are none.
 
@@ -75,7 +76,7 @@ def read_world_file(path: Path | str, warehouses: Collection[str] = ()) -> World
     """
     file = Path(path)
     try:
-        text = file.read_text(encoding="utf-8")
+        text = _read_text(file)
     except (OSError, UnicodeDecodeError) as error:
         cause = (getattr(error, "strerror", None) or str(error)).lower()
         raise PolicyError(f"cannot read the world: {cause}", Place(str(file), 0)) from error
@@ -103,6 +104,11 @@ def unknown_of(key: ObjectKey, warehouses: Collection[str]) -> str:
     """Return the error of an object in a warehouse that is none of `warehouses`; empty for a known one."""
     type, parts = key
     return unknown_warehouse(parts[0], warehouses) if type == "warehouse" or type in CONTENT_TYPES else ""
+
+
+def _read_text(file: Path) -> str:
+    """Return the text of a file, or of standard input for STDIN."""
+    return sys.stdin.buffer.read().decode() if str(file) == STDIN else file.read_text(encoding="utf-8")
 
 
 def parse_world(data: Any) -> Facts:

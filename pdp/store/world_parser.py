@@ -4,28 +4,40 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import yaml
 
 from pdp import strict
 from pdp.errors import Place, PolicyError
 
+STDIN: Final = "-"
+"""Name of a world file that stands for standard input."""
 Where: TypeAlias = tuple[str | int, ...]
 """Path of keys and list positions to a value: `("grants", 3, "privilege")`."""
 
 
 def parse_text(text: str, file: str) -> Any:
-    """Return the value of a text, in the language of the file's name.
+    """Return the value of a text, in the language of the file's name. STDIN has JSON if it can be, else YAML.
 
     Raise PolicyError with line and column for a syntax error or a key that occurs twice in a mapping.
     """
-    return _parse_yaml(text, file) if is_yaml(file) else _parse_json(text, file)
+    is_json = _is_json(text) if file == STDIN else not is_yaml(file)
+    return _parse_json(text, file) if is_json else _parse_yaml(text, file)
 
 
 def is_yaml(file: str | Path) -> bool:
     """Tell whether a world file of this name is YAML; a file with the suffix `.json` is JSON."""
     return Path(file).suffix != ".json"
+
+
+def _is_json(text: str) -> bool:
+    """Tell whether a text is JSON. Not all JSON is YAML: JSON may escape a character as two surrogates."""
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def place_of(text: str, file: str, where: Where) -> Place:

@@ -6,6 +6,7 @@ connections that wait in its queue, survive the end of a worker.
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 from collections.abc import Sequence
@@ -36,6 +37,7 @@ class Listeners:
 def open_listeners(settings: Settings) -> Listeners:
     """Listen on the addresses of a service that is one process; raise ConfigError if one is not available."""
     server = settings.server
+    close(*bind(server.grpc, "server.grpc"))  # gRPC binds later, and its own message about a used port says less
     http = listen(server.http, "server.http")
     diagnostics: Sockets = ()
     try:
@@ -95,7 +97,8 @@ def bind(address: str, key: str, *, shared: bool = False) -> Sockets:
 def _unavailable(address: str, key: str, error: OSError) -> ConfigError:
     number = error.errno or 0
     cause = os.strerror(number) if number > 0 else error.strerror or str(error)  # an unknown host has a number below 0
-    return ConfigError(f"cannot listen on `{address}` ({key}): {cause.lower()}")
+    hint = f"; --set {key}=HOST:PORT chooses another" if number == errno.EADDRINUSE else ""
+    return ConfigError(f"cannot listen on `{address}` ({key}): {cause.lower()}{hint}")
 
 
 def port_of(sockets: Sequence[socket.socket]) -> int:

@@ -105,6 +105,35 @@ def test_an_import_writes_a_world_to_the_store(folder: Path) -> None:
     assert [revision.actor for revision in log()] == [f"cli:{pwd.getpwuid(os.getuid()).pw_name}"]
 
 
+@pytest.mark.process
+@pytest.mark.parametrize("text", [json.dumps(WORLD), yaml.safe_dump(WORLD)])
+def test_an_import_reads_stdin(folder: Path, text: str) -> None:
+    printed = run_pdp("grants", "import", "-", stdin=text, cwd=folder)
+    assert printed.returncode == 0, printed.stderr
+    assert "3 grants added, 4 objects registered\n" in printed.stdout
+    assert not (folder / "-").exists()
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        (
+            '{"grants": [{"principal": "role:a", "privilege": "selct", "object": "table:lake/s/t"}]}',
+            "-:1:50: grants[0].privilege: ",
+        ),
+        ("grants:\n  - {principal: 1}\n", "-:2:"),
+        ("grants: [\n", "-:2:1: "),
+        (b"\xff", "cannot read the world: "),
+    ],
+)
+def test_an_unusable_stdin_is_refused_with_its_place(folder: Path, text: str | bytes, wrong: str) -> None:
+    printed = run_pdp("grants", "import", "-", stdin=text, cwd=folder)
+    assert (printed.returncode, printed.stdout) == (2, "")
+    assert wrong in printed.stderr, printed.stderr
+    assert printed.stderr.count("\n") == 1
+
+
 def test_a_second_import_writes_nothing_and_says_so(folder: Path) -> None:
     done("import", "world.json")
     assert done("import", "world.json").startswith("nothing to change: the store has all of `world.json`\nrevision ")

@@ -43,6 +43,14 @@ def test_a_port_in_use_is_named_with_its_key() -> None:
         listen(bound_address("127.0.0.1:0", sockets), "server.http")
 
 
+def test_a_port_of_grpc_in_use_is_named_and_no_other_address_taken(tmp_path: Path) -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        wanted = rf"cannot listen on `{address}` \(server\.grpc\): address already in use; --set server\.grpc=HOST:PORT"
+        with pytest.raises(ConfigError, match=wanted):
+            open_listeners(settings_of({"server": {"grpc": address}}, tmp_path))
+
+
 def test_an_address_of_another_machine_is_named_with_its_key() -> None:
     with pytest.raises(ConfigError, match=r"cannot listen on `192\.0\.2\.1:1` \(server\.grpc\): cannot assign"):
         listen("192.0.2.1:1", "server.grpc")
