@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
+from operator import or_
 from typing import Final, Literal, TypeAlias
 
 from pdp.decision.bundle import Bundle
@@ -34,7 +35,9 @@ def decide_group(leaf: Leaf, resources: Sequence[Resource], bundle: Bundle, deci
     if leaf.override:
         return _with_override(leaf.override, verdicts, len(resources))
     silence: Reason | None = None if len(stack.engines) > stack.forbids else "unknown_action"
-    return _combine(verdicts, stack.forbids, stack.combine, [silence] * len(resources))
+    return combine_columns(verdicts, stack.forbids, stack.combine, silence) or combine_rows(
+        verdicts, stack.forbids, stack.combine, [silence] * len(resources)
+    )
 
 
 def _with_override(override: Reason, verdicts: Sequence[Verdicts], count: int) -> Verdicts:
@@ -43,10 +46,46 @@ def _with_override(override: Reason, verdicts: Sequence[Verdicts], count: int) -
     Under `any`, the override needs no other permit. A forbid or a failure of an engine still wins.
     """
     permits = Verdicts(bytes([PERMIT]) * count, [override] * count)
-    return _combine((permits, *verdicts), 0, "any", [None] * count)
+    return combine_rows((permits, *verdicts), 0, "any", [None] * count)
 
 
-def _combine(
+def combine_columns(
+    verdicts: Sequence[Verdicts], forbids: int, combine: Literal["any", "all"], silence: Reason | None
+) -> Verdicts | None:
+    """Return what `combine_rows` returns, in the usual case: columns of permits and of silence without a reason.
+
+    None in any other case. There is then no forbid, no failure, no error and no reason of a silence but `silence`.
+    """
+    for column in verdicts:
+        # A permit always has a reason. So nothing else has one if there are as many reasons as permits.
+        if column.errors or max(column.effects, default=0) > PERMIT:
+            return None
+        if column.effects.count(PERMIT) != len(column.by) - column.by.count(None):
+            return None
+    permitters = verdicts[forbids:]
+    active = [column for column in permitters if PERMIT in column.effects]
+    count = len(verdicts[0].effects) if verdicts else 0
+    if not active or (combine == "all" and len(active) < len(permitters)):
+        return Verdicts(bytes(count), [silence] * count) if verdicts else None
+    if len(active) == 1:
+        return active[0] if silence is None else None
+    return _permits_of_all(active) if combine == "all" else _permits_of_any(active)
+
+
+def _permits_of_all(columns: Sequence[Verdicts]) -> Verdicts:
+    effects = bytes(map(min, *(column.effects for column in columns)))
+    return Verdicts(effects, [by if effect else None for by, effect in zip(columns[0].by, effects, strict=True)])
+
+
+def _permits_of_any(columns: Sequence[Verdicts]) -> Verdicts:
+    effects, by = columns[0].effects, columns[0].by
+    for column in columns[1:]:
+        effects = bytes(map(or_, effects, column.effects))  # ABSTAIN is 0 and PERMIT 1: `or` permits
+        by = [first if first is not None else other for first, other in zip(by, column.by, strict=True)]
+    return Verdicts(effects, by)
+
+
+def combine_rows(
     verdicts: Sequence[Verdicts], forbids: int, combine: Literal["any", "all"], reasons: list[Reason | None]
 ) -> Verdicts:
     """Return one verdict per resource. The first `forbids` of the verdicts can deny but not permit.
