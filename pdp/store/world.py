@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
+from pdp.config.foreign_files import CEDAR_ENTITIES, is_cedar_entity
 from pdp.config.names import suggest
 from pdp.config.references import unknown_warehouse
 from pdp.engines.grants.edits import ObjectPatch
@@ -81,6 +82,8 @@ def read_world_file(path: Path | str, warehouses: Collection[str] = ()) -> World
         cause = (getattr(error, "strerror", None) or str(error)).lower()
         raise PolicyError(f"cannot read the world: {cause}", Place(str(file), 0)) from error
     data = parse_text(text, str(file))
+    if isinstance(data, list) and any(map(is_cedar_entity, data)):
+        raise PolicyError(CEDAR_ENTITIES, Place(str(file), 0))
     try:
         world = read_world(data)
         _require_known(world, data, warehouses)

@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 from pdp.cel.syntax import CompileError
 from pdp.config.quarkus.profiles import PROD
+from pdp.engines.cel.mending import advice_for_rule
 from pdp.engines.cel.program import Program, compile_program
 from pdp.engines.cel.sources import RuleText, inline_rule, read_rule_file
 from pdp.errors import DuplicateRule, Notice, Place, RuleCompileError
@@ -79,4 +80,6 @@ def _compile(rule: RuleText, extensions: frozenset[str]) -> Rule:
     try:
         return Rule(rule.id, compile_program(rule.text, extensions), rule.place())
     except CompileError as error:
-        raise RuleCompileError(rule.id, error.message, rule.place(error.offset)) from None
+        advice = advice_for_rule(rule.text, rule.file, extensions)
+        message = f"{error.message}; {advice}" if advice else error.message
+        raise RuleCompileError(rule.id, message, rule.place(error.offset)) from None

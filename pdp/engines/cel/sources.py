@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from pdp.config.foreign_files import advice_for
 from pdp.config.quarkus.entries import ConfigEntry, Position, positions_of
 from pdp.config.quarkus.profiles import PROD, ConfigSource
 from pdp.config.quarkus.properties import read_properties
@@ -67,7 +68,8 @@ def read_entries(path: Path) -> tuple[Sequence[ConfigEntry], Sequence[RuleText]]
         return list(read_properties(_text(path), str(path))), ()
     if path.suffix in YAML_SUFFIXES:
         return _yaml(YamlText(_text(path), str(path)))
-    raise PolicyError("not a rule file: neither .properties nor .yaml", Place(str(path)))
+    message = advice_for(path.suffix) or "neither .properties nor .yaml"
+    raise PolicyError(f"not a rule file: {message}", Place(str(path)))
 
 
 def refuse_foreign_decisions(config: NessieConfig, profiles: Sequence[str]) -> None:

@@ -15,6 +15,7 @@ import msgspec
 import yaml
 
 from pdp import strict
+from pdp.config.foreign_files import advice_for
 from pdp.errors import InvalidArgument, Place, PolicyError
 from pdp.strict import refuse_duplicates, sentence
 
@@ -99,6 +100,9 @@ def read_documents(paths: Sequence[Path]) -> Iterator[NamedDocument]:
             raise PolicyError(f"cannot be read: {error.strerror}", Place(str(path), 0)) from None
         except UnicodeDecodeError:
             raise PolicyError("does not parse: it is not UTF-8", Place(str(path), 0)) from None
+        advice = advice_for(path.suffix, text)
+        if advice:
+            raise PolicyError(f"not a file of row policies: {advice}", Place(str(path), 0))
         yield parse_document(_parse(text, path), str(path), text)
 
 

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 import yaml
 
 from pdp import strict
+from pdp.config.foreign_files import CEDAR_ENTITIES, is_cedar_entity
 from pdp.errors import InvalidArgument
 from pdp.offline.migration.fga_model import FgaModel, module_files, read_model
 
@@ -118,6 +119,8 @@ def _read_tuples(file: Path, data: Any, export: FgaExport) -> None:
         message = "is one page of several (`continuation_token`): export all with `fga tuple read --max-pages 0`"
         export.left.append((str(file), message))
     for number, entry in enumerate(entries, 1):
+        if is_cedar_entity(entry):
+            raise InvalidArgument(f"`{file}`: {CEDAR_ENTITIES}")
         fields = entry.get("key", entry) if isinstance(entry, Mapping) else {}
         if not all(isinstance(fields.get(key), str) for key in _KEYS):
             raise InvalidArgument(f"`{file}`, tuple {number}: not `user`, `relation` and `object`")

@@ -45,7 +45,7 @@ def migrate_lakekeeper(files: Sequence[Path]) -> Migration:
     bridge = [entry for entry in entries if is_bridge_variable(entry.key)]
     check_unique([*own, *bridge])
     if not own and not bridge:
-        raise InvalidArgument(f"no variables `{_PREFIX}...` found")
+        raise InvalidArgument(_nothing_found(entries))
     for hidden in (entry for one in read for entry in one.elsewhere if entry.key.upper().startswith(_PREFIX)):
         status: Status = "left" if _concerns(hidden) else "ignored"
         migration.add(status, hidden.key_place, hidden.key, "its value stands in a secret or in another object")
@@ -54,6 +54,12 @@ def migrate_lakekeeper(files: Sequence[Path]) -> Migration:
     settings.data |= read_bridge(migration, bridge)
     _write(migration, settings.data)
     return migration
+
+
+def _nothing_found(entries: Sequence[ConfigEntry]) -> str:
+    if any(entry.key.startswith("OPENFGA_") for entry in entries):
+        return "the variables tune OpenFGA, which pdp does not need: `pdp migrate openfga` takes its tuples"
+    return f"no variables `{_PREFIX}...` found"
 
 
 class LakekeeperSettings:

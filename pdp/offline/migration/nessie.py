@@ -11,6 +11,7 @@ from pdp.config.quarkus.entries import ConfigEntry
 from pdp.config.quarkus.environment import ENVIRONMENT_ORDINAL, EnvironmentNames, spelling
 from pdp.config.quarkus.profiles import PROD, ConfigSource
 from pdp.engines.cel.lint.linter import LintOptions, lint_rules
+from pdp.engines.cel.mending import advice_for_rule
 from pdp.engines.cel.nessie_keys import AUTHORIZATION, NessieConfig, read_nessie
 from pdp.engines.cel.rules import inline_rules
 from pdp.engines.cel.sources import RuleText, read_entries
@@ -135,27 +136,11 @@ def _usable(migration: Migration, rules: Sequence[RuleText]) -> Iterator[RuleTex
             inline_rules({rule.id: rule.text})
         except RuleCompileError as error:
             message = error.message.removeprefix(f"rule `{rule.id}`: ")
-            migration.add("left", rule.place(), f"rule `{rule.id}`", f"{message}; {suggestion(rule.text)}")
+            advice = "" if advice_for_rule(rule.text, rule.file) else "; `pdp lint` explains the mistake"
+            migration.add("left", rule.place(), f"rule `{rule.id}`", message + advice)
             yield rule._replace(text=f"false // does not compile: {' '.join(rule.text.split())}")
         else:
             yield rule
-
-
-def suggestion(text: str) -> str:
-    """Return advice for a rule that does not compile: a mended text if the usual mistakes are all."""
-    quoted = text.replace("`", "'")
-    for mended in (
-        quoted,
-        quoted.rstrip().removesuffix(")"),
-        text.rstrip().removesuffix(")"),
-        text.replace("\\", "\\\\"),
-    ):
-        try:
-            inline_rules({"r": mended})
-        except RuleCompileError:
-            continue
-        return f"write `{mended}`"
-    return "`pdp lint` explains the mistake"
 
 
 def _default_branch(sources: Sequence[ConfigSource]) -> str:

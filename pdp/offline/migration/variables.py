@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 
 import yaml
 
+from pdp.config.foreign_files import advice_for
 from pdp.config.quarkus.entries import ConfigEntry, positions_of
 from pdp.config.quarkus.yaml_text import YamlText
 from pdp.errors import InvalidArgument, Place, PolicyError
@@ -33,6 +34,9 @@ def read_variables(file: Path) -> Variables:
 
     Raise PolicyError for a line that is no assignment.
     """
+    advice = advice_for(file.suffix)
+    if advice:
+        raise InvalidArgument(f"`{file}`: {advice}")
     text = _text(file)
     found = list(_in_manifest(text, file) if file.suffix in _MANIFEST else _in_env_file(text, file))
     entries: dict[tuple[str, str], ConfigEntry] = {}

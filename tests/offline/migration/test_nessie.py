@@ -10,7 +10,7 @@ from support.paths import RECORDED
 
 from pdp.engines.cel.rules import load_rules
 from pdp.errors import InvalidArgument, PolicyError
-from pdp.offline.migration.nessie import migrate_nessie, suggestion
+from pdp.offline.migration.nessie import migrate_nessie
 from pdp.offline.migration.report import Migration
 
 PREFIX = "nessie.server.authorization.rules."
@@ -133,10 +133,3 @@ def test_a_duplicate_is_left(tmp_path: Path) -> None:
 def test_files_without_rules_are_refused(tmp_path: Path, text: str, error: type[Exception]) -> None:
     with pytest.raises(error):
         migrate_nessie([file(tmp_path, "a.properties", text)])
-
-
-def test_advice_for_a_rule_that_does_not_compile() -> None:
-    assert suggestion("ref==`x`") == "write `ref=='x'`"
-    assert suggestion("ref=='x')") == "write `ref=='x'`"
-    assert suggestion(r"ref.matches('a\.b')") == r"write `ref.matches('a\\.b')`"
-    assert suggestion("ref ==== 'x'") == "`pdp lint` explains the mistake"
