@@ -15,6 +15,7 @@ from typing import Final
 import msgspec
 
 from pdp.cli.composition import Composition
+from pdp.cli.foreign_variables import refuse_nessie, warn_of_lakekeeper
 from pdp.config.policies import PolicySettings
 from pdp.config.policy_files import FileKey, policy_files
 from pdp.config.references import known_warehouses
@@ -68,6 +69,10 @@ def find_problems(composition: Composition, settings: Settings) -> Iterator[Conf
 
 
 def _unplaced_problems(composition: Composition, settings: Settings) -> Iterator[ConfigProblem]:
+    if error := refuse_nessie(os.environ):
+        yield ConfigProblem("environment", "error", error)
+    if warning := warn_of_lakekeeper(os.environ):
+        yield ConfigProblem("environment", "warning", warning)
     yield from _raised(server_context, settings)
     for key in RULE_KEYS:
         yield from map(_of_finding, find_rule_errors(settings, key))
@@ -84,12 +89,13 @@ def _unplaced_problems(composition: Composition, settings: Settings) -> Iterator
 
 def find_rule_errors(settings: Settings, key: FileKey) -> list[Finding]:
     """Return the errors of the rules of a key, or its own error if a file is missing or empty."""
-    options = LintOptions(frozenset(settings.policies.cel_extensions), forbid=key == "forbid")
+    policies = settings.policies
+    options = LintOptions(frozenset(policies.cel_extensions), forbid=key == "forbid", profiles=policies.profiles)
     try:
         files = policy_files(settings, key)
         errors = [finding for finding in lint_files(files.paths, options) if finding.severity == "error"]
         if not errors:
-            files.require_content({str(path) for path in files.paths if read_rule_file(path).rules})
+            files.require_content({str(path) for path in files.paths if read_rule_file(path, policies.profiles).rules})
     except PdpError as error:
         return [finding_of(problem) for problem in problems_of(error)]
     return errors

@@ -28,7 +28,9 @@ from pdp.config.settings import Settings
 from pdp.engines.cel.lint.linter import Finding, LintOptions, lint_files
 from pdp.errors import InvalidArgument
 
-_RULES_KEY: Final = re.compile(r"^(?:\{\s*)?[\"']?rules[\"']?\s*:", re.MULTILINE)
+_RULES_KEY: Final = re.compile(
+    r"^(?:\{\s*)?[\"']?rules[\"']?\s*:|\bauthorization[\"']?\s*:|nessie\.server\.authori", re.MULTILINE
+)
 
 
 @click.command()

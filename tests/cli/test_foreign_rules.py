@@ -43,6 +43,29 @@ def test_lint_takes_a_profile(tmp_path: Path) -> None:
 
 
 @pytest.mark.process
+def test_lint_of_a_folder_finds_nested_rules(tmp_path: Path) -> None:
+    (tmp_path / "application.yaml").write_text(
+        "nessie:\n  server:\n    authorization:\n      rules:\n        a: nope\n"
+    )
+    (tmp_path / "flat.yml").write_text("nessie.server.authorization.rules.a: 'true'\n")
+    ended = run_pdp("lint", ".", cwd=tmp_path)
+    assert (ended.returncode, "application.yaml:5:12: error" in ended.stdout) == (1, True)
+    assert "flat.yml:1:1: error" in ended.stdout
+
+
+@pytest.mark.process
+def test_config_check_knows_profiles_and_variables(tmp_path: Path) -> None:
+    (tmp_path / "a.properties").write_text(f"%dev.{PREFIX}a=nope\n%prod.{PREFIX}a=true\n")
+    (tmp_path / "pdp.yaml").write_text("policies: {rules: [a.properties], profiles: dev}\n")
+    ended = run_pdp("config", "check", cwd=tmp_path)
+    assert (ended.returncode, "undeclared" in ended.stdout + ended.stderr) == (1, True)
+    (tmp_path / "pdp.yaml").write_text("policies: {rules: [a.properties]}\n")
+    assert run_pdp("config", "check", cwd=tmp_path).returncode == 0
+    ended = run_pdp("config", "check", cwd=tmp_path, env={"NESSIE_SERVER_AUTHORIZATION_ENABLED": "true"})
+    assert (ended.returncode, "rules are read from files only" in ended.stdout + ended.stderr) == (1, True)
+
+
+@pytest.mark.process
 def test_a_service_does_not_start_beside_variables_of_nessie(tmp_path: Path) -> None:
     variables = {"NESSIE_SERVER_AUTHORIZATION_RULES_VIEW": "ref=='main'"}
     ended = run_pdp("serve", cwd=tmp_path, env=variables, timeout=20)

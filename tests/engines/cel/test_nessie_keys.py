@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pdp.engines.cel.rules import load_rules
 from pdp.errors import PolicyError
@@ -131,3 +136,34 @@ def test_what_is_not_read_stops(tmp_path: Path, name: str, text: str, message: s
 )
 def test_other_keys_of_nessie_are_no_rules(tmp_path: Path, text: str) -> None:
     assert texts(tmp_path, "a.properties", f"{text}\n{PREFIX}a=true\n") == {"a": "true"}
+
+
+IDS = st.text("ab.-_", min_size=1, max_size=3).filter(lambda id: not id.startswith(".") and not id.endswith("."))
+VALUES = st.sampled_from(["x", "y: #", "\\\\d", "${k}", "${k:d}", "${none:${k}}", "$$", "\\${k}", "\u00e9 \U0001f600"])
+
+
+@given(
+    st.dictionaries(
+        st.tuples(st.sampled_from(["", "%prod", "%dev", "%prod,dev"]), IDS), VALUES, min_size=1, max_size=6
+    ),
+    st.sampled_from(["prod", "dev", "other"]),
+)
+def test_properties_and_yaml_mean_the_same(rules: dict[tuple[str, str], str], profile: str) -> None:
+    """Both forms of the same keys have the same rules under every profile, or stop for the same reason."""
+    lines = ["k=value"]
+    tree: dict[str, Any] = {"k": "value"}
+    for (prefix, id), value in rules.items():
+        escaped = "".join(f"\\{sign}" if sign in "\\:#=" else sign for sign in value)
+        lines.append(f"{prefix and prefix + '.'}{PREFIX}\"{id}\"=ref=='{escaped}'")
+        top = tree.setdefault(prefix, {}) if prefix else tree
+        for part in ("nessie", "server", "authorization", "rules"):
+            top = top.setdefault(part, {})
+        top[id] = f"ref=='{value}'"
+    with tempfile.TemporaryDirectory() as folder:
+        outcomes = []
+        for name, text in (("a.properties", "\n".join(lines)), ("a.yaml", yaml.safe_dump(tree, allow_unicode=True))):
+            try:
+                outcomes.append(texts(Path(folder), name, text, profile))
+            except PolicyError as error:
+                outcomes.append({"error": error.message.partition(" stands")[0].partition(" at ")[0]})
+        assert outcomes[0] == outcomes[1]
