@@ -5,7 +5,8 @@ Follows SmallRye's ExpressionConfigSourceInterceptor. `${handler::text}` asks fo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from pdp.config.quarkus.entries import ConfigEntry, Position
@@ -13,16 +14,21 @@ from pdp.errors import PolicyError
 
 _MOST_NESTED: Final = 32
 _LONGEST: Final = 1 << 20
+_MOST_EXPRESSIONS: Final = 1_000
+"""Expressions of one text, with those that they lead to. Without a bound, 32 keys could stand for 2^32 expansions."""
 
 
 class ExpressionReader:
     """Reader of one text with expressions. `lookup` returns the text of a name, or None."""
 
-    def __init__(self, entry: ConfigEntry, lookup: Callable[[str], ConfigEntry | None], depth: int = 0) -> None:
+    def __init__(
+        self, entry: ConfigEntry, lookup: Callable[[str], ConfigEntry | None], parent: ExpressionReader | None = None
+    ) -> None:
         self._entry = entry
         self._text = entry.text
         self._lookup = lookup
-        self._depth = depth
+        self.depth: int = parent.depth + 1 if parent else 0
+        self.count: Iterator[int] = parent.count if parent else itertools.count()
         self._at = 0
         self._skipping = False
 
@@ -86,9 +92,9 @@ class ExpressionReader:
         found = self._lookup(name)
         if found is None or "$" not in found.text:
             return found.text if found else None
-        if self._depth >= _MOST_NESTED:
+        if self.depth >= _MOST_NESTED or next(self.count) >= _MOST_EXPRESSIONS:
             raise self._error(start, f"`${{{name}}}` refers to itself, or through too many names")
-        return ExpressionReader(found, self._lookup, self._depth + 1).expand()[0]
+        return ExpressionReader(found, self._lookup, self).expand()[0]
 
     def _error(self, offset: int, message: str) -> PolicyError:
         return PolicyError(message, self._entry.place(offset))

@@ -49,6 +49,9 @@ def migrate_lakekeeper(files: Sequence[Path]) -> Migration:
     for hidden in (entry for one in read for entry in one.elsewhere if entry.key.upper().startswith(_PREFIX)):
         status: Status = "left" if _concerns(hidden) else "ignored"
         migration.add(status, hidden.key_place, hidden.key, "its value stands in a secret or in another object")
+    for key in (entry for one in read for entry in one.chart):
+        message = "is a value of the Helm chart, which becomes variables: migrate the output of `helm template`"
+        migration.add("left", key.key_place, f"`{key.key}`", message)
     settings = LakekeeperSettings(migration)
     settings.read(own)
     settings.data |= read_bridge(migration, bridge)

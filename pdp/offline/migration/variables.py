@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from base64 import b64decode
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -19,14 +20,20 @@ _LINE: Final = re.compile(r"\s*(?:export\s+|-e\s+|ENV\s+)?(?P<name>[^\s=#][^\s=]
 _ASSIGNED: Final = re.compile(r"(?P<name>[A-Za-z_][\w.%-]*)=(?P<value>.*)", re.DOTALL)
 _NAME: Final = re.compile(r"_?[A-Z][A-Z0-9]*_[A-Z0-9_<>-]*[A-Z0-9_>]")
 _MAX_DEPTH: Final = 32
+_CHART: Final = frozenset({"auth", "authn", "authz", "OPABridge"})
+"""Keys of the values of Lakekeeper's Helm chart that its templates turn into variables."""
 _MANIFEST: Final = (".yaml", ".yml", ".json")
 
 
 class Variables(NamedTuple):
-    """Variables with their texts, and variables with a value that stands elsewhere, such as in a secret."""
+    """Variables with their texts, and variables with a value that stands elsewhere, such as in a secret.
+
+    `chart`: places of keys that a Helm chart turns into variables.
+    """
 
     entries: Sequence[ConfigEntry]
     elsewhere: Sequence[ConfigEntry]
+    chart: Sequence[ConfigEntry] = ()
 
 
 def read_variables(file: Path) -> Variables:
@@ -38,12 +45,16 @@ def read_variables(file: Path) -> Variables:
     if advice:
         raise InvalidArgument(f"`{file}`: {advice}")
     text = _text(file)
-    found = list(_in_manifest(text, file) if file.suffix in _MANIFEST else _in_env_file(text, file))
+    documents = YamlText(text, str(file)).documents if file.suffix in _MANIFEST else []
+    found = [pair for root in documents for pair in _in_node(root, file)]
+    if file.suffix not in _MANIFEST:
+        found = list(_in_env_file(text, file))
     entries: dict[tuple[str, str], ConfigEntry] = {}
     for entry, known in found:
         if known:
             entries.setdefault((entry.key, entry.text), entry)
-    return Variables(list(entries.values()), [entry for entry, known in found if not known])
+    elsewhere = [entry for entry, known in found if not known]
+    return Variables(list(entries.values()), elsewhere, [key for root in documents for key in _chart_keys(root, file)])
 
 
 def check_unique(entries: Sequence[ConfigEntry]) -> None:
@@ -84,10 +95,20 @@ def _entry(name: str, text: str, file: Path, start: tuple[int, int]) -> ConfigEn
     return ConfigEntry(name, text, str(file), start, partial(positions_of, text, *start), (start[0], 1))
 
 
-def _in_manifest(text: str, file: Path) -> Iterator[tuple[ConfigEntry, bool]]:
-    document = YamlText(text, str(file))
-    for root in document.documents:
-        yield from _in_node(root, file)
+def _chart_keys(root: Any, file: Path) -> Iterator[ConfigEntry]:
+    for key, _ in root.value if isinstance(root, yaml.MappingNode) else ():
+        if key.value in _CHART:
+            yield _entry(key.value, "", file, _position(key))
+
+
+def _in_secret(secret: Any, file: Path) -> Iterator[tuple[ConfigEntry, bool]]:
+    """Yield the variables of a Kubernetes secret, whose `data` are base64."""
+    for entry, known in _in_node(secret, file, 1):
+        try:
+            text = b64decode(entry.text, validate=True).decode()
+        except ValueError:
+            raise entry.error(f"`{entry.key}` is no base64, as the `data` of a secret are") from None
+        yield entry._replace(text=text), known
 
 
 def _in_node(node: Any, file: Path, depth: int = 0) -> Iterator[tuple[ConfigEntry, bool]]:
@@ -103,6 +124,9 @@ def _in_node(node: Any, file: Path, depth: int = 0) -> Iterator[tuple[ConfigEntr
                 yield from _in_node(item, file, depth + 1)
     elif isinstance(node, yaml.MappingNode):
         pairs = {key.value: value for key, value in node.value if isinstance(key, yaml.ScalarNode)}
+        if getattr(pairs.get("kind"), "value", "") == "Secret" and "data" in pairs:
+            yield from _in_secret(pairs["data"], file)
+            node = pairs.get("stringData", yaml.MappingNode("", []))
         named = pairs.get("name")
         if isinstance(named, yaml.ScalarNode) and {"value", "valueFrom"} & pairs.keys():
             value = pairs.get("value")

@@ -61,6 +61,14 @@ def test_what_cannot_be_expanded_stops(text: str, message: str) -> None:
     assert message in str(caught.value)
 
 
+@pytest.mark.parametrize("leaf", ["", "x"])
+def test_keys_that_stand_for_many_expansions_stop(leaf: str) -> None:
+    """Each key names the next one twice: without a bound, 2^30 expansions."""
+    keys = {f"k{number}": f"${{k{number + 1}}}${{k{number + 1}}}" for number in range(30)} | {"k30": f"{leaf}$"}
+    with pytest.raises(PolicyError, match="too many names"):
+        expand(entry("k", "${k0}"), lambda name: entry(name, keys[name]) if name in keys else None)
+
+
 def test_every_character_has_the_place_of_its_expression() -> None:
     result = expand(entry("k", "a ${x} b"), lambda name: entry(name, "main"))
     assert result.text == "a main b"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from pathlib import Path
 from typing import Any
 
@@ -174,3 +175,24 @@ env:
 """
     migration, _ = migrated(tmp_path, text, "pod.yaml")
     assert [part.subject for part in migration.left] == ["LAKEKEEPER__OPENID_PROVIDER_URI"]
+
+
+def test_a_rendered_chart_has_its_variables_in_a_secret(tmp_path: Path) -> None:
+    data = "".join(
+        f"  {name}: {b64encode(value.encode()).decode()}\n"
+        for name, _, value in (line.partition("=") for line in (ENGINE + AUDIENCE).splitlines())
+    )
+    text = "apiVersion: v1\nkind: Secret\ndata:\n" + data + "stringData: {LAKEKEEPER__AUTHZ_BACKEND: openfga}\n"
+    migration, settings = migrated(tmp_path, text, "secret.yaml")
+    assert (settings["trusted_engines"], migration.left) == ({"trino": TRUSTED}, [])
+    assert migration.counts()["done"] == 4
+    with pytest.raises(PolicyError, match="is no base64"):
+        migrated(tmp_path, text.replace(data, "  LAKEKEEPER__AUTHZ_BACKEND: openfga!\n"), "secret.yaml")
+
+
+def test_values_of_a_chart_are_left(tmp_path: Path) -> None:
+    text = "authz: {backend: openfga}\ncatalog: {config: {LAKEKEEPER__REFERENCED_BY__MAX_NESTING_DEPTH: 3}}\n"
+    migration, settings = migrated(tmp_path, text, "values.yaml")
+    assert settings["limits"] == {"referenced_by_depth": 3}
+    (left,) = migration.left
+    assert (left.subject, left.message.endswith("`helm template`")) == ("`authz`", True)
