@@ -98,4 +98,5 @@ def _lines(migration: Migration, out: Path | None, passed: int) -> Iterator[str]
 
 def _line(part: MigratedPart) -> str:
     message = f": {part.message}" if part.message else ""
-    return visible(f"{_WORDS[part.status]:{_WIDTH}}  {part.place}  {part.subject}{message}")
+    place = f"{part.place}  " if part.place else ""
+    return visible(f"{_WORDS[part.status]:{_WIDTH}}  {place}{part.subject}{message}")
