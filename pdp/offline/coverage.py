@@ -78,12 +78,12 @@ class Coverage:
         """Tell whether an item has a point that is not shown yet."""
         return self._shown[item].get(point) is False
 
-    def show(self, item: PolicyItem, points: Iterable[str]) -> None:
-        """Note shown points of an item. Points that the item does not have are ignored."""
+    def show(self, item: PolicyItem, points: Iterable[str]) -> bool:
+        """Note shown points of an item; tell whether one is new. Points that the item does not have are ignored."""
         found = self._shown[item]
-        for point in points:
-            if point in found:
-                found[point] = True
+        new = [point for point in points if found.get(point) is False]
+        found.update(dict.fromkeys(new, True))
+        return bool(new)
 
     def report(self) -> CoverageReport:
         """Return the report, with items in the order of their places."""

@@ -34,12 +34,13 @@ class GrantItem(NamedTuple):
 
 
 class _Book(NamedTuple):
-    """Grants of some facts, by the reason that names them, and as a list."""
+    """Grants of some facts: by the reason that names them, by grantee and by object. Memberships are by member."""
 
     facts: Facts
     by_reason: dict[Reason, list[GrantItem]]
-    memberships: list[GrantItem]
-    others: list[GrantItem]
+    by_grantee: dict[str, list[GrantItem]]
+    by_object: dict[ObjectKey, list[GrantItem]]
+    memberships: dict[str, list[GrantItem]]
 
 
 class GrantCoverage:
@@ -72,17 +73,17 @@ class GrantCoverage:
 
     def show_membership(self, principal: Principal, role: str, facts: Facts, origin: str) -> None:
         """Note the memberships on the ways from a principal to a role."""
-        reached = {principal.id, *facts.grantees_of(principal)}
-        for grant, item in self._book(facts, origin).memberships:
-            above = Principal("role", grant.object[1][0])
-            if grant.principal in reached and facts.can_assume(above, role):
-                self._coverage.show(item, [NOT_NEEDED])
+        memberships = self._book(facts, origin).memberships
+        for member in {principal.id, *facts.grantees_of(principal)}:
+            for grant, item in memberships.get(member, ()):
+                if facts.can_assume(Principal("role", grant.object[1][0]), role):
+                    self._coverage.show(item, [NOT_NEEDED])
 
     def _book(self, facts: Facts, origin: str) -> _Book:
         key = (id(facts.index), origin)
         book = self._books.get(key)
         if book is None:  # the book keeps the facts, so that no other index gets the same id
-            book = self._books[key] = _Book(facts, {}, [], [])
+            book = self._books[key] = _Book(facts, {}, {}, {}, {})
             for grant in sorted(facts.grants()):
                 self._add(book, grant, origin)
         return book
@@ -91,11 +92,12 @@ class GrantCoverage:
         text = f"{grant.privilege} on {key_text(grant.object)} to {grant.principal}"
         if grant.object[0] == "role" and grant.privilege == _MEMBERSHIP:
             found = GrantItem(grant, PolicyItem("membership", text, origin, grant.id))
-            book.memberships.append(found)
+            book.memberships.setdefault(grant.principal, []).append(found)
             self._coverage.add(found.item, [NOT_NEEDED])
             return
         found = GrantItem(grant, PolicyItem("grant", text, origin, grant.id))
-        book.others.append(found)
+        book.by_grantee.setdefault(grant.principal, []).append(found)
+        book.by_object.setdefault(grant.object, []).append(found)
         reason = grant_reason(grant.object, grant.privilege, grant.principal)
         book.by_reason.setdefault(reason, []).append(found)
         self._coverage.add(found.item, _points(grant))
@@ -111,14 +113,15 @@ class GrantCoverage:
 
     def _show_denial(self, book: _Book, answer: EngineAnswer, resource: Resource) -> None:
         _, key, _ = QUESTIONS[answer.group.action, answer.group.type].target_of(resource)
+        around = (key, *book.facts.ancestors(key))
         holders = set(book.facts.grantees_of(answer.group.principal))
-        for grant, item in book.others:
-            is_there = _is_inside(key, grant.object, book.facts)
-            if grant.principal not in holders:
-                point = NO_OUTSIDER if is_there else ""
-            else:
-                point = NO_BOUNDARY_OF_RIGHTS if is_there else NO_BOUNDARY_OF_PLACE
-            self._coverage.show(item, [point])
+        for holder in holders:
+            for grant, item in book.by_grantee.get(holder, ()):
+                self._coverage.show(item, [NO_BOUNDARY_OF_RIGHTS if grant.object in around else NO_BOUNDARY_OF_PLACE])
+        for object in around:
+            for grant, item in book.by_object.get(object, ()):
+                if grant.principal not in holders:
+                    self._coverage.show(item, [NO_OUTSIDER])
 
 
 def _points(grant: Grant) -> Iterator[str]:
@@ -157,8 +160,3 @@ def _is_needed_in_full(grant: Grant, answer: EngineAnswer, resource: Resource) -
         if access.relations_on(key, id).witness(relation) is not None:
             return False
     return True
-
-
-def _is_inside(key: ObjectKey, container: ObjectKey, facts: Facts) -> bool:
-    """Tell whether an object is another object, or below it."""
-    return key == container or container in facts.ancestors(key)

@@ -8,7 +8,8 @@ condition/decision coverage (MC/DC, https://doi.org/10.1049/sej.1994.0025).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Set as AbstractSet
+from functools import cached_property, lru_cache
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -28,6 +29,7 @@ Combine: TypeAlias = Callable[[Sequence[Truth]], Truth]
 """Outcome of the rule from the values of its conditions."""
 NEVER_TRUE: Final = "never true"
 NEVER_FALSE: Final = "never false"
+_FALSE_ALONE: Final = frozenset({NEVER_FALSE})
 
 
 class RuleCondition(msgspec.Struct, frozen=True, eq=False):
@@ -51,12 +53,15 @@ class RuleConditions:
 
     def __init__(self, program: Program) -> None:
         checked = check_rule(program.text, program.extensions)
+        self._necessary = program.requirements.conditions
         self._conditions: list[RuleCondition] = []
         self._combine = self._add(checked.root, checked, _Place(True, True))
         self.points: Mapping[str, None] = dict.fromkeys(self._list_points(_is_constant(checked.root)))
 
-    def shown_by(self, values: Mapping[str, Any]) -> set[str]:
+    def shown_by(self, values: Mapping[str, Any]) -> AbstractSet[str]:
         """Return the points that one evaluation shows."""
+        if self._lacks_several(values):
+            return _FALSE_ALONE
         found = [_value(condition, values) for condition in self._conditions]
         truths = [condition.truth(value) for condition, value in zip(self._conditions, found, strict=True)]
         outcome = self._combine(truths)
@@ -67,6 +72,21 @@ class RuleConditions:
                 continue
             shown |= set(_true_points(condition, found[at])) if truth else {_false_point(condition)}
         return shown & self.points.keys()
+
+    def _lacks_several(self, values: Mapping[str, Any]) -> bool:
+        """Tell whether necessary conditions on several variables are not met.
+
+        Then no single condition decides: with the opposite value of a condition on one variable, the necessary
+        conditions on the other variable still make the rule false.
+        """
+        unmet = ""
+        for condition in self._necessary:
+            variable = condition.variable
+            if variable != unmet and not condition.is_met_by(values[variable]):
+                if unmet:
+                    return True
+                unmet = variable
+        return False
 
     def _list_points(self, is_constant: bool) -> Iterator[str]:
         yield NEVER_TRUE
@@ -117,15 +137,26 @@ def _condition(node: Node, checked: CheckedExpression, place: _Place) -> RuleCon
         items = node.args[1].items
         if items and all(isinstance(item, Constant) and isinstance(item.value, str) for item in items):
             choices, evaluated = tuple(item.value for item in items), node.args[0]  # type: ignore[attr-defined]
-    emitter = Emitter(msgspec.structs.replace(checked, root=evaluated), RULE_ARGUMENTS, RULE_FIELDS, {})
-    run = load_function(emitter.emit_function("part", RULE_VARIABLES, wants_bool=False), "part", emitter)
+    part = _LazyPart(msgspec.structs.replace(checked, root=evaluated))
     return RuleCondition(
-        text,
-        lambda values: run(*[values[name] for name in RULE_VARIABLES]),
-        choices,
-        in_conjunction=place.conjunction,
-        in_disjunction=place.disjunction,
+        text, part.evaluate, choices, in_conjunction=place.conjunction, in_disjunction=place.disjunction
     )
+
+
+class _LazyPart:
+    """Part of a rule, with a function that is made on first use: many rules are never evaluated."""
+
+    def __init__(self, checked: CheckedExpression) -> None:
+        self._checked = checked
+
+    def evaluate(self, values: Mapping[str, Any]) -> Any:
+        """Return the value of the part; raise RuleError."""
+        return self._run(*[values[name] for name in RULE_VARIABLES])
+
+    @cached_property
+    def _run(self) -> Callable[..., Any]:
+        emitter = Emitter(self._checked, RULE_ARGUMENTS, RULE_FIELDS, {})
+        return load_function(emitter.emit_function("part", RULE_VARIABLES, wants_bool=False), "part", emitter)
 
 
 def _value(condition: RuleCondition, values: Mapping[str, Any]) -> Any:

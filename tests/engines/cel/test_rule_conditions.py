@@ -20,7 +20,7 @@ TINY: dict[str, tuple[Any, ...]] = {
     "op": ("A", "B"),
     "role": ("a", "b"),
     "roles": ((), ("x",), ("y",)),
-    "path": ("", "p.q"),
+    "path": ("", "p.q", "p.r", "q"),
 }
 RULES = [
     "op == 'A'",
@@ -32,8 +32,12 @@ RULES = [
     "op == 'A' ? role == 'a' : 'x' in roles",
     "roles[0] == 'x' || op == 'A'",
     "roles[0] == 'x' && op == 'A'",
+    "op == 'A' && role == 'a' || op == 'B' && role == 'b'",
+    "path.matches('^p.*q$') && role == 'a'",
+    "path.startsWith('p.') && path.endsWith('q') && op == 'A'",
 ]
 CONDITIONS = ["op == 'A'", "role == 'a'", "path.startsWith('p.')", "'x' in roles", "roles[0] == 'x'"]
+CONDITIONS += ["op == 'B'", "role == 'b'", "path.matches('^p.*q$')", "path.endsWith('q')"]
 
 
 def evaluations() -> Iterator[dict[str, Any]]:
