@@ -86,7 +86,8 @@ class PolicyTestRun:
     def _deployment(self, settings: Settings) -> Deployment:
         composition = self.composition
         pdp = composition.build_pdp(settings, Facts.empty(), composition.read_rules(settings))
-        return Deployment(settings, pdp, lambda: composition.read_facts(settings))
+        read_facts = composition.inspect_facts or composition.read_facts
+        return Deployment(settings, pdp, lambda: read_facts(settings))
 
     def _chosen(self) -> list[Case]:
         """Return the cases of the paths with a matching note; raise UsageError if there are none."""

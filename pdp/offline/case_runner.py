@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from pdp.audit.encoding import RecordEncoder
 from pdp.audit.record import DecisionRecord
 from pdp.config.load import make_settings
-from pdp.config.policies import PolicyFiles
+from pdp.config.policy_files import FileKey, policy_files
 from pdp.config.settings import Settings
 from pdp.decision.answer_codec import encode_answer
 from pdp.decision.codec import decode_batch
@@ -31,12 +31,13 @@ from pdp.offline.case_coverage import CaseCoverage
 from pdp.offline.case_outcomes import CaseOutcome, compare_checks, compare_error, compare_view
 from pdp.offline.case_places import forget_places
 from pdp.offline.case_reasons import explain_outcome
-from pdp.offline.case_remarks import unknown_names
+from pdp.offline.case_remarks import remarks_on_names
 from pdp.offline.cases import ROW_WANTS, Case, InvalidCase
 from pdp.offline.deployment import Deployment, case_facts, case_files, forget_worlds, set_clock
 from pdp.views.codec import decode_change, decode_load, encode_change, encode_load
 from pdp.views.loads import ViewSecurity
 
+_RULE_KEYS: Final[tuple[FileKey, ...]] = ("rules", "forbid")
 BuildPdp = Callable[..., Pdp]
 """Constructor of a service: (settings, facts, (permitting rules, forbidding rules), audit, row-access documents)."""
 
@@ -92,7 +93,7 @@ class CaseRunner:
                     return compare_view(case, msgspec.json.decode(answer), audit.records)
                 batch = _admitted(case, settings, caller)
                 outcome = self._decide(case, watched, batch, audit)
-                remarks = unknown_names(case, batch, settings)
+                remarks = remarks_on_names(case, batch, settings)
                 return msgspec.structs.replace(outcome, warnings=(*outcome.warnings, *remarks))
         except PdpError as error:
             return compare_error(case, error, audit.records)
@@ -157,8 +158,7 @@ def build_case_pdp(case: Case, build_pdp: BuildPdp, audit: MemoryAudit) -> tuple
     if "engines" in data:
         config.setdefault("authorities", {"default": {"engines": data["engines"]}})
     settings = make_settings(config, case.folder)
-    configured = {"rules": settings.policies.rules, "forbid": settings.policies.forbid}
-    rules = tuple(_rules(case, data.get(key, {}), settings, files) for key, files in configured.items())
+    rules = tuple(_rules(case, settings, key) for key in _RULE_KEYS)
     pdp = build_pdp(settings, case_facts(case) or Facts.empty(), rules, audit, _documents(case))
     set_clock(pdp, case)
     return pdp, settings
@@ -190,13 +190,20 @@ def _caller(settings: Settings) -> Caller:
     return caller
 
 
-def _rules(case: Case, value: Any, settings: Settings, configured: Sequence[str | PolicyFiles]) -> RuleSet:
-    """Return the rules of a case together with those of the files that its configuration names."""
-    options, files = (settings.policies.cel_extensions, settings.policies.profiles), settings.paths(configured)
+def _rules(case: Case, settings: Settings, key: FileKey) -> RuleSet:
+    """Return the rules of a case together with those of the files that its configuration names.
+
+    Raise ConfigError where the service would not start, such as for a forbid without a rule.
+    """
+    value: Any = case.data.get(key, {})
+    options, files = (settings.policies.cel_extensions, settings.policies.profiles), policy_files(settings, key)
+    if files.required:
+        configured = _rule_files(files.paths, *options)
+        files.require_content({rule.place.file for rule in configured.rules})
     if not isinstance(value, Mapping):
-        return _rule_files(tuple(dict.fromkeys((*files, *case_files(case, value)))), *options)
+        return _rule_files(tuple(dict.fromkeys((*files.paths, *case_files(case, value)))), *options)
     inline = inline_rules(value, frozenset(settings.policies.cel_extensions))
-    return join_rules(_rule_files(files, *options), inline) if files else inline
+    return join_rules(_rule_files(files.paths, *options), inline) if files.paths else inline
 
 
 def _documents(case: Case) -> Sequence[NamedDocument]:

@@ -8,6 +8,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Final
 
+from pdp.config.references import known_warehouses
 from pdp.config.settings import Settings
 from pdp.decision.service import AuditLog, Pdp
 from pdp.facts.snapshot import Facts
@@ -39,7 +40,7 @@ class Deployment:
     def pdp_for(self, case: Case, audit: AuditLog) -> Pdp:
         """Return the deployed service on the facts of a case; raise InvalidCase for a case with other policies."""
         self._refuse_other_policies(case)
-        facts = case_facts(case)
+        facts = case_facts(case, known_warehouses(self.settings))
         own = self._facts if facts is None else facts.with_projects(self._projects)
         pdp = copy(self._pdp)
         pdp.source, pdp.audit = FixedFacts(own), audit
@@ -78,12 +79,17 @@ def case_files(case: Case, value: str | Sequence[str]) -> tuple[Path, ...]:
     return tuple(case.folder / file for file in ([value] if isinstance(value, str) else value))
 
 
-def case_facts(case: Case) -> Facts | None:
-    """Return the facts of a case's world; None for a case without a world."""
+def case_facts(case: Case, warehouses: frozenset[str] = frozenset()) -> Facts | None:
+    """Return the facts of a case's world; None for a case without a world.
+
+    Raise PolicyError or WorldError for an invalid world, and for an entry in none of the `warehouses`, if any.
+    """
     world = case.data.get("world")
     if world is None:
         return None
-    return _world_file(case.folder / world) if isinstance(world, str) else parse_world(world)
+    if isinstance(world, str):
+        return _world_file(case.folder / world, warehouses)
+    return parse_world(world, warehouses)
 
 
 def forget_worlds() -> None:
@@ -92,5 +98,5 @@ def forget_worlds() -> None:
 
 
 @lru_cache(maxsize=64)
-def _world_file(file: Path) -> Facts:
-    return load_world(file)
+def _world_file(file: Path, warehouses: frozenset[str]) -> Facts:
+    return load_world(file, warehouses)

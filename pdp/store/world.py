@@ -114,9 +114,11 @@ def _read_text(file: Path) -> str:
     return sys.stdin.buffer.read().decode() if str(file) == STDIN else file.read_text(encoding="utf-8")
 
 
-def parse_world(data: Any) -> Facts:
-    """Return the facts of a world; raise WorldError as `read_world` does."""
-    return read_world(data).facts()
+def parse_world(data: Any, warehouses: Collection[str] = ()) -> Facts:
+    """Return the facts of a world; raise WorldError as `read_world` does, and for an entry in another warehouse."""
+    world = read_world(data)
+    _require_known(world, data, warehouses)
+    return world.facts()
 
 
 def read_world(data: Any) -> World:

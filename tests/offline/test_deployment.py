@@ -127,3 +127,29 @@ def test_the_text_says_which_configuration_decided(folder: Path) -> None:
     assert ended.stdout == "1 passed, 0 failed under pdp.yaml\n"
     ended = run_pdp("test", "cases.json", "-c", "pdp.yaml", "--set", "policies.rules=[]", cwd=folder)
     assert ended.returncode == 1
+
+
+STOPPED = {
+    "a forbid without a file": {"forbid": ["nothing*.yaml"]},
+    "a forbid without a rule": {"forbid": ["empty.yaml"]},
+    "rules without a file": {"rules": ["nothing.yaml"]},
+    "row policies without a file": {"row_access": ["nothing.yaml"]},
+}
+
+
+@pytest.mark.parametrize("name", STOPPED)
+def test_a_test_fails_where_the_service_would_not_start(folder: Path, name: str) -> None:
+    (folder / "empty.yaml").write_text("rules: {}")
+    config = {"policies": {"rules": [], **STOPPED[name]}, "warehouses": {"lake": {"default_ref": "main"}}}
+    case = {"checks": ASKED[4:5], "want": [False], "config": config}
+    found = results(folder, case, {**case, "rules": {"a": "false"}, "forbid": {"b": "false"}}, options=())
+    assert [one["passed"] for one in found] == [False, False]
+    assert all(f"`policies.{next(iter(STOPPED[name]))}`" in one["error"] for one in found)
+
+
+def test_a_world_of_an_unknown_warehouse_fails_a_test_as_it_stops_the_service(folder: Path) -> None:
+    world = {"grants": [{"principal": "user:oidc~bob", "privilege": "select", "object": "namespace:lkae/s"}]}
+    (folder / "other.json").write_text(json.dumps(world))
+    for own in (world, "other.json"):
+        found = results(folder, {"checks": ASKED[4:5], "want": [False], "world": own})
+        assert "no warehouse `lkae` is configured" in found[0]["error"]

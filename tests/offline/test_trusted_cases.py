@@ -144,17 +144,21 @@ PROVIDERS = {"identity": {"providers": {"oidc": {"issuer": "https://idp", "jwks"
 @pytest.mark.parametrize(
     ("check", "config", "text"),
     [
-        ({**BOB, "resource": "table:lkae/s/t@main"}, POLICIES["config"], "`lkae` is none of `warehouses`"),
+        (
+            {**BOB, "resource": "table:lkae/s/t@main"},
+            POLICIES["config"],
+            "no warehouse `lkae` is configured, the nearest known is `lake`",
+        ),
         (
             {**BOB, "principal": "user:odic~bob", "resource": "table:lake/s/t@main"},
             PROVIDERS,
-            "`odic` is none of `identity.providers`",
+            "no provider `odic` is configured, the nearest known is `oidc`",
         ),
     ],
 )
 def test_an_unknown_name_is_a_warning(check: Any, config: Any, text: str) -> None:
     found = outcome(check, False, config=config)
-    assert any(text in warning.text and "did you mean `" in warning.text for warning in found.warnings)
+    assert any(text in warning.text for warning in found.warnings)
     assert not found.strict().passed
     assert not outcome(check, {"allowed": False, "by": "default_deny"}, config=config).warnings
     assert not any(text in warning.text for warning in outcome(check, False, config={}).warnings)
