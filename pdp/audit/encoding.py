@@ -100,6 +100,8 @@ class RecordEncoder:
         requests = entries.requests()
         if requests:
             body = f'{body},"requests":[{requests}]'
+        if listing := record.listing:
+            body = f'{body},"listing":{json_text(msgspec.to_builtins(listing))}'
         return f'{body},"masks":{json_text(record.masks)}}}' if record.masks else body + "}"
 
     def _time(self, seconds: float) -> str:

@@ -103,7 +103,7 @@ class FileAudit:
         self._taken = self._seq = self._encoded = self._encoded_bytes = 0
         """Decisions of all records, number of the oldest pending one, decisions and bytes of all encoded ones."""
         self._run_beside = run_beside
-        self._beside_encoder = RecordEncoder(self.instance)
+        self._beside_encoder = RecordEncoder(self.instance, masker=masker)
         self._beside: DecisionRecord | Event | None = None
         """Oldest pending record, while a thread encodes it. All others wait."""
         self._task: asyncio.Task[None] | None = None
@@ -260,7 +260,9 @@ def _line(
 
 
 def _rows(record: DecisionRecord | Event) -> int:
-    """Return the number of rows of all concrete checks of a record."""
+    """Return the number of rows of a record: of all concrete checks, or of a listing."""
     if not isinstance(record, DecisionRecord):
         return 0
+    if record.listing is not None:
+        return record.batch.size
     return sum([len(leaf.resources) for check in record.checks for leaf in check.concrete])

@@ -39,11 +39,23 @@ class DecidedCheck(msgspec.Struct, frozen=True, gc=False):
     outcome: Verdicts | None = None
 
 
+class Listing(msgspec.Struct, frozen=True, gc=False):
+    """Question of one page of a listing, and the numbers of candidates that were checked and permitted.
+
+    `asked` has the question in words of world files, by field.
+    """
+
+    asked: Mapping[str, str]
+    candidates: int
+    permitted: int
+
+
 class DecisionRecord(msgspec.Struct, frozen=True, gc=False):
     """A batch, its answer and the checks behind the answer. `time` is in seconds since the epoch.
 
     `masks` is set when the caller asked for the row view of a table, not for a decision: column -> the reason of its
-    mask, None for an unmasked column.
+    mask, None for an unmasked column. `listing` is set for a page of a listing: then the batch has the permitted
+    candidates alone, without concrete checks.
     """
 
     batch: Batch
@@ -54,6 +66,7 @@ class DecisionRecord(msgspec.Struct, frozen=True, gc=False):
     time: float
     latency_us: int
     masks: Mapping[str, Reason | None] | None = None
+    listing: Listing | None = None
 
     @property
     def failed(self) -> bool:

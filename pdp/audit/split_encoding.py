@@ -48,6 +48,8 @@ class SplitEncoder:
         batch = record.batch
         if batch.size != 1 or len(record.checks) != 1 or record.masks is not None or batch.rejected:
             return None
+        if record.listing is not None:
+            return None
         decided = record.checks[0]
         check, concrete = decided.check, decided.concrete
         if decided.plain or check.view_security is not None or not 0 < len(concrete) <= _MOST_ROWS:

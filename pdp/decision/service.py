@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import repeat
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from pdp.audit.record import DecidedCheck, DecisionRecord, LeafDecision
+from pdp.audit.record import DecidedCheck, DecisionRecord, LeafDecision, Listing
 from pdp.decision.answers import NO_TRACES, fold_answer, make_answer, revision_of, trace_checks
 from pdp.decision.bundle import Bundle
 from pdp.decision.combine import CHUNK
@@ -35,7 +35,18 @@ from pdp.engines.grants.engine import GrantsEngine
 from pdp.engines.rowaccess.engine import Restriction, hide_everything
 from pdp.errors import InvalidArgument
 from pdp.facts.snapshot import Facts
-from pdp.model.checks import DEFAULT_DENY, Answer, AtLeast, Batch, Caller, Check, Consistency, RowView, TypedColumn
+from pdp.model.checks import (
+    DEFAULT_DENY,
+    Answer,
+    AtLeast,
+    Batch,
+    Caller,
+    Check,
+    Consistency,
+    Reason,
+    RowView,
+    TypedColumn,
+)
 from pdp.model.events import EventLog
 from pdp.model.ids import new_id
 from pdp.model.revision import Revision
@@ -102,6 +113,20 @@ class BatchResult(msgspec.Struct, frozen=True, gc=False):
         return self.grants.answer(reduced) if self.grants else reduced
 
 
+class ListedPage(NamedTuple):
+    """One page of a listing: the permitted candidates with their reasons, and the number of all candidates.
+
+    `asked` has the question by field, `last` is the newest decision behind the page.
+    """
+
+    asked: Mapping[str, str]
+    permitted: Batch
+    by: Sequence[Reason | None]
+    candidates: int
+    last: BatchResult
+    seconds: float
+
+
 class DecidedView(NamedTuple):
     """Visible part of a table, and the id of the decision."""
 
@@ -139,6 +164,10 @@ class Pdp:
         """Return the revision of the current bundle and facts, as text."""
         return self._basis().revision
 
+    def seconds(self) -> int | None:
+        """Return the time of decisions in seconds since 1970; None if no policy reads the time."""
+        return int(self.clock()) if self.bundle.reads_time else None
+
     async def check(self, batch: Batch) -> Answer:
         """Return the answer to a batch; raise Unavailable if its consistency or the audit cannot be served."""
         result = self.decide_now(batch) or await self.decide(batch)
@@ -164,7 +193,7 @@ class Pdp:
             try:
                 next(steps)
             except StopIteration as end:
-                return end.value  # type: ignore[no-any-return]
+                return self._keep(end.value)
         return None  # nothing is recorded yet
 
     def _decide_one(self, batch: Batch, started: float) -> BatchResult:
@@ -174,10 +203,17 @@ class Pdp:
         decided, outcome = decide_check(check, basis.plans.template(check), basis.evaluator.decide)
         allowed = outcome.effects.translate(ALLOWED_BY_EFFECT)
         answer = Answer(new_id(), basis.revision, allowed, outcome.by, outcome.errors, batch.rejected, NO_TRACES)
-        return self._recorded(batch, answer, (decided,), basis, started)
+        elapsed = time.perf_counter() - started
+        bundle = basis.bundle
+        record = DecisionRecord(batch, answer, (decided,), bundle.digest, bundle.text, time.time(), int(elapsed * 1e6))
+        return BatchResult(self._record(record, elapsed))
 
     async def decide(self, batch: Batch) -> BatchResult:
         """Decide a batch and record the decision in full; raise as `check` does. Give the event loop turns."""
+        return self._keep(await self.decide_unrecorded(batch))
+
+    async def decide_unrecorded(self, batch: Batch) -> BatchResult:
+        """Decide a batch as `decide` does, for a caller that records the decision by `record_listing`."""
         started = time.perf_counter()
         self.audit.admit()
         await self.await_consistency(batch.consistency)
@@ -208,20 +244,26 @@ class Pdp:
         outcomes = yield from _each(fold, trees, repeat(verdicts_of))
         answer = fold_answer(batch, outcomes, basis.revision, traces)
         checks = yield from _each(_decided, batch.checks, trees, repeat(verdicts_of), outcomes)
-        result = self._recorded(batch, answer, tuple(checks), basis, started)
-        return (
-            result
-            if visible is None
-            else BatchResult(result.record, visible, self.grant_visibility(batch.caller, basis.facts))
-        )
-
-    def _recorded(
-        self, batch: Batch, answer: Answer, checks: tuple[DecidedCheck, ...], basis: _Basis, started: float
-    ) -> BatchResult:
         elapsed = time.perf_counter() - started
-        bundle = basis.bundle
-        record = DecisionRecord(batch, answer, checks, bundle.digest, bundle.text, time.time(), int(elapsed * 1e6))
-        return BatchResult(self._record(record, elapsed))
+        record = DecisionRecord(batch, answer, tuple(checks), *_origin(basis, elapsed))
+        grants = None if visible is None else self.grant_visibility(batch.caller, basis.facts)
+        return BatchResult(record, visible, grants)
+
+    def _keep(self, result: BatchResult) -> BatchResult:
+        """Record a decided batch."""
+        self._record(result.record, result.record.latency_us / 1e6)
+        return result
+
+    def record_listing(self, page: ListedPage) -> None:
+        """Record one page of a listing."""
+        permitted, newest = page.permitted, page.last.record
+        checks = tuple([DecidedCheck(check, False, ()) for check in permitted.checks])
+        answer = Answer(new_id(), newest.answer.revision, b"\x01" * permitted.size, page.by, {}, {}, NO_TRACES)
+        listing = Listing(page.asked, page.candidates, permitted.size)
+        origin = newest.bundle_digest, newest.bundle_text, time.time(), int(page.seconds * 1e6)
+        self.audit.append(DecisionRecord(permitted, answer, checks, *origin, listing=listing))
+        denied = page.candidates - permitted.size
+        self.telemetry.count_decisions(permitted.surface, permitted.size, denied, page.seconds)
 
     def record_failure(self, batch: Batch) -> str:
         """Record a batch that got no answer and is rejected as a whole; return the id of the record.

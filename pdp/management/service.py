@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from itertools import compress
+from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 
 from pdp.audit.record import LISTING
 from pdp.decision.inspection import sees_all
-from pdp.decision.service import Pdp
+from pdp.decision.service import ListedPage, Pdp, at_time
 from pdp.decision.turns import run_aside
 from pdp.engines.grants.administration import Administration
 from pdp.engines.grants.edits import Actor, GrantEdits, ObjectEdits
@@ -43,7 +44,7 @@ from pdp.management.requests import (
     PageResult,
     Requester,
 )
-from pdp.model.checks import NAMED_TYPES, Batch, Caller, Check, Principal, Resource
+from pdp.model.checks import NAMED_TYPES, Batch, Caller, Check, Principal, Reason, Resource
 from pdp.model.columns import positions_by
 from pdp.model.references import format_resource, parse_principal
 from pdp.model.revision import Revision
@@ -67,6 +68,19 @@ class FactsWriter(Protocol):
         Raise Unavailable, and every exception of `decide`.
         """
         ...
+
+
+class _Listing(NamedTuple):
+    """Listing of a caller: the question by field, and the checks about some of the candidates."""
+
+    caller: Caller
+    asked: Mapping[str, Any]
+    checks: Callable[[Sequence[str]], list[Check]]
+
+    def batch(self, names: Sequence[str], seconds: int | None) -> Batch:
+        """Return a batch about candidates, at a time if policies read the time."""
+        batch = Batch(LISTING, self.caller, len(names), self.checks(names))
+        return batch if seconds is None else at_time(batch, seconds)
 
 
 class Management:
@@ -141,7 +155,8 @@ class Management:
         def checks(names: Sequence[str]) -> list[Check]:
             return [Check(parse_principal(name), action, (resource,), (at,)) for at, name in enumerate(names)]
 
-        found = await self._permitted(_unguarded(linked(requester)), candidates, page, checks)
+        asked = list_access_request(requester, action, resource).asked
+        found = await self._permitted(_Listing(_unguarded(linked(requester)), asked, checks), candidates, page)
         grants = self._pdp.grant_visibility(requester.caller, facts)
         if grants is None:
             return found
@@ -180,32 +195,38 @@ class Management:
                 for at in by_warehouse.values()
             ]
 
-        return await self._permitted(caller if inspected else _unguarded(caller), names, page, checks)
+        asked = {"principal": principal.id, **list_objects_request(requester, query).asked}
+        return await self._permitted(_Listing(caller if inspected else _unguarded(caller), asked, checks), names, page)
 
-    async def _permitted(
-        self, caller: Caller, names: Sequence[str], page: PageRequest, checks: Callable[[Sequence[str]], list[Check]]
-    ) -> PageResult:
-        """Return the permitted ones of the names behind the page before.
+    async def _permitted(self, listing: _Listing, names: Sequence[str], page: PageRequest) -> PageResult:
+        """Return the permitted ones of the names behind the page before, and record the page.
 
         A page ends when full, or after PAGE_SECONDS. `next` is the last name checked, permitted or not: the next page
         checks all names after it, so that no name is skipped.
         """
+        if not names:
+            return PageResult({}, "", self._pdp.revision())
         entries: dict[str, str] = {}
-        deadline = time.monotonic() + PAGE_SECONDS
-        revision = self._pdp.revision()
-        for start in range(0, len(names), CHECK_BATCH):
+        reasons: list[Reason | None] = []
+        started, checked, seconds = time.monotonic(), 0, self._pdp.seconds()
+        while True:
             await asyncio.sleep(0)  # a batch is often decided without a turn for others
-            batch = names[start : start + CHECK_BATCH]
-            answer = await self._pdp.check(Batch(LISTING, caller, len(batch), checks(batch)))
-            revision = answer.revision
-            for at, name in enumerate(batch):
-                if answer.allowed[at]:
-                    entries[name] = answer.by[at] or ""
-                    if len(entries) == page.size:
-                        return PageResult(entries, name if start + at + 1 < len(names) else "", revision)
-            if time.monotonic() > deadline and batch[-1] != names[-1]:
-                return PageResult(entries, batch[-1], revision)
-        return PageResult(entries, "", revision)
+            batch = names[checked : checked + CHECK_BATCH]
+            result = await self._pdp.decide_unrecorded(listing.batch(batch, seconds))
+            answer, full = result.answer, result.record.answer.by
+            for at in compress(range(len(batch)), answer.allowed):
+                entries[batch[at]] = answer.by[at] or ""
+                reasons.append(full[at])
+                if len(entries) == page.size:
+                    batch = batch[: at + 1]
+                    break
+            checked += len(batch)
+            elapsed = time.monotonic() - started
+            if len(entries) == page.size or elapsed > PAGE_SECONDS or checked == len(names):
+                break
+        permitted = await run_aside(listing.batch, list(entries), seconds)
+        self._pdp.record_listing(ListedPage(listing.asked, permitted, reasons, checked, result, elapsed))
+        return PageResult(entries, batch[-1] if checked < len(names) else "", answer.revision)
 
     async def _write(self, requester: Requester, decide: Callable[[Facts, Actor], Sequence[Change]]) -> Facts:
         caller = requester.caller

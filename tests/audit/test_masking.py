@@ -57,6 +57,18 @@ async def test_no_secret_is_recorded_or_explained(tmp_path: Path, count: int) ->
     assert len(audit_records(tmp_path)) == 2
 
 
+async def test_a_record_that_is_encoded_beside_the_loop_has_no_secret(tmp_path: Path) -> None:
+    """Long records had only the words that are masked by default, none of `audit.mask`."""
+    config = {"audit": {"sinks": [{"file": "audit"}], "mask": ["PIN"]}}
+    tables = [
+        {"type": "table", "warehouse": "lake", "path": [f"t{at}"], "properties": {"pin": HIDDEN}} for at in range(6000)
+    ]
+    async with client_of(settings_of(config, tmp_path)) as client:
+        assert (await client.check({"principal": "user:a", "action": "read_data", "resources": tables}))[0] == 200
+    (file,) = audit_files(tmp_path)
+    assert HIDDEN not in file.read_text()
+
+
 async def test_a_masked_check_is_not_decided_again(tmp_path: Path) -> None:
     plain = {"principal": "user:oidc~alice", "action": "read_data", "resource": "table:lake/t"}
     async with client_of(settings_of({}, tmp_path)) as client:

@@ -516,9 +516,9 @@ def test_records_are_chosen_by_time_and_principal(served: Path) -> None:
 
 async def _list(folder: Path) -> None:
     check = {"principal": "user:oidc~alice", "action": "read_data", "resource": "table:lake/a/t"}
-    listing = {"principal": "user:oidc~alice", "action": "read_data", "type": "table", "container": "namespace:lake/a"}
-    access = {"resource": "table:lake/a/t", "action": "read_data"}
-    world = {"objects": ["table:lake/a/t", "table:lake/a/u"], "grants": WORLD["grants"]}
+    listing = {"principal": "user:oidc~alice", "action": "read_data", "type": "table", "container": "namespace:lake/s"}
+    access = {"resource": "table:lake/s/t", "action": "read_data"}
+    world = {"objects": ["table:lake/s/t", "table:lake/s/u"], "grants": WORLD["grants"]}
     (folder / "world.json").write_text(json.dumps(world))
     async with client_of(settings_of(CONFIG, folder)) as client:
         for path, body in (("check", {"checks": [check]}), ("list", listing), ("access", access)):
@@ -540,6 +540,9 @@ def test_listings_are_repeated_only_on_request(tmp_path: Path) -> None:
     assert (code, report["input"]["listings"]) == (0, 0)
     assert report["checks"] > 2
     assert "listing" not in invoke(*same, "--listings").stdout
+    rules(tmp_path, "forbid.yaml", {"u": "path=='s.u'"})
+    code, report = run(*same, "--forbid-candidate", tmp_path / "forbid.yaml", "--listings")
+    assert (report["lost"], report["gained"]) == (1, 0)
 
 
 def _damaged(folder: Path, tail: bytes = b"", middle: bytes = b"") -> Path:
