@@ -34,7 +34,7 @@ def instance_lock(settings: Settings, *, alone: bool) -> Iterator[None]:
         make_private_folder(folder)
         descriptor = open_private_file(folder / LOCK, os.O_RDONLY)
     except OSError as error:
-        raise ConfigError(f"cannot write the audit to `{folder}`: {error.strerror}") from None
+        raise ConfigError(f"cannot write the audit to `{folder}` (audit.sinks): {error.strerror}") from None
     try:
         _lock(descriptor, folder, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
         yield

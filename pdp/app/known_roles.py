@@ -22,8 +22,10 @@ log = structlog.get_logger()
 def require_known_roles(settings: Settings, facts: Facts) -> None:
     """Raise ConfigError for a role in settings that the facts of a world file and the policies do not know.
 
-    A configuration without warehouses may name any role.
+    A configuration without warehouses may name any role, and so may settings that come from no file.
     """
+    if settings.origins.file is None:
+        return
     for key, message in unknown_roles(settings, facts):
         raise settings.error(key, message)
 

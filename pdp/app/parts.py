@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
-from typing import Final
+from typing import Final, TypeVar
 
 from pdp.app.known_roles import require_known_roles, warn_of_unknown_names
 from pdp.app.stale_files import warn_of_newer_seed
@@ -16,17 +16,18 @@ from pdp.config.settings import Settings
 from pdp.decision.service import AuditLog, Pdp
 from pdp.engines.cel.rules import RuleSet
 from pdp.engines.rowaccess.document import NamedDocument
-from pdp.errors import PolicyError
+from pdp.errors import ConfigError, PolicyError, Unavailable
 from pdp.facts.objects import Change, GrantAdded, ObjectPut
 from pdp.facts.snapshot import Facts
 from pdp.store.replica import FixedFacts, Replica
-from pdp.store.sql import open_store, read_store
+from pdp.store.sql import SqlStore, open_store, read_store
 from pdp.store.store import write_seed
 from pdp.store.world import load_world
 from pdp.store.writer import Writer
 from pdp.telemetry import Telemetry
 from pdp.views.catalog import IcebergCatalog
 
+T = TypeVar("T")
 SEED: Final = "seed"
 """Author of the seed in the change log of the store."""
 
@@ -41,7 +42,7 @@ def read_facts(settings: Settings) -> Facts:
         return _checked(settings, _load_world(settings, "url", file))
     facts = Facts.empty()
     if missing is None or missing.exists():
-        with closing(open_store(settings.store_url())) as store:
+        with closing(_open_store(settings)) as store:
             facts = store.load()
     if facts.sequence == 0 and settings.store.seed is not None:
         return _checked(settings, _load_world(settings, "seed", settings.store.seed))
@@ -50,12 +51,15 @@ def read_facts(settings: Settings) -> Facts:
 
 def inspect_facts(settings: Settings) -> Facts:
     """Return the facts as `read_facts` does, and change nothing in the store, not even its schema."""
-    file, missing = settings.store.world_file(), settings.sqlite_file()
-    if file is not None or (missing is not None and not missing.exists()):
+    missing, seed = settings.sqlite_file(), settings.store.seed
+    if settings.store.world_file() is not None:
         return read_facts(settings)
-    if settings.store.seed is not None:
-        _load_world(settings, "seed", settings.store.seed)  # raises: the start of the service reads it, too
-    return with_projects(settings, read_store(settings.store_url()))
+    world = Facts.empty() if seed is None else _load_world(settings, "seed", seed)  # the start reads it, too
+    facts = None if missing is not None and not missing.exists() else _of_url(settings, read_store)
+    if facts is None or facts.sequence == 0:
+        return world if seed is None else _checked(settings, world)
+    warn_of_unknown_names(settings, facts)
+    return with_projects(settings, facts)
 
 
 def read_source(settings: Settings) -> FixedFacts | Replica:
@@ -63,7 +67,7 @@ def read_source(settings: Settings) -> FixedFacts | Replica:
     limits = settings.store
     if limits.world_file() is not None:
         return FixedFacts(read_facts(settings))
-    store = open_store(settings.store_url())
+    store = _open_store(settings)
     replica = Replica(store, _projects(settings), limits.max_staleness_seconds, limits.wait_seconds)
     if limits.seed is not None:
         world = _load_world(settings, "seed", limits.seed)
@@ -74,6 +78,20 @@ def read_source(settings: Settings) -> FixedFacts | Replica:
     return replica
 
 
+def _open_store(settings: Settings) -> SqlStore:
+    return _of_url(settings, open_store)
+
+
+def _of_url(settings: Settings, action: Callable[[str], T]) -> T:
+    """Return the result of an action on the address of the store, whose errors name the key."""
+    try:
+        return action(settings.store_url())
+    except ConfigError as error:
+        raise settings.origins.error(("store", "url"), f"{error} (store.url)") from None
+    except Unavailable as error:
+        raise Unavailable(f"{error} (store.url)") from None
+
+
 @contextlib.contextmanager
 def writing(settings: Settings, actor: str, *, seeded: bool) -> Iterator[Writer]:
     """Open the configured store for the writes of one command.
@@ -81,7 +99,7 @@ def writing(settings: Settings, actor: str, *, seeded: bool) -> Iterator[Writer]
     `seeded`: write the seed first if the store is empty, as the start of the service does. The result is then the same
     whether the command or the service comes first.
     """
-    with closing(open_store(settings.store_url())) as store:
+    with closing(_open_store(settings)) as store:
         facts, seed = store.load(), settings.store.seed
         if seeded and seed is not None and facts.sequence == 0:
             world = _load_world(settings, "seed", seed)

@@ -29,7 +29,7 @@ class AuditFolder:
             self._file = os.fdopen(lines, "ab", buffering=0)
             warn_of_open_folder(folder)
         except OSError as error:
-            raise ConfigError(f"cannot write the audit to `{folder}`: {error.strerror}") from None
+            raise ConfigError(f"cannot write the audit to `{folder}` (audit.sinks): {error.strerror}") from None
 
     def archive(self, digest: str, text: bytes) -> None:
         """Put a bundle into the folder, unless it is there."""

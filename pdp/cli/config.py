@@ -19,7 +19,7 @@ from pdp.config.origins import Key, key_text
 from pdp.config.settings import Settings
 from pdp.errors import ConfigError
 
-_PASSWORD: Final = re.compile(r"(://[^/@:]*:)[^@]*(?=@)|([?&]password=)[^&]*")
+_PASSWORD: Final = re.compile(r"(://[^/@:]*:)[^/?#]*(?=@)|([?&]password=)[^&]*")
 """Password in an address: between user and host, or as a parameter."""
 
 

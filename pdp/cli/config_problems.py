@@ -5,7 +5,6 @@ Binds no address and changes nothing.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -37,6 +36,7 @@ RULE_KEYS: Final[tuple[FileKey, ...]] = ("rules", "forbid")
 CONFIGURATION: Final = "configuration"
 """Code of findings that are no findings on a rule."""
 _PLACE: Final = re.compile(r"(.*):(\d+):(\d+)", re.DOTALL)
+_NO_FOLDER: Final = "`{}` is no folder that can be written to"
 _NO_RULES: Final = RuleSet((), {}, ())
 
 
@@ -75,7 +75,7 @@ def _unplaced_problems(composition: Composition, settings: Settings) -> Iterator
         yield ConfigProblem("environment", "warning", warning)
     yield from _raised(server_context, settings)
     for key in RULE_KEYS:
-        yield from map(_of_finding, find_rule_errors(settings, key))
+        yield from (_of_finding(finding, key) for finding in find_rule_errors(settings, key))
     yield from find_row_access_problems(settings)
     yield from _raised(composition.inspect_facts or composition.read_facts, settings)
     bare = settings.model_copy(update={"policies": PolicySettings(rules=())})
@@ -83,7 +83,7 @@ def _unplaced_problems(composition: Composition, settings: Settings) -> Iterator
     for idp, provider in settings.identity.providers.items():
         if "://" not in provider.jwks:
             yield from _raised(read_key_file, idp, settings.path(provider.jwks))
-    yield from _raised(lambda: asyncio.run(_open_catalogs(composition, settings)))
+    yield from _raised(composition.build_catalogs, settings)
     yield from _folder_problems(settings)
 
 
@@ -110,7 +110,7 @@ def find_world_problems(settings: Settings) -> list[ConfigProblem]:
 def finding_of(problem: ConfigProblem) -> Finding:
     """Return a problem in the form of lint."""
     at = _PLACE.fullmatch(problem.place)
-    file, line, column = (at[1], int(at[2]), int(at[3])) if at else (problem.place, 1, 1)
+    file, line, column = (at[1], int(at[2]), int(at[3])) if at else (problem.place, 0, 0)
     return Finding(CONFIGURATION, problem.severity, file, line, column, "", problem.message)
 
 
@@ -149,23 +149,28 @@ def _raised(action: Callable[..., object], *arguments: object) -> list[ConfigPro
     return []
 
 
-def _of_finding(finding: Finding) -> ConfigProblem:
+def _of_finding(finding: Finding, key: FileKey) -> ConfigProblem:
     place = f"{finding.file}:{finding.line}:{finding.column}" if finding.line else finding.file
+    if finding.code == CONFIGURATION:
+        return ConfigProblem(place, finding.severity, finding.message)
     rule = f"rule `{finding.rule}`: " if finding.rule else ""
-    return ConfigProblem(place, finding.severity, f"{rule}{finding.message}")
-
-
-async def _open_catalogs(composition: Composition, settings: Settings) -> None:
-    """Read the token files of all catalogs."""
-    for catalog in composition.build_catalogs(settings).values():
-        await catalog.close()
+    return ConfigProblem(place, finding.severity, f"{rule}{finding.message} (`policies.{key}`)")
 
 
 def _folder_problems(settings: Settings) -> Iterator[ConfigProblem]:
-    """Yield the folders that the service could not write to. Nothing is created."""
-    named = [(("audit", "sinks", number, "file"), sink.file) for number, sink in enumerate(settings.audit.sinks)]
-    for key, folder in named:
-        path = settings.path(folder)
-        nearest = next(parent for parent in (path, *path.parents) if parent.exists())
-        if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
-            yield from problems_of(settings.error(key, f"`{nearest}` is no folder that can be written to"))
+    """Yield the folders that the service could not write to, and a file in place of a socket. Nothing is created."""
+    for number, sink in enumerate(settings.audit.sinks):
+        folder = settings.path(sink.file)
+        nearest = next(parent for parent in (folder, *folder.parents) if parent.exists())
+        if not _is_writable(nearest):
+            yield from problems_of(settings.error(("audit", "sinks", number, "file"), _NO_FOLDER.format(nearest)))
+    if settings.server.unix:
+        socket = settings.path(settings.server.unix)
+        if socket.exists() and not socket.is_socket():
+            yield from problems_of(settings.error(("server", "unix"), f"`{socket}` exists and is not a socket"))
+        elif not _is_writable(socket.parent):
+            yield from problems_of(settings.error(("server", "unix"), _NO_FOLDER.format(socket.parent)))
+
+
+def _is_writable(folder: Path) -> bool:
+    return folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)

@@ -121,7 +121,7 @@ def _print(findings: Sequence[Finding], form: str) -> None:
         return
     for finding in findings:
         rule = f"rule `{finding.rule}`: " if finding.rule else ""
-        place = f"{finding.file}:{finding.line}:{finding.column}"
+        place = f"{finding.file}:{finding.line}:{finding.column}" if finding.line else finding.file
         click.echo(_escape(f"{place}: {finding.severity}: [{finding.code}] {rule}{finding.message}"))
         if finding.hint:
             click.echo(_escape(f"  hint: {finding.hint}"))

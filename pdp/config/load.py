@@ -136,7 +136,7 @@ def _with_secrets(data: dict[str, Any], base: Path, origins: Origins) -> dict[st
         raise origins.error(key, f"cannot read `store.url_file`, `{file}`: {type(error).__name__}") from None
     if not url:
         raise origins.error(key, f"`store.url_file`: `{file}` is empty")
-    origins.note(("store", "url"), str(file))
+    origins.note(("store", "url"), f"store.url_file {file}")
     rest = {key: value for key, value in store.items() if key != "url_file"}
     return {**data, "store": {**rest, "url": url}}
 

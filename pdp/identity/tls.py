@@ -45,7 +45,7 @@ def server_context(settings: Settings) -> ssl.SSLContext | None:
     try:
         context.load_cert_chain(settings.path(tls.cert), settings.path(tls.key), password=_no_password)
     except (OSError, ValueError) as error:
-        raise _unusable(error, f"`server.tls.cert`: `{tls.cert}` with the key `{tls.key}`") from None
+        raise _unusable(error, f"`server.tls.cert`: `{tls.cert}` with `server.tls.key`: `{tls.key}`") from None
     if tls.client_ca:
         try:
             context.load_verify_locations(settings.path(tls.client_ca))

@@ -88,14 +88,15 @@ def prepare(database: Database) -> None:
                 migrate(migrating)
 
 
-def require_current(database: Database) -> None:
-    """Raise ConfigError if the tables are not those of this version. Change nothing."""
+def is_new(database: Database) -> bool:
+    """Tell whether a database has no tables yet; raise ConfigError for those of another version. Change nothing."""
     with database.read_transaction() as connection:
         version = _version(database, connection)
     if version is None:
-        raise ConfigError(f"{database.name} holds no tables yet: the start of the service creates them")
+        return True
     if version != VERSIONS[-1]:
         raise ConfigError(f"{database.name} is of an older version of pdp: the start of the service migrates it")
+    return False
 
 
 def _version(database: Database, connection: Connection) -> str | None:

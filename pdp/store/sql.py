@@ -58,13 +58,13 @@ def _database(url: str, *, read_only: bool = False) -> Database:
     raise ConfigError("`store.url` must be `sqlite:///<path>` or `postgresql://<host>/<database>`")
 
 
-def read_store(url: str) -> Facts:
-    """Return the newest snapshot of the store at an address, and change nothing there.
+def read_store(url: str) -> Facts | None:
+    """Return the newest snapshot of the store at an address, None without tables, and change nothing there.
 
-    Raise ConfigError if there is no store with the tables of this version, Unavailable if nobody answers.
+    Raise ConfigError if the tables are not of this version, Unavailable if nobody answers.
     """
     with closing(SqlStore(_database(url, read_only=True), read_only=True)) as store:
-        return store.load()
+        return None if store.is_new else store.load()
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +98,16 @@ class SqlStore:
         self._signal = Signal()
         self._write_lock = threading.Lock()
         self._closed = False
+        self.is_new = False
+        """True if a store for reading has no tables yet."""
         self._newest: dict[str, tuple[int, str]] = {}
         """Epoch -> sequence and token of the newest revision that this process knows of the epoch."""
         try:
             with self._map_errors():
-                (schema.require_current if read_only else schema.prepare)(database)
+                if read_only:
+                    self.is_new = schema.is_new(database)
+                else:
+                    schema.prepare(database)
         except BaseException:
             database.close()
             raise

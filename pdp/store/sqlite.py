@@ -59,6 +59,8 @@ class SqliteDatabase:
     def __init__(self, path: str, *, read_only: bool = False) -> None:
         self.name = f"`{path}`"
         self._path = path
+        if read_only and Path(path).is_dir():
+            raise ConfigError(f"{self.name} is a directory, not an SQLite file")
         if read_only:
             # without a log nobody writes now, and SQLite then makes no files of its own
             self._mode = "ro" if Path(f"{path}-wal").exists() else "ro&immutable=1"

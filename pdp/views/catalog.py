@@ -72,6 +72,7 @@ class IcebergCatalog:
         self._name = f"the catalog of warehouse `{warehouse}`"
         self._rule = rule
         self._token_file = token_file
+        self._warehouse = warehouse
         self._token = self._read_token()
         self._prefix: str | None = None
         self._views: Memo[tuple[str, ...], _CachedView] = Memo(_CACHED_VIEWS)
@@ -179,6 +180,13 @@ class IcebergCatalog:
         if self._token_file is None:
             return ""
         try:
-            return self._token_file.read_text(encoding="utf-8").strip()
+            token = self._token_file.read_text(encoding="utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"cannot read the token in `{self._token_file}` of {self._name}: {error}") from None
+            cause = getattr(error, "strerror", None) or "it is not UTF-8"
+            raise self._token_error(f"cannot be read: {cause}") from None
+        if not token or not token.isascii() or not token.isprintable() or " " in token:
+            raise self._token_error("holds no token: visible signs of ASCII, without spaces and line ends between them")
+        return token
+
+    def _token_error(self, cause: str) -> ConfigError:
+        return ConfigError(f"`warehouses.{self._warehouse}.catalog.token_file`: `{self._token_file}` {cause}")

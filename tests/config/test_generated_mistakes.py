@@ -1,0 +1,342 @@
+"""Every key, every kind of file and every name in a configuration, each with a mistake: the start stops in one line.
+
+The line names the key, and the file if the key names one. The exceptions stand in short lists with their reasons. A new
+key with texts belongs to one of the lists.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import yaml
+from support.command_line import COMPOSITION
+from support.idp import Authority, jwk
+from support.setting_keys import NAME, SettingKey, holds_text, setting_keys
+
+from pdp.app.parts import build_catalogs, inspect_facts
+from pdp.app.service import Service
+from pdp.cli.config_problems import find_problems, problems_of
+from pdp.config.load import load_settings
+from pdp.errors import PdpError
+
+BASE: Final[dict[str, Any]] = {
+    "server": {
+        "http": "127.0.0.1:0", "grpc": "127.0.0.1:0", "diagnostics": "127.0.0.1:0", "unix": "pdp.sock",
+        "lame_duck_seconds": 0, "drain_seconds": 0,
+        "tls": {"cert": "cert.pem", "key": "key.pem", "client_ca": "ca.pem"},
+    },
+    "authorities": {"default": {"engines": ["cel", "grants"]}, "strict": {"engines": ["grants"], "warehouses": ["prod"]}},
+    "warehouses": {
+        "prod": {"project": "p", "default_ref": "main"},
+        "lake": {"catalog": {"uri": "http://127.0.0.1:1", "warehouse": "w", "token_file": "token.txt"}},
+    },
+    "policies": {
+        "rules": [{"files": "rules.properties"}], "profiles": ["prod"],
+        "forbid": [{"files": "forbid.yaml", "allow_empty": False}], "row_access": [{"files": "rows.yaml"}],
+    },
+    "row_access": {"protected": ["namespace:lake/s"]},
+    "store": {"url": "sqlite:///pdp.db", "seed": "world.yaml", "bootstrap_admins": ["user:oidc~root"]},
+    "audit": {"sinks": [{"file": "audit"}]},
+    "identity": {
+        "providers": {"kc": {"issuer": "https://kc", "jwks": "keys.json", "role_map": {"r": "analyst"}}},
+        "cel_provider": "kc",
+        "callers": {
+            "a": {"bearer": {"idp": "kc", "subjects": ["s"]}, "may_assert": ["principals"]},
+            "b": {"mtls": {"subjects": ["CN=trino"]}},
+        },
+        "instance_admins": ["user:oidc~root"],
+    },
+    "trusted_engines": {
+        "e": {"type": "trino", "owner_property": "o", "identities": {"kc": {"subjects": ["s"]}}},
+    },
+    "trino": {"catalogs": {"c": {"warehouse": "lake"}}, "groups": {"g": "analyst"}},
+}  # fmt: skip
+TEXTS: Final = {
+    "rules.properties": "nessie.server.authorization.rules.a=true\n",
+    "forbid.yaml": "rules: {f: \"role=='x'\"}\n",
+    "rows.yaml": "policies: [{id: p, table: lake.s.t, grantees: [allUsers], filter: x = 1}]\n",
+    "world.yaml": "objects: [{object: warehouse:prod, parent: project:p}, role:analyst]\n",
+    "token.txt": "abc\n",
+    "url.txt": "sqlite:///pdp.db\n",
+}
+
+FILES: Final = {
+    "policies.rules": "rules.properties",
+    "policies.forbid": "forbid.yaml",
+    "policies.row_access": "rows.yaml",
+    "store.seed": "world.yaml",
+    "store.url": "world.yaml",
+    "store.url sqlite": "pdp.db",
+    "store.url_file": "url.txt",
+    "server.tls.cert": "cert.pem",
+    "server.tls.key": "key.pem",
+    "server.tls.client_ca": "ca.pem",
+    "identity.providers.kc.jwks": "keys.json",
+    "warehouses.lake.catalog.token_file": "token.txt",
+    "audit.sinks": "audit",
+    "server.unix": "pdp.sock",
+}
+"""Key that names a file -> the file of the base configuration. `store.url` names a world file or a database."""
+MISTAKES: Final = ("missing", "empty", "folder", "binary", "other")
+OTHER: Final = "[[1, 2"
+"""Content of no kind of file."""
+STARTS: Final = {
+    ("policies.rules", "empty"): "rules permit: nothing is open, and the service warns that no rules are loaded",
+    ("store.url sqlite", "missing"): "the start makes the database",
+    ("store.url sqlite", "empty"): "an empty file is a new database",
+    ("audit.sinks", "missing"): "the start makes the folder",
+    ("audit.sinks", "folder"): "it is a folder",
+    ("server.unix", "missing"): "the start makes the socket",
+    ("policies.rules", "other"): "any text is a properties file; each key that is no rule is a warning",
+}
+"""Mistakes with which the service starts, and why."""
+
+REFERENCES: Final = {
+    "authorities.strict.engines": (["grnts"], "`grnts`"),
+    "authorities.strict.warehouses": (["prd"], "`prod`"),
+    "trino.catalogs.c.warehouse": ("lak", "`lake`"),
+    "trino.groups": ({"g": "analist"}, "`analyst`"),
+    "identity.providers.kc.role_map": ({"r": "analist"}, "`analyst`"),
+    "identity.callers.a.bearer.idp": ("kcc", "`kcc`"),
+    "trusted_engines.e.identities": ({"kcc": {"subjects": ["s"]}}, "`kc`"),
+    "row_access.protected": (["namespace:lak/s"], "`lake`"),
+}
+"""Key that names what another part of the configuration holds -> a misspelt name, and words of the error."""
+FORMS: Final = {
+    "server.http": "nowhere",
+    "server.grpc": "nowhere",
+    "server.diagnostics": "nowhere",
+    "warehouses.lake.catalog.uri": "ftp://x",
+    "row_access.member.template": "{subjct}",
+    "store.bootstrap_admins": ["root"],
+    "identity.instance_admins": ["root"],
+    "trino.user_prefix": "oidc",
+}
+"""Key whose texts have a form -> a text without it."""
+FREE: Final = {
+    "warehouses.<name>.project": "projects are known from nowhere else; a contradiction to the store is an error",
+    "warehouses.<name>.default_ref": "only the catalog knows its refs",
+    "warehouses.<name>.catalog.warehouse": "only the catalog knows its names",
+    "policies.profiles": "Quarkus has no list of profiles: rules of others are left out, as there",
+    "audit.mask": "words of keys that requests bring",
+    "identity.providers.<name>.issuer": "any issuer may come; tokens of others are refused",
+    "identity.providers.<name>.audiences": "tokens bring them; others are refused",
+    "identity.providers.<name>.claims.subject": "tokens bring claims; without a subject a token is refused",
+    "identity.providers.<name>.claims.roles": "tokens bring claims, and need not have roles",
+    "identity.providers.<name>.claims.groups": "tokens bring claims, and need not have groups",
+    "identity.providers.<name>.claims.audience": "tokens bring claims; without an audience a token is refused",
+    "identity.providers.<name>.claims.attributes": "tokens bring claims",
+    "identity.cel_provider": "callers may assert principals of any provider; an unknown one is a warning",
+    "identity.callers.<name>.bearer.subjects": "tokens bring them; others are refused",
+    "identity.callers.<name>.bearer.audiences": "tokens bring them; others are refused",
+    "identity.callers.<name>.mtls.subjects": "certificates bring them; others are refused",
+    "trusted_engines.<name>.owner_property": "the engine's own name of a property",
+    "trusted_engines.<name>.identities.<name>.audiences": "tokens bring them",
+    "trusted_engines.<name>.identities.<name>.subjects": "tokens bring them",
+    "trino.catalogs.<name>.ref": "only the catalog knows its refs",
+    "trino.admin_users": "users are known from nowhere",
+    "trino.impersonation": "users are known from nowhere",
+    "trino.functions.allow": "only Trino knows its functions, and catalogs without a warehouse have some, too",
+    "trino.functions.builtin_catalogs": "only Trino knows its catalogs",
+    "trino.procedures.allow": "only Trino knows its procedures",
+    "trino.session_properties.deny": "only Trino knows its properties",
+    "trino.execute_query.allow": "users are known from nowhere",
+}
+"""Key with texts that nothing can judge -> why."""
+NAMES: Final = {
+    "warehouses": "lake", "providers": "kc", "catalogs": "c", "trusted_engines": "e", "identities": "kc",
+    "authorities": "strict",
+}  # fmt: skip
+"""Map -> its name in the base configuration."""
+KEYS: Final = list(setting_keys())
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with all files of the base configuration."""
+    folder = tmp_path_factory.mktemp("base")
+    for name, text in TEXTS.items():
+        (folder / name).write_text(text)
+    cert, key = Authority(folder).issue("pdp")
+    shutil.copy(cert, folder / "cert.pem")
+    shutil.copy(key, folder / "key.pem")
+    (folder / "keys.json").write_text(json.dumps({"keys": [jwk()]}))
+    return folder
+
+
+@pytest.fixture
+def folder(files: Path, tmp_path: Path) -> Path:
+    shutil.copytree(files, tmp_path / "c")
+    return tmp_path / "c"
+
+
+async def start(folder: Path, config: dict[str, Any]) -> None:
+    """Start and stop a service; raise the error of the start."""
+    (folder / "pdp.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
+    service = Service(load_settings(folder / "pdp.yaml", (), {}))
+    try:
+        await service.start()
+    finally:
+        await service.stop()
+
+
+def checked(folder: Path, config: dict[str, Any]) -> list[str]:
+    """Return the errors that `pdp config check` prints."""
+    (folder / "pdp.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
+    try:
+        settings = load_settings(folder / "pdp.yaml", (), {})
+    except PdpError as error:
+        return [problem.text() for problem in problems_of(error)]
+    composition = dataclasses.replace(COMPOSITION, build_catalogs=build_catalogs, inspect_facts=inspect_facts)
+    return [problem.text() for problem in find_problems(composition, settings) if problem.severity == "error"]
+
+
+def put(config: dict[str, Any], path: tuple[str | int, ...], value: Any) -> dict[str, Any]:
+    """Return a configuration with another value at a path."""
+    config = copy.deepcopy(config)
+    place: Any = config
+    for step in path[:-1]:
+        if isinstance(step, int):
+            while len(place) <= step:
+                place.append({})
+            place = place[step]
+        else:
+            place = (
+                place.setdefault(step, {})
+                if place.get(step) is not None
+                else place.__setitem__(step, {}) or place[step]
+            )
+    if isinstance(path[-1], int):
+        place[path[-1] :] = [value]
+    else:
+        place[path[-1]] = value
+    return config
+
+
+def concrete(key: SettingKey) -> tuple[str | int, ...]:
+    """Return the path of a key in the base configuration."""
+    path: list[str | int] = []
+    for step in key.path:
+        caller = "b" if "mtls" in key.path else "a"
+        path.append({"callers": caller, **NAMES}[str(path[-1])] if step == NAME else step)
+    return tuple(path)
+
+
+async def test_the_base_configuration_starts(folder: Path) -> None:
+    await start(folder, BASE)
+    assert checked(folder, BASE) == []
+
+
+def test_every_key_with_texts_is_in_a_list() -> None:
+    texts = {key.text() for key in KEYS if holds_text(key.annotation)}
+    of_files = {
+        "policies.rules.0.files",
+        "policies.forbid.0.files",
+        "policies.row_access.0.files",
+        "audit.sinks.0.file",
+    }
+    judged = {key.split(" ")[0] for key in (*FILES, *REFERENCES, *FORMS)}
+    base = {key.text(): ".".join(map(str, concrete(key))) for key in KEYS if holds_text(key.annotation)}
+    unlisted = {key for key, text in base.items() if text not in judged and key not in FREE and key not in of_files}
+    assert unlisted == set()
+    assert set(FREE) <= texts
+
+
+@pytest.mark.parametrize("key", KEYS, ids=SettingKey.text)
+def test_a_misspelt_key(folder: Path, key: SettingKey) -> None:
+    *outer, last = concrete(key)
+    if isinstance(last, int):
+        return
+    misspelt = f"{last[:-1]}{last[-1]}{last[-1]}"
+    config = put(BASE, (*outer, misspelt), 1)
+    errors = checked(folder, config)
+    name = ".".join(map(str, (*outer, misspelt)))
+    assert any(f"unknown key `{name}`, the nearest known is `{last}`" in error for error in errors), errors
+    assert all(error.startswith(f"{folder / 'pdp.yaml'}:") for error in errors)
+
+
+@pytest.mark.parametrize("key", KEYS, ids=SettingKey.text)
+@pytest.mark.parametrize(
+    "value", [{"other": [1]}, [["other"]], 3.25, "", True], ids=["map", "list", "number", "empty", "yes"]
+)
+def test_a_value_of_another_type(folder: Path, key: SettingKey, value: Any) -> None:
+    path = concrete(key)
+    if is_of_type(key, value):
+        return
+    errors = checked(folder, put(BASE, path, value))
+    assert errors, "a wrong type was taken"
+    assert any(".".join(map(str, path)) in error for error in errors), errors
+    assert all("\n" not in error for error in errors)
+
+
+def is_of_type(key: SettingKey, value: Any) -> bool:
+    """Tell whether the value can be meant: a number for seconds, `yes` for a switch, a map of names."""
+    text, annotation = key.text(), str(key.annotation)
+    if value is True:
+        return "bool" in annotation or text.endswith((".loopback", ".unix_socket"))
+    if value == 3.25:
+        return key.annotation is float
+    return value == "" and text == "policies.profiles"
+
+
+def file_mistakes() -> Iterator[tuple[str, str]]:
+    for key in FILES:
+        for mistake in MISTAKES:
+            yield key, mistake
+
+
+def spoil(file: Path, mistake: str) -> None:
+    if file.is_dir():
+        shutil.rmtree(file)
+    file.unlink(missing_ok=True)
+    if mistake == "folder":
+        file.mkdir()
+    elif mistake != "missing":
+        file.write_bytes({"empty": b"", "binary": b"\xff\xfe\x00\x01", "other": OTHER.encode()}[mistake])
+
+
+@pytest.mark.parametrize(("key", "mistake"), list(file_mistakes()))
+async def test_a_file_with_a_mistake(folder: Path, key: str, mistake: str) -> None:
+    config = copy.deepcopy(BASE)
+    if key == "store.url":
+        config["store"] = {"url": "file:world.yaml"}
+    elif key == "store.url_file":
+        config["store"] = {"url_file": "url.txt"}
+    spoil(folder / FILES[key], mistake)
+    if (key, mistake) in STARTS:
+        await start(folder, config)
+        return
+    name = key.split(" ", maxsplit=1)[0]
+    errors = checked(folder, config)
+    assert any(name in error and FILES[key] in error for error in errors), errors
+    with pytest.raises(PdpError) as raised:
+        await start(folder, config)
+    said = str(raised.value)
+    assert name in said
+    assert FILES[key] in said
+    assert said.isprintable()
+
+
+@pytest.mark.parametrize("key", REFERENCES)
+async def test_a_misspelt_name(folder: Path, key: str) -> None:
+    value, words = REFERENCES[key]
+    config = put(BASE, tuple(key.split(".")), value)
+    printed = " ".join(checked(folder, config))
+    with pytest.raises(PdpError) as raised:
+        await start(folder, config)
+    for said in (str(raised.value), printed):
+        assert f"`{key.removeprefix('identity.') if 'bearer' in key else key}" in said
+        assert words in said
+
+
+@pytest.mark.parametrize("key", FORMS)
+def test_a_text_without_its_form(folder: Path, key: str) -> None:
+    errors = checked(folder, put(BASE, tuple(key.split(".")), FORMS[key]))
+    assert [error for error in errors if f"`{key}" in error], errors
