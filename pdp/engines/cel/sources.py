@@ -6,6 +6,7 @@ and UTF-8. YAML files may also have a mapping `rules:` from id to expression. Co
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -19,6 +20,8 @@ from pdp.config.quarkus.yaml_text import YamlText
 from pdp.engines.cel.nessie_keys import NessieConfig, read_nessie
 from pdp.errors import Notice, Place, PolicyError
 
+PROFILE_VARIABLE: Final = "QUARKUS_PROFILE"
+"""Variable that chooses the profile of Quarkus."""
 MAX_FILE_BYTES: Final = 64 << 20
 YAML_SUFFIXES: Final = (".yaml", ".yml")
 
@@ -83,6 +86,13 @@ def refuse_foreign_decisions(config: NessieConfig, profiles: Sequence[str]) -> N
         raise config.profile.error(
             f"the file asks for the profile `{config.profile.text}`, and `{','.join(profiles)}` is in force: "
             "set `policies.profiles`"
+        )
+    variable = os.environ.get(PROFILE_VARIABLE, "")
+    if config.inactive and variable and variable != ",".join(profiles):
+        name, entry = config.inactive[0]
+        raise entry.error(
+            f"`{name}` is not in force, and the environment asks for the profile `{variable}` ({PROFILE_VARIABLE}): "
+            "set `policies.profiles`, or unset the variable"
         )
     for entry in config.elsewhere:
         message = f"`{entry.key}` names further keys, which are not read here: `pdp migrate nessie` joins several files"

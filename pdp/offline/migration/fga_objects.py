@@ -72,7 +72,13 @@ class FgaObjects:
                 self._listed.add((one.object, one.user))
         self._references: dict[str, str | None] = {}
         self._twins: frozenset[str] = frozenset()
-        self._twins = self._find_twins({one.object for one in tuples} | set(self._parents))
+        self._objects = sorted({one.object for one in tuples if type_of(one.object) in TYPES})
+        self._twins = self._find_twins(self._objects)
+
+    @property
+    def known(self) -> Sequence[str]:
+        """Return all objects with a reference, the server among them."""
+        return [object for object in self._objects if self.reference(object) is not None]
 
     @property
     def placed(self) -> Iterable[str]:

@@ -107,8 +107,7 @@ class FgaTests:
         users = sorted(
             {one.user for one in self._export.tuples if one.user.startswith("user:") and one.user[-1] != "*"}
         )
-        objects = [one for one in ("", *self._world.objects.placed) if one and self._world.objects.reference(one)]
-        pairs = [(user, object) for user in (*users, _STRANGER) for object in objects]
+        pairs = [(user, object) for user in (*users, _STRANGER) for object in self._world.objects.known]
         step = max(1, -(-len(pairs) // most)) if most else len(pairs) + 1
         for user, object in pairs[::step] if most else ():
             for action in sorted(ACTIONS[TYPES[type_of(object)]]):

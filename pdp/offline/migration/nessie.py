@@ -14,7 +14,7 @@ from pdp.engines.cel.lint.linter import LintOptions, lint_rules
 from pdp.engines.cel.mending import advice_for_rule
 from pdp.engines.cel.nessie_keys import AUTHORIZATION, NessieConfig, read_nessie
 from pdp.engines.cel.rules import inline_rules
-from pdp.engines.cel.sources import RuleText, read_entries
+from pdp.engines.cel.sources import PROFILE_VARIABLE, RuleText, read_entries
 from pdp.errors import InvalidArgument, PolicyError, RuleCompileError
 from pdp.offline.migration.nessie_tests import NessieTests
 from pdp.offline.migration.report import TESTS_FILE, Migration, to_yaml
@@ -25,7 +25,6 @@ _ORDINALS: Final = {".properties": 250, ".yaml": 255, ".yml": 255}
 _FOLDER: Final = 10
 """Added to the ordinal of a file in a folder `config`."""
 _DEFAULT_BRANCH: Final = "nessie.server.default-branch"
-_PROFILE_VARIABLE: Final = "QUARKUS_PROFILE"
 _OWN: Final = ("nessie.", "quarkus.", "smallrye.")
 """Beginnings of the names that a variable has without a key of a file."""
 _OWN_SPELLING: Final = spelling(AUTHORIZATION)
@@ -44,7 +43,7 @@ def migrate_nessie(
     profiles = profiles or _profiles_of(variables)
     sources = [_source(file) for file in files if _counts(file, profiles, migration)]
     names = EnvironmentNames(
-        (entry for entry in variables if entry.key != _PROFILE_VARIABLE), 2 * ENVIRONMENT_ORDINAL, _OWN
+        (entry for entry in variables if entry.key != PROFILE_VARIABLE), 2 * ENVIRONMENT_ORDINAL, _OWN
     )
     config = read_nessie(sources, profiles, names)
     for hidden in (entry for one in read for entry in one.elsewhere if spelling(entry.key).startswith(_OWN_SPELLING)):
@@ -60,7 +59,7 @@ def migrate_nessie(
 
 
 def _profiles_of(variables: Sequence[ConfigEntry]) -> Sequence[str]:
-    chosen = [entry.text for entry in variables if entry.key == _PROFILE_VARIABLE]
+    chosen = [entry.text for entry in variables if entry.key == PROFILE_VARIABLE]
     return tuple(chosen[-1].split(",")) if chosen else PROD
 
 

@@ -91,6 +91,14 @@ def test_a_variable_of_this_process_with_another_value_stops(tmp_path: Path, mon
         texts(tmp_path, "a.properties", text)
 
 
+def test_another_profile_in_the_environment_stops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = f"{PREFIX}a=true\n%staging.{PREFIX}b=true\n"
+    monkeypatch.setenv("QUARKUS_PROFILE", "staging")
+    with pytest.raises(PolicyError, match=r"a\.properties:2:1: .* asks for the profile `staging`"):
+        texts(tmp_path, "a.properties", text)
+    assert texts(tmp_path, "a.properties", text, "staging") == {"a": "true", "b": "true"}
+
+
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
