@@ -9,7 +9,8 @@ import msgspec
 
 from pdp.audit.record import DecisionRecord
 from pdp.decision.service import Pdp
-from pdp.engines.rowaccess.engine import NO_ROWS, UNRESTRICTED, Mask, Policy, RowAccess
+from pdp.engines.rowaccess.document import KINDS
+from pdp.engines.rowaccess.engine import NO_ROWS, REASON_PREFIX, UNRESTRICTED, Mask, Policy, RowAccess
 from pdp.engines.rowaccess.translation import same_sql
 from pdp.model.checks import Batch, Check, Predicate, Reason, Resource, RowView, TypedColumn
 from pdp.offline.case_outcomes import Problem
@@ -40,11 +41,12 @@ class WantedRows(msgspec.Struct, frozen=True):
 
 
 class RowAnswer(msgspec.Struct, frozen=True):
-    """View of a table by one principal, with the reason of the filter and of each mask."""
+    """View of a table by one principal, with the reason of the filter, and the reason and kind of each mask."""
 
     view: RowView
     by: Reason
     masks: Mapping[str, Reason | None]
+    kinds: Mapping[str, str] = {}
 
 
 class RowOutcome(msgspec.Struct, frozen=True):
@@ -88,16 +90,19 @@ class RowCases:
         columns = [TypedColumn(name, column.type) for name, column in wanted.masks.items()]
         view = self._pdp.filter(batch, columns).view
         record = self._decided[-1]
-        answer = RowAnswer(view, record.answer.by[0] or "", record.masks or {})
+        masks = record.masks or {}
+        answer, why, remarks = RowAnswer(view, record.answer.by[0] or "", masks), "", [*_ambiguous_nulls(wanted.masks)]
         if not batch.checks:
-            why, warnings = batch.rejected[0].message, []
+            why = batch.rejected[0].message
         else:
             table = batch.checks[0].resources[0]
             why = _policies_text(self._access, table)
-            warnings = [Problem(text, at) for text in _unknown_columns(self._access, table, wanted.masks)]
+            answer = msgspec.structs.replace(answer, kinds=_kinds(self._access, table, masks))
+            remarks += _unknown_columns(self._access, table, wanted.masks)
         texts = [*self._void(batch, answer, wanted), *_differences(answer, wanted.filter, wanted.masks)]
         problems = tuple(Problem(text, at, why) for text in texts)
-        return RowOutcome((_shown(answer, wanted.masks),), problems, tuple(warnings))
+        warnings = tuple(Problem(text, at) for text in remarks)
+        return RowOutcome((_shown(answer, wanted.masks),), problems, warnings)
 
     def _void(self, batch: Batch, answer: RowAnswer, wanted: WantedRows) -> Iterator[str]:
         """Yield why the answer proves nothing. A case may want this by the `by` of its filter and of all its masks."""
@@ -123,6 +128,8 @@ def _per_check(case: Case, key: str, size: int) -> Sequence[Any] | None:
         return None
     value = case.data[key]
     values = value if isinstance(value, list) else [value]
+    if not values and size == 1:
+        values = [True if key == "wantFilter" else {}]  # as Trino gets no filter and no mask
     if len(values) != size:
         raise InvalidCase(f"`{key}` has {len(values)} entries for {size} checks")
     return values
@@ -168,7 +175,9 @@ def _differences(
     for (column, wanted), mask in zip(masks.items(), answer.view.masks, strict=True):
         noun, by = f"mask of `{column}`", answer.masks.get(column) or UNRESTRICTED.by
         value = mask.expression if mask else False
-        if wanted.expression is not msgspec.UNSET and not _is_wanted_mask(wanted.expression, value):
+        if wanted.expression is not msgspec.UNSET and not _is_wanted_mask(
+            wanted.expression, value, answer.kinds.get(column)
+        ):
             yield f"the {noun} is {_text(value)} by {by}, wanted {_text(wanted.expression)}"
         yield from _origin_differences(noun, wanted, mask, by)
 
@@ -194,11 +203,13 @@ def _is_wanted_filter(wanted: str | bool | None, value: str | bool) -> bool:
     return value is (wanted is None or wanted)
 
 
-def _is_wanted_mask(wanted: str | bool | None, value: str | bool) -> bool:
+def _is_wanted_mask(wanted: str | bool | None, value: str | bool, kind: str | None) -> bool:
     if not isinstance(wanted, str):
         return bool(wanted) == bool(value)
     if not isinstance(value, str):
         return False
+    if wanted in KINDS and wanted == kind:
+        return True
     if wanted.strip().upper() == "NULL":
         return value == "NULL" or value.startswith(_NULL)
     return same_sql(wanted, value)
@@ -215,6 +226,23 @@ def _unknown_columns(row_access: RowAccess, table: Resource, masks: Mapping[str,
         is_denial = wanted.expression in (None, False)
         if is_denial and wanted.by is msgspec.UNSET and column.casefold() not in named:
             yield f"no mask names the column `{column}`: want this by `by: {UNRESTRICTED.by}`"
+
+
+def _ambiguous_nulls(masks: Mapping[str, WantedPredicate]) -> Iterator[str]:
+    """Yield a warning for each null in place of a mask: the author may mean a mask that is NULL."""
+    for column, wanted in masks.items():
+        if wanted.expression is None:
+            yield f'null means no mask of `{column}`: write false, or `"NULL"` for a mask that is NULL'
+
+
+def _kinds(row_access: RowAccess, table: Resource, masks: Mapping[str, Reason | None]) -> dict[str, str]:
+    """Return the kind of the mask that holds, by column."""
+    found = {}
+    for column, reason in masks.items():
+        for mask in row_access.policies_of(table).masks.get(column.casefold(), ()):
+            if reason == REASON_PREFIX + mask.id:
+                found[column] = mask.kind
+    return found
 
 
 def _policies_text(row_access: RowAccess, table: Resource) -> str:

@@ -95,6 +95,7 @@ def test_wrong_filters_fail_and_name_the_policies(want: Any) -> None:
         {"SALARY": True},
         {"salary": {"by": "row_access:pay"}, "name": {"by": "row_access:stars"}},
         {"salary": {"expression": "NULL", "type": "bigint"}},
+        {"salary": "null", "name": "partial"},
     ],
 )
 def test_forms_of_a_mask(want: Any) -> None:
@@ -102,7 +103,15 @@ def test_forms_of_a_mask(want: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "want", [{"salary": False}, {"salary": None}, {"salary": "1"}, {"salary": {"by": "row_access:stars"}}]
+    "want",
+    [
+        {"salary": False},
+        {"salary": None},
+        {"salary": "1"},
+        {"salary": {"by": "row_access:stars"}},
+        {"salary": "hash"},
+        {"name": "hash"},
+    ],
 )
 def test_wrong_masks_fail(want: Any) -> None:
     assert not outcome("table:lake/s/people", wantMask=want).passed
@@ -150,3 +159,15 @@ def test_rows_and_decisions_are_wanted_together() -> None:
     assert outcome("table:lake/s/orders", want=[True], wantFilter="region = 'EU'").passed
     assert not outcome("table:lake/s/orders", want=[False], wantFilter="region = 'EU'").passed
     assert not outcome("table:lake/s/orders", want=[True], wantFilter="region = 'US'").passed
+
+
+def test_empty_lists_are_no_filter_and_no_mask() -> None:
+    assert outcome("table:lake/s/orders", "boss", wantFilter=[], wantMask=[]).passed
+    assert not outcome("table:lake/s/orders", wantFilter=[]).passed
+
+
+def test_a_null_in_place_of_a_mask_is_a_warning() -> None:
+    found = outcome("table:lake/s/people", "boss", wantMask={"salary": None})
+    assert found.passed
+    assert "null means no mask of `salary`" in found.warnings[0].text
+    assert outcome("table:lake/s/people", "boss", wantMask={"salary": False}).strict().passed
