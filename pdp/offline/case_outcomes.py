@@ -82,6 +82,8 @@ def compare_checks(case: Case, decisions: Sequence[Mapping[str, Any]], records: 
     warnings = []
     for at, got in enumerate(decisions):
         wanted = _as_object(want[at]) if at < len(want) else {}
+        if at < len(want) and not wanted and not case.wants_more:
+            problems.append(Problem("the case wants nothing of it", at))
         problems += [
             Problem(text, at, wrong_verdict=key == "allowed") for key, text in _differences_by_key(wanted, got)
         ]
@@ -100,7 +102,7 @@ def compare_view(case: Case, got: Mapping[str, Any], records: Sequence[Any]) -> 
     problems = []
     if "wantError" in data:
         problems.append(f"wanted the error {data['wantError']}, nothing raised")
-    elif want_key not in data and "wantAudit" not in data:
+    elif data.get(want_key, {}) == {} and "wantAudit" not in data:
         problems.append("the case wants nothing")
     want = dict(_as_object(data.get(want_key, {})))
     if "steps" in want:

@@ -77,7 +77,12 @@ class Case(msgspec.Struct, frozen=True):
     @property
     def wants_something(self) -> bool:
         """Tell whether the case has an expectation for checks."""
-        return any(key in self.data for key in ("want", "wantAudit", *ROW_WANTS))
+        return "want" in self.data or self.wants_more
+
+    @property
+    def wants_more(self) -> bool:
+        """Tell whether the case has an expectation for checks beside the decisions."""
+        return any(key in self.data for key in ("wantAudit", *ROW_WANTS))
 
     @property
     def seconds(self) -> int | None:

@@ -32,6 +32,11 @@ class WantedPredicate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     by: str | msgspec.UnsetType = msgspec.UNSET
     type: str = _DEFAULT_TYPE
 
+    @property
+    def wants_something(self) -> bool:
+        """Tell whether anything is expected beside the type of the column."""
+        return any(value is not msgspec.UNSET for value in (self.expression, self.identity, self.by))
+
 
 class WantedRows(msgspec.Struct, frozen=True):
     """Wanted filter, None if the case wants none, and wanted masks by column."""
@@ -107,6 +112,8 @@ class RowCases:
     def _void(self, batch: Batch, answer: RowAnswer, wanted: WantedRows) -> Iterator[str]:
         """Yield why the answer proves nothing. A case may want this by the `by` of its filter and of all its masks."""
         entries = [*wanted.masks.values(), *([wanted.filter] if wanted.filter else [])]
+        if not any(entry.wants_something for entry in entries):
+            yield "the case wants nothing of its rows and columns"
         if entries and all(entry.by is not msgspec.UNSET for entry in entries):
             return
         if not batch.checks:

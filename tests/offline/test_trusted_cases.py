@@ -162,3 +162,13 @@ def test_an_unknown_name_is_a_warning(check: Any, config: Any, text: str) -> Non
     assert not found.strict().passed
     assert not outcome(check, {"allowed": False, "by": "default_deny"}, config=config).warnings
     assert not any(text in warning.text for warning in outcome(check, False, config={}).warnings)
+
+
+def test_a_case_that_wants_nothing_fails() -> None:
+    assert not outcome(BOB, {}).passed
+    assert outcome(BOB, {}, wantAudit=[{"allowed": False}]).passed
+    load = {"principal": "user:oidc~bob", "target": "table:lake/s/t", "action": "loadTable"}
+    with asyncio.Runner() as runner:
+        for want, passed in (({}, False), ({"allowed": False}, True), (False, True)):
+            case = Case("load", HERE, {**POLICIES, "load": load, "wantLoad": want})
+            assert run_case(case, build_pdp, runner).passed is passed
