@@ -84,9 +84,7 @@ def compare_checks(case: Case, decisions: Sequence[Mapping[str, Any]], records: 
         wanted = _as_object(want[at]) if at < len(want) else {}
         if at < len(want) and not wanted and not case.wants_more:
             problems.append(Problem("the case wants nothing of it", at))
-        problems += [
-            Problem(text, at, wrong_verdict=key == "allowed") for key, text in _differences_by_key(wanted, got)
-        ]
+        problems += [Problem(text, at, wrong_verdict=key == "allowed") for key, text in _differences(wanted, got)]
         problems += [Problem(text, at, unknown_action="error" not in got) for text in _void_checks(case, wanted, got)]
         if (raised := got.get("errors")) and "errors" not in wanted:
             warnings.append(Problem(_raised_text(raised), at, raised=tuple(raised)))
@@ -107,10 +105,20 @@ def compare_view(case: Case, got: Mapping[str, Any], records: Sequence[Any]) -> 
     want = dict(_as_object(data.get(want_key, {})))
     if "steps" in want:
         problems += _row_differences("step", want.pop("steps"), got.get("steps", ()))
-    problems += _differences(want, got)
+    found = [*map(Problem, problems)]
+    for key, text in _differences(want, got):
+        found.append(Problem(text, why=_denied_step(got) if key == "allowed" else ""))
     if "wantAudit" in data:
-        problems += _audit_differences(data["wantAudit"], records)
-    return CaseOutcome(case.note, got, tuple(map(Problem, problems)))
+        found += map(Problem, _audit_differences(data["wantAudit"], records))
+    return CaseOutcome(case.note, got, tuple(found))
+
+
+def _denied_step(got: Mapping[str, Any]) -> str:
+    """Return the first denied check behind a denied load: who lacks which right on which object."""
+    for step in () if got.get("allowed") else got.get("steps", ()):
+        if not step["allowed"]:
+            return f"{step['as']} may not {step['action']} {step['resource']}: {', '.join(step['by'])}"
+    return ""
 
 
 def compare_error(case: Case, error: PdpError, records: Sequence[Any] = ()) -> CaseOutcome:
@@ -160,11 +168,7 @@ def _as_object(want: bool | Mapping[str, Any]) -> Mapping[str, Any]:
     return {"allowed": want} if isinstance(want, bool) else want
 
 
-def _differences(wanted: Mapping[str, Any], got: Mapping[str, Any]) -> Iterator[str]:
-    return (text for _, text in _differences_by_key(wanted, got))
-
-
-def _differences_by_key(wanted: Mapping[str, Any], got: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _differences(wanted: Mapping[str, Any], got: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for key, value in wanted.items():
         actual = got.get(key)
         if key == "error":

@@ -172,3 +172,12 @@ def test_a_case_that_wants_nothing_fails() -> None:
         for want, passed in (({}, False), ({"allowed": False}, True), (False, True)):
             case = Case("load", HERE, {**POLICIES, "load": load, "wantLoad": want})
             assert run_case(case, build_pdp, runner).passed is passed
+
+
+def test_a_denied_load_names_the_first_denied_check() -> None:
+    load = {"principal": "user:oidc~bob", "target": "table:lake/s/t", "action": "loadTable"}
+    with asyncio.Runner() as runner:
+        case = Case("load", HERE, {**POLICIES, "engines": ["grants"], "load": load, "wantLoad": True})
+        error = run_case(case, build_pdp, runner).error or ""
+    assert "`allowed` is false" in error
+    assert "user:oidc~bob may not get_metadata table:lake/s/t@main: default_deny" in error
