@@ -163,7 +163,8 @@ def test_rows_and_decisions_are_wanted_together() -> None:
 
 def test_empty_lists_are_no_filter_and_no_mask() -> None:
     assert outcome("table:lake/s/orders", "boss", wantFilter=[], wantMask=[]).passed
-    for nothing in ({"wantFilter": {}}, {"wantMask": {}}, {"wantMask": {"name": {"type": "varchar"}}}):
+    empty: list[dict[str, Any]] = [{"wantFilter": {}}, {"wantMask": {}}, {"wantMask": {"name": {"type": "varchar"}}}]
+    for nothing in empty:
         assert not outcome("table:lake/s/orders", "boss", **nothing).passed
     assert not outcome("table:lake/s/orders", wantFilter=[]).passed
 
