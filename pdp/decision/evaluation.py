@@ -53,6 +53,7 @@ class Evaluator:
                 size.learn(len(resources), time.perf_counter() - started)
                 if pace.is_over():
                     yield
+                    pace.begin()
             verdicts.update(slice_by_leaf(concatenate(columns), members))
         return _lookup(verdicts)
 

@@ -30,6 +30,7 @@ class Explainer:
         """Return the trace of one row of a tree."""
         if self._pace.is_over():
             yield
+            self._pace.begin()
         if isinstance(node, Split):
             return (yield from self.trace(*branch(node, row)))
         verdicts = fold(node, self._verdicts_of)

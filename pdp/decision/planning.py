@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Final, TypeAlias
 
@@ -21,19 +21,27 @@ MAX_TRACED_PARTS: Final = 20_000
 """Parts of names in all concrete checks that one request explains."""
 _PART: Final = 1000
 _COLUMN_PART: Final = 10_000
-"""Resources of a check that are planned and folded at once: one by one, and in a column of paths."""
+"""Resources of a check that are planned and folded at once: with a look at each, and in a column of few containers."""
 Plans: TypeAlias = tuple[list[Node], list[Leaf | FixedDecision]]
 """Trees of checks, and all leaves of them."""
 
 
-def in_parts(batch: Batch) -> Batch:
+def in_parts(batch: Batch) -> Steps[Batch]:
     """Return the batch with each long check as several checks, so that no plan and no fold takes long.
 
     Parts are of equal size: no rule takes a short rest for a short question.
     """
     if all(len(check.resources) <= _PART for check in batch.checks):
         return batch
-    return replace(batch, checks=tuple(part for check in batch.checks for part in _parts(check)))
+    parts: list[Check] = []
+    pace = Pace()
+    for check in batch.checks:
+        for part in _parts(check):
+            parts.append(part)
+            if pace.is_over():
+                yield
+                pace.begin()
+    return replace(batch, checks=tuple(parts))
 
 
 def plan_checks(checks: Sequence[Check], plans: PlanMemo) -> Steps[Plans]:
@@ -51,6 +59,7 @@ def plan_checks(checks: Sequence[Check], plans: PlanMemo) -> Steps[Plans]:
             )
         if pace.is_over():
             yield
+            pace.begin()
     return trees, found
 
 
@@ -65,14 +74,22 @@ def bound_traces(leaves: Sequence[Leaf | FixedDecision]) -> None:
             )
 
 
-def _parts(check: Check) -> Sequence[Check]:
+def _parts(check: Check) -> Iterator[Check]:
     resources, at = check.resources, check.at
-    most = _COLUMN_PART if type(resources) is PathColumn else _PART
-    count = -(-len(resources) // most)
+    count = -(-len(resources) // _most(resources))
     if count <= 1:
-        return (check,)
+        yield check
+        return
     ends = [len(resources) * number // count for number in range(count + 1)]
-    return [replace(check, resources=resources[start:end], at=at[start:end]) for start, end in pairwise(ends)]
+    for start, end in pairwise(ends):
+        yield replace(check, resources=resources[start:end], at=at[start:end])
+
+
+def _most(resources: Sequence[Resource]) -> int:
+    """Return how many resources are planned at once. Plans look at each container, and at each namespace."""
+    if type(resources) is not PathColumn or resources.type == "namespace" or len(resources.parents) > _PART:
+        return _PART
+    return _COLUMN_PART
 
 
 def _parts_of_name(resource: Resource) -> int:

@@ -233,7 +233,7 @@ class Pdp:
         if not sees_all(batch.caller):
             visible = yield from self._visible(batch, basis)
             batch = reject_invisible(batch, visible)
-        batch = in_parts(batch)
+        batch = yield from in_parts(batch)
         trees, found = yield from plan_checks(batch.checks, basis.plans)
         if batch.explain:
             bound_traces(found)
@@ -378,6 +378,7 @@ def _each(function: Callable[..., T], *columns: Iterable[Any]) -> Steps[list[T]]
         results.append(result)
         if pace.is_over():
             yield
+            pace.begin()
     return results
 
 

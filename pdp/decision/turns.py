@@ -29,22 +29,20 @@ _SWITCH_SECONDS: Final = 0.0005
 
 
 class Pace:
-    """Clock of one long work. `is_over` costs less than a tenth of a microsecond."""
+    """Clock of the turns of one long work. `is_over` costs less than a tenth of a microsecond."""
 
     __slots__ = ("_end",)
 
     def __init__(self) -> None:
-        self._end = 0.0
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin a turn: call after others had theirs."""
+        self._end = time.perf_counter() + TURN_SECONDS
 
     def is_over(self) -> bool:
-        """Tell whether the work shall give up control now. The next call begins a new turn."""
-        now = time.perf_counter()
-        if not self._end:
-            self._end = now + TURN_SECONDS
-        elif now > self._end:
-            self._end = 0.0
-            return True
-        return False
+        """Tell whether the work shall give up control now."""
+        return time.perf_counter() > self._end
 
 
 class _Aside:

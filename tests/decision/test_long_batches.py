@@ -15,6 +15,7 @@ from support.neighbours import assert_served
 from support.serving import Process, serve_process
 
 from pdp.decision.planning import in_parts
+from pdp.decision.turns import Steps
 from pdp.identity.callers import EMBEDDED_CALLER
 from pdp.model.checks import Batch, Check, Principal, Resource
 from pdp.model.columns import PathColumn
@@ -59,6 +60,21 @@ def many_checks(count: int, action: str, resource: str) -> bytes:
     return json.dumps({"checks": named}).encode()
 
 
+def schemas(count: int) -> list[dict[str, Any]]:
+    return [{"schema": {"catalogName": "w", "schemaName": f"s{at}"}} for at in range(count)]
+
+
+def tables(count: int) -> list[dict[str, Any]]:
+    """Tables, each in a schema of its own."""
+    return [{"table": {"catalogName": "w", "schemaName": f"s{at}", "tableName": "t"}} for at in range(count)]
+
+
+def filtered(operation: str, resources: list[dict[str, Any]]) -> bytes:
+    context = {"identity": {"user": "bob", "groups": []}, "softwareStack": {"trinoVersion": "476"}}
+    action = {"operation": operation, "filterResources": resources}
+    return json.dumps({"input": {"context": context, "action": action}}).encode()
+
+
 ATTACKS = {
     "drops of schemas": ("/v1/check", 400, checks(10_000, "trino:DropSchema")),
     "some drops of schemas": ("/v1/check", 200, checks(90, "trino:DropSchema")),
@@ -78,6 +94,8 @@ ATTACKS = {
         ).encode(),
     ),
     "principals without number": ("/v1/check", 200, many_checks(10_000, "read_data", "table:w/s1/t{}")),
+    "schemas of Trino": ("/v1/data/trino/batch", 200, filtered("FilterSchemas", schemas(100_000))),
+    "tables of Trino in many schemas": ("/v1/data/trino/batch", 200, filtered("FilterTables", tables(100_000))),
     "warehouses without number": ("/v1/check", 200, many_checks(10_000, "read_data", "table:w{}/s1/t")),
 }
 
@@ -92,6 +110,15 @@ def test_neighbours_are_served_during_a_long_decision(process: Process, attack: 
         assert answer.json()["error"]["code"] == "too_many_checks"
 
 
+def run(steps: Steps[Batch]) -> Batch:
+    """Return the result of steps."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+
+
 @given(st.integers(1, 25_000), st.booleans())
 def test_parts_of_a_long_check_are_the_check(count: int, column: bool) -> None:
     names = [f"t{at}" for at in range(count)]
@@ -101,7 +128,7 @@ def test_parts_of_a_long_check_are_the_check(count: int, column: bool) -> None:
         else [Resource("table", "w", ("s", name)) for name in names]
     )
     check = Check(Principal("user", "oidc~bob"), "read_data", resources, range(count))
-    parts = in_parts(Batch("http", EMBEDDED_CALLER, count, (check,))).checks
+    parts = run(in_parts(Batch("http", EMBEDDED_CALLER, count, (check,)))).checks
     assert [resource.path[-1] for part in parts for resource in part.resources] == names
     assert [at for part in parts for at in part.at] == list(range(count))
     sizes = {len(part.resources) for part in parts}
