@@ -11,7 +11,7 @@ import structlog
 from pdp.config.names import suggest
 from pdp.config.origins import Key
 from pdp.config.policy_files import FILE_KEYS, FileKey
-from pdp.config.references import known_warehouses, unknown_warehouse
+from pdp.config.references import listed_warehouses, unknown_warehouse
 from pdp.config.settings import Settings
 from pdp.facts.snapshot import Facts
 
@@ -34,7 +34,7 @@ def warn_of_unknown_names(settings: Settings, facts: Facts) -> None:
     """Log the roles and warehouses that settings and a database do not share. Grants come and go while it runs."""
     for key, message in unknown_roles(settings, facts):
         log.warning(message, key=".".join(map(str, key)))
-    known = known_warehouses(settings)
+    known = listed_warehouses(settings)
     for type, name in facts.index.objects.get((), {}):
         if type == "warehouse" and (message := unknown_warehouse(name, known)):
             log.warning("the database knows a warehouse that the configuration does not", cause=message)
@@ -42,7 +42,7 @@ def warn_of_unknown_names(settings: Settings, facts: Facts) -> None:
 
 def unknown_roles(settings: Settings, facts: Facts) -> Iterator[tuple[Key, str]]:
     """Yield the key and the error of each role that neither the facts nor the policies know."""
-    named = list(_named_roles(settings)) if known_warehouses(settings) else []
+    named = list(_named_roles(settings)) if listed_warehouses(settings) else []
     if not named:
         return
     known = known_roles(facts)

@@ -11,7 +11,7 @@ from pdp.app.known_roles import require_known_roles, warn_of_unknown_names
 from pdp.app.stale_files import warn_of_newer_seed
 from pdp.assembly import PLANNERS, build_bundle
 from pdp.audit.log import NoAudit
-from pdp.config.references import known_warehouses
+from pdp.config.references import listed_warehouses
 from pdp.config.settings import Settings
 from pdp.decision.service import AuditLog, Pdp
 from pdp.engines.cel.rules import RuleSet
@@ -122,7 +122,7 @@ def _checked(settings: Settings, world: Facts) -> Facts:
 def _load_world(settings: Settings, key: str, file: str) -> Facts:
     """Return the facts of a world file that a key of `store` names; raise PolicyError."""
     try:
-        return load_world(settings.path(file), known_warehouses(settings))
+        return load_world(settings.path(file), listed_warehouses(settings))
     except PolicyError as error:
         raise error.of_key(f"store.{key}", settings.origins.nearest(("store", key))) from None
 

@@ -17,7 +17,7 @@ from pdp.cli.composition import Composition
 from pdp.cli.foreign_variables import refuse_nessie, warn_of_lakekeeper
 from pdp.config.policies import PolicySettings
 from pdp.config.policy_files import FileKey, policy_files
-from pdp.config.references import known_warehouses
+from pdp.config.references import known_warehouses, listed_warehouses
 from pdp.config.settings import Settings
 from pdp.engines.cel.lint.linter import Finding, LintOptions, lint_files
 from pdp.engines.cel.lint.remarks import Severity
@@ -104,7 +104,7 @@ def find_rule_errors(settings: Settings, key: FileKey) -> list[Finding]:
 def find_world_problems(settings: Settings) -> list[ConfigProblem]:
     """Return the problems of the world file or of the seed."""
     file = settings.store.world_file() or settings.store.seed
-    return [] if file is None else _raised(load_world, settings.path(file), known_warehouses(settings))
+    return [] if file is None else _raised(load_world, settings.path(file), listed_warehouses(settings))
 
 
 def finding_of(problem: ConfigProblem) -> Finding:

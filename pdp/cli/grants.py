@@ -19,7 +19,7 @@ from pdp.cli.grants_import import import_world
 from pdp.cli.grants_store import actor, read_store, readable_settings, writable_settings
 from pdp.cli.options import config_options, format_option
 from pdp.cli.terminal import one_line_errors, plural, print_lines, visible
-from pdp.config.references import known_warehouses
+from pdp.config.references import listed_warehouses
 from pdp.config.settings import Settings
 from pdp.engines.grants.administration import Administration
 from pdp.engines.grants.edits import GrantEdits, ObjectEdits
@@ -156,7 +156,7 @@ def remove_grant(
 
 def _require_known(key: ObjectKey, settings: Settings) -> None:
     """Raise InvalidArgument for an object in a warehouse that the configuration does not name."""
-    if unknown := unknown_of(key, known_warehouses(settings)):
+    if unknown := unknown_of(key, listed_warehouses(settings)):
         raise InvalidArgument(unknown)
 
 

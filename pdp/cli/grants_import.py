@@ -14,7 +14,7 @@ from pdp.cli.grants_store import actor, writable_settings
 from pdp.cli.options import config_options, format_option
 from pdp.cli.progress import Progress
 from pdp.cli.terminal import one_line_errors, print_lines
-from pdp.config.references import known_warehouses
+from pdp.config.references import listed_warehouses
 from pdp.config.settings import Settings
 from pdp.errors import Unavailable
 from pdp.facts.objects import Change
@@ -55,7 +55,7 @@ def import_world(
     """
     settings = writable_settings(composition, config, overrides)
     with Progress("reading the file") as progress:
-        world = read_world_file(file, known_warehouses(settings))
+        world = read_world_file(file, listed_warehouses(settings))
         progress.say("reading the store")
         if dry_run:
             facts = composition.read_facts(_without_seed(settings))

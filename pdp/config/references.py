@@ -18,6 +18,14 @@ def known_warehouses(settings: Settings) -> frozenset[str]:
     return frozenset(settings.warehouses) or frozenset(catalog.warehouse for catalog in catalogs)
 
 
+def listed_warehouses(settings: Settings) -> frozenset[str]:
+    """Return the warehouses that `warehouses` lists: all that worlds and grants may name, unless there are none.
+
+    A service can have grants on warehouses that Trino does not see, so Trino's catalogs are no such list.
+    """
+    return frozenset(settings.warehouses)
+
+
 def unknown_warehouse(name: str, known: Collection[str]) -> str:
     """Return the error of a warehouse that the configuration does not name; empty for a known one."""
     if not known or name in known:

@@ -8,7 +8,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Final
 
-from pdp.config.references import known_warehouses
+from pdp.config.references import listed_warehouses
 from pdp.config.settings import Settings
 from pdp.decision.service import AuditLog, Pdp
 from pdp.facts.snapshot import Facts
@@ -40,7 +40,7 @@ class Deployment:
     def pdp_for(self, case: Case, audit: AuditLog) -> Pdp:
         """Return the deployed service on the facts of a case; raise InvalidCase for a case with other policies."""
         self._refuse_other_policies(case)
-        facts = case_facts(case, known_warehouses(self.settings))
+        facts = case_facts(case, listed_warehouses(self.settings))
         own = self._facts if facts is None else facts.with_projects(self._projects)
         pdp = copy(self._pdp)
         pdp.source, pdp.audit = FixedFacts(own), audit

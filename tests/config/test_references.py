@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -63,6 +64,9 @@ def test_without_warehouses_those_of_catalogs_are_known(tmp_path: Path) -> None:
     assert load(tmp_path, warehouses={}, authorities=authorities)
     catalogs = {"catalogs": {"c": {"warehouse": "prod"}}}
     assert "the nearest known is `prod`" in refused(tmp_path, warehouses={}, trino=catalogs, authorities=authorities)
+    (tmp_path / "world.json").write_text('{"objects": ["warehouse:native"]}')
+    store = {"url": "file:world.json"}
+    assert list(read_facts(load(tmp_path, warehouses={}, trino=catalogs, store=store)).objects())
 
 
 @pytest.mark.parametrize("key", ["url", "seed"])
@@ -214,3 +218,16 @@ def test_policy_files_that_are_edited_after_the_start_are_named_once(tmp_path: P
     assert edits.edited() == []
     (tmp_path / "b.properties").unlink()
     assert edits.edited() == [str(tmp_path / "b.properties")]
+
+
+async def test_a_running_service_logs_an_edit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pdp.app.stale_files.LOOK_SECONDS", 0.01)
+    (tmp_path / "a.properties").write_text("nessie.server.authorization.rules.a=true")
+    edits = PolicyEdits(load(tmp_path, policies={"rules": ["*.properties"]}))
+    with structlog.testing.capture_logs() as logs:
+        (tmp_path / "a.properties").write_text("nessie.server.authorization.rules.a=false")
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(edits.watch(), 1)
+    assert [(entry["event"], entry["first"], entry["count"]) for entry in logs] == [
+        ("policy files have changed since the start: restart to serve them", str(tmp_path / "a.properties"), 1)
+    ]
