@@ -17,7 +17,7 @@ from pdp.config.warehouses import WarehouseSettings
 from pdp.engines.engine import Engine, ForbiddenPath
 from pdp.engines.rowaccess.engine import RowAccess
 from pdp.memo import Memo
-from pdp.model.checks import Principal
+from pdp.model.checks import Principal, Reason
 
 _STACKS: Final = 1024
 _LONGEST_ACTION: Final = 128
@@ -41,6 +41,11 @@ class EngineStack(msgspec.Struct, frozen=True):
 
     single: Engine | None = None
     """The engine that decides alone, if there is one."""
+
+    @property
+    def silence(self) -> Reason | None:
+        """Return the reason of a denial by silence: that no engine knows the action, or None."""
+        return None if len(self.engines) > self.forbids else "unknown_action"
 
 
 class Bundle(msgspec.Struct, frozen=True, dict=True):

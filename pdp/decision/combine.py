@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator, Sequence
 from operator import or_
 from typing import Final, Literal, TypeAlias
 
-from pdp.decision.bundle import Bundle
+from pdp.decision.bundle import Bundle, EngineStack
 from pdp.decision.tree import Leaf
 from pdp.decision.turns import TURN_SECONDS
-from pdp.engines.engine import ABSTAIN, FAILED, FORBID, PERMIT, Engine, Group, Verdicts
+from pdp.engines.engine import ABSTAIN, FAILED, FORBID, PERMIT, SILENT, Engine, Group, Verdicts
 from pdp.model.checks import STORE_STALE, Reason, Resource
 from pdp.model.columns import PathColumn
 
@@ -34,7 +34,9 @@ def decide_group(leaf: Leaf, resources: Sequence[Resource], bundle: Bundle, deci
     verdicts = [decide_by_engine(engine, group, resources) for engine in stack.engines]
     if leaf.override:
         return _with_override(leaf.override, verdicts, len(resources))
-    silence: Reason | None = None if len(stack.engines) > stack.forbids else "unknown_action"
+    if len(resources) == 1:
+        return combine_one(verdicts, stack)
+    silence = stack.silence
     return combine_columns(verdicts, stack.forbids, stack.combine, silence) or combine_rows(
         verdicts, stack.forbids, stack.combine, [silence] * len(resources)
     )
@@ -70,6 +72,22 @@ def combine_columns(
     if len(active) == 1:
         return active[0] if silence is None else None
     return _permits_of_all(active) if combine == "all" else _permits_of_any(active)
+
+
+def combine_one(verdicts: Sequence[Verdicts], stack: EngineStack) -> Verdicts:
+    """Return what `combine_rows` returns for one resource, without new objects in the usual case."""
+    forbids, permits, permit = stack.forbids, 0, None
+    for number, column in enumerate(verdicts):
+        effect = column.effects[0]
+        is_usual = number >= forbids if effect else column.by[0] is None
+        if effect > PERMIT or column.errors or not is_usual:
+            return combine_rows(verdicts, forbids, stack.combine, [stack.silence])
+        if effect:
+            permits += 1
+            permit = permit or column
+    if permit is not None and (stack.combine == "any" or permits == len(verdicts) - forbids):
+        return permit
+    return SILENT if stack.silence is None else Verdicts(SILENT.effects, (stack.silence,))
 
 
 def _permits_of_all(columns: Sequence[Verdicts]) -> Verdicts:

@@ -19,8 +19,8 @@ LeafCall: TypeAlias = Callable[[Leaf, Sequence[Resource]], Verdicts]
 """Call of the engines about a leaf."""
 
 
-def decide_check(check: Check, tree: Node, decide: LeafCall) -> tuple[DecidedCheck, Verdicts]:
-    """Decide a check of one resource; return the decided check and its outcome.
+def decide_check(check: Check, tree: Node, decide: LeafCall) -> DecidedCheck:
+    """Decide a check of one resource; return the decided check with its outcome.
 
     Leaves of `tree` without resources ask about the resource of the check.
     """
@@ -29,14 +29,14 @@ def decide_check(check: Check, tree: Node, decide: LeafCall) -> tuple[DecidedChe
         verdicts = decide(tree, resources)
         plain = resources is check.resources and tree.group.action == check.action and check.view_security is None
         leaf = LeafDecision(tree.group, resources, check.at, verdicts)
-        return DecidedCheck(check, plain, (leaf,), verdicts), verdicts
+        return DecidedCheck(check, plain, (leaf,), verdicts)
     concrete: list[LeafDecision] = []
     outcome = _decide(tree, check, decide, concrete)
     plain = False
     if type(tree) is FixedDecision and check.view_security is None:
         leaf = concrete[0]
         plain = leaf.group.action == check.action and leaf.resources is check.resources
-    return DecidedCheck(check, plain, tuple(concrete), outcome), outcome
+    return DecidedCheck(check, plain, tuple(concrete), outcome)
 
 
 def _decide(node: Node, check: Check, decide: LeafCall, concrete: list[LeafDecision]) -> Verdicts:

@@ -11,6 +11,7 @@ from typing import Any, Final, TypeAlias
 
 from pdp.decision.bundle import Bundle
 from pdp.decision.plan import Planners, context_of, plan
+from pdp.decision.prepared_plan import PreparedPlan, prepare_plan
 from pdp.decision.tree import AllOf, AnyOf, Leaf, Node
 from pdp.facts.snapshot import Facts
 from pdp.memo import Memo
@@ -21,6 +22,18 @@ _MAX_PLANS: Final = 4096
 _LONGEST_KEY: Final = 1024
 """Plans that are remembered, and characters of the texts of a remembered question."""
 _Key: TypeAlias = tuple[Any, ...]
+
+
+class PlanTemplate:
+    """Plan that is remembered. Its leaves have no resources: they ask about those of the check."""
+
+    __slots__ = ("is_known", "node", "prepared")
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self.is_known = False
+        """The plan has been asked for again, so that it pays to prepare the plan."""
+        self.prepared: PreparedPlan | None = None
 
 
 class PlanMemo:
@@ -36,18 +49,28 @@ class PlanMemo:
         self._bundle = bundle
         self._facts = facts
         self._stale = stale
-        self._plans: Memo[_Key, Node] = Memo(_MAX_PLANS, _LONGEST_KEY)
+        self._plans: Memo[_Key, PlanTemplate] = Memo(_MAX_PLANS, _LONGEST_KEY)
 
     def plan(self, check: Check) -> Node:
         """Return the plan of a check."""
         key = self._key(check)
         known = self._plans.get(key) if key else None
-        return self._keep(key, check) if known is None else _with_resources(known, check.resources)
+        return self._keep(key, check) if known is None else _with_resources(known.node, check.resources)
 
-    def template(self, check: Check) -> Node:
-        """Return the plan of a check. Leaves without resources ask about those of the check."""
+    def template(self, check: Check) -> PlanTemplate:
+        """Return the plan of a check, prepared from the second use on.
+
+        Leaves without resources ask about those of the check.
+        """
         key = self._key(check)
-        return (self._plans.get(key) if key is not None else None) or self._keep(key, check)
+        known = self._plans.get(key) if key is not None else None
+        if known is None:
+            return PlanTemplate(self._keep(key, check))
+        if not known.is_known:
+            known.is_known = True
+            # Nothing permits by stale facts, and plans under them are not used again.
+            known.prepared = None if self._stale else prepare_plan(known.node, check.action, self._bundle, self._facts)
+        return known
 
     def _key(self, check: Check) -> _Key | None:
         """Return the key of a remembered plan; None if the plan may depend on names."""
@@ -71,7 +94,7 @@ class PlanMemo:
         """Return a new plan; remember the plan if it has a key and asks about the resources of the check alone."""
         node = self._make(check)
         if key and _asks_about(node, check.resources):
-            self._plans.keep(key, _with_resources(node, ()), _length(check))
+            self._plans.keep(key, PlanTemplate(_with_resources(node, ())), _length(check))
         return node
 
     def _make(self, check: Check) -> Node:

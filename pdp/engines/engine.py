@@ -6,9 +6,9 @@ with a list of resources: the engine specialises on the group, and loops cheaply
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
@@ -58,6 +58,15 @@ class Verdicts(msgspec.Struct, frozen=True, gc=False):
     errors: Mapping[int, tuple[str, ...]] = NO_ERRORS
 
 
+SILENT: Final = Verdicts(bytes([ABSTAIN]), (None,))
+"""Silence about one resource, without a reason."""
+ResourceCall: TypeAlias = Callable[[Resource], Verdicts | None]
+"""Prepared question about one resource; None for a resource that only `Engine.decide` can decide.
+
+Equal calls have the same answer for every resource, whatever groups they were prepared for.
+"""
+
+
 class ForbiddenPath(msgspec.Struct, frozen=True):
     """Path, or beginning of paths, that a forbid names, joined by dots. `warehouses` None means every warehouse."""
 
@@ -98,4 +107,13 @@ class Engine(Protocol):
 
     def explain(self, group: Group, resource: Resource, facts: Facts) -> Trace:
         """Return the verdict on one resource with its derivation."""
+        ...
+
+
+@runtime_checkable
+class PreparingEngine(Protocol):
+    """Engine that does the work for a group before it knows the resource."""
+
+    def prepare(self, group: Group, facts: Facts) -> ResourceCall | None:
+        """Return the call that decides one resource of the group as `decide` does; None for a group without one."""
         ...

@@ -18,12 +18,13 @@ import msgspec
 from pdp.engines.cel.conditions import Condition
 from pdp.engines.cel.group_checks import GroupChecks, Question
 from pdp.engines.cel.paths import path_of, path_string, path_strings, paths_of
+from pdp.engines.cel.prepared import FoundRules, prepare_question
 from pdp.engines.cel.reference_evaluator import ReferenceEvaluator
 from pdp.engines.cel.residue import PathRanks, ResidueSet
 from pdp.engines.cel.rules import Rule, RuleSet, inline_rules
 from pdp.engines.cel.selection import MAX_VALUES_LENGTH, Selector
 from pdp.engines.cel.tables import NEVER
-from pdp.engines.engine import FORBID, ForbiddenPath, Group, Verdicts
+from pdp.engines.engine import FORBID, PERMIT, SILENT, ForbiddenPath, Group, ResourceCall, Verdicts
 from pdp.facts.snapshot import Facts
 from pdp.memo import Memo
 from pdp.model.checks import Reason, Resource, Trace
@@ -36,7 +37,6 @@ IMPLICIT_RULE = "__ALLOW_VIEWING_REF_ID"
 
 _MAX_GROUPS: Final = 2048
 """Groups that an engine remembers."""
-_SILENT: Final = Verdicts(b"\0", (None,))
 _has_reason: Final = partial(is_not, None)
 """Tell whether there is a reason. As numbers, True is PERMIT and False is ABSTAIN."""
 
@@ -69,10 +69,25 @@ class _LastColumn(NamedTuple):
     column: RuleRanks
 
 
+class _RankVerdicts(dict[int, Verdicts]):
+    """Verdicts on one resource by the smallest rank of a true rule, where none raises. `effect` is of true rules."""
+
+    def __init__(self, effect: int, reasons: dict[int, Reason]) -> None:
+        super().__init__({NEVER: SILENT})
+        self._effect = bytes([effect])
+        self._reasons = reasons
+
+    def __missing__(self, rank: int) -> Verdicts:
+        verdicts = self[rank] = Verdicts(self._effect, (self._reasons[rank],))
+        return verdicts
+
+
 class _RuleEngine:
     """Evaluator of a rule set for the checks of a group. `rules` come sorted by id; a rank is a position in `rules`."""
 
     name = "cel"
+    _effect = PERMIT
+    """Effect of a true rule."""
 
     def __init__(self, rules: Sequence[Rule], digest: str, provider: str, masker: Masker) -> None:
         self.rules = rules
@@ -83,12 +98,13 @@ class _RuleEngine:
         self._selector = Selector(rules)
         self._last_resource: Resource | None = None
         self._last_questions: Sequence[Question] = ()
-        self._last_found: Sequence[tuple[int, Sequence[int]]] = ()
+        self._last_found: FoundRules = ()
         """The latest single resource, with the questions and what was found."""
         self._last = _LastColumn(None, (), "", RuleRanks((), {}))
         self._groups: Memo[Group, GroupChecks] = Memo(_MAX_GROUPS, MAX_VALUES_LENGTH)
         self._ids = [rule.id for rule in rules]
         self._reasons: dict[int, Reason] = {rank: f"cel:{id}" for rank, id in enumerate(self._ids)}
+        self._verdicts = _RankVerdicts(self._effect, self._reasons)
 
     @property
     def reads_time(self) -> bool:
@@ -103,6 +119,18 @@ class _RuleEngine:
             self._groups.keep(group, checks, checks.length())
         return checks
 
+    def prepare(self, group: Group, facts: Facts) -> ResourceCall | None:
+        """Return the call that decides one resource of a group; None for a group without a ref or of many kinds."""
+        group_checks = self.group_checks(group)
+        if group_checks.lacks_ref or group_checks.has_kinds:
+            return None
+        return prepare_question(
+            group_checks.plain_questions(),
+            self._outcome,
+            self._verdicts,
+            reads_properties=self._selector.uses_properties,
+        )
+
     def reference_evaluator(self, group: Group) -> ReferenceEvaluator:
         """Return an evaluator of every rule for the checks of a group."""
         return ReferenceEvaluator(self.rules, self.group_checks(group), self._masker)
@@ -113,7 +141,7 @@ class _RuleEngine:
             return self._reference_columns(group_checks, resources)
         return tuple(self._column(group_checks, number, resources) for number in range(len(group_checks.checks)))
 
-    def evaluate_one(self, group_checks: GroupChecks, resource: Resource) -> Sequence[tuple[int, Sequence[int]]]:
+    def evaluate_one(self, group_checks: GroupChecks, resource: Resource) -> FoundRules:
         """Evaluate every check of a group on one resource: the smallest rank of a true rule, and raising rules."""
         questions = group_checks.questions(resource)
         # A table and a view of one name are often the same questions, asked one after the other.
@@ -128,6 +156,10 @@ class _RuleEngine:
             )
         self._last_resource, self._last_questions, self._last_found = resource, questions, found
         return found
+
+    def _outcome(self, found: FoundRules) -> Verdicts:
+        """Return the verdicts on one resource, given what was found for each check."""
+        raise NotImplementedError
 
     def _column(self, group_checks: GroupChecks, number: int, resources: Sequence[Resource]) -> RuleRanks:
         check = group_checks.checks[number]
@@ -185,8 +217,6 @@ class CelEngine(_RuleEngine):
         self.has_implicit_rule = not any("VIEW_REFERENCE" in text for text in rules.texts.values())
         used = _with_implicit_rule(rules.rules) if self.has_implicit_rule else rules.rules
         super().__init__(used, _digest(rules, provider), provider, masker)
-        self._permits: dict[int, Verdicts] = {}
-        """Rank -> the permit of one resource by this rule."""
         self._last_verdicts: tuple[tuple[tuple[RuleRanks, ...], int], Verdicts] = (((), 0), Verdicts(b"", ()))
 
     def applies(self, action: str, type: str) -> bool:
@@ -201,7 +231,7 @@ class CelEngine(_RuleEngine):
         if group_checks.lacks_ref:
             return Verdicts(bytes(count), [None] * count, dict.fromkeys(range(count), ("missing_reference",)))
         if count == 1:
-            return self._decide_one(group_checks, resources[0])
+            return self._outcome(self.evaluate_one(group_checks, resources[0]))
         columns = self.evaluate(group_checks, resources)
         # Verdicts follow from the columns and the count alone, so equal columns have equal verdicts.
         key, verdicts = self._last_verdicts
@@ -210,8 +240,7 @@ class CelEngine(_RuleEngine):
             self._last_verdicts = ((columns, count), verdicts)
         return verdicts
 
-    def _decide_one(self, group_checks: GroupChecks, resource: Resource) -> Verdicts:
-        found = self.evaluate_one(group_checks, resource)
+    def _outcome(self, found: FoundRules) -> Verdicts:
         silent = raises = False
         for rank, raising in found:
             if rank == NEVER:
@@ -219,13 +248,9 @@ class CelEngine(_RuleEngine):
             if raising:
                 raises = True
         if not silent:
-            rank = found[-1][0]
-            verdicts = self._permits.get(rank)
-            if verdicts is None:
-                verdicts = self._permits[rank] = Verdicts(b"\1", (self._reasons[rank],))
-            return verdicts
+            return self._verdicts[found[-1][0]]
         if not raises:
-            return _SILENT
+            return SILENT
         raised = {self._ids[rank] for _, raising in found for rank in raising}
         return Verdicts(b"\0", (None,), {0: tuple(sorted(raised))})
 
@@ -261,6 +286,8 @@ class CelEngine(_RuleEngine):
 class CelForbid(_RuleEngine):
     """Engine that forbids if a check has a true rule, or a raising rule: a forbid that cannot be evaluated denies."""
 
+    _effect = FORBID
+
     def __init__(self, rules: RuleSet, provider: str, masker: Masker = DEFAULT_MASKER) -> None:
         super().__init__(rules.rules, _digest(rules, provider), provider, masker)
 
@@ -281,7 +308,7 @@ class CelForbid(_RuleEngine):
         """Forbid every resource with a true or raising rule for any check of the group."""
         group_checks = self.group_checks(group)
         if len(resources) == 1 and not group_checks.lacks_ref:
-            return self._decide_one(group_checks, resources[0])
+            return self._outcome(self.evaluate_one(group_checks, resources[0]))
         columns = self.evaluate(group_checks, resources)
         effects = bytearray(len(resources))
         by: list[Reason | None] = [None] * len(resources)
@@ -298,14 +325,13 @@ class CelForbid(_RuleEngine):
                 errors[at] = tuple(raised)
         return Verdicts(bytes(effects), by, errors)
 
-    def _decide_one(self, group_checks: GroupChecks, resource: Resource) -> Verdicts:
-        found = self.evaluate_one(group_checks, resource)
-        rank = min(rank for rank, _ in found)
+    def _outcome(self, found: FoundRules) -> Verdicts:
+        rank = min([rank for rank, _ in found])
         raised = sorted({self._ids[rank] for _, raising in found for rank in raising})
-        if rank == NEVER and not raised:
-            return _SILENT
+        if not raised:
+            return self._verdicts[rank]
         reason = self._reasons[rank] if rank != NEVER else f"cel:{raised[0]}"
-        return Verdicts(bytes([FORBID]), (reason,), {0: tuple(raised)} if raised else {})
+        return Verdicts(bytes([FORBID]), (reason,), {0: tuple(raised)})
 
     def explain(self, group: Group, resource: Resource, facts: Facts) -> Trace:
         """Return the checks of the group for the resource, with every rule."""

@@ -38,6 +38,8 @@ class GroupChecks:
         """The questions for resources without a type of content and properties of their own."""
         self._residues: dict[tuple[int, _Kind], ResidueSet] = {}
         self.lacks_ref = group.ref is None and (group.type in VERSIONED_TYPES or group.type == "warehouse")
+        self.has_kinds = group.type == "repository_config"
+        """Each resource is of a kind of its own."""
         self._group = group
         self._subject = _subject_of(group.principal, provider)
 
@@ -54,8 +56,13 @@ class GroupChecks:
         """Return all checks with their residues for a resource."""
         if self._has_own_kind(resource):
             return [(check, self.residues(number, resource)) for number, check in enumerate(self.checks)]
+        return self.plain_questions()
+
+    def plain_questions(self) -> Sequence[Question]:
+        """Return the questions for resources without a type of content and properties of their own."""
         if self._questions is None:
-            self._questions = tuple((check, self.residues(at, resource)) for at, check in enumerate(self.checks))
+            plain = Resource(self._group.type, self._group.warehouse)
+            self._questions = tuple((check, self.residues(at, plain)) for at, check in enumerate(self.checks))
         return self._questions
 
     def share_kind(self, resources: Sequence[Resource]) -> bool:
@@ -83,7 +90,7 @@ class GroupChecks:
         return self._values(check, self._kind(check, resource))
 
     def _has_own_kind(self, resource: Resource) -> bool:
-        if resource.content_type or self._group.type == "repository_config":
+        if resource.content_type or self.has_kinds:
             return True
         return self._selector.uses_properties and bool(resource.properties)
 

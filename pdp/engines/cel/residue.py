@@ -176,19 +176,19 @@ class Residue:
 class ResidueSet:
     """The residues that together answer for given `CheckValues`."""
 
-    __slots__ = ("_only", "_raising", "_residues", "is_constant")
+    __slots__ = ("_raising", "_residues", "is_constant", "only_tables")
 
     def __init__(self, residues: Sequence[Residue]) -> None:
         self._residues = tuple(residue for residue in residues if not residue.is_empty)
         self.is_constant = all(residue.is_constant for residue in self._residues)
         self._raising = [rank for residue in self._residues for rank in residue.raising]
-        self._only = self._residues[0].only_tables if len(self._residues) == 1 else None
+        self.only_tables = self._residues[0].only_tables if len(self._residues) == 1 else None
         """The tables, if they decide alone."""
 
     def rank(self, path: str) -> tuple[int, Sequence[int]]:
         """Return the smallest rank of a true rule for one path; with NEVER, also the rules that raise."""
-        if self._only is not None:
-            return self._only.rank(path), ()
+        if self.only_tables is not None:
+            return self.only_tables.rank(path), ()
         raised: list[int] = []
         lowest = NEVER
         for residue in self._residues:

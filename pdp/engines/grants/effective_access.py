@@ -38,16 +38,27 @@ _MISSING: Final = object()
 class EffectiveAccess:
     """Access of one principal in one snapshot, or in a later snapshot without a change for the principal.
 
-    `entries` counts the entries of these caches in the budget.
+    `entries` counts the entries of these caches in the budget. `retired`: the engine has given these entries back, and
+    does not use the access any more.
     """
 
-    __slots__ = ("_budget", "_containers", "_outside_containers", "_parents", "_reasons", "entries", "grants")
+    __slots__ = (
+        "_budget",
+        "_containers",
+        "_outside_containers",
+        "_parents",
+        "_reasons",
+        "entries",
+        "grants",
+        "retired",
+    )
 
     def __init__(
         self, facts: Facts, principal: Principal, extra: ExtraPrivileges, budget: CacheBudget | None = None
     ) -> None:
         self.grants = PrincipalGrants(facts, principal, extra)
         self.entries = 0
+        self.retired = False
         self._budget = budget or CacheBudget(_OWN_BUDGET)
         self._containers: dict[ContainerPath, ContainerAccess] = {}
         self._outside_containers: dict[ObjectKey, EffectiveRelations] = {}

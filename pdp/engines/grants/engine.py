@@ -8,25 +8,26 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from functools import partial
 from hashlib import sha256
 from typing import Final
 
-from pdp.engines.engine import ABSTAIN, PERMIT, Group, Verdicts
+from pdp.engines.engine import ABSTAIN, PERMIT, SILENT, Group, ResourceCall, Verdicts
 from pdp.engines.grants.columns import decide_column, decide_tables
 from pdp.engines.grants.container_access import CacheBudget
 from pdp.engines.grants.effective_access import EffectiveAccess
 from pdp.engines.grants.explain import explain_denial, trace_objects
 from pdp.engines.grants.model import CONTENT, MODEL, NESSIE
+from pdp.engines.grants.prepared import AccessQuestion, decide_one
 from pdp.engines.grants.principal_grants import ExtraPrivileges
 from pdp.engines.grants.questions import QUESTIONS, RelationQuestion
 from pdp.facts.objects import SERVER, ObjectKey, key_text, mask_of
 from pdp.facts.snapshot import Facts
-from pdp.model.checks import Principal, Reason, Resource, Trace
+from pdp.model.checks import Principal, Resource, Trace
 from pdp.model.columns import PathColumn
 
 _BOOTSTRAP: Final[ExtraPrivileges] = {SERVER: mask_of("operator")}
 _NO_EXTRA: Final[ExtraPrivileges] = {}
-_SILENT: Final = bytes([ABSTAIN])
 _PERMITTED: Final = bytes([PERMIT])
 _SELF_TYPES: Final = frozenset({"user", "role"})
 _MAX_PRINCIPALS: Final = 4096
@@ -76,8 +77,16 @@ class GrantsEngine:
         access = self._access(group.principal, group.type, facts)
         if size > 1:
             return _decide_many(access, question, resources)
-        reason = _decide_one(access, question, resources[0])
-        return Verdicts(_SILENT if reason is None else _PERMITTED, [reason])
+        reason = decide_one(access, question, resources[0])
+        return SILENT if reason is None else Verdicts(_PERMITTED, [reason])
+
+    def prepare(self, group: Group, facts: Facts) -> ResourceCall | None:
+        """Return the call that decides one resource of a group; None for users, roles and unknown actions."""
+        question = QUESTIONS.get((group.action, group.type))
+        if question is None or group.type in _SELF_TYPES:
+            return None
+        find_access = partial(self._access, group.principal, group.type, facts)
+        return AccessQuestion(question, facts, self._budget, find_access)
 
     def may(self, principal: Principal, action: str, key: ObjectKey, facts: Facts) -> bool:
         """Tell whether grants alone permit an action of the model on an object."""
@@ -121,6 +130,7 @@ class GrantsEngine:
             if access.advance_to(facts):
                 return access
             budget.left += access.entries
+            access.retired = True
         access = cache[cache_key] = self._new_access(principal, facts, budget)
         return access
 
@@ -129,7 +139,9 @@ class GrantsEngine:
         budget = self._budget
         while budget.left <= _MAX_ENTRIES // 8 or len(self._cache) >= _MAX_PRINCIPALS:
             try:
-                budget.left += self._cache.popitem(last=False)[1].entries
+                oldest = self._cache.popitem(last=False)[1]
+                budget.left += oldest.entries
+                oldest.retired = True
             except KeyError:  # all are gone, perhaps by another thread of the administration
                 budget.left = _MAX_ENTRIES
 
@@ -148,20 +160,11 @@ class GrantsEngine:
         return EffectiveAccess(facts, principal, _BOOTSTRAP if is_admin else _NO_EXTRA, budget)
 
 
-def _decide_one(access: EffectiveAccess, question: RelationQuestion, resource: Resource) -> Reason | None:
-    """Return the reason that permits a resource; None for no permit."""
-    if question.is_inside:
-        return access.reason_inside(question, (resource.warehouse, *resource.path), resource.id)
-    relation, key, id = question.target_of(resource)
-    witness = access.relations_on(key, id).witness(relation)
-    return None if witness is None else access.reason(key, id, witness)
-
-
 def _decide_many(access: EffectiveAccess, question: RelationQuestion, resources: Sequence[Resource]) -> Verdicts:
     """Decide resources by their containers if possible, else one by one."""
     if question.is_inside and type(resources) is PathColumn:
         return decide_column(access, question, resources)
     if question.is_inside and question.type != "namespace":
         return decide_tables(access, question, resources)
-    by = [_decide_one(access, question, resource) for resource in resources]
+    by = [decide_one(access, question, resource) for resource in resources]
     return Verdicts(bytes([ABSTAIN if reason is None else PERMIT for reason in by]), by)
