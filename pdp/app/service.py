@@ -97,8 +97,7 @@ class Service:
         shared = (callers, self._admission, telemetry, limits.request_timeout_seconds)
         self._refusals = RefusalRecorder(self.pdp.audit)
         handlers = HttpHandlers(*shared, refusals=self._refusals)
-        management = _manage(self.pdp, self.source, settings)
-        self._catalogs = build_catalogs(settings)
+        management, self._catalogs = _manage(self.pdp, self.source, settings), build_catalogs(settings)
         seconds = limits.request_timeout_seconds * _TRINO_TIME_SHARE
         trino = TrinoSurface(self.pdp, limits.trino_max_resources, seconds, self._catalogs)
         views = ViewSecurity(self.pdp, settings, self._catalogs)
@@ -118,8 +117,9 @@ class Service:
         self._diagnostics = _runner(AiohttpServer(diagnostics, limits.idle_timeout_seconds, shares.diagnostics))
         services = (DecisionService(self.pdp, views, management, limits), GrantsService(management))
         arrivals, certificates = Arrivals(MOST_ARRIVING, limits.request_timeout_seconds), read_certificates(settings)
-        callables = GrpcHandlers(*shared, arrivals=arrivals, certified=bool(certificates), refusals=self._refusals)
-        methods = {each.name: each.handler(callables) for each in services}
+        certified = bool(certificates)
+        grpc = GrpcHandlers(*shared, arrivals=arrivals, limits=sizes, certified=certified, refusals=self._refusals)
+        methods = {each.name: each.handler(grpc) for each in services}
         self._grpc = GrpcServer(methods, limits, certificates, most=shares.grpc, shared=bool(inherited))
         self._out_of_files_until = 0.0
         self._hurry = asyncio.Event()

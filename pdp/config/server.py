@@ -72,8 +72,8 @@ class LimitSettings(Section):
     max_values: int = Field(
         500_000,
         ge=1000,
-        description="JSON values and parts of names in one request body, counted by its signs `,` `{` `[` `/` `.`; "
-        "Trino's bodies may have 10 for each of `trino_max_resources`",
+        description="values and parts of names in one request body, counted by its signs `,` `{` `[` `/` `.`; "
+        "in messages of gRPC by tags; Trino's bodies may have 10 for each of `trino_max_resources`",
     )
     max_in_flight: int = Field(1024, ge=1, description="requests served at once; above it 429")
     request_timeout_seconds: float = Field(

@@ -26,6 +26,8 @@ from pdp.model.references import check_part, check_path, encode_part, parse_prin
 DETACHED: Final = "DETACHED"
 """Type of a ref without a name, and the name that rules see."""
 REF_TYPES: Final = ("BRANCH", "TAG", DETACHED)
+MAX_NESTING: Final = 64
+"""Levels of values in properties, attributes and arguments."""
 AnswerForm: TypeAlias = Literal["decisions", "indices"]
 """Form of an answer: a decision for each position, or the permitted positions."""
 
@@ -96,10 +98,28 @@ class ErrorBody(msgspec.Struct, frozen=True):
     message: str
 
 
+def bound_nesting(values: Mapping[str, Any] | None, field: str) -> None:
+    """Raise InvalidReference for free values that are nested too deeply."""
+    level: list[Any] = [values] if values else []
+    for _ in range(MAX_NESTING):
+        level = [
+            inner
+            for value in level
+            if isinstance(value, dict | list)
+            for inner in (value.values() if isinstance(value, dict) else value)
+        ]
+        if not level:
+            return
+    if any(isinstance(value, dict | list) for value in level):
+        raise InvalidReference(f"`{field}` is nested deeper than {MAX_NESTING} levels")
+
+
 def make_resource(body: str | ResourceBody) -> Resource:
     """Return the resource of a reference or of a body in parts; raise InvalidReference."""
     if isinstance(body, str):
         return parse_resource(body)
+    if body.properties:
+        bound_nesting(body.properties, "properties")
     if body.reference:
         return _referenced(body)
     if body.type not in RESOURCE_TYPES:
@@ -170,6 +190,7 @@ def make_principal(body: str | PrincipalBody) -> Principal:
     """Return the principal of an id or of a body; raise InvalidReference."""
     if isinstance(body, str):
         return parse_principal(body)
+    bound_nesting(body.attributes, "attributes")
     attributes = msgspec.json.encode(body.attributes, order="sorted").decode() if body.attributes else "{}"
     bare = parse_principal(body.id)
     return Principal(bare.type, bare.name, body.roles, body.groups, attributes)
@@ -192,6 +213,7 @@ def make_arguments(given: Mapping[str, Any]) -> Arguments:
     """
     if not given:
         return NO_ARGUMENTS
+    bound_nesting(given, "context.arguments")
     name, destination = given.get("name"), given.get("destination")
     if name is not None and not isinstance(name, str):
         raise InvalidArgument("`context.arguments.name` is not a string")

@@ -1,4 +1,4 @@
-"""Bounds on the content of JSON bodies, kept before a parser sees a body.
+"""Bounds on the content of JSON bodies and of messages, kept before a parser sees them.
 
 A parser makes an object of each value, also in unknown fields, and each part of a name costs a look. Both are counted
 by signs, which takes a nanosecond for each byte. Signs inside of strings count, too.
@@ -14,6 +14,8 @@ from pdp.errors import PayloadTooLarge
 
 _SIGNS: Final = b",{[/."
 """Each value follows one of the first three, or is the only one. Each part of a name follows one of the others."""
+_TAGS: Final = b"\x0a\x1a\x8a\x9a/."
+"""The same for protobuf: tags of fields 1 and 3, in short and long form. Each value of a list or map has such a tag."""
 _SLICE: Final = 4 << 20
 """Bytes of a body that are counted before the event loop gets a turn."""
 _TRINO_VALUES: Final = 10
@@ -42,13 +44,20 @@ class BodyLimits(NamedTuple):
         return len(body) <= self.values
 
     async def check(self, body: bytes) -> None:
-        """Raise PayloadTooLarge for a body with too many values. Give the event loop turns."""
-        if self.is_below(body):
-            return
+        """Raise PayloadTooLarge for a JSON body with too many values. Give the event loop turns."""
+        if not self.is_below(body):
+            await self._count(body, _SIGNS)
+
+    async def check_message(self, body: bytes) -> None:
+        """Raise PayloadTooLarge for a protobuf message with too many values. Give the event loop turns."""
+        if not self.is_below(body):
+            await self._count(body, _TAGS)
+
+    async def _count(self, body: bytes, signs: bytes) -> None:
         count = 0
         for start in range(0, len(body), _SLICE):
             part = body[start : start + _SLICE]
-            count += len(part) - len(part.translate(None, _SIGNS))
+            count += len(part) - len(part.translate(None, signs))
             if count > self.values:
                 raise PayloadTooLarge(
                     f"the body has more than {self.values} values and parts of names, see `limits.max_values`"

@@ -133,8 +133,7 @@ class ConnectHandlers:
             try:
                 async with asyncio.timeout(timeout):
                     body = await read_body(request, limits.size, admitted)
-                    if head.json:
-                        await limits.check(body)
+                    await (limits.check(body) if head.json else limits.check_message(body))
                     message = await converted(body, codec.decode) if head.json else body
                     response = await call.method(message, caller)
                     answer = _as_bytes(response.message)

@@ -16,6 +16,7 @@ from pdp import errors
 from pdp.identity.callers import Callers, Peer
 from pdp.model.checks import Caller
 from pdp.surfaces.admission import Admission
+from pdp.surfaces.body_content import BodyLimits
 from pdp.surfaces.grpc_arrivals import Arrivals
 from pdp.surfaces.peers import grpc_peer
 from pdp.surfaces.refusals import Refusal, RefusalRecorder
@@ -84,10 +85,13 @@ class GrpcHandlers:
         timeout: float,
         *,
         arrivals: Arrivals,
+        limits: BodyLimits,
         certified: bool,
         refusals: RefusalRecorder,
     ) -> None:
         self._arrivals = arrivals
+        self._limits = limits
+        self._longest_uncounted = limits.values
         self._certified = certified
         self._refusals = refusals
         self._callers = callers
@@ -137,7 +141,7 @@ class GrpcHandlers:
         caller = known.caller if known else await self._identify(peer)
         call.caller = caller = with_request_id(caller, call.request_id)
         body = await self._arrivals.receive(call.context)
-        if immediate:
+        if immediate and len(body) <= self._longest_uncounted:
             if overload := self._admission.overload(caller, len(body)):
                 raise overload
             response = immediate(body, caller)
@@ -145,6 +149,7 @@ class GrpcHandlers:
                 return response
         with self._admission.enter(caller, len(body)):
             async with asyncio.timeout(self._timeout):
+                await self._limits.check_message(body)
                 return await answer(body, caller)
 
     async def _identify(self, peer: Peer) -> Caller:

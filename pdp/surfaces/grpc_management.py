@@ -8,7 +8,9 @@ from typing import Any, Final
 import grpc
 from msgspec import UNSET, UnsetType
 
-from pdp.decision.bodies import make_resource
+from pdp.decision.bodies import PrincipalBody, make_resource
+from pdp.decision.turns import converted
+from pdp.engines.grants.edits import GrantEdits, ObjectEdits
 from pdp.management.codec import (
     PAGE_SIZE,
     canonical_action,
@@ -25,7 +27,7 @@ from pdp.management.codec import (
 )
 from pdp.management.requests import GrantListing, PageRequest, Requester
 from pdp.management.service import Management
-from pdp.model.checks import Caller
+from pdp.model.checks import Caller, Resource
 from pdp.surfaces.grpc_handlers import GrpcHandlers, GrpcMethod, RpcAnswer
 from pdp.surfaces.grpc_messages import parse, read_consistency, read_optional_principal, read_resource
 from pdp.wire import decision_pb2 as wire
@@ -55,15 +57,14 @@ class GrantsService:
 
     async def write_grants(self, body: bytes, caller: Caller) -> RpcAnswer:
         """Add and remove grants."""
-        request = parse(body, wire.WriteGrantsRequest)
-        edits = grant_edits([*map(_grant_entry, request.add)], [*map(_grant_entry, request.remove)])
+        request, edits = await converted(body, _read_grants)
         requester = _requester(request, caller)
         revision, flagged = await self._management.write_grants(requester, edits)
         return RpcAnswer(wire.WriteGrantsResponse(revision=revision, flagged=map(_grant, flagged)), requester.id)
 
     async def list_grants(self, body: bytes, caller: Caller) -> RpcAnswer:
         """List one page of grants."""
-        request = parse(body, wire.ListGrantsRequest)
+        request = await converted(body, parse, wire.ListGrantsRequest)
         filter = make_grant_filter(
             {
                 "object": request.object,
@@ -81,17 +82,15 @@ class GrantsService:
 
     async def write_objects(self, body: bytes, caller: Caller) -> RpcAnswer:
         """Delete, move and register objects."""
-        request = parse(body, wire.WriteObjectsRequest)
-        moves = [(getattr(move, "from"), move.to) for move in request.move]
-        edits = object_edits([*map(_object_entry, request.put)], request.delete, moves)
+        request, edits = await converted(body, _read_objects)
         requester = _requester(request, caller)
         revision = await self._management.write_objects(requester, edits)
         return RpcAnswer(wire.WriteObjectsResponse(revision=revision), requester.id)
 
     async def access(self, body: bytes, caller: Caller) -> RpcAnswer:
         """List one page of the principals that may do an action on an object."""
-        request = parse(body, wire.AccessRequest)
-        resource = check_grantable(make_resource(read_resource(request.resource)), caller)
+        request, named = await converted(body, _read_access)
+        resource = check_grantable(named, caller)
         action = canonical_action(resource.type, request.action)
         requester = _requester(request, caller)
         page = await self._management.list_access(requester, action, resource, _page(request))
@@ -104,15 +103,34 @@ class GrantsService:
 
 async def list_objects(management: Management, body: bytes, caller: Caller) -> RpcAnswer:
     """Answer `DecisionService.List`: list one page of the objects on which a principal may do an action."""
-    request = parse(body, wire.ListRequest)
+    request, principal = await converted(body, _read_list)
     role = request.acting_role if request.HasField("acting_role") else UNSET
-    requester = make_list_requester(
-        caller, read_optional_principal(request), role, read_consistency(request.consistency)
-    )
+    requester = make_list_requester(caller, principal, role, read_consistency(request.consistency))
     query = make_object_query(request.action, request.type, request.container)
     page = await management.list_objects(requester, query, _page(request))
     objects, token = list(page.entries), page_token(page.next)
     return RpcAnswer(wire.ListResponse(objects=objects, next_page_token=token, revision=page.revision), requester.id)
+
+
+def _read_grants(body: bytes) -> tuple[wire.WriteGrantsRequest, GrantEdits]:
+    request = parse(body, wire.WriteGrantsRequest)
+    return request, grant_edits([*map(_grant_entry, request.add)], [*map(_grant_entry, request.remove)])
+
+
+def _read_objects(body: bytes) -> tuple[wire.WriteObjectsRequest, ObjectEdits]:
+    request = parse(body, wire.WriteObjectsRequest)
+    moves = [(getattr(move, "from"), move.to) for move in request.move]
+    return request, object_edits([*map(_object_entry, request.put)], request.delete, moves)
+
+
+def _read_access(body: bytes) -> tuple[wire.AccessRequest, Resource]:
+    request = parse(body, wire.AccessRequest)
+    return request, make_resource(read_resource(request.resource))
+
+
+def _read_list(body: bytes) -> tuple[wire.ListRequest, str | PrincipalBody | UnsetType]:
+    request = parse(body, wire.ListRequest)
+    return request, read_optional_principal(request)
 
 
 def _page(request: Any) -> PageRequest:

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from msgspec.structs import replace
 
 from pdp.decision.batch_builder import BatchBuilder
+from pdp.decision.bodies import bound_nesting
 from pdp.decision.service import Pdp
 from pdp.decision.turns import run_aside
 from pdp.errors import InvalidArgument, TooManyChecks
@@ -211,6 +212,7 @@ def _with_arguments(resource: Resource, names: Names, action: OpaAction, name: R
     table = name.table
     body = table or name.schema
     if body and body.properties:
+        bound_nesting(body.properties, "properties")
         given["properties"] = body.properties
     if table and table.columns:
         given["columns"] = table.columns

@@ -5,11 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Any
 
+import grpc
 import pytest
+from google.protobuf.struct_pb2 import ListValue, Struct, Value
 from support.http_client import fetch
 from support.neighbours import assert_served, peak_memory
 from support.serving import Process, serve_process
+
+from pdp.wire import decision_pb2 as wire
 
 pytestmark = pytest.mark.process
 MIB = 1 << 20
@@ -87,3 +92,56 @@ def test_values_beyond_the_limit_are_refused_before_parsing(process: Process, at
 def test_neighbours_are_served_during_the_largest_body(process: Process) -> None:
     body = trino("user", b"[]")
     assert_served(process, lambda: fetch(process.url("/v1/data/trino/allow"), body, timeout=60))
+
+
+def message_of_values(size: int) -> bytes:
+    """A CheckRequest with a property that is a list of empty values, of two bytes each."""
+    values = ListValue.FromString(b"\n\x00" * (size // 2))
+    resource = wire.Resource(reference="table:lake/a", properties=Struct(fields={"a": Value(list_value=values)}))
+    return wire.CheckRequest(checks=[wire.Check(action="read_data", resource=resource)]).SerializeToString()
+
+
+def test_values_of_messages_are_counted_before_parsing(process: Process) -> None:
+    body = message_of_values(4 * MIB)
+    connect = {"Content-Type": "application/proto", "Connect-Protocol-Version": "1"}
+    answer, peak = peak_memory(
+        process, lambda: fetch(process.url("/pdp.v1.DecisionService/Check"), body, headers=connect, timeout=60)
+    )
+    assert answer.status == 429
+    assert b"limits.max_values" in answer.content
+    assert peak < 4 * len(body) + 32 * MIB
+    with grpc.insecure_channel(process.addresses["grpc"]) as channel:
+        send: Any = channel.unary_unary("/pdp.v1.DecisionService/Check")
+        with pytest.raises(grpc.RpcError) as caught:
+            send(body, timeout=20)
+    error: Any = caught.value
+    assert error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert "limits.max_values" in error.details()
+
+
+def nested(levels: int) -> object:
+    """Lists in lists in an object, so many levels in all."""
+    value: object = 1
+    for _ in range(levels - 1):
+        value = [value]
+    return {"a": value}
+
+
+@pytest.mark.parametrize("field", ["properties", "attributes", "arguments"])
+@pytest.mark.parametrize("levels", [64, 65, 400])
+def test_free_values_are_nested_within_a_bound(process: Process, field: str, levels: int) -> None:
+    given = {name: nested(levels if name == field else 2) for name in ("properties", "attributes", "arguments")}
+    check = {
+        "principal": {"id": "user:oidc~Alice", "attributes": given["attributes"]},
+        "action": "read_data",
+        "resource": {"reference": "table:lake/a", "properties": given["properties"]},
+        "context": {"arguments": given["arguments"]},
+    }
+    answer = fetch(process.url("/v1/check"), {"checks": [check]})
+    assert answer.status == 200, answer.content
+    error = answer.json()["decisions"][0].get("error")
+    if levels <= 64:
+        assert error is None
+    else:
+        assert error["code"] == "invalid_argument"
+        assert f"{field}` is nested deeper than 64 levels" in error["message"]
