@@ -19,6 +19,7 @@ from support.maven import fetched
 VERSION = "476"
 ARTIFACT = f"io.trino:trino-server:{VERSION}:tar.gz"
 SHA256 = "cfd5accde17e8ebd251eeeb78aed1f490e77bb3a164d95a0f454bf8a7c1cbd3f"
+CLI_SHA256 = "fe4e9c7fb569cd67673afa1622945f6308e1e59bdb825419352b80887661757b"
 PLUGINS = ("blackhole", "iceberg", "memory", "opa", "password-authenticators", "tpch")
 CACHE = Path.home() / ".cache" / "pdp-tests"
 NAME = f"trino-server-{VERSION}"
@@ -33,6 +34,13 @@ def server_folder() -> Path:
     if not folder.exists():
         _unpack(_tar(), folder, made_of)
     return folder
+
+
+def command_line() -> Path:
+    """The jar of Trino's command line; skips where it cannot be had."""
+    artifact = f"io.trino:trino-cli:{VERSION}:jar:executable"
+    file = CACHE / f"trino-cli-{VERSION}-executable.jar"
+    return fetched(artifact, file, CLI_SHA256, "TRINO'S COMMAND LINE IS NOT TESTED", seconds=600)
 
 
 def java() -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import time
@@ -88,6 +89,29 @@ def trino_server(folder: Path, setup: Setup) -> Iterator[Trino]:
         yield Trino(port, process, time.monotonic() - start)
     finally:
         _end(process)
+
+
+def unpack_server(folder: Path) -> None:
+    """Make a folder like an unpacked server with its usual configuration: no catalogs, no access control, port 8080."""
+    (folder / "etc").mkdir(exist_ok=True)
+    _write(folder / "etc" / "config.properties", {
+        "coordinator": "true",
+        "node-scheduler.include-coordinator": "true",
+        "http-server.http.port": "8080",
+        "discovery.uri": "http://127.0.0.1:8080",
+        "plugin.dir": str(server_folder() / "plugin"),
+    })  # fmt: skip
+    command = [str(java()), *JVM, *QUICK, *_properties_of_node(folder), "-cp", f"{server_folder()}/lib/*"]
+    write_script(
+        folder / "bin" / "launcher", f'test "$1" = run && exec {shlex.join(command)} io.trino.server.TrinoServer'
+    )
+
+
+def write_script(path: Path, line: str) -> None:
+    """Write a shell script of one line that can be run."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{line}\n")
+    path.chmod(0o755)
 
 
 def _properties_of_node(folder: Path) -> list[str]:
