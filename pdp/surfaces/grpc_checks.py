@@ -77,14 +77,17 @@ class _Question:
         lengths need no look. Return no references if the rest of the text has checks of other questions.
         """
         heads = self._heads
-        pieces = text[at:].split(f"{heads.before}\x1a")
+        # two characters suffice to cut, and are found many times faster than all that repeat
+        pieces = text[at:].split(f"{heads.before[-1:]}\x1a")
         del pieces[0]
         try:
             references = [piece[3 : 3 + ord(piece[2])] for piece in pieces]
-            written = "".join([heads[len(reference)] + reference for reference in references])
+            parts = [""] * (2 * len(references))
+            parts[::2] = map(heads.__getitem__, map(len, references))
+            parts[1::2] = references
         except (IndexError, KeyError):
             return [], at
-        written = written[len(heads.behind) :] + heads.behind
+        written = "".join(parts)[len(heads.behind) :] + heads.behind
         is_whole = bool(references) and text.startswith(written, at)
         return (references, at + len(written)) if is_whole else ([], at)
 

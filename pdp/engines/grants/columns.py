@@ -5,11 +5,12 @@ Costs a look-up for each container, and for each object little more than its pla
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import compress
 from typing import Final
 
 from pdp.engines.engine import ABSTAIN, PERMIT, Verdicts
+from pdp.engines.grants.container_answers import NO_NAMES, OwnNames
 from pdp.engines.grants.effective_access import EffectiveAccess
 from pdp.engines.grants.principal_grants import GranteeNodes
 from pdp.engines.grants.questions import RelationQuestion
@@ -22,13 +23,20 @@ _PLACES_IN_A_BYTE: Final = 256
 
 def decide_column(access: EffectiveAccess, question: RelationQuestion, column: PathColumn) -> Verdicts:
     """Decide objects of one type in containers of one warehouse."""
-    paths = [(column.warehouse, *above) for above in column.parents]
-    containers, by_place = access.containers(paths, question)
-    by = list(map(by_place.__getitem__, column.parent_at))
-    effects = _effects(by_place, column.parent_at)
-    uneven = UnevenContainers(access, question, paths, containers)
-    for row, reason in _own_reasons(uneven, column):
-        by[row] = reason
+    at, parents = column.parent_at, column.parents
+    by_place, own_names = access.answers(question, column.warehouse, parents)
+    by = list(map(by_place.__getitem__, at))
+    if by_place.count(None) == len(by_place):
+        effects = bytearray(len(at))
+    else:
+        effects = _spread([ABSTAIN if reason is None else PERMIT for reason in by_place], at)
+    uneven = UnevenContainers(access, question)
+    places: dict[int, int] = {}
+    for row in _own_rows(access, question, column, own_names):
+        place = at[row]
+        if place not in places:
+            places[place] = uneven.add((column.warehouse, *parents[place]))[2]
+        by[row] = reason = uneven.reason(places[place], column.names[row])
         effects[row] = ABSTAIN if reason is None else PERMIT
     return Verdicts(bytes(effects), by)
 
@@ -39,7 +47,7 @@ def decide_tables(access: EffectiveAccess, question: RelationQuestion, tables: S
     A single pass: a second pass over new objects costs more than its steps.
     """
     warehouse, type = tables[0].warehouse, question.type
-    uneven = UnevenContainers(access, question, [], [])
+    uneven = UnevenContainers(access, question)
     answers: dict[Path, tuple[tuple[GranteeNodes, ...], Reason | None, int]] = {}
     by: list[Reason | None] = []
     for table in tables:
@@ -59,22 +67,28 @@ def decide_tables(access: EffectiveAccess, question: RelationQuestion, tables: S
     return Verdicts(bytes([ABSTAIN if reason is None else PERMIT for reason in by]), by)
 
 
-def _effects(by_place: Sequence[Reason | None], at: Sequence[int]) -> bytearray:
-    """Return the effect of each row from the reason at its place."""
-    effects = [ABSTAIN if reason is None else PERMIT for reason in by_place]
-    if len(effects) > _PLACES_IN_A_BYTE:
-        return bytearray(map(effects.__getitem__, at))
-    return bytearray(at).translate(bytes(effects).ljust(_PLACES_IN_A_BYTE, b"\0"))
+def _spread(by_place: Sequence[int], at: Sequence[int]) -> bytearray:
+    """Return the value of each row from the value at its place. Values fit into a byte."""
+    if len(by_place) > _PLACES_IN_A_BYTE:
+        return bytearray(map(by_place.__getitem__, at))
+    return bytearray(at).translate(bytes(by_place).ljust(_PLACES_IN_A_BYTE, b"\0"))
 
 
-def _own_reasons(uneven: UnevenContainers, column: PathColumn) -> Iterator[tuple[int, Reason | None]]:
-    """Yield the rows that may have another reason than their container, and the reasons."""
-    at, names = column.parent_at, column.names
-    own_names = uneven.names(len(at))
-    if own_names is not None and not own_names:
-        return
-    places, rows = uneven.places(), range(len(at))
+def _own_rows(
+    access: EffectiveAccess, question: RelationQuestion, column: PathColumn, uneven: Mapping[Path, OwnNames]
+) -> Iterable[int]:
+    """Return the rows that may have another reason than their container."""
+    at, names, rows = column.parent_at, column.names, range(len(column.names))
+    # Of the objects in a container, namespaces alone have a circumstance of their own.
+    if question.type == "namespace" and access.grants.has_managed:
+        return rows
+    if not uneven:
+        return ()
+    own = [uneven.get(above, NO_NAMES) for above in column.parents]
+    if None in own:
+        places = [names is None or bool(names) for names in own]
+        return compress(rows, _spread(places, at))
+    some = frozenset[str]().union(*filter(None, own))
     # Names first: mostly they exclude more rows than containers do.
-    for row in rows if own_names is None else compress(rows, map(own_names.__contains__, names)):
-        if places[at[row]]:
-            yield row, uneven.reason(at[row], names[row])
+    found = compress(rows, map(some.__contains__, names)) if some else ()
+    return [row for row in found if names[row] in own[at[row]]]  # type: ignore[operator]

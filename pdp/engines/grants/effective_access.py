@@ -9,11 +9,12 @@ check (https://openfga.dev/docs/concepts); here all relations on a container are
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Final, TypeVar
 
 from pdp.engines.grants.container_access import CacheBudget, ContainerAccess
+from pdp.engines.grants.container_answers import NO_NAMES, ContainerAnswers, OwnNames, own_names
 from pdp.engines.grants.principal_grants import ExtraPrivileges, PrincipalGrants
 from pdp.engines.grants.questions import RelationQuestion
 from pdp.engines.grants.reasons import grant_reason, reason_below, reason_on
@@ -21,6 +22,7 @@ from pdp.engines.grants.rules import PRECEDENCE, RESTS_ON_SIBLINGS, EffectiveRel
 from pdp.facts.objects import BIT, SERVER, ContainerPath, ObjectKey, ObjectName, container_key, split_key
 from pdp.facts.snapshot import Facts
 from pdp.model.checks import CONTENT_TYPES, Principal, Reason
+from pdp.model.columns import Path
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -43,6 +45,7 @@ class EffectiveAccess:
     """
 
     __slots__ = (
+        "_answers",
         "_budget",
         "_containers",
         "_outside_containers",
@@ -61,6 +64,7 @@ class EffectiveAccess:
         self.retired = False
         self._budget = budget or CacheBudget(_OWN_BUDGET)
         self._containers: dict[ContainerPath, ContainerAccess] = {}
+        self._answers: dict[tuple[RelationQuestion, str], ContainerAnswers] = {}
         self._outside_containers: dict[ObjectKey, EffectiveRelations] = {}
         self._parents: dict[ObjectKey, EffectiveRelations] = {}
         self._reasons: dict[tuple[ObjectKey, int, bool], Reason] = {}
@@ -88,17 +92,22 @@ class EffectiveAccess:
         container = self._containers.get(path)
         return self._open(path) if container is None else container
 
-    def containers(
-        self, paths: Sequence[ContainerPath], question: RelationQuestion
-    ) -> tuple[list[ContainerAccess], list[Reason | None]]:
-        """Return the access inside each container, and the reason that permits its objects except those with a node."""
-        opened = self._containers
-        containers = [opened.get(path) or self._open(path) for path in paths]
-        reasons: list[Reason | None] = []
-        for container, path in zip(containers, paths, strict=True):
-            reason = container.reasons.get(question, _MISSING)
-            reasons.append(self.default_reason(container, path, question) if reason is _MISSING else reason)  # type: ignore[arg-type]
-        return containers, reasons
+    def answers(
+        self, question: RelationQuestion, warehouse: str, parents: Sequence[Path]
+    ) -> tuple[list[Reason | None], Mapping[Path, OwnNames]]:
+        """Return the reason of each container in a warehouse, and the names with a node of the uneven containers.
+
+        `parents` are below the warehouse. Other containers may be among the uneven ones.
+        """
+        known = self._answers.get((question, warehouse))
+        if known is None:
+            known = ContainerAnswers()
+            self._cache(self._answers, (question, warehouse), known, (warehouse,))
+        try:
+            return list(map(known.reasons.__getitem__, parents)), known.uneven
+        except KeyError:
+            found = self._more_answers(known, question, warehouse, parents)
+        return list(map(found.reasons.__getitem__, parents)), found.uneven
 
     def reason_inside(self, question: RelationQuestion, parts: tuple[str, ...], id: str = "") -> Reason | None:
         """Return the reason that permits an object inside a warehouse, at the path `parts`; None for no permit."""
@@ -144,6 +153,26 @@ class EffectiveAccess:
             text = reason_below(grants, target) if below else reason_on(grants, target, PRECEDENCE[rank])
             self._cache(self._reasons, cache_key, text)
         return text
+
+    def _more_answers(
+        self, known: ContainerAnswers, question: RelationQuestion, warehouse: str, parents: Sequence[Path]
+    ) -> ContainerAnswers:
+        """Return the answers for containers of which some are not known. Keep these while the budget lasts."""
+        found, budget = ContainerAnswers(), self._budget
+        for above in parents:
+            if above in known.reasons:
+                found.put(above, known.reasons[above], known.uneven.get(above, NO_NAMES))
+                continue
+            path = (warehouse, *above)
+            container = self.container(path)
+            reason, names = self.default_reason(container, path, question), own_names(container, question.type)
+            found.put(above, reason, names)
+            size = 1 + len(names or ())
+            if budget.left >= size and len("".join(path)) <= _LONGEST_PATH:
+                budget.left -= size
+                self.entries += size
+                known.put(above, reason, names)
+        return found
 
     def _relations_inside(
         self, container: ContainerAccess, path: ContainerPath, name: ObjectName, id: str

@@ -30,21 +30,13 @@ class UnevenContainers:
     with an id, are left to `EffectiveAccess`.
     """
 
-    __slots__ = ("_access", "_containers", "_may_be_managed", "_paths", "_question", "_templates")
+    __slots__ = ("_access", "_containers", "_paths", "_question", "_templates")
 
-    def __init__(
-        self,
-        access: EffectiveAccess,
-        question: RelationQuestion,
-        paths: list[ContainerPath],
-        containers: list[ContainerAccess],
-    ) -> None:
+    def __init__(self, access: EffectiveAccess, question: RelationQuestion) -> None:
         self._access = access
         self._question = question
-        self._paths = paths
-        self._containers = containers
-        # Of the objects in a container, namespaces alone have a circumstance of their own.
-        self._may_be_managed = question.type == "namespace" and access.grants.has_managed
+        self._paths: list[ContainerPath] = []
+        self._containers: list[ContainerAccess] = []
         self._templates: dict[tuple[int, str, int], ReasonTemplate] = {}
 
     def add(self, path: ContainerPath) -> tuple[tuple[GranteeNodes, ...], Reason | None, int]:
@@ -54,21 +46,6 @@ class UnevenContainers:
         self._containers.append(container)
         reason = self._access.default_reason(container, path, self._question)
         return container.nodes, reason, len(self._paths) - 1
-
-    def places(self) -> list[bool]:
-        """Tell for each place whether an object there may have another reason than the container's."""
-        return [bool(container.nodes) or self._may_be_managed for container in self._containers]
-
-    def names(self, rows: int) -> set[str] | None:
-        """Return the names of the type that have a node in any of the containers. Other names have none.
-
-        Return None if a look-up for each row costs less than reading the nodes, or if managed access matters too.
-        """
-        maps = [nodes for container in self._containers for _, nodes in container.nodes]
-        if self._may_be_managed or sum(map(len, maps)) > rows:
-            return None
-        type = self._question.type
-        return {name for nodes in maps for node_type, name in nodes if node_type == type}
 
     def reason(self, place: int, name: str, id: str = "") -> Reason | None:
         """Return the reason that permits the object of a name in a container; None for no permit."""

@@ -8,9 +8,13 @@ from hypothesis import strategies as st
 from spec.grant_worlds import IDS, PRINCIPALS, changes, group, resource_of, worlds
 
 from pdp.engines.engine import PERMIT, Engine, Group
+from pdp.engines.grants import container_answers
+from pdp.engines.grants.columns import decide_column
+from pdp.engines.grants.container_access import CacheBudget
 from pdp.engines.grants.effective_access import EffectiveAccess
 from pdp.engines.grants.engine import GrantsEngine
 from pdp.engines.grants.model import ACTIONS
+from pdp.engines.grants.questions import QUESTIONS
 from pdp.facts.objects import Change, Grant, GrantAdded, GrantRemoved, Object, ObjectPut, key_from_text, key_of
 from pdp.facts.snapshot import Facts
 from pdp.model.checks import Resource
@@ -81,6 +85,25 @@ def test_ids_in_a_list_count_for_their_own_object(world: Any, data: st.DataObjec
     action = data.draw(st.sampled_from(sorted(ACTIONS[column.type])))
     question = group(principal, action, rows[0])
     assert decided(engine, question, rows, facts) == [plain(question, row, facts) for row in rows]
+
+
+@pytest.mark.parametrize("budget", [0, 3, 1000])
+@pytest.mark.parametrize("most", [0, 1000])
+@settings(max_examples=40)
+@given(world=worlds(), data=st.data())
+def test_answers_of_containers_are_those_of_objects_with_any_bounds(
+    world: Any, data: st.DataObject, budget: int, most: int
+) -> None:
+    facts, principal = parse_world(world), data.draw(st.sampled_from(PRINCIPALS))
+    access = EffectiveAccess(facts, group(principal, "", resource_of("table:v/a/t")).principal, {}, CacheBudget(budget))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(container_answers, "_MOST_NAMES", most)
+        for _ in range(3):
+            column = data.draw(columns())
+            question = group(principal, data.draw(st.sampled_from(sorted(ACTIONS[column.type]))), column[0])
+            verdicts = decide_column(access, QUESTIONS[question.action, column.type], column)
+            found = [(effect == PERMIT, by) for effect, by in zip(verdicts.effects, verdicts.by, strict=True)]
+            assert found == [plain(question, resource, facts) for resource in column]
 
 
 # --- writes between reads, on one engine ----------------------------------------------------------------------------
