@@ -25,6 +25,7 @@ from pdp.engines.grants.grantees import expand_roles, related_grantees
 from pdp.errors import AssertionNotAllowed, Forbidden, InvalidArgument, Unavailable
 from pdp.facts.objects import Change, Grant, ObjectKey, key_of, key_text, resource_of
 from pdp.facts.snapshot import Facts
+from pdp.management.forbidden_edits import refuse_forbidden
 from pdp.management.grant_listing import describe_grant, list_grants, matching_grants
 from pdp.management.recording import (
     grants_request,
@@ -104,9 +105,14 @@ class Management:
 
     async def write_objects(self, requester: Requester, edits: ObjectEdits) -> str:
         """Register, move and delete objects, all or nothing; return the revision. Raise as `write_grants` does."""
-        work = self._write(requester, lambda facts, actor: self._rules.edit_objects(facts, actor, edits))
+        work = self._write_objects(requester, edits)
         facts = await recorded(self._pdp.audit, objects_request(requester, edits), work, self._revision)
         return self._revision(facts)
+
+    async def _write_objects(self, requester: Requester, edits: ObjectEdits) -> Facts:
+        if requester.caller.may_write:
+            await refuse_forbidden(self._pdp, requester, edits)
+        return await self._write(requester, lambda facts, actor: self._rules.edit_objects(facts, actor, edits))
 
     async def list_grants(self, requester: Requester, filter: GrantFilter, page: PageRequest) -> GrantPage:
         """Return a page of grants.

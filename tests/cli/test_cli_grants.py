@@ -504,6 +504,7 @@ def test_bad_input_is_one_line_and_2(folder: Path, arguments: list[str], words: 
     (folder / "broken.json").write_text('{"grants": [')
     (folder / "wrong.yaml").write_text("grants:\n- {principal: role:a, privilege: selct, object: server}\n")
     (folder / "garbage.db").write_text("this is no database, but it is long enough to be read as one\n" * 40)
+    (folder / "garbage.db").chmod(0o600)  # other modes are corrected, with a line in the log
     said = refused(*arguments)
     for word in words:
         assert word in said

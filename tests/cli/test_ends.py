@@ -16,7 +16,7 @@ from support.serving import serve_process
 
 pytestmark = pytest.mark.process
 
-SERVE = ["serve", *(f"--set=server.{name}=127.0.0.1:0" for name in ("http", "grpc", "diagnostics"))]
+SERVE = ["serve", "--example", *(f"--set=server.{name}=127.0.0.1:0" for name in ("http", "grpc", "diagnostics"))]
 MAIN = """
 from pdp.cli.ending import end_on_interrupt
 end_on_interrupt()
@@ -28,9 +28,7 @@ main()
 CHECK = json.dumps({"principal": "user:oidc~a", "action": "read_data", "resource": "table:lake/s/t@main"})
 
 
-@pytest.mark.parametrize(
-    "command", [SERVE, ["serve", "--set=server.workers=2", *SERVE[1:]], ["check", "--rules", "r.yaml"]]
-)
+@pytest.mark.parametrize("command", [SERVE, [*SERVE, "--set=server.workers=2"], ["check", "--rules", "r.yaml"]])
 @pytest.mark.parametrize("seconds", [0, 0.1, 0.25, 0.5, 0.8])
 def test_an_interrupt_ends_a_command_without_a_traceback(tmp_path: Path, command: list[str], seconds: float) -> None:
     (tmp_path / "r.yaml").write_text("rules: {a: 'true'}\n")
@@ -51,14 +49,20 @@ def test_an_interrupt_ends_a_command_without_a_traceback(tmp_path: Path, command
 
 @pytest.mark.parametrize(
     "command",
-    [["check", "--rules", "r.yaml"], ["trino-config"], ["--help"], ["test", "case.json"], ["explain", "--vocabulary"]],
+    [
+        ["check", "--rules", "r.yaml"],
+        ["trino-config", "--example"],
+        ["--help"],
+        ["test", "case.json"],
+        ["explain", "--vocabulary"],
+    ],
 )
 def test_a_full_disk_is_one_line(tmp_path: Path, command: list[str]) -> None:
     ended = run_into("/dev/full", tmp_path, command)
     assert ended == (2, "pdp: cannot read or write: no space left on device\n")
 
 
-@pytest.mark.parametrize("command", [["check", "--rules", "r.yaml"], ["trino-config"]])
+@pytest.mark.parametrize("command", [["check", "--rules", "r.yaml"], ["trino-config", "--example"]])
 def test_a_reader_that_is_gone_is_one_line(tmp_path: Path, command: list[str]) -> None:
     reader, writer = os.pipe()
     os.close(reader)

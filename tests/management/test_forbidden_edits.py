@@ -1,0 +1,82 @@
+"""Edits of objects that policies deny to the actor: as a check of the same action, whatever grants say."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.http_client import HttpClient, client_of
+from support.serving import settings_of
+
+OWNER, READER, ROOT = "user:oidc~own", "user:oidc~rest", "user:oidc~root"
+RULES = {
+    "keep": "op == 'DELETE_ENTITY' && path.startsWith('sales.keep')",
+    "reserved": "op == 'CREATE_ENTITY' && path == 'sales.reserved'",
+}
+ROWS = {
+    "default": ["lake", "rls"],
+    "policies": [{"id": "eu_only", "table": "orders", "grantees": ["user:rest"], "filter": "region = 'EU'"}],
+}
+OBJECTS = [
+    "project:p",
+    {"object": "warehouse:lake", "parent": "project:p"},
+    *(f"namespace:lake/{name}" for name in ("sales", "rls", "other")),
+    *(f"table:lake/{name}" for name in ("sales/keep", "sales/free", "rls/orders", "rls/open")),
+]
+
+
+@pytest.fixture
+async def client(tmp_path: Path) -> AsyncIterator[HttpClient]:
+    (tmp_path / "forbid.yaml").write_text(json.dumps({"rules": RULES}))
+    (tmp_path / "rows.yaml").write_text(json.dumps(ROWS))
+    config = {
+        "warehouses": {"lake": {"project": "p", "default_ref": "main"}},
+        "policies": {"rules": [], "forbid": ["forbid.yaml"], "row_access": ["rows.yaml"]},
+        "store": {"url": f"sqlite:///{tmp_path}/pdp.db"},
+        "identity": {"instance_admins": [ROOT]},
+    }
+    async with client_of(settings_of(config, tmp_path)) as http:
+        assert (await http.post("/v1/objects", {"put": OBJECTS}))[0] == 200
+        grants = [
+            {"principal": who, "privilege": "ownership", "object": "namespace:lake/" + name}
+            for who in (OWNER, READER)
+            for name in ("sales", "rls", "other")
+        ]
+        assert (await http.post("/v1/grants", {"add": grants}))[0] == 200
+        yield http
+
+
+EDITS: list[tuple[str, dict[str, Any], str]] = [
+    (OWNER, {"delete": ["table:lake/sales/keep"]}, "cel:keep"),
+    (OWNER, {"delete": ["namespace:lake/sales"]}, "cel:keep"),
+    (OWNER, {"move": [{"from": "table:lake/sales/keep", "to": "table:lake/sales/kept"}]}, "cel:keep"),
+    (OWNER, {"move": [{"from": "table:lake/sales/keep", "to": "table:lake/other/kept"}]}, "cel:keep"),
+    (OWNER, {"delete": ["table:lake/sales/free", "table:lake/sales/keep"]}, "cel:keep"),
+    (OWNER, {"put": ["table:lake/sales/reserved"]}, "cel:reserved"),
+    (ROOT, {"delete": ["table:lake/sales/keep"]}, "cel:keep"),
+    (READER, {"move": [{"from": "table:lake/rls/orders", "to": "table:lake/rls/o9"}]}, "row_access"),
+    (READER, {"move": [{"from": "table:lake/rls/orders", "to": "table:lake/other/orders"}]}, "row_access"),
+    (READER, {"move": [{"from": "table:lake/rls/open", "to": "table:lake/rls/free"}]}, ""),
+    (OWNER, {"delete": ["table:lake/sales/free"]}, ""),
+    (OWNER, {"move": [{"from": "table:lake/sales/free", "to": "table:lake/other/free"}]}, ""),
+    (OWNER, {"put": ["table:lake/sales/new"]}, ""),
+    (OWNER, {"put": [{"object": "namespace:lake/sales", "managedAccess": True}]}, ""),
+    ("", {"delete": ["table:lake/sales/keep"]}, ""),
+]
+"""Actor, edits, and a part of the reason for a refusal; an empty reason for what is done. Without an actor the caller
+writes as the operator."""
+
+
+@pytest.mark.parametrize(("actor", "edits", "reason"), EDITS)
+async def test_policies_deny_edits_of_objects(
+    client: HttpClient, actor: str, edits: dict[str, Any], reason: str
+) -> None:
+    status, answer = await client.post("/v1/objects", edits | ({"actor": actor} if actor else {}))
+    if not reason:
+        assert status == 200, answer
+        return
+    assert (status, answer["error"]["code"]) == (403, "forbidden")
+    assert reason in answer["error"]["message"]
