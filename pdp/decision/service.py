@@ -212,7 +212,10 @@ class Pdp:
         elapsed = time.perf_counter() - started
         bundle = basis.bundle
         record = DecisionRecord(batch, answer, (decided,), bundle.digest, bundle.text, time.time(), int(elapsed * 1e6))
-        return BatchResult(self._record(record, elapsed))
+        self.audit.append(record)
+        permits = allowed[0]
+        self.telemetry.count_decisions(batch.surface, permits, 1 - permits, elapsed)
+        return BatchResult(record)
 
     async def decide(self, batch: Batch) -> BatchResult:
         """Decide a batch and record the decision in full; raise as `check` does. Give the event loop turns."""

@@ -10,6 +10,9 @@ from typing import Any, Final
 
 SECRET_WORDS: Final = ("password", "secret", "token", "key", "credential")
 MASK: Final = "***"
+_KEYS: Final = 1024
+_LONGEST_KEY: Final = 64
+"""Keys that a masker remembers, and characters of a remembered key."""
 
 
 class Masker:
@@ -17,6 +20,8 @@ class Masker:
 
     def __init__(self, words: Iterable[str] = ()) -> None:
         self._words = (*SECRET_WORDS, *(word.lower() for word in words))
+        self._known: dict[str, bool] = {}
+        """Key -> whether its value is a secret. Two threads may use a masker at once."""
 
     def masked(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the values with a mask in place of every secret; the same object if there is none."""
@@ -25,6 +30,8 @@ class Masker:
         return values if unchanged else shown
 
     def _masked(self, value: Any) -> Any:
+        if type(value) is str:  # nearly all values; the next test costs much more
+            return value
         if isinstance(value, Mapping):
             return self.masked(value)
         if isinstance(value, list | tuple):
@@ -33,8 +40,16 @@ class Masker:
         return value
 
     def _is_secret(self, key: str) -> bool:
+        known = self._known.get(key)
+        if known is not None:
+            return known
         lowered = str(key).lower()
-        return any(word in lowered for word in self._words)
+        found = any(word in lowered for word in self._words)
+        if type(key) is str and len(key) <= _LONGEST_KEY:
+            if len(self._known) >= _KEYS:
+                self._known.clear()
+            self._known[key] = found
+        return found
 
 
 def _is_same(one: object, other: object) -> bool:

@@ -78,6 +78,8 @@ class _EveryName:
         return True
 
 
+_MISSING: Final = object()
+"""Marker of a schema that is not in a memo. None means a schema without ambiguous names."""
 EVERY_NAME: Final = _EveryName()
 
 
@@ -94,8 +96,9 @@ class _SchemaMemo:
         if index is not self._index:
             self._follow(index)
         key = (warehouse, *path)
-        if key in self.names:
-            return self.names[key]
+        found = self.names.get(key, _MISSING)
+        if found is not _MISSING:
+            return found  # type: ignore[return-value]
         return self.names.keep(key, _find_ambiguous_names(index, warehouse, path), sum(map(len, key)))
 
     def has_ambiguous_names(self, index: _Index, warehouse: str, paths: Collection[ContainerPath]) -> bool:

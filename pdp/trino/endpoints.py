@@ -158,7 +158,7 @@ class TrinoSurface:
         return None if result is None else self._encode(question, result)
 
     def _encode(self, question: _Question, result: BatchResult) -> EndpointAnswer:
-        if result.record.failed and self._pdp.bundle.trino.on_internal_failure == "error":
+        if self._pdp.bundle.trino.on_internal_failure == "error" and result.record.failed:
             self._failures.handle(question.request.operation, Unavailable("an engine failed"))
         answer = result.answer
         return EndpointAnswer(question.encode(answer), answer.id)

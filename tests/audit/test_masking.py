@@ -14,7 +14,7 @@ from support.serving import settings_of
 
 from pdp.audit.reader import read_audit
 from pdp.audit.recorded import ReadReport
-from pdp.model.masking import Masker
+from pdp.model.masking import MASK, Masker
 
 HIDDEN = "hunter2"
 SECRETS = {
@@ -96,3 +96,16 @@ def test_values_without_a_secret_stay_the_same_object() -> None:
     values = {"a": [1, {"b": "c"}], "d": {"e": (1, 2)}}
     assert Masker().masked(values) is values
     assert Masker(["E"]).masked(values) == {"a": [1, {"b": "c"}], "d": {"e": "***"}}
+
+
+def test_a_masker_forgets_keys_and_masks_as_before() -> None:
+    masker = Masker(["pin"])
+    for number in range(3000):
+        assert masker.masked({f"Pin{number}": 1, f"other{number}": "a"}) == {
+            f"Pin{number}": MASK,
+            f"other{number}": "a",
+        }
+    assert len(masker._known) <= 1024
+    long = "x" * 500 + "Token"
+    assert masker.masked({long: 1}) == {long: MASK}
+    assert long not in masker._known
