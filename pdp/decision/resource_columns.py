@@ -62,18 +62,20 @@ class ColumnParser:
 
         Only texts can be in a column.
         """
-        if set(map(type, named)) == {str}:
-            self._add_texts(cast(Sequence[str], named), at)
-            return self._left
-        texts = [item for item in named if isinstance(item, str)]
-        if len(texts) < len(named):
+        try:
+            texts = cast(Sequence[str], named)
+            joined = " ".join(texts)
+        except TypeError:  # not all are texts
+            texts = [item for item in named if isinstance(item, str)]
+            joined = " ".join(texts)
             self._left = [position for item, position in zip(named, at, strict=True) if not isinstance(item, str)]
             at = [position for item, position in zip(named, at, strict=True) if isinstance(item, str)]
-        self._add_texts(texts, at)
+        if texts:
+            self._add_texts(texts, joined, at)
         return self._left
 
-    def _add_texts(self, texts: Sequence[str], at: Sequence[int]) -> None:
-        joined = " ".join(texts)
+    def _add_texts(self, texts: Sequence[str], joined: str, at: Sequence[int]) -> None:
+        """Add references. `joined` has all of them."""
         plain = "%" not in joined and joined.isprintable()
         if "@" not in joined:
             self._add_unversioned(texts, at, None, plain=plain)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
+from itertools import compress
 from typing import Final
 
 from pdp.decision.answer_codec import permitted_positions, raised_positions, rejected_positions
@@ -28,6 +30,14 @@ class _DecisionFields(dict[tuple[int, Reason | None], bytes]):
         return field
 
 
+class _ReasonFields(dict[Reason | None, bytes]):
+    """Encoded decisions of one answer by the reason of a permit. None stands for a denial without a reason."""
+
+    def __missing__(self, reason: Reason | None) -> bytes:
+        field = self[reason] = _decision_field(reason is not None, reason)
+        return field
+
+
 @lru_cache(maxsize=16)
 def _revision_field(revision: str) -> bytes:
     return wire.CheckResponse(revision=revision).SerializeToString()
@@ -50,11 +60,20 @@ def check_response(answer: Answer, form: AnswerForm) -> bytes:
     tail = _revision_field(answer.revision) + wire.CheckResponse(decision_id=answer.id).SerializeToString()
     if len(answer.allowed) == 1 and not (answer.rejected or answer.errors or answer.traces):
         return _decision_field(answer.allowed[0], answer.by[0]) + tail
-    fields = list(map(_DecisionFields().__getitem__, zip(answer.allowed, answer.by, strict=True)))
+    fields = _decision_fields(answer.allowed, answer.by)
     for at in {*answer.rejected, *answer.errors, *answer.traces}:
         fields[at] = wire.CheckResponse(decisions=(_decision(answer.decision(at)),)).SerializeToString()
     fields.append(tail)
     return b"".join(fields)
+
+
+def _decision_fields(allowed: bytes, by: Sequence[Reason | None]) -> list[bytes]:
+    """Return the encoded decisions of an answer, without errors and traces."""
+    # If no permit lacks a reason, and as many reasons are missing as there are denials, then these are the denials.
+    # This is usual, and then the reason alone tells the decision.
+    if by.count(None) == allowed.count(0) and None not in compress(by, allowed):
+        return list(map(_ReasonFields().__getitem__, by))
+    return list(map(_DecisionFields().__getitem__, zip(allowed, by, strict=True)))
 
 
 def _indices(answer: Answer) -> wire.CheckResponse:
