@@ -19,6 +19,7 @@ WITHOUT_NETWORK = "THE PAGES OF THE DOCUMENTATION ARE NOT PLAYED"
 
 @pytest.mark.process
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("page", page_names())
 def test_every_block_of_a_page_does_what_it_says(tmp_path: Path, page: str) -> None:
     settings: dict[str, Any] = ENTRIES.get(page, {})

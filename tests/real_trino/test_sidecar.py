@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -44,24 +45,25 @@ def test_a_trino_with_the_mounted_files_asks_the_service_beside_it(tmp_path: Pat
         assert answer(server.port, "Alice", COUNT) != [[25]], "Trino answers without the service"
         with pod.running("pdp") as process:
             url = probe_url(manifest.container("pdp"), "readinessProbe", ADDRESS)
-            _await(url)
+            assert _in_time(lambda: _is_ready(url)), pod.log("pdp")
             assert answer(server.port, "Alice", COUNT) == [[25]]
             assert answer(server.port, "Bob", COUNT) == "PERMISSION_DENIED"
             grant = ("pdp", "grants", "add", "-c", "/etc/pdp/pdp.yaml", "user:oidc~Bob", "assignee", "role:analyst")
             granted = pod.execute("pdp", *grant)
             assert granted.returncode == 0, granted.stderr
-            time.sleep(2)
-            assert answer(server.port, "Bob", COUNT) == [[25]]
+            assert _in_time(lambda: answer(server.port, "Bob", COUNT) == [[25]])
             assert process.poll() is None, pod.log("pdp")
 
 
-def _await(url: str) -> None:
+def _in_time(condition: Callable[[], bool]) -> bool:
     deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        try:
-            if fetch(url, timeout=5).status == 200:
-                return
-        except OSError:
-            pass
+    while not condition() and time.monotonic() < deadline:
         time.sleep(0.1)
-    raise AssertionError(f"{url} is not green")
+    return condition()
+
+
+def _is_ready(url: str) -> bool:
+    try:
+        return fetch(url, timeout=5).status == 200
+    except OSError:
+        return False

@@ -173,6 +173,7 @@ def _memory_group(limit: int) -> Iterator[Path | None]:
         group.mkdir()
         (group / ("memory.limit_in_bytes" if first else "memory.max")).write_text(str(limit))
     except OSError:
+        _remove(group, attempts=1)
         yield None
         return
     try:
@@ -181,9 +182,9 @@ def _memory_group(limit: int) -> Iterator[Path | None]:
         _remove(group)
 
 
-def _remove(group: Path) -> None:
+def _remove(group: Path, attempts: int = 100) -> None:
     """Remove a cgroup, whose processes may need a moment to be gone."""
-    for _ in range(100):
+    for _ in range(attempts):
         try:
             group.rmdir()
         except OSError:

@@ -26,7 +26,7 @@ FREE: Final = tuple(f"--set=server.{name}=127.0.0.1:0" for name in ("http", "grp
 TOOLS: Final = ("bash", "curl", "make", "openssl")
 _SERVE_ONCE: Final = """
 pdp serve -c {file} {ports} > served.once &
-for i in $(seq 300); do grep -q Trino served.once && break; sleep 0.1; done
+for i in $(seq 1000); do grep -q Trino served.once && break; sleep 0.1; done
 kill $! && wait $! && grep Trino served.once
 """
 """Start of a service, and its stop once it serves."""
