@@ -52,7 +52,7 @@ lint: $(STAMP) ## ruff, the import contract, sizes and prose, the deploy files
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/lint-imports
 	$(PY) docs/check_prose.py
-	$(VENV)/bin/yamllint -s .pre-commit-config.yaml deploy rules tests/cases tests/real_trino tests/trino_cases
+	$(VENV)/bin/yamllint -s .pre-commit-config.yaml deploy rules tests/cases tests/real_trino tests/trino_cases tests/pages.yaml
 	$(VENV)/bin/hadolint deploy/Dockerfile
 	$(VENV)/bin/kubernetes-validate --strict --quiet deploy/sidecar.yaml
 

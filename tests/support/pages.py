@@ -39,7 +39,7 @@ class Block:
 
 def page_names() -> list[str]:
     """Return the pages with blocks. The template of a generated page is none."""
-    files = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    files = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
     names = [str(file.relative_to(ROOT)) for file in files if not file.name.endswith(".in.md")]
     return [name for name in names if blocks_of(name)]
 
