@@ -7,9 +7,22 @@ from typing import NamedTuple
 
 import msgspec
 
+from pdp.engines.grants.edits import GrantEdits, ObjectEdits
 from pdp.facts.objects import Grant, ObjectKey
 from pdp.model.checks import Caller, Consistency, Principal
 from pdp.model.ids import new_id
+
+__all__ = [
+    "GrantEdits",
+    "GrantFilter",
+    "GrantListing",
+    "GrantPage",
+    "ObjectEdits",
+    "ObjectQuery",
+    "PageRequest",
+    "PageResult",
+    "Requester",
+]
 
 
 class Requester(msgspec.Struct, frozen=True):

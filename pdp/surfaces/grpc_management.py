@@ -10,7 +10,6 @@ from msgspec import UNSET, UnsetType
 
 from pdp.decision.bodies import PrincipalBody, make_resource
 from pdp.decision.turns import converted
-from pdp.engines.grants.edits import GrantEdits, ObjectEdits
 from pdp.management.codec import (
     PAGE_SIZE,
     canonical_action,
@@ -25,7 +24,7 @@ from pdp.management.codec import (
     object_edits,
     page_token,
 )
-from pdp.management.requests import GrantListing, PageRequest, Requester
+from pdp.management.requests import GrantEdits, GrantListing, ObjectEdits, PageRequest, Requester
 from pdp.management.service import Management
 from pdp.model.checks import Caller, Resource
 from pdp.surfaces.grpc_handlers import GrpcHandlers, GrpcMethod, RpcAnswer
