@@ -25,8 +25,23 @@ from pdp.surfaces.request_ids import REQUEST_ID, read_request_id
 
 _REQUEST_ID: Final = REQUEST_ID.lower()
 _JSON: Final = ("application/json",)
-_FORWARDED: Final = frozenset({"origin", "forwarded"})
-_FORWARDED_PREFIX: Final = "x-forwarded-"
+_FORWARDED: Final = frozenset(
+    {
+        # browsers
+        "origin", "referer", "sec-gpc", "upgrade-insecure-requests",
+        # proxies, gateways and service meshes
+        "cdn-loop", "client-ip", "fastly-client-ip", "fly-client-ip", "forwarded", "forwarded-for", "max-forwards",
+        "proxy-authorization", "proxy-connection", "true-client-ip", "via", "x-appengine-user-ip", "x-azure-clientip",
+        "x-azure-socketip", "x-client-ip", "x-cluster-client-ip", "x-envoy-external-address", "x-envoy-internal",
+        "x-envoy-original-path", "x-envoy-peer-metadata", "x-host", "x-original-forwarded-for", "x-original-host",
+        "x-original-method", "x-original-uri", "x-original-url", "x-proxyuser-ip", "x-real-ip", "x-remote-addr",
+        "x-remote-ip", "x-rewrite-url", "x-scheme",
+    }
+)  # fmt: skip
+_FORWARDED_PREFIXES: Final = (
+    "x-forwarded", "sec-fetch-", "sec-ch-", "cf-", "x-amz-cf-", "x-amzn-mtls-", "x-amzn-oidc-", "x-arr-", "x-proxy-",
+)  # fmt: skip
+"""Headers of forwarding proxies, of browsers, and of the proxies of Cloudflare, Amazon and Microsoft."""
 _FORWARDED_TEXT: Final = "requests of browsers and proxies are not taken from loopback"
 _CREDENTIALS: Final = struct.Struct("3i")
 """Form of SO_PEERCRED: process id, user id, group id."""
@@ -122,7 +137,7 @@ def _uid(connection: Any) -> int:
 def _is_forwarding(name: str) -> bool:
     """Tell whether only browsers and proxies send a header or metadata key of this name."""
     name = name.lower()
-    return name in _FORWARDED or name.startswith(_FORWARDED_PREFIX)
+    return name in _FORWARDED or name.startswith(_FORWARDED_PREFIXES)
 
 
 @lru_cache(maxsize=64)  # clients repeat their Host header with every request

@@ -213,7 +213,7 @@ async def test_a_proxy_on_this_machine_does_not_pass_for_it_over_grpc(tmp_path: 
     ):
         ask = stub(channel).Check
         assert (await ask(wire.CheckRequest(checks=[check]), timeout=20)).decisions
-        for name in ("x-forwarded-for", "x-forwarded-user", "forwarded", "origin"):
+        for name in ("x-forwarded-for", "x-forwarded-user", "forwarded", "origin", "via", "x-real-ip", "cf-ray"):
             with pytest.raises(grpc.aio.AioRpcError) as refused:
                 await ask(wire.CheckRequest(checks=[check]), timeout=20, metadata=[(name, "10.0.0.1")])
             assert refused.value.code() == grpc.StatusCode.PERMISSION_DENIED
@@ -231,6 +231,16 @@ async def test_a_proxy_on_this_machine_does_not_pass_for_it_over_grpc(tmp_path: 
         ({"X-Forwarded-For": "127.0.0.1"}, 403),
         ({"X-Forwarded-User": "alice"}, 403),
         ({"x-forwarded-anything": ""}, 403),
+        ({"X-Forwarded": "for=127.0.0.1"}, 403),
+        ({"Via": "1.1 proxy"}, 403),
+        ({"X-Real-IP": "127.0.0.1"}, 403),
+        ({"True-Client-IP": "127.0.0.1"}, 403),
+        ({"CF-Connecting-IP": "127.0.0.1"}, 403),
+        ({"X-Envoy-External-Address": "127.0.0.1"}, 403),
+        ({"Proxy-Connection": "keep-alive"}, 403),
+        ({"Sec-Fetch-Site": "cross-site"}, 403),
+        ({"Sec-CH-UA": '"Browser"'}, 403),
+        ({"Referer": "http://evil.example/"}, 403),
         ({"Host": "evil.example"}, 403),
         ({"Content-Type": "text/plain"}, 415),
         ({"Content-Type": "application/x-www-form-urlencoded"}, 415),
