@@ -98,8 +98,8 @@ class HttpHandlers:
             except ConnectionError:
                 raise  # the client is gone: aiohttp closes the connection
             except Exception as error:  # noqa: BLE001  the failure is the answer
-                return _response(outcomes.failure(error, sender, request.path))
-            return _response(outcomes.success(found, caller))
+                return response_of(outcomes.failure(error, sender, request.path))
+            return response_of(outcomes.success(found, caller))
 
         return handle
 
@@ -127,7 +127,7 @@ def router(routes: Routes) -> Handler:
 
 def _refusal(request: web.BaseRequest, failure: HttpFailure) -> web.Response:
     request_id = stranger_of(request).request_id or new_id()
-    return _response(HttpAnswer(failure.status, failure.body, request_id))
+    return response_of(HttpAnswer(failure.status, failure.body, request_id))
 
 
 def stranger_of(request: web.BaseRequest) -> Stranger:
@@ -158,6 +158,7 @@ async def read_body(request: web.BaseRequest, max_body: int, admitted: AdmittedR
     return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
 
-def _response(answer: HttpAnswer) -> web.Response:
+def response_of(answer: HttpAnswer) -> web.Response:
+    """Return an answer as a response of aiohttp."""
     headers = {**id_headers(answer.request_id, answer.decision_id), **extra_headers(answer.status)}
     return web.Response(status=answer.status, body=answer.body, content_type=JSON, headers=headers)

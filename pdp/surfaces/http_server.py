@@ -14,14 +14,20 @@ from math import inf
 from typing import Any, Final
 
 from aiohttp import web
+from aiohttp.streams import EMPTY_PAYLOAD
+from aiohttp.web_protocol import _ErrInfo
 
 from pdp.config.server import LimitSettings
+from pdp.errors import InvalidArgument
 from pdp.identity.callers import Callers
+from pdp.model.ids import new_id
 from pdp.surfaces.admission import Admission
+from pdp.surfaces.http_answers import HttpAnswer, failure_of
 from pdp.surfaces.http_connection import ConnectionContext, HttpConnection
-from pdp.surfaces.http_handlers import Routes, router
+from pdp.surfaces.http_handlers import Routes, response_of, router
 from pdp.surfaces.http_head import LONGEST_HEAD, MOST_HEADERS
-from pdp.surfaces.http_routes import DecisionRoute
+from pdp.surfaces.http_routes import DecisionRoute, Outcomes
+from pdp.surfaces.request_ids import Stranger
 
 _LONGEST_LINE: Final = 8192
 """Bytes of a request line."""
@@ -32,6 +38,7 @@ _LONGEST_SWEEP: Final = 1.0
 _CROWDED_SECONDS: Final = 10.0
 """Time for which a refused connection shows in readiness. Probes come seldom."""
 _MOST: Final = 65_536
+_MALFORMED: Final = "the request is not valid HTTP/1.1"
 _DRAIN_PAUSE: Final = 0.01
 """Seconds between two looks for connections that are still open."""
 
@@ -44,6 +51,47 @@ class _RefusedConnection(asyncio.Protocol):
         transport.close()
 
 
+class _AiohttpConnection(web.RequestHandler):
+    """Connection of aiohttp whose own errors have the product's form."""
+
+    __slots__ = ("_refuse",)
+
+    def __init__(self, server: AiohttpServer, **settings: Any) -> None:
+        super().__init__(server, **settings)
+        self._refuse = server.refuse
+
+    def data_received(self, data: bytes) -> None:
+        """Take bytes. A body with bytes that are no HTTP fails at once, and its request is the last one."""
+        super().data_received(data)
+        messages = self._messages
+        if not messages or not isinstance(messages[-1][0], _ErrInfo):
+            return
+        error = messages.pop()
+        request = self._current_request
+        body = messages[-1][1] if messages else request.content if request else EMPTY_PAYLOAD
+        if body.is_eof():
+            messages.append(error)
+        else:
+            body.set_exception(InvalidArgument(_MALFORMED))
+            self._lingering_time = 0
+            self.close()
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """Return the answer to bytes that are no request, or to a failure. The connection closes after the answer."""
+        if request.writer.output_size > 0:
+            raise ConnectionError("a part of another answer was sent")
+        error = exc if status != 400 and isinstance(exc, Exception) else InvalidArgument(_MALFORMED)
+        response = self._refuse(request, error)
+        response.force_close()
+        return response
+
+
 class AiohttpServer(web.Server):
     """aiohttp's server with the limits of the service. A call makes the protocol of a new connection.
 
@@ -53,6 +101,8 @@ class AiohttpServer(web.Server):
     def __init__(self, routes: Routes, idle_timeout: float, most: int = _MOST) -> None:
         self._route = router(routes)
         self._most = most
+        self._outcomes: Outcomes | None = None
+        """Outcomes of requests that no route sees."""
         self._refused_at = -inf
         self._leaving: set[Any] = set()
         """Connections of aiohttp that close after their present answer."""
@@ -111,11 +161,21 @@ class AiohttpServer(web.Server):
         self._leaving.discard(handler)
         self._ended.discard(handler)
 
+    def refuse(self, request: web.BaseRequest, error: Exception) -> web.Response:
+        """Return the answer to an error outside of all routes, and record the refusal if there is an audit."""
+        sender = Stranger(request.remote or "")  # aiohttp keeps no headers of such bytes
+        if self._outcomes:
+            answer = self._outcomes.failure(error, sender, "")
+        else:
+            failure = failure_of(error, "diagnostics", 0)
+            answer = HttpAnswer(failure.status, failure.body, new_id())
+        return _without_version(response_of(answer))
+
     def _new_connection(self) -> Any:
-        return super().__call__()
+        return _AiohttpConnection(self, loop=self._loop, **self._kwargs)
 
     async def _handle(self, request: web.BaseRequest) -> web.Response:
-        response = await self._route(request)
+        response = _without_version(await self._route(request))
         if self.draining:
             response.force_close()
         return response
@@ -129,6 +189,8 @@ class HttpServer(AiohttpServer):
     ) -> None:
         super().__init__(routes, limits.idle_timeout_seconds, most)
         decisions = {path: route for (_, path), route in routes.items() if isinstance(route, DecisionRoute)}
+        check = routes.get(("POST", "/v1/check"))
+        self._outcomes = check.outcomes if isinstance(check, DecisionRoute) else None
         self._shared = ConnectionContext(
             decisions, callers, admission, limits.idle_timeout_seconds, self._aiohttp_connection
         )
@@ -202,6 +264,12 @@ class HttpServer(AiohttpServer):
             if connection.deadline < now:
                 connection.expire()
         self._sweeper = self._shared.loop.call_later(self._pause, self._sweep) if self._shared.open else None
+
+
+def _without_version(response: web.Response) -> web.Response:
+    """Return a response that does not tell aiohttp's version, as aiohttp's own `Server` header does."""
+    response.headers.setdefault("Server", "pdp")
+    return response
 
 
 def _deadline(connection: HttpConnection) -> float:
