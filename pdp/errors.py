@@ -5,6 +5,7 @@ PdpError
 │   ├── InvalidReference   an object reference or principal with a syntax error
 │   │   └── AmbiguousName  a name with different meanings for an engine and a catalog
 │   ├── TooManyChecks      a batch above the limit
+│   ├── TooMuchRepeated    a text that too many resources share
 │   ├── ReferencedByDepthExceeded   more views in a chain than the limit
 │   ├── NamespaceDepthExceeded      a namespace of more parts than the limit
 │   ├── AmbiguousViewOwner          two trusted engines name different owners of a view
@@ -58,6 +59,10 @@ class TooManyChecks(InvalidArgument):
     """More checks in one request than `limits.max_checks`."""
 
     code = "too_many_checks"
+
+
+class TooMuchRepeated(InvalidArgument):
+    """Long text, such as the arguments of a check, that many resources of one request share."""
 
 
 class ReferencedByDepthExceeded(InvalidArgument):

@@ -20,6 +20,7 @@ from pdp.decision.bodies import (
     make_resource,
 )
 from pdp.decision.resource_columns import ColumnParser
+from pdp.decision.shared_text import SharedText
 from pdp.errors import InvalidArgument
 from pdp.model.checks import (
     NO_ARGUMENTS,
@@ -54,6 +55,7 @@ class BatchBuilder:
         self._rejected: dict[int, Rejection] = {}
         self._unresolved: list[Check] = []
         self._size = 0
+        self._shared = SharedText()
 
     @property
     def size(self) -> int:
@@ -84,13 +86,17 @@ class BatchBuilder:
     def add_body(self, body: CheckBody) -> None:
         """Add a decoded JSON check at the next position, or at one position for each of its `resources`.
 
-        A position is rejected if a part of its check does not parse.
+        A position is rejected if a part of its check does not parse. Raise TooMuchRepeated as `share` does.
         """
         if body.resources is not UNSET:
             self._add_list(body, body.resources)
         else:
             self._size += 1
             self._put_body(body, self._size - 1)
+
+    def share(self, body: CheckBody, count: int) -> None:
+        """Count the text of a body that `count` resources share; raise TooMuchRepeated beyond the limit."""
+        self._shared.add(body, count)
 
     def take(self, count: int) -> range:
         """Take the next positions. Each needs a question by `put`."""
@@ -172,6 +178,7 @@ class BatchBuilder:
 
     def _add_list(self, body: CheckBody, resources: list[str | ResourceBody]) -> None:
         """Add the question of a body about each of some resources at the next positions."""
+        self.share(body, len(resources))
         if body.resource is not UNSET:
             self.reject(_BOTH, len(resources))
         else:

@@ -14,7 +14,8 @@ from msgspec import UNSET, UnsetType
 
 from pdp.decision.batch_builder import BatchBuilder, make_check
 from pdp.decision.bodies import AnswerForm, CheckBody, JsonBody
-from pdp.errors import InvalidArgument, TooManyChecks
+from pdp.decision.shared_text import shared_message
+from pdp.errors import InvalidArgument, TooManyChecks, TooMuchRepeated
 from pdp.model.checks import AtLeast, BatchRequest, Rejection
 from pdp.strict import decode, parse
 
@@ -54,7 +55,8 @@ _EXTENT = msgspec.json.Decoder(CheckExtent)
 def decode_call(body: bytes, max_checks: int, surface: str = "http") -> tuple[BatchRequest, AnswerForm]:
     """Return the request in a POST /v1/check body, and the form of the answer.
 
-    Raise InvalidArgument if the body as a whole is invalid, TooManyChecks above the limit.
+    Raise InvalidArgument if the body as a whole is invalid, TooManyChecks above the limit, and TooMuchRepeated if many
+    resources share long arguments.
     """
     try:
         call: CheckRequest | CheckTexts = decode(body, _REQUEST, typed=True)
@@ -108,8 +110,10 @@ def decode_checks(checks: Iterable[msgspec.Raw | bytes], *, unique_keys: bool = 
     for text in checks:
         try:
             builder.add_body(read(bytes(text), _CHECK))
+        except TooMuchRepeated:
+            raise
         except InvalidArgument as error:
-            builder.reject(Rejection(error.code, str(error)), _extent(text))
+            builder.reject(Rejection(error.code, shared_message(error)), _extent(text))
     return builder
 
 

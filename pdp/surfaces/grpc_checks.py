@@ -13,7 +13,7 @@ from google.protobuf.message import DecodeError
 
 from pdp.decision.batch_builder import BatchBuilder, make_check
 from pdp.decision.codec import bound_checks
-from pdp.errors import InvalidArgument, PdpError
+from pdp.errors import InvalidArgument, PdpError, TooMuchRepeated
 from pdp.model.checks import Check, Rejection
 from pdp.surfaces.grpc_messages import parse, read_check, read_question
 from pdp.wire import decision_pb2 as wire
@@ -108,8 +108,8 @@ class _Question:
 def read_checks(body: bytes, max_checks: int) -> tuple[BatchBuilder, wire.CheckRequest]:
     """Return a builder with the checks of a CheckRequest, and a message with all other fields.
 
-    A check that does not convert rejects its positions. Raise InvalidArgument for bytes that do not parse, and
-    TooManyChecks above the limit.
+    A check that does not convert rejects its positions. Raise InvalidArgument for bytes that do not parse,
+    TooManyChecks above the limit, and TooMuchRepeated if many resources share long arguments.
     """
     if len(body) > SHORT:
         try:
@@ -142,6 +142,8 @@ def read_single(request: wire.CheckRequest) -> Check | None:
 def _add(builder: BatchBuilder, check: wire.Check) -> None:
     try:
         builder.add_body(read_check(check))
+    except TooMuchRepeated:
+        raise
     except InvalidArgument as error:
         builder.reject(Rejection(error.code, str(error)), max(1, len(check.resources)))
 
@@ -225,8 +227,10 @@ class _Scanner:
         if references is None:
             _add(self._builder, wire.Check.FromString(content))
         else:
+            body = read_question(check)
+            self._builder.share(body, len(references))
             at = self._builder.take(len(references))
-            self._builder.put(read_question(check), self._decoded(references), at)
+            self._builder.put(body, self._decoded(references), at)
         return None
 
     def _known_question(self, content: bytes) -> _Question | None:

@@ -8,11 +8,13 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import Any, Final, NamedTuple, TypeAlias
 
+import msgspec
 from msgspec.structs import replace
 
 from pdp.decision.batch_builder import BatchBuilder
 from pdp.decision.bodies import bound_nesting
 from pdp.decision.service import Pdp
+from pdp.decision.shared_text import bound_repeated, shared_message
 from pdp.decision.turns import run_aside
 from pdp.errors import InvalidArgument, TooManyChecks
 from pdp.model.checks import Arguments, BatchRequest, Check, Principal, Rejection, Resource
@@ -100,10 +102,11 @@ class RequestDecoder:
     def _question(self, names: Names, request: TrinoRequest, caller: str) -> _Question | BatchRequest:
         """Return what all resources of a request share; a request whose principal is invalid is rejected."""
         context = request.input.context
+        bound_repeated(_shared_length(request.input.action), request.size)
         try:
             principal = names.principal(context.identity.user, context.identity.groups or ())
         except InvalidArgument as error:
-            rejected = Rejection(error.code, str(error))
+            rejected = Rejection(error.code, shared_message(error))
             return BatchRequest("trino", request.size, (), dict.fromkeys(range(request.size), rejected))
         query = context.query_id or ""
         query = query if is_id(query) else ""
@@ -136,6 +139,11 @@ def _with_resources(names: Names, request: TrinoRequest, question: _Question) ->
     check = Check(principal, action, (), (), query_id=query, query_user=user)
     _add_resources(builder, check, names, request)
     return builder.request("trino")
+
+
+def _shared_length(action: OpaAction) -> int:
+    """Return the bytes of an action that all resources share as their arguments. Trino shares none in a list."""
+    return sum(len(msgspec.json.encode(shared)) for shared in (action.grantee, action.target_resource) if shared)
 
 
 def _add_resources(builder: BatchBuilder, check: Check, names: Names, request: TrinoRequest) -> None:
