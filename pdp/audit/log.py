@@ -130,7 +130,7 @@ class FileAudit:
 
     def append(self, record: DecisionRecord) -> None:
         """Put a record into the queue and return at once. Call from the event loop only."""
-        self._taken += record.batch.size
+        self._taken += _size(record) if record.masks else record.batch.size
         self._put(record)
 
     def note(self, event: Event) -> bool:
@@ -193,7 +193,9 @@ class FileAudit:
         lines: list[bytes] = []
         decisions = 0
         for record in self._pending:
-            size = record.batch.size if isinstance(record, DecisionRecord) else 0
+            size = 0
+            if isinstance(record, DecisionRecord):
+                size = _size(record) if record.masks else record.batch.size
             if size > LONG_BATCH and self._run_beside and _rows(record) > LONG_RECORD:
                 if not lines:
                     self._begin_beside(record)
@@ -227,7 +229,7 @@ class FileAudit:
             size += len(line) + _LINE_BYTES
             if not isinstance(record, DecisionRecord):
                 continue
-            decisions += record.batch.size
+            decisions += _size(record) if record.masks else record.batch.size
             if record.bundle_digest not in self._archived:
                 self._archived.add(record.bundle_digest)
                 self._bundles[record.bundle_digest] = record.bundle_text
@@ -259,10 +261,17 @@ def _line(
         return encoder.encode_rest(record, seq, repr(error)) + b"\n"
 
 
+def _size(record: DecisionRecord) -> int:
+    """Return the number of decisions and masks of a record."""
+    return record.batch.size + len(record.masks or ())
+
+
 def _rows(record: DecisionRecord | Event) -> int:
-    """Return the number of rows of a record: of all concrete checks, or of a listing."""
+    """Return the number of rows of a record: of all concrete checks, of a listing, or of masks."""
     if not isinstance(record, DecisionRecord):
         return 0
     if record.listing is not None:
         return record.batch.size
+    if record.masks is not None:
+        return len(record.masks)
     return sum([len(leaf.resources) for check in record.checks for leaf in check.concrete])

@@ -21,6 +21,7 @@ from pdp.model.checks import (
     Principal,
     Resource,
 )
+from pdp.model.identities import bound_claims
 from pdp.model.references import check_part, check_path, encode_part, parse_principal, parse_resource
 
 DETACHED: Final = "DETACHED"
@@ -187,10 +188,11 @@ def _ref_type(text: str, type: str) -> str:
 
 
 def make_principal(body: str | PrincipalBody) -> Principal:
-    """Return the principal of an id or of a body; raise InvalidReference."""
+    """Return the principal of an id or of a body; raise InvalidReference, or InvalidArgument for too many claims."""
     if isinstance(body, str):
         return parse_principal(body)
     bound_nesting(body.attributes, "attributes")
+    bound_claims(body.roles, body.groups)
     attributes = msgspec.json.encode(body.attributes, order="sorted").decode() if body.attributes else "{}"
     bare = parse_principal(body.id)
     return Principal(bare.type, bare.name, body.roles, body.groups, attributes)

@@ -6,7 +6,6 @@ source of facts and the audit by their protocols only.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -29,10 +28,10 @@ from pdp.decision.plan import Planners, context_of
 from pdp.decision.plan_memo import PlanMemo
 from pdp.decision.planning import bound_traces, in_parts, plan_checks
 from pdp.decision.tree import FixedDecision, Leaf, Node, leaves
-from pdp.decision.turns import Pace, Steps
+from pdp.decision.turns import Pace, Steps, finish, finish_in_turns
 from pdp.engines.engine import ABSTAIN, ALLOWED_BY_EFFECT, PERMIT, Verdicts
 from pdp.engines.grants.engine import GrantsEngine
-from pdp.engines.rowaccess.engine import Restriction, hide_everything
+from pdp.engines.rowaccess.engine import KnownMasks, Restriction, hide_everything
 from pdp.errors import InvalidArgument
 from pdp.facts.snapshot import Facts
 from pdp.model.checks import (
@@ -43,6 +42,7 @@ from pdp.model.checks import (
     Caller,
     Check,
     Consistency,
+    Predicate,
     Reason,
     RowView,
     TypedColumn,
@@ -56,6 +56,9 @@ T = TypeVar("T")
 _FEW_CHECKS: Final = 256
 _FEW_LEAVES: Final = 64
 """Checks of a batch, and leaves of its plans, that may be decided in one go."""
+FEW_COLUMNS: Final = 256
+_COLUMN_PART: Final = 16
+"""Columns whose masks may be made in one go, and those between two looks at the clock."""
 _TURNS_AT_ONCE: Final = 5
 """Steps of a decision that may follow each other without a turn for others."""
 
@@ -228,13 +231,7 @@ class Pdp:
         await self.await_consistency(batch.consistency)
         if self.bundle.reads_time:
             batch = at_time(batch, int(self.clock()))
-        steps = self._decide(batch, started)
-        while True:
-            try:
-                next(steps)
-            except StopIteration as end:
-                return end.value  # type: ignore[no-any-return]
-            await asyncio.sleep(0)
+        return await finish_in_turns(self._decide(batch, started))
 
     def _decide(self, batch: Batch, started: float) -> Steps[BatchResult]:
         basis = self._basis()
@@ -290,13 +287,21 @@ class Pdp:
     def filter(self, batch: Batch, columns: Sequence[TypedColumn]) -> DecidedView:
         """Return the visible rows, and values of `columns`, of the table of a batch of one check.
 
-        A rejected check sees nothing. Raise Unavailable if the audit cannot be served.
+        A rejected check sees nothing. Raise Unavailable if the audit cannot be served. The event loop gets no turn:
+        use `filter_many` for more than FEW_COLUMNS.
         """
+        return finish(self._filter(batch, columns))
+
+    async def filter_many(self, batch: Batch, columns: Sequence[TypedColumn]) -> DecidedView:
+        """Return the same as `filter` for any number of columns. Give the event loop turns."""
+        return await finish_in_turns(self._filter(batch, columns))
+
+    def _filter(self, batch: Batch, columns: Sequence[TypedColumn]) -> Steps[DecidedView]:
         started = time.perf_counter()
         self.audit.admit()
         basis = self._basis()
         restriction, checks = self._restriction(batch, basis)
-        view, masks = restriction.row_view(columns)
+        view, masks = yield from _row_view(restriction, columns)
         answer = make_answer(batch, basis.revision, bytes([restriction.shows_rows]), [restriction.by])
         elapsed = time.perf_counter() - started
         self._record(DecisionRecord(batch, answer, checks, *_origin(basis, elapsed), masks=masks), elapsed)
@@ -389,6 +394,22 @@ def _each(function: Callable[..., T], *columns: Iterable[Any]) -> Steps[list[T]]
             yield
             pace.begin()
     return results
+
+
+def _row_view(
+    restriction: Restriction, columns: Sequence[TypedColumn]
+) -> Steps[tuple[RowView, dict[str, Reason | None]]]:
+    """Return the view of a table and the reasons of its masks, as `Restriction.row_view` does."""
+    known: KnownMasks = {}
+    reasons: dict[str, Reason | None] = {}
+    masks: list[Predicate | None] = []
+    pace = Pace()
+    for start in range(0, len(columns), _COLUMN_PART):
+        masks += restriction.mask_columns(columns[start : start + _COLUMN_PART], known, reasons)
+        if pace.is_over():
+            yield
+            pace.begin()
+    return RowView(restriction.rows, tuple(masks)), reasons
 
 
 def at_time(batch: Batch, seconds: int) -> Batch:

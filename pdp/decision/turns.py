@@ -45,6 +45,25 @@ class Pace:
         return time.perf_counter() > self._end
 
 
+def finish(steps: Steps[T]) -> T:
+    """Return the result of work without a turn for others."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+
+
+async def finish_in_turns(steps: Steps[T]) -> T:
+    """Return the result of work, with a turn for others after each step."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+        await asyncio.sleep(0)
+
+
 class _Aside:
     """One thread for the conversions of all large bodies: more threads would take more of the interpreter's time."""
 

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Final
 
+from pdp.errors import InvalidArgument
 from pdp.model.checks import Principal
 
 _QUALIFIED: Final = re.compile(r"[a-z0-9-]+~")
 """Start of a name that looks like the name of another provider's user."""
+MAX_CLAIMS: Final = 10_000
+"""Roles and groups that a request may state of one principal. Rules and policies read all of them for each decision."""
+
+
+def bound_claims(*claims: Sequence[str]) -> None:
+    """Raise InvalidArgument for a principal with too many roles and groups."""
+    if sum(map(len, claims)) > MAX_CLAIMS:
+        raise InvalidArgument(f"a principal has more than {MAX_CLAIMS} roles and groups")
 
 
 def qualify(idp: str, name: str, provider: str) -> str:

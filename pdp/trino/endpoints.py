@@ -17,8 +17,8 @@ from msgspec import UNSET
 
 from pdp.decision.codec import bound_checks
 from pdp.decision.combine import CHUNK
-from pdp.decision.service import BatchResult, DecidedView, Pdp, hidden_view
-from pdp.decision.turns import converted
+from pdp.decision.service import FEW_COLUMNS, BatchResult, DecidedView, Pdp, hidden_view
+from pdp.decision.turns import converted, run_aside
 from pdp.errors import InvalidArgument, Unavailable
 from pdp.identity.evidence import admit
 from pdp.model.checks import Answer, Batch, Caller, Predicate, TypedColumn
@@ -26,7 +26,8 @@ from pdp.surfaces.body_content import BodyLimits
 from pdp.surfaces.http_answers import EndpointAnswer
 from pdp.surfaces.http_handlers import HttpHandlers, Routes
 from pdp.surfaces.http_routes import BodyEndpoint, ImmediateEndpoint
-from pdp.trino.bodies import OpaInput, ResourceName, TableName
+from pdp.trino.bodies import OpaInput, ResourceName
+from pdp.trino.column_masks import encode_masks, expression, read_columns
 from pdp.trino.failures import DENIED, NONE_ALLOWED, FailureHandler, UnknownOperations
 from pdp.trino.listed_names import ListedNames, NameCatalog
 from pdp.trino.requests import RequestDecoder, TrinoRequest
@@ -65,14 +66,11 @@ class TrinoSurface:
     def routes(self, handlers: HttpHandlers, limits: BodyLimits) -> Routes:
         """Return the five paths of Trino's configuration."""
         questions = {"allow": self._allow_question, "batch": self._batch_question}
-        views = {
-            "rowFilters": self._row_filters,
-            "columnMask": self._column_mask,
-            "batchColumnMasks": self._batch_column_masks,
-        }
+        views = {"rowFilters": self._row_filters, "columnMask": self._column_mask}
         endpoints: dict[str, tuple[BodyEndpoint, ImmediateEndpoint]] = {
             path: (partial(self._answer, read), partial(self._answer_now, read)) for path, read in questions.items()
         } | {path: (partial(self._view, view), partial(self._view_now, view)) for path, view in views.items()}
+        endpoints["batchColumnMasks"] = self._masks_answer, self._masks_now
         return {
             ("POST", f"/v1/data/trino/{path}"): handlers.for_decision("trino", endpoint, limits, immediate)
             for path, (endpoint, immediate) in endpoints.items()
@@ -96,7 +94,7 @@ class TrinoSurface:
 
     async def batch_column_masks(self, body: bytes, caller: Caller) -> bytes:
         """Return the masks of columns, each with the column's index."""
-        return self._batch_column_masks(self._decoder.decode(body), caller).body
+        return (await self._masks_answer(body, caller)).body
 
     def _row_filters(self, input: OpaInput, caller: Caller) -> EndpointAnswer:
         _require_operation(input, "GetRowFilters")
@@ -104,18 +102,44 @@ class TrinoSurface:
         if not table:
             raise InvalidArgument("GetRowFilters takes a table")
         view, id = self._row_view(input, ResourceName(table=table), [], caller)
-        return EndpointAnswer(_encode_result([_expression(view.rows)] if view.rows else []), id)
+        return EndpointAnswer(_encode_result([expression(view.rows)] if view.rows else []), id)
 
     def _column_mask(self, input: OpaInput, caller: Caller) -> EndpointAnswer:
         _require_operation(input, "GetColumnMask")
-        masks, id = self._masks(input, [input.action.resource or ResourceName()], caller)
-        return EndpointAnswer(_encode_result(_expression(masks[0])) if masks[0] else _NO_MASK, id)
+        (mask,), id = self._masks(input, [input.action.resource or ResourceName()], caller)
+        return EndpointAnswer(_encode_result(expression(mask)) if mask else _NO_MASK, id)
 
-    def _batch_column_masks(self, input: OpaInput, caller: Caller) -> EndpointAnswer:
+    async def _masks_answer(self, body: bytes, caller: Caller) -> EndpointAnswer:
+        """Return the masks of any number of columns; NULL for each if no answer can be made in time."""
+        input = await converted(body, self._decoder.decode)
+        named = self._named_columns(input)
+        if len(named) <= FEW_COLUMNS:
+            return self._few_masks(input, named, caller)
+        question = await run_aside(read_columns, named)
+        try:
+            async with asyncio.timeout(self._seconds):
+                batch = self._admit(TrinoRequest(input, [question.table]), caller)
+                view, id = await self._pdp.filter_many(batch, question.columns)
+        except Exception as error:  # noqa: BLE001  it denies
+            id = self._failures.handle(input.action.operation, error, caller)
+            view = await run_aside(hidden_view, question.columns)
+        return EndpointAnswer(await run_aside(encode_masks, view.masks), id)
+
+    def _masks_now(self, body: bytes, caller: Caller) -> EndpointAnswer | None:
+        """Return the same without waiting; None for many columns."""
+        input = self._decoder.decode(body)
+        named = self._named_columns(input)
+        return None if len(named) > FEW_COLUMNS else self._few_masks(input, named, caller)
+
+    def _few_masks(self, input: OpaInput, named: list[ResourceName], caller: Caller) -> EndpointAnswer:
+        masks, id = self._masks(input, named, caller)
+        return EndpointAnswer(encode_masks(masks), id)
+
+    def _named_columns(self, input: OpaInput) -> list[ResourceName]:
         _require_operation(input, "GetColumnMask")
-        masks, id = self._masks(input, input.action.filter_resources or [], caller)
-        found = [{"index": at, "viewExpression": _expression(mask)} for at, mask in enumerate(masks) if mask]
-        return EndpointAnswer(_encode_result(found), id)
+        named = input.action.filter_resources or []
+        bound_checks(len(named), self._max_resources)
+        return named
 
     def _allow_question(self, body: bytes) -> _Question:
         input = self._decoder.decode(body)
@@ -173,19 +197,14 @@ class TrinoSurface:
         self, input: OpaInput, named: list[ResourceName], caller: Caller
     ) -> tuple[Sequence[Predicate | None], str]:
         """Return the mask, or None, of each of the named columns of one table; also the id of the decision."""
-        bound_checks(len(named), self._max_resources)
-        columns = [name.column for name in named if name.column and name.column.column_type]
-        tables = {(column.catalog_name, column.schema_name, column.table_name) for column in columns}
-        if len(columns) < len(named) or len(tables) > 1:
-            raise InvalidArgument("GetColumnMask takes columns of one table, each with its type")
-        if not columns:
+        question = read_columns(named)
+        if not question.columns:
             return (), ""
-        typed = [TypedColumn(column.column_name, column.column_type) for column in columns]
-        view, id = self._row_view(input, ResourceName(table=TableName(*tables.pop())), typed, caller)
+        view, id = self._row_view(input, question.table, question.columns, caller)
         return view.masks, id
 
     def _row_view(
-        self, input: OpaInput, table: ResourceName, columns: list[TypedColumn], caller: Caller
+        self, input: OpaInput, table: ResourceName, columns: Sequence[TypedColumn], caller: Caller
     ) -> DecidedView:
         """Return the visible rows and values of a table; none of them after a failure."""
         try:
@@ -228,9 +247,3 @@ def _column_indices(request: TrinoRequest) -> Callable[[Answer], bytes]:
 
 def _encode_result(result: Any) -> bytes:
     return msgspec.json.encode({"result": result})
-
-
-def _expression(predicate: Predicate) -> dict[str, str]:
-    """Return a filter or mask as Trino takes it."""
-    identity = {"identity": predicate.identity} if predicate.identity else {}
-    return {"expression": predicate.expression, **identity}

@@ -18,6 +18,7 @@ from pdp.decision.shared_text import bound_repeated, shared_message
 from pdp.decision.turns import run_aside
 from pdp.errors import InvalidArgument, TooManyChecks
 from pdp.model.checks import Arguments, BatchRequest, Check, Principal, Rejection, Resource
+from pdp.model.identities import bound_claims
 from pdp.model.references import is_id
 from pdp.model.trino_operations import TRINO_PREFIX
 from pdp.strict import decode
@@ -70,17 +71,17 @@ class RequestDecoder:
     def decode(self, body: bytes) -> OpaInput:
         """Return the input document of a body; raise InvalidArgument or TooManyChecks."""
         self._check_objects(body)
-        return decode(body, REQUEST, typed=True).input
+        return _bounded(decode(body, REQUEST, typed=True).input)
 
     def decode_batch(self, body: bytes) -> TrinoRequest:
         """Return the request of a body of the endpoint `batch`; raise as `decode` does."""
         self._check_objects(body)
         listed = decode_table_list(body)
         if listed is None:
-            input = decode(body, REQUEST, typed=True).input
+            input = _bounded(decode(body, REQUEST, typed=True).input)
             return TrinoRequest(input, input.action.filter_resources or [])
         refuse_duplicates_in(body, listed)
-        return TrinoRequest(listed.input, [], listed.tables)
+        return TrinoRequest(_bounded(listed.input), [], listed.tables)
 
     def to_batch_request(self, request: TrinoRequest, caller: str) -> BatchRequest:
         """Return the checks of a request; an invalid name rejects only the position of that name.
@@ -125,6 +126,12 @@ class RequestDecoder:
         if self._names.trino is not bundle.trino:
             self._names = Names(bundle.trino, bundle.warehouses)
         return self._names
+
+
+def _bounded(input: OpaInput) -> OpaInput:
+    """Return the input; raise InvalidArgument if its user has too many groups."""
+    bound_claims(input.context.identity.groups or ())
+    return input
 
 
 def _with_resources(names: Names, request: TrinoRequest, question: _Question) -> BatchRequest:

@@ -20,6 +20,8 @@ from pdp.model.checks import STORE_STALE, Predicate, Principal, Reason, Resource
 
 FoldedName: TypeAlias = tuple[str, str]
 """Warehouse and path of a table, as policies compare them: the path is one text, joined by dots, in one case."""
+KnownMasks: TypeAlias = dict[tuple[str, str], tuple[Predicate | None, Reason]]
+"""Name and type of a column -> mask and reason, for the columns of one request."""
 HIDDEN_COLUMN_PREFIX: Final = "$"
 """First character of the columns that say where a row is stored, such as `$path`."""
 REASON_PREFIX: Final = "row_access:"
@@ -94,9 +96,23 @@ class Restriction(msgspec.Struct, frozen=True):
 
     def row_view(self, columns: Sequence[TypedColumn]) -> tuple[RowView, dict[str, Reason | None]]:
         """Return the view of a table through the restriction, and the reason of each mask; None without a mask."""
-        masks = [self.mask_column(column.name, column.type) for column in columns]
-        reasons = {column.name: by if mask else None for column, (mask, by) in zip(columns, masks, strict=True)}
-        return RowView(self.rows, tuple(mask for mask, _ in masks)), reasons
+        reasons: dict[str, Reason | None] = {}
+        masks = self.mask_columns(columns, {}, reasons)
+        return RowView(self.rows, tuple(masks)), reasons
+
+    def mask_columns(
+        self, columns: Sequence[TypedColumn], known: KnownMasks, reasons: dict[str, Reason | None]
+    ) -> list[Predicate | None]:
+        """Return the mask of each column. Equal columns cost once: `known` and `reasons` get what is new."""
+        masks: list[Predicate | None] = []
+        for column in columns:
+            key = (column.name, column.type)
+            found = known.get(key)
+            if found is None:
+                found = known[key] = self.mask_column(*key)
+                reasons[column.name] = found[1] if found[0] else None
+            masks.append(found[0])
+        return masks
 
     @property
     def shows_rows(self) -> bool:

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Final
 
 FALSE: Final = "false"
 """Filter without rows."""
+_BARE_NULL: Final = "NULL"
 _TEXTS: Final = frozenset({"varchar", "char"})
 _FROM_CONSTANTS: Final = _TEXTS | {
     *("boolean", "tinyint", "smallint", "integer", "int", "bigint", "real", "double", "decimal"),
@@ -20,8 +22,11 @@ _FROM_CONSTANTS: Final = _TEXTS | {
 _QUOTED: Final = re.compile(r'"(?:[^"]|"")*"')
 _PLAIN_TYPE: Final = re.compile(r"[A-Za-z][\w ,()]*")
 """Name of a type, its parameters and the field names of a row, without quoted names."""
+_LEVELS: Final = {ord("("): 1, ord(")"): -1}
+_NO_PARENTHESES: Final = bytes(set(range(256)) - set(_LEVELS))
 _LONGEST_TYPE: Final = 4096
-"""Characters of a type. A longer type gets a bare NULL: the creator of a table chooses the length."""
+_DEEPEST_TYPE: Final = 64
+"""Characters and nested parentheses of a type. Beyond, a type gets a bare NULL: the creator of a table chooses both."""
 _VISIBLE_CHARACTERS: Final = 4
 _SHORTEST_VALUE: Final = 8
 """Characters that a partial mask shows at the end of a value, and the shortest value for which it does."""
@@ -38,7 +43,7 @@ def mask_sql(kind: str, value: str, column: str, type: str) -> str:
     `value` is the SQL of a `constant` or `expression`. A value that does not fit the type becomes NULL.
     """
     if not _is_type(type):
-        return null_sql(type)
+        return _BARE_NULL
     base = re.split(r"\W", type, maxsplit=1)[0].lower()
     text = 'CAST("{}" AS varchar)'.format(column.replace('"', '""'))
     if base == "char":
@@ -53,12 +58,12 @@ def mask_sql(kind: str, value: str, column: str, type: str) -> str:
         sql = f"lower(to_hex(sha256(to_utf8({text}))))"
     elif kind == "partial" and base in _TEXTS:
         sql = f"IF(length({text}) >= {_SHORTEST_VALUE}, '****' || substr({text}, -{_VISIBLE_CHARACTERS}), '****')"
-    return null_sql(type) if sql is None else f"CAST({sql} AS {type})"
+    return f"CAST({_BARE_NULL if sql is None else sql} AS {type})"
 
 
 def null_sql(type: str) -> str:
     """Return NULL of a type; a bare NULL, valid for any type, if the text of the type could contain other SQL."""
-    return f"CAST(NULL AS {type})" if _is_type(type) else "NULL"
+    return f"CAST({_BARE_NULL} AS {type})" if _is_type(type) else _BARE_NULL
 
 
 def _is_type(text: str) -> bool:
@@ -70,8 +75,11 @@ def _is_type(text: str) -> bool:
     if len(text) > _LONGEST_TYPE:
         return False
     bare = _QUOTED.sub("", text)
-    depth = lowest = 0
-    for character in bare:
-        depth += (character == "(") - (character == ")")
-        lowest = min(lowest, depth)
-    return depth == lowest == 0 and _PLAIN_TYPE.fullmatch(bare) is not None
+    return _PLAIN_TYPE.fullmatch(bare) is not None and _has_matching_parentheses(bare)
+
+
+def _has_matching_parentheses(text: str) -> bool:
+    """Tell whether each parenthesis of a text has its match, within the bound on nesting."""
+    parentheses = text.encode(errors="surrogatepass").translate(None, _NO_PARENTHESES)
+    depths = list(accumulate(map(_LEVELS.__getitem__, parentheses), initial=0))
+    return depths[-1] == min(depths) == 0 and max(depths) <= _DEEPEST_TYPE

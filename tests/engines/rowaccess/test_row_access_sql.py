@@ -181,6 +181,21 @@ def test_a_type_never_says_more_than_a_type(kind: str, type: str) -> None:
     assert mask_sql(kind, "c", "c", type) == null_sql(type) == "NULL"
 
 
+@pytest.mark.parametrize(("levels", "is_kept"), [(64, True), (65, False)])
+def test_a_type_of_too_many_levels_is_a_bare_null(levels: int, is_kept: bool) -> None:
+    type = "row(" * levels + "x varchar" + ")" * levels
+    assert null_sql(type) == (f"CAST(NULL AS {type})" if is_kept else "NULL")
+
+
+@given(st.text("(()) x", max_size=20))
+def test_parentheses_match_as_a_walk_finds(text: str) -> None:
+    depth = lowest = 0
+    for character in text:
+        depth += {"(": 1, ")": -1}.get(character, 0)
+        lowest = min(lowest, depth)
+    assert (null_sql(f"row{text}") != "NULL") == (depth == lowest == 0)
+
+
 # --- filters ------------------------------------------------------------------------------------------------------
 
 ROWS = [(x, s, b) for x in (None, 0, 1, 2) for s in (None, "", "EU", "eu", "o'x", "a\\b", "a\nb") for b in (None, True, False)]  # fmt: skip
