@@ -22,7 +22,7 @@ from pdp.audit.folder import AuditFolder
 from pdp.audit.line_writer import LineBatch, LineWriter
 from pdp.audit.record import DecisionRecord
 from pdp.errors import Unavailable
-from pdp.model.events import Event, RefusalEvent
+from pdp.model.events import Event, ManagementEvent, RefusalEvent
 from pdp.model.masking import DEFAULT_MASKER, Masker
 from pdp.telemetry import Telemetry
 
@@ -139,7 +139,8 @@ class FileAudit:
         Return False for a refusal while too many records wait: nothing else bounds the number of refusals.
         """
         full = self._waiting() >= MAX_PENDING or self.waiting_bytes() >= self._max_bytes
-        if full and isinstance(event, RefusalEvent):
+        is_refusal = isinstance(event, RefusalEvent) or (isinstance(event, ManagementEvent) and not event.allowed)
+        if full and is_refusal:
             return False
         self._put(event)
         return True
@@ -177,14 +178,16 @@ class FileAudit:
 
     def _flush(self) -> None:
         """Encode pending records and hand all lines to the writer. Come again if records are left."""
-        with self._encoding:
-            self._encode()
-            self._hand_over()
-        if self._waiting() >= BEHIND and not self._writer.failing:
-            time.sleep(GIVE_WAY_SECONDS)
-        self._flush_due = bool(self._pending)
-        if self._flush_due:
-            asyncio.get_running_loop().call_later(GATHER_SECONDS, self._flush)
+        try:
+            with self._encoding:
+                self._encode()
+                self._hand_over()
+            if self._waiting() >= BEHIND and not self._writer.failing:
+                time.sleep(GIVE_WAY_SECONDS)
+        finally:  # a defect must not end the flushes
+            self._flush_due = bool(self._pending)
+            if self._flush_due:
+                asyncio.get_running_loop().call_later(GATHER_SECONDS, self._flush)
 
     def _encode(self) -> None:
         """Encode the oldest pending records. The records themselves are dropped."""

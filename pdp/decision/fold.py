@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from operator import or_
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from pdp.decision.tree import AllOf, AnyOf, EachOf, FixedDecision, Leaf, Node, Split, first_leaf
 from pdp.engines.engine import ABSTAIN, FAILED, FORBID, PERMIT, Verdicts
 from pdp.model.checks import DEFAULT_DENY, Reason
 from pdp.model.references import format_resource
 
+_DENIALS: Final = (FORBID, FAILED, ABSTAIN)
+"""Effects that deny, from the strongest."""
 _Row: TypeAlias = tuple[int, int, Reason | None, tuple[str, ...]]
 """Position, effect, reason and errors of one resource in one column."""
 
@@ -141,12 +143,12 @@ def _shared_reason(rows: Sequence[_Row]) -> Reason | None:
 def _all_row(rows: Sequence[_Row], parts: Sequence[Node]) -> _Row:
     """Take the first permit if all parts permit, else the denial of one part, with the part's resource in the reason.
 
-    A forbidding part comes before parts that fail or are silent: a forbid holds whatever else is granted.
+    A forbidding part comes first: a forbid holds whatever else is granted. A part that fails comes before silence.
     """
     denials = [number for number, row in enumerate(rows) if row[1] != PERMIT]
     if not denials:
         return rows[0]
-    number = next((number for number in denials if rows[number][1] == FORBID), denials[0])
+    number = min(denials, key=lambda number: _DENIALS.index(rows[number][1]))
     at, effect, reason, errors = rows[number]
     leaf, row = first_leaf(parts[number], at)
     name = format_resource(leaf.resources[row], leaf.group.ref, leaf.group.type)

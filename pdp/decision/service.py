@@ -252,7 +252,7 @@ class Pdp:
         checks = yield from _each(_decided, batch.checks, trees, repeat(verdicts_of), outcomes)
         elapsed = time.perf_counter() - started
         record = DecisionRecord(batch, answer, tuple(checks), *_origin(basis, elapsed))
-        grants = None if visible is None else self.grant_visibility(batch.caller, basis.facts)
+        grants = None if visible is None else self.grant_visibility(batch.caller, basis.facts, basis.bundle)
         return BatchResult(record, visible, grants)
 
     def _keep(self, result: BatchResult) -> BatchResult:
@@ -336,18 +336,19 @@ class Pdp:
             return evaluator.evaluate_at_once(found)
         return (yield from evaluator.evaluate(found))
 
-    def grant_visibility(self, caller: Caller, facts: Facts) -> GrantVisibility | None:
+    def grant_visibility(self, caller: Caller, facts: Facts, bundle: Bundle | None = None) -> GrantVisibility | None:
         """Return which grants a caller may see in reasons; None for a caller that may see all."""
-        bundle = self.bundle
+        bundle = bundle or self.bundle
         if sees_all(caller) or caller.own is None:
             return None
         actor = bundle.with_mapped_roles(caller.own)
         stacks = [authority.engines for authority in (bundle.default, *bundle.authorities.values())]
         engine = next((one for stack in stacks for one in stack if isinstance(one, GrantsEngine)), None)
-        if engine is None or actor.id in bundle.instance_admins:
+        if actor.id in bundle.instance_admins:
             return None
-        found = engine
-        return GrantVisibility(actor.id, lambda key: found.may(actor, "read_assignments", key, facts))
+        return GrantVisibility(
+            actor.id, lambda key: engine is not None and engine.may(actor, "read_assignments", key, facts)
+        )
 
     def _visible(self, batch: Batch, basis: _Basis) -> Steps[bytes]:
         """Return 1 for each position that has guards, all of them permitted."""

@@ -6,58 +6,86 @@ themselves are judged by `engines.grants.administration`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Final, TypeAlias
 
 from pdp.audit.record import LISTING
 from pdp.decision.service import Pdp
+from pdp.engines.engine import FAILED, FORBID
 from pdp.engines.grants.edits import ObjectEdits
 from pdp.engines.grants.rights import CREATE, DELETE, RENAME
-from pdp.errors import Forbidden
+from pdp.errors import Forbidden, InvalidArgument
 from pdp.facts.objects import ObjectKey, resource_of
+from pdp.facts.snapshot import Facts
 from pdp.management.recording import linked
 from pdp.management.requests import Requester
 from pdp.model.checks import DEFAULT_DENY, NAMED_TYPES, Arguments, Batch, Check, Reason, Resource
 from pdp.model.references import format_resource
 
+MOST_QUESTIONS: Final = 20_000
+"""Objects that one request may delete and move, those below included, if an actor asks."""
 _SILENT: Final = frozenset({DEFAULT_DENY, "unknown_action"})
 """Reasons of a denial because nothing permits: the grants alone judge then."""
 
-
-async def refuse_forbidden(pdp: Pdp, requester: Requester, edits: ObjectEdits) -> None:
-    """Raise Forbidden for the first edit that a policy denies to the actor. An operator is not judged."""
-    if requester.principal is None:
-        return
-    checks = [
-        Check(requester.principal, action, (resource,), (at,), acting_role=requester.acting_role)
-        for at, (action, resource) in enumerate(_questions(pdp, edits))
-    ]
-    if not checks:
-        return
-    result = await pdp.decide_unrecorded(Batch(LISTING, linked(requester), len(checks), checks))
-    answer = result.record.answer
-    for at, check in enumerate(checks):
-        if not answer.allowed[at] and not _is_silent(answer.by[at]):
-            target = format_resource(check.resources[0])
-            raise Forbidden(f"`{requester.principal.id}` may not {check.action} {target}: {answer.by[at]}")
+Question: TypeAlias = tuple[str, Resource]
+"""An action, and the resource with the arguments of the edit."""
 
 
-def _questions(pdp: Pdp, edits: ObjectEdits) -> Iterator[tuple[str, Resource]]:
-    """Yield the action and the resource of each edit of an object in a warehouse.
+def edit_questions(facts: Facts, edits: ObjectEdits) -> Sequence[Question]:
+    """Return the questions that policies answer about edits: one for each object, and for each known object below.
 
-    A delete asks about every known object below as well, since they end with the container.
+    Raise InvalidArgument for more than MOST_QUESTIONS.
     """
+    questions = tuple(islice(_questions(facts, edits), MOST_QUESTIONS + 1))
+    if len(questions) > MOST_QUESTIONS:
+        raise InvalidArgument(
+            f"more than {MOST_QUESTIONS} objects would be deleted or moved: begin with containers below, "
+            "or write as the operator, without `actor`"
+        )
+    return questions
+
+
+async def refuse_forbidden(pdp: Pdp, requester: Requester, questions: Sequence[Question]) -> None:
+    """Raise Forbidden for the first question that a policy, or the failure of an engine, denies to the actor."""
+    if requester.principal is None or not questions:
+        return
+    principal, role = requester.principal, requester.acting_role
+    checks = [
+        Check(principal, action, (resource,), (at,), acting_role=role)
+        for at, (action, resource) in enumerate(questions)
+    ]
+    result = await pdp.decide_unrecorded(Batch(LISTING, linked(requester), len(checks), checks))
+    for at, (check, decided) in enumerate(zip(checks, result.record.checks, strict=True)):
+        if result.record.answer.allowed[at]:
+            continue
+        refused = any(leaf.verdicts.effects[0] in (FORBID, FAILED) for leaf in decided.concrete)
+        if refused or not _is_silent(result.record.answer.by[at]):
+            target = format_resource(check.resources[0])
+            raise Forbidden(f"`{principal.id}` may not {check.action} {target}: {result.answer.by[at]}")
+
+
+def _questions(facts: Facts, edits: ObjectEdits) -> Iterator[Question]:
     for key in edits.delete:
         if key[0] not in NAMED_TYPES and key[1]:
-            below = {below for below, _ in pdp.source.facts.subtree(key)}
-            yield from ((DELETE[one[0]], resource_of(one)) for one in sorted({key, *below}))
+            for one in _with_objects_below(facts, key):
+                yield DELETE[one[0]], resource_of(one)
     for source, target in edits.move:
         if source[0] in RENAME and len(source[1]) > 1:
-            yield RENAME[source[0]], _with(resource_of(source), Arguments(destination=resource_of(target)))
+            for one in _with_objects_below(facts, source):
+                destination: ObjectKey = (one[0], (*target[1], *one[1][len(source[1]) :]))
+                yield RENAME[one[0]], _with(resource_of(one), Arguments(destination=resource_of(destination)))
     for patch in edits.put:
         key = patch.key
-        if key[0] in CREATE and len(key[1]) > 1 and not pdp.source.facts.is_registered(key):
+        if key[0] in CREATE and len(key[1]) > 1 and not facts.is_registered(key):
             yield CREATE[key[0]], _with(resource_of(_container(key)), Arguments(name=key[1][-1]))
+
+
+def _with_objects_below(facts: Facts, key: ObjectKey) -> Iterator[ObjectKey]:
+    yield key
+    for below, _ in facts.subtree(key):
+        if below != key:
+            yield below
 
 
 def _container(key: ObjectKey) -> ObjectKey:

@@ -87,8 +87,8 @@ async def recorded(
         log.admit()
         result = await work
     except PdpError as error:
-        error.record_id = request.requester.id
-        log.note(_refused(request, error.code, str(error)))
+        if log.note(_refused(request, error.code, str(error))):
+            error.record_id = request.requester.id
         raise
     except BaseException:  # a defect, or the end of the time
         log.note(_refused(request, "unavailable", "no answer could be made, or not in time"))

@@ -25,7 +25,7 @@ from pdp.engines.grants.grantees import expand_roles, related_grantees
 from pdp.errors import AssertionNotAllowed, Forbidden, InvalidArgument, Unavailable
 from pdp.facts.objects import Change, Grant, ObjectKey, key_of, key_text, resource_of
 from pdp.facts.snapshot import Facts
-from pdp.management.forbidden_edits import refuse_forbidden
+from pdp.management.forbidden_edits import edit_questions, refuse_forbidden
 from pdp.management.grant_listing import describe_grant, list_grants, matching_grants
 from pdp.management.recording import (
     grants_request,
@@ -110,9 +110,21 @@ class Management:
         return self._revision(facts)
 
     async def _write_objects(self, requester: Requester, edits: ObjectEdits) -> Facts:
-        if requester.caller.may_write:
-            await refuse_forbidden(self._pdp, requester, edits)
-        return await self._write(requester, lambda facts, actor: self._rules.edit_objects(facts, actor, edits))
+        if requester.principal is None or not requester.caller.may_write:
+            return await self._write(requester, lambda facts, actor: self._rules.edit_objects(facts, actor, edits))
+        await self._pdp.await_consistency("full")
+        asked_of = self._pdp.source.facts
+        # the rights come first: whoever lacks them must not make the service ask about many objects
+        await run_aside(self._rules.edit_objects, asked_of, self._actor(asked_of, requester), edits)
+        questions = await run_aside(edit_questions, asked_of, edits)
+        await refuse_forbidden(self._pdp, requester, questions)
+
+        def decide(facts: Facts, actor: Actor) -> Sequence[Change]:
+            if facts.sequence != asked_of.sequence and edit_questions(facts, edits) != questions:
+                raise Unavailable("the objects changed while policies were asked: ask again")
+            return self._rules.edit_objects(facts, actor, edits)
+
+        return await self._write(requester, decide)
 
     async def list_grants(self, requester: Requester, filter: GrantFilter, page: PageRequest) -> GrantPage:
         """Return a page of grants.

@@ -162,7 +162,7 @@ class _WiderTables:
 
     def parse(self, body: bytes) -> tuple[_ListInput[Any] | None, Collection[str]]:
         """Return the input of a body, and the names of the unknown fields of the tables."""
-        for fields, decoder in self.decoders.items():
+        for fields, decoder in tuple(self.decoders.items()):  # another thread may add one
             if found := _parse(body, decoder):
                 return found, fields
         fields = _fields_of_first(body) if len(self.decoders) < _MOST_WIDER else frozenset()

@@ -15,6 +15,7 @@ OWNER, READER, ROOT = "user:oidc~own", "user:oidc~rest", "user:oidc~root"
 RULES = {
     "keep": "op == 'DELETE_ENTITY' && path.startsWith('sales.keep')",
     "reserved": "op == 'CREATE_ENTITY' && path == 'sales.reserved'",
+    "broken": "op == 'CREATE_ENTITY' && path == 'other.broken' && roles[5] == 'x'",
 }
 ROWS = {
     "default": ["lake", "rls"],
@@ -57,6 +58,9 @@ EDITS: list[tuple[str, dict[str, Any], str]] = [
     (OWNER, {"delete": ["table:lake/sales/free", "table:lake/sales/keep"]}, "cel:keep"),
     (OWNER, {"put": ["table:lake/sales/reserved"]}, "cel:reserved"),
     (ROOT, {"delete": ["table:lake/sales/keep"]}, "cel:keep"),
+    (ROOT, {"move": [{"from": "namespace:lake/sales", "to": "namespace:lake/moved"}]}, "cel:keep"),
+    (ROOT, {"move": [{"from": "namespace:lake/other", "to": "namespace:lake/moved"}]}, ""),
+    (OWNER, {"move": [{"from": "table:lake/sales/free", "to": "table:lake/other/broken"}]}, "cel:broken"),
     (READER, {"move": [{"from": "table:lake/rls/orders", "to": "table:lake/rls/o9"}]}, "row_access"),
     (READER, {"move": [{"from": "table:lake/rls/orders", "to": "table:lake/other/orders"}]}, "row_access"),
     (READER, {"move": [{"from": "table:lake/rls/open", "to": "table:lake/rls/free"}]}, ""),
@@ -80,3 +84,22 @@ async def test_policies_deny_edits_of_objects(
         return
     assert (status, answer["error"]["code"]) == (403, "forbidden")
     assert reason in answer["error"]["message"]
+
+
+async def test_rights_are_asked_before_policies(client: HttpClient) -> None:
+    """An actor without rights learns nothing about policies, and costs no question about what is below."""
+    body = {"actor": "user:oidc~nobody", "delete": ["namespace:lake/sales"]}
+    status, answer = await client.post("/v1/objects", body)
+    assert status == 403
+    assert "lacks delete on namespace:lake/sales" in answer["error"]["message"]
+
+
+async def test_more_objects_than_policies_are_asked_about_are_refused(
+    client: HttpClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pdp.management.forbidden_edits.MOST_QUESTIONS", 2)
+    body = {"delete": ["namespace:lake/rls"]}
+    status, answer = await client.post("/v1/objects", body | {"actor": OWNER})
+    assert (status, answer["error"]["code"]) == (400, "invalid_argument")
+    assert "more than 2 objects" in answer["error"]["message"]
+    assert (await client.post("/v1/objects", body))[0] == 200, "the operator is not judged"

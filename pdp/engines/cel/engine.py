@@ -96,9 +96,7 @@ class _RuleEngine:
         self.reads_facts = False
         self._provider = provider
         self._selector = Selector(rules)
-        self._last_resource: Resource | None = None
-        self._last_questions: Sequence[Question] = ()
-        self._last_found: FoundRules = ()
+        self._last_one: tuple[Resource | None, Sequence[Question], FoundRules] = (None, (), ())
         """The latest single resource, with the questions and what was found."""
         self._last = _LastColumn(None, (), "", RuleRanks((), {}))
         self._groups: Memo[Group, GroupChecks] = Memo(_MAX_GROUPS, MAX_VALUES_LENGTH)
@@ -145,8 +143,9 @@ class _RuleEngine:
         """Evaluate every check of a group on one resource: the smallest rank of a true rule, and raising rules."""
         questions = group_checks.questions(resource)
         # A table and a view of one name are often the same questions, asked one after the other.
-        if self._last_resource is resource and self._last_questions == questions:
-            return self._last_found
+        last_resource, last_questions, last_found = self._last_one
+        if last_resource is resource and last_questions == questions:
+            return last_found
         path = path_string(resource.path)
         found = []
         for check, residues in questions:
@@ -154,7 +153,7 @@ class _RuleEngine:
             found.append(
                 residues.rank(path if place == "self" else "" if place == "none" else path_of(check, resource))
             )
-        self._last_resource, self._last_questions, self._last_found = resource, questions, found
+        self._last_one = (resource, questions, found)
         return found
 
     def _outcome(self, found: FoundRules) -> Verdicts:

@@ -111,6 +111,8 @@ class GroupChecks:
         group = self._group
         content_type, type, properties = kind
         subject = self._subject
+        if self._selector.uses_time and not group.env.now:
+            raise ValueError("the time of the decision is not set")
         return CheckValues(
             check.op,
             subject.role,

@@ -133,7 +133,8 @@ class _Parser:
         rules = [self._term()]
         word = self._tokens[self._at]
         if word == "but":
-            self._at += 2
+            self._at += 1
+            self._expect("not")
             return ButNot(rules[0], self._term())
         while word in ("or", "and") and self._tokens[self._at] == word:
             self._at += 1
@@ -147,7 +148,7 @@ class _Parser:
         self._at += 1
         if token == "(":  # noqa: S105  a bracket
             rule = self._rule()
-            self._at += 1
+            self._expect(")")
             return rule
         if token.startswith("["):
             if " with " in token:
@@ -157,8 +158,18 @@ class _Parser:
             raise ValueError(f"line {self._line}: a relation is missing")
         if self._tokens[self._at] != "from":
             return Computed(token)
-        self._at += 2
-        return FromParent(self._tokens[self._at - 1], token)
+        self._at += 1
+        parent = self._tokens[self._at]
+        if not parent:
+            raise ValueError(f"line {self._line}: a relation is missing behind `from`")
+        self._at += 1
+        return FromParent(parent, token)
+
+    def _expect(self, word: str) -> None:
+        found = self._tokens[self._at]
+        if found != word:
+            raise ValueError(f"line {self._line}: `{word}` is missing" + (f" before `{found}`" if found else ""))
+        self._at += 1
 
 
 def module_files(text: str) -> Iterator[str]:
