@@ -38,7 +38,7 @@ _LONGEST_SWEEP: Final = 1.0
 _CROWDED_SECONDS: Final = 10.0
 """Time for which a refused connection shows in readiness. Probes come seldom."""
 _MOST: Final = 65_536
-_MALFORMED: Final = "the request is not valid HTTP/1.1"
+_MALFORMED: Final = "the request is not valid HTTP"
 _DRAIN_PAUSE: Final = 0.01
 """Seconds between two looks for connections that are still open."""
 

@@ -98,7 +98,7 @@ def test_malformed_requests_are_recorded_with_their_sender(process: Process) -> 
     assert sent["x-request-id"] == "mine"
     assert process.terminate() == 0
     stranger, known = [record for record in all_records(process.folder) if record.get("message")][-2:]
-    assert {record["message"] for record in (stranger, known)} == {"the request is not valid HTTP/1.1"}
+    assert {record["message"] for record in (stranger, known)} == {"the request is not valid HTTP"}
     assert stranger["peer"] == "127.0.0.1"
     assert (known["endpoint"], known["requestId"]) == ("/v1/list", "mine")
     assert known["caller"]
