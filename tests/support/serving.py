@@ -74,7 +74,7 @@ class Process:
         return (self.folder / "stderr").read_text()
 
     def records(self) -> list[dict[str, Any]]:
-        return audit_records(self.folder)
+        return audit_records(self.folder, running=self.process.poll() is None)
 
 
 @contextmanager

@@ -110,3 +110,11 @@ def test_long_kinds_of_content_are_not_remembered() -> None:
     kept = [part for _, kind in engine.group_checks(group)._residues for part in kind]
     assert kept
     assert sum(map(len, kept)) < 100
+
+
+def test_a_rule_about_time_needs_the_time_of_the_decision() -> None:
+    """A check without a time would be decided as in 1970, and a rule with an end would permit."""
+    engine = CelEngine(inline_rules({"r": "now < timestamp('2026-01-01T00:00:00Z')"}), "oidc")
+    group = Group(Principal("user", "oidc~a"), "read_data", "table", "w", "main", False, Env())
+    with pytest.raises(ValueError, match="time of the decision"):
+        engine.decide(group, [Resource("table", "w", ("n", "t"))], Facts.empty())
