@@ -84,6 +84,8 @@ class _AiohttpConnection(web.RequestHandler):
         message: str | None = None,
     ) -> web.StreamResponse:
         """Return the answer to bytes that are no request, or to a failure. The connection closes after the answer."""
+        if isinstance(exc, ConnectionError):
+            raise exc  # the client is gone; aiohttp ends the connection without an answer
         if request.writer.output_size > 0:
             raise ConnectionError("a part of another answer was sent")
         error = exc if status != 400 and isinstance(exc, Exception) else InvalidArgument(_MALFORMED)
