@@ -6,9 +6,9 @@ An outcome is permit, forbid, failed or silent (ABSTAIN); silence denies. Pure.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from operator import or_
 from typing import Final, TypeAlias
 
+from pdp.decision.combine import combine_columns
 from pdp.decision.tree import AllOf, AnyOf, EachOf, FixedDecision, Leaf, Node, Split, first_leaf
 from pdp.engines.engine import ABSTAIN, FAILED, FORBID, PERMIT, Verdicts
 from pdp.model.checks import DEFAULT_DENY, Reason
@@ -82,8 +82,8 @@ def _fold_rows(columns: Sequence[Verdicts], combine: Callable[[Sequence[_Row]], 
 def _any_column(columns: Sequence[Verdicts]) -> Verdicts | None:
     """Return the fold of an AnyOf column by column; None if only the fold by rows is exact.
 
-    This is a shortcut for the usual case: two parts that only permit or are silent without a reason. Then no row has a
-    forbid, a failure, an error or a shared reason of denial, so `_any_row` would take the first permit of the row.
+    The exact cases are one resource, equal columns, and parts that only permit or are silent without a reason. In the
+    last case `_any_row` would take the first permit of each row, as the engines of one leaf combine under `any`.
     """
     first = columns[0]
     for column in columns:
@@ -93,16 +93,7 @@ def _any_column(columns: Sequence[Verdicts]) -> Verdicts | None:
         return first
     if len(first.effects) == 1:
         return _any_one(columns)
-    if len(columns) != 2 or any(column.errors or max(column.effects) > PERMIT for column in columns):
-        return None
-    # Only permits have reasons if there are as many reasons as permits: a permit always has a reason.
-    if any(column.effects.count(PERMIT) != len(column.by) - column.by.count(None) for column in columns):
-        return None
-    first, second = columns
-    if PERMIT not in first.effects or PERMIT not in second.effects:
-        return first if PERMIT in first.effects else second
-    by = [reason if reason is not None else other for reason, other in zip(first.by, second.by, strict=True)]
-    return Verdicts(bytes(map(or_, first.effects, second.effects)), by)  # ABSTAIN is 0 and PERMIT 1: `or` permits
+    return combine_columns(columns, 0, "any", None)
 
 
 def _any_one(columns: Sequence[Verdicts]) -> Verdicts | None:
