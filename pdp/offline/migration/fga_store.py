@@ -15,6 +15,7 @@ from pdp import strict
 from pdp.config.foreign_files import CEDAR_ENTITIES, is_cedar_entity
 from pdp.errors import InvalidArgument
 from pdp.offline.migration.fga_model import FgaModel, module_files, read_model
+from pdp.offline.migration.variables import read_text
 
 _KEYS: Final = ("user", "relation", "object")
 
@@ -58,7 +59,7 @@ def read_export(files: Sequence[Path]) -> FgaExport:
 
 
 def _read(file: Path, export: FgaExport, models: dict[str, Any]) -> None:
-    text = _text(file)
+    text = read_text(file)
     if file.suffix == ".csv":
         export.tuples.extend(_csv(file, text))
         return
@@ -139,15 +140,6 @@ def _csv(file: Path, text: str) -> Iterator[FgaTuple]:
             yield FgaTuple(user, row["relation"], object, f"{file}#{number}", row.get("condition_name") or "")
         except KeyError as error:
             raise InvalidArgument(f"`{file}` has no column {error}") from None
-
-
-def _text(file: Path) -> str:
-    try:
-        return file.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise InvalidArgument(f"cannot read `{file}`: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise InvalidArgument(f"cannot read `{file}`: not UTF-8") from None
 
 
 def _data(file: Path, text: str) -> Any:

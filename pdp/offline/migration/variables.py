@@ -44,7 +44,7 @@ def read_variables(file: Path) -> Variables:
     advice = advice_for(file.suffix)
     if advice:
         raise InvalidArgument(f"`{file}`: {advice}")
-    text = _text(file)
+    text = read_text(file)
     documents = YamlText(text, str(file)).documents if file.suffix in _MANIFEST else []
     found = [pair for root in documents for pair in _in_node(root, file)]
     if file.suffix not in _MANIFEST:
@@ -65,7 +65,8 @@ def check_unique(entries: Sequence[ConfigEntry]) -> None:
             raise entry.error(f"`{entry.key}` has another value at {first[entry.key].key_place}: keep one of them")
 
 
-def _text(file: Path) -> str:
+def read_text(file: Path) -> str:
+    """Return the text of a file; raise InvalidArgument if the file cannot be read."""
     try:
         return file.read_text(encoding="utf-8-sig")
     except OSError as error:
