@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 MOST_RATIO = 3.0
-"""Most times the 99th percentile of a neighbour's answers under attack is that of a quiet service."""
+"""Most times the 99th percentile of a neighbour's answers under attack is that of a quiet service at the same time."""
 MOST_MEMORY = 1.2
 """Most times the memory after an attack is that before the attack."""
 WINDOWS = 5
@@ -28,11 +28,11 @@ def waits(processes: Iterable[int]) -> float:
 
 
 class Times(list[float]):
-    """Seconds of answers, without waits for a CPU. `service`: the process that is asked, unless it is this one."""
+    """Seconds of answers, without waits of this process and the processes `pids` for a CPU."""
 
-    def __init__(self, service: int | None = None) -> None:
+    def __init__(self, *pids: int) -> None:
         super().__init__()
-        self._processes = {os.getpid(), service or os.getpid()}
+        self._processes = {os.getpid(), *pids}
 
     @contextmanager
     def measure(self) -> Iterator[None]:
@@ -52,36 +52,37 @@ def percentile(times: Sequence[float], part: float) -> float:
     return sorted(times)[min(len(times) - 1, int(len(times) * part))]
 
 
-async def times_of(ask: Callable[[], Awaitable[object]], service: int | None = None) -> Times:
-    """Ask again and again; return the times of the answers."""
-    times = Times(service)
-    for _ in range(WINDOWS * ASKS):
-        with times.measure():
-            await ask()
-    return times
+async def is_quick(
+    attacked: Callable[[], Awaitable[object]], quiet: Callable[[], Awaitable[object]], *pids: int
+) -> bool:
+    """Tell whether an attacked service answers about as quickly as a quiet one. Ask both in turns.
 
-
-def blocking_times_of(ask: Callable[[], object], service: int | None = None) -> Times:
-    """Ask again and again; return the times of the answers."""
-    times = Times(service)
-    for _ in range(WINDOWS * ASKS):
-        with times.measure():
-            ask()
-    return times
-
-
-async def is_quick(ask: Callable[[], Awaitable[object]], quiet: Times, service: int | None = None) -> bool:
-    """Tell whether the answers under attack are about as quick as those of the quiet service."""
+    `pids`: the processes of the services. Both run at the same time, so that a busy machine slows both.
+    """
     for _ in range(_ROUNDS):
-        if (await times_of(ask, service)).p99() < MOST_RATIO * quiet.p99():
+        times, usual = Times(*pids), Times(*pids)
+        for _ in range(WINDOWS * ASKS):
+            with times.measure():
+                await attacked()
+            with usual.measure():
+                await quiet()
+        if times.p99() < MOST_RATIO * usual.p99():
             return True
     return False
 
 
-def is_quick_blocking(ask: Callable[[], object], quiet: Times, service: int | None = None) -> bool:
-    """Tell whether the answers under attack are about as quick as those of the quiet service."""
-    limit = MOST_RATIO * quiet.p99()
-    return any(blocking_times_of(ask, service).p99() < limit for _ in range(_ROUNDS))
+def is_quick_blocking(attacked: Callable[[], object], quiet: Callable[[], object], *pids: int) -> bool:
+    """Tell whether an attacked service answers about as quickly as a quiet one, as `is_quick` does."""
+    for _ in range(_ROUNDS):
+        times, usual = Times(*pids), Times(*pids)
+        for _ in range(WINDOWS * ASKS):
+            with times.measure():
+                attacked()
+            with usual.measure():
+                quiet()
+        if times.p99() < MOST_RATIO * usual.p99():
+            return True
+    return False
 
 
 def comes_back(memory: Callable[[], int], before: int) -> bool:

@@ -107,6 +107,15 @@ def serve_process(
             process.wait(10)
 
 
+@contextmanager
+def serve_twin(folder: Path, *arguments: str) -> Iterator[Process]:
+    """Run one more service in a folder of its own below `folder`: the quiet one beside an attacked one."""
+    below = folder / "twin"
+    below.mkdir()
+    with serve_process(below, *arguments) as twin:
+        yield twin
+
+
 def _addresses(process: Running, folder: Path) -> dict[str, str]:
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:

@@ -13,9 +13,9 @@ import grpc
 import psutil  # type: ignore[import-untyped]
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from support.attack_times import MOST_RATIO, Times, blocking_times_of, comes_back, is_quick, times_of
+from support.attack_times import MOST_RATIO, Times, comes_back, is_quick
 from support.hostile_http2 import END_HEADERS, HEADERS, METHODS, OPENED, RESET, call_head, frame
-from support.serving import Process, serve_process
+from support.serving import Process, serve_process, serve_twin
 
 from pdp.wire import decision_pb2 as wire
 from pdp.wire import decision_pb2_grpc as wire_grpc
@@ -35,8 +35,14 @@ REFUSALS: dict[str, tuple[dict[str, Any], grpc.StatusCode]] = {
 def test_no_body_is_kept_after_a_refusal(tmp_path: Path, refusal: str) -> None:
     options, wanted = REFUSALS[refusal]
     body = b"\xff" * (8 * MIB - 4096) if refusal == "no message" else BODY.SerializeToString()
-    with serve_process(tmp_path) as process, grpc.insecure_channel(process.addresses["grpc"]) as channel:
+    with (
+        serve_process(tmp_path) as process,
+        serve_twin(tmp_path) as twin,
+        grpc.insecure_channel(process.addresses["grpc"]) as channel,
+        grpc.insecure_channel(twin.addresses["grpc"]) as twin_channel,
+    ):
         stub: Any = wire_grpc.DecisionServiceStub(channel)  # type: ignore[no-untyped-call]
+        twin_stub: Any = wire_grpc.DecisionServiceStub(twin_channel)  # type: ignore[no-untyped-call]
         send: Any = channel.unary_unary("/pdp.v1.DecisionService/Check")
         watched = psutil.Process(process.process.pid)
 
@@ -49,13 +55,15 @@ def test_no_body_is_kept_after_a_refusal(tmp_path: Path, refusal: str) -> None:
         for _ in range(4):
             refuse()
         before = watched.memory_info().rss
-        quiet = blocking_times_of(lambda: stub.Check(wire.CheckRequest(), timeout=20), process.process.pid)
-        attacked = Times(process.process.pid)
+        pids = process.process.pid, twin.process.pid
+        attacked, quiet = Times(*pids), Times(*pids)
         for at in range(5 * CALLS):
             if at < CALLS:
                 refuse()
             with attacked.measure():
                 stub.Check(wire.CheckRequest(), timeout=20)
+            with quiet.measure():
+                twin_stub.Check(wire.CheckRequest(), timeout=20)
         assert attacked.p99() < MOST_RATIO * quiet.p99()
         assert comes_back(lambda: int(watched.memory_info().rss), before)
         assert len(stub.Check(wire.CheckRequest(), timeout=20).decisions) == 0
@@ -93,17 +101,19 @@ async def open_channels(stack: AsyncExitStack, process: Process, count: int) -> 
 
 @pytest.mark.parametrize("method", [CHECK, "/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch"])
 async def test_streams_without_a_message_hold_nothing_that_others_need(tmp_path: Path, method: str) -> None:
-    with serve_process(tmp_path) as process:
+    with serve_process(tmp_path) as process, serve_twin(tmp_path) as twin:
         watched = psutil.Process(process.process.pid)
         async with AsyncExitStack() as stack:
             own, *others = await open_channels(stack, process, 13)
-            neighbour = Neighbour(own)
+            (apart,) = await open_channels(stack, twin, 1)
+            neighbour, quiet = Neighbour(own), Neighbour(apart)
             await neighbour.ask_often()
-            quiet, before = await times_of(neighbour.ask, process.process.pid), watched.memory_info().rss
+            await quiet.ask_often()
+            before = watched.memory_info().rss
             held: list[Any] = [channel.stream_unary(method)(timeout=60) for channel in others for _ in range(100)]
             await asyncio.sleep(1)
             assert not all(call.done() for call in held)
-            assert await is_quick(neighbour.ask, quiet, process.process.pid)
+            assert await is_quick(neighbour.ask, quiet.ask, process.process.pid, twin.process.pid)
             for call in held:
                 call.cancel()
         assert await asyncio.to_thread(comes_back, lambda: int(watched.memory_info().rss), before)

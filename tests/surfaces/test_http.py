@@ -15,7 +15,6 @@ from typing import Any
 
 import psutil  # type: ignore[import-untyped]
 import pytest
-from support.attack_times import is_quick, times_of
 from support.http_client import HttpClient, assert_discreet, client_of, fetch
 from support.http_wire import PATIENCE, Connections, connection, exchange, head, read_answer
 from support.serving import Process, example_settings, serve_process
@@ -401,24 +400,6 @@ async def test_bytes_beyond_those_in_flight_are_429(tmp_path: Path) -> None:
                 await held.open(head(65_536) + b" " * 65_535)
             await until(lambda: refused(client))
         await until(lambda: accepted(client))
-
-
-@pytest.mark.parametrize("path", ["/v1/check", "/v1/list", "/pdp.v1.DecisionService/Check", "/v1/data/trino/batch"])
-@pytest.mark.parametrize("limit", ["limits.max_in_flight=8", "limits.trino_max_body_bytes=67108864"])
-async def test_bodies_that_never_come_hold_nothing_that_others_need(tmp_path: Path, path: str, limit: str) -> None:
-    store = f"store.url=sqlite:///{tmp_path}/pdp.db"
-    async with asking(tmp_path, limit, store, "limits.request_timeout_seconds=60") as client:
-        length = 67_108_864 if path.endswith("batch") else 8_388_608
-
-        async def ask() -> None:
-            assert (await client.check(ALICE))[0] == 200
-            assert (await client.post("/v1/data/trino/batch", trino_batch(1)))[0] == 200
-
-        quiet = await times_of(ask)
-        async with Connections(client) as held:
-            for _ in range(100):
-                await held.open(head(length, path))
-            assert await is_quick(ask, quiet)
 
 
 async def test_unannounced_bytes_count(tmp_path: Path) -> None:

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import psutil  # type: ignore[import-untyped]
 import pytest
-from support.attack_times import blocking_times_of, comes_back, is_quick_blocking
+from support.attack_times import comes_back, is_quick_blocking
 from support.http_client import fetch
-from support.serving import Process, serve_process
+from support.http_wire import head
+from support.serving import Process, serve_process, serve_twin
 
 pytestmark = pytest.mark.process
 MIB = 1 << 20
@@ -73,6 +74,15 @@ def test_a_head_without_end_is_cut_off(process: Process, listener: str, shape: s
 CHECK = json.dumps(
     {"checks": [{"principal": "user:oidc~Alice", "action": "read_data", "resource": "table:lake/Foo@prod"}]}
 ).encode()
+FILTER = {
+    "input": {
+        "context": {"identity": {"user": "Alice"}},
+        "action": {
+            "operation": "FilterTables",
+            "filterResources": [{"table": {"catalogName": "lakehouse", "schemaName": "sales", "tableName": "t0"}}],
+        },
+    }
+}
 IDLE = {
     "nothing": b"",
     "half a head": b"POST /v1/check HTT",
@@ -84,12 +94,19 @@ IDLE = {
 @pytest.mark.parametrize("shape", IDLE)
 @pytest.mark.parametrize("listener", ["http", "grpc", "diagnostics"])
 def test_idle_connections_beyond_the_open_files_hold_up_nobody(tmp_path: Path, listener: str, shape: str) -> None:
-    with serve_process(tmp_path, limits={"NOFILE": 256}) as process, ExitStack() as held:
+    with (
+        serve_process(tmp_path, limits={"NOFILE": 256}) as process,
+        serve_twin(tmp_path) as twin,
+        ExitStack() as held,
+    ):
 
-        def ask() -> None:
-            assert fetch(process.url("/v1/check"), CHECK, timeout=5).status == 200
+        def ask(asked: Process = process) -> None:
+            assert fetch(asked.url("/v1/check"), CHECK, timeout=5).status == 200
 
-        quiet, before = blocking_times_of(ask, process.process.pid), memory(process)
+        for _ in range(100):
+            ask()
+            ask(twin)
+        before = memory(process)
         host, _, port = process.addresses[listener].partition(":")
         for at in range(600):
             attacker = held.enter_context(socket.create_connection((host, int(port)), timeout=10))
@@ -98,6 +115,35 @@ def test_idle_connections_beyond_the_open_files_hold_up_nobody(tmp_path: Path, l
                 ask()
                 assert fetch(process.url("/health/ready", "diagnostics"), timeout=5).status == 200
         assert psutil.Process(process.process.pid).num_fds() < 256
-        assert is_quick_blocking(ask, quiet, process.process.pid)
+        assert is_quick_blocking(ask, lambda: ask(twin), process.process.pid, twin.process.pid)
         held.close()
         assert comes_back(lambda: memory(process), before)
+
+
+@pytest.fixture(scope="module", params=["limits.max_in_flight=8", "limits.trino_max_body_bytes=67108864"])
+def twins(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Process, Process]]:
+    options = ("--set", request.param, "--set", "limits.request_timeout_seconds=60")
+    folder = tmp_path_factory.mktemp("twins")
+    with serve_process(folder, *options) as process, serve_twin(folder, *options) as twin:
+        yield process, twin
+
+
+@pytest.mark.parametrize("path", ["/v1/check", "/v1/list", "/pdp.v1.DecisionService/Check", "/v1/data/trino/batch"])
+def test_bodies_that_never_come_hold_nothing_that_others_need(twins: tuple[Process, Process], path: str) -> None:
+    process, twin = twins
+    length = 67_108_864 if path.endswith("batch") else 8_388_608
+
+    def ask(asked: Process = process) -> None:
+        assert fetch(asked.url("/v1/check"), CHECK, timeout=5).status == 200
+        assert fetch(asked.url("/v1/data/trino/batch"), FILTER, timeout=5).status == 200
+
+    ask()
+    ask(twin)
+    host, _, port = process.addresses["http"].partition(":")
+    with ExitStack() as held:
+        for _ in range(100):
+            attacker = held.enter_context(socket.create_connection((host, int(port)), timeout=10))
+            attacker.sendall(head(length, path))
+        assert is_quick_blocking(ask, lambda: ask(twin), process.process.pid, twin.process.pid)
