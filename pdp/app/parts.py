@@ -13,7 +13,8 @@ from pdp.assembly import PLANNERS, build_bundle
 from pdp.audit.log import NoAudit
 from pdp.config.references import listed_warehouses
 from pdp.config.settings import Settings
-from pdp.decision.service import AuditLog, Pdp
+from pdp.decision.ports import AuditLog
+from pdp.decision.service import Pdp
 from pdp.engines.cel.rules import RuleSet
 from pdp.engines.rowaccess.document import NamedDocument
 from pdp.errors import ConfigError, PolicyError, Unavailable

@@ -10,44 +10,41 @@ import contextlib
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import repeat
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
 from pdp.audit.record import DecidedCheck, DecisionRecord, LeafDecision, Listing
-from pdp.decision.answers import NO_TRACES, fold_answer, make_answer, revision_of, trace_checks
+from pdp.decision.answers import NO_TRACES, fold_answer, make_answer, trace_checks
+from pdp.decision.basis import Basis
 from pdp.decision.bundle import Bundle
 from pdp.decision.combine import CHUNK
-from pdp.decision.evaluation import Evaluator, LeafVerdicts
+from pdp.decision.evaluation import LeafVerdicts
 from pdp.decision.explanation import Explainer
 from pdp.decision.fold import fold
 from pdp.decision.grant_visibility import GrantVisibility
 from pdp.decision.inspection import guards, reduce_answer, reject_invisible, sees_all
 from pdp.decision.one_resource import decide_check
-from pdp.decision.plan import Planners, context_of
-from pdp.decision.plan_memo import PlanMemo
+from pdp.decision.plan import Planners
 from pdp.decision.planning import bound_traces, in_parts, plan_checks
+from pdp.decision.ports import AuditLog, FactsSource
+from pdp.decision.row_filter import DecidedView, restrict, row_view
 from pdp.decision.tree import FixedDecision, Leaf, Node, leaves
 from pdp.decision.turns import Pace, Steps, finish, finish_in_turns
-from pdp.engines.engine import ABSTAIN, ALLOWED_BY_EFFECT, PERMIT, Verdicts
+from pdp.engines.engine import ALLOWED_BY_EFFECT, PERMIT, Verdicts
 from pdp.engines.grants.engine import GrantsEngine
-from pdp.engines.rowaccess.engine import KnownMasks, Restriction, hide_everything
 from pdp.errors import InvalidArgument
 from pdp.facts.snapshot import Facts
 from pdp.model.checks import (
-    DEFAULT_DENY,
     Answer,
     AtLeast,
     Batch,
     Caller,
     Check,
     Consistency,
-    Predicate,
     Reason,
-    RowView,
     TypedColumn,
 )
-from pdp.model.events import EventLog
 from pdp.model.ids import new_id
 from pdp.model.revision import Revision
 from pdp.telemetry import Telemetry
@@ -56,44 +53,8 @@ T = TypeVar("T")
 _FEW_CHECKS: Final = 256
 _FEW_LEAVES: Final = 64
 """Checks of a batch, and leaves of its plans, that may be decided in one go."""
-FEW_COLUMNS: Final = 256
-_COLUMN_PART: Final = 16
-"""Columns whose masks may be made in one go, and those between two looks at the clock."""
 _TURNS_AT_ONCE: Final = 5
 """Steps of a decision that may follow each other without a turn for others."""
-
-
-class AuditLog(EventLog, Protocol):
-    """Destination of decided batches and of events. Calls must not wait for a disk."""
-
-    def admit(self) -> None:
-        """Raise Unavailable while records cannot be taken."""
-        ...
-
-    def append(self, record: DecisionRecord) -> None:
-        """Take the record of a decided batch."""
-        ...
-
-
-class FactsSource(Protocol):
-    """Source of the facts. Reading the facts never waits."""
-
-    @property
-    def facts(self) -> Facts:
-        """Return the newest snapshot that is present."""
-        ...
-
-    def is_stale(self) -> bool:
-        """Tell whether the snapshot is too old to permit anything."""
-        ...
-
-    async def catch_up(self) -> None:
-        """Wait until the snapshot has all commits from before the call; raise Unavailable if that cannot be known."""
-        ...
-
-    async def at_least(self, epoch: str, sequence: int) -> None:
-        """Wait for a revision, within a bound; raise Unavailable."""
-        ...
 
 
 class BatchResult(msgspec.Struct, frozen=True, gc=False):
@@ -130,24 +91,6 @@ class ListedPage(NamedTuple):
     seconds: float
 
 
-class DecidedView(NamedTuple):
-    """Visible part of a table, and the id of the decision."""
-
-    view: RowView
-    id: str
-
-
-class _Basis(NamedTuple):
-    """Everything that a batch is decided from. `stale`: the facts are too old to permit anything."""
-
-    bundle: Bundle
-    facts: Facts
-    stale: bool
-    revision: str
-    plans: PlanMemo
-    evaluator: Evaluator
-
-
 class Pdp:
     """Policy decision point: decides batches and records every decision."""
 
@@ -161,7 +104,7 @@ class Pdp:
         self.telemetry = telemetry
         self.clock: Callable[[], float] = time.time
         """Clock of decisions, in seconds since 1970. Policy tests set another."""
-        self._last_basis: _Basis | None = None
+        self._last_basis: Basis | None = None
 
     def revision(self) -> str:
         """Return the revision of the current bundle and facts, as text."""
@@ -251,7 +194,7 @@ class Pdp:
         answer = fold_answer(batch, outcomes, basis.revision, traces)
         checks = yield from _each(_decided, batch.checks, trees, repeat(verdicts_of), outcomes)
         elapsed = time.perf_counter() - started
-        record = DecisionRecord(batch, answer, tuple(checks), *_origin(basis, elapsed))
+        record = DecisionRecord(batch, answer, tuple(checks), *basis.origin(elapsed))
         grants = None if visible is None else self.grant_visibility(batch.caller, basis.facts, basis.bundle)
         return BatchResult(record, visible, grants)
 
@@ -280,7 +223,7 @@ class Pdp:
             self.audit.admit()
             basis = self._basis()
             answer = make_answer(batch, basis.revision, bytes(batch.size), [None] * batch.size)
-            self.audit.append(DecisionRecord(batch, answer, (), *_origin(basis, 0)))
+            self.audit.append(DecisionRecord(batch, answer, (), *basis.origin(0)))
             return answer.id
         return ""
 
@@ -300,11 +243,11 @@ class Pdp:
         started = time.perf_counter()
         self.audit.admit()
         basis = self._basis()
-        restriction, checks = self._restriction(batch, basis)
-        view, masks = yield from _row_view(restriction, columns)
+        restriction, checks = restrict(self.planners, batch, basis)
+        view, masks = yield from row_view(restriction, columns)
         answer = make_answer(batch, basis.revision, bytes([restriction.shows_rows]), [restriction.by])
         elapsed = time.perf_counter() - started
-        self._record(DecisionRecord(batch, answer, checks, *_origin(basis, elapsed), masks=masks), elapsed)
+        self._record(DecisionRecord(batch, answer, checks, *basis.origin(elapsed), masks=masks), elapsed)
         return DecidedView(view, answer.id)
 
     async def await_consistency(self, consistency: Consistency) -> None:
@@ -317,19 +260,16 @@ class Pdp:
         elif consistency != "minimize_latency":
             raise InvalidArgument(f"consistency `{consistency}` is none of `minimize_latency`, `full`, `atLeast`")
 
-    def _basis(self) -> _Basis:
+    def _basis(self) -> Basis:
         """Return the current basis. The same basis serves, with its plans, until the bundle or the facts change."""
         bundle, facts, last = self.bundle, self.source.facts, self._last_basis
         if last is None or last.bundle is not bundle or last.facts is not facts:
-            last = self._last_basis = self._make_basis(bundle, facts, stale=False)
-        return self._make_basis(bundle, facts, stale=True) if self.source.is_stale() else last
+            last = self._last_basis = Basis.make(self.planners, bundle, facts, self.telemetry, stale=False)
+        if self.source.is_stale():
+            return Basis.make(self.planners, bundle, facts, self.telemetry, stale=True)
+        return last
 
-    def _make_basis(self, bundle: Bundle, facts: Facts, *, stale: bool) -> _Basis:
-        plans = PlanMemo(self.planners, bundle, facts, stale=stale)
-        evaluator = Evaluator(bundle, facts, self.telemetry, stale=stale)
-        return _Basis(bundle, facts, stale, revision_of(bundle, facts), plans, evaluator)
-
-    def _evaluate(self, found: Sequence[Leaf | FixedDecision], basis: _Basis) -> Steps[LeafVerdicts]:
+    def _evaluate(self, found: Sequence[Leaf | FixedDecision], basis: Basis) -> Steps[LeafVerdicts]:
         """Return the verdicts on all leaves."""
         evaluator = basis.evaluator
         if len(found) <= _FEW_LEAVES and sum([len(leaf.resources) for leaf in found]) <= CHUNK:
@@ -350,7 +290,7 @@ class Pdp:
             actor.id, lambda key: engine is not None and engine.may(actor, "read_assignments", key, facts)
         )
 
-    def _visible(self, batch: Batch, basis: _Basis) -> Steps[bytes]:
+    def _visible(self, batch: Batch, basis: Basis) -> Steps[bytes]:
         """Return 1 for each position that has guards, all of them permitted."""
         checks = guards(batch)
         trees, found = yield from plan_checks(checks, basis.plans)
@@ -361,21 +301,6 @@ class Pdp:
             effects = fold(tree, verdicts_of).effects
             refused.update(at for at, effect in zip(check.at, effects, strict=True) if effect != PERMIT)
         return bytes(at in guarded and at not in refused for at in range(batch.size))
-
-    def _restriction(self, batch: Batch, basis: _Basis) -> tuple[Restriction, tuple[DecidedCheck, ...]]:
-        """Return the restriction of the table of a batch of one check, with the check for the record."""
-        if batch.rejected:
-            return hide_everything(batch.rejected[0].by), ()
-        check = batch.checks[0]
-        if check.inspected:
-            return hide_everything("denied"), ()
-        table = check.resources[0]
-        context = context_of(check, basis.bundle, basis.facts, stale=basis.stale)
-        restriction = self.planners.restriction(context, table)
-        verdicts = Verdicts(bytes([PERMIT if restriction.shows_rows else ABSTAIN]), [restriction.by])
-        group = context.group(table.type, check.action, table)
-        leaf = LeafDecision(group, check.resources, check.at, verdicts)
-        return restriction, (DecidedCheck(check, True, (leaf,), verdicts),)
 
     def _record(self, record: DecisionRecord, elapsed: float) -> DecisionRecord:
         """Append a record to the audit and count its decisions; `elapsed` is in seconds."""
@@ -397,22 +322,6 @@ def _each(function: Callable[..., T], *columns: Iterable[Any]) -> Steps[list[T]]
     return results
 
 
-def _row_view(
-    restriction: Restriction, columns: Sequence[TypedColumn]
-) -> Steps[tuple[RowView, dict[str, Reason | None]]]:
-    """Return the view of a table and the reasons of its masks, as `Restriction.row_view` does."""
-    known: KnownMasks = {}
-    reasons: dict[str, Reason | None] = {}
-    masks: list[Predicate | None] = []
-    pace = Pace()
-    for start in range(0, len(columns), _COLUMN_PART):
-        masks += restriction.mask_columns(columns[start : start + _COLUMN_PART], known, reasons)
-        if pace.is_over():
-            yield
-            pace.begin()
-    return RowView(restriction.rows, tuple(masks)), reasons
-
-
 def at_time(batch: Batch, seconds: int) -> Batch:
     """Return the batch with the time of the decision in every check that has none yet."""
     checks = [check if check.env.now else _check_at(check, seconds) for check in batch.checks]
@@ -421,16 +330,6 @@ def at_time(batch: Batch, seconds: int) -> Batch:
 
 def _check_at(check: Check, seconds: int) -> Check:
     return msgspec.structs.replace(check, env=msgspec.structs.replace(check.env, now=seconds))
-
-
-def hidden_view(columns: Sequence[TypedColumn]) -> RowView:
-    """Return the view of a table without rows and values, for requests that fail."""
-    return hide_everything(DEFAULT_DENY).row_view(columns)[0]
-
-
-def _origin(basis: _Basis, elapsed: float) -> tuple[str, bytes, float, int]:
-    """Return the bundle's digest and text, the time, and the latency in microseconds, for a record."""
-    return basis.bundle.digest, basis.bundle.text, time.time(), int(elapsed * 1e6)
 
 
 def _decided_leaf(check: Check, leaf: Leaf | FixedDecision, verdicts: Verdicts) -> DecidedCheck:

@@ -10,7 +10,8 @@ from typing import Final
 
 from pdp.config.references import listed_warehouses
 from pdp.config.settings import Settings
-from pdp.decision.service import AuditLog, Pdp
+from pdp.decision.ports import AuditLog
+from pdp.decision.service import Pdp
 from pdp.facts.snapshot import Facts
 from pdp.offline.cases import Case, InvalidCase
 from pdp.store.replica import FixedFacts

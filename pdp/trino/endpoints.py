@@ -17,7 +17,8 @@ from msgspec import UNSET
 
 from pdp.decision.codec import bound_checks
 from pdp.decision.combine import CHUNK
-from pdp.decision.service import FEW_COLUMNS, BatchResult, DecidedView, Pdp, hidden_view
+from pdp.decision.row_filter import FEW_COLUMNS, DecidedView, hidden_view
+from pdp.decision.service import BatchResult, Pdp
 from pdp.decision.turns import converted, run_aside
 from pdp.errors import InvalidArgument, Unavailable
 from pdp.identity.evidence import admit

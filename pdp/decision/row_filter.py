@@ -1,0 +1,62 @@
+"""Row filters: the visible rows of a table, and the masks of its columns. Row access is no verdict of an authority."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from pdp.audit.record import DecidedCheck, LeafDecision
+from pdp.decision.basis import Basis
+from pdp.decision.plan import Planners, context_of
+from pdp.decision.turns import Pace, Steps
+from pdp.engines.engine import ABSTAIN, PERMIT, Verdicts
+from pdp.engines.rowaccess.engine import KnownMasks, Restriction, hide_everything
+from pdp.model.checks import DEFAULT_DENY, Batch, Predicate, Reason, RowView, TypedColumn
+
+FEW_COLUMNS: Final = 256
+_COLUMN_PART: Final = 16
+"""Columns whose masks may be made in one go, and those between two looks at the clock."""
+
+
+class DecidedView(NamedTuple):
+    """Visible part of a table, and the id of the decision."""
+
+    view: RowView
+    id: str
+
+
+def restrict(planners: Planners, batch: Batch, basis: Basis) -> tuple[Restriction, tuple[DecidedCheck, ...]]:
+    """Return the restriction of the table of a batch of one check, with the check for the record."""
+    if batch.rejected:
+        return hide_everything(batch.rejected[0].by), ()
+    check = batch.checks[0]
+    if check.inspected:
+        return hide_everything("denied"), ()
+    table = check.resources[0]
+    context = context_of(check, basis.bundle, basis.facts, stale=basis.stale)
+    restriction = planners.restriction(context, table)
+    verdicts = Verdicts(bytes([PERMIT if restriction.shows_rows else ABSTAIN]), [restriction.by])
+    group = context.group(table.type, check.action, table)
+    leaf = LeafDecision(group, check.resources, check.at, verdicts)
+    return restriction, (DecidedCheck(check, True, (leaf,), verdicts),)
+
+
+def row_view(
+    restriction: Restriction, columns: Sequence[TypedColumn]
+) -> Steps[tuple[RowView, dict[str, Reason | None]]]:
+    """Return the view of a table and the reasons of its masks, as `Restriction.row_view` does."""
+    known: KnownMasks = {}
+    reasons: dict[str, Reason | None] = {}
+    masks: list[Predicate | None] = []
+    pace = Pace()
+    for start in range(0, len(columns), _COLUMN_PART):
+        masks += restriction.mask_columns(columns[start : start + _COLUMN_PART], known, reasons)
+        if pace.is_over():
+            yield
+            pace.begin()
+    return RowView(restriction.rows, tuple(masks)), reasons
+
+
+def hidden_view(columns: Sequence[TypedColumn]) -> RowView:
+    """Return the view of a table without rows and values, for requests that fail."""
+    return hide_everything(DEFAULT_DENY).row_view(columns)[0]
