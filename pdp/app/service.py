@@ -270,6 +270,7 @@ def _load_policies(settings: Settings) -> tuple[Bundle, dict[str, int]]:
 def _open_audit(settings: Settings, telemetry: Telemetry) -> FileAudit | None:
     audit, sinks = settings.audit, settings.audit.sinks
     most, mask = audit.max_waiting_bytes, Masker(audit.mask)
+    settings.chain_keys()
     return FileAudit(settings.path(sinks[0].file), telemetry, most, run_aside, masker=mask) if sinks else None
 
 

@@ -21,6 +21,8 @@ from pdp.errors import ConfigError
 
 _PASSWORD: Final = re.compile(r"(://[^/@:]*:)[^/?#]*(?=@)|([?&]password=)[^&]*")
 """Password in an address: between user and host, or as a parameter."""
+_SECRETS: Final = frozenset({("audit", "hmac_key")})
+"""Keys whose whole value is a secret."""
 
 
 @click.group()
@@ -66,7 +68,9 @@ def _print_problems(problems: list[ConfigProblem], form: str) -> None:
 
 
 def _print_values(settings: Settings, form: str) -> None:
-    values = [(key, masked(value), settings.origins.of(key) or "default") for key, value in effective_values(settings)]
+    values = [
+        (key, _shown(key, value), settings.origins.of(key) or "default") for key, value in effective_values(settings)
+    ]
     if form == "json":
         entries = [{"key": key_text(key), "value": value, "origin": origin} for key, value, origin in values]
         sys.stdout.buffer.write(msgspec.json.encode(entries) + b"\n")
@@ -86,6 +90,11 @@ def _leaves(key: Key, value: Any) -> Iterator[tuple[Key, Any]]:
             yield from _leaves((*key, name), below)
     else:
         yield key, value
+
+
+def _shown(key: Key, value: Any) -> Any:
+    """Return a value without secrets."""
+    return "***" if key in _SECRETS and value else masked(value)
 
 
 def masked(value: Any) -> Any:

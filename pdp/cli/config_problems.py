@@ -84,6 +84,7 @@ def _unplaced_problems(composition: Composition, settings: Settings) -> Iterator
         if "://" not in provider.jwks:
             yield from _raised(read_key_file, idp, settings.path(provider.jwks))
     yield from _raised(composition.build_catalogs, settings)
+    yield from _raised(settings.chain_keys)
     yield from _folder_problems(settings)
 
 

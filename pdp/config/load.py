@@ -63,10 +63,7 @@ UNSUPPORTED: Final[Mapping[str, Any]] = {
         "redis": None, "redis_for": "auto", "mac_key": None,
         "ttl_seconds": 60, "timeout_ms": 5, "local_entries": 100000,
     },
-    "audit.durability": "batch",
-    "audit.on_full": "block",
     "audit.sample_allows": {},
-    "audit.hmac_key": None,
 }  # fmt: skip
 """Keys of the public contract that this version supports only at their default. Any other value is an error, because an
 ignored setting could leave access open."""

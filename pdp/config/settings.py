@@ -11,12 +11,13 @@ from typing import Any
 
 from pydantic import Field, PrivateAttr
 
+from pdp.config.audit import AuditSettings
 from pdp.config.identity import IdentitySettings, TrustedEngineSettings
 from pdp.config.origins import Key, Origins, key_text
 from pdp.config.policies import PolicyFiles, PolicySettings, RowAccessSettings
 from pdp.config.section import Section
 from pdp.config.server import LimitSettings, ServerSettings
-from pdp.config.store import AuditSettings, StoreSettings
+from pdp.config.store import StoreSettings
 from pdp.config.trino import TrinoSettings
 from pdp.config.warehouses import AuthoritySettings, WarehouseSettings
 from pdp.errors import ConfigError
@@ -56,6 +57,10 @@ class Settings(Section):
     def path(self, relative: str) -> Path:
         """Return a path of the configuration, resolved from the folder of pdp.yaml."""
         return self._base / relative
+
+    def chain_keys(self) -> tuple[bytes, ...]:
+        """Return the keys of the audit's hash chain, the signing one first; raise ConfigError."""
+        return self.audit.chain_keys(self._base)
 
     def store_url(self) -> str:
         """Return the URL of the database. The path of an SQLite file is resolved from the folder of pdp.yaml."""

@@ -1,4 +1,4 @@
-"""Keys of `store` and `audit`: the database of the facts, and the folders of audit records."""
+"""Keys of `store`: the database of the facts."""
 
 from __future__ import annotations
 
@@ -31,27 +31,3 @@ class StoreSettings(Section):
     def world_file(self) -> str | None:
         """Return the path of the world file that holds the facts; None if a database holds the facts."""
         return self.url.removeprefix("file:") if self.url.startswith("file:") else None
-
-
-class FileSinkSettings(Section):
-    """Folder of JSON lines files, one file per start of the service."""
-
-    file: str = Field(description="the folder")
-
-
-class AuditSettings(Section):
-    """Destinations of the record of every request."""
-
-    sinks: tuple[FileSinkSettings, ...] = Field(
-        (FileSinkSettings(file="audit/"),),
-        max_length=1,
-        description="folders that receive JSON lines; none writes no audit",
-    )
-    mask: tuple[str, ...] = Field(
-        (),
-        description="words; a value of properties, attributes or arguments is masked if its key contains one, as with "
-        "`password`, `secret`, `token`, `key` and `credential`",
-    )
-    max_waiting_bytes: int = Field(
-        268_435_456, ge=1 << 20, description="bytes of records that may wait for the disk; beyond it requests get 503"
-    )

@@ -94,7 +94,7 @@ audit: {sinks: [{file: a.properties}]}
         ("limts: {}\nlimits: {max_checks: 0}\n", "pdp.yaml:2:10", "`limits.max_checks`"),
         ("limits: [\n", "pdp.yaml:2:1", "not YAML"),
         ("server: {http: '0.0.0.0:1'}", "pdp.yaml:1:10", "not a loopback address"),
-        ("audit: {hmac_key: x}", "pdp.yaml:1:9", "`audit.hmac_key` is not supported"),
+        ("audit: {hmac_key: x}", "pdp.yaml:1:9", "`audit.hmac_key`: string should have at least 16 characters"),
     ],
 )
 def test_settings_that_do_not_load(tmp_path: Path, config: str, place: str, words: str) -> None:
@@ -107,6 +107,8 @@ def test_settings_that_do_not_load(tmp_path: Path, config: str, place: str, word
 def test_each_value_has_its_origin_and_no_password(tmp_path: Path) -> None:
     folder_with(tmp_path, url_txt="postgresql://pdp:canary@127.0.0.1:1/db?connect_timeout=1&password=bird\n")
     (tmp_path / "pdp.yaml").write_text("policies:\n  rules: [a.properties]\nstore: {url_file: url.txt}\n")
+    with (tmp_path / "pdp.yaml").open("a") as config:
+        config.write("audit: {hmac_key: canary-canary-canary}\n")
     ended = run_pdp(
         "config", "check", "--effective", "--set", "limits.max_checks=7", cwd=tmp_path,
         env={"PDP__SERVER__DRAIN_SECONDS": "3"},

@@ -43,7 +43,7 @@ BASE: Final[dict[str, Any]] = {
     },
     "row_access": {"protected": ["namespace:lake/s"]},
     "store": {"url": "sqlite:///pdp.db", "seed": "world.yaml", "bootstrap_admins": ["user:oidc~root"]},
-    "audit": {"sinks": [{"file": "audit"}]},
+    "audit": {"sinks": [{"file": "audit"}], "hmac_key_file": "chain.key"},
     "identity": {
         "providers": {"kc": {"issuer": "https://kc", "jwks": "keys.json", "role_map": {"r": "analyst"}}},
         "cel_provider": "kc",
@@ -65,6 +65,7 @@ TEXTS: Final = {
     "world.yaml": "objects: [{object: warehouse:prod, parent: project:p}, role:analyst]\n",
     "token.txt": "abc\n",
     "url.txt": "sqlite:///pdp.db\n",
+    "chain.key": "a key of the hash chain\n",
 }
 
 FILES: Final = {
@@ -81,6 +82,7 @@ FILES: Final = {
     "identity.providers.kc.jwks": "keys.json",
     "warehouses.lake.catalog.token_file": "token.txt",
     "audit.sinks": "audit",
+    "audit.hmac_key_file": "chain.key",
     "server.unix": "pdp.sock",
 }
 """Key that names a file -> the file of the base configuration. `store.url` names a world file or a database."""
@@ -126,6 +128,7 @@ FREE: Final = {
     "warehouses.<name>.catalog.warehouse": "only the catalog knows its names",
     "policies.profiles": "Quarkus has no list of profiles: rules of others are left out, as there",
     "audit.mask": "words of keys that requests bring",
+    "audit.hmac_key": "any long text is a key",
     "identity.providers.<name>.issuer": "any issuer may come; tokens of others are refused",
     "identity.providers.<name>.audiences": "tokens bring them; others are refused",
     "identity.providers.<name>.claims.subject": "tokens bring claims; without a subject a token is refused",

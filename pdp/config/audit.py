@@ -1,0 +1,93 @@
+"""Keys of `audit`: the destinations of audit records, and how safe a record is when the answer leaves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final, Literal, Self, TypeAlias
+
+from pydantic import Field, model_validator
+
+from pdp.config.section import Section
+from pdp.errors import ConfigError
+
+SHORTEST_KEY: Final = 16
+"""Fewest characters of a key of the chain."""
+DEFAULT_SEGMENT_MIB: Final = 64
+DEFAULT_SEGMENT_SECONDS: Final = 3600.0
+Durability: TypeAlias = Literal["none", "batch"]
+OnFull: TypeAlias = Literal["block"]
+Compression: TypeAlias = Literal["none", "gzip", "zstd"]
+
+
+class FileSinkSettings(Section):
+    """Folder of JSON lines files, in segments."""
+
+    file: str = Field(description="the folder")
+
+
+class AuditSettings(Section):
+    """Destinations of the record of every request."""
+
+    sinks: tuple[FileSinkSettings, ...] = Field(
+        (FileSinkSettings(file="audit/"),),
+        max_length=1,
+        description="folders that receive JSON lines; none writes no audit",
+    )
+    durability: Durability = Field(
+        "batch",
+        description="`none` leaves it to the operating system when records reach the disk, `batch` syncs every 50 ms",
+    )
+    on_full: OnFull = Field(
+        "block",
+        description="while too many records wait for the disk: requests get 503",
+    )
+    segment_mib: int = Field(DEFAULT_SEGMENT_MIB, ge=1, le=4096, description="MiB after which the next file begins")
+    segment_seconds: float = Field(
+        DEFAULT_SEGMENT_SECONDS, ge=1, le=86_400 * 31, description="seconds after which the next file begins"
+    )
+    compress: Compression = Field("none", description="compression of complete files")
+    hmac_key: str | None = Field(
+        None, min_length=SHORTEST_KEY, description="key of the hash chain; without one, anybody can compute the chain"
+    )
+    hmac_key_file: str | None = Field(
+        None,
+        description="file with the key in its first line; `pdp audit verify` also takes the keys of the next lines, "
+        "for files of the time before a change of the key",
+    )
+    mask: tuple[str, ...] = Field(
+        (),
+        description="words; a value of properties, attributes or arguments is masked if its key contains one, as with "
+        "`password`, `secret`, `token`, `key` and `credential`",
+    )
+    max_waiting_bytes: int = Field(
+        268_435_456, ge=1 << 20, description="bytes of records that may wait for the disk; beyond it `on_full` applies"
+    )
+
+    @model_validator(mode="after")
+    def _check_key(self) -> Self:
+        if self.hmac_key is not None and self.hmac_key_file is not None:
+            raise ValueError("`hmac_key` and `hmac_key_file` cannot both be set")
+        return self
+
+    def chain_keys(self, base: Path) -> tuple[bytes, ...]:
+        """Return the keys of the chain: the first one signs, all verify. Empty without a key.
+
+        A relative path starts at `base`. Raise ConfigError if the file has no usable key.
+        """
+        if self.hmac_key is not None:
+            return (self.hmac_key.encode(),)
+        return () if self.hmac_key_file is None else read_chain_keys(base / self.hmac_key_file)
+
+
+def read_chain_keys(file: Path) -> tuple[bytes, ...]:
+    """Return the keys of a file, one per line; raise ConfigError if there is none, or a key is short."""
+    try:
+        lines = file.read_bytes().splitlines()
+    except OSError as error:
+        raise ConfigError(f"`audit.hmac_key_file`: cannot read `{file}`: {error.strerror}") from None
+    keys = tuple(line.strip() for line in lines if line.strip())
+    if not keys:
+        raise ConfigError(f"`audit.hmac_key_file`: `{file}` is empty")
+    if any(len(key) < SHORTEST_KEY for key in keys):
+        raise ConfigError(f"`audit.hmac_key_file`: `{file}` has a key of fewer than {SHORTEST_KEY} characters")
+    return keys
