@@ -33,6 +33,7 @@ from workloads.spelling import SPELLINGS
 from workloads.workload import Workload
 
 SCRIPT: Final = Path(__file__).parent / "soak.lua"
+ANSWERED: Final = "pdp_requests_total"
 WARM_SECONDS: Final = 60.0
 """Time after which the memory of a worker must be flat. Only workers that live twice as long are judged."""
 GROWTH: Final = 0.02
@@ -75,7 +76,8 @@ def soak(server: Server, requests: Requests, given: argparse.Namespace, audit: A
     """Load the server and print the report; return the failures."""
     server.wait(lambda: "diagnostics" in server.log() and answers_rightly(server, requests))
     check_answers(server, requests)
-    before = answers(server)
+    metrics = metrics_address(server)
+    before = read_metric(metrics, ANSWERED)
     watch = Watch()
     with load(server, requests, given) as generator:
         began = time.monotonic()
@@ -87,7 +89,7 @@ def soak(server: Server, requests: Requests, given: argparse.Namespace, audit: A
             if elapsed >= next_kill and elapsed + 5 < given.seconds:
                 next_kill += given.kill_every
                 kill_one(server, watch)
-            watch.waiting = max(watch.waiting, read_metric(server, "pdp_audit_waiting"))
+            watch.waiting = max(watch.waiting, read_metric(metrics, "pdp_audit_waiting"))
             audit.count()
             time.sleep(0.5)
         printed = generator.communicate()[0]
@@ -95,7 +97,7 @@ def soak(server: Server, requests: Requests, given: argparse.Namespace, audit: A
     if match is None:
         return [f"the load generator failed: {printed}"]
     found = Found(*map(float, match[1].split()))
-    answered = answers(server) if not watch.kills else float("nan")
+    answered = read_metric(metrics, ANSWERED) if not watch.kills else float("nan")
     server.stop()
     records = audit.count()
     flushed = '"audit": "flushed"' in server.log().splitlines()[-1]
@@ -130,16 +132,16 @@ def kill_one(server: Server, watch: Watch) -> None:
     watch.kills += 1
 
 
-def answers(server: Server) -> float:
-    """Return the number of answers, by the service's own count."""
-    return read_metric(server, "pdp_requests_total")
-
-
-def read_metric(server: Server, name: str) -> float:
-    """Return the sum of a metric over its labels."""
+def metrics_address(server: Server) -> str:
+    """Return the URL of the metrics, which the service prints at its start."""
     address = re.search(r"diagnostics\s+(http://[\d.:]+)", server.log())
     assert address
-    with urllib.request.urlopen(f"{address[1]}/metrics", timeout=10) as response:
+    return f"{address[1]}/metrics"
+
+
+def read_metric(url: str, name: str) -> float:
+    """Return the sum of a metric over its labels."""
+    with urllib.request.urlopen(url, timeout=10) as response:
         found = re.findall(rf"^{name}(?:{{.*}})? (\S+)$", response.read().decode(), re.MULTILINE)
     return sum(map(float, found))
 
