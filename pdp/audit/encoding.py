@@ -21,6 +21,7 @@ from pdp.audit.plain_encoding import PlainEncoder
 from pdp.audit.record import DecisionRecord
 from pdp.audit.schema import DECISION_EVENT, FILTER_EVENT, SCHEMA
 from pdp.audit.split_encoding import SplitEncoder
+from pdp.model.checks import Caller
 from pdp.model.events import Event
 from pdp.model.masking import DEFAULT_MASKER, Masker
 
@@ -54,8 +55,9 @@ class RecordEncoder:
             body = self._plain.body(record) if record.checks[0].plain else self._split.body(record)
         if body is None:
             body = self._body(record)
-        if request_id := record.batch.caller.request_id:
-            body = f'"requestId":{quote(request_id)},{body}'
+        caller = record.batch.caller
+        if caller.request_id or caller.trace_id:
+            body = _ids_text(caller) + body
         return (
             f"{_DECISION if record.masks is None else _FILTER}{quote(record.answer.id)},{self._instance}{seq},"
             f'"time":"{self._time(record.time)}","latencyUs":{record.latency_us},{body}'
@@ -66,7 +68,8 @@ class RecordEncoder:
         batch, answer = record.batch, record.answer
         return (
             f"{_DECISION if record.masks is None else _FILTER}{quote(answer.id)},{self._instance}{seq},"
-            f'"time":"{self._time(record.time)}","latencyUs":{record.latency_us},"surface":{quote(batch.surface)},'
+            f'"time":"{self._time(record.time)}","latencyUs":{record.latency_us},{_ids_text(batch.caller)}'
+            f'"surface":{quote(batch.surface)},'
             f'"caller":{quote(batch.caller.name)},"inputs":null,"revision":{quote(answer.revision)},"checks":[],'
             f'"unencodable":{quote(cause)},"allowed":"{answer.allowed.translate(_DIGITS).decode()}"}}'
         ).encode(errors="backslashreplace")
@@ -113,6 +116,12 @@ class RecordEncoder:
         if second != self._second:
             self._second, self._second_text = second, timestamp(second).partition(".")[0]
         return f"{self._second_text}.{str(_MICROSECONDS + micros)[1:]}Z"
+
+
+def _ids_text(caller: Caller) -> str:
+    """Return the ids that the sender gave the request as JSON: a comma follows each."""
+    text = f'"requestId":{quote(caller.request_id)},' if caller.request_id else ""
+    return f'{text}"traceId":{quote(caller.trace_id)},"spanId":{quote(caller.span_id)},' if caller.trace_id else text
 
 
 def timestamp(seconds: float) -> str:

@@ -125,6 +125,8 @@ def _event(request: ManagementRequest, asked: dict[str, Any], **outcome: Any) ->
         actor=requester.principal.id if requester.principal else "",
         acting_role=f"role:{requester.acting_role}" if requester.acting_role is not None else "",
         request_id=requester.caller.request_id,
+        trace_id=requester.caller.trace_id,
+        span_id=requester.caller.span_id,
         asked=asked,
         **outcome,
     )

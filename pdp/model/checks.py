@@ -243,7 +243,8 @@ class Caller(msgspec.Struct, frozen=True):
 
     `own` is the principal of the caller's token, None without a token. `may_inspect`: the caller may ask about other
     principals on objects whose grants `own` may read. `engines` are the trusted engines that the token identifies.
-    `request_id` is the sender's own id of this request, empty without one.
+    `request_id` is the sender's own id of this request, `trace_id` and `span_id` name its place in a trace (W3C). They
+    are empty if the sender gave none, join records, and decide nothing.
     """
 
     name: str
@@ -254,6 +255,8 @@ class Caller(msgspec.Struct, frozen=True):
     token: TokenIdentity | None = None
     engines: tuple[TrustedEngine, ...] = ()
     request_id: str = ""
+    trace_id: str = ""
+    span_id: str = ""
 
 
 class Predicate(msgspec.Struct, frozen=True):

@@ -33,6 +33,8 @@ class RefusalEvent(_Event, frozen=True, kw_only=True, tag_field="event", tag="re
     caller: str = ""
     peer: str = ""
     request_id: str = ""
+    trace_id: str = ""
+    span_id: str = ""
     suppressed: int = 0
 
 
@@ -48,6 +50,8 @@ class ManagementEvent(_Event, frozen=True, kw_only=True, tag_field="event", tag=
     actor: str = ""
     acting_role: str = ""
     request_id: str = ""
+    trace_id: str = ""
+    span_id: str = ""
     allowed: bool
     code: str = ""
     message: str = ""

@@ -25,11 +25,11 @@ from pdp.surfaces.body_content import BodyLimits
 from pdp.surfaces.connect_messages import JSON, PROTO, ConnectError, ConnectHead, from_json, read_head, to_json
 from pdp.surfaces.grpc_handlers import GrpcMethod
 from pdp.surfaces.http_answers import EndpointAnswer, extra_headers, id_headers
-from pdp.surfaces.http_handlers import Routes, read_body, stranger_of
+from pdp.surfaces.http_handlers import Routes, ids_of, read_body
 from pdp.surfaces.http_routes import Handler
 from pdp.surfaces.peers import http_peer
 from pdp.surfaces.refusals import Refusal, RefusalRecorder
-from pdp.surfaces.request_ids import Sender, with_request_id
+from pdp.surfaces.request_ids import Sender, stranger, with_ids
 from pdp.telemetry import Telemetry
 from pdp.wire import decision_pb2 as wire
 
@@ -127,7 +127,7 @@ class ConnectHandlers:
         if announced > limits.size:
             raise errors.PayloadTooLarge(f"the body is larger than {limits.size} bytes")
         caller = await self._callers.identify(http_peer(request, (JSON, PROTO)))
-        call.sender = caller = with_request_id(caller, call.sender.request_id)
+        call.sender = caller = with_ids(caller, call.ids)
         timeout = self._timeout if head.timeout is None else min(head.timeout, self._timeout)
         with self._admission.arriving(caller) as admitted:
             try:
@@ -165,14 +165,15 @@ class ConnectHandlers:
 class _Call:
     """One call: its sender is a stranger until the caller is known."""
 
-    __slots__ = ("codec", "limits", "method", "request", "sender")
+    __slots__ = ("codec", "ids", "limits", "method", "request", "sender")
 
     def __init__(self, request: web.BaseRequest, codec: _Codec, method: GrpcMethod, limits: BodyLimits) -> None:
         self.request = request
         self.codec = codec
         self.method = method
         self.limits = limits
-        self.sender: Sender = stranger_of(request)
+        self.ids = ids_of(request)
+        self.sender: Sender = stranger(request.remote or "", self.ids)
 
 
 class _Codec:

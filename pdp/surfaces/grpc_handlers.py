@@ -20,7 +20,7 @@ from pdp.surfaces.body_content import BodyLimits
 from pdp.surfaces.grpc_arrivals import Arrivals
 from pdp.surfaces.peers import grpc_peer
 from pdp.surfaces.refusals import Refusal, RefusalRecorder
-from pdp.surfaces.request_ids import DECISION_ID, REQUEST_ID, Sender, Stranger, with_request_id
+from pdp.surfaces.request_ids import DECISION_ID, REQUEST_ID, Sender, stranger, with_ids
 from pdp.telemetry import Telemetry
 
 STATUS: Final[tuple[tuple[type[errors.PdpError], grpc.StatusCode], ...]] = (
@@ -57,18 +57,18 @@ log = structlog.get_logger()
 class _Call:
     """One call. Its sender is a stranger until the caller is known."""
 
-    __slots__ = ("caller", "context", "path", "peer", "request_id")
+    __slots__ = ("caller", "context", "ids", "path", "peer")
 
     def __init__(self, context: Any, path: str, *, certified: bool) -> None:
         self.context = context
         self.path = path
-        self.peer, self.request_id = grpc_peer(context, certified=certified)
+        self.peer, self.ids = grpc_peer(context, certified=certified)
         self.caller: Caller | None = None
 
     @property
     def sender(self) -> Sender:
         """Return the sender that a refusal names."""
-        return self.caller or Stranger(self.peer.host, self.request_id)
+        return self.caller or stranger(self.peer.host, self.ids)
 
 
 class GrpcHandlers:
@@ -128,8 +128,8 @@ class GrpcHandlers:
                 log.exception("request failed", surface="grpc")
                 return self._refuse(call, grpc.StatusCode.INTERNAL, "internal: see the service's log")
             self._telemetry.count_request("grpc", "OK")
-            if call.request_id or not immediate:  # an immediate answer has its decision id in the message
-                context.set_trailing_metadata(_ids(call.request_id, response.decision_id))
+            if call.ids.request_id or not immediate:  # an immediate answer has its decision id in the message
+                context.set_trailing_metadata(_ids(call.ids.request_id, response.decision_id))
             return response.message
 
         # a handler of a stream begins with the head of the call, and reads the one message itself
@@ -139,7 +139,7 @@ class GrpcHandlers:
         peer = call.peer
         known = self._callers.known(peer)
         caller = known.caller if known else await self._identify(peer)
-        call.caller = caller = with_request_id(caller, call.request_id)
+        call.caller = caller = with_ids(caller, call.ids)
         body = await self._arrivals.receive(call.context)
         if immediate and len(body) <= self._longest_uncounted:
             if overload := self._admission.overload(caller, len(body)):

@@ -23,10 +23,12 @@ from pdp.surfaces.peers import http_peer
 from pdp.surfaces.refusals import RefusalRecorder
 from pdp.surfaces.request_ids import (
     REQUEST_ID,
+    TRACE_PARENT,
     Sender,
-    Stranger,
-    read_request_id,
-    with_request_id,
+    SentIds,
+    read_ids,
+    stranger,
+    with_ids,
 )
 from pdp.telemetry import Telemetry
 
@@ -87,11 +89,12 @@ class HttpHandlers:
         outcomes = self._outcomes(surface)
 
         async def handle(request: web.BaseRequest) -> web.Response:
-            sender: Sender = stranger_of(request)
+            ids = ids_of(request)
+            sender: Sender = stranger(request.remote or "", ids)
             try:
                 _check_head(request, max_body)
                 caller = await self._callers.identify(http_peer(request))
-                sender = caller = with_request_id(caller, sender.request_id)
+                sender = caller = with_ids(caller, ids)
                 with self._admission.arriving(caller) as admitted:
                     async with asyncio.timeout(self._timeout):
                         found = await answer(request, caller, admitted)
@@ -126,13 +129,13 @@ def router(routes: Routes) -> Handler:
 
 
 def _refusal(request: web.BaseRequest, failure: HttpFailure) -> web.Response:
-    request_id = stranger_of(request).request_id or new_id()
+    request_id = ids_of(request).request_id or new_id()
     return response_of(HttpAnswer(failure.status, failure.body, request_id))
 
 
-def stranger_of(request: web.BaseRequest) -> Stranger:
-    """Return the sender of a request before the caller is known."""
-    return Stranger(request.remote or "", read_request_id(request.headers.getall(REQUEST_ID, ())))
+def ids_of(request: web.BaseRequest) -> SentIds:
+    """Return the ids that the sender of a request gives it."""
+    return read_ids(request.headers.getall(REQUEST_ID, ()), request.headers.getall(TRACE_PARENT, ()))
 
 
 def _check_head(request: web.BaseRequest, max_body: int) -> None:

@@ -18,7 +18,7 @@ from pdp.model.checks import Caller
 from pdp.surfaces.http_head import LONGEST_HEAD, PlainHead, may_become_plain, read_head
 from pdp.surfaces.http_routes import DecisionRoute
 from pdp.surfaces.peers import ConnectionEvidence
-from pdp.surfaces.request_ids import Stranger, read_request_id, with_request_id
+from pdp.surfaces.request_ids import NO_IDS, TRACE_PARENT, SentIds, Stranger, read_ids, stranger, with_ids
 
 _MOST_PIECES: Final = 4
 """Most packets of one head. Each packet costs a check of all of the head that has arrived."""
@@ -116,17 +116,17 @@ class RequestReader:
         if head is None or route is None or head.length > route.max_body:
             return NoRequest.FOREIGN
         self._pieces = 0
-        request_id = read_request_id((head.headers.get("x-request-id", ""),))
+        ids = _ids(head.headers)
         if isinstance(verified, Exception):
-            return PlainRequest(route, end, head.length, self._unknown(verified, request_id))
+            return PlainRequest(route, end, head.length, self._unknown(verified, ids))
         try:
             known = self._known(head, verified=verified)
         except Exception as error:  # noqa: BLE001  the failure is the answer
-            return PlainRequest(route, end, head.length, self._unknown(error, request_id))
+            return PlainRequest(route, end, head.length, self._unknown(error, ids))
         if known is None:
             return NoRequest.UNVERIFIED
-        if request_id:
-            known = known._replace(caller=with_request_id(known.caller, request_id))
+        if ids is not NO_IDS:
+            known = known._replace(caller=with_ids(known.caller, ids))
         self._last = _CheckedHead(head.before, head.after, route, known)
         return PlainRequest(route, end, head.length, known.caller)
 
@@ -148,8 +148,8 @@ class RequestReader:
             raise Unavailable("the keys of the identity provider are too old")
         return known
 
-    def _unknown(self, error: Exception, request_id: str) -> UnknownSender:
-        return UnknownSender(Stranger(self._connection_evidence().host, request_id), error)
+    def _unknown(self, error: Exception, ids: SentIds) -> UnknownSender:
+        return UnknownSender(stranger(self._connection_evidence().host, ids), error)
 
     def _connection_evidence(self) -> ConnectionEvidence:
         if self._evidence is None:
@@ -157,3 +157,11 @@ class RequestReader:
             host = str(name[0]) if isinstance(name, tuple) else name or ""
             self._evidence = ConnectionEvidence.of(self._transport, host)
         return self._evidence
+
+
+def _ids(headers: Mapping[str, str]) -> SentIds:
+    """Return the ids in a plain head, which has each header at most once."""
+    request_id, trace_parent = headers.get("x-request-id"), headers.get(TRACE_PARENT)
+    if request_id is None and trace_parent is None:
+        return NO_IDS
+    return read_ids((request_id or "",), (trace_parent or "",))

@@ -21,7 +21,7 @@ from pdp import errors
 from pdp.config.section import is_loopback
 from pdp.identity.callers import Peer
 from pdp.identity.tls import names_of_certificate
-from pdp.surfaces.request_ids import REQUEST_ID, read_request_id
+from pdp.surfaces.request_ids import NO_IDS, REQUEST_ID, TRACE_PARENT, SentIds, read_ids
 
 _REQUEST_ID: Final = REQUEST_ID.lower()
 _JSON: Final = ("application/json",)
@@ -95,25 +95,28 @@ def http_peer(request: web.BaseRequest, content_types: Container[str] = _JSON) -
     return evidence.peer(tuple(request.headers.getall("Authorization", ())), suspicion)
 
 
-def grpc_peer(context: Any, *, certified: bool = True) -> tuple[Peer, str]:
-    """Return the peer of a gRPC call, and the id that the peer gives the request.
+def grpc_peer(context: Any, *, certified: bool = True) -> tuple[Peer, SentIds]:
+    """Return the peer of a gRPC call, and the ids that the peer gives the request.
 
     Without TLS no peer is `certified`, and nobody looks for a certificate.
     """
     certificate = next(iter(context.auth_context().get("x509_pem_cert", ())), None) if certified else None
     authorization: tuple[str, ...] = ()
     request_ids: tuple[str, ...] = ()
+    trace_parents: tuple[str, ...] = ()
     suspicion = None
     for key, value in context.invocation_metadata() or ():
         if key == "authorization":
             authorization = (*authorization, str(value))
         elif key == _REQUEST_ID:
             request_ids = (*request_ids, str(value))
+        elif key == TRACE_PARENT:
+            trace_parents = (*trace_parents, str(value))
         elif _is_forwarding(key):
             suspicion = errors.Forbidden(_FORWARDED_TEXT)
     names = names_of_certificate(bytes(certificate)) if certificate else None
     peer = Peer(grpc_host(context.peer()), None, names, authorization, suspicion)
-    return peer, read_request_id(request_ids)
+    return peer, read_ids(request_ids, trace_parents) if request_ids or trace_parents else NO_IDS
 
 
 @lru_cache(maxsize=1024)  # the text names a connection

@@ -90,6 +90,8 @@ def _event(refusal: Refusal, sender: Sender, id: str) -> RefusalEvent:
         caller=sender.name if isinstance(sender, Caller) else "",
         peer=sender.peer if isinstance(sender, Stranger) else "",
         request_id=sender.request_id,
+        trace_id=sender.trace_id,
+        span_id=sender.span_id,
     )
 
 
