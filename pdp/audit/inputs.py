@@ -121,7 +121,7 @@ def _around_path(type: str, ref: str) -> tuple[str, str]:
 def more_than_reference(resource: Resource, masker: Masker) -> str:
     """Return the fields that decide beside the reference of a resource, as JSON: each follows a comma.
 
-    Secrets are masked. Then the field `masked` says that the record does not decide again.
+    Secrets are masked. Then the field `masked` lists their places, and the record does not decide again.
     """
     more = f',"ref":{quote(resource.ref)}' if resource.ref and resource.type == "warehouse" else ""
     if resource.content_type:
@@ -130,16 +130,18 @@ def more_than_reference(resource: Resource, masker: Masker) -> str:
         more = f'{more},"refType":{quote(resource.ref_type)}'
     if resource.id:
         more = f'{more},"id":{quote(resource.id)}'
-    masked = False
+    masked: list[str] = []
     if properties := resource.properties:
         shown = masker.masked(properties)
-        masked = shown is not properties
+        if shown is not properties:
+            masked += masker.places(properties, "/properties")
         more = f'{more},"properties":{json_text(shown)}'
     if arguments := _arguments(resource):
         shown = masker.masked(arguments)
-        masked |= shown is not arguments
+        if shown is not arguments:
+            masked += masker.places(arguments, "/arguments")
         more = f'{more},"arguments":{json_text(shown)}'
-    return f'{more},"masked":true' if masked else more
+    return f'{more},"masked":{json_text(masked)}' if masked else more
 
 
 def _before_query(check: Check, masker: Masker) -> str:
@@ -166,7 +168,8 @@ def _principal(principal: Principal, masker: Masker) -> str:
         given = msgspec.json.decode(attributes)
         shown = masker.masked(given)
         if shown is not given:
-            attributes, member_of = json_text(shown), f'{member_of},"masked":true'
+            masked = list(masker.places(given, "/attributes"))
+            attributes, member_of = json_text(shown), f'{member_of},"masked":{json_text(masked)}'
     return (
         f'{{"id":{quote(principal.id)},"roles":{quote_all(principal.roles)},"groups":{quote_all(principal.groups)},'
         f'"attributes":{attributes}{member_of}}}'

@@ -32,8 +32,8 @@ class FullResource(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rena
     id: str = ""
     properties: dict[str, Any] | None = None
     arguments: dict[str, Any] = {}
-    masked: bool = False
-    """True if values are masked: then the record does not decide again."""
+    masked: bool | list[str] = False
+    """Places of masked values, true in older records: then the record does not decide again."""
 
 
 class PathNames(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -54,7 +54,7 @@ class _Principal(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename
     groups: tuple[str, ...] = ()
     attributes: msgspec.Raw = msgspec.Raw(b"{}")
     member_of: tuple[str, ...] = ()
-    masked: bool = False
+    masked: bool | list[str] = False
 
 
 class _Api(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

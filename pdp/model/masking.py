@@ -1,14 +1,17 @@
 """Masks of secrets in properties, attributes and arguments that records and explanations show.
 
-A value is a secret if its key contains one of the words, in any case, at any depth. Decisions see the values.
+A value is a secret if its key contains one of the words, in any case, at any depth. SQL may hold literals of any kind:
+it is masked under the keys that carry it. Decisions see the values.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 SECRET_WORDS: Final = ("password", "secret", "token", "key", "credential")
+SQL_KEYS: Final = frozenset({"sql", "query", "statement"})
+"""Keys, as a whole and in any case, whose values are texts of SQL."""
 MASK: Final = "***"
 _KEYS: Final = 1024
 _LONGEST_KEY: Final = 64
@@ -29,6 +32,22 @@ class Masker:
         unchanged = all(shown[key] is value for key, value in values.items())
         return values if unchanged else shown
 
+    def places(self, value: Any, at: str) -> Iterator[str]:
+        """Yield the places of all masks that `masked` puts into a value, as JSON pointers (RFC 6901).
+
+        `at` is the place of the value.
+        """
+        if isinstance(value, Mapping):
+            for key, part in value.items():
+                place = f"{at}/{_pointer_part(key)}"
+                if self._is_secret(key):
+                    yield place
+                else:
+                    yield from self.places(part, place)
+        elif isinstance(value, list | tuple):
+            for number, item in enumerate(value):
+                yield from self.places(item, f"{at}/{number}")
+
     def _masked(self, value: Any) -> Any:
         if type(value) is str:  # nearly all values; the next test costs much more
             return value
@@ -44,12 +63,17 @@ class Masker:
         if known is not None:
             return known
         lowered = str(key).lower()
-        found = any(word in lowered for word in self._words)
+        found = lowered in SQL_KEYS or any(word in lowered for word in self._words)
         if type(key) is str and len(key) <= _LONGEST_KEY:
             if len(self._known) >= _KEYS:
                 self._known.clear()
             self._known[key] = found
         return found
+
+
+def _pointer_part(key: str) -> str:
+    """Return a key as a part of a JSON pointer."""
+    return str(key).replace("~", "~0").replace("/", "~1")
 
 
 def _is_same(one: object, other: object) -> bool:

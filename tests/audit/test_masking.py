@@ -92,6 +92,49 @@ async def test_a_masked_check_is_not_decided_again(tmp_path: Path) -> None:
     assert all("masked" in place for place in report.first.values())
 
 
+@pytest.mark.parametrize("count", [1, 3, 100])
+async def test_a_record_lists_what_is_missing(tmp_path: Path, count: int) -> None:
+    config = {"audit": {"sinks": [{"file": "audit"}], "mask": ["PIN", "properties", "arg"]}}
+    principal = {"id": "user:oidc~alice", "attributes": {"apiKey": HIDDEN, "team": {"a/b~c.token": HIDDEN}}}
+    arguments = {"SQL": f"SELECT '{HIDDEN}'", "list": [{"password": HIDDEN}], "sqlDialect": "trino", "name": "n"}
+    check = {"principal": principal, "action": "read_data", "context": {"arguments": arguments}}
+    async with client_of(settings_of(config, tmp_path)) as client:
+        assert (await client.check({**check, "resources": resources(count)}))[0] == 200
+        assert (await client.check({**check, "resource": "table:lake/t"}))[0] == 200
+        plain = {"principal": "user:oidc~bob", "action": "read_data", "resource": "table:lake/t"}
+        assert (await client.check(plain))[0] == 200
+    many, one, bare = audit_records(tmp_path)
+    assert HIDDEN not in json.dumps([many, one, bare])
+    assert many["inputs"]["principal"]["masked"] == ["/attributes/apiKey", "/attributes/team/a~1b~0c.token"]
+    [entry, *_] = many["checks"]
+    shown = entry["resources"] if "resources" in entry else [row["resource"] for row in many["checks"]]
+    in_arguments = ["/arguments/SQL", "/arguments/list/0/password"]
+    in_properties = [
+        "db.PassWord", "clientSecret", "s3.session-TOKEN", "s3.access-key-id", "aws_credentials",
+        "nested/list/0/password", "pin",
+    ]  # fmt: skip
+    for resource in shown:
+        assert resource["masked"] == [*(f"/properties/{key}" for key in in_properties), *in_arguments]
+        assert resource["arguments"]["sqlDialect"] == "trino"
+    assert len(shown) == count
+    assert one["checks"][0]["resource"]["masked"] == in_arguments
+    assert "masked" not in json.dumps(bare)
+
+
+@pytest.mark.parametrize("masked", [True, ["/properties/password"]])
+async def test_both_forms_of_a_masked_record_are_skipped(tmp_path: Path, masked: object) -> None:
+    async with client_of(settings_of({}, tmp_path)) as client:
+        check = {"principal": "user:oidc~alice", "action": "read_data", "resource": resources(1)[0]}
+        assert (await client.check(check))[0] == 200
+    [record] = audit_records(tmp_path)
+    record["checks"][0]["resource"]["masked"] = masked
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "decisions-a.jsonl").write_text(json.dumps(record) + "\n")
+    report = ReadReport()
+    assert list(read_audit(tmp_path / "old", report)) == []
+    assert sum(report.skipped.values()) == 1
+
+
 def test_values_without_a_secret_stay_the_same_object() -> None:
     values = {"a": [1, {"b": "c"}], "d": {"e": (1, 2)}}
     assert Masker().masked(values) is values
