@@ -1,4 +1,4 @@
-"""Names in settings that must be known: warehouses and identity providers. A misspelt name must not open anything."""
+"""Names in settings that must be known: warehouses, their catalogs, identity providers. A wrong name opens nothing."""
 
 from __future__ import annotations
 
@@ -34,13 +34,17 @@ def unknown_warehouse(name: str, known: Collection[str]) -> str:
 
 
 def unknown_names(settings: Settings) -> Iterator[tuple[Key, str]]:
-    """Yield the key and the error of each unknown name in settings."""
+    """Yield the key and the error of each name in settings that is unknown, or lacks what another key needs of it."""
     known = known_warehouses(settings)
     for name, authority in settings.authorities.items():
         for place, warehouse in enumerate(authority.warehouses):
             yield ("authorities", name, "warehouses", place), unknown_warehouse(warehouse, known)
     for name, catalog in settings.trino.catalogs.items():
-        yield ("trino", "catalogs", name, "warehouse"), unknown_warehouse(catalog.warehouse, known)
+        key = ("trino", "catalogs", name, "warehouse")
+        yield key, unknown_warehouse(catalog.warehouse, known)
+        warehouse = settings.warehouses.get(catalog.warehouse)
+        if settings.trino.create_over_listed == "deny" and (warehouse is None or warehouse.catalog is None):
+            yield key, f"`trino.create_over_listed: deny` needs `warehouses.{catalog.warehouse}.catalog`"
     providers = settings.identity.providers
     for name, engine in settings.trusted_engines.items():
         for idp in engine.identities if providers else ():

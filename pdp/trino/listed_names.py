@@ -11,7 +11,7 @@ from typing import Final, Protocol
 from msgspec.structs import replace
 
 from pdp.decision.service import Pdp
-from pdp.errors import ConfigError, Unavailable
+from pdp.errors import Unavailable
 from pdp.model.checks import Batch, Check, Rejection, Resource
 from pdp.model.trino_operations import TRINO_OPERATIONS
 from pdp.trino.known_objects import known_at
@@ -31,20 +31,12 @@ class NameCatalog(Protocol):
 
 
 class ListedNames:
-    """Rejection of creations by `trino.create_over_listed`. `catalogs` are by warehouse.
-
-    Raise ConfigError if the setting is `deny` and a mapped warehouse has no catalog.
-    """
+    """Rejection of creations by `trino.create_over_listed`. `catalogs` are by warehouse."""
 
     def __init__(self, pdp: Pdp, catalogs: Mapping[str, NameCatalog]) -> None:
         self._pdp = pdp
         self._catalogs = catalogs
         self._denies = pdp.bundle.trino.create_over_listed == "deny"
-        for name, mapped in pdp.bundle.trino.catalogs.items() if self._denies else ():
-            if mapped.warehouse not in catalogs:
-                raise ConfigError(
-                    f"`trino.create_over_listed: deny` needs `warehouses.{mapped.warehouse}.catalog` for `{name}`"
-                )
 
     def concerns(self, operation: str) -> bool:
         """Tell whether the catalog is asked about the names of an operation."""
@@ -69,7 +61,10 @@ class ListedNames:
             return False
         if table.ref not in (None, self._pdp.bundle.default_ref(table.warehouse)):
             raise Unavailable(f"the catalog of warehouse `{table.warehouse}` answers for its default ref alone")
-        return await self._catalogs[table.warehouse].lists(table)
+        catalog = self._catalogs.get(table.warehouse)
+        if catalog is None:
+            raise Unavailable(f"warehouse `{table.warehouse}` has no catalog to ask")
+        return await catalog.lists(table)
 
 
 def _without(check: Check, left_out: list[bool]) -> list[Check]:

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import gc
 import json
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -21,12 +22,12 @@ from support.serving import settings_of
 from pdp.app.parts import build_pdp
 from pdp.engines.cel.rules import inline_rules
 from pdp.engines.grants.administration import Administration
-from pdp.engines.grants.edits import Actor, ObjectEdits
-from pdp.errors import Forbidden, Unavailable
+from pdp.engines.grants.edits import Actor, GrantEdits, ObjectEdits
+from pdp.errors import Forbidden, InvalidArgument, Unavailable
 from pdp.identity.callers import EMBEDDED_CALLER
 from pdp.model.checks import Batch, Check, Resource
 from pdp.model.references import parse_principal
-from pdp.store.world import parse_world, read_object
+from pdp.store.world import parse_world, read_grant, read_key, read_object
 
 ALICE, BOB, CAROL = "user:oidc~alice", "user:oidc~bob", "user:oidc~carol"
 TABLE = "table:lake/sales/orders"
@@ -300,6 +301,29 @@ def test_a_user_who_speaks_for_nobody_reports_no_new_objects() -> None:
     with pytest.raises(Forbidden, match="cannot report new objects"):
         rules.edit_objects(facts, bob, edits)
     assert len(rules.edit_objects(facts, msgspec.structs.replace(bob, may_report=True), edits)) == 2
+
+
+@pytest.mark.parametrize("object_", ["warehouse:lakes", "namespace:lakes/sales", "table:lakes/sales/orders"])
+def test_no_grant_on_a_warehouse_that_nobody_knows(object_: str) -> None:
+    rules = Administration(warehouses=frozenset({"lake", "pool"}))
+    edits, cli = GrantEdits(add=[read_grant(grant(BOB, "select", object_), ())]), Actor("cli")
+    unknown = re.escape(f"{object_}: no warehouse `lakes` is configured, the nearest known is `lake`")
+    with pytest.raises(InvalidArgument, match=unknown):
+        rules.edit_grants(parse_world({}), cli, edits)
+    registered = parse_world({"objects": ["warehouse:lakes"]})
+    assert len(rules.edit_grants(registered, cli, edits)) == 1
+    assert len(Administration().edit_grants(parse_world({}), cli, edits)) == 1
+
+
+@pytest.mark.parametrize("object_", ["namespace:pond/sales", "table:pond/sales/orders"])
+def test_no_object_in_a_warehouse_that_nobody_knows(object_: str) -> None:
+    rules, cli, key = Administration(warehouses=frozenset({"lake"})), Actor("cli"), read_key(object_, ())
+    facts = parse_world({"objects": [TABLE]})
+    for edits in (ObjectEdits([read_object(object_, ())]), ObjectEdits(move=[(read_key(TABLE, ()), key)])):
+        with pytest.raises(InvalidArgument):
+            rules.edit_objects(facts, cli, edits)
+    registered = parse_world({"objects": ["warehouse:pond"]})
+    assert rules.edit_objects(registered, cli, ObjectEdits([read_object(object_, ())]))
 
 
 async def test_a_silent_store_tells_no_actor_about_grants(tmp_path: Path) -> None:

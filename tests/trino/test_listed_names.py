@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from aiohttp import web
 from support.audit_files import audit_records
 from support.http_client import client_of
 from support.serving import settings_of
 from support.trino_wants import Ask
 
-from pdp.app.service import Service
+from pdp.config.load import load_settings
 from pdp.errors import ConfigError
 
 LISTED = {"tables/old": 200, "views/seen": 200, "tables/broken": 500, "tables/hidden": 403, "tables/odd": 404}
@@ -124,8 +125,20 @@ async def test_no_catalog_is_asked_by_default(tmp_path: Path) -> None:
 
 
 def test_the_setting_needs_a_catalog(tmp_path: Path) -> None:
-    (tmp_path / "world.json").write_text(json.dumps(WORLD))
     without = config("http://127.0.0.1:1")
     del without["warehouses"]["lake"]["catalog"]
-    with pytest.raises(ConfigError, match=r"needs `warehouses\.lake\.catalog`"):
-        Service(settings_of(without, tmp_path))
+    (tmp_path / "pdp.yaml").write_text(yaml.safe_dump(without))
+    with pytest.raises(ConfigError) as raised:
+        load_settings(tmp_path / "pdp.yaml", environ={})
+    needed = "`trino.create_over_listed: deny` needs `warehouses.lake.catalog`"
+    assert [message for _, message in raised.value.problems] == [
+        f"`trino.catalogs.{name}.warehouse`: {needed}" for name in ("dev", "k")
+    ]
+
+
+async def test_a_warehouse_without_a_catalog_denies(tmp_path: Path) -> None:
+    without = config("http://127.0.0.1:1")
+    del without["warehouses"]["lake"]["catalog"]
+    (tmp_path / "world.json").write_text(json.dumps(WORLD))
+    async with client_of(settings_of(without, tmp_path)) as client:
+        assert (await client.trino("allow", body("CreateTable", "fresh")))[1] == {"result": False}

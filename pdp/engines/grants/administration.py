@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from pdp.config.references import unknown_warehouse
 from pdp.engines.grants.edits import Actor, GrantEdits, ObjectEdits, ObjectPatch
 from pdp.engines.grants.engine import GrantsEngine
 from pdp.engines.grants.rights import ACCEPT, CREATE, DELETE, OWNER, RENAME, right_to_add, right_to_remove
@@ -28,12 +29,14 @@ from pdp.facts.objects import (
     key_text,
 )
 from pdp.facts.snapshot import Facts
+from pdp.model.checks import CONTENT_TYPES
 
 
 class Administration:
     """Judgement of edits by the model alone.
 
-    `bootstrap_admins` are the engine's; `warehouses` are the warehouses of the configuration.
+    `bootstrap_admins` are the engine's; `warehouses` are those that the configuration lists. If it lists any, grants
+    and objects are in one of them, or in a warehouse that is registered.
     """
 
     def __init__(
@@ -59,6 +62,7 @@ class Administration:
                 changes.append(GrantRemoved(grant))
         for grant in dict.fromkeys(edits.add):
             self.require(facts, actor, right_to_add(grant), grant.object)
+            self.require_known_warehouse(facts, grant.object)
             if not facts.has(grant):
                 changes.append(GrantAdded(grant))
         return tuple(changes)
@@ -86,6 +90,15 @@ class Administration:
     def may(self, facts: Facts, actor: Actor, action: str, key: ObjectKey) -> bool:
         """Tell whether the actor may do an action on an object."""
         return actor.principal is None or actor.exempt or self._engine.may(actor.principal, action, key, facts)
+
+    def require_known_warehouse(self, facts: Facts, key: ObjectKey) -> None:
+        """Raise InvalidArgument for an object in a warehouse that nobody knows: its name is most likely a mistake."""
+        if key[0] != "warehouse" and key[0] not in CONTENT_TYPES:
+            return
+        name = key[1][0]
+        unknown = unknown_warehouse(name, self._warehouses)
+        if unknown and not facts.is_registered(("warehouse", (name,))):
+            raise InvalidArgument(f"{key_text(key)}: {unknown}")
 
     def is_in_use(self, facts: Facts, key: ObjectKey) -> bool:
         """Tell whether an object is registered or configured, or has grants on, below or to the object."""
@@ -134,6 +147,8 @@ class _ObjectDraft:
             self._require("move", source)
             self._require(CREATE[target[0]], new_parent)
             self._require(ACCEPT[target[0]], new_parent)
+        if target[0] != "warehouse":
+            self.rules.require_known_warehouse(self.facts, target)
         self._refuse_target(source, target)
         changes: list[Change] = []
         for below, node in self.facts.subtree(source):
@@ -185,6 +200,8 @@ class _ObjectDraft:
             if parent is None:
                 raise InvalidArgument(f"{key_text(key)} needs a parent: `project:<id>`")
             self._require(CREATE[key[0]], parent)
+        if key[0] != "warehouse":
+            self.rules.require_known_warehouse(self.facts, key)
         if in_use and parent != self.facts.parent(key):
             self._require_handing_over(key)
         replaced = before.id not in ("", after.id)
