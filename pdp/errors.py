@@ -18,6 +18,7 @@ PdpError
 ├── UnsupportedMedia       a body in an unsupported encoding or type
 ├── Overloaded             too many checks or bytes in flight
 ├── Unavailable            an unreachable revision, deadline or audit record
+├── MissingFacts           facts of a revision that an audit folder does not have
 ├── ConfigError            unusable settings
 └── PolicyError            unusable policy files
     ├── RuleCompileError   a rule with a syntax or type error
@@ -135,6 +136,17 @@ class Unavailable(PdpError):
     """Temporary failure: a revision, a deadline or an audit record is out of reach."""
 
     code = "unavailable"
+
+
+class MissingFacts(PdpError):
+    """Facts of a revision that an audit folder does not have. `cause` is one of few, `place` is exact."""
+
+    code = "missing_facts"
+
+    def __init__(self, cause: str, place: str) -> None:
+        super().__init__(f"{cause}: {place}")
+        self.cause = cause
+        self.place = place
 
 
 class ConfigError(PdpError):

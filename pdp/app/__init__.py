@@ -30,6 +30,7 @@ def main() -> None:
             _late("pdp.app.parts", "writing"),
             _late("pdp.app.parts", "build_catalogs"),
             _late("pdp.app.parts", "inspect_facts"),
+            _late("pdp.app.archived_bundle", "rebuild_pdp"),
         )
     )
 

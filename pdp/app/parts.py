@@ -10,6 +10,7 @@ from typing import Final, TypeVar
 from pdp.app.known_roles import require_known_roles, warn_of_unknown_names
 from pdp.app.stale_files import warn_of_newer_seed
 from pdp.assembly import PLANNERS, build_bundle
+from pdp.audit.fact_writer import FactWriter
 from pdp.audit.log import NoAudit
 from pdp.config.references import listed_warehouses
 from pdp.config.settings import Settings
@@ -77,6 +78,19 @@ def read_source(settings: Settings) -> FixedFacts | Replica:
         replica.seed(SEED, _seed_changes(settings, world, is_new=not replica.facts.sequence))
     warn_of_unknown_names(settings, replica.facts)
     return replica
+
+
+def record_facts(settings: Settings, source: FixedFacts | Replica, instance: str) -> FactWriter | None:
+    """Write the history of the facts of a source beside the audit from now on; None without an audit.
+
+    Raise ConfigError if the folder cannot be made.
+    """
+    sinks = settings.audit.sinks
+    if not sinks:
+        return None
+    writer = FactWriter(settings.path(sinks[0].file), instance)
+    source.record_to(writer)
+    return writer
 
 
 def _open_store(settings: Settings) -> SqlStore:

@@ -19,7 +19,7 @@ import uvloop
 from aiohttp import web
 
 from pdp.app.memory import PAUSE_SECONDS, FreedMemory
-from pdp.app.parts import build_catalogs, read_source
+from pdp.app.parts import build_catalogs, read_source, record_facts
 from pdp.app.stale_files import PolicyEdits
 from pdp.assembly import PLANNERS, build_bundle, read_rules
 from pdp.audit.log import FileAudit, NoAudit
@@ -83,6 +83,7 @@ class Service:
         bundle, self.counts = _load_policies(settings)
         self.source = read_source(settings)
         self.audit = _open_audit(settings, telemetry)
+        self._history = record_facts(settings, self.source, self.audit.instance) if self.audit else None
         self.pdp = Pdp(bundle, self.source, self.audit or NoAudit(), telemetry, PLANNERS)
         self.counts["grants"] = self.source.facts.count_grants()
         self.draining = False
@@ -132,6 +133,8 @@ class Service:
             reasons.append("stopping")
         if self.audit and self.audit.failing:
             reasons.append("the audit cannot be written")
+        if self._history and self._history.failing:
+            reasons.append("the history of facts cannot be written")
         if self.source.age() > SILENT_SECONDS or self.source.is_stale():
             reasons.append(f"the store has not answered for {self.source.age():.0f} seconds")
         if self._lacks_files():
@@ -206,6 +209,8 @@ class Service:
             await catalog.close()
         self._refusals.flush()
         self.note("stopped")
+        if self._history and not await asyncio.to_thread(self._history.close, max(1.0, seconds)):
+            log.warning("history of facts is not whole: the next start completes it from the store")
         return self.audit is None or await asyncio.to_thread(self.audit.close, max(1.0, seconds))
 
     def note(self, what: str, **details: Any) -> None:

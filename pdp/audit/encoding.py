@@ -58,6 +58,8 @@ class RecordEncoder:
         caller = record.batch.caller
         if caller.request_id or caller.trace_id:
             body = _ids_text(caller) + body
+        if record.stale:
+            body = f'"stale":true,{body}'
         return (
             f"{_DECISION if record.masks is None else _FILTER}{quote(record.answer.id)},{self._instance}{seq},"
             f'"time":"{self._time(record.time)}","latencyUs":{record.latency_us},{body}'

@@ -8,8 +8,8 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from pdp.audit.record import LISTING
-from pdp.audit.recorded import ReadReport, RecordedCheck, RecordedOutcome, RecordFilter
-from pdp.audit.schema import FullResource, Inputs, PathNames, Record, RecordEntry
+from pdp.audit.recorded import ReadReport, RecordedCheck, RecordedOutcome, RecordFilter, view_outcome
+from pdp.audit.schema import FILTER_EVENT, FullResource, Inputs, PathNames, Record, RecordEntry
 from pdp.audit.view_security import check_target, read_view_security
 from pdp.errors import InvalidReference
 from pdp.model.checks import CONTENT_TYPES, NO_ARGUMENTS, Arguments, Check, Env, Principal, Resource
@@ -18,6 +18,8 @@ from pdp.model.references import format_resource, parse_principal, parse_resourc
 
 MAX_BUNDLES: Final = 1000
 """Digests of bundles that a report names."""
+MASKED: Final = "values are masked"
+"""Why a check cannot be decided again: its record hides values that rules may read."""
 
 
 class _EntryResource(NamedTuple):
@@ -30,6 +32,10 @@ class _EntryResource(NamedTuple):
 
 class _EntryError(Exception):
     """An entry whose fields contradict one another."""
+
+
+class _MaskedValues(_EntryError):
+    """Values that a check needs and its record masks."""
 
 
 class RecordReader:
@@ -50,6 +56,9 @@ class RecordReader:
         if record.surface == LISTING and not self._filter.listings:
             report.listings += 1
             return
+        if reason := self._undecidable():
+            report.skip(reason, self._place)
+            return
         rows = [entry for entry in record.checks if entry.error is None]
         report.rejected += len(record.checks) - len(rows)
         if len(report.bundles) < MAX_BUNDLES:
@@ -61,6 +70,16 @@ class RecordReader:
         for row in rows:
             yield from self._entry(row, requested, ())
 
+    def _undecidable(self) -> str:
+        """Return the reason why the record has no check that can be decided again; empty for all other records."""
+        record = self._record
+        if record.unencodable:
+            return "a record that could not be written whole"
+        if record.listing and record.listing.since and self._filter.at_revision:
+            return "a listing over several revisions"
+        has_checks = record.checks or record.requests or not record.inputs
+        return "" if has_checks else "a request that was answered without a check"
+
     def _entry(
         self, entry: RecordEntry, without: Collection[int], delegated: Collection[int]
     ) -> Iterator[RecordedCheck]:
@@ -71,6 +90,9 @@ class RecordReader:
         try:
             items = [item for item in _items(entry) if item.at not in without]
             shared = self._check(entry) if items else None
+        except _MaskedValues as error:
+            self._report.skip(MASKED, f"{self._place}: {error}", len(items))
+            return
         except (_EntryError, InvalidReference) as error:
             self._report.skip("entry that cannot be read", f"{self._place}: {error}")
             return
@@ -92,10 +114,15 @@ class RecordReader:
             resource, key = _resource(item.resource)
             check_target(shared, resource)
         except (_EntryError, InvalidReference) as error:
-            self._report.skip("check that cannot be asked now", f"{self._place}: {error}")
+            masked = isinstance(error, _MaskedValues)
+            self._report.skip(MASKED if masked else "check that cannot be asked now", f"{self._place}: {error}")
             return None
         check = msgspec.structs.replace(shared, resources=(resource,), at=(0,), delegated=delegated)
-        return RecordedCheck(check, key, item.outcome, self._record.id, item.at, self._record.time)
+        record, outcome, masks = self._record, item.outcome, None
+        if record.event == FILTER_EVENT:
+            outcome, masks = view_outcome(outcome.allowed, outcome.by, record.masks), tuple(record.masks)
+        place = record.id, item.at, record.time, record.revision, record.stale
+        return RecordedCheck(check, key, outcome, *place, masks)
 
     def _check(self, entry: RecordEntry) -> Check:
         """Return a check with everything that the resources of an entry share; raise _EntryError without inputs.
@@ -120,7 +147,7 @@ class RecordReader:
 def _check_of(inputs: Inputs) -> Check:
     recorded = inputs.principal
     if recorded.masked:
-        raise _EntryError("attributes are masked")
+        raise _MaskedValues("attributes are masked")
     name = parse_principal(recorded.id)
     attributes = bytes(recorded.attributes).decode()
     principal = Principal(name.type, name.name, recorded.roles, recorded.groups, attributes, recorded.member_of)
@@ -181,7 +208,7 @@ def _resource(recorded: str | FullResource | Resource) -> tuple[Resource, str]:
     if isinstance(recorded, Resource):
         return recorded, format_resource(recorded)
     if recorded.masked:
-        raise _EntryError("values are masked")
+        raise _MaskedValues("values are masked")
     bare = parse_resource(recorded.reference)
     resource = msgspec.structs.replace(
         bare,

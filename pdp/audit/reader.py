@@ -54,11 +54,18 @@ def read_audit(folder: Path, report: ReadReport, filter: RecordFilter = _ALL) ->
 
 def read_bundle(folder: Path, digest: str) -> ArchivedBundle | None:
     """Return the archived bundle of a digest; None if the folder has none or the file is unreadable."""
-    if not _DIGEST.fullmatch(digest):
-        return None
+    text = read_bundle_text(folder, digest)
     try:
-        return BUNDLE.decode((folder / "bundles" / digest).read_bytes())
-    except (OSError, msgspec.DecodeError):
+        return None if text is None else BUNDLE.decode(text)
+    except msgspec.DecodeError:
+        return None
+
+
+def read_bundle_text(folder: Path, digest: str) -> bytes | None:
+    """Return the text of the archived bundle of a digest; None if the folder has none or the file is unreadable."""
+    try:
+        return (folder / "bundles" / digest).read_bytes() if _DIGEST.fullmatch(digest) else None
+    except OSError:
         return None
 
 
@@ -72,7 +79,7 @@ def _read(stream: BinaryIO, name: str, report: ReadReport, filter: RecordFilter)
             _skip_line(stream)
             report.skip("line too long", place)
         elif line.strip():
-            record = _decode(line, place, report, whole=whole)
+            record = _decode(line, place, report, filter, whole=whole)
             if record:
                 yield from RecordReader(record, place, report, filter).checks()
 
@@ -82,7 +89,7 @@ def _skip_line(stream: BinaryIO) -> None:
         pass
 
 
-def _decode(line: bytes, place: str, report: ReadReport, *, whole: bool) -> Record | None:
+def _decode(line: bytes, place: str, report: ReadReport, filter: RecordFilter, *, whole: bool) -> Record | None:
     """Return the decision record of a line; count any other line and return None. `whole`: the line has an end."""
     try:
         record = RECORD.decode(line)
@@ -98,11 +105,11 @@ def _decode(line: bytes, place: str, report: ReadReport, *, whole: bool) -> Reco
         header, problem = readable, str(error)
     else:
         problem = ""
-    if header.event == FILTER_EVENT and header.schema == SCHEMA:
+    if header.event == FILTER_EVENT and header.schema == SCHEMA and not filter.at_revision:
         report.row_filters += 1
     elif header.event in OTHER_EVENTS and header.schema == SCHEMA:
         report.events += 1
-    elif header.event != DECISION_EVENT:
+    elif header.event not in (DECISION_EVENT, FILTER_EVENT):
         report.skip(f"event `{header.event[:50]}`", place)
     elif header.schema != SCHEMA:
         report.skip(f"schema {header.schema}, this version reads {SCHEMA}", place)

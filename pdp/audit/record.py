@@ -39,15 +39,17 @@ class DecidedCheck(msgspec.Struct, frozen=True, gc=False):
     outcome: Verdicts | None = None
 
 
-class Listing(msgspec.Struct, frozen=True, gc=False):
+class Listing(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """Question of one page of a listing, and the numbers of candidates that were checked and permitted.
 
-    `asked` has the question in words of world files, by field.
+    `asked` has the question in words of world files, by field. `since` is the revision of the first candidates, if the
+    page was decided at several revisions: the record has the last of them.
     """
 
     asked: Mapping[str, str]
     candidates: int
     permitted: int
+    since: str = ""
 
 
 class DecisionRecord(msgspec.Struct, frozen=True, gc=False):
@@ -55,7 +57,7 @@ class DecisionRecord(msgspec.Struct, frozen=True, gc=False):
 
     `masks` is set when the caller asked for the row view of a table, not for a decision: column -> the reason of its
     mask, None for an unmasked column. `listing` is set for a page of a listing: then the batch has the permitted
-    candidates alone, without concrete checks.
+    candidates alone, without concrete checks. `stale`: the facts were too old to permit anything.
     """
 
     batch: Batch
@@ -67,6 +69,7 @@ class DecisionRecord(msgspec.Struct, frozen=True, gc=False):
     latency_us: int
     masks: Mapping[str, Reason | None] | None = None
     listing: Listing | None = None
+    stale: bool = False
 
     @property
     def failed(self) -> bool:

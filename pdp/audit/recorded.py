@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -26,6 +27,8 @@ class RecordedCheck(msgspec.Struct, frozen=True, gc=False):
 
     `key` is the resource with all its inputs as text: equal keys are equal resources. `outcome` is None for a check
     that was never decided. `decision` (the record's id), `at` and `time` name the source, if that is a record.
+    `revision` is the one that decided; `stale`: its facts were too old to permit anything. `masks` are the columns of
+    a row view, None for a decision.
     """
 
     check: Check
@@ -34,18 +37,29 @@ class RecordedCheck(msgspec.Struct, frozen=True, gc=False):
     decision: str = ""
     at: int = 0
     time: str = ""
+    revision: str = ""
+    stale: bool = False
+    masks: tuple[str, ...] | None = None
+
+
+def view_outcome(allowed: bool, by: str, masks: Mapping[str, str | None]) -> RecordedOutcome:
+    """Return the outcome of a row view: whether rows are shown, and the reasons of the filter and of each mask."""
+    reasons = ", ".join(f"{column}: {reason or 'no mask'}" for column, reason in masks.items())
+    return RecordedOutcome(allowed, f"{by} ({reasons})" if reasons else by)
 
 
 class RecordFilter(msgspec.Struct, frozen=True):
     """A choice of records and checks; times as records write them, `since` inclusive, `until` exclusive.
 
-    `listings` includes the checks behind listings, which are hypothetical and many.
+    `listings` includes the checks behind listings, which are hypothetical and many. `at_revision`: the checks are
+    decided again at their revision. Then row views are included, and listings over several revisions are not.
     """
 
     since: str = ""
     until: str = ""
     principal: str = ""
     listings: bool = False
+    at_revision: bool = False
 
 
 class ReadReport:
@@ -61,7 +75,7 @@ class ReadReport:
         self.listings = 0
         """Records of listings outside the filter."""
         self.row_filters = 0
-        """Records of row views: they hold no decision."""
+        """Records of row views outside the filter."""
         self.events = 0
         """Records of refusals, of management and of the service: they hold no decision."""
         self.rejected = 0

@@ -111,8 +111,17 @@ class Header(msgspec.Struct, frozen=True):
     schema: int = 0
 
 
+class RecordedListing(msgspec.Struct, frozen=True):
+    """Page of a listing. `since` is the revision of its first candidates, if that is not the record's."""
+
+    since: str = ""
+
+
 class Record(Header, frozen=True, rename="camel"):
-    """One request: `checks` are the concrete checks, `requests` those checks of the caller that were split."""
+    """One request: `checks` are the concrete checks, `requests` those checks of the caller that were split.
+
+    `stale`: the facts were too old to permit anything. `masks` are the reasons of the masks of a row view, by column.
+    """
 
     id: str = ""
     time: str = ""
@@ -122,6 +131,10 @@ class Record(Header, frozen=True, rename="camel"):
     other_inputs: list[Inputs] = []
     checks: list[RecordEntry] = []
     requests: list[RecordEntry] = []
+    stale: bool = False
+    masks: dict[str, str | None] = {}
+    listing: RecordedListing | None = None
+    unencodable: str = ""
 
 
 class ArchivedAuthority(msgspec.Struct, frozen=True):

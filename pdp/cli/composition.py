@@ -25,6 +25,10 @@ DEFAULT_FILE: Final = Path("pdp.yaml")
 """Configuration file of a command without `-c`, in the working folder."""
 
 
+def _no_archives(_: bytes) -> Pdp:
+    raise ConfigError("archived bundles cannot be used here")
+
+
 def _no_catalogs(_: Settings) -> Mapping[str, IcebergCatalog]:
     return {}
 
@@ -42,6 +46,8 @@ class Composition:
     build_catalogs: Callable[[Settings], Mapping[str, IcebergCatalog]] = _no_catalogs
     inspect_facts: Callable[[Settings], Facts] | None = None
     """As `read_facts`, without any change of the store."""
+    rebuild_pdp: Callable[[bytes], Pdp] = _no_archives
+    """Makes a service without facts from the text of an archived bundle."""
 
     def settings(self, config: Path | None, overrides: Sequence[str] = ()) -> Settings:
         """Return the settings of the file or of EXAMPLE, else of ./pdp.yaml; raise ConfigError without any."""

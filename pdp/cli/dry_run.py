@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,6 +25,8 @@ from pdp.config.settings import Settings
 from pdp.decision.service import Pdp
 from pdp.errors import InvalidArgument
 from pdp.offline.differences import Differences
+from pdp.offline.recorded_basis import RecordedBasis
+from pdp.offline.recorded_replay import repeat_recorded
 from pdp.offline.replay import replay
 
 DIFFERENT: Final = 3
@@ -52,10 +54,22 @@ class DryRunOptions(msgspec.Struct, frozen=True):
         """Tell whether a baseline decides the checks; if not, the recorded decisions are the baseline."""
         return bool(self.baseline or self.forbid_baseline or (chosen_file(self.config) and self.checks))
 
+    @property
+    def repeats_recorded(self) -> bool:
+        """Tell whether no policies are given: then recorded checks are decided again as they were decided."""
+        return self.audit is not None and not (self.candidate or self.forbid_candidate)
+
     def validate(self) -> None:
         """Raise InvalidArgument if the options contradict each other."""
         if (self.checks is None) == (self.audit is None):
             raise InvalidArgument("give either --checks or --audit")
+        if self.repeats_recorded:
+            if self.baseline or self.forbid_baseline or self.config or self.overrides:
+                raise InvalidArgument(
+                    "give a --candidate: the new policies. Without, --audit decides again by the policies and grants "
+                    "in its folder, and takes no --baseline, -c and --set"
+                )
+            return
         if not self.has_baseline and self.audit is None:
             raise InvalidArgument("--checks needs a --baseline or --config: a file of checks has no recorded decisions")
         if not (self.candidate or self.forbid_candidate):
@@ -68,7 +82,10 @@ class DryRunOptions(msgspec.Struct, frozen=True):
         if self.audit is None:
             return read_checks(self.checks or "-", reading)
         since, until = parse_time(self.since, "--since"), parse_time(self.until, "--until")
-        return read_audit(self.audit, reading, RecordFilter(since, until, self.principal, self.listings))
+        again = self.repeats_recorded
+        return read_audit(
+            self.audit, reading, RecordFilter(since, until, self.principal, self.listings or again, at_revision=again)
+        )
 
 
 class _MultiValueCommand(click.Command):
@@ -114,6 +131,9 @@ def dry_run(composition: Composition, /, form: str, **values: Any) -> None:
 
     Without --baseline, the baseline is the recorded decisions for --audit, and the policies of --config for --checks.
 
+    With --audit alone, every recorded check is decided again at its revision, by the policies and the grants that the
+    audit folder has kept. No difference is expected.
+
     Policy files are rules (.properties, or .yaml with `rules`), worlds (.json, or .yaml with `objects` or `grants`), or
     settings (a pdp.yaml). The suffix and the first top-level key tell the kind.
 
@@ -126,18 +146,35 @@ def dry_run(composition: Composition, /, form: str, **values: Any) -> None:
     first = list(itertools.islice(checks, 1))  # raises for unusable checks, before any policies are read
     if not first:
         _refuse_nothing(reading)
-    baseline, candidate = _build_sides(composition, options)
-    differences = _compare(itertools.chain(first, checks), baseline, candidate)
-    if not differences.checks:
+    checks = itertools.chain(first, checks)
+    report = (_repeat if options.repeats_recorded else _report)(composition, options, checks, reading)
+    if not report.differences.checks:
         _refuse_nothing(reading)
-    implicit_before = has_implicit_rule(baseline) if baseline else had_implicit_rule(options.audit, reading.bundles)
-    notes = warnings_of(baseline, candidate)
-    report = DryRunReport(differences, reading, implicit_before, has_implicit_rule(candidate), notes)
     if form == "json":
         sys.stdout.buffer.write(msgspec.json.encode(as_json(report)) + b"\n")
     else:
         print_text(report)
-    raise SystemExit(DIFFERENT if differences else 0)
+    raise SystemExit(DIFFERENT if report.differences else 0)
+
+
+def _report(
+    composition: Composition, options: DryRunOptions, checks: Iterator[RecordedCheck], reading: ReadReport
+) -> DryRunReport:
+    """Compare two sets of policies."""
+    baseline, candidate = _build_sides(composition, options)
+    differences = _watched(lambda show: replay(checks, baseline, candidate, show))
+    implicit_before = has_implicit_rule(baseline) if baseline else had_implicit_rule(options.audit, reading.bundles)
+    notes = warnings_of(baseline, candidate)
+    return DryRunReport(differences, reading, implicit_before, has_implicit_rule(candidate), notes)
+
+
+def _repeat(
+    composition: Composition, options: DryRunOptions, checks: Iterator[RecordedCheck], reading: ReadReport
+) -> DryRunReport:
+    """Decide recorded checks again, by nothing but the audit folder."""
+    assert options.audit
+    basis = RecordedBasis(options.audit, composition.rebuild_pdp)
+    return DryRunReport(_watched(lambda show: repeat_recorded(checks, basis, reading, show)), reading)
 
 
 def _refuse_nothing(reading: ReadReport) -> None:
@@ -172,10 +209,11 @@ def _side(options: DryRunOptions, settings: Settings) -> Settings:
     return settings
 
 
-def _compare(checks: Iterator[RecordedCheck], baseline: Pdp | None, candidate: Pdp) -> Differences:
+def _watched(work: Callable[[Callable[[Differences], None]], Coroutine[Any, Any, Differences]]) -> Differences:
+    """Return the result of a replay, and show its progress."""
     with Progress("reading", delay=0) as progress:
 
         def show(differences: Differences) -> None:
             progress.say(f"{differences.checks:,} checks, {differences.totals.total():,} different")
 
-        return asyncio.run(replay(checks, baseline, candidate, show))
+        return asyncio.run(work(show))

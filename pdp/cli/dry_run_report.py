@@ -41,13 +41,13 @@ _STYLES: Final[Mapping[DifferenceKind, str]] = {
 
 
 class DryRunReport(msgspec.Struct, frozen=True):
-    """Result of a dry run. `implicit_*` tell whether Nessie's implicit rule is in force; None if unknown."""
+    """Result of a dry run. `implicit_*` tell whether Nessie's implicit rule is in force; None if nobody asks."""
 
     differences: Differences
     reading: ReadReport
-    implicit_before: bool | None
-    implicit_after: bool
-    notes: Sequence[str]
+    implicit_before: bool | None = None
+    implicit_after: bool | None = None
+    notes: Sequence[str] = ()
 
     @property
     def toggled(self) -> bool:

@@ -80,7 +80,8 @@ class BatchResult(msgspec.Struct, frozen=True, gc=False):
 class ListedPage(NamedTuple):
     """One page of a listing: the permitted candidates with their reasons, and the number of all candidates.
 
-    `asked` has the question by field, `last` is the newest decision behind the page.
+    `asked` has the question by field, `last` is the newest decision behind the page. `since` is the revision of the
+    first decision, if not all of them had the same.
     """
 
     asked: Mapping[str, str]
@@ -89,6 +90,7 @@ class ListedPage(NamedTuple):
     candidates: int
     last: BatchResult
     seconds: float
+    since: str = ""
 
 
 class Pdp:
@@ -157,7 +159,8 @@ class Pdp:
         answer = Answer(new_id(), basis.revision, allowed, outcome.by, outcome.errors, batch.rejected, NO_TRACES)
         elapsed = time.perf_counter() - started
         bundle = basis.bundle
-        record = DecisionRecord(batch, answer, (decided,), bundle.digest, bundle.text, time.time(), int(elapsed * 1e6))
+        origin = bundle.digest, bundle.text, time.time(), int(elapsed * 1e6)
+        record = DecisionRecord(batch, answer, (decided,), *origin, stale=basis.stale)
         self.audit.append(record)
         permits = allowed[0]
         self.telemetry.count_decisions(batch.surface, permits, 1 - permits, elapsed)
@@ -194,7 +197,7 @@ class Pdp:
         answer = fold_answer(batch, outcomes, basis.revision, traces)
         checks = yield from _each(_decided, batch.checks, trees, repeat(verdicts_of), outcomes)
         elapsed = time.perf_counter() - started
-        record = DecisionRecord(batch, answer, tuple(checks), *basis.origin(elapsed))
+        record = DecisionRecord(batch, answer, tuple(checks), *basis.origin(elapsed), stale=basis.stale)
         grants = None if visible is None else self.grant_visibility(batch.caller, basis.facts, basis.bundle)
         return BatchResult(record, visible, grants)
 
@@ -208,9 +211,9 @@ class Pdp:
         permitted, newest = page.permitted, page.last.record
         checks = tuple([DecidedCheck(check, False, ()) for check in permitted.checks])
         answer = Answer(new_id(), newest.answer.revision, b"\x01" * permitted.size, page.by, {}, {}, NO_TRACES)
-        listing = Listing(page.asked, page.candidates, permitted.size)
+        listing = Listing(page.asked, page.candidates, permitted.size, page.since)
         origin = newest.bundle_digest, newest.bundle_text, time.time(), int(page.seconds * 1e6)
-        self.audit.append(DecisionRecord(permitted, answer, checks, *origin, listing=listing))
+        self.audit.append(DecisionRecord(permitted, answer, checks, *origin, listing=listing, stale=newest.stale))
         denied = page.candidates - permitted.size
         self.telemetry.count_decisions(permitted.surface, permitted.size, denied, page.seconds)
 
@@ -223,7 +226,7 @@ class Pdp:
             self.audit.admit()
             basis = self._basis()
             answer = make_answer(batch, basis.revision, bytes(batch.size), [None] * batch.size)
-            self.audit.append(DecisionRecord(batch, answer, (), *basis.origin(0)))
+            self.audit.append(DecisionRecord(batch, answer, (), *basis.origin(0), stale=basis.stale))
             return answer.id
         return ""
 
@@ -247,7 +250,8 @@ class Pdp:
         view, masks = yield from row_view(restriction, columns)
         answer = make_answer(batch, basis.revision, bytes([restriction.shows_rows]), [restriction.by])
         elapsed = time.perf_counter() - started
-        self._record(DecisionRecord(batch, answer, checks, *basis.origin(elapsed), masks=masks), elapsed)
+        origin = basis.origin(elapsed)
+        self._record(DecisionRecord(batch, answer, checks, *origin, masks=masks, stale=basis.stale), elapsed)
         return DecidedView(view, answer.id)
 
     async def await_consistency(self, consistency: Consistency) -> None:

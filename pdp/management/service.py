@@ -226,12 +226,14 @@ class Management:
             return PageResult({}, "", self._pdp.revision())
         entries: dict[str, str] = {}
         reasons: list[Reason | None] = []
+        bases: dict[tuple[str, bool], None] = {}
         started, checked, seconds = time.monotonic(), 0, self._pdp.seconds()
         while True:
             await asyncio.sleep(0)  # a batch is often decided without a turn for others
             batch = names[checked : checked + CHECK_BATCH]
             result = await self._pdp.decide_unrecorded(listing.batch(batch, seconds))
             answer, full = result.answer, result.record.answer.by
+            bases[answer.revision, result.record.stale] = None
             for at in compress(range(len(batch)), answer.allowed):
                 entries[batch[at]] = answer.by[at] or ""
                 reasons.append(full[at])
@@ -243,7 +245,8 @@ class Management:
             if len(entries) == page.size or elapsed > PAGE_SECONDS or checked == len(names):
                 break
         permitted = await run_aside(listing.batch, list(entries), seconds)
-        self._pdp.record_listing(ListedPage(listing.asked, permitted, reasons, checked, result, elapsed))
+        since = next(iter(bases))[0] if len(bases) > 1 else ""
+        self._pdp.record_listing(ListedPage(listing.asked, permitted, reasons, checked, result, elapsed, since))
         return PageResult(entries, batch[-1] if checked < len(names) else "", answer.revision)
 
     async def _write(self, requester: Requester, decide: Callable[[Facts, Actor], Sequence[Change]]) -> Facts:

@@ -37,8 +37,8 @@ async def replay(
     """
     differences = Differences()
     if any(pdp.bundle.reads_time for pdp in (baseline, candidate) if pdp):
-        recorded = map(_at_recorded_time, recorded)
-    for window in _windows(recorded):
+        recorded = map(at_recorded_time, recorded)
+    for window in windows(recorded):
         async for change in _changes(window, baseline, candidate):
             differences.add(change)
         differences.checks += sum(equal.count for equal in window.values())
@@ -46,7 +46,7 @@ async def replay(
     return differences
 
 
-def _at_recorded_time(recorded: RecordedCheck) -> RecordedCheck:
+def at_recorded_time(recorded: RecordedCheck) -> RecordedCheck:
     """Return a check that is decided as if at the time of its record. A check without a record has no such time."""
     check = recorded.check
     if check.env.now or not recorded.time:
@@ -55,7 +55,7 @@ def _at_recorded_time(recorded: RecordedCheck) -> RecordedCheck:
     return msgspec.structs.replace(recorded, check=msgspec.structs.replace(check, env=env))
 
 
-class _EqualChecks:
+class EqualChecks:
     """Equal checks: the first of their records by time, and their number."""
 
     __slots__ = ("count", "first")
@@ -65,30 +65,33 @@ class _EqualChecks:
         self.count = 0
 
     def add(self, recorded: RecordedCheck) -> None:
+        """Count a check, and keep the earlier record."""
         self.count += 1
         if _position(recorded) < _position(self.first):
             self.first = recorded
 
 
-_Window: TypeAlias = Mapping[Hashable, _EqualChecks]
+_Window: TypeAlias = Mapping[Hashable, EqualChecks]
 """Key of everything that a decision depends on -> the checks with this key."""
 
 
-def _windows(recorded: Iterable[RecordedCheck]) -> Iterator[_Window]:
-    window: dict[Hashable, _EqualChecks] = {}
+def windows(recorded: Iterable[RecordedCheck], *, by_revision: bool = False) -> Iterator[_Window]:
+    """Yield equal checks together, in windows. `by_revision`: checks of two revisions differ."""
+    window: dict[Hashable, EqualChecks] = {}
     for each in recorded:
         check = each.check
         # the recorded outcome is part of the key: equal checks may have been decided differently over time
         key = (
             check.principal, check.action, check.delegated, check.acting_role, check.env, check.inspected,
-            check.view_security, each.key, each.outcome,
+            check.view_security, each.key, each.outcome, each.masks,
+            (each.revision, each.stale) if by_revision else None,
         )  # fmt: skip
         equal = window.get(key)
         if equal is None:
             if len(window) >= WINDOW:
                 yield window
                 window = {}
-            equal = window[key] = _EqualChecks(each)
+            equal = window[key] = EqualChecks(each)
         equal.add(each)
     if window:
         yield window
@@ -99,20 +102,20 @@ def _position(recorded: RecordedCheck) -> tuple[str, str, int]:
 
 
 async def _changes(window: _Window, baseline: Pdp | None, candidate: Pdp) -> AsyncIterator[ChangedCheck]:
-    batch = _batch([equal.first.check for equal in window.values()])
+    batch = batch_of([equal.first.check for equal in window.values()])
     old = await baseline.check(batch) if baseline else None
     new = await candidate.check(batch)
     if old and (old.allowed, old.by, old.errors) == (new.allowed, new.by, new.errors):
         return  # the usual case: no need to look at each check
     for at, equal in enumerate(window.values()):
-        before = _outcome(old, at) if old else equal.first.outcome
-        after = _outcome(new, at)
+        before = outcome_at(old, at) if old else equal.first.outcome
+        after = outcome_at(new, at)
         kind = difference_kind(before, after) if before else None
         if before and kind:
             yield ChangedCheck(kind, equal.first, before, after, equal.count)
 
 
-def _batch(checks: Sequence[Check]) -> Batch:
+def batch_of(checks: Sequence[Check]) -> Batch:
     """Return a batch of checks that have a single resource each."""
     grouper = CheckGrouper()
     for at, check in enumerate(checks):
@@ -120,6 +123,7 @@ def _batch(checks: Sequence[Check]) -> Batch:
     return Batch("replay", EMBEDDED_CALLER, len(checks), grouper.checks())
 
 
-def _outcome(answer: Answer, at: int) -> RecordedOutcome:
+def outcome_at(answer: Answer, at: int) -> RecordedOutcome:
+    """Return the decision at one position of an answer."""
     allowed = bool(answer.allowed[at])
     return RecordedOutcome(allowed, answer.by[at] or DEFAULT_DENY, () if allowed else answer.errors.get(at, ()))

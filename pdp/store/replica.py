@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
 import structlog
 
@@ -27,7 +28,25 @@ POLL_SECONDS: Final = 1.0
 """Longest time between two refreshes."""
 _RETRY_SECONDS: Final = 0.5
 _WRITE_ATTEMPTS: Final = 2
+MOST_MISSED: Final = 10_000
+"""Revisions that a history gets from the log of the store when the service starts."""
 log = structlog.get_logger()
+
+
+class FactsRecorder(Protocol):
+    """Destination of all facts that decide. Calls come from several threads, and wait for a bounded time."""
+
+    def newest(self, epoch: str) -> int | None:
+        """Return the newest revision of an epoch that was taken before; None without any."""
+        ...
+
+    def begin(self, facts: Facts, before: Sequence[LogEntry] = ()) -> None:
+        """Take the first facts of an epoch, with the revisions since `newest` if they are known."""
+        ...
+
+    def follow(self, facts: Facts, revisions: Sequence[LogEntry]) -> None:
+        """Take newer facts and the revisions that lead to them, before the facts decide."""
+        ...
 
 
 class FixedFacts:
@@ -35,6 +54,10 @@ class FixedFacts:
 
     def __init__(self, facts: Facts) -> None:
         self.facts = facts
+
+    def record_to(self, recorder: FactsRecorder) -> None:
+        """Hand the facts to a recorder."""
+        recorder.begin(self.facts)
 
     def age(self) -> float:
         """Return 0: fixed facts do not age."""
@@ -77,6 +100,7 @@ class Replica:
         self._refresh_lock = asyncio.Lock()
         self._next_refresh: asyncio.Task[None] | None = None
         """The refresh that has not begun to read the store, so that more callers can join."""
+        self._recorder: FactsRecorder | None = None
         self.facts = self._load()
         self._wait_threads = Threads("store-waiting", 1)
         self._refresh_threads = Threads("store-looking", 1)
@@ -89,6 +113,16 @@ class Replica:
     def is_stale(self) -> bool:
         """Tell whether the facts are too old to permit anything."""
         return time.monotonic() - self._confirmed > self._max_staleness
+
+    def record_to(self, recorder: FactsRecorder) -> None:
+        """Hand the facts, and all later ones before they decide, to a recorder. Call before `follow`."""
+        facts, newest = self.facts, recorder.newest(self.facts.epoch)
+        missed: Sequence[LogEntry] = ()
+        if newest is not None and 0 < facts.sequence - newest <= MOST_MISSED:
+            with suppress(EpochChanged, Unavailable):  # a snapshot takes their place
+                missed = self._store.since(replace(facts, sequence=newest))
+        self._recorder = recorder
+        recorder.begin(facts, missed)
 
     async def follow(self) -> None:
         """Refresh after each commit until cancelled; while the store does not answer, log once and let the facts age.
@@ -212,10 +246,20 @@ class Replica:
         facts = self.facts
         with _hide_store_errors():
             try:
-                return apply_log(facts, self._store.since(facts))
+                return self._after(facts, self._store.since(facts))
             except EpochChanged as error:
                 log.warning("store has another history, loading it anew", was=_revision(facts), reason=str(error))
-                return self._load()
+                loaded = self._load()
+        if self._recorder:
+            self._recorder.begin(loaded)
+        return loaded
+
+    def _after(self, facts: Facts, log: Sequence[LogEntry]) -> Facts:
+        """Return the facts after a log. The recorder has them before anybody decides on them."""
+        newest = apply_log(facts, log)
+        if log and self._recorder:
+            self._recorder.follow(newest, log)
+        return newest
 
     def _write(self, actor: str, decide: Callable[[Facts], Sequence[Change]], gate: CommitGate) -> Facts:
         facts = self.facts
@@ -224,7 +268,7 @@ class Replica:
             return decide(apply_log(facts, log))
 
         with _hide_store_errors():
-            return apply_log(facts, self._store.write(actor, facts, prepare, gate))
+            return self._after(facts, self._store.write(actor, facts, prepare, gate))
 
 
 @contextmanager

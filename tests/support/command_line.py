@@ -6,6 +6,7 @@ from pathlib import Path
 
 from click.testing import CliRunner, Result
 
+from pdp.app.archived_bundle import rebuild_pdp
 from pdp.app.example import embedded_settings
 from pdp.app.parts import build_pdp, read_facts, writing
 from pdp.app.run import serve
@@ -13,7 +14,7 @@ from pdp.assembly import read_rules
 from pdp.cli.composition import Composition
 from pdp.cli.main import cli
 
-COMPOSITION = Composition(embedded_settings, read_rules, read_facts, build_pdp, serve, writing)
+COMPOSITION = Composition(embedded_settings, read_rules, read_facts, build_pdp, serve, writing, rebuild_pdp=rebuild_pdp)
 
 
 def grants(*arguments: str | Path) -> Result:

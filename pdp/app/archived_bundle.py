@@ -1,0 +1,79 @@
+"""Service rebuilt from an archived bundle of an audit folder, with the same policies and settings of decisions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from pdp.app.parts import build_pdp
+from pdp.config.load import make_settings
+from pdp.config.settings import Settings
+from pdp.decision.service import Pdp
+from pdp.engines.cel.rules import inline_rules
+from pdp.engines.rowaccess.document import parse_document
+from pdp.errors import Place, PolicyError
+from pdp.facts.snapshot import Facts
+
+_NOWHERE: Final = "archived"
+"""Issuer and keys of a provider in the settings of a rebuilt service, which verifies no token."""
+
+
+class _Sources(msgspec.Struct, frozen=True, rename="camel"):
+    """Sources of a bundle, as `source_text` wrote them."""
+
+    rules: dict[str, str]
+    forbid: dict[str, str]
+    cel_extensions: Sequence[str]
+    cel_provider: str
+    authorities: dict[str, Any]
+    warehouses: dict[str, Any]
+    trino: dict[str, Any]
+    bootstrap_admins: Sequence[str]
+    role_maps: dict[str, Mapping[str, str]]
+    instance_admins: Sequence[str]
+    row_access: Sequence[dict[str, Any]] = ()
+    row_access_rules: dict[str, Any] = {}
+
+
+_SOURCES: Final = msgspec.json.Decoder(_Sources)
+
+
+def rebuild_pdp(text: bytes) -> Pdp:
+    """Return a service without facts that decides as the one whose bundle has this text. It records nothing.
+
+    Raise ConfigError or PolicyError for a text that this version cannot read.
+    """
+    try:
+        sources = _SOURCES.decode(text)
+    except msgspec.MsgspecError as error:
+        raise PolicyError(f"no bundle of this version: {error}", Place("<bundle>", 0)) from None
+    extensions = frozenset(sources.cel_extensions)
+    rules = inline_rules(sources.rules, extensions), inline_rules(sources.forbid, extensions)
+    documents = [parse_document(document) for document in sources.row_access]
+    return build_pdp(_settings(sources), Facts.empty(), rules, documents=documents)
+
+
+def _settings(sources: _Sources) -> Settings:
+    """Return settings with everything that decides; all other settings have their defaults."""
+    providers = {
+        idp: {"issuer": f"{_NOWHERE}:{idp}", "jwks": _NOWHERE, "role_map": role_map}
+        for idp, role_map in sources.role_maps.items()
+    }
+    data = {
+        "authorities": sources.authorities,
+        "warehouses": sources.warehouses,
+        "trino": sources.trino,
+        "policies": {"rules": (), "forbid": (), "row_access": (), "cel_extensions": sources.cel_extensions},
+        "row_access": sources.row_access_rules,
+        "store": {"bootstrap_admins": sources.bootstrap_admins},
+        "identity": {
+            "providers": providers,
+            "cel_provider": sources.cel_provider,
+            "instance_admins": sources.instance_admins,
+        },
+        "audit": {"sinks": ()},
+    }
+    return make_settings(data, Path())
