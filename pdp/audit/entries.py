@@ -1,19 +1,19 @@
-"""Reading of one record: entries, in rows or in columns, to checks that can be decided again."""
+"""Reading of one record: entries to checks that can be decided again."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, Final
 
 import msgspec
 
+from pdp.audit.entry_rows import EntryError, EntryRow, WrittenResource, entry_rows
 from pdp.audit.record import LISTING
 from pdp.audit.recorded import ReadReport, RecordedCheck, RecordedOutcome, RecordFilter, view_outcome
-from pdp.audit.schema import FILTER_EVENT, FullResource, Inputs, PathNames, Record, RecordEntry
+from pdp.audit.schema import FILTER_EVENT, Inputs, Record, RecordEntry
 from pdp.audit.view_security import check_target, read_view_security
 from pdp.errors import InvalidReference
-from pdp.model.checks import CONTENT_TYPES, NO_ARGUMENTS, Arguments, Check, Env, Principal, Resource
-from pdp.model.columns import PathColumn
+from pdp.model.checks import NO_ARGUMENTS, Arguments, Check, Env, Principal, Resource
 from pdp.model.references import format_resource, parse_principal, parse_resource
 
 MAX_BUNDLES: Final = 1000
@@ -22,19 +22,7 @@ MASKED: Final = "values are masked"
 """Why a check cannot be decided again: its record hides values that rules may read."""
 
 
-class _EntryResource(NamedTuple):
-    """One resource of an entry, as written or as made from names, with the decision about the resource."""
-
-    at: int
-    resource: str | FullResource | Resource
-    outcome: RecordedOutcome
-
-
-class _EntryError(Exception):
-    """An entry whose fields contradict one another."""
-
-
-class _MaskedValues(_EntryError):
+class _MaskedValues(EntryError):
     """Values that a check needs and its record masks."""
 
 
@@ -88,12 +76,12 @@ class RecordReader:
         A request does not say whether its concrete checks were delegated: `delegated` has the positions of those.
         """
         try:
-            items = [item for item in _items(entry) if item.at not in without]
+            items = [item for item in entry_rows(entry) if item.at not in without]
             shared = self._check(entry) if items else None
         except _MaskedValues as error:
             self._report.skip(MASKED, f"{self._place}: {error}", len(items))
             return
-        except (_EntryError, InvalidReference) as error:
+        except (EntryError, InvalidReference) as error:
             self._report.skip("entry that cannot be read", f"{self._place}: {error}")
             return
         if shared is None:
@@ -109,30 +97,30 @@ class RecordReader:
                 self._report.checks += 1
                 yield recorded
 
-    def _recorded(self, shared: Check, item: _EntryResource, delegated: bool) -> RecordedCheck | None:
+    def _recorded(self, shared: Check, item: EntryRow, delegated: bool) -> RecordedCheck | None:
         try:
             resource, key = _resource(item.resource)
             check_target(shared, resource)
-        except (_EntryError, InvalidReference) as error:
+        except (EntryError, InvalidReference) as error:
             masked = isinstance(error, _MaskedValues)
             self._report.skip(MASKED if masked else "check that cannot be asked now", f"{self._place}: {error}")
             return None
         check = msgspec.structs.replace(shared, resources=(resource,), at=(0,), delegated=delegated)
-        record, outcome, masks = self._record, item.outcome, None
+        record, outcome, masks = self._record, RecordedOutcome(item.allowed, item.by, item.errors), None
         if record.event == FILTER_EVENT:
             outcome, masks = view_outcome(outcome.allowed, outcome.by, record.masks), tuple(record.masks)
         place = record.id, item.at, record.time, record.revision, record.stale
         return RecordedCheck(check, key, outcome, *place, masks)
 
     def _check(self, entry: RecordEntry) -> Check:
-        """Return a check with everything that the resources of an entry share; raise _EntryError without inputs.
+        """Return a check with everything that the resources of an entry share; raise EntryError without inputs.
 
         The id of the query decides nothing and is left out.
         """
         check = self._checks.get(entry.inputs)
         if check is None:
             if not 0 <= entry.inputs < len(self._inputs):
-                raise _EntryError(f"there are no inputs {entry.inputs}")
+                raise EntryError(f"there are no inputs {entry.inputs}")
             check = self._checks[entry.inputs] = _check_of(self._inputs[entry.inputs])
         about = read_view_security(entry.action, entry.load, entry.change)
         return msgspec.structs.replace(check, action=entry.action, delegated=bool(entry.delegated), view_security=about)
@@ -157,51 +145,7 @@ def _check_of(inputs: Inputs) -> Check:
     return Check(principal, "", (), (), acting_role=role, env=env, inspected=inputs.inspected)
 
 
-def _items(entry: RecordEntry) -> Iterator[_EntryResource]:
-    """Yield the resources of an entry of either form; raise _EntryError if the fields contradict one another."""
-    if entry.resources is not None:
-        yield from _column_items(entry, _column_resources(entry.resources))
-        return
-    if (
-        not isinstance(entry.at, int)
-        or not entry.by
-        or isinstance(entry.allowed, str)
-        or isinstance(entry.errors, dict)
-    ):
-        raise _EntryError("a row without its decision")
-    errors = None if entry.errors is None else tuple(entry.errors)
-    yield _EntryResource(entry.at, entry.resource, RecordedOutcome(entry.allowed, str(entry.by[0]), errors))
-
-
-def _column_items(entry: RecordEntry, resources: Sequence[str | FullResource | Resource]) -> Iterator[_EntryResource]:
-    allowed, errors, positions = entry.allowed, entry.errors, entry.positions
-    if not isinstance(allowed, str) or not isinstance(errors, dict):
-        raise _EntryError("columns without their decisions")
-    if len({len(positions), len(resources), len(allowed), len(entry.by)}) != 1:
-        raise _EntryError("columns of different lengths")
-    for row, reason in enumerate(entry.by):
-        if not isinstance(reason, int) or not 0 <= reason < len(entry.reasons):
-            raise _EntryError(f"there is no reason {reason}")
-        row_errors = tuple(errors.get(str(row), ())) if errors else ()
-        outcome = RecordedOutcome(allowed[row] == "1", entry.reasons[reason], row_errors)
-        yield _EntryResource(positions[row], resources[row], outcome)
-
-
-def _column_resources(
-    resources: list[str | FullResource] | PathNames,
-) -> Sequence[str | FullResource | Resource]:
-    if isinstance(resources, list):
-        return resources
-    if resources.type not in CONTENT_TYPES:
-        raise _EntryError(f"a {resources.type} has no path")
-    names, parents = resources.names, resources.parents or [resources.path]
-    parent_at: Sequence[int] = resources.parent_at if resources.parents else bytes(len(names))
-    if len(parent_at) != len(names) or not all(0 <= at < len(parents) for at in parent_at):
-        raise _EntryError("a column of paths without the containers")
-    return PathColumn(Resource(resources.type, resources.warehouse, ref=resources.ref), parents, parent_at, names)
-
-
-def _resource(recorded: str | FullResource | Resource) -> tuple[Resource, str]:
+def _resource(recorded: WrittenResource) -> tuple[Resource, str]:
     """Return a resource and its key."""
     if isinstance(recorded, str):
         return parse_resource(recorded), recorded
@@ -227,5 +171,5 @@ def _arguments(recorded: Mapping[str, Any]) -> Arguments:
         return NO_ARGUMENTS
     name, destination = recorded.get("name"), recorded.get("destination")
     if not isinstance(name, str | None) or not isinstance(destination, str | None):
-        raise _EntryError("`name` or `destination` is not a text")
+        raise EntryError("`name` or `destination` is not a text")
     return Arguments(name, parse_resource(destination) if destination else None, recorded)

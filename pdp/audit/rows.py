@@ -1,10 +1,14 @@
-"""Rows of a record from its JSON, whichever form its entries have. `entry_encoding` describes the forms."""
+"""Rows of a record as JSON objects, whichever form its entries have. `entry_rows` reads the forms."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+import msgspec
+
+from pdp.audit.entry_rows import entry_rows
+from pdp.audit.schema import RecordEntry
 from pdp.model.checks import Resource
 from pdp.model.references import format_resource
 
@@ -29,26 +33,14 @@ def _by_position(entries: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any
 
 def _expand(entry: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     shared = {key: entry[key] for key in _SHARED if key in entry}
-    at = entry["at"]
-    for row, resource in enumerate(_resources(entry["resources"])):
+    written = entry["resources"]
+    for number, row in enumerate(entry_rows(msgspec.convert(entry, RecordEntry))):
+        made = isinstance(row.resource, Resource)
         yield {
-            "at": at + row if isinstance(at, int) else at[row],
+            "at": row.at,
             **shared,
-            "resource": resource,
-            "allowed": entry["allowed"][row] == "1",
-            "by": [entry["reasons"][entry["by"][row]]],
-            "errors": entry["errors"].get(str(row), []),
+            "resource": format_resource(row.resource) if made else written[number],
+            "allowed": row.allowed,
+            "by": [row.by],
+            "errors": list(row.errors or ()),
         }
-
-
-def _resources(column: Any) -> Sequence[Any]:
-    """Return the resources of a column: a list as written, or references of a column of paths."""
-    if isinstance(column, list):
-        return column
-    like = {key: column[key] for key in ("type", "warehouse", "ref")}
-    names = column["names"]
-    parents = [tuple(path) for path in column.get("parents") or (column["path"],)]
-    parent_at = column.get("parentAt") or bytes(len(names))
-    return [
-        format_resource(Resource(path=(*parents[at], name), **like)) for at, name in zip(parent_at, names, strict=True)
-    ]
