@@ -18,6 +18,7 @@ import structlog
 import uvloop
 from aiohttp import web
 
+from pdp.app.caching import build_cache
 from pdp.app.memory import PAUSE_SECONDS, FreedMemory
 from pdp.app.parts import build_catalogs, read_source, record_facts
 from pdp.app.stale_files import PolicyEdits
@@ -84,7 +85,7 @@ class Service:
         self.source = read_source(settings)
         self.audit = _open_audit(settings, telemetry)
         self._history = record_facts(settings, self.source, self.audit.instance) if self.audit else None
-        self.pdp = Pdp(bundle, self.source, self.audit or NoAudit(), telemetry, PLANNERS)
+        self.pdp = self._make_pdp(bundle)
         self.counts["grants"] = self.source.facts.count_grants()
         self.draining = False
         self.addresses: dict[str, str] = {}
@@ -114,7 +115,7 @@ class Service:
         shares = ConnectionShares.of_process()
         self._http_server = HttpServer(routes, callers, self._admission, limits, shares.http)
         self._http = _runner(self._http_server)
-        diagnostics = diagnostics_routes(_as_async(self.unready), _as_async(self.metrics))
+        diagnostics = diagnostics_routes(_as_async(self.unready), _as_async(self.metrics), self.details)
         self._diagnostics = _runner(AiohttpServer(diagnostics, limits.idle_timeout_seconds, shares.diagnostics))
         services = (DecisionService(self.pdp, views, management, limits), GrantsService(management))
         arrivals, certificates = Arrivals(MOST_ARRIVING, limits.request_timeout_seconds), read_certificates(settings)
@@ -125,6 +126,10 @@ class Service:
         self._out_of_files_until = 0.0
         self._hurry = asyncio.Event()
         self._following: asyncio.Task[None] | None = None
+
+    def _make_pdp(self, bundle: Bundle) -> Pdp:
+        cache = build_cache(self.settings, self._telemetry)
+        return Pdp(bundle, self.source, self.audit or NoAudit(), self._telemetry, PLANNERS, cache)
 
     def unready(self) -> list[str]:
         """Return the reasons why the service is not ready; an empty list if ready."""
@@ -142,6 +147,11 @@ class Service:
         if self._http_server.is_crowded():
             reasons.append("too many connections")
         return reasons
+
+    def details(self) -> dict[str, str]:
+        """Return the condition of parts that readiness does not rest on."""
+        cache = self.pdp.cache
+        return {"cache": cache.state()} if cache and cache.serves(self.pdp.bundle) else {}
 
     def metrics(self) -> bytes:
         """Return the metrics in Prometheus' exposition format."""
@@ -207,6 +217,8 @@ class Service:
             remove_socket(Path(self.addresses["unix"]))
         for catalog in self._catalogs.values():
             await catalog.close()
+        if self.pdp.cache:
+            await self.pdp.cache.close()
         self._refusals.flush()
         self.note("stopped")
         if self._history and not await asyncio.to_thread(self._history.close, max(1.0, seconds)):

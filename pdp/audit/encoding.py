@@ -51,7 +51,7 @@ class RecordEncoder:
     def encode(self, record: DecisionRecord, seq: int) -> bytes:
         """Return the JSON text of a record without a line end. `seq` has no gaps within an instance."""
         body = None
-        if self._columns_from > 1 and len(record.checks) == 1:
+        if self._columns_from > 1 and len(record.checks) == 1 and not record.answer.cached:
             body = self._plain.body(record) if record.checks[0].plain else self._split.body(record)
         if body is None:
             body = self._body(record)

@@ -11,7 +11,8 @@ From `COLUMNS_FROM` on, all resources of a concrete check are one entry of colum
 
 There `resources` of several containers have `parents` and, one index per resource, `parentAt` instead of `path`.
 `allowed` has one digit per resource, `by` indexes `reasons`, `errors` is by row and holds denials only, and `at` is the
-first position where the positions are consecutive, otherwise a list.
+first position where the positions are consecutive, otherwise a list. `cached` is true or false for all resources, or
+has one digit per resource.
 """
 
 from __future__ import annotations
@@ -35,6 +36,9 @@ COLUMNS_FROM: Final = 32
 """Resources of one concrete check from which its entry is in columns."""
 _DIGITS: Final = b"01".ljust(256)
 """Translation of 0 and 1 to their digits."""
+
+
+_CACHED: Final = (',"cached":false', ',"cached":true')
 
 
 class _Columns(msgspec.Struct, frozen=True, gc=False):
@@ -129,6 +133,7 @@ class EntryEncoder:
                     columns = True
                     group = leaf.group
                     shared = self._shared(group.action, group.principal, group.delegated, number)
+                    shared += self._cached_column(leaf.at)
                     entries.append((leaf.at[0], self._columns(shared, leaf.at, _Columns.of_leaf(leaf))))
         if self._record.batch.rejected:
             entries += [(at, _rejected_row(at, rejected)) for at, rejected in self._record.batch.rejected.items()]
@@ -155,7 +160,8 @@ class EntryEncoder:
         for row, resource in enumerate(leaf.resources):
             at = leaf.at[row]
             outcome = outcome_text(effects[row] == PERMIT, by[row], errors.get(row, ()) if errors else ())
-            text = f'{{{shared},"at":{at},"resource":{self._resource(resource, group.type, group.ref)},{outcome}}}'
+            reference = self._resource(resource, group.type, group.ref)
+            text = f'{{{shared}{self._cached(at)},"at":{at},"resource":{reference},{outcome}}}'
             entries.append((at, text))
 
     def _put_request(self, entries: list[_Entry], decided: DecidedCheck) -> None:
@@ -167,13 +173,15 @@ class EntryEncoder:
         if check.view_security:
             shared = f"{shared},{json_text(write_view_security(check))[1:-1]}"
         if len(resources) >= self._columns_from:
+            shared += self._cached_column(check.at)
             entries.append((check.at[0], self._columns(shared, check.at, _Columns.of_request(decided, answer))))
             return
         type, ref = resources[0].type, resources[0].ref
         for row, resource in enumerate(resources):
             at = check.at[row]
             outcome = outcome_text(allowed[at], by[at], errors.get(at, ()) if errors else ())
-            text = f'{{{shared},"at":{at},"resource":{self._resource(resource, type, ref)},{outcome}}}'
+            reference = self._resource(resource, type, ref)
+            text = f'{{{shared}{self._cached(at)},"at":{at},"resource":{reference},{outcome}}}'
             entries.append((at, text))
 
     def _number(self, check: Check) -> int:
@@ -183,8 +191,21 @@ class EntryEncoder:
         """Return the fields that all rows of a concrete check share; without a number, the first inputs hold."""
         if principal is not self._principal:
             self._principal, self._as = principal, quote(principal.id)
-        shared = shared_text(action, self._as, delegated=delegated)
+        shared = question_text(action, self._as, delegated=delegated)
         return f'{shared},"inputs":{number}' if number else shared
+
+    def _cached(self, at: int) -> str:
+        """Return the field that tells whether a position rests on a cached verdict."""
+        cached = self._record.answer.cached
+        return _CACHED[bool(cached and cached[at])]
+
+    def _cached_column(self, at: Sequence[int]) -> str:
+        """Return the same for many positions: one value if all are alike, otherwise a digit for each."""
+        cached = self._record.answer.cached
+        digits = bytes([cached[each] for each in at]) if cached else b""
+        if 0 in digits and 1 in digits:
+            return f',"cached":"{digits.translate(_DIGITS).decode()}"'
+        return _CACHED[1 in digits]
 
     def _resource(self, resource: Resource, type: str, ref: str | None) -> str:
         """Return a resource: its reference, or an object if more decides.
@@ -246,9 +267,14 @@ class EntryEncoder:
         return kept[1]
 
 
-def shared_text(action: str, subject: str, *, delegated: bool) -> str:
+def question_text(action: str, subject: str, *, delegated: bool) -> str:
     """Return the fields that all rows of a concrete check share. `subject` is the JSON of the principal's id."""
-    return f'"action":{quote(action)},"as":{subject},"delegated":{FLAGS[delegated]},"cached":false'
+    return f'"action":{quote(action)},"as":{subject},"delegated":{FLAGS[delegated]}'
+
+
+def shared_text(action: str, subject: str, *, delegated: bool) -> str:
+    """Return the same for rows that rest on no cached verdict."""
+    return question_text(action, subject, delegated=delegated) + _CACHED[False]
 
 
 def outcome_text(allowed: int, reason: Reason | None, errors: Sequence[str]) -> str:

@@ -12,7 +12,7 @@ from pdp.audit.schema import RecordEntry
 from pdp.model.checks import Resource
 from pdp.model.references import format_resource
 
-_SHARED: Final = ("action", "as", "delegated", "cached", "inputs", "load", "change")
+_SHARED: Final = ("action", "as", "delegated", "inputs", "load", "change")
 """Keys of an entry of columns that hold for all of its rows."""
 
 
@@ -33,12 +33,13 @@ def _by_position(entries: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any
 
 def _expand(entry: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     shared = {key: entry[key] for key in _SHARED if key in entry}
-    written = entry["resources"]
+    written, cached = entry["resources"], entry.get("cached", False)
     for number, row in enumerate(entry_rows(msgspec.convert(entry, RecordEntry))):
         made = isinstance(row.resource, Resource)
         yield {
             "at": row.at,
             **shared,
+            "cached": cached if isinstance(cached, bool) else cached[number] == "1",
             "resource": format_resource(row.resource) if made else written[number],
             "allowed": row.allowed,
             "by": [row.by],

@@ -21,7 +21,7 @@ from pdp.errors import ConfigError
 
 _PASSWORD: Final = re.compile(r"(://[^/@:]*:)[^/?#]*(?=@)|([?&]password=)[^&]*")
 """Password in an address: between user and host, or as a parameter."""
-_SECRETS: Final = frozenset({("audit", "hmac_key")})
+_SECRETS: Final = frozenset({("audit", "hmac_key"), ("cache", "mac_key"), ("cache", "password")})
 """Keys whose whole value is a secret."""
 
 

@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from pdp.cache.authorities import read_authorities
 from pdp.cli.composition import Composition
 from pdp.cli.foreign_variables import refuse_nessie, warn_of_lakekeeper
 from pdp.config.policies import PolicySettings
@@ -85,6 +86,7 @@ def _unplaced_problems(composition: Composition, settings: Settings) -> Iterator
             yield from _raised(read_key_file, idp, settings.path(provider.jwks))
     yield from _raised(composition.build_catalogs, settings)
     yield from _raised(settings.chain_keys)
+    yield from _raised(read_authorities, settings)
     yield from _folder_problems(settings)
 
 

@@ -18,6 +18,7 @@ from pdp.config.names import known_keys, suggest
 from pdp.config.origins import Key, Origins, key_text
 from pdp.config.policies import FORMS
 from pdp.config.references import unknown_names
+from pdp.config.secret_files import with_secrets
 from pdp.config.section import is_loopback, split_address
 from pdp.config.settings import Settings
 from pdp.errors import ConfigError
@@ -59,10 +60,6 @@ UNSUPPORTED: Final[Mapping[str, Any]] = {
     "policies.scopes": {"permissions": [], "strict": False},
     "policies.refresh_seconds": 5,
     "row_access.strict_dialects": True,
-    "cache": {
-        "redis": None, "redis_for": "auto", "mac_key": None,
-        "ttl_seconds": 60, "timeout_ms": 5, "local_entries": 100000,
-    },
     "audit.sample_allows": {},
 }  # fmt: skip
 """Keys of the public contract that this version supports only at their default. Any other value is an error, because an
@@ -76,10 +73,11 @@ def make_settings(data: Mapping[str, Any], base: Path, origins: Origins | None =
     """
     origins = origins or Origins()
     try:
-        settings = Settings.model_validate(_with_secrets(_without_unsupported(data, origins), base, origins))
+        settings = Settings.model_validate(with_secrets(_without_unsupported(data, origins), base, origins))
     except ValidationError as error:
         raise origins.errors(map(_explain, error.errors())) from None
     _check_addresses(settings, origins)
+    _check_cache(settings, origins)
     settings._base, settings._origins = base, origins  # noqa: SLF001  pydantic keeps private attributes out of its constructor
     return settings
 
@@ -100,6 +98,14 @@ def _check_addresses(settings: Settings, origins: Origins) -> None:
             raise origins.error(("identity", "callers", name, "mtls"), message)
 
 
+def _check_cache(settings: Settings, origins: Origins) -> None:
+    """Raise ConfigError if anybody who can write to a Redis elsewhere could permit."""
+    cache = settings.cache
+    if cache.redis is not None and cache.mac_key is None and not cache.is_on_this_machine():
+        message = "`cache.redis` is not on this machine, and `cache.mac_key` is not set: who writes there could permit"
+        raise origins.error(("cache", "redis"), message)
+
+
 def _without_unsupported(data: Mapping[str, Any], origins: Origins) -> dict[str, Any]:
     """Return the data without unsupported keys; raise ConfigError if such a key is not at its default."""
     supported = {key: dict(value) if isinstance(value, Mapping) else value for key, value in data.items()}
@@ -114,28 +120,6 @@ def _without_unsupported(data: Mapping[str, Any], origins: Origins) -> dict[str,
             message = f"`{key}` is not supported by this version: leave it out, or at its default {default!r}"
             raise origins.error(tuple(key.split(".")), message)
     return supported
-
-
-def _with_secrets(data: dict[str, Any], base: Path, origins: Origins) -> dict[str, Any]:
-    """Return the data with `store.url` read from the file `store.url_file`. The URL may hold a password."""
-    store = data.get("store")
-    if not isinstance(store, dict) or "url_file" not in store:
-        return data
-    key = ("store", "url_file")
-    if "url" in store:
-        raise origins.error(key, "`store.url` and `store.url_file` cannot both be set")
-    if not isinstance(store["url_file"], str):
-        raise origins.error(key, "`store.url_file`: input should be a valid string")
-    file = base / store["url_file"]
-    try:
-        url = file.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise origins.error(key, f"cannot read `store.url_file`, `{file}`: {type(error).__name__}") from None
-    if not url:
-        raise origins.error(key, f"`store.url_file`: `{file}` is empty")
-    origins.note(("store", "url"), f"store.url_file {file}")
-    rest = {key: value for key, value in store.items() if key != "url_file"}
-    return {**data, "store": {**rest, "url": url}}
 
 
 def _read(file: Path) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import Field, PrivateAttr
 
 from pdp.config.audit import AuditSettings
+from pdp.config.cache import CacheSettings
 from pdp.config.identity import IdentitySettings, TrustedEngineSettings
 from pdp.config.origins import Key, Origins, key_text
 from pdp.config.policies import PolicyFiles, PolicySettings, RowAccessSettings
@@ -36,6 +37,7 @@ class Settings(Section):
     policies: PolicySettings = PolicySettings()
     row_access: RowAccessSettings = RowAccessSettings()
     store: StoreSettings = StoreSettings()
+    cache: CacheSettings = CacheSettings()
     audit: AuditSettings = AuditSettings()
     identity: IdentitySettings = IdentitySettings()
     trusted_engines: Mapping[str, TrustedEngineSettings] = Field(

@@ -56,9 +56,13 @@ _LONGEST_TEXT: Final = 512
 class _DecisionTexts(dict[tuple[int, Reason | None], bytes]):
     """Encoded decisions without errors and traces, by (allowed, reason). Each distinct decision is encoded once."""
 
+    def __init__(self, *, cached: bool) -> None:
+        super().__init__()
+        self._cached = cached
+
     def __missing__(self, key: tuple[int, Reason | None]) -> bytes:
         allowed, reason = key
-        text = msgspec.json.encode(DecisionBody(bool(allowed), (reason or DEFAULT_DENY,), (), False))
+        text = msgspec.json.encode(DecisionBody(bool(allowed), (reason or DEFAULT_DENY,), (), self._cached))
         if len(self) >= _MAX_TEXTS:
             self.clear()
         if len(text) <= _LONGEST_TEXT:
@@ -66,7 +70,8 @@ class _DecisionTexts(dict[tuple[int, Reason | None], bytes]):
         return text
 
 
-_texts: Final = _DecisionTexts()
+_texts: Final = _DecisionTexts(cached=False)
+_cached_texts: Final = _DecisionTexts(cached=True)
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -83,17 +88,24 @@ def encode_answer(answer: Answer, form: AnswerForm = "decisions") -> bytes:
     if form == "indices":
         return msgspec.json.encode(indices_body(answer))
     allowed, by = answer.allowed, answer.by
-    if len(allowed) == 1 and not (answer.rejected or answer.errors or answer.traces):
+    if len(allowed) == 1 and not (answer.rejected or answer.errors or answer.traces or answer.cached):
         return b'{"decisions":[%b],"revision":%b,"decisionId":%b}' % (
             _texts[allowed[0], by[0]],
             _encode(answer.revision),
             _encode(answer.id),
         )
     texts = list(map(_texts.__getitem__, zip(allowed, by, strict=True)))
+    for at in cached_positions(answer):
+        texts[at] = _cached_texts[allowed[at], by[at]]
     for at in {*answer.rejected, *answer.errors, *answer.traces}:
         texts[at] = msgspec.json.encode(decision_body(answer.decision(at)))
     tail = msgspec.json.encode({"revision": answer.revision, "decisionId": answer.id})
     return b"".join((b'{"decisions":[', b",".join(texts), b"],", tail[1:]))
+
+
+def cached_positions(answer: Answer) -> list[int]:
+    """Return the positions whose decision rests on a cached verdict, in order."""
+    return list(compress(range(len(answer.cached)), answer.cached))
 
 
 def permitted_positions(answer: Answer) -> list[int]:

@@ -7,9 +7,11 @@ from itertools import compress
 from types import MappingProxyType
 from typing import Final
 
+from msgspec.structs import replace
+
 from pdp.decision.bundle import Bundle
 from pdp.decision.explanation import Explainer
-from pdp.decision.tree import Node
+from pdp.decision.tree import Node, leaves
 from pdp.decision.turns import Steps
 from pdp.engines.engine import ABSTAIN, ALLOWED_BY_EFFECT, NO_ERRORS, PERMIT, Verdicts
 from pdp.facts.snapshot import Facts
@@ -59,6 +61,21 @@ def trace_checks(checks: Sequence[Check], trees: Sequence[Node], explainer: Expl
         for row, at in enumerate(check.at):
             traces[at] = yield from explainer.trace(tree, row)
     return traces
+
+
+def mark_cached(answer: Answer, checks: Sequence[Check], trees: Sequence[Node], shared: Mapping[int, bytes]) -> Answer:
+    """Return the answer with a mark at each position that rests on a cached verdict.
+
+    `shared` has the marks of leaves by `id(leaf)`; leaves without any are absent.
+    """
+    if not shared:
+        return answer
+    marks = bytearray(len(answer.allowed))
+    for check, tree in zip(checks, trees, strict=True):
+        for leaf, at in leaves(tree, check.at):
+            for position in compress(at, shared.get(id(leaf), b"")):
+                marks[position] = 1
+    return replace(answer, cached=bytes(marks))
 
 
 def _covers(at: Sequence[int], size: int) -> bool:

@@ -14,7 +14,7 @@ import msgspec
 
 from pdp.config.trino import TrinoSettings
 from pdp.config.warehouses import WarehouseSettings
-from pdp.engines.engine import Engine, ForbiddenPath
+from pdp.engines.engine import Engine, ForbiddenPath, Source
 from pdp.engines.rowaccess.engine import RowAccess
 from pdp.memo import Memo
 from pdp.model.checks import Principal, Reason
@@ -75,7 +75,7 @@ class Bundle(msgspec.Struct, frozen=True, dict=True):
     def reads_time(self) -> bool:
         """Tell whether an engine's verdicts rest on the time of the decision."""
         stacks = (authority.engines for authority in (self.default, *self.authorities.values()))
-        return any(engine.reads_time for engines in (self.forbids, *stacks) for engine in engines)
+        return any(Source.TIME in engine.reads for engines in (self.forbids, *stacks) for engine in engines)
 
     def engines_for(self, warehouse: str, action: str, type: str) -> EngineStack:
         """Return the engines that decide an action on a type in a warehouse: the forbidding ones first."""

@@ -18,7 +18,7 @@ from pdp.decision.combine import ChunkSize, chunks, concatenate, decide_group, s
 from pdp.decision.fold import fixed_verdicts
 from pdp.decision.tree import FixedDecision, Leaf
 from pdp.decision.turns import Pace, Steps
-from pdp.engines.engine import FAILED, Engine, Group, Verdicts
+from pdp.engines.engine import FAILED, Engine, Group, Source, Verdicts
 from pdp.facts.snapshot import Facts
 from pdp.model.checks import Reason, Resource
 from pdp.telemetry import Telemetry
@@ -45,17 +45,17 @@ class Evaluator:
         """
         verdicts: dict[int, Verdicts] = {}
         pace, size = Pace(), ChunkSize()
-        for members in _by_group(leaves):
+        for members in leaves_by_group(leaves):
             columns = []
             for resources in chunks(members, size):
                 started = time.perf_counter()
-                columns.append(decide_group(members[0], resources, self._bundle, self._decide_by_engine))
+                columns.append(decide_group(members[0], resources, self._bundle, self.decide_by_engine))
                 size.learn(len(resources), time.perf_counter() - started)
                 if pace.is_over():
                     yield
                     pace.begin()
             verdicts.update(slice_by_leaf(concatenate(columns), members))
-        return _lookup(verdicts)
+        return lookup_of(verdicts)
 
     def decide(self, leaf: Leaf, resources: Sequence[Resource]) -> Verdicts:
         """Return the verdicts on one leaf, asked about few resources."""
@@ -63,8 +63,8 @@ class Evaluator:
         if leaf.override is None:
             engine = self._bundle.engines_for(group.warehouse, group.action, group.type).single
             if engine is not None:
-                return self._decide_by_engine(engine, group, resources)
-        return decide_group(leaf, resources, self._bundle, self._decide_by_engine)
+                return self.decide_by_engine(engine, group, resources)
+        return decide_group(leaf, resources, self._bundle, self.decide_by_engine)
 
     def evaluate_at_once(self, leaves: Sequence[Leaf | FixedDecision]) -> LeafVerdicts:
         """Return the verdicts on leaves with few resources."""
@@ -72,19 +72,19 @@ class Evaluator:
             only = self.decide(leaf, leaf.resources)
             return lambda _: only
         verdicts: dict[int, Verdicts] = {}
-        for members in _by_group(leaves):
+        for members in leaves_by_group(leaves):
             leaf = members[0]
             resources = leaf.resources
             if len(members) > 1:
                 resources = [resource for member in members for resource in member.resources]
-            found = decide_group(leaf, resources, self._bundle, self._decide_by_engine)
+            found = decide_group(leaf, resources, self._bundle, self.decide_by_engine)
             if len(members) == 1:
                 verdicts[id(leaf)] = found
             else:
                 verdicts.update(slice_by_leaf(found, members))
-        return _lookup(verdicts)
+        return lookup_of(verdicts)
 
-    def _decide_by_engine(self, engine: Engine, group: Group, resources: Sequence[Resource]) -> Verdicts:
+    def decide_by_engine(self, engine: Engine, group: Group, resources: Sequence[Resource]) -> Verdicts:
         """Return an engine's verdicts: all failed if the engine raises, no permits from stale facts."""
         try:
             verdicts = engine.decide(group, resources, self._facts)
@@ -95,10 +95,10 @@ class Evaluator:
             self._telemetry.engine_failures.labels(engine.name).inc()
             count = len(resources)
             return Verdicts(bytes([FAILED]) * count, [f"{engine.name}:failed"] * count)
-        return without_permits(verdicts) if self._stale and engine.reads_facts else verdicts
+        return without_permits(verdicts) if self._stale and Source.FACTS in engine.reads else verdicts
 
 
-def _by_group(leaves: Iterable[Leaf | FixedDecision]) -> Iterable[list[Leaf]]:
+def leaves_by_group(leaves: Iterable[Leaf | FixedDecision]) -> Iterable[list[Leaf]]:
     """Return the leaves that engines decide, in lists of one group and override."""
     asked = [leaf for leaf in leaves if type(leaf) is Leaf]
     if len(asked) == 1:
@@ -111,6 +111,7 @@ def _by_group(leaves: Iterable[Leaf | FixedDecision]) -> Iterable[list[Leaf]]:
     return groups.values()
 
 
-def _lookup(verdicts: Mapping[int, Verdicts]) -> LeafVerdicts:
+def lookup_of(verdicts: Mapping[int, Verdicts]) -> LeafVerdicts:
+    """Return the lookup of verdicts by `id(leaf)`, and of fixed decisions."""
     # Trees outlive the lookup, so the id of a leaf names the leaf.
     return lambda leaf: verdicts[id(leaf)] if type(leaf) is Leaf else fixed_verdicts(leaf)  # type: ignore[arg-type]

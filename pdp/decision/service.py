@@ -15,9 +15,10 @@ from typing import Any, Final, NamedTuple, TypeVar
 import msgspec
 
 from pdp.audit.record import DecidedCheck, DecisionRecord, LeafDecision, Listing
-from pdp.decision.answers import NO_TRACES, fold_answer, make_answer, trace_checks
+from pdp.decision.answers import NO_TRACES, fold_answer, make_answer, mark_cached, trace_checks
 from pdp.decision.basis import Basis
 from pdp.decision.bundle import Bundle
+from pdp.decision.cached_evaluation import CachedEvaluation
 from pdp.decision.combine import CHUNK
 from pdp.decision.evaluation import LeafVerdicts
 from pdp.decision.explanation import Explainer
@@ -30,7 +31,8 @@ from pdp.decision.planning import bound_traces, in_parts, plan_checks
 from pdp.decision.ports import AuditLog, FactsSource
 from pdp.decision.row_filter import DecidedView, restrict, row_view
 from pdp.decision.tree import FixedDecision, Leaf, Node, leaves
-from pdp.decision.turns import Pace, Steps, finish, finish_in_turns
+from pdp.decision.turns import Pace, Steps, WaitingSteps, finish, finish_in_turns
+from pdp.decision.verdict_cache import VerdictCache
 from pdp.engines.engine import ALLOWED_BY_EFFECT, PERMIT, Verdicts
 from pdp.engines.grants.engine import GrantsEngine
 from pdp.errors import InvalidArgument
@@ -97,13 +99,20 @@ class Pdp:
     """Policy decision point: decides batches and records every decision."""
 
     def __init__(
-        self, bundle: Bundle, source: FactsSource, audit: AuditLog, telemetry: Telemetry, planners: Planners
+        self,
+        bundle: Bundle,
+        source: FactsSource,
+        audit: AuditLog,
+        telemetry: Telemetry,
+        planners: Planners,
+        cache: VerdictCache | None = None,
     ) -> None:
         self.planners = planners
         self.bundle = bundle
         self.source = source
         self.audit = audit
         self.telemetry = telemetry
+        self.cache = cache
         self.clock: Callable[[], float] = time.time
         """Clock of decisions, in seconds since 1970. Policy tests set another."""
         self._last_basis: Basis | None = None
@@ -127,6 +136,8 @@ class Pdp:
         Raise Unavailable if the audit cannot be served.
         """
         if batch.size > CHUNK or batch.explain or batch.consistency != "minimize_latency":
+            return None
+        if self.cache is not None and self.cache.serves(self.bundle):
             return None
         started = time.perf_counter()
         self.audit.admit()
@@ -177,10 +188,12 @@ class Pdp:
         await self.await_consistency(batch.consistency)
         if self.bundle.reads_time:
             batch = at_time(batch, int(self.clock()))
-        return await finish_in_turns(self._decide(batch, started))
+        return await finish_in_turns(self._decide(batch, started, self.cache))
 
-    def _decide(self, batch: Batch, started: float) -> Steps[BatchResult]:
+    def _decide(self, batch: Batch, started: float, cache: VerdictCache | None = None) -> WaitingSteps[BatchResult]:
         basis = self._basis()
+        if basis.stale or (cache is not None and not cache.may_answer(batch, basis.bundle)):
+            cache = None
         visible = None
         if not sees_all(batch.caller):
             visible = yield from self._visible(batch, basis)
@@ -189,16 +202,25 @@ class Pdp:
         trees, found = yield from plan_checks(batch.checks, basis.plans)
         if batch.explain:
             bound_traces(found)
-        verdicts_of = yield from self._evaluate(found, basis)
+        cached = CachedEvaluation(found, basis, cache) if cache is not None else None
+        if cached is not None:
+            yield cached.run()
+            verdicts_of = cached.verdicts_of
+        else:
+            verdicts_of = yield from self._evaluate(found, basis)
         traces = NO_TRACES
         if batch.explain:
             traces = yield from trace_checks(batch.checks, trees, Explainer(basis.bundle, basis.facts, verdicts_of))
         outcomes = yield from _each(fold, trees, repeat(verdicts_of))
         answer = fold_answer(batch, outcomes, basis.revision, traces)
+        if cached is not None:
+            answer = mark_cached(answer, batch.checks, trees, cached.shared)
         checks = yield from _each(_decided, batch.checks, trees, repeat(verdicts_of), outcomes)
         elapsed = time.perf_counter() - started
         record = DecisionRecord(batch, answer, tuple(checks), *basis.origin(elapsed), stale=basis.stale)
         grants = None if visible is None else self.grant_visibility(batch.caller, basis.facts, basis.bundle)
+        if cached is not None:
+            cached.keep()
         return BatchResult(record, visible, grants)
 
     def _keep(self, result: BatchResult) -> BatchResult:

@@ -9,7 +9,7 @@ import asyncio
 import contextvars
 import sys
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Awaitable, Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Final, TypeAlias, TypeVar
@@ -18,6 +18,8 @@ T = TypeVar("T")
 
 Steps: TypeAlias = Generator[None, None, T]
 """Work that gives up control after each step, and returns a T at the end."""
+WaitingSteps: TypeAlias = Generator[Awaitable[None] | None, None, T]
+"""Such work that may wait for something: a step then yields it."""
 TURN_SECONDS: Final = 0.004
 """Time of work after which other requests get a turn."""
 LONGEST_IMMEDIATE: Final = 256 << 10
@@ -54,14 +56,14 @@ def finish(steps: Steps[T]) -> T:
             return end.value  # type: ignore[no-any-return]
 
 
-async def finish_in_turns(steps: Steps[T]) -> T:
+async def finish_in_turns(steps: WaitingSteps[T]) -> T:
     """Return the result of work, with a turn for others after each step."""
     while True:
         try:
-            next(steps)
+            awaited = next(steps)
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]
-        await asyncio.sleep(0)
+        await (asyncio.sleep(0) if awaited is None else awaited)
 
 
 class _Aside:

@@ -7,6 +7,7 @@ with a list of resources: the engine specialises on the group, and loops cheaply
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
 from types import MappingProxyType
 from typing import Final, Protocol, TypeAlias, runtime_checkable
 
@@ -67,6 +68,30 @@ Equal calls have the same answer for every resource, whatever groups they were p
 """
 
 
+class Source(Enum):
+    """Source of an engine's verdicts, besides the question. A cached verdict is valid while they are the same."""
+
+    POLICIES = "policies"
+    """Policies and settings of the bundle."""
+    FACTS = "facts"
+    """Objects, grants and memberships of one revision. Stale facts make such verdicts void."""
+    TIME = "time"
+    """Time of the decision: `Env.now` is then set."""
+
+
+class Cost(Enum):
+    """Class of the time that an engine takes for one resource."""
+
+    MICROSECONDS = "microseconds"
+    """Less than a round trip to a cache in the same network."""
+    MILLISECONDS = "milliseconds"
+    """More than such a round trip."""
+
+
+READS_POLICIES: Final = frozenset({Source.POLICIES})
+"""Sources of an engine whose verdicts follow from its policies and the question alone."""
+
+
 class ForbiddenPath(msgspec.Struct, frozen=True):
     """Path, or beginning of paths, that a forbid names, joined by dots. `warehouses` None means every warehouse."""
 
@@ -88,13 +113,13 @@ class Engine(Protocol):
         ...
 
     @property
-    def reads_facts(self) -> bool:
-        """Tell whether the verdicts rest on facts. Stale facts make such verdicts void."""
+    def reads(self) -> frozenset[Source]:
+        """Return all that the verdicts rest on besides the question; empty if unknown, then nothing is cached."""
         ...
 
     @property
-    def reads_time(self) -> bool:
-        """Tell whether the verdicts rest on the time of the decision: `Env.now` is then set."""
+    def cost(self) -> Cost:
+        """Return the class of the time that a verdict takes."""
         ...
 
     def applies(self, action: str, type: str) -> bool:

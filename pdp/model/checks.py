@@ -343,7 +343,8 @@ class Decision(msgspec.Struct, frozen=True):
 class Answer(msgspec.Struct, frozen=True, gc=False):
     """Decisions of a batch in columns, with no object per item.
 
-    `allowed[i]` is 0 or 1. `by[i]` is None where no engine permitted or forbade.
+    `allowed[i]` is 0 or 1. `by[i]` is None where no engine permitted or forbade. `cached[i]` is 1 where a verdict
+    behind the decision came from a cache; empty if none did.
     """
 
     id: str
@@ -353,11 +354,11 @@ class Answer(msgspec.Struct, frozen=True, gc=False):
     errors: Mapping[int, tuple[str, ...]]
     rejected: Mapping[int, Rejection]
     traces: Mapping[int, Trace]
+    cached: bytes = b""
 
     def decision(self, at: int) -> Decision:
         """Return the decision at one position as an object."""
         allowed = bool(self.allowed[at])
         errors = () if allowed else self.errors.get(at, ())
-        return Decision(
-            allowed, (self.by[at] or DEFAULT_DENY,), errors, trace=self.traces.get(at), error=self.rejected.get(at)
-        )
+        by, cached = (self.by[at] or DEFAULT_DENY,), bool(self.cached and self.cached[at])
+        return Decision(allowed, by, errors, cached, self.traces.get(at), self.rejected.get(at))

@@ -9,7 +9,7 @@ import msgspec
 
 from pdp.decision.bundle import Authority, Bundle
 from pdp.decision.service import Pdp
-from pdp.engines.engine import Engine, Group, Verdicts
+from pdp.engines.engine import Cost, Engine, Group, Source, Verdicts
 from pdp.facts.snapshot import Facts
 from pdp.model.checks import Resource, Trace
 
@@ -42,14 +42,14 @@ class ObservedEngine:
         return self.engine.digest
 
     @property
-    def reads_facts(self) -> bool:
-        """Tell whether the verdicts of the observed engine rest on facts."""
-        return self.engine.reads_facts
+    def reads(self) -> frozenset[Source]:
+        """Return the sources of the verdicts of the observed engine."""
+        return self.engine.reads
 
     @property
-    def reads_time(self) -> bool:
-        """Tell whether the verdicts of the observed engine rest on the time."""
-        return self.engine.reads_time
+    def cost(self) -> Cost:
+        """Return the cost of a verdict of the observed engine."""
+        return self.engine.cost
 
     def applies(self, action: str, type: str) -> bool:
         """Tell whether the observed engine can decide the action on the type."""

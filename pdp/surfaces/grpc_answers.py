@@ -7,7 +7,7 @@ from functools import lru_cache
 from itertools import compress
 from typing import Final
 
-from pdp.decision.answer_codec import permitted_positions, raised_positions, rejected_positions
+from pdp.decision.answer_codec import cached_positions, permitted_positions, raised_positions, rejected_positions
 from pdp.decision.bodies import AnswerForm
 from pdp.model.checks import DEFAULT_DENY, Answer, Decision, Reason, Trace
 from pdp.wire import decision_pb2 as wire
@@ -58,10 +58,10 @@ def check_response(answer: Answer, form: AnswerForm) -> bytes:
     if form == "indices":
         return _indices(answer).SerializeToString()
     tail = _revision_field(answer.revision) + wire.CheckResponse(decision_id=answer.id).SerializeToString()
-    if len(answer.allowed) == 1 and not (answer.rejected or answer.errors or answer.traces):
+    if len(answer.allowed) == 1 and not (answer.rejected or answer.errors or answer.traces or answer.cached):
         return _decision_field(answer.allowed[0], answer.by[0]) + tail
     fields = _decision_fields(answer.allowed, answer.by)
-    for at in {*answer.rejected, *answer.errors, *answer.traces}:
+    for at in {*answer.rejected, *answer.errors, *answer.traces, *cached_positions(answer)}:
         fields[at] = wire.CheckResponse(decisions=(_decision(answer.decision(at)),)).SerializeToString()
     fields.append(tail)
     return b"".join(fields)

@@ -5,7 +5,7 @@ Liveness says that the event loop runs. Readiness says whether to send traffic.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import msgspec
 from aiohttp import web
@@ -14,18 +14,24 @@ from pdp.surfaces.http_handlers import Routes
 
 
 def diagnostics_routes(
-    unready: Callable[[], Awaitable[Sequence[str]]], metrics: Callable[[], Awaitable[bytes]]
+    unready: Callable[[], Awaitable[Sequence[str]]],
+    metrics: Callable[[], Awaitable[bytes]],
+    details: Callable[[], Mapping[str, str]] = dict,
 ) -> Routes:
-    """Return the routes of the diagnostics API. `unready` lists why the service is not ready; empty if ready."""
+    """Return the routes of the diagnostics API. `unready` lists why the service is not ready; empty if ready.
+
+    `details` has the condition of parts by name. Readiness does not rest on them.
+    """
 
     async def live(request: web.BaseRequest) -> web.Response:
         return _json(200, {"status": "live"})
 
     async def ready(request: web.BaseRequest) -> web.Response:
         reasons = await unready()
+        more = {"details": found} if (found := details()) else {}
         if reasons:
-            return _json(503, {"status": "not ready", "reasons": reasons})
-        return _json(200, {"status": "ready"})
+            return _json(503, {"status": "not ready", "reasons": reasons, **more})
+        return _json(200, {"status": "ready", **more})
 
     async def show_metrics(request: web.BaseRequest) -> web.Response:
         content_type = "text/plain; version=0.0.4; charset=utf-8"

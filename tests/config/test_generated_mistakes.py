@@ -44,6 +44,7 @@ BASE: Final[dict[str, Any]] = {
     "row_access": {"protected": ["namespace:lake/s"]},
     "store": {"url": "sqlite:///pdp.db", "seed": "world.yaml", "bootstrap_admins": ["user:oidc~root"]},
     "audit": {"sinks": [{"file": "audit"}], "hmac_key_file": "chain.key"},
+    "cache": {"redis_file": "redis.txt", "tls_ca": "redis.pem", "mac_key_file": "seal.key"},
     "identity": {
         "providers": {"kc": {"issuer": "https://kc", "jwks": "keys.json", "role_map": {"r": "analyst"}}},
         "cel_provider": "kc",
@@ -66,6 +67,8 @@ TEXTS: Final = {
     "token.txt": "abc\n",
     "url.txt": "sqlite:///pdp.db\n",
     "chain.key": "a key of the hash chain\n",
+    "redis.txt": "rediss://127.0.0.1:1\n",
+    "seal.key": "a key of the seal on cached verdicts\n",
 }
 
 FILES: Final = {
@@ -83,6 +86,9 @@ FILES: Final = {
     "warehouses.lake.catalog.token_file": "token.txt",
     "audit.sinks": "audit",
     "audit.hmac_key_file": "chain.key",
+    "cache.tls_ca": "redis.pem",
+    "cache.redis_file": "redis.txt",
+    "cache.mac_key_file": "seal.key",
     "server.unix": "pdp.sock",
 }
 """Key that names a file -> the file of the base configuration. `store.url` names a world file or a database."""
@@ -120,6 +126,8 @@ FORMS: Final = {
     "store.bootstrap_admins": ["root"],
     "identity.instance_admins": ["root"],
     "trino.user_prefix": "oidc",
+    "cache.redis": "http://127.0.0.1",
+    "cache.mac_key": "short",
 }
 """Key whose texts have a form -> a text without it."""
 FREE: Final = {
@@ -129,6 +137,7 @@ FREE: Final = {
     "policies.profiles": "Quarkus has no list of profiles: rules of others are left out, as there",
     "audit.mask": "words of keys that requests bring",
     "audit.hmac_key": "any long text is a key",
+    "cache.password": "only Redis knows it; another is a failure of the cache",
     "identity.providers.<name>.issuer": "any issuer may come; tokens of others are refused",
     "identity.providers.<name>.audiences": "tokens bring them; others are refused",
     "identity.providers.<name>.claims.subject": "tokens bring claims; without a subject a token is refused",
@@ -170,6 +179,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     cert, key = Authority(folder).issue("pdp")
     shutil.copy(cert, folder / "cert.pem")
     shutil.copy(key, folder / "key.pem")
+    shutil.copy(folder / "ca.pem", folder / "redis.pem")
     (folder / "keys.json").write_text(json.dumps({"keys": [jwk()]}))
     return folder
 

@@ -23,6 +23,7 @@ from pdp.config.load import make_settings
 from pdp.decision.bundle import Authority
 from pdp.decision.codec import decode_checks
 from pdp.decision.service import Pdp
+from pdp.engines.engine import READS_POLICIES, Cost
 from pdp.facts.snapshot import Facts
 from pdp.identity.callers import EMBEDDED_CALLER
 from pdp.identity.evidence import admit, admit_check
@@ -293,8 +294,8 @@ async def test_a_pass_needs_no_other_permit_and_gives_way_to_a_failure(tmp_path:
     class Broken:
         name = "broken"
         digest = ""
-        reads_facts = False
-        reads_time = False
+        reads = READS_POLICIES
+        cost = Cost.MICROSECONDS
 
         def applies(self, action: str, type: str) -> bool:
             return True

@@ -14,7 +14,7 @@ from support import worlds
 from support.generated_pdps import batch, decide, make_pdp
 
 from pdp.decision.service import Pdp
-from pdp.engines.engine import PERMIT, Verdicts
+from pdp.engines.engine import PERMIT, READS_POLICIES, Cost, Verdicts
 from pdp.model.checks import Answer
 
 
@@ -168,7 +168,8 @@ class Broken:
 
     name = "broken"
     digest = ""
-    reads_time = False
+    reads = READS_POLICIES
+    cost = Cost.MICROSECONDS
 
     def __init__(self, fault: str) -> None:
         self.fault = fault

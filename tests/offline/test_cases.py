@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.caches import redis_cache, value_of, with_cache, written
 from support.case_surfaces import surfaces
 from support.commands import run_pdp
 from support.paths import ROOT, TESTS
+from support.redis_server import redis_server
 
 from pdp.app.parts import build_pdp
 from pdp.assembly import read_rules
+from pdp.cache.cache import Cache
+from pdp.cache.in_process import InProcessCache
 from pdp.config.load import make_settings
+from pdp.decision.service import Pdp
 from pdp.facts.snapshot import Facts
 from pdp.offline.case_outcomes import CaseOutcome
 from pdp.offline.case_runner import case_batch, run_case
@@ -40,6 +46,36 @@ def test_every_note_is_unique() -> None:
 def test_the_corpus_passes_in_process() -> None:
     with asyncio.Runner() as runner:
         assert failures([run_case(case, build_pdp, runner) for case in CORPUS + RECORDED]) == []
+
+
+@pytest.mark.parametrize("kind", ["in_process", pytest.param("redis", marks=pytest.mark.process)])
+def test_the_corpus_passes_with_a_cold_and_a_warm_cache(
+    kind: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """One cache serves all cases, so two cases that shared a key would answer for each other."""
+    with ExitStack() as stack:
+        runner = stack.enter_context(asyncio.Runner())
+        if kind == "redis":
+            cache: Cache = redis_cache(stack.enter_context(redis_server(tmp_path)).url)
+        else:
+            cache = InProcessCache(1_000_000, 3600)
+        services: list[Pdp] = []
+
+        def build_cached(*given: Any, **named: Any) -> Pdp:
+            services.append(with_cache(build_pdp(*given, **named), cache))
+            return services[-1]
+
+        for warm in (False, True):
+            hits = 0.0
+            for case in CORPUS + RECORDED:
+                assert failures([run_case(case, build_cached, runner)]) == []
+                for pdp in services:
+                    runner.run(written(pdp))
+                    assert pdp.cache
+                    hits += value_of(pdp.cache.metrics, "pdp_cache_verdicts_total", outcome="hit")
+                services.clear()
+            assert hits > (len(CORPUS) if warm else 0)
+        runner.run(cache.close())
 
 
 @pytest.mark.slow

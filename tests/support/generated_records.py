@@ -123,6 +123,11 @@ def put_outcome(decided: DecidedCheck, allowed: bytearray, by: list[Any], raised
         raised |= {at: outcome.errors[row]} if row in outcome.errors else {}
 
 
+def cached_columns(size: int) -> st.SearchStrategy[bytes]:
+    """Return which positions rest on cached verdicts: mostly none, and then usually an empty column."""
+    return st.just(b"") | st.lists(st.integers(0, 1), min_size=size, max_size=size).map(bytes)
+
+
 @st.composite
 def records(draw: st.DrawFn) -> DecisionRecord:
     """Return any record."""
@@ -141,7 +146,7 @@ def records(draw: st.DrawFn) -> DecisionRecord:
     raised = draw(errors(size)) if size else {}
     for one in decided:
         put_outcome(one, allowed, by, raised)
-    answer = Answer(draw(names), draw(names), bytes(allowed), by, raised, rejected, {})
+    answer = Answer(draw(names), draw(names), bytes(allowed), by, raised, rejected, {}, draw(cached_columns(size)))
     masks = draw(st.none() | st.dictionaries(names, reasons, max_size=2))
     time = draw(st.floats(0, 4e9))
     return DecisionRecord(batch, answer, tuple(decided), "d", b"", time, draw(st.integers(0)), masks)
@@ -170,7 +175,9 @@ def single_records(draw: st.DrawFn) -> DecisionRecord:
     found = Verdicts(draw(st.sampled_from([b"\0", b"\1", b"\2"])), [draw(st.none() | _few_names)], raised)
     decided = DecidedCheck(check, True, (LeafDecision(draw(_few_groups), check.resources, check.at, found),))
     batch = Batch(draw(_few_names), Caller(draw(_few_names), frozenset()), 1, (check,))
-    answer = Answer(draw(_few_names), draw(_few_names), found.effects, found.by, found.errors, {}, {})
+    answer = Answer(
+        draw(_few_names), draw(_few_names), found.effects, found.by, found.errors, {}, {}, draw(cached_columns(1))
+    )
     return DecisionRecord(batch, answer, (decided,), "d", b"", draw(st.floats(0, 4e9)), 7)
 
 
@@ -193,5 +200,7 @@ def split_records(draw: st.DrawFn) -> DecisionRecord:
     decided = DecidedCheck(check, False, tuple(leaves), found)
     batch = Batch(draw(_few_names), Caller(draw(_few_names), frozenset()), 1, (check,))
     allowed = bytes([found.effects[0] == PERMIT])
-    answer = Answer(draw(_few_names), draw(_few_names), allowed, found.by, found.errors, {}, {})
+    answer = Answer(
+        draw(_few_names), draw(_few_names), allowed, found.by, found.errors, {}, {}, draw(cached_columns(1))
+    )
     return DecisionRecord(batch, answer, (decided,), "d", b"", draw(st.floats(0, 4e9)), 7)

@@ -57,7 +57,8 @@ def _checks(record: DecisionRecord, keys: list[Any], columns_from: int) -> list[
         for leaf in decided.concrete:
             group = leaf.group
             shared = _shared(group.action, group.principal, group.delegated)
-            entries += _written(_numbered(shared, keys, decided.check), leaf.at, _leaf_outcome(leaf), columns_from)
+            written = _written(_numbered(shared, keys, decided.check), leaf.at, _leaf_outcome(leaf), columns_from)
+            entries += _marked(written, leaf.at, record.answer.cached)
     entries += [_rejected(at, rejected) for at, rejected in record.batch.rejected.items()]
     return entries if any("resources" in entry for entry in entries) else sorted(entries, key=lambda row: row["at"])
 
@@ -69,12 +70,22 @@ def _requests(record: DecisionRecord, keys: list[Any], columns_from: int) -> lis
         if not decided.plain:
             shared = _shared(check.action, check.principal, check.delegated) | write_view_security(check)
             outcome = _request_outcome(check, record.answer)
-            entries += _written(_numbered(shared, keys, check), check.at, outcome, columns_from)
+            written = _written(_numbered(shared, keys, check), check.at, outcome, columns_from)
+            entries += _marked(written, check.at, record.answer.cached)
     return entries
 
 
 def _shared(action: str, principal: Principal, delegated: bool) -> dict[str, Any]:
-    return {"action": action, "as": principal.id, "delegated": delegated, "cached": False}
+    return {"action": action, "as": principal.id, "delegated": delegated}
+
+
+def _marked(entries: list[Any], at: Sequence[int], cached: bytes) -> list[Any]:
+    """Return the entries of one concrete check, with the marks of cached verdicts."""
+    marks = [bool(cached and cached[each]) for each in at]
+    if "resources" not in entries[0]:
+        return [entry | {"cached": mark} for entry, mark in zip(entries, marks, strict=True)]
+    column: Any = "".join("1" if mark else "0" for mark in marks) if len(set(marks)) == 2 else marks[0]
+    return [entries[0] | {"cached": column}]
 
 
 def _numbered(shared: dict[str, Any], keys: list[Any], check: Check) -> dict[str, Any]:

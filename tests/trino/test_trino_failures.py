@@ -19,6 +19,7 @@ from support.trino_wants import FILES, Asked, bodies_of_statements, by_the_model
 from support.trino_wants import settings as settings_of
 
 from pdp.app.service import Service
+from pdp.engines.engine import READS_POLICIES, Cost
 from pdp.errors import Unavailable
 
 BOTH = yaml.safe_load(next(file for file in FILES if file.stem == "both").read_text())
@@ -41,8 +42,8 @@ class Failing:
 
     name = "failing"
     digest = ""
-    reads_facts = False
-    reads_time = False
+    reads = READS_POLICIES
+    cost = Cost.MICROSECONDS
 
     def __init__(self, error: Exception) -> None:
         self._error = error

@@ -21,7 +21,7 @@ from pdp.audit.reader import read_audit
 from pdp.audit.recorded import ReadReport, RecordedCheck, RecordedOutcome
 from pdp.audit.rows import requests
 from pdp.config.load import load_settings, make_settings
-from pdp.engines.engine import Group
+from pdp.engines.engine import READS_POLICIES, Cost, Group
 from pdp.errors import ConfigError, InvalidArgument, TooManyChecks
 from pdp.identity.callers import EMBEDDED_CALLER
 from pdp.identity.trust import trusted_engines_of
@@ -194,7 +194,7 @@ def test_engines_are_asked_once_per_group() -> None:
     engine: Any = bundle.default.engines[0]
 
     class Counting:
-        name, digest, reads_facts, reads_time = engine.name, engine.digest, engine.reads_facts, engine.reads_time
+        name, digest, reads, cost = engine.name, engine.digest, engine.reads, engine.cost
         applies, explain = engine.applies, engine.explain
 
         def decide(self, group: Group, resources: Any, facts: Any) -> Any:
@@ -232,7 +232,8 @@ def test_a_failing_engine_loads_nothing(place: str, action: str) -> None:
     class Broken:
         name = "broken"
         digest = ""
-        reads_time = False
+        reads = READS_POLICIES
+        cost = Cost.MICROSECONDS
 
         def applies(self, action: str, type: str) -> bool:
             return True

@@ -24,7 +24,18 @@ from pdp.engines.cel.residue import PathRanks, ResidueSet
 from pdp.engines.cel.rules import Rule, RuleSet, inline_rules
 from pdp.engines.cel.selection import MAX_VALUES_LENGTH, Selector
 from pdp.engines.cel.tables import NEVER
-from pdp.engines.engine import FORBID, PERMIT, SILENT, ForbiddenPath, Group, ResourceCall, Verdicts
+from pdp.engines.engine import (
+    FORBID,
+    PERMIT,
+    READS_POLICIES,
+    SILENT,
+    Cost,
+    ForbiddenPath,
+    Group,
+    ResourceCall,
+    Source,
+    Verdicts,
+)
 from pdp.facts.snapshot import Facts
 from pdp.memo import Memo
 from pdp.model.checks import Reason, Resource, Trace
@@ -60,6 +71,9 @@ class RuleRanks(NamedTuple):
         return self.raised.get(at if len(self.ranks) > 1 else 0, ())
 
 
+_READS_TIME: Final = READS_POLICIES | {Source.TIME}
+
+
 class _LastColumn(NamedTuple):
     """The latest column. A table and a view of the same names are often the same question to the rules."""
 
@@ -93,7 +107,6 @@ class _RuleEngine:
         self.rules = rules
         self._masker = masker
         self.digest = digest
-        self.reads_facts = False
         self._provider = provider
         self._selector = Selector(rules)
         self._last_one: tuple[Resource | None, Sequence[Question], FoundRules] = (None, (), ())
@@ -105,9 +118,14 @@ class _RuleEngine:
         self._verdicts = _RankVerdicts(self._effect, self._reasons)
 
     @property
-    def reads_time(self) -> bool:
-        """Tell whether a rule uses `now`."""
-        return self._selector.uses_time
+    def reads(self) -> frozenset[Source]:
+        """Return the sources of verdicts: the time only if a rule uses `now`."""
+        return _READS_TIME if self._selector.uses_time else READS_POLICIES
+
+    @property
+    def cost(self) -> Cost:
+        """Return the cost of a verdict: rules are compiled functions."""
+        return Cost.MICROSECONDS
 
     def group_checks(self, group: Group) -> GroupChecks:
         """Return the checks of a group, remembered if the group is short."""

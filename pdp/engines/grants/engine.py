@@ -12,7 +12,7 @@ from functools import partial
 from hashlib import sha256
 from typing import Final
 
-from pdp.engines.engine import ABSTAIN, PERMIT, SILENT, Group, ResourceCall, Verdicts
+from pdp.engines.engine import ABSTAIN, PERMIT, SILENT, Cost, Group, ResourceCall, Source, Verdicts
 from pdp.engines.grants.columns import decide_column, decide_tables
 from pdp.engines.grants.container_access import CacheBudget
 from pdp.engines.grants.effective_access import EffectiveAccess
@@ -29,6 +29,7 @@ from pdp.model.columns import PathColumn
 _BOOTSTRAP: Final[ExtraPrivileges] = {SERVER: mask_of("operator")}
 _NO_EXTRA: Final[ExtraPrivileges] = {}
 _PERMITTED: Final = bytes([PERMIT])
+_READS: Final = frozenset({Source.POLICIES, Source.FACTS})
 _SELF_TYPES: Final = frozenset({"user", "role"})
 _MAX_PRINCIPALS: Final = 4096
 _MAX_ENTRIES: Final = 98_304
@@ -55,14 +56,14 @@ class GrantsEngine:
         return self._digest
 
     @property
-    def reads_facts(self) -> bool:
-        """Return True: every verdict rests on facts."""
-        return True
+    def reads(self) -> frozenset[Source]:
+        """Return the sources of verdicts: not the time, for grants do not end by themselves."""
+        return _READS
 
     @property
-    def reads_time(self) -> bool:
-        """Return False: grants do not end by themselves."""
-        return False
+    def cost(self) -> Cost:
+        """Return the cost of a verdict: all facts are in memory."""
+        return Cost.MICROSECONDS
 
     def applies(self, action: str, type: str) -> bool:
         """Tell whether the action is a canonical action of the type, or a content check of Nessie on a path."""

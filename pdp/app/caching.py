@@ -1,0 +1,66 @@
+"""The cache of verdicts from settings."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import structlog
+
+from pdp.cache.authorities import read_authorities
+from pdp.cache.cache import Cache
+from pdp.cache.in_process import InProcessCache
+from pdp.cache.mac_keys import MacKeys, machine_keys, random_keys
+from pdp.cache.metrics import CacheMetrics
+from pdp.cache.tiered import TieredCache
+from pdp.config.settings import Settings
+from pdp.decision.verdict_cache import VerdictCache
+from pdp.telemetry import Telemetry
+
+if TYPE_CHECKING:
+    from pdp.cache.redis_cache import RedisCache
+
+log = structlog.get_logger()
+
+
+def build_cache(settings: Settings, telemetry: Telemetry) -> VerdictCache | None:
+    """Return the cache of settings; None if nothing is to be kept. Nothing is connected yet.
+
+    Raise ConfigError if `cache.tls_ca` cannot be used.
+    """
+    chosen = settings.cache
+    uses_redis = chosen.redis is not None and chosen.redis_for != "none"
+    if not uses_redis and not chosen.local_entries:
+        return None
+    metrics = CacheMetrics(telemetry.registry)
+    cache: Cache | None = None
+    if chosen.local_entries:
+        cache = InProcessCache(chosen.local_entries, chosen.ttl_seconds)
+    if uses_redis:
+        far = _redis_cache(settings, metrics)
+        cache = far if cache is None else TieredCache(cache, far)
+    assert cache is not None
+    return VerdictCache(cache, metrics, chosen.timeout_ms / 1000, every_engine=uses_redis and chosen.redis_for == "all")
+
+
+def seal_keys(settings: Settings) -> MacKeys:
+    """Return the keys of the seal.
+
+    Without a configured key, services of one user on one machine share a key that other users cannot read.
+    """
+    if settings.cache.mac_key is not None:
+        return MacKeys.parse(settings.cache.mac_key)
+    keys = machine_keys()
+    if keys is None:
+        log.warning("cache", warning="no place for a shared key: other services cannot use what this one caches")
+    return keys or random_keys()
+
+
+def _redis_cache(settings: Settings, metrics: CacheMetrics) -> RedisCache:
+    from pdp.cache.redis_cache import RedisCache  # noqa: PLC0415  the client takes 10 MB
+    from pdp.cache.redis_client import open_client  # noqa: PLC0415  likewise
+    from pdp.cache.sealing import VerdictSeal  # noqa: PLC0415
+
+    chosen = settings.cache
+    seal = VerdictSeal(seal_keys(settings))
+    client = open_client(chosen.model_copy(update={"tls_ca": read_authorities(settings)}))
+    return RedisCache(client, seal, metrics, chosen.ttl_seconds, chosen.timeout_ms / 1000)

@@ -1,0 +1,90 @@
+"""The `Cache` protocol: verdicts of engines, kept by question and resource.
+
+A cache never decides. It returns a verdict that an engine gave to the very same question, or nothing. The contract, for
+every implementation:
+
+1. `find` returns only verdicts that `keep` took under the same key and field.
+2. No failure of a cache leaves `find` or `keep`: a failure is a miss, or a verdict that is not kept.
+3. A verdict ends after the time to live at the latest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from pdp.engines.engine import ABSTAIN, FORBID, PERMIT
+from pdp.model.checks import Reason
+
+KEPT_EFFECTS = frozenset((ABSTAIN, PERMIT, FORBID))
+"""Effects that may be cached. A failure is no verdict."""
+
+
+class CachedVerdict(NamedTuple):
+    """Verdict of one engine on one resource, without errors."""
+
+    effect: int
+    by: Reason | None
+
+
+class Lookup(msgspec.Struct, frozen=True, gc=False):
+    """Question about many resources: the digest of the question, and one digest for each resource."""
+
+    key: bytes
+    fields: Sequence[bytes]
+
+
+class NewVerdicts(msgspec.Struct, frozen=True, gc=False):
+    """Verdicts on a question that no cache had: by the digest of the resource."""
+
+    key: bytes
+    verdicts: Mapping[bytes, CachedVerdict]
+
+
+FoundVerdicts = Sequence[CachedVerdict | None]
+"""Verdicts for the fields of a look-up, in order; None where a cache has none."""
+
+
+class Cache(Protocol):
+    """Memory of verdicts."""
+
+    async def find(self, lookups: Sequence[Lookup]) -> Sequence[FoundVerdicts]:
+        """Return the verdicts for each look-up. Never raise because of the cache."""
+        ...
+
+    async def keep(self, columns: Sequence[NewVerdicts]) -> None:
+        """Keep verdicts. Never raise because of the cache."""
+        ...
+
+    def state(self) -> str:
+        """Return the condition of the cache in one word, for readiness: `ok`, or what is wrong."""
+        ...
+
+    async def close(self) -> None:
+        """Release all connections."""
+        ...
+
+
+class NoCache:
+    """Cache that keeps nothing."""
+
+    async def find(self, lookups: Sequence[Lookup]) -> Sequence[FoundVerdicts]:
+        """Return no verdicts."""
+        return misses(lookups)
+
+    async def keep(self, columns: Sequence[NewVerdicts]) -> None:
+        """Drop the verdicts."""
+
+    def state(self) -> str:
+        """Return `off`."""
+        return "off"
+
+    async def close(self) -> None:
+        """Do nothing."""
+
+
+def misses(lookups: Sequence[Lookup]) -> list[FoundVerdicts]:
+    """Return what a cache without any of the verdicts returns."""
+    return [[None] * len(lookup.fields) for lookup in lookups]

@@ -1,0 +1,79 @@
+"""Keys of cached verdicts: digests of everything that an engine is given.
+
+An engine's verdict on a resource is a function of its policies, the group, the resource and the facts. So the key has
+the engine with its bundle, the revision of the facts if the engine reads them, and every field of the group; the field
+has every field of the resource. New fields enter by themselves, because structs are encoded as a whole. A query id is
+no part of a group or a resource, so it is in no key.
+
+The facts know one revision: that of the whole store. Engines that read facts therefore miss after every write. A finer
+revision, such as that of one warehouse, could not be compared between services: a service that loads a snapshot does
+not know which write was the last one inside a warehouse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from hashlib import blake2b, sha256
+from typing import Final
+
+import msgspec
+
+from pdp import __version__
+from pdp.engines.engine import Engine, Group, Source
+from pdp.facts.snapshot import Facts
+from pdp.model.checks import Resource
+
+FORMAT: Final = b"1"
+"""Version of keys and values. Another form gets another number."""
+KEY_BYTES: Final = 32
+FIELD_BYTES: Final = 24
+_UNENCODABLE: Final = (TypeError, ValueError, OverflowError, RecursionError)
+"""Errors of values that MessagePack has no form for, such as integers of more than 64 bits."""
+_encode: Final = msgspec.msgpack.Encoder().encode
+
+
+def join_parts(parts: Iterable[bytes]) -> bytes:
+    """Return parts as one text that no other parts have: each part follows its length."""
+    return b"".join([piece for part in parts for piece in (len(part).to_bytes(8, "big"), part)])
+
+
+def is_cacheable(engine: Engine) -> bool:
+    """Tell whether verdicts of an engine may be cached: it declares what it reads, and does not read the time."""
+    return bool(engine.reads) and Source.TIME not in engine.reads
+
+
+class KeyMaker:
+    """Maker of the keys of one engine under one bundle and one snapshot of the facts."""
+
+    def __init__(self, engine: Engine, policies: bytes, facts: Facts, *, forbids: bool) -> None:
+        """Prepare the common part. `policies` is the text of the bundle; `forbids`: the engine can only deny."""
+        revision: tuple[str, int] | None = None
+        if Source.FACTS in engine.reads:
+            revision = facts.epoch, facts.sequence
+        self._common = join_parts(
+            (
+                FORMAT,
+                __version__.encode(),
+                sha256(policies).digest(),
+                engine.name.encode(),
+                engine.digest.encode(),
+                b"forbid" if forbids else b"permit",
+                _encode(revision),
+            )
+        )
+
+    def key(self, group: Group) -> bytes | None:
+        """Return the key of a group; None for a group that cannot be cached."""
+        try:
+            fields = [_encode(getattr(group, name)) for name in group.__struct_fields__]
+        except _UNENCODABLE:
+            return None
+        return blake2b(self._common + join_parts(fields), digest_size=KEY_BYTES).digest()
+
+
+def resource_fields(resources: Sequence[Resource]) -> list[bytes] | None:
+    """Return the digest of every resource; None if one of them cannot be cached."""
+    try:
+        return [blake2b(_encode(resource), digest_size=FIELD_BYTES).digest() for resource in resources]
+    except _UNENCODABLE:
+        return None

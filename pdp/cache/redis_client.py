@@ -1,0 +1,110 @@
+"""Clients of Redis for every form of address: one server, TLS, a unix socket, a cluster, sentinels.
+
+    redis://user:password@host:6379/0          rediss:// with TLS          unix:///run/redis.sock
+    redis+cluster://host:6379                  rediss+cluster://
+    redis+sentinel://host:26379,host2:26379/master-name/0                  rediss+sentinel://
+
+Commands are never repeated: a look-up that fails is a miss, and the next request may find the server well again.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple, Protocol
+from urllib.parse import unquote, urlsplit
+
+from redis.asyncio import Redis, RedisCluster
+from redis.asyncio.retry import Retry
+from redis.asyncio.sentinel import Sentinel
+from redis.backoff import NoBackoff
+
+from pdp.config.cache import CacheSettings
+
+_MAX_CONNECTIONS: Final = 32
+_SOCKET_SECONDS: Final = 1.0
+"""Longest wait for a connection or an answer. Requests wait for `cache.timeout_ms` only."""
+_SENTINEL_PORT: Final = 26379
+
+
+class Pipeline(Protocol):
+    """Commands that travel together."""
+
+    def hmget(self, name: bytes, keys: list[bytes]) -> Any:
+        """Add a look-up of fields."""
+        ...
+
+    def hset(self, name: bytes, *, mapping: dict[Any, Any]) -> Any:
+        """Add a write of fields."""
+        ...
+
+    def pexpire(self, name: bytes, time: int) -> Any:
+        """Add a time to live in milliseconds."""
+        ...
+
+    async def execute(self, raise_on_error: bool = ...) -> list[Any]:
+        """Send the commands and return their results."""
+        ...
+
+
+class RedisClient(NamedTuple):
+    """Client of one server, of a cluster, or of the master that sentinels name."""
+
+    client: Any
+    sentinels: tuple[Any, ...] = ()
+
+    def pipeline(self) -> Pipeline:
+        """Return an empty pipeline."""
+        pipeline: Pipeline = self.client.pipeline(transaction=False)
+        return pipeline
+
+    async def close(self) -> None:
+        """Close all connections."""
+        for one in (self.client, *self.sentinels):
+            await one.aclose()
+
+
+def open_client(settings: CacheSettings) -> RedisClient:
+    """Return a client for `cache.redis`. Nothing is connected yet."""
+    assert settings.redis
+    scheme, _, form = urlsplit(settings.redis).scheme.partition("+")
+    options = _options(settings, tls=scheme == "rediss")
+    url = settings.redis.replace(f"{scheme}+{form}://", f"{scheme}://", 1)
+    if form == "cluster":
+        return RedisClient(RedisCluster.from_url(url, **options))
+    if form == "sentinel":
+        return _behind_sentinels(url, options, tls=scheme == "rediss")
+    return RedisClient(Redis.from_url(url, **options))
+
+
+def _options(settings: CacheSettings, *, tls: bool) -> dict[str, Any]:
+    options: dict[str, Any] = {
+        "socket_timeout": _SOCKET_SECONDS,
+        "socket_connect_timeout": _SOCKET_SECONDS,
+        "retry": Retry(NoBackoff(), 0),
+        "max_connections": _MAX_CONNECTIONS,
+        "protocol": 2,
+    }
+    if settings.password:
+        options["password"] = settings.password
+    if tls and settings.tls_ca:
+        options["ssl_ca_certs"] = settings.tls_ca
+    return options
+
+
+def _behind_sentinels(url: str, options: dict[str, Any], *, tls: bool) -> RedisClient:
+    """Return a client of the master that sentinels name. User and password are those of the master."""
+    parts = urlsplit(url)
+    credentials, _, hosts = parts.netloc.rpartition("@")
+    user, _, password = credentials.partition(":")
+    master, _, database = parts.path.strip("/").partition("/")
+    addresses = []
+    for place in hosts.split(","):
+        host, colon, port = place.rpartition(":")
+        addresses.append((host.strip("[]"), int(port)) if colon else (place, _SENTINEL_PORT))
+    login = {"username": unquote(user) or None, "password": unquote(password) or None}
+    login = {name: value for name, value in login.items() if value is not None}
+    plain = {name: options[name] for name in ("socket_timeout", "socket_connect_timeout", "retry", "protocol")}
+    tls_options = {"ssl": True, **{name: options[name] for name in ("ssl_ca_certs",) if name in options}} if tls else {}
+    make: Any = Sentinel  # the class has no types
+    sentinel = make(addresses, sentinel_kwargs={**plain, **tls_options})
+    client = sentinel.master_for(master, **{**login, **options, **tls_options, "db": int(database or 0)})
+    return RedisClient(client, tuple(sentinel.sentinels))

@@ -1,0 +1,255 @@
+"""Evaluation with a cache: known verdicts first, engines for the rest, then the usual combination.
+
+A cached verdict is one engine's verdict on one resource. Combination, overrides, folds, visibility and the audit come
+after the cache, so that they are the same with and without it. Verdicts with errors and failures are never kept.
+
+Two requests with the same question: the first one leads a flight, and the other waits for its verdicts (`flights`). A
+request lands all of its own flights before it waits for others, so that no two requests wait for each other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+import msgspec
+
+from pdp.cache.cache import KEPT_EFFECTS, CachedVerdict, FoundVerdicts, Lookup, NewVerdicts
+from pdp.cache.flights import Flight, await_landings
+from pdp.cache.keys import resource_fields
+from pdp.decision.basis import Basis
+from pdp.decision.combine import ChunkSize, concatenate, decide_group, slice_by_leaf
+from pdp.decision.evaluation import LeafVerdicts, leaves_by_group, lookup_of
+from pdp.decision.tree import FixedDecision, Leaf
+from pdp.decision.turns import Pace
+from pdp.decision.verdict_cache import VerdictCache
+from pdp.engines.engine import Engine, Group, Verdicts
+from pdp.model.checks import Reason, Resource
+
+
+class EngineQuestion:
+    """Question to one engine about the resources of a group, and the verdicts as they come in."""
+
+    __slots__ = ("engine", "fields", "flight", "followed", "group", "key", "known", "raised", "resources", "shared")
+
+    def __init__(self, engine: Engine, group: Group, resources: Sequence[Resource], lookup: Lookup) -> None:
+        self.engine = engine
+        self.group = group
+        self.resources = resources
+        self.key = lookup.key
+        self.fields = lookup.fields
+        self.known: list[tuple[int, Reason | None] | None] = [None] * len(resources)
+        """Effect and reason of each resource."""
+        self.raised: dict[int, tuple[str, ...]] = {}
+        self.shared = bytearray(len(resources))
+        """1 where the verdict comes from the cache or from another request."""
+        self.flight: Flight | None = None
+        self.followed: dict[int, Flight] = {}
+
+    def take(self, rows: Sequence[int], found: FoundVerdicts) -> None:
+        """Take the verdicts that a cache or another request has for some rows."""
+        for row, verdict in zip(rows, found, strict=True):
+            if verdict is not None:
+                self.known[row] = verdict
+                self.shared[row] = 1
+
+    def take_own(self, row: int, verdict: CachedVerdict | None) -> None:
+        """Take the verdict of another question of the same request."""
+        self.known[row] = verdict
+
+    def put(self, rows: Sequence[int], verdicts: Verdicts) -> None:
+        """Put the engine's own verdicts on some rows."""
+        for at, row in enumerate(rows):
+            self.known[row] = verdicts.effects[at], verdicts.by[at]
+            if at in verdicts.errors:
+                self.raised[row] = verdicts.errors[at]
+
+    def own_verdicts(self) -> dict[bytes, CachedVerdict]:
+        """Return the engine's new verdicts that may be kept: those without a failure and without errors."""
+        return {
+            self.fields[row]: CachedVerdict(*verdict)
+            for row, verdict in enumerate(self.known)
+            if verdict is not None and not self.shared[row] and verdict[0] in KEPT_EFFECTS and row not in self.raised
+        }
+
+    def verdicts(self, start: int, stop: int) -> Verdicts:
+        """Return the verdicts on consecutive resources, all of which are known."""
+        found = [verdict for verdict in self.known[start:stop] if verdict is not None]
+        errors = {row - start: raised for row, raised in self.raised.items() if start <= row < stop}
+        return Verdicts(bytes([effect for effect, _ in found]), [by for _, by in found], errors)
+
+
+class _Members(msgspec.Struct, frozen=True):
+    """Leaves of one group and override, their resources in order, and the questions to cached engines."""
+
+    leaves: list[Leaf]
+    resources: list[Resource]
+    questions: dict[int, EngineQuestion]
+
+
+class CachedEvaluation:
+    """Evaluation of the leaves of one batch with a cache. `run` it once, then read the results."""
+
+    def __init__(self, leaves: Sequence[Leaf | FixedDecision], basis: Basis, cache: VerdictCache) -> None:
+        self._leaves = leaves
+        self._basis = basis
+        self._cache = cache
+        self._pace = Pace()
+        self.shared: dict[int, bytes] = {}
+        """For leaves by `id(leaf)`: 1 for each resource with a verdict of the cache. Other leaves have none."""
+        self._new: list[NewVerdicts] = []
+        self.verdicts_of: LeafVerdicts
+        """Verdicts on a leaf."""
+
+    async def run(self) -> None:
+        """Evaluate. Give the event loop turns."""
+        members = self._members()
+        questions = [question for each in members for question in each.questions.values()]
+        try:
+            await self._find(questions)
+            for question in questions:
+                await self._decide(question, _unknown(question))
+                self._land(question)
+            await self._follow(questions)
+        finally:
+            for question in questions:
+                if question.flight is not None:
+                    self._cache.flights.land(question.flight, {})
+        verdicts: dict[int, Verdicts] = {}
+        for each in members:
+            combined = await self._combine(each)
+            verdicts.update(slice_by_leaf(combined, each.leaves))
+            self._mark(each)
+        self.verdicts_of = lookup_of(verdicts)
+
+    def keep(self) -> None:
+        """Let the cache keep the new verdicts, after the answer has left."""
+        self._cache.keep_later(self._new)
+
+    def _members(self) -> list[_Members]:
+        bundle = self._basis.bundle
+        makers = self._cache.makers(bundle, self._basis.facts)
+        found = []
+        for leaves in leaves_by_group(self._leaves):
+            group = leaves[0].group
+            resources = [resource for leaf in leaves for resource in leaf.resources]
+            questions: dict[int, EngineQuestion] = {}
+            fields: list[bytes] | None = []
+            for engine in bundle.engines_for(group.warehouse, group.action, group.type).engines:
+                maker = makers.get(id(engine))
+                key = maker.key(group) if maker else None
+                if key is not None:
+                    fields = fields or resource_fields(resources)
+                    if fields:
+                        lookup = Lookup(key, fields)
+                        questions[id(engine)] = EngineQuestion(engine, group, resources, lookup)
+            found.append(_Members(leaves, resources, questions))
+        return found
+
+    async def _find(self, questions: Sequence[EngineQuestion]) -> None:
+        """Join the flights of others, and look the rest up: all questions in one round trip."""
+        rows_of: list[list[int]] = []
+        for question in questions:
+            question.flight, question.followed = self._cache.flights.begin(question.key, question.fields)
+            rows_of.append([row for row in range(len(question.fields)) if row not in question.followed])
+        asked = [(question, rows) for question, rows in zip(questions, rows_of, strict=True) if rows]
+        if not asked:
+            return
+        lookups = [Lookup(question.key, [question.fields[row] for row in rows]) for question, rows in asked]
+        for (question, rows), found in zip(asked, await self._cache.cache.find(lookups), strict=True):
+            question.take(rows, found)
+            hits = len(found) - found.count(None)
+            self._cache.metrics.hits.inc(hits)
+            self._cache.metrics.misses.inc(len(found) - hits)
+
+    def _land(self, question: EngineQuestion) -> None:
+        """Give the verdicts of a question to all that wait for it, and keep the engine's own."""
+        own = question.own_verdicts()
+        if own:
+            self._new.append(NewVerdicts(question.key, own))
+        found = dict(own)
+        for row, verdict in enumerate(question.known):
+            if verdict is not None and question.shared[row]:
+                found[question.fields[row]] = CachedVerdict(*verdict)
+        assert question.flight
+        self._cache.flights.land(question.flight, found)
+
+    async def _follow(self, questions: Sequence[EngineQuestion]) -> None:
+        """Take the verdicts of others' flights, and decide what they do not bring in time."""
+        own = {id(question.flight) for question in questions}
+        others = {id(flight): flight for question in questions for flight in question.followed.values()}
+        if others:
+            await await_landings(list(others.values()), self._cache.timeout)
+        for question in questions:
+            for row, flight in question.followed.items():
+                verdict = flight.verdicts.get(question.fields[row])
+                if id(flight) in own:
+                    question.take_own(row, verdict)
+                elif verdict is not None:
+                    question.take((row,), (verdict,))
+                    self._cache.metrics.joined.inc()
+            await self._decide(question, [row for row in question.followed if question.known[row] is None])
+
+    async def _decide(self, question: EngineQuestion, rows: Sequence[int]) -> None:
+        """Let the engine decide some rows, in chunks."""
+        size = ChunkSize()
+        start = 0
+        while start < len(rows):
+            part = rows[start : start + size.now]
+            started = time.perf_counter()
+            resources = [question.resources[row] for row in part]
+            question.put(part, self._basis.evaluator.decide_by_engine(question.engine, question.group, resources))
+            size.learn(len(part), time.perf_counter() - started)
+            start += len(part)
+            await self._turn()
+
+    async def _combine(self, members: _Members) -> Verdicts:
+        """Return the combined verdicts of all engines on the resources of a group."""
+        columns: list[Verdicts] = []
+        size, start, count = ChunkSize(), 0, len(members.resources)
+        while not columns or start < count:
+            stop = min(start + size.now, count)
+            started = time.perf_counter()
+            decide = partial(self._by_engine, members.questions, start)
+            columns.append(decide_group(members.leaves[0], members.resources[start:stop], self._basis.bundle, decide))
+            size.learn(stop - start, time.perf_counter() - started)
+            start = stop
+            await self._turn()
+        return concatenate(columns)
+
+    def _by_engine(
+        self,
+        questions: Mapping[int, EngineQuestion],
+        start: int,
+        engine: Engine,
+        group: Group,
+        resources: Sequence[Resource],
+    ) -> Verdicts:
+        question = questions.get(id(engine))
+        if question is None:
+            return self._basis.evaluator.decide_by_engine(engine, group, resources)
+        return question.verdicts(start, start + len(resources))
+
+    def _mark(self, members: _Members) -> None:
+        """Mark the resources of each leaf whose verdict rests on a cached one."""
+        marks = bytearray(len(members.resources))
+        for question in members.questions.values():
+            if 1 in question.shared:
+                marks = bytearray(map(max, marks, question.shared))
+        start = 0
+        for leaf in members.leaves if 1 in marks else ():
+            stop = start + len(leaf.resources)
+            self.shared[id(leaf)] = bytes(marks[start:stop])
+            start = stop
+
+    async def _turn(self) -> None:
+        if self._pace.is_over():
+            await asyncio.sleep(0)
+            self._pace.begin()
+
+
+def _unknown(question: EngineQuestion) -> list[int]:
+    """Return the rows that neither the cache nor another request answers."""
+    return [row for row, verdict in enumerate(question.known) if verdict is None and row not in question.followed]

@@ -1,0 +1,91 @@
+"""The cache as decisions use it: which engines it serves, look-ups, single flight, and writes after the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from pdp.cache.cache import Cache, NewVerdicts
+from pdp.cache.flights import Flights
+from pdp.cache.keys import KeyMaker, is_cacheable
+from pdp.cache.metrics import CacheMetrics
+from pdp.cache.writer import CacheWriter
+from pdp.decision.bundle import Bundle
+from pdp.engines.engine import Cost, Engine
+from pdp.facts.snapshot import Facts
+from pdp.model.checks import Batch
+
+
+class ServedEngines(NamedTuple):
+    """Engines of a bundle whose verdicts are cached, by identity, each with its maker of keys."""
+
+    bundle: Bundle
+    facts: Facts
+    makers: dict[int, KeyMaker]
+
+
+class VerdictCache:
+    """Cache of the verdicts of some engines. `every_engine`: also of those that take microseconds.
+
+    `timeout` is the longest time in seconds that a request waits for another one's verdicts.
+    """
+
+    def __init__(self, cache: Cache, metrics: CacheMetrics, timeout: float, *, every_engine: bool) -> None:
+        self.cache = cache
+        self.metrics = metrics
+        self.timeout = timeout
+        self.flights: Final = Flights()
+        self._every_engine = every_engine
+        self._writer = CacheWriter(cache, metrics)
+        self._served: ServedEngines | None = None
+        self._bundle: Bundle | None = None
+        self._has_engines = False
+
+    def serves(self, bundle: Bundle) -> bool:
+        """Tell whether the cache keeps verdicts of any engine of a bundle."""
+        if self._bundle is not bundle:
+            self._bundle = bundle
+            self._has_engines = any(self._takes(engine) for engine in _engines(bundle))
+        return self._has_engines
+
+    def may_answer(self, batch: Batch, bundle: Bundle) -> bool:
+        """Tell whether cached verdicts may answer a batch. Explanations and demands for a revision need fresh ones."""
+        return not batch.explain and batch.consistency == "minimize_latency" and self.serves(bundle)
+
+    def makers(self, bundle: Bundle, facts: Facts) -> dict[int, KeyMaker]:
+        """Return the makers of keys of the cached engines, by `id(engine)`."""
+        served = self._served
+        if served is None or served.bundle is not bundle or served.facts is not facts:
+            makers = {
+                id(engine): KeyMaker(engine, bundle.text, facts, forbids=engine in bundle.forbids)
+                for engine in _engines(bundle)
+                if self._takes(engine)
+            }
+            served = self._served = ServedEngines(bundle, facts, makers)
+        return served.makers
+
+    def keep_later(self, columns: Sequence[NewVerdicts]) -> None:
+        """Write new verdicts after the answer has left."""
+        for column in columns:
+            self._writer.add(column)
+
+    def state(self) -> str:
+        """Return the condition of the cache: `ok`, or what is wrong."""
+        return self.cache.state()
+
+    async def flush(self) -> None:
+        """Wait until all new verdicts are written."""
+        await self._writer.flush()
+
+    async def close(self) -> None:
+        """Write what waits, for a moment at most, and close the cache."""
+        await self._writer.close()
+        await self.cache.close()
+
+    def _takes(self, engine: Engine) -> bool:
+        return is_cacheable(engine) and (self._every_engine or engine.cost is not Cost.MICROSECONDS)
+
+
+def _engines(bundle: Bundle) -> list[Engine]:
+    stacks = [authority.engines for authority in (bundle.default, *bundle.authorities.values())]
+    return [engine for engines in (bundle.forbids, *stacks) for engine in engines]
