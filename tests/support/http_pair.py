@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import re
 import ssl
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from functools import wraps
 from hashlib import sha256
@@ -26,6 +26,7 @@ from pdp.errors import InvalidArgument
 from pdp.identity.callers import Callers
 from pdp.identity.tokens import Tokens
 from pdp.model.checks import Caller
+from pdp.surfaces import http_connection
 from pdp.surfaces.admission import Admission
 from pdp.surfaces.body_content import BodyLimits
 from pdp.surfaces.http_answers import EndpointAnswer
@@ -41,18 +42,30 @@ ALLOW = "/v1/data/trino/allow"
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
     "asyncio": asyncio.new_event_loop,
     "uvloop": uvloop.new_event_loop,
+    "asyncio, together": asyncio.new_event_loop,
+    "uvloop, together": uvloop.new_event_loop,
 }
+"""Event loops. With `together`, no answer is sent at once, as if other clients were connected."""
 PATIENCE = 10.0
 """Seconds to wait for an event that must happen; far above the usual time."""
 
 
+@contextmanager
+def sending(loop: str) -> Iterator[None]:
+    """Send answers as the name of a loop says."""
+    with pytest.MonkeyPatch.context() as patch:
+        if loop.endswith("together"):
+            patch.setattr(http_connection, "FEW_OPEN", 0)
+        yield
+
+
 def on_every_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """Return a test that runs a coroutine on asyncio's event loop and on uvloop."""
+    """Return a test that runs a coroutine on each event loop of `LOOPS`."""
 
     @pytest.mark.parametrize("loop", LOOPS)
     @wraps(test)
     def run(loop: str, **arguments: Any) -> None:
-        with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
+        with sending(loop), asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
             runner.run(test(**arguments))
 
     wanted = signature(test)

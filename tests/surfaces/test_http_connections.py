@@ -7,6 +7,7 @@ import gc
 import json
 import socket
 import ssl
+import struct
 import time
 from collections.abc import Callable
 from itertools import pairwise
@@ -226,6 +227,26 @@ async def test_a_burst_of_requests_leaves_turns_to_others(tmp_path: Path) -> Non
         await served(pair, post() * 500, count=500)
         watching.cancel()
     assert longest <= 2 * http_connection._MOST_PER_TURN
+
+
+@on_every_loop
+async def test_clients_that_reset_their_connections_take_no_answer_from_others(tmp_path: Path) -> None:
+    reset = struct.pack("ii", 1, 0)
+    async with server_pair(tmp_path) as pair:
+        staying = await RawConnection.open(pair.own_port)
+        for number in range(1, 9):
+            leaving = [socket.create_connection(("127.0.0.1", pair.own_port)) for _ in range(6)]
+            await asyncio.sleep(0.01)
+            for client in leaving[:3]:
+                client.sendall(post())
+            await staying.send([post()])
+            for client in leaving:
+                if client not in leaving[:3]:
+                    client.sendall(post())
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)
+                client.close()
+            await staying.until(answered(number))
+        assert set(statuses(staying)) == {200}
 
 
 @on_every_loop

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
-from support.http_pair import ALLOW, CHECK, IMMEDIATE, LOOPS, ServerPair, assert_same, server_pair
+from support.http_pair import ALLOW, CHECK, IMMEDIATE, LOOPS, ServerPair, assert_same, sending, server_pair
 
 LIMITS = {"max_body_bytes": 2048, "trino_max_body_bytes": 4096, "idle_timeout_seconds": 60}
 PLAIN = [
@@ -136,7 +136,7 @@ def silence() -> Iterator[None]:
 def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningPair]:
     loop, way = request.param
     folder: Path = tmp_path_factory.mktemp("pair")
-    with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
+    with sending(loop), asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
         context = server_pair(folder, IMMEDIATE[way], limits=LIMITS)
         pair = runner.run(_enter(context))
         try:
