@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 from typing import Final
@@ -50,22 +51,27 @@ class AuditCounter:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._counted: dict[Path, int] = {}
-        """Bytes counted so far, by file."""
-        self._ends: dict[Path, bytes] = {}
+        self._counted: dict[str, int] = {}
+        """Bytes counted so far, by file. A file loses the dot of its name when it is complete."""
+        self._ends: dict[str, bytes] = {}
         """Last bytes of each file, where a start may begin."""
         self._records = 0
 
     def count(self) -> int:
         """Count new records; return the number of all records so far."""
-        for file in self._folder.glob("decisions-*.jsonl"):
-            with file.open("rb", buffering=0) as stream:
-                stream.seek(self._counted.get(file, 0))
-                end = self._ends.get(file, b"")
-                while chunk := stream.read(_CHUNK):
-                    read = end + chunk
-                    self._records += read.count(_START)
-                    end = read[1 - len(_START) :]
-                self._ends[file] = end
-                self._counted[file] = stream.tell()
+        for file in self._folder.glob("*decisions-*.jsonl"):
+            with contextlib.suppress(FileNotFoundError):  # it has another name now: the next count finds it
+                self._count_in(file)
         return self._records
+
+    def _count_in(self, file: Path) -> None:
+        name = file.name.removeprefix(".")
+        with file.open("rb", buffering=0) as stream:
+            stream.seek(self._counted.get(name, 0))
+            end = self._ends.get(name, b"")
+            while chunk := stream.read(_CHUNK):
+                read = end + chunk
+                self._records += read.count(_START)
+                end = read[1 - len(_START) :]
+            self._ends[name] = end
+            self._counted[name] = stream.tell()

@@ -95,6 +95,10 @@ class Telemetry:
         )  # fmt: skip
         self.audit_written = Counter("pdp_audit_records_total", "Audit records written", registry=self.registry)
         self.audit_waiting = Gauge("pdp_audit_waiting", "Audit records not yet written", registry=self.registry)
+        self.audit_dropped = Counter(
+            "pdp_audit_dropped_total", "Requests answered without a record, by `audit.on_full: drop`",
+            registry=self.registry,
+        )  # fmt: skip
         self.audit_unencodable = Counter(
             "pdp_audit_unencodable_total", "Audit records that hold no more than the outcome", registry=self.registry
         )

@@ -23,11 +23,11 @@ class AnnouncedService(Protocol):
 def serve(
     settings: Settings, announce: Callable[[AnnouncedService], None], reload: Callable[[], Settings] | None = None
 ) -> int:
-    """Serve until SIGTERM or SIGINT; return the exit code. Call `announce` once all addresses listen. Ignore SIGHUP.
+    """Serve until SIGTERM or SIGINT; return the exit code. Call `announce` once all addresses listen.
 
     `reload` reads the settings again, for a rolling restart of the workers.
     """
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the terminal may close; workers inherit this
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is an audit to reopen; workers inherit this
     workers = usable_cpus() if settings.server.workers == "auto" else settings.server.workers
     with instance_lock(settings, alone=workers > 1):
         if workers == 1:

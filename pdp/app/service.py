@@ -18,24 +18,23 @@ import structlog
 import uvloop
 from aiohttp import web
 
+from pdp.app.audit import open_audit
 from pdp.app.caching import build_cache
 from pdp.app.memory import PAUSE_SECONDS, FreedMemory
 from pdp.app.parts import build_catalogs, read_source, record_facts
 from pdp.app.stale_files import PolicyEdits
 from pdp.assembly import PLANNERS, build_bundle, read_rules
-from pdp.audit.log import FileAudit, NoAudit
+from pdp.audit.log import NoAudit
 from pdp.config.section import is_loopback, split_address
 from pdp.config.settings import Settings
 from pdp.decision.bundle import Bundle
 from pdp.decision.service import Pdp
-from pdp.decision.turns import run_aside
 from pdp.errors import ConfigError
 from pdp.identity.callers import Callers
 from pdp.identity.tls import read_certificates, server_context
 from pdp.identity.tokens import Tokens
 from pdp.management.service import Management
-from pdp.model.events import ServiceEvent
-from pdp.model.masking import Masker
+from pdp.model.events import OPEN_GATE, ServiceEvent
 from pdp.store.replica import FixedFacts, Replica
 from pdp.surfaces.admission import BODIES_IN_FLIGHT, Admission
 from pdp.surfaces.body_content import BodyLimits
@@ -83,7 +82,7 @@ class Service:
         self.edits = PolicyEdits(settings)  # before the files are read: a later edit must not go unseen
         bundle, self.counts = _load_policies(settings)
         self.source = read_source(settings)
-        self.audit = _open_audit(settings, telemetry)
+        self.audit = open_audit(settings, telemetry)
         self._history = record_facts(settings, self.source, self.audit.instance) if self.audit else None
         self.pdp = self._make_pdp(bundle)
         self.counts["grants"] = self.source.facts.count_grants()
@@ -97,7 +96,7 @@ class Service:
         most_bytes = max(limits.max_body_bytes, limits.trino_max_body_bytes) * BODIES_IN_FLIGHT
         self._admission = Admission(limits.max_in_flight, most_bytes, callers.count)
         shared = (callers, self._admission, telemetry, limits.request_timeout_seconds)
-        self._refusals = RefusalRecorder(self.pdp.audit)
+        self._refusals = RefusalRecorder(self.pdp.audit, self.audit.gate if self.audit else OPEN_GATE)
         handlers = HttpHandlers(*shared, refusals=self._refusals)
         management, self._catalogs = _manage(self.pdp, self.source, settings), build_catalogs(settings)
         seconds = limits.request_timeout_seconds * _TRINO_TIME_SHARE
@@ -229,6 +228,11 @@ class Service:
         """Record a step in the life of the service."""
         self.pdp.audit.note(ServiceEvent(what=what, details={"process": os.getpid(), **details}))
 
+    def reopen_audit(self) -> None:
+        """Complete the present files of the audit, and begin new ones."""
+        if self.audit:
+            self.audit.reopen()
+
     async def hurry(self) -> None:
         """Let a stop wait for nothing but the audit."""
         self._hurry.set()
@@ -282,13 +286,6 @@ def _load_policies(settings: Settings) -> tuple[Bundle, dict[str, int]]:
     bundle = build_bundle(settings, rules, forbid)
     counts = {"rules": len(rules.rules), "forbids": len(forbid.rules), "row_policies": bundle.row_access.count()}
     return bundle, counts
-
-
-def _open_audit(settings: Settings, telemetry: Telemetry) -> FileAudit | None:
-    audit, sinks = settings.audit, settings.audit.sinks
-    most, mask = audit.max_waiting_bytes, Masker(audit.mask)
-    settings.chain_keys()
-    return FileAudit(settings.path(sinks[0].file), telemetry, most, run_aside, masker=mask) if sinks else None
 
 
 def _manage(pdp: Pdp, source: FixedFacts | Replica, settings: Settings) -> Management:
@@ -356,6 +353,7 @@ async def serve_until(service: Service, stopping: StopEvent, announce: Callable[
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.take_signal)
+    loop.add_signal_handler(signal.SIGHUP, service.reopen_audit)
     announce()
     watch = asyncio.create_task(service.watch())
     edits = asyncio.create_task(service.edits.watch())

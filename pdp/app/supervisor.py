@@ -90,6 +90,12 @@ class Supervisor:
         """Order a rolling restart, after the present one if there is one."""
         self._restart.set()
 
+    def reopen_audit(self) -> None:
+        """Let all workers complete the present files of their audits, and begin new ones."""
+        for slot in self._slots:
+            if slot.worker:
+                slot.worker.reopen_audit()
+
     def note_change(self) -> None:
         """Let a worker that answers accept the connections of each place whose worker does not."""
         if not self._tasks:
@@ -230,6 +236,7 @@ async def _run(supervisor: Supervisor, announce: Callable[[Supervisor], None]) -
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, take_signal)
     loop.add_signal_handler(signal.SIGUSR2, supervisor.order_restart)
+    loop.add_signal_handler(signal.SIGHUP, supervisor.reopen_audit)
     start, stop = asyncio.create_task(supervisor.start()), asyncio.create_task(stopping.wait())
     try:
         await asyncio.wait((start, stop), return_when=asyncio.FIRST_COMPLETED)

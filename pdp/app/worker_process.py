@@ -123,6 +123,10 @@ class WorkerProcess:
         """Let the worker record a step in the life of the whole service."""
         self._channel.send(NoteOrder(what, cause))
 
+    def reopen_audit(self) -> None:
+        """Order the worker to complete the present files of its audit. A worker that starts has none yet."""
+        self._signal(signal.SIGHUP)
+
     async def ended(self) -> int:
         """Wait for the end of the process; return the exit code, or the negative number of a signal."""
         code = await self._process.wait()

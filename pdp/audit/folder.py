@@ -1,32 +1,75 @@
-"""Folder of an audit: the file of one instance, and the bundles by digest.
+"""Folder of an audit: the segments of one instance, and the bundles by digest.
 
 Knows bytes and the disk, and nothing of records. Use in one thread at a time.
 """
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
+import time
+from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
+import structlog
+
+from pdp.audit.chain import ChainHash
+from pdp.audit.instance_locks import InstanceLock
+from pdp.audit.open_segment import OpenSegment, sync_folder
+from pdp.audit.publishing import SegmentPublisher
+from pdp.audit.recovery import close_left_segments
+from pdp.audit.segments import open_name
+from pdp.config.audit import DEFAULT_SEGMENT_MIB, DEFAULT_SEGMENT_SECONDS, Compression
 from pdp.config.private_files import make_private_folder, open_private_file, restrict_files, warn_of_open_folder
 from pdp.errors import ConfigError
 
+log = structlog.get_logger()
+
+
+class SegmentForm(msgspec.Struct, frozen=True):
+    """Form of segments: the bytes and seconds after which one ends, their compression, and the hash of the chain.
+
+    `former` are the hashes of former keys, for segments that a killed process has left.
+    """
+
+    size: int = DEFAULT_SEGMENT_MIB << 20
+    seconds: float = DEFAULT_SEGMENT_SECONDS
+    compress: Compression = "none"
+    hash: ChainHash = ChainHash()
+    former: tuple[ChainHash, ...] = ()
+
+
+DEFAULT_FORM = SegmentForm()
+
 
 class AuditFolder:
-    """Lines in `<folder>/decisions-<instance>.jsonl`, bundles in `<folder>/bundles/<digest>`."""
+    """Segments of one instance, and bundles in `<folder>/bundles/<digest>`.
 
-    def __init__(self, folder: Path, instance: str) -> None:
+    Opening the folder closes the segments that killed processes have left. Every error is an OSError, and the same call
+    can be made again.
+    """
+
+    def __init__(self, folder: Path, instance: str, form: SegmentForm = DEFAULT_FORM) -> None:
         self.path = folder
         self._instance = instance
+        self._form = form
         self._bundles = folder / "bundles"
-        self._archived: set[str] = set()
-        """Digests of bundles that are in the folder."""
+        self._archived: dict[str, bytes] = {}
+        """Bundles that are in the folder, by digest."""
+        self._segment: OpenSegment | None = None
+        self._number = self._seq = 0
+        self._digest = b""
+        """Number of the newest segment, `seq` of the next record, and the digest of all complete segments."""
         try:
             make_private_folder(folder)
             make_private_folder(self._bundles)
-            restrict_files(*folder.glob("decisions-*.jsonl"), *self._bundles.iterdir())
-            lines = open_private_file(folder / f"decisions-{instance}.jsonl", os.O_WRONLY | os.O_APPEND)
-            self._file = os.fdopen(lines, "ab", buffering=0)
+            restrict_files(*folder.glob("*decisions-*"), *self._bundles.iterdir())
+            self._lock = InstanceLock(folder, instance)
+            self._publisher = SegmentPublisher(form.compress)
+            close_left_segments(folder, (form.hash, *form.former), self._publisher)
+            self._open()
             warn_of_open_folder(folder)
         except OSError as error:
             raise ConfigError(f"cannot write the audit to `{folder}` (audit.sinks): {error.strerror}") from None
@@ -40,20 +83,110 @@ class AuditFolder:
             draft = path.with_suffix(f".{self._instance}")  # another process may write the same bundle
             with os.fdopen(open_private_file(draft, os.O_WRONLY | os.O_TRUNC), "wb") as file:
                 file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
             draft.rename(path)
-        self._archived.add(digest)
+            sync_folder(self._bundles)
+        self._archived[digest] = text
 
-    def append(self, lines: bytes) -> None:
-        """Append all of the lines or nothing: cut a part off again if the rest cannot be written."""
-        written = 0
-        try:
-            while written < len(lines):
-                written += self._file.write(lines[written:])
-        except OSError:
-            if written:
-                self._file.truncate(self._file.seek(0, 2) - written)
-            raise
+    def append(self, lines: Sequence[bytes]) -> None:
+        """Append all of the lines of records or nothing."""
+        if self._segment and self._segment.ended:  # it could not be renamed
+            self.rotate()
+        segment = self._in_place(self._segment or self._open())
+        segment.append(lines)
+        self._seq = segment.next_seq
+
+    def sync(self) -> None:
+        """Wait until all lines are on disk; raise SyncFailed."""
+        if self._segment:
+            self._segment.sync()
+
+    def rewind(self) -> None:
+        """Drop all lines since the last sync, which failed: they have to come again."""
+        if self._segment:
+            self._segment.rewind()
+            self._seq = self._segment.next_seq
+
+    def seconds_left(self) -> float | None:
+        """Return the seconds until the segment has its full age or size; None for a segment without a record."""
+        segment = self._segment
+        if segment is None or not segment.records:
+            return None
+        if segment.size >= self._form.size:
+            return 0.0
+        return max(0.0, segment.begun + self._form.seconds - time.monotonic())
+
+    def rotate(self) -> None:
+        """Complete the segment, if it has a record. The next line begins another one."""
+        segment = self._segment
+        if segment is None or not segment.records:
+            return
+        segment = self._in_place(segment)
+        if not segment.records:
+            return
+        segment.end()
+        self._publisher.publish(segment.path)
+        self._leave(segment)
 
     def close(self) -> None:
-        """Close the file."""
-        self._file.close()
+        """End the use of the folder. A segment that is not complete stays for the next start."""
+        segment, self._segment = self._segment, None
+        if segment:
+            segment.close()
+            if not segment.records:
+                segment.path.unlink(missing_ok=True)
+        self._publisher.close()
+        self._lock.release()
+
+    def _open(self) -> OpenSegment:
+        path = self.path / open_name(self._instance, self._number + 1)
+        self._segment = OpenSegment(path, self._instance, self._number + 1, self._seq, self._digest, self._form.hash)
+        self._number += 1
+        return self._segment
+
+    def _leave(self, segment: OpenSegment) -> None:
+        self._digest = segment.digest
+        self._segment = None
+        segment.close()
+
+    def _in_place(self, segment: OpenSegment) -> OpenSegment:
+        """Return the segment, if its file is where it belongs; else bring it back, or begin the next one."""
+        if segment.is_in_place():
+            return segment
+        self._renew()
+        if segment.is_deleted():
+            segment.restore()
+            _warn("the audit was deleted: wrote the open file again", segment)
+            return segment
+        if not segment.records:
+            segment.close()
+            return self._open()
+        segment.end()
+        _warn("the audit was moved: began the next file", segment)
+        self._leave(segment)
+        return self._open()
+
+    def _renew(self) -> None:
+        """Make the folder, its lock and its bundles again."""
+        make_private_folder(self.path)
+        make_private_folder(self._bundles)
+        self._lock.renew()
+        bundles, self._archived = self._archived, {}
+        try:
+            for digest, text in bundles.items():
+                self.archive(digest, text)
+        finally:
+            self._archived = bundles
+
+
+def _warn(message: str, segment: OpenSegment) -> None:
+    with contextlib.suppress(OSError):  # the log may be on the same full disk
+        log.warning(message, file=str(segment.path))
+
+
+def cause_of(error: Exception) -> str:
+    """Return the cause of a failed write in words."""
+    if isinstance(error, OSError) and error.errno:
+        return f"{error.strerror} ({errno.errorcode.get(error.errno, error.errno)})"
+    return repr(error)

@@ -1,8 +1,9 @@
-"""Audit trail on disk: one JSON line per request.
+"""Audit trail: one JSON line per request.
 
 A request puts its record into a list and goes on. The event loop encodes the records in small batches between requests,
-and hands the lines to a thread that writes them (`line_writer`). While the disk takes no writes, a bounded number of
-records and bytes waits in memory; beyond the bound the service refuses requests instead of answering without a record.
+and hands the lines to the sinks (`sinks`), each with a thread of its own. While a sink takes no writes, records wait in
+memory, up to a number and to bytes. Beyond that `audit.on_full` says whether requests wait, are refused, or are
+answered without a record.
 """
 
 from __future__ import annotations
@@ -10,17 +11,19 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Callable
-from pathlib import Path
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, TypeAlias
 
+import msgspec
 import structlog
-from uuid_utils import uuid7
 
+from pdp.audit.clock import ClockWatch
+from pdp.audit.dropping import DroppedRecords
 from pdp.audit.encoding import RecordEncoder
-from pdp.audit.folder import AuditFolder
-from pdp.audit.line_writer import LineBatch, LineWriter
+from pdp.audit.gate import UNWRITTEN, AuditGate
 from pdp.audit.record import DecisionRecord
+from pdp.audit.sinks import AuditSink, LineBatch, SlowestProgress
+from pdp.config.audit import Durability, OnFull
 from pdp.errors import Unavailable
 from pdp.model.events import Event, ManagementEvent, RefusalEvent
 from pdp.model.masking import DEFAULT_MASKER, Masker
@@ -31,12 +34,14 @@ MAX_PENDING_DECISIONS: Final = 2_000_000
 """Records, and decisions in all of them, that may wait for the disk."""
 MAX_PENDING_BYTES: Final = 256 << 20
 """Bytes of records that may wait for the disk, unless the configuration says otherwise."""
+CROWDED: Final = 0.875
+"""Share of these bounds from which requests wait for room, so that those under way find some."""
 _DECISION_BYTES: Final = 300
 """Estimate of the bytes of a record for each of its decisions, until it is encoded."""
 _LINE_BYTES: Final = 64
 """Bytes that an encoded line needs beside its text."""
 GATHER_SECONDS: Final = 0.01
-"""Longest wait before a record goes to the writer. A killed process loses the records of this time and of one write."""
+"""Longest wait before a record goes to the sinks. A killed process loses the records of this time and of one write."""
 TURN: Final = 32
 TURN_DECISIONS: Final = 2000
 """Waiting records from which the event loop encodes, and decisions after which other callbacks get a turn."""
@@ -45,6 +50,7 @@ LONG_RECORD: Final = 5000
 """Decisions of a batch whose rows are counted, and rows of a record that is encoded beside the event loop."""
 BEHIND: Final = 1000
 GIVE_WAY_SECONDS: Final = 0.001
+_ROOM_SECONDS: Final = 0.1
 """Waiting records from which the event loop gives way to the writer, and for how long.
 
 A busy event loop leaves the interpreter for moments only, which a waiting thread often misses.
@@ -54,6 +60,19 @@ log = structlog.get_logger()
 
 BesideCall: TypeAlias = Callable[..., Awaitable[bytes]]
 """Call that runs a function in a thread and returns its result."""
+
+
+class TrailOptions(msgspec.Struct, frozen=True):
+    """Options of a trail. With `run_beside`, a thread encodes long records in place of the event loop."""
+
+    max_bytes: int = MAX_PENDING_BYTES
+    masker: Masker = DEFAULT_MASKER
+    run_beside: BesideCall | None = None
+    durability: Durability = "batch"
+    on_full: OnFull = "block"
+
+
+DEFAULT_OPTIONS: Final = TrailOptions()
 
 
 class NoAudit:
@@ -70,8 +89,8 @@ class NoAudit:
         return True
 
 
-class FileAudit:
-    """JSON lines and bundles in a folder.
+class AuditTrail:
+    """Records of one instance, encoded once, for one or several sinks.
 
     A thread that encoded would compete with the event loop for the interpreter, and fall behind at full load. See
     docs/decisions/0010-audit-in-batches.md.
@@ -79,18 +98,24 @@ class FileAudit:
 
     def __init__(
         self,
-        folder: Path,
+        instance: str,
+        sinks: Sequence[AuditSink],
         telemetry: Telemetry,
-        max_bytes: int = MAX_PENDING_BYTES,
-        run_beside: BesideCall | None = None,
-        *,
-        masker: Masker = DEFAULT_MASKER,
+        options: TrailOptions = DEFAULT_OPTIONS,
     ) -> None:
-        """Open a folder. `run_beside` runs work in a thread: the event loop does not encode long records itself."""
-        self.instance = uuid7().hex
-        self._writer = LineWriter(AuditFolder(folder, self.instance), telemetry.audit_written.inc)
-        self._encoder = RecordEncoder(self.instance, masker=masker)
-        self._max_bytes = max_bytes
+        """Begin a trail with at least one sink, each without a record yet."""
+        self.instance = instance
+        self._sinks = tuple(sinks)
+        self._progress = sinks[0].progress if len(sinks) == 1 else SlowestProgress([sink.progress for sink in sinks])
+        self._encoder = RecordEncoder(instance, masker=options.masker)
+        self._max_bytes = options.max_bytes
+        self._promises = [sink.progress for sink in sinks if sink.progress.promises]
+        """Progress of the sinks that make records safe."""
+        self.gate = AuditGate(self, options.durability, options.on_full)
+        self._drops = options.on_full == "drop"
+        self._dropped = DroppedRecords()
+        self._count_dropped = telemetry.audit_dropped.inc
+        self._clock = ClockWatch()
         self._pending: list[DecisionRecord | Event] = []
         self._lines: list[bytes] = []
         """Lines of records that have left `_pending`."""
@@ -102,36 +127,52 @@ class FileAudit:
         """Digests of all bundles so far."""
         self._taken = self._seq = self._encoded = self._encoded_bytes = 0
         """Decisions of all records, number of the oldest pending one, decisions and bytes of all encoded ones."""
-        self._run_beside = run_beside
-        self._beside_encoder = RecordEncoder(self.instance, masker=masker)
+        self._run_beside = options.run_beside
+        self._beside_encoder = RecordEncoder(instance, masker=options.masker)
         self._beside: DecisionRecord | Event | None = None
         """Oldest pending record, while a thread encodes it. All others wait."""
         self._task: asyncio.Task[None] | None = None
-        self._flush_due = False
+        self._flush_due = self._hurried = False
         self._count_unencodable = telemetry.audit_unencodable.inc
         self._encoding = threading.Lock()
         """Held while records are encoded or handed over: `close` comes from another thread than the event loop's."""
         telemetry.audit_waiting.set_function(self._waiting)
+        for promise in self._promises if self.gate.holds else ():
+            promise.changed = self.gate.wake
 
     @property
     def failing(self) -> bool:
         """Tell whether records cannot be written at present."""
-        return self._writer.failing
+        return self._progress.failing
 
     def admit(self) -> None:
-        """Raise Unavailable while too many records wait, or records of too many bytes."""
-        writer = self._writer
+        """Raise Unavailable while too many records wait, or records of too many bytes, unless these are dropped."""
+        written = self._progress
         if (
-            len(self._pending) + self._seq - writer.records >= MAX_PENDING
-            or self._taken - writer.decisions >= MAX_PENDING_DECISIONS
-            or self._encoded_bytes - writer.bytes + (self._taken - self._encoded) * _DECISION_BYTES >= self._max_bytes
-        ):
-            raise Unavailable("the audit cannot be written, so nothing is decided")
+            len(self._pending) + self._seq - written.records >= MAX_PENDING
+            or self._taken - written.decisions >= MAX_PENDING_DECISIONS
+            or self._encoded_bytes - written.bytes + (self._taken - self._encoded) * _DECISION_BYTES >= self._max_bytes
+        ) and not self._drops:
+            raise Unavailable(UNWRITTEN)
+
+    def is_full(self, share: float = 1.0) -> bool:
+        """Tell the same as `admit`, for a share of the bounds."""
+        return (
+            self._waiting() >= MAX_PENDING * share
+            or self._taken - self._progress.decisions >= MAX_PENDING_DECISIONS * share
+            or self.waiting_bytes() >= self._max_bytes * share
+        )
 
     def append(self, record: DecisionRecord) -> None:
         """Put a record into the queue and return at once. Call from the event loop only."""
-        self._taken += _size(record) if record.masks else record.batch.size
+        size = _size(record) if record.masks else record.batch.size
+        if self._drops and self.is_full():
+            self._drop(record, size)
+            return
+        self._taken += size
         self._put(record)
+        if size > LONG_BATCH:  # many small records come over several flushes, which look, too
+            self.gate.look()
 
     def note(self, event: Event) -> bool:
         """Put an event into the queue and return at once. Call from the event loop only.
@@ -142,14 +183,51 @@ class FileAudit:
         is_refusal = isinstance(event, RefusalEvent) or (isinstance(event, ManagementEvent) and not event.allowed)
         if full and is_refusal:
             return False
+        if full and self._drops and isinstance(event, ManagementEvent):
+            self._drop(event, 0)
+            return False
         self._put(event)
         return True
+
+    def taken(self) -> int:
+        """Return the number of all records so far."""
+        return self._seq + len(self._pending)
+
+    def durable(self) -> int:
+        """Return the number of records that are safe on disk."""
+        return min([promise.durable for promise in self._promises], default=self._progress.records)
+
+    def is_failing(self) -> bool:
+        """Tell whether records cannot be made safe at present."""
+        return any(promise.failing for promise in self._promises)
+
+    def is_crowded(self) -> bool:
+        """Tell whether so many records wait that requests have to."""
+        return self.is_full(CROWDED)
+
+    def hurry(self) -> None:
+        """Give all records to the sinks after the present turn of the event loop."""
+        if not self._hurried:
+            self._hurried = True
+            asyncio.get_running_loop().call_soon(self._hand_over_soon)
+
+    def _hand_over_soon(self) -> None:
+        self._hurried = False
+        with self._encoding:
+            self._encode()
+            self._hand_over()
+        if self._pending and not self._beside:
+            self.hurry()
+
+    def _drop(self, record: DecisionRecord | Event, decisions: int) -> None:
+        self._dropped.count(decisions, self.taken(), record.time)
+        self._count_dropped()
+        self._flush_later(_ROOM_SECONDS)
 
     def _put(self, record: DecisionRecord | Event) -> None:
         self._pending.append(record)
         if not self._flush_due:
-            self._flush_due = True
-            asyncio.get_running_loop().call_later(GATHER_SECONDS, self._flush)
+            self._flush_later(GATHER_SECONDS)
         if len(self._pending) == TURN:
             asyncio.get_running_loop().call_soon(self._take_turn)
 
@@ -157,17 +235,26 @@ class FileAudit:
         """Write all waiting records; return False if `timeout` seconds were not enough. Call from any thread."""
         with self._encoding:
             self._run_beside = self._beside = None
+            if event := self._dropped.announcement(at_once=True):
+                self._pending.append(event)
             while self._pending:
                 self._encode()
             self._hand_over()
-        return self._writer.close(timeout) and not self._waiting()
+        deadline = time.monotonic() + timeout
+        closed = [sink.close(max(0.0, deadline - time.monotonic())) for sink in self._sinks]
+        return all(closed) and not self._waiting()
+
+    def reopen(self) -> None:
+        """Let every sink begin a new file, or connect again."""
+        for sink in self._sinks:
+            sink.reopen()
 
     def _waiting(self) -> int:
-        return len(self._pending) + self._seq - self._writer.records
+        return len(self._pending) + self._seq - self._progress.records
 
     def waiting_bytes(self) -> int:
         """Return the bytes of what waits: exactly of lines, by an estimate of the records before them."""
-        return self._encoded_bytes - self._writer.bytes + (self._taken - self._encoded) * _DECISION_BYTES
+        return self._encoded_bytes - self._progress.bytes + (self._taken - self._encoded) * _DECISION_BYTES
 
     def _take_turn(self) -> None:
         """Encode pending records; leave the rest of many decisions to a later turn."""
@@ -179,15 +266,31 @@ class FileAudit:
     def _flush(self) -> None:
         """Encode pending records and hand all lines to the writer. Come again if records are left."""
         try:
+            self._look_around()
             with self._encoding:
                 self._encode()
                 self._hand_over()
-            if self._waiting() >= BEHIND and not self._writer.failing:
+            if self._waiting() >= BEHIND and not self._progress.failing:
                 time.sleep(GIVE_WAY_SECONDS)
         finally:  # a defect must not end the flushes
-            self._flush_due = bool(self._pending)
-            if self._flush_due:
-                asyncio.get_running_loop().call_later(GATHER_SECONDS, self._flush)
+            self._flush_due = False
+            if self._pending:
+                self._flush_later(GATHER_SECONDS)
+            elif self._dropped.records or self.gate.crowded:
+                self._flush_later(_ROOM_SECONDS)
+
+    def _flush_later(self, seconds: float) -> None:
+        if not self._flush_due:
+            self._flush_due = True
+            asyncio.get_running_loop().call_later(seconds, self._flush)
+
+    def _look_around(self) -> None:
+        """Note a jump of the clock, and announce dropped records. Look whether requests have to wait."""
+        if event := self._clock.jump():
+            self._pending.append(event)
+        if self._dropped.records and not self.is_full() and (event := self._dropped.announcement()):
+            self._pending.append(event)
+        self.gate.look()
 
     def _encode(self) -> None:
         """Encode the oldest pending records. The records themselves are dropped."""
@@ -246,7 +349,10 @@ class FileAudit:
 
     def _hand_over(self) -> None:
         if self._lines:
-            self._writer.put(LineBatch(self._lines, self._decisions, self._size, self._bundles))
+            seq = self._seq - len(self._lines)
+            batch = LineBatch(self._lines, self._decisions, self._size, self._bundles, seq)
+            for sink in self._sinks:
+                sink.put(batch)
             self._lines, self._decisions, self._size, self._bundles = [], 0, 0, {}
 
 

@@ -13,6 +13,7 @@ from typing import BinaryIO, Final
 
 import msgspec
 
+from pdp.audit.chain import CONTROL_STARTS
 from pdp.audit.entries import RecordReader
 from pdp.audit.recorded import ReadReport, RecordedCheck, RecordFilter
 from pdp.audit.schema import (
@@ -27,6 +28,7 @@ from pdp.audit.schema import (
     Header,
     Record,
 )
+from pdp.audit.segments import segment_files
 from pdp.errors import InvalidArgument
 
 MAX_LINE_BYTES: Final = 512 << 20
@@ -40,16 +42,16 @@ def read_audit(folder: Path, report: ReadReport, filter: RecordFilter = _ALL) ->
 
     Raise InvalidArgument if the folder has no audit file or a file is unreadable.
     """
-    files = sorted(folder.glob("decisions-*.jsonl"))
+    files = segment_files(folder) if folder.is_dir() else []
     if not files:
         raise InvalidArgument(f"no audit in `{folder}`: it has no file `decisions-*.jsonl`")
     for file in files:
         try:
-            with file.open("rb") as stream:
+            with file.open() as stream:
                 report.files += 1
-                yield from _read(stream, file.name, report, filter)
+                yield from _read(stream, file.path.name, report, filter)
         except OSError as error:
-            raise InvalidArgument(f"cannot read `{file}`: {error.strerror}") from None
+            raise InvalidArgument(f"cannot read `{file.path}`: {error.strerror}") from None
 
 
 def read_bundle(folder: Path, digest: str) -> ArchivedBundle | None:
@@ -73,6 +75,8 @@ def _read(stream: BinaryIO, name: str, report: ReadReport, filter: RecordFilter)
     number = 0
     while line := stream.readline(MAX_LINE_BYTES):
         number += 1
+        if line.startswith(CONTROL_STARTS):
+            continue
         place = f"{name}:{number}"
         whole = line.endswith(b"\n")
         if not whole and len(line) == MAX_LINE_BYTES:

@@ -14,8 +14,8 @@ SHORTEST_KEY: Final = 16
 """Fewest characters of a key of the chain."""
 DEFAULT_SEGMENT_MIB: Final = 64
 DEFAULT_SEGMENT_SECONDS: Final = 3600.0
-Durability: TypeAlias = Literal["none", "batch"]
-OnFull: TypeAlias = Literal["block"]
+Durability: TypeAlias = Literal["none", "batch", "request"]
+OnFull: TypeAlias = Literal["block", "drop", "deny"]
 Compression: TypeAlias = Literal["none", "gzip", "zstd"]
 
 
@@ -35,11 +35,13 @@ class AuditSettings(Section):
     )
     durability: Durability = Field(
         "batch",
-        description="`none` leaves it to the operating system when records reach the disk, `batch` syncs every 50 ms",
+        description="`none` leaves it to the operating system when records reach the disk, `batch` syncs every 50 ms, "
+        "and with `request` an answer leaves after its record is on disk",
     )
     on_full: OnFull = Field(
         "block",
-        description="while too many records wait for the disk: requests get 503",
+        description="while too many records wait for the disk: requests wait up to their deadline (`block`), get 503 "
+        "at once (`deny`), or are answered without a record, and the audit says how many (`drop`)",
     )
     segment_mib: int = Field(DEFAULT_SEGMENT_MIB, ge=1, le=4096, description="MiB after which the next file begins")
     segment_seconds: float = Field(

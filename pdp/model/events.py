@@ -6,7 +6,7 @@ Holds values and the protocol of their destination; `pdp.audit` writes them.
 from __future__ import annotations
 
 import time
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 import msgspec
 
@@ -68,6 +68,38 @@ class ServiceEvent(_Event, frozen=True, kw_only=True, tag_field="event", tag="se
 
 
 Event: TypeAlias = RefusalEvent | ManagementEvent | ServiceEvent
+
+
+class AnswerGate(Protocol):
+    """Gate between requests and their records: requests wait for room, and answers until their records are safe."""
+
+    holds: bool
+    """True if answers have to wait for `durable`."""
+    crowded: bool
+    """True while requests have to wait for `room`."""
+
+    async def room(self) -> None:
+        """Wait until requests need not wait any more."""
+        ...
+
+    async def durable(self) -> None:
+        """Wait until all records so far are safe; raise Unavailable if no answer may leave."""
+        ...
+
+
+class OpenGate:
+    """Gate where nobody waits: there is no audit."""
+
+    holds = crowded = False
+
+    async def room(self) -> None:
+        """Return at once."""
+
+    async def durable(self) -> None:
+        """Return at once."""
+
+
+OPEN_GATE: Final = OpenGate()
 
 
 class EventLog(Protocol):

@@ -83,6 +83,7 @@ class ConnectHandlers:
         self, callers: Callers, admission: Admission, telemetry: Telemetry, timeout: float, *, refusals: RefusalRecorder
     ) -> None:
         self._refusals = refusals
+        self._gate = refusals.gate
         self._callers = callers
         self._admission = admission
         self._telemetry = telemetry
@@ -103,6 +104,19 @@ class ConnectHandlers:
     def _handler(self, codec: _Codec, method: GrpcMethod, limits: BodyLimits) -> Handler:
         async def handle(request: web.BaseRequest) -> web.Response:
             call = _Call(request, codec, method, limits)
+            deadline = asyncio.get_running_loop().time() + self._timeout
+            response = await respond(call)
+            if not self._gate.holds or response.status >= STATUS["internal"]:
+                return response
+            try:
+                async with asyncio.timeout_at(deadline):
+                    await self._gate.durable()
+            except (errors.Unavailable, TimeoutError) as error:
+                return self._refuse(_as_connect(error), call, "")
+            return response
+
+        async def respond(call: _Call) -> web.Response:
+            request = call.request
             try:
                 head = read_head(request.headers, request.content_type)
                 if head is None:
@@ -132,6 +146,7 @@ class ConnectHandlers:
         with self._admission.arriving(caller) as admitted:
             try:
                 async with asyncio.timeout(timeout):
+                    await self._gate.room()
                     body = await read_body(request, limits.size, admitted)
                     await (limits.check(body) if head.json else limits.check_message(body))
                     message = await converted(body, codec.decode) if head.json else body

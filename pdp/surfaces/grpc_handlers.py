@@ -94,6 +94,7 @@ class GrpcHandlers:
         self._longest_uncounted = limits.values
         self._certified = certified
         self._refusals = refusals
+        self._gate = refusals.gate
         self._callers = callers
         self._admission = admission
         self._telemetry = telemetry
@@ -121,7 +122,7 @@ class GrpcHandlers:
                 self._count(call, grpc.StatusCode.UNAVAILABLE, "unavailable: the message did not arrive in time")
                 raise  # the message did not arrive, and the status has been sent
             except errors.PdpError as error:
-                return self._refuse(call, _status(error), f"{error.code}: {error}", error.record_id)
+                return await self._refuse_settled(call, error)
             except TimeoutError:
                 return self._refuse(call, grpc.StatusCode.UNAVAILABLE, "unavailable: not answered in time")
             except Exception:
@@ -144,13 +145,17 @@ class GrpcHandlers:
         if immediate and len(body) <= self._longest_uncounted:
             if overload := self._admission.overload(caller, len(body)):
                 raise overload
-            response = immediate(body, caller)
+            response = None if self._gate.crowded else immediate(body, caller)
             if response is not None:
+                await self._settle()
                 return response
         with self._admission.enter(caller, len(body)):
             async with asyncio.timeout(self._timeout):
+                await self._gate.room()
                 await self._limits.check_message(body)
-                return await answer(body, caller)
+                response = await answer(body, caller)
+                await self._settle()
+                return response
 
     async def _identify(self, peer: Peer) -> Caller:
         async with asyncio.timeout(self._timeout):
@@ -161,6 +166,23 @@ class GrpcHandlers:
         self._telemetry.count_request("grpc", code.name)
         reason, _, message = details.partition(": ")
         return self._refusals.record(Refusal("grpc", call.path, code.name, reason, message), call.sender)
+
+    async def _settle(self) -> None:
+        """Wait until the record of an answer is safe; raise Unavailable or TimeoutError if no answer may leave."""
+        if self._gate.holds:
+            async with asyncio.timeout(self._timeout):
+                await self._gate.durable()
+
+    async def _refuse_settled(self, call: _Call, error: errors.PdpError) -> bytes:
+        """Refuse a call, once the record of the refusal is safe. Failures of the service wait for nothing."""
+        code, details = _status(error), f"{error.code}: {error}"
+        refused = self._refuse(call, code, details, error.record_id)
+        if code != grpc.StatusCode.UNAVAILABLE:
+            try:
+                await self._settle()
+            except (errors.Unavailable, TimeoutError):
+                return self._refuse(call, grpc.StatusCode.UNAVAILABLE, "unavailable: the audit cannot be written")
+        return refused
 
     def _refuse(self, call: _Call, code: grpc.StatusCode, details: str, recorded: str = "") -> bytes:
         """Set the status of a refused call; return a response that is not sent.

@@ -314,11 +314,14 @@ class HttpConnection(asyncio.Protocol):
 
     def _answer(self, route: DecisionRoute, body: bytes, caller: Caller, deadline: float | None = None) -> None:
         answer = route.now(body, caller)
-        if answer:
+        if answer and not route.gate.holds:
             self._write(answer)
             return
         if self._admitted is None:
             self._admitted = self._shared.admission.admit(caller, len(body))
+        if answer:
+            self._send(route, answer, caller)
+            return
         if deadline is None:
             deadline = self._shared.now() + route.outcomes.timeout
         self._wait_for(self._answer_later(route, body, caller, deadline))
@@ -326,6 +329,23 @@ class HttpConnection(asyncio.Protocol):
     async def _answer_later(self, route: DecisionRoute, body: bytes, caller: Caller, deadline: float) -> None:
         try:
             answer = await route.later(body, caller, deadline)
+            answer = await route.outcomes.settled(answer, caller, route.path, deadline)
+        finally:
+            self._task = None
+        self._write(answer)
+        self._go_on()
+
+    def _send(self, route: DecisionRoute, answer: HttpAnswer, sender: Sender) -> None:
+        """Write an answer, once its record is safe if answers have to wait for that."""
+        if route.gate.holds:
+            self._wait_for(self._send_settled(route, answer, sender))
+        else:
+            self._write(answer)
+
+    async def _send_settled(self, route: DecisionRoute, answer: HttpAnswer, sender: Sender) -> None:
+        try:
+            deadline = self._shared.now() + route.outcomes.timeout
+            answer = await route.outcomes.settled(answer, sender, route.path, deadline)
         finally:
             self._task = None
         self._write(answer)
@@ -335,7 +355,7 @@ class HttpConnection(asyncio.Protocol):
         """Refuse a request of whose body `missing` bytes have not arrived, and skip these."""
         self._body = None
         self._unread = missing
-        self._write(route.outcomes.failure(error, sender, route.path))
+        self._send(route, route.outcomes.failure(error, sender, route.path), sender)
 
     def _write(self, answer: HttpAnswer) -> None:
         """Write an answer. The connection is idle from then on, or skips the rest of the body."""

@@ -86,23 +86,28 @@ class HttpHandlers:
         return Outcomes(surface, self._telemetry, self._refusals, self._timeout)
 
     def _handler(self, surface: str, answer: _Answer, max_body: int) -> Handler:
-        outcomes = self._outcomes(surface)
+        outcomes, gate = self._outcomes(surface), self._refusals.gate
 
         async def handle(request: web.BaseRequest) -> web.Response:
             ids = ids_of(request)
             sender: Sender = stranger(request.remote or "", ids)
+            deadline = asyncio.get_running_loop().time() + self._timeout
             try:
                 _check_head(request, max_body)
                 caller = await self._callers.identify(http_peer(request))
                 sender = caller = with_ids(caller, ids)
                 with self._admission.arriving(caller) as admitted:
-                    async with asyncio.timeout(self._timeout):
+                    deadline = asyncio.get_running_loop().time() + self._timeout
+                    async with asyncio.timeout_at(deadline):
+                        await gate.room()
                         found = await answer(request, caller, admitted)
             except ConnectionError:
                 raise  # the client is gone: aiohttp closes the connection
             except Exception as error:  # noqa: BLE001  the failure is the answer
-                return response_of(outcomes.failure(error, sender, request.path))
-            return response_of(outcomes.success(found, caller))
+                answered = outcomes.failure(error, sender, request.path)
+            else:
+                answered = outcomes.success(found, caller)
+            return response_of(await outcomes.settled(answered, sender, request.path, deadline))
 
         return handle
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Final
 
 from aiohttp import web
 
 from pdp.decision.turns import LONGEST_IMMEDIATE
-from pdp.errors import PdpError
+from pdp.errors import PdpError, Unavailable
 from pdp.model.checks import Caller
 from pdp.model.ids import new_id
 from pdp.surfaces.body_content import BodyLimits
@@ -29,6 +30,10 @@ Handler = Callable[[web.BaseRequest], Awaitable[web.Response]]
 """Handler of aiohttp."""
 
 
+_FAILURES: Final = 500
+"""Smallest status of an answer that says nothing of a policy or a request."""
+
+
 def _always_wait(body: bytes, caller: Caller) -> EndpointAnswer | None:
     return None
 
@@ -42,6 +47,7 @@ class Outcomes:
     def __init__(self, surface: str, telemetry: Telemetry, refusals: RefusalRecorder, timeout: float) -> None:
         self.surface = surface
         self.timeout = timeout
+        self.gate = refusals.gate
         self._telemetry = telemetry
         self._refusals = refusals
         self._successes: RequestTally | None = None
@@ -65,6 +71,20 @@ class Outcomes:
         id = recorded or self._refusals.record(refusal, sender)
         return HttpAnswer(failure.status, failure.body, sender.request_id or id, recorded)
 
+    async def settled(self, answer: HttpAnswer, sender: Sender, endpoint: str, deadline: float) -> HttpAnswer:
+        """Return an answer once its record is safe; a failure if that cannot be, or not until `deadline`.
+
+        Failures of the service wait for nothing.
+        """
+        if not self.gate.holds or answer.status >= _FAILURES:
+            return answer
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self.gate.durable()
+        except (Unavailable, TimeoutError) as error:
+            return self.failure(error, sender, endpoint)
+        return answer
+
 
 class DecisionRoute:
     """A route whose answer depends on the body and the caller alone. A call answers a request of aiohttp.
@@ -81,6 +101,7 @@ class DecisionRoute:
         handler: Handler,
     ) -> None:
         self.outcomes = outcomes
+        self.gate = outcomes.gate
         self.path = ""
         """Path of the route, once a server has it."""
         self.max_body = limits.size
@@ -96,7 +117,7 @@ class DecisionRoute:
 
     def now(self, body: bytes, caller: Caller) -> HttpAnswer | None:
         """Answer without waiting; return None if that is not possible, or takes long."""
-        if len(body) > self._longest_immediate:
+        if len(body) > self._longest_immediate or self.gate.crowded:
             return None
         try:
             found = self._immediate(body, caller)
@@ -108,6 +129,7 @@ class DecisionRoute:
         """Answer at the latest at `deadline`, a time of the event loop."""
         try:
             async with asyncio.timeout_at(deadline):
+                await self.gate.room()
                 await self._limits.check(body)
                 found = await self._endpoint(body, caller)
         except Exception as error:  # noqa: BLE001  the failure is the answer

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from pdp.model.checks import Caller
-from pdp.model.events import EventLog, RefusalEvent
+from pdp.model.events import OPEN_GATE, AnswerGate, EventLog, RefusalEvent
 from pdp.model.ids import new_id
 from pdp.surfaces.request_ids import Sender, Stranger
 
@@ -44,8 +44,10 @@ class _Tally:
 class RefusalRecorder:
     """Recorder of the refusals of all surfaces. Call from the event loop only."""
 
-    def __init__(self, log: EventLog) -> None:
+    def __init__(self, log: EventLog, gate: AnswerGate = OPEN_GATE) -> None:
+        """Record in a log. `gate` is that of the same audit: refusals wait at it, too."""
         self._log = log
+        self.gate = gate
         self._tallies: dict[tuple[str, str], _Tally] = {}
         """The reasons of this second."""
         self._timer: asyncio.TimerHandle | None = None

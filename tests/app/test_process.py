@@ -18,7 +18,7 @@ import grpc
 import psutil  # type: ignore[import-untyped]
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from support.audit_files import all_records
+from support.audit_files import all_records, audit_files, file_text, records_in
 from support.commands import example_option, run_pdp
 from support.http_client import fetch
 from support.paths import RECORDED
@@ -341,8 +341,8 @@ def pipeline(process: Process, count: int) -> list[tuple[int, dict[str, Any]]]:
 def whole_lines(folder: Path) -> list[str]:
     """The decisions of the audit; no line is torn."""
     found = []
-    for file in (folder / "audit").glob("*.jsonl"):
-        text = file.read_text()
+    for file in audit_files(folder):
+        text = file_text(file)
         assert not text or text.endswith("\n")
         records = map(json.loads, text.splitlines())
         found += [record["id"] for record in records if record["event"] == "decision"]
@@ -351,7 +351,7 @@ def whole_lines(folder: Path) -> list[str]:
 
 def test_nothing_is_answered_that_cannot_be_recorded(tmp_path: Path) -> None:
     with (
-        serve_process(tmp_path, limits={"FSIZE": SMALL}) as process,
+        serve_process(tmp_path, "--set", "audit.on_full=deny", limits={"FSIZE": SMALL}) as process,
         grpc.insecure_channel(process.addresses["grpc"]) as channel,
     ):
         ids = fill(process)
@@ -459,9 +459,7 @@ def test_two_services_keep_their_audit_in_one_folder(tmp_path: Path) -> None:
         assert one.terminate() == 0
         ids[two].append(post(two)[1]["decisionId"])
         assert two.terminate() == 0
-    found = [
-        [json.loads(line) for line in file.read_text().splitlines()] for file in (tmp_path / "audit").glob("*.jsonl")
-    ]
+    found = [records_in([file]) for file in audit_files(tmp_path)]
     decisions = [[record["id"] for record in records if record["event"] == "decision"] for records in found]
     assert sorted(decisions) == sorted(ids.values())
     assert len({record["instance"] for records in found for record in records}) == 2

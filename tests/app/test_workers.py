@@ -18,6 +18,7 @@ from typing import Any
 
 import grpc
 import pytest
+from support.audit_files import audit_files, records_in
 from support.commands import example_option, run_pdp
 from support.converging import PATIENCE, Service, assert_log_is_the_state, configure, until
 from support.http_client import fetch
@@ -101,8 +102,8 @@ def test_workers_share_the_addresses_and_have_an_audit_file_each(tmp_path: Path)
     assert {record["id"] for record in records} >= set(ids)
     assert len(records) == 61
     assert len(answers_by_worker(process)) == 2
-    for file in (tmp_path / "audit").glob("decisions-*.jsonl"):
-        written = [json.loads(line) for line in file.read_text().splitlines()]
+    for file in audit_files(tmp_path):
+        written = records_in([file])
         assert [record["seq"] for record in written] == list(range(len(written)))
     assert "Traceback" not in process.stderr()
 

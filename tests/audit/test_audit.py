@@ -12,17 +12,16 @@ import msgspec
 import pytest
 from hypothesis import given
 from support import worlds
+from support.audit_files import all_records, file_audit
 from support.generated_pdps import decide_and_record, make_pdp
 from support.serving import example_settings, serving
 
 from pdp.audit.encoding import RecordEncoder
-from pdp.audit.log import FileAudit
 from pdp.audit.rows import requests, rows
 from pdp.decision.bodies import CheckBody
 from pdp.decision.codec import decode_checks
 from pdp.identity.callers import EMBEDDED_CALLER
 from pdp.identity.evidence import admit
-from pdp.telemetry import Telemetry
 
 
 @given(worlds.configs, worlds.rules, worlds.grants, worlds.checks)
@@ -112,8 +111,7 @@ async def test_every_request_is_one_line_and_the_bundle_is_kept(tmp_path: Path) 
                 admit(decode_checks([msgspec.json.encode(check) for check in checks]).request("test"), EMBEDDED_CALLER)
             )
         digest, text = running.pdp.bundle.digest, running.pdp.bundle.text
-    (file,) = (tmp_path / "audit").glob("*.jsonl")
-    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    lines = all_records(tmp_path)
     assert [line["seq"] for line in lines] == list(range(23))
     records = [line for line in lines if line["event"] == "decision"]
     assert {len(list(rows(record))) for record in records} == {50}
@@ -126,7 +124,7 @@ async def test_every_request_is_one_line_and_the_bundle_is_kept(tmp_path: Path) 
 def test_records_that_come_while_others_are_taken_are_written(tmp_path: Path) -> None:
     check = {"principal": "anonymous", "action": "read_data", "resource": "table:w/a/b"}
     _, one = decide_and_record(make_pdp({}, {}), [check])
-    log = FileAudit(tmp_path, Telemetry())
+    log = file_audit(tmp_path / "audit")
 
     async def append_many() -> None:
         for _ in range(40_000):
@@ -140,5 +138,4 @@ def test_records_that_come_while_others_are_taken_are_written(tmp_path: Path) ->
     finally:
         sys.setswitchinterval(usual)
     assert log.close(20)
-    (file,) = tmp_path.glob("*.jsonl")
-    assert [json.loads(line)["seq"] for line in file.read_text().splitlines()] == list(range(40_000))
+    assert [record["seq"] for record in all_records(tmp_path)] == list(range(40_000))

@@ -16,13 +16,15 @@ from typing import Any
 import psutil  # type: ignore[import-untyped]
 import pytest
 from msgspec.structs import replace
+from support.audit_files import audit_records, file_audit, records_in
 from support.generated_pdps import decide_and_record, make_pdp
 from support.http_client import fetch
 from support.serving import serve_process
 
 from pdp.audit import line_writer, log
 from pdp.audit.folder import AuditFolder
-from pdp.audit.log import MAX_PENDING, TURN, TURN_DECISIONS, FileAudit
+from pdp.audit.log import MAX_PENDING, TURN, TURN_DECISIONS, TrailOptions
+from pdp.audit.segments import segment_files
 from pdp.engines.engine import Verdicts
 from pdp.errors import Unavailable
 from pdp.telemetry import Telemetry
@@ -57,8 +59,7 @@ def has_lines(folder: Path, count: int) -> bool:
 
 
 def lines(folder: Path) -> list[Any]:
-    (file,) = folder.glob("*.jsonl")
-    return [json.loads(line) for line in file.read_bytes().split(b"\n")[:-1]]
+    return records_in(segment_files(folder), running=True)
 
 
 async def until(happens: Callable[[], Any], seconds: float = 20) -> None:
@@ -70,19 +71,24 @@ async def until(happens: Callable[[], Any], seconds: float = 20) -> None:
 
 def test_lines_that_do_not_fit_leave_no_part_behind(tmp_path: Path) -> None:
     folder = AuditFolder(tmp_path, "i")
-    file = tmp_path / "decisions-i.jsonl"
-    folder.append(b"first\n")
-    for limit in (6, 7, 30):
-        with largest_file(limit), pytest.raises(OSError, match="too large"):
-            folder.append(b"second, longer than the limit lets it be\n")
-        assert file.read_bytes() == b"first\n"
-    folder.append(b"third\n")
+    file = tmp_path / ".decisions-i-000001.jsonl"
+    folder.append([b"first\n"])
+    before = file.read_bytes()
+    for more in (0, 1, 24):
+        with largest_file(len(before) + more), pytest.raises(OSError, match="too large"):
+            folder.append([b"second, longer than the limit lets it be\n"])
+        assert file.read_bytes() == before
+    folder.append([b"third\n"])
+    assert file.read_bytes().startswith(before + b"third\n")
+    folder.rotate()
     folder.close()
-    assert file.read_bytes() == b"first\nthird\n"
+    text = (tmp_path / "decisions-i-000001.jsonl").read_bytes()
+    assert text.count(b"first\n") == text.count(b"third\n") == 1
+    assert b"second" not in text
 
 
 async def test_a_record_is_on_disk_soon_without_any_other(tmp_path: Path, record: Any) -> None:
-    audit = FileAudit(tmp_path, Telemetry())
+    audit = file_audit(tmp_path)
     for count in (1, 2, 3):
         audit.append(record)
         assert len(lines(tmp_path)) == count - 1
@@ -94,7 +100,7 @@ async def test_a_record_is_on_disk_soon_without_any_other(tmp_path: Path, record
 
 async def test_a_close_writes_what_no_turn_has_encoded(tmp_path: Path, record: Any) -> None:
     for count in (1, TURN - 1, TURN, 3 * TURN + 1):
-        audit = FileAudit(tmp_path / str(count), Telemetry())
+        audit = file_audit(tmp_path / str(count))
         for _ in range(count):
             audit.append(record)
         assert audit.close(10)
@@ -103,7 +109,7 @@ async def test_a_close_writes_what_no_turn_has_encoded(tmp_path: Path, record: A
 
 
 async def test_many_decisions_are_encoded_over_several_turns(tmp_path: Path, large: Any) -> None:
-    audit = FileAudit(tmp_path, Telemetry())
+    audit = file_audit(tmp_path)
     turns = 0
     for _ in range(TURN):
         audit.append(large)
@@ -117,7 +123,7 @@ async def test_many_decisions_are_encoded_over_several_turns(tmp_path: Path, lar
 
 @pytest.mark.slow
 async def test_the_audit_keeps_up_with_an_event_loop_that_never_waits(tmp_path: Path, record: Any) -> None:
-    audit = FileAudit(tmp_path, Telemetry())
+    audit = file_audit(tmp_path)
     waited = 0
     for _ in range(60_000):
         audit.admit()
@@ -135,7 +141,7 @@ async def test_records_wait_for_a_full_disk_in_order(
     monkeypatch.setattr(line_writer, "RETRY_SECONDS", 0.02)
     monkeypatch.setattr(log, "MAX_PENDING", 500)
     telemetry = Telemetry()
-    audit = FileAudit(tmp_path, telemetry)
+    audit = file_audit(tmp_path, telemetry)
     audit.append(record)
     await until(lambda: lines(tmp_path))
     assert not audit.failing
@@ -164,7 +170,7 @@ async def test_a_record_that_cannot_be_encoded_keeps_its_outcome_and_holds_up_no
     tmp_path: Path, record: Any
 ) -> None:
     telemetry = Telemetry()
-    audit = FileAudit(tmp_path, telemetry)
+    audit = file_audit(tmp_path, telemetry)
     (decided,) = record.checks
     leaf = replace(decided.concrete[0], verdicts=Verdicts(bytes(1), [7]))  # type: ignore[list-item]
     broken = replace(record, checks=(replace(decided, concrete=(leaf,)),))
@@ -184,7 +190,7 @@ async def test_a_record_that_cannot_be_encoded_keeps_its_outcome_and_holds_up_no
 
 async def test_what_waits_is_bounded_by_bytes_before_and_after_encoding(tmp_path: Path, large: Any) -> None:
     with largest_file(4000):
-        audit = FileAudit(tmp_path, Telemetry(), 3 << 20)
+        audit = file_audit(tmp_path, options=TrailOptions(3 << 20))
         for _ in range(6):
             audit.append(large)
         estimate = audit.waiting_bytes()
@@ -246,10 +252,7 @@ def test_a_killed_process_loses_no_more_than_the_newest_records(tmp_path: Path) 
         killed = time.monotonic()
         process.process.kill()
         process.process.wait(10)
-    (file,) = (tmp_path / "audit").glob("*.jsonl")
-    whole = file.read_bytes().split(b"\n")[:-1]
-    records = map(json.loads, whole)
-    written = [record["id"] for record in records if record["event"] == "decision"]
+    written = [record["id"] for record in audit_records(tmp_path, running=True)]
     assert written == [id for _, id in answered][: len(written)]
     # the window is 10 to 20 ms; a machine under load may not run the process for much longer
     assert [at for at, id in answered[len(written) :] if at < killed - 0.5] == []

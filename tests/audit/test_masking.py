@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.audit_files import audit_files, audit_records
+from support.audit_files import audit_records, audit_text
 from support.http_client import client_of
 from support.serving import settings_of
 
@@ -50,7 +50,7 @@ async def test_no_secret_is_recorded_or_explained(tmp_path: Path, count: int) ->
         assert HIDDEN not in json.dumps(answer)
         assert "4711" not in json.dumps(answer)
         assert (await client.check({**check, "resources": resources(count)}))[0] == 200
-    text = "".join(file.read_text() for file in audit_files(tmp_path))
+    text = audit_text(tmp_path)
     assert HIDDEN not in text
     assert "4711" not in text
     assert '"plain":"shown"' in text
@@ -59,7 +59,7 @@ async def test_no_secret_is_recorded_or_explained(tmp_path: Path, count: int) ->
 
 
 def _text(folder: Path) -> str:
-    return "".join(file.read_text() for file in audit_files(folder))
+    return audit_text(folder)
 
 
 async def test_a_record_that_is_encoded_beside_the_loop_has_no_secret(tmp_path: Path) -> None:

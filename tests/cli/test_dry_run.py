@@ -16,6 +16,7 @@ from click.testing import CliRunner, Result
 from hypothesis import given
 from hypothesis import strategies as st
 from support import worlds
+from support.audit_files import audit_records, audit_text
 from support.command_line import COMPOSITION
 from support.commands import run_pdp
 from support.generated_pdps import decide, decide_and_record, make_pdp
@@ -429,9 +430,7 @@ def test_the_same_policies_repeat_the_decisions_of_an_audit(served: Path, baseli
 
 
 def records(folder: Path) -> list[Any]:
-    (file,) = (folder / "audit").glob("*.jsonl")
-    lines = [json.loads(line) for line in file.read_text().split("\n") if line]
-    return [line for line in lines if line["event"] in ("decision", "filter")]
+    return audit_records(folder)
 
 
 def test_every_decision_of_an_audit_is_read_or_counted(served: Path) -> None:
@@ -496,7 +495,7 @@ def test_the_implicit_rule_of_an_audit_is_read_from_its_bundles(served: Path, tm
     arguments = ("-c", served / "pdp.yaml", "--candidate", new, "--audit")
     _, report = run(*arguments, served / "audit")
     assert report["implicitRule"] == {"baseline": False, "candidate": True, "toggled": True}
-    (tmp_path / "decisions-x.jsonl").write_bytes(next((served / "audit").glob("*.jsonl")).read_bytes())
+    (tmp_path / "decisions-x.jsonl").write_text(audit_text(served))
     _, report = run(*arguments, tmp_path)
     assert report["implicitRule"] == {"baseline": None, "candidate": True, "toggled": False}
 
@@ -547,7 +546,7 @@ def test_listings_are_repeated_only_on_request(tmp_path: Path) -> None:
 
 def _damaged(folder: Path, tail: bytes = b"", middle: bytes = b"") -> Path:
     """Copy the audit, with a text between records and a text at the end."""
-    text = next((folder / "audit").glob("*.jsonl")).read_bytes()
+    text = audit_text(folder).encode()
     first, _, rest = text.partition(b"\n")
     copy = Path(tempfile.mkdtemp(dir=folder.parent))
     (copy / "decisions-1.jsonl").write_bytes(first + b"\n" + middle + rest + tail)

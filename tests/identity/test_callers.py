@@ -14,7 +14,7 @@ import aiohttp
 import grpc
 import pytest
 from cryptography import x509
-from support.audit_files import audit_records
+from support.audit_files import audit_records, audit_text
 from support.authentication import (
     ORDERS,
     PEOPLE,
@@ -476,7 +476,7 @@ async def test_a_unix_socket_names_the_user_behind_it(tmp_path: Path) -> None:
             async with serving(settings_of({"server": {"unix": "pdp.sock"}}, tmp_path)):
                 pass
     assert not (tmp_path / "pdp.sock").exists()
-    records = "".join(file.read_text() for file in (tmp_path / "audit").glob("*.jsonl"))
+    records = audit_text(tmp_path)
     assert f'"caller":"sidecar:uid={os.getuid()}"' in records
 
 

@@ -3,21 +3,63 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from uuid_utils import uuid7
 
-def audit_files(folder: Path) -> list[Path]:
-    """Return the record files below a service's folder, the oldest first."""
-    return sorted((folder / "audit").glob("*.jsonl"))
+from pdp.audit.chain import CONTROL_EVENTS
+from pdp.audit.folder import DEFAULT_FORM, AuditFolder, SegmentForm
+from pdp.audit.line_writer import LineWriter
+from pdp.audit.log import DEFAULT_OPTIONS, AuditTrail, TrailOptions
+from pdp.audit.segments import SegmentFile, segment_files
+from pdp.config.audit import Durability
+from pdp.telemetry import Telemetry
+
+
+def file_audit(
+    folder: Path,
+    telemetry: Telemetry | None = None,
+    options: TrailOptions = DEFAULT_OPTIONS,
+    *,
+    durability: Durability = "batch",
+    form: SegmentForm = DEFAULT_FORM,
+) -> AuditTrail:
+    """Return a trail that writes to a folder alone."""
+    telemetry = telemetry or Telemetry()
+    instance = uuid7().hex
+    writer = LineWriter(AuditFolder(folder, instance, form), durability, telemetry.audit_written.inc)
+    return AuditTrail(instance, [writer], telemetry, options)
+
+
+def audit_files(folder: Path) -> list[SegmentFile]:
+    """Return the record files below a service's folder, by instance."""
+    found = folder / "audit"
+    return segment_files(found) if found.is_dir() else []
+
+
+def audit_text(folder: Path, *, running: bool = False) -> str:
+    """Return the text of all record files below a service's folder."""
+    return "".join(file_text(file, running=running) for file in audit_files(folder))
+
+
+def file_text(file: SegmentFile, *, running: bool = False) -> str:
+    """Return the text of a file, if a service may be writing its last line, without a part of a line."""
+    with file.open() as stream:
+        text = stream.read().decode()
+    return text[: text.rfind("\n") + 1] if running else text
+
+
+def records_in(files: Iterable[SegmentFile], *, running: bool = False) -> list[dict[str, Any]]:
+    """Return all records in files, events included, but no line of the chain."""
+    lines = (json.loads(line) for file in files for line in file_text(file, running=running).split("\n") if line)
+    return [line for line in lines if line["event"] not in CONTROL_EVENTS]
 
 
 def all_records(folder: Path, *, running: bool = False) -> list[dict[str, Any]]:
     """Return all records below a service's folder, events included. A running service may be writing the last line."""
-    texts = [file.read_text() for file in audit_files(folder)]
-    if running:
-        texts = [text[: text.rfind("\n") + 1] for text in texts]
-    return [json.loads(line) for text in texts for line in text.splitlines()]
+    return records_in(audit_files(folder), running=running)
 
 
 def audit_records(folder: Path, *, running: bool = False) -> list[dict[str, Any]]:

@@ -144,4 +144,4 @@ def test_neighbours_are_served_during_the_attack(process: Process) -> None:
 
 def audit_size(process: Process) -> int:
     """Return the bytes of all records."""
-    return sum(path.stat().st_size for path in (process.folder / "audit").rglob("*.jsonl"))
+    return sum(path.stat().st_size for path in (process.folder / "audit").glob("*decisions-*"))

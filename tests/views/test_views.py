@@ -428,9 +428,9 @@ async def test_a_record_that_was_not_written_here_is_not_decided(tmp_path: Path,
     async with load_client(tmp_path) as asked:
         await asked.post("/v1/load", LOAD)
     (file,) = audit_files(tmp_path)
-    text = file.read_text()
+    text = file.path.read_text()
     assert old in text
-    file.write_text(text.replace(old, new))
+    file.path.write_text(text.replace(old, new))
     reading = ReadReport()
     assert list(read_audit(tmp_path / "audit", reading)) == []
     assert reading.skipped

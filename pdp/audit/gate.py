@@ -1,0 +1,126 @@
+"""Gate between requests and the audit: requests wait for room, and answers for their records.
+
+Knows numbers of records, and neither records nor sinks. Use in the event loop only, but for `wake`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Final, Protocol
+
+from pdp.config.audit import Durability, OnFull
+from pdp.errors import Unavailable
+
+ROOM_SECONDS: Final = 0.01
+"""Time between two looks for room while requests wait."""
+UNWRITTEN: Final = "the audit cannot be written, so nothing is decided"
+
+
+class TrailState(Protocol):
+    """State of a trail, as far as requests wait for it."""
+
+    def taken(self) -> int:
+        """Return the number of all records so far."""
+        ...
+
+    def durable(self) -> int:
+        """Return the number of records that are safe on disk."""
+        ...
+
+    def is_failing(self) -> bool:
+        """Tell whether records cannot be made safe at present."""
+        ...
+
+    def is_crowded(self) -> bool:
+        """Tell whether so many records wait that requests have to."""
+        ...
+
+    def hurry(self) -> None:
+        """Give all records to the sinks now."""
+        ...
+
+
+class AuditGate:
+    """Gate of one trail. `holds`: answers have to wait for `durable`. `crowded`: requests have to wait for `room`."""
+
+    def __init__(self, state: TrailState, durability: Durability, on_full: OnFull) -> None:
+        self.holds = durability == "request"
+        self.crowded = False
+        self._blocks = on_full == "block"
+        self._on_full = on_full
+        self._state = state
+        self._held: dict[asyncio.Future[None], int] = {}
+        """Answers that wait, in order, each with the number of records that must be safe."""
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._room: asyncio.Event | None = None
+
+    def look(self) -> None:
+        """Look whether requests have to wait."""
+        self.crowded = self._blocks and self._state.is_crowded()
+
+    async def room(self) -> None:
+        """Wait until requests need not wait any more."""
+        while self.crowded:
+            if self._room is None:
+                self._room = asyncio.Event()
+                asyncio.get_running_loop().call_later(ROOM_SECONDS, self._look_for_room)
+            await self._room.wait()
+
+    async def durable(self) -> None:
+        """Wait until all records so far are safe on disk.
+
+        While they cannot be made safe: raise Unavailable at once (`deny`), return at once (`drop`), or wait (`block`).
+        """
+        state = self._state
+        taken = state.taken()
+        if state.durable() >= taken or self._gives_up():
+            return
+        state.hurry()
+        loop = self._loop = asyncio.get_running_loop()
+        held = loop.create_future()
+        self._held[held] = taken
+        try:
+            await held
+        finally:
+            self._held.pop(held, None)
+
+    def wake(self) -> None:
+        """Let go of answers whose records are safe. Call from any thread."""
+        if self._held and self._loop:
+            with contextlib.suppress(RuntimeError):  # the event loop has ended, and with it every request
+                self._loop.call_soon_threadsafe(self._release)
+
+    def _gives_up(self) -> bool:
+        """Tell whether answers leave without a record on disk; raise Unavailable if no answer may leave."""
+        if not self._state.is_failing():
+            return False
+        if self._on_full == "deny":
+            raise Unavailable(UNWRITTEN)
+        return self._on_full == "drop"
+
+    def _release(self) -> None:
+        safe = self._state.durable()
+        failure: Unavailable | None = None
+        try:
+            everybody = self._gives_up()
+        except Unavailable as error:
+            everybody, failure = True, error
+        for held, taken in list(self._held.items()):
+            if taken > safe and not everybody:
+                return
+            del self._held[held]
+            if held.done():
+                continue
+            if taken > safe and failure:
+                held.set_exception(Unavailable(str(failure)))
+            else:
+                held.set_result(None)
+
+    def _look_for_room(self) -> None:
+        self.look()
+        if self.crowded:
+            asyncio.get_running_loop().call_later(ROOM_SECONDS, self._look_for_room)
+        elif self._room:
+            self._room.set()
+            self._room = None

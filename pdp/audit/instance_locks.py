@@ -1,0 +1,82 @@
+"""Locks that tell running instances from dead ones: `<folder>/.lock-<instance>` is locked while the instance runs."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from pdp.config.private_files import open_private_file
+
+_PREFIX: Final = ".lock-"
+log = structlog.get_logger()
+
+
+class InstanceLock:
+    """Lock of one instance. Raises OSError if the folder takes no file, BlockingIOError if the instance runs.
+
+    `own`: the instance goes on without a lock where the file system has none. Others then take it for a running one.
+    """
+
+    def __init__(self, folder: Path, instance: str, *, own: bool = True) -> None:
+        self._path = folder / f"{_PREFIX}{instance}"
+        self._own = own
+        self._file = _locked(self._path, own=own)
+
+    def renew(self) -> None:
+        """Lock the file again, if the folder has lost it."""
+        if not _names(self._path, self._file):
+            file = _locked(self._path, own=self._own)
+            os.close(self._file)
+            self._file = file
+
+    def release(self) -> None:
+        """Remove the file and its lock."""
+        if _names(self._path, self._file):
+            self._path.unlink(missing_ok=True)
+        os.close(self._file)
+
+
+def lock_if_dead(folder: Path, instance: str) -> InstanceLock | None:
+    """Return the lock of an instance that does not run; None if it runs, or if nobody can tell."""
+    try:
+        return InstanceLock(folder, instance, own=False)
+    except BlockingIOError:
+        return None
+    except OSError as error:
+        log.warning("cannot tell whether an instance of the audit runs", instance=instance, cause=error.strerror)
+        return None
+
+
+def locked_instances(folder: Path) -> list[str]:
+    """Return the instances that have a file for a lock, locked or not."""
+    return [path.name.removeprefix(_PREFIX) for path in folder.glob(f"{_PREFIX}*")]
+
+
+def _locked(path: Path, *, own: bool) -> int:
+    """Return the descriptor of a locked file. The file of a lock that ends meanwhile is gone: take a new one."""
+    while True:
+        file = open_private_file(path, os.O_RDONLY)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if own and not isinstance(error, BlockingIOError):
+                log.warning("the audit cannot be locked", file=str(path), cause=error.strerror)
+                return file
+            os.close(file)
+            raise
+        if _names(path, file):
+            return file
+        os.close(file)
+
+
+def _names(path: Path, file: int) -> bool:
+    try:
+        found = path.stat()
+    except OSError:
+        return False
+    own = os.fstat(file)
+    return (found.st_ino, found.st_dev) == (own.st_ino, own.st_dev)

@@ -1,0 +1,197 @@
+"""Contract of audit sinks: every record in order and once, progress that is true, failures that show.
+
+A sink joins the contract by a subclass of SinkSetup in `SETUPS`.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+from support.audit_files import records_in
+
+from pdp.audit import line_writer
+from pdp.audit.folder import AuditFolder
+from pdp.audit.line_writer import LineWriter
+from pdp.audit.segments import segment_files
+from pdp.audit.sinks import AuditSink, LineBatch, SlowestProgress
+from pdp.config.audit import Durability
+
+
+class SinkSetup(Protocol):
+    """Way to open a sink, to read what it wrote, and to break its destination for a while."""
+
+    def open(self) -> AuditSink:
+        """Open a sink."""
+        ...
+
+    def arrived(self) -> list[int]:
+        """Return the `seq` of all records at the destination, in order."""
+        ...
+
+    def broken(self) -> Any:
+        """Return a context in which the destination takes nothing."""
+        ...
+
+
+class FolderSetup:
+    """Files in a folder."""
+
+    def __init__(self, folder: Path, durability: Durability) -> None:
+        self._folder = folder
+        self._durability = durability
+
+    def open(self) -> AuditSink:
+        return LineWriter(AuditFolder(self._folder, "i"), self._durability, lambda count: None)
+
+    def arrived(self) -> list[int]:
+        return [record["seq"] for record in records_in(segment_files(self._folder), running=True)]
+
+    @contextmanager
+    def broken(self) -> Iterator[None]:
+        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+SETUPS: dict[str, Callable[[Path], SinkSetup]] = {
+    "files-none": lambda folder: FolderSetup(folder, "none"),
+    "files-batch": lambda folder: FolderSetup(folder, "batch"),
+    "files-request": lambda folder: FolderSetup(folder, "request"),
+}
+
+
+@pytest.fixture(params=SETUPS)
+def setup(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SinkSetup:
+    monkeypatch.setattr(line_writer, "RETRY_SECONDS", 0.02)
+    return SETUPS[request.param](tmp_path)
+
+
+def batch(first: int, count: int, size: int = 10) -> LineBatch:
+    lines = [
+        json.dumps({"event": "decision", "seq": at, "t": "x" * size}).encode() + b"\n"
+        for at in range(first, first + count)
+    ]
+    return LineBatch(lines, 2 * count, sum(map(len, lines)), {}, first)
+
+
+def until(happens: Callable[[], Any], seconds: float = 20) -> None:
+    deadline = time.monotonic() + seconds
+    while not happens():
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+
+
+def test_all_batches_arrive_in_order_and_are_counted(setup: SinkSetup) -> None:
+    sink = setup.open()
+    seq = size = 0
+    for count in (1, 5, 1, 200, 3):
+        sent = batch(seq, count)
+        sink.put(sent)
+        seq, size = seq + count, size + sent.size
+    assert sink.close(20)
+    assert setup.arrived() == list(range(seq))
+    progress = sink.progress
+    assert (progress.records, progress.decisions, progress.bytes) == (seq, 2 * seq, size)
+    assert not progress.failing
+
+
+def test_progress_comes_without_any_further_batch(setup: SinkSetup) -> None:
+    sink = setup.open()
+    for seq in range(3):
+        sink.put(batch(seq, 1))
+        until(lambda seq=seq: sink.progress.records == seq + 1)  # type: ignore[misc]
+        until(lambda seq=seq: setup.arrived() == list(range(seq + 1)))  # type: ignore[misc]
+    assert sink.close(20)
+
+
+def test_durable_never_runs_ahead_and_is_announced(setup: SinkSetup) -> None:
+    sink = setup.open()
+    progress, seen = sink.progress, []
+    progress.changed = lambda: seen.append((progress.durable, progress.records))
+    for seq in range(0, 300, 3):
+        sink.put(batch(seq, 3))
+        assert progress.durable <= 300
+        time.sleep(0.001)
+    assert sink.close(20)
+    assert all(durable <= records for durable, records in seen)
+    if progress.promises:
+        assert progress.durable == 300
+        assert seen[-1] == (300, 300)
+
+
+def test_a_destination_that_takes_nothing_loses_nothing(setup: SinkSetup) -> None:
+    sink = setup.open()
+    sink.put(batch(0, 10))
+    until(lambda: sink.progress.records == 10)
+    with setup.broken():
+        for seq in range(10, 100, 10):
+            sink.put(batch(seq, 10, 2000))
+        until(lambda: sink.progress.failing)
+        assert sink.progress.records == 10
+        assert not sink.close(0.1)
+    until(lambda: not sink.progress.failing)
+    assert sink.close(20)
+    assert setup.arrived() == list(range(100))
+
+
+def test_put_never_waits(setup: SinkSetup) -> None:
+    sink = setup.open()
+    with setup.broken():
+        begun = time.monotonic()
+        for seq in range(1000):
+            sink.put(batch(seq, 1))
+        assert time.monotonic() - begun < 1
+    assert sink.close(20)
+    assert setup.arrived() == list(range(1000))
+
+
+def test_reopening_loses_and_repeats_nothing(setup: SinkSetup) -> None:
+    sink = setup.open()
+    for seq in range(200):
+        sink.put(batch(seq, 1))
+        if seq % 7 == 0:
+            sink.reopen()
+    sink.reopen()
+    sink.reopen()
+    assert sink.close(20)
+    assert setup.arrived() == list(range(200))
+
+
+def test_a_sink_ends_without_a_record(setup: SinkSetup) -> None:
+    assert setup.open().close(20)
+    assert setup.arrived() == []
+
+
+def test_a_sink_is_closed_from_another_thread(setup: SinkSetup) -> None:
+    sink, closed = setup.open(), []
+    sink.put(batch(0, 3))
+    thread = threading.Thread(target=lambda: closed.append(sink.close(20)))
+    thread.start()
+    thread.join()
+    assert closed == [True]
+    assert setup.arrived() == [0, 1, 2]
+
+
+def test_several_sinks_are_as_far_as_the_slowest(tmp_path: Path) -> None:
+    sinks = [FolderSetup(tmp_path / name, "none").open() for name in ("a", "b")]
+    slowest = SlowestProgress([sink.progress for sink in sinks])
+    sinks[0].put(batch(0, 5))
+    until(lambda: sinks[0].progress.records == 5)
+    assert (slowest.records, slowest.decisions, slowest.bytes, slowest.failing) == (0, 0, 0, False)
+    sinks[1].put(batch(0, 3))
+    until(lambda: sinks[1].progress.records == 3)
+    assert (slowest.records, slowest.decisions) == (3, 6)
+    sinks[1].progress.failing = True
+    assert slowest.failing
+    assert all(sink.close(20) for sink in sinks)
