@@ -9,7 +9,7 @@ WORKERS ?= 2
 PYTEST := $(PY) -m pytest -q -n $(WORKERS)
 FAST := not process and not postgres and not slow and not differential
 
-.PHONY: help run test-fast test test-long test-trino chaos lint fmt type cases bench bench-trino bench-more bench-workers soak protos docs check
+.PHONY: help run test-fast test test-long test-trino chaos lint fmt type cases bench bench-cache bench-trino bench-more bench-workers soak protos docs check
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -41,8 +41,9 @@ test-long: $(STAMP) ## long runs of generated input against references, and a mi
 test-trino: $(STAMP) ## a real Trino, fetched once (820 MB; Java 24, Maven), asks the service about users with different rights
 	$(PY) -m pytest -q -rs tests/real_trino
 
-chaos: $(STAMP) ## services on one database, written to and killed for SECONDS (60)
+chaos: $(STAMP) ## services on one database, written to and killed for SECONDS (60); then a Redis that fails in every way
 	PDP_CHAOS_SECONDS=$(or $(SECONDS),60) $(PY) -m pytest -q -s --timeout 3600 tests/store/test_convergence.py -k whoever_writes_and_dies
+	PDP_CHAOS_SECONDS=$(or $(SECONDS),60) $(PY) -m pytest -q -s --timeout 3600 tests/cache/test_cache_chaos.py
 
 cases: $(STAMP) ## the case files alone, through the command line
 	$(VENV)/bin/pdp test tests/cases
@@ -76,6 +77,9 @@ else
 soak: $(STAMP) ## full rate for SECONDS (600): memory, failures, latency, audit; KILL=20 kills a worker every 20 s; HOSTILE=1: an hour of hostile clients
 	$(PY) bench/soak.py $(or $(SECONDS),600) $(if $(KILL),--kill-every $(KILL)) $(ARGS)
 endif
+
+bench-cache: $(STAMP) ## break-even of the cache: warm and cold, in this process and in Redis, beside no cache
+	$(PY) bench/cache.py $(ARGS)
 
 bench-workers: $(STAMP) ## throughput of two workers beside one
 	$(PY) bench/workers.py $(ARGS)

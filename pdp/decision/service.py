@@ -137,7 +137,8 @@ class Pdp:
         """
         if batch.size > CHUNK or batch.explain or batch.consistency != "minimize_latency":
             return None
-        if self.cache is not None and self.cache.serves(self.bundle):
+        cache = self.cache
+        if cache is not None and (cache.newest is not self.bundle or cache.has_engines) and cache.serves(self.bundle):
             return None
         started = time.perf_counter()
         self.audit.admit()

@@ -38,15 +38,17 @@ class VerdictCache:
         self._every_engine = every_engine
         self._writer = CacheWriter(cache, metrics)
         self._served: ServedEngines | None = None
-        self._bundle: Bundle | None = None
-        self._has_engines = False
+        self.newest: Bundle | None = None
+        """Bundle that was asked about last."""
+        self.has_engines = False
+        """The cache keeps verdicts of an engine of this bundle."""
 
     def serves(self, bundle: Bundle) -> bool:
         """Tell whether the cache keeps verdicts of any engine of a bundle."""
-        if self._bundle is not bundle:
-            self._bundle = bundle
-            self._has_engines = any(self._takes(engine) for engine in _engines(bundle))
-        return self._has_engines
+        if self.newest is not bundle:
+            self.newest = bundle
+            self.has_engines = any(self._takes(engine) for engine in _engines(bundle))
+        return self.has_engines
 
     def may_answer(self, batch: Batch, bundle: Bundle) -> bool:
         """Tell whether cached verdicts may answer a batch. Explanations and demands for a revision need fresh ones."""

@@ -19,6 +19,7 @@ rows = st.lists(
             "errors": st.sampled_from([("r",), ("r", "s")]),
             "rejected": st.sampled_from(REJECTIONS),
             "trace": st.just(Trace("cel", "permit")),
+            "cached": st.booleans(),
         },
     ),
     max_size=8,
@@ -31,7 +32,8 @@ def answer_of(some: list[dict[str, Any]]) -> Answer:
 
     allowed = bytes(row["allowed"] for row in some)
     by = [row["by"] for row in some]
-    return Answer("id", "e.1.d", allowed, by, column("errors"), column("rejected"), column("trace"))
+    cached = bytes(row.get("cached", False) for row in some) if column("cached") else b""
+    return Answer("id", "e.1.d", allowed, by, column("errors"), column("rejected"), column("trace"), cached)
 
 
 @given(rows)

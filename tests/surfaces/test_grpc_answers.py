@@ -26,9 +26,10 @@ def test_an_answer_is_its_decisions_one_by_one(
     denied = [at for at, (allowed, _) in enumerate(some) if not allowed]
     places = st.lists(st.sampled_from(denied), max_size=2, unique=True) if data and denied else st.just([])
     raised, rejected = (data.draw(places), data.draw(places)) if data else ([], [])
+    cached = bytes(data.draw(st.lists(st.integers(0, 1), min_size=len(some), max_size=len(some)))) if data else b""
     answer = Answer(
         "7", "r", bytes(allowed for allowed, _ in some), [by for _, by in some],
-        dict.fromkeys(raised, ("rule",)), dict.fromkeys(rejected, Rejection("invalid_argument", "no")), {},
+        dict.fromkeys(raised, ("rule",)), dict.fromkeys(rejected, Rejection("invalid_argument", "no")), {}, cached,
     )  # fmt: skip
     response = wire.CheckResponse.FromString(check_response(answer, "decisions"))
     assert (response.revision, response.decision_id) == ("r", "7")
@@ -36,4 +37,5 @@ def test_an_answer_is_its_decisions_one_by_one(
     for at, found in enumerate(response.decisions):
         wanted = answer.decision(at)
         assert (found.allowed, tuple(found.by), tuple(found.errors)) == (wanted.allowed, wanted.by, wanted.errors)
+        assert found.cached == bool(cached and cached[at])
         assert found.HasField("error") == (at in rejected)

@@ -1,0 +1,276 @@
+"""Redis killed, frozen, flushed, filled and forged under mixed load of two services, with writes and reloads between.
+
+Every decision is compared with a service without a cache at the same revision, and the time of requests with that of a
+twin without a cache, in turns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+import sys
+import time
+from collections.abc import Iterator
+from copy import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from support import worlds
+from support.caches import new_metrics, redis_cache, value_of
+from support.generated_pdps import LastRecord, batch, make_pdp
+from support.redis_server import RedisServer, redis_server
+
+from pdp.cache.in_process import InProcessCache
+from pdp.cache.metrics import CacheMetrics
+from pdp.cache.tiered import TieredCache
+from pdp.decision.service import Pdp
+from pdp.decision.verdict_cache import VerdictCache
+from pdp.facts.objects import Grant, GrantAdded, GrantRemoved
+from pdp.facts.snapshot import Facts
+from pdp.model.checks import Answer, Batch
+from pdp.store.replica import FixedFacts
+
+pytestmark = [pytest.mark.process, pytest.mark.slow]
+SECONDS = float(os.environ.get("PDP_CHAOS_SECONDS", "12"))
+TIMEOUT = 0.005
+"""The default of `cache.timeout_ms`."""
+ALLOWED_SECONDS = 0.05
+BEAT = 0.001
+CONFIG = {"warehouses": {"w": {"default_ref": "main"}}, "authorities": {"default": {"engines": ["cel", "grants"]}}}
+RULE_SETS: list[dict[str, str]] = [
+    {"r": "path.startsWith('n.')"},
+    {"r": "role=='a' && op=='READ_ENTITY_VALUE'"},
+    {"r": "ref=='main'", "boom": "roles[7]=='x'"},
+    {},
+]
+FORBIDS: list[dict[str, str]] = [{}, {"no": "path=='n.t' && role=='b'"}]
+GRANTS = [
+    Grant((type, path), privilege, principal)
+    for type, path in (("table", ("w", "n", "t")), ("namespace", ("w", "n")), ("warehouse", ("w",)))
+    for privilege in ("select", "modify", "ownership")
+    for principal in ("user:oidc~a", "user:oidc~b", "role:r")
+]
+
+
+def make_batches(count: int) -> list[Batch]:
+    """Return batches of one and of many checks, which often have checks in common."""
+    choice = random.Random(7)
+    checks = [
+        worlds.check(user, action, resource, acting, delegated)
+        for user in worlds.USERS
+        for action in worlds.ACTIONS
+        for resource in worlds.RESOURCES
+        for acting, delegated in ((None, False), ("role:r", False), (None, True))
+    ]
+    return [batch(choice.sample(checks, choice.choice([1, 1, 3, 20]))) for _ in range(count)]
+
+
+class World:
+    """Two services with a cache, a twin without one, and an oracle for every revision that any of them had."""
+
+    def __init__(self, server: RedisServer) -> None:
+        self.server = server
+        self.choice = random.Random()
+        self.bundles = [make_pdp(CONFIG, rules, (), forbid).bundle for rules in RULE_SETS for forbid in FORBIDS]
+        self.facts = Facts("chaos", 1)
+        self.metrics = [new_metrics(), new_metrics()]
+        plain = make_pdp(CONFIG, RULE_SETS[0])
+        plain.audit = LastRecord()
+        self.twin = plain
+        self.services = [self._service(plain, metrics, near=near) for near, metrics in enumerate(self.metrics)]
+        self.oracles: dict[str, Pdp] = {}
+        for pdp in (*self.services, plain):
+            self.move(pdp)
+        self.batches = make_batches(60)
+        self.asked = self.cached = 0
+        self.wrong: list[Any] = []
+        self.times: tuple[list[float], list[float]] = ([], [])
+        """Seconds of requests with and without a cache, less those in which the event loop was held up."""
+        self.stalled = 0.0
+
+    def _service(self, plain: Pdp, metrics: CacheMetrics, *, near: int) -> Pdp:
+        pdp = copy(plain)
+        far = redis_cache(self.server.url, ttl=30, timeout=TIMEOUT, metrics=metrics)
+        # one service has an in-process cache, too, so small that Redis is asked often
+        pdp.cache = VerdictCache(
+            TieredCache(InProcessCache(50, 30), far) if near else far, metrics, TIMEOUT, every_engine=True
+        )
+        return pdp
+
+    def move(self, pdp: Pdp, *, policies: bool = False) -> None:
+        """Bring a service to the newest facts, and perhaps to other policies. The oracle of the revision comes first."""
+        bundle = self.choice.choice(self.bundles) if policies else pdp.bundle
+        oracle = copy(pdp)
+        oracle.cache, oracle.bundle, oracle.source = None, bundle, FixedFacts(self.facts)
+        oracle.audit = LastRecord()
+        self.oracles.setdefault(oracle.revision(), oracle)
+        pdp.bundle, pdp.source = bundle, FixedFacts(self.facts)
+
+    def write(self) -> None:
+        grant = self.choice.choice(GRANTS)
+        change: Any = GrantRemoved(grant) if self.facts.has(grant) else GrantAdded(grant)
+        self.facts = self.facts.apply(self.facts.sequence + 1, [change])
+
+    def judge(self, asked: Batch, answer: Answer) -> None:
+        """Compare an answer with that of the oracle of its revision."""
+        self.asked += len(answer.allowed)
+        self.cached += answer.cached.count(1)
+        decided = self.oracles[answer.revision].decide_now(asked)
+        assert decided
+        wanted = decided.answer
+        if (answer.allowed, list(answer.by), answer.errors) != (wanted.allowed, list(wanted.by), wanted.errors):
+            self.wrong.append((asked, answer, wanted))
+
+    async def ask_often(self, pdp: Pdp, end: float) -> None:
+        """Ask until the end. Some requests are cancelled on their way."""
+        while time.monotonic() < end:
+            asked = self.choice.choice(self.batches)
+            request = asyncio.create_task(pdp.check(asked))
+            if self.choice.random() < 0.05:
+                await asyncio.sleep(self.choice.random() * TIMEOUT)
+                request.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                self.judge(asked, await request)
+            await asyncio.sleep(self.choice.random() * 0.02)
+
+    async def measure(self, end: float) -> None:
+        """Time the same requests with and without a cache, in turns."""
+        while time.monotonic() < end:
+            asked = self.choice.choice(self.batches)
+            for pdp, times in zip((self.choice.choice(self.services), self.twin), self.times, strict=True):
+                started, stalled = time.perf_counter(), self.stalled
+                await pdp.decide(asked)
+                taken = time.perf_counter() - started
+                await asyncio.sleep(2 * BEAT)  # so that the latest stall is noted
+                times.append(taken - min(taken, self.stalled - stalled))
+
+    async def note_stalls(self, end: float) -> None:
+        """Note how long the event loop is held up: by other requests, and by all that runs on this machine."""
+        last = time.perf_counter()
+        while time.monotonic() < end:
+            await asyncio.sleep(BEAT)
+            now = time.perf_counter()
+            self.stalled += max(0.0, now - last - 2 * BEAT)
+            last = now
+
+    async def change(self, end: float) -> None:
+        """Write grants, and let the services follow and reload at different times."""
+        while time.monotonic() < end:
+            self.write()
+            for pdp in (*self.services, self.twin):
+                if self.choice.random() < 0.6:
+                    self.move(pdp, policies=self.choice.random() < 0.1)
+            await asyncio.sleep(self.choice.random() * 0.6)
+
+
+# --- faults -------------------------------------------------------------------------------------------------------
+
+
+def faults(server: RedisServer) -> Iterator[Any]:
+    """Yield each fault: calls with pauses in seconds after them. Redis is killed and started again three times."""
+    yield ((server.client, 0.5), (lambda: forge(server), 0.2), (lambda: forge(server), 0.4))
+    for _ in range(3):
+        yield ((server.kill, 0.3), (server.start, 0.7))
+        yield ((server.freeze, 0.3), (server.thaw, 0.5))
+        yield ((lambda: server.client().flushall(), 0.3),)
+        yield ((lambda: fill(server), 0.3), (lambda: server.client().config_set("maxmemory", "0"), 0.2))
+        yield ((lambda: forge(server), 0.1), (lambda: forge(server), 0.3))
+        yield ((lambda: replay(server), 0.3),)
+
+
+def fill(server: RedisServer) -> None:
+    client = server.client()
+    client.config_set("maxmemory-policy", "noeviction")
+    client.config_set("maxmemory", "1500kb")
+    with contextlib.suppress(redis.ResponseError):
+        for number in range(200):
+            client.set(f"junk{number}", b"x" * 10_000)
+
+
+def forge(server: RedisServer) -> None:
+    """Overwrite values with permits, cut them, swap them within a hash and between hashes."""
+    client, choice = server.client(), random.Random()
+    names = [name for name in client.keys("pdp:*") if client.type(name) == b"hash"]
+    for name in names:
+        values = client.hgetall(name)
+        fields = list(values)
+        forged = {field: values[choice.choice(fields)] for field in fields}
+        other = client.hgetall(choice.choice(names))
+        for field in fields:
+            kind = choice.randrange(5)
+            value = values[field]
+            if kind == 0:
+                forged[field] = value[:9] + b"\x01\x01cel:forged" + value[-16:]
+            elif kind == 1:
+                forged[field] = value[: choice.randrange(len(value) + 1)]
+            elif kind == 2 and other:
+                forged[field] = choice.choice(list(other.values()))
+            elif kind == 3:
+                forged[field] = bytes(choice.randrange(256) for _ in range(40))
+        client.hset(name, mapping=forged) if fields else None
+        if choice.random() < 0.05:
+            client.delete(name)
+            client.set(name, b"\x01\x01")
+
+
+def replay(server: RedisServer) -> None:
+    """Write recorded values back: to their own places after a flush, and to those of other questions."""
+    client, choice = server.client(), random.Random()
+    recorded = {name: client.hgetall(name) for name in client.keys("pdp:*") if client.type(name) == b"hash"}
+    client.flushall()
+    for name, values in recorded.items():
+        if values:
+            client.hset(name, mapping=values)
+            client.hset(choice.choice(list(recorded)), mapping=values)
+
+
+async def break_things(server: RedisServer, end: float) -> int:
+    """Inject faults until the end, each of them at least once; return the number of rounds."""
+    rounds = 0
+    while rounds == 0 or time.monotonic() < end:
+        for steps in faults(server):
+            for fault, pause in steps:
+                with contextlib.suppress(redis.RedisError):  # what is full or has just started refuses some of it
+                    await asyncio.to_thread(fault)
+                await asyncio.sleep(pause)
+        rounds += 1
+    return rounds
+
+
+@pytest.fixture
+def switching() -> Iterator[None]:
+    """Let threads take turns as in a running service: here they break Redis."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(0.0001)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.usefixtures("switching")
+async def test_no_fault_of_redis_makes_a_wrong_or_a_late_decision(tmp_path: Path) -> None:
+    with redis_server(tmp_path) as server:
+        world = World(server)
+        breaking = asyncio.create_task(break_things(server, time.monotonic() + SECONDS))
+        while not breaking.done():
+            end = time.monotonic() + 1
+            tasks = [world.ask_often(pdp, end) for pdp in world.services for _ in range(2)]
+            await asyncio.gather(*tasks, world.measure(end), world.change(end), world.note_stalls(end))
+            assert world.wrong == []
+        rounds = await breaking
+        refused = sum(value_of(one, "pdp_cache_verdicts_total", outcome="refused") for one in world.metrics)
+        with_cache, without = map(sorted, world.times)
+        print(  # noqa: T201  the figures of a long run
+            f"{rounds} rounds, {world.asked} decisions, {world.cached} from the cache, {refused:.0f} refused values, "
+            f"slowest of {len(with_cache)}: {with_cache[-1] * 1e3:.1f} ms, without a cache {without[-1] * 1e3:.1f} ms"
+        )
+        for pdp in world.services:
+            assert pdp.cache
+            assert pdp.cache.flights.count() == 0
+            await pdp.cache.close()
+    assert world.cached > 0.005 * world.asked
+    assert refused > 0
+    assert with_cache[-1] < without[-1] + ALLOWED_SECONDS
