@@ -102,7 +102,21 @@ class Telemetry:
         self.audit_unencodable = Counter(
             "pdp_audit_unencodable_total", "Audit records that hold no more than the outcome", registry=self.registry
         )
+        self.audit_left_out = Counter(
+            "pdp_audit_left_out_total", "Records of permits that `audit.sample_allows` left out", registry=self.registry
+        )
+        self.sink_delivered = self._of_sinks("delivered_total", "Audit records that a sink has delivered")
+        self.sink_dropped = self._of_sinks("dropped_total", "Audit records that a sink has dropped")
+        self.sink_refused = self._of_sinks("refused_total", "Audit records that a receiver refused for good")
+        self.sink_failures = self._of_sinks("failures_total", "Failed attempts of a sink to deliver")
+        self.sink_waiting = Gauge(
+            "pdp_audit_sink_waiting_bytes", "Bytes of audit records that a sink has not delivered", ["sink"],
+            registry=self.registry,
+        )  # fmt: skip
         self.ready = Gauge("pdp_ready", "1 while the service is ready", registry=self.registry)
+
+    def _of_sinks(self, name: str, text: str) -> Counter:
+        return Counter(f"pdp_audit_sink_{name}", text, ["sink"], registry=self.registry)
 
     def count_request(self, surface: str, code: str) -> RequestTally:
         """Count a request; return its tally, which counts further requests of this kind. Call from one thread only."""

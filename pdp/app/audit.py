@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from uuid_utils import uuid7
 
-from pdp.audit.chain import ChainHash
-from pdp.audit.folder import AuditFolder, SegmentForm
-from pdp.audit.line_writer import LineWriter
+from pdp.app.audit_sinks import open_sinks, segment_form
 from pdp.audit.log import AuditTrail, TrailOptions
+from pdp.audit.sampling import AllowSampler, make_rule
+from pdp.config.audit import AuditSettings
 from pdp.config.settings import Settings
 from pdp.decision.turns import run_aside
 from pdp.model.masking import Masker
@@ -17,18 +17,20 @@ from pdp.telemetry import Telemetry
 def open_audit(settings: Settings, telemetry: Telemetry) -> AuditTrail | None:
     """Return the trail of a new instance; None without a sink. Raise ConfigError if a sink cannot be opened."""
     audit = settings.audit
-    form = segment_form(settings)
+    segment_form(settings)
+    if not audit.sinks:
+        return None
     instance = uuid7().hex
-    sinks = [
-        LineWriter(AuditFolder(settings.path(sink.file), instance, form), audit.durability, telemetry.audit_written.inc)
-        for sink in audit.sinks
+    sampler = allow_sampler(audit, telemetry)
+    options = TrailOptions(
+        audit.max_waiting_bytes, Masker(audit.mask), run_aside, audit.durability, audit.on_full, sampler
+    )
+    return AuditTrail(instance, open_sinks(settings, instance, telemetry), telemetry, options)
+
+
+def allow_sampler(audit: AuditSettings, telemetry: Telemetry) -> AllowSampler | None:
+    """Return the sampler of permits; None if all have a record."""
+    rules = [
+        make_rule(rule.rate, rule.surfaces, rule.actions, rule.principals) for rule in audit.sample_allows.values()
     ]
-    options = TrailOptions(audit.max_waiting_bytes, Masker(audit.mask), run_aside, audit.durability, audit.on_full)
-    return AuditTrail(instance, sinks, telemetry, options) if sinks else None
-
-
-def segment_form(settings: Settings) -> SegmentForm:
-    """Return the form of the segments; raise ConfigError if the keys of the chain cannot be read."""
-    audit, keys = settings.audit, settings.chain_keys()
-    hashes = tuple(map(ChainHash, keys)) or (ChainHash(),)
-    return SegmentForm(audit.segment_mib << 20, audit.segment_seconds, audit.compress, hashes[0], hashes[1:])
+    return AllowSampler(rules, telemetry.audit_left_out.inc) if rules else None

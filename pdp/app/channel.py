@@ -79,10 +79,11 @@ class FailureReport(msgspec.Struct, frozen=True, tag=True):
 
 
 class HealthReport(msgspec.Struct, frozen=True, tag=True):
-    """Answer to a `HealthQuestion`: no reason if the worker is ready."""
+    """Answer to a `HealthQuestion`: no reason if the worker is ready. `details` are those of readiness."""
 
     number: int
     reasons: tuple[str, ...]
+    details: dict[str, str] = {}
 
 
 class MetricsReport(msgspec.Struct, frozen=True, tag=True):

@@ -26,10 +26,10 @@ def instance_lock(settings: Settings, *, alone: bool) -> Iterator[None]:
 
     `alone`: no other service may use the folder. Otherwise only services that are not `alone` may.
     """
-    if not settings.audit.sinks:
+    if settings.audit.folder is None:
         yield
         return
-    folder = settings.path(settings.audit.sinks[0].file)
+    folder = settings.path(settings.audit.folder)
     try:
         make_private_folder(folder)
         descriptor = open_private_file(folder / LOCK, os.O_RDONLY)

@@ -85,10 +85,10 @@ def record_facts(settings: Settings, source: FixedFacts | Replica, instance: str
 
     Raise ConfigError if the folder cannot be made.
     """
-    sinks = settings.audit.sinks
-    if not sinks:
+    folder = settings.audit.folder
+    if folder is None:
         return None
-    writer = FactWriter(settings.path(sinks[0].file), instance)
+    writer = FactWriter(settings.path(folder), instance)
     source.record_to(writer)
     return writer
 

@@ -150,7 +150,8 @@ class Service:
     def details(self) -> dict[str, str]:
         """Return the condition of parts that readiness does not rest on."""
         cache = self.pdp.cache
-        return {"cache": cache.state()} if cache and cache.serves(self.pdp.bundle) else {}
+        found = {"cache": cache.state()} if cache and cache.serves(self.pdp.bundle) else {}
+        return {**found, **(self.audit.troubles() if self.audit else {})}
 
     def metrics(self) -> bytes:
         """Return the metrics in Prometheus' exposition format."""

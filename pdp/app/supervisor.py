@@ -49,7 +49,7 @@ class Supervisor:
         self._tasks: list[asyncio.Task[None]] = []
         self._held = contextlib.ExitStack()
         """Sockets of this process, to be closed at the end. The workers have them, too."""
-        routes = diagnostics_routes(self.unready, self.metrics)
+        routes = diagnostics_routes(self.unready, self.metrics, self.details)
         server = AiohttpServer(routes, settings.limits.idle_timeout_seconds, ConnectionShares.of_process().diagnostics)
         self._diagnostics = web.ServerRunner(server, shutdown_timeout=1)
 
@@ -59,6 +59,10 @@ class Supervisor:
             *(["stopping"] if self._stopping else []),
             *(reason for slot in self._slots for reason in slot.unready()),
         ]
+
+    def details(self) -> dict[str, str]:
+        """Return the condition of parts of all workers that readiness does not rest on."""
+        return {part: condition for slot in self._slots for part, condition in slot.details().items()}
 
     async def metrics(self) -> bytes:
         """Return the metrics of all workers and of their supervisor, in Prometheus' exposition format."""

@@ -95,7 +95,7 @@ class _Worker:
         while order := await self._channel.receive_order():
             match order:
                 case HealthQuestion(number):
-                    self._channel.send(HealthReport(number, tuple(self._service.unready())))
+                    self._channel.send(HealthReport(number, tuple(self._service.unready()), self._service.details()))
                 case MetricsQuestion(number):
                     self._channel.send(MetricsReport(number, self._service.metrics()))
                 case AcceptOrder(workers) if not self._stopping.is_set():

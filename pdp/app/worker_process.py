@@ -62,6 +62,8 @@ class WorkerProcess:
         """Digest of the policies, once the worker is ready."""
         self.counts: dict[str, int] = {}
         """Numbers of loaded policies and grants, once the worker is ready."""
+        self.details: dict[str, str] = {}
+        """Details of the newest answer about health."""
         self.reports = 0
         """Number of messages received."""
         self.last: StopReport | None = None
@@ -106,8 +108,10 @@ class WorkerProcess:
         return worker
 
     async def health(self, seconds: float) -> tuple[str, ...]:
-        """Return the reasons why the worker is not ready; raise TimeoutError after `seconds`."""
-        return (await self._ask(HealthQuestion, HealthReport, seconds)).reasons
+        """Return the reasons why the worker is not ready, and keep the details; raise TimeoutError after `seconds`."""
+        report = await self._ask(HealthQuestion, HealthReport, seconds)
+        self.details = report.details
+        return report.reasons
 
     async def metrics(self, seconds: float) -> bytes:
         """Return the metrics of the worker; raise TimeoutError after `seconds`."""

@@ -79,6 +79,11 @@ class WorkerSlot:
         reasons = ("is not running",) if self.worker is None else self._reasons
         return [f"worker {self.number}: {reason}" for reason in reasons]
 
+    def details(self) -> dict[str, str]:
+        """Return the condition of parts of this worker that readiness does not rest on."""
+        found = self.worker.details if self.worker else {}
+        return {f"worker {self.number} {part}": condition for part, condition in found.items()}
+
     def answers(self) -> bool:
         """Tell whether a worker runs and answers."""
         return self.worker is not None and self._silence < SILENT_SECONDS

@@ -60,6 +60,8 @@ class RecordEncoder:
             body = _ids_text(caller) + body
         if record.stale:
             body = f'"stale":true,{body}'
+        if record.sampled != 1 or record.left_out:
+            body = _sample_text(record) + body
         return (
             f"{_DECISION if record.masks is None else _FILTER}{quote(record.answer.id)},{self._instance}{seq},"
             f'"time":"{self._time(record.time)}","latencyUs":{record.latency_us},{body}'
@@ -71,7 +73,7 @@ class RecordEncoder:
         return (
             f"{_DECISION if record.masks is None else _FILTER}{quote(answer.id)},{self._instance}{seq},"
             f'"time":"{self._time(record.time)}","latencyUs":{record.latency_us},{_ids_text(batch.caller)}'
-            f'"surface":{quote(batch.surface)},'
+            f'{_sample_text(record)}"surface":{quote(batch.surface)},'
             f'"caller":{quote(batch.caller.name)},"inputs":null,"revision":{quote(answer.revision)},"checks":[],'
             f'"unencodable":{quote(cause)},"allowed":"{answer.allowed.translate(_DIGITS).decode()}"}}'
         ).encode(errors="backslashreplace")
@@ -124,6 +126,12 @@ def _ids_text(caller: Caller) -> str:
     """Return the ids that the sender gave the request as JSON: a comma follows each."""
     text = f'"requestId":{quote(caller.request_id)},' if caller.request_id else ""
     return f'{text}"traceId":{quote(caller.trace_id)},"spanId":{quote(caller.span_id)},' if caller.trace_id else text
+
+
+def _sample_text(record: DecisionRecord) -> str:
+    """Return the share of requests that get a record, and the number left out before, as JSON: a comma follows each."""
+    text = f'"sampled":{json_text(record.sampled)},' if record.sampled != 1 else ""
+    return f'{text}"leftOut":{record.left_out},' if record.left_out else text
 
 
 def timestamp(seconds: float) -> str:

@@ -41,6 +41,8 @@ class RecordReader:
     def checks(self) -> Iterator[RecordedCheck]:
         """Yield the checks of the caller: the `requests`, and the `checks` at all other positions."""
         record, report = self._record, self._report
+        report.sampled += record.sampled < 1
+        report.left_out += record.left_out
         if record.surface == LISTING and not self._filter.listings:
             report.listings += 1
             return
@@ -110,7 +112,7 @@ class RecordReader:
         if record.event == FILTER_EVENT:
             outcome, masks = view_outcome(outcome.allowed, outcome.by, record.masks), tuple(record.masks)
         place = record.id, item.at, record.time, record.revision, record.stale
-        return RecordedCheck(check, key, outcome, *place, masks)
+        return RecordedCheck(check, key, outcome, *place, masks, record.sampled)
 
     def _check(self, entry: RecordEntry) -> Check:
         """Return a check with everything that the resources of an entry share; raise EntryError without inputs.

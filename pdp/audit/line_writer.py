@@ -44,6 +44,8 @@ class LineWriter:
 
     def __init__(self, folder: AuditFolder, durability: Durability, count_written: Callable[[int], None]) -> None:
         self.progress = SinkProgress(promises=True)
+        self.name = "file"
+        self._cause = ""
         self._folder = folder
         self._syncs = durability != "none"
         self._sync_seconds = SYNC_SECONDS if durability == "batch" else 0.0
@@ -58,6 +60,10 @@ class LineWriter:
         self._rotate = self._ending = self._drained = self._sync_failed = False
         self._thread = threading.Thread(target=self._run, name="audit", daemon=True)
         self._thread.start()
+
+    def trouble(self) -> str:
+        """Return why records cannot be written; empty if they can."""
+        return self._cause if self.progress.failing else ""
 
     def put(self, batch: LineBatch) -> None:
         """Put a batch into the queue and return at once."""
@@ -181,8 +187,8 @@ class LineWriter:
             self.progress.changed()
 
     def _report(self, error: Exception) -> None:
-        was_failing = self.progress.failing
+        was_failing, self._cause = self.progress.failing, cause_of(error)
         self._set_failing(failing=True)
         if not was_failing:
             with contextlib.suppress(OSError):  # the log may be on the same full disk
-                log.error("audit cannot be written", folder=str(self._folder.path), cause=cause_of(error))
+                log.error("audit cannot be written", folder=str(self._folder.path), cause=self._cause)

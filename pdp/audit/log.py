@@ -22,6 +22,7 @@ from pdp.audit.dropping import DroppedRecords
 from pdp.audit.encoding import RecordEncoder
 from pdp.audit.gate import UNWRITTEN, AuditGate
 from pdp.audit.record import DecisionRecord
+from pdp.audit.sampling import AllowSampler
 from pdp.audit.sinks import AuditSink, LineBatch, SlowestProgress
 from pdp.config.audit import Durability, OnFull
 from pdp.errors import Unavailable
@@ -70,6 +71,7 @@ class TrailOptions(msgspec.Struct, frozen=True):
     run_beside: BesideCall | None = None
     durability: Durability = "batch"
     on_full: OnFull = "block"
+    sampler: AllowSampler | None = None
 
 
 DEFAULT_OPTIONS: Final = TrailOptions()
@@ -107,6 +109,7 @@ class AuditTrail:
         self.instance = instance
         self._sinks = tuple(sinks)
         self._progress = sinks[0].progress if len(sinks) == 1 else SlowestProgress([sink.progress for sink in sinks])
+        self._sampler = options.sampler
         self._encoder = RecordEncoder(instance, masker=options.masker)
         self._max_bytes = options.max_bytes
         self._promises = [sink.progress for sink in sinks if sink.progress.promises]
@@ -145,6 +148,10 @@ class AuditTrail:
         """Tell whether records cannot be written at present."""
         return self._progress.failing
 
+    def troubles(self) -> dict[str, str]:
+        """Return why records do not reach the destination of a sink, by the name of the sink."""
+        return {f"audit {sink.name}": trouble for sink in self._sinks if (trouble := sink.trouble())}
+
     def admit(self) -> None:
         """Raise Unavailable while too many records wait, or records of too many bytes, unless these are dropped."""
         written = self._progress
@@ -165,6 +172,11 @@ class AuditTrail:
 
     def append(self, record: DecisionRecord) -> None:
         """Put a record into the queue and return at once. Call from the event loop only."""
+        if self._sampler:
+            sampled = self._sampler.sampled(record)
+            if sampled is None:
+                return
+            record = sampled
         size = _size(record) if record.masks else record.batch.size
         if self._drops and self.is_full():
             self._drop(record, size)
@@ -186,7 +198,7 @@ class AuditTrail:
         if full and self._drops and isinstance(event, ManagementEvent):
             self._drop(event, 0)
             return False
-        self._put(event)
+        self._put(self._sampler.announced(event) if self._sampler else event)
         return True
 
     def taken(self) -> int:

@@ -57,7 +57,8 @@ class DecisionRecord(msgspec.Struct, frozen=True, gc=False):
 
     `masks` is set when the caller asked for the row view of a table, not for a decision: column -> the reason of its
     mask, None for an unmasked column. `listing` is set for a page of a listing: then the batch has the permitted
-    candidates alone, without concrete checks. `stale`: the facts were too old to permit anything.
+    candidates alone, without concrete checks. `stale`: the facts were too old to permit anything. `sampled` is the
+    share of such requests that get a record, and `left_out` the number of records left out since the record before.
     """
 
     batch: Batch
@@ -70,6 +71,8 @@ class DecisionRecord(msgspec.Struct, frozen=True, gc=False):
     masks: Mapping[str, Reason | None] | None = None
     listing: Listing | None = None
     stale: bool = False
+    sampled: float = 1.0
+    left_out: int = 0
 
     @property
     def failed(self) -> bool:

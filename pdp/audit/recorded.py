@@ -28,7 +28,7 @@ class RecordedCheck(msgspec.Struct, frozen=True, gc=False):
     `key` is the resource with all its inputs as text: equal keys are equal resources. `outcome` is None for a check
     that was never decided. `decision` (the record's id), `at` and `time` name the source, if that is a record.
     `revision` is the one that decided; `stale`: its facts were too old to permit anything. `masks` are the columns of
-    a row view, None for a decision.
+    a row view, None for a decision. `rate` is the share of such requests that got a record.
     """
 
     check: Check
@@ -40,6 +40,7 @@ class RecordedCheck(msgspec.Struct, frozen=True, gc=False):
     revision: str = ""
     stale: bool = False
     masks: tuple[str, ...] | None = None
+    rate: float = 1.0
 
 
 def view_outcome(allowed: bool, by: str, masks: Mapping[str, str | None]) -> RecordedOutcome:
@@ -76,6 +77,8 @@ class ReadReport:
         """Records of listings outside the filter."""
         self.row_filters = 0
         """Records of row views outside the filter."""
+        self.sampled = self.left_out = 0
+        """Records of sampled permits, and records that were left out before a record."""
         self.events = 0
         """Records of refusals, of management and of the service: they hold no decision."""
         self.rejected = 0

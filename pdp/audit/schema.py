@@ -125,6 +125,8 @@ class Record(Header, frozen=True, rename="camel"):
 
     id: str = ""
     time: str = ""
+    sampled: float = 1.0
+    left_out: int = 0
     surface: str = ""
     revision: str = ""
     inputs: Inputs | None = None

@@ -62,6 +62,15 @@ class AuditSink(Protocol):
         """Return the progress, always the same object."""
         ...
 
+    @property
+    def name(self) -> str:
+        """Return the name of the sink, different from those of others."""
+        ...
+
+    def trouble(self) -> str:
+        """Return why records do not reach their destination; empty if all is well. Any thread may ask."""
+        ...
+
     def put(self, batch: LineBatch) -> None:
         """Take the next batch. Called by the event loop, and at the end by the thread that closes the trail."""
         ...

@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from pdp.audit.push.receiver import open_receiver
 from pdp.cache.authorities import read_authorities
 from pdp.cli.composition import Composition
 from pdp.cli.foreign_variables import refuse_nessie, warn_of_lakekeeper
@@ -163,10 +164,13 @@ def _of_finding(finding: Finding, key: FileKey) -> ConfigProblem:
 def _folder_problems(settings: Settings) -> Iterator[ConfigProblem]:
     """Yield the folders that the service could not write to, and a file in place of a socket. Nothing is created."""
     for number, sink in enumerate(settings.audit.sinks):
-        folder = settings.path(sink.file)
+        if sink.push:
+            yield from _raised(open_receiver, settings, sink.push)
+        key: tuple[str, ...] = ("file",) if sink.file else (sink.kind, "spool")
+        folder = settings.path(sink.file or (sink.push.spool if sink.push else "."))
         nearest = next(parent for parent in (folder, *folder.parents) if parent.exists())
-        if not _is_writable(nearest):
-            yield from problems_of(settings.error(("audit", "sinks", number, "file"), _NO_FOLDER.format(nearest)))
+        if not sink.stdout and not _is_writable(nearest):
+            yield from problems_of(settings.error(("audit", "sinks", number, *key), _NO_FOLDER.format(nearest)))
     if settings.server.unix:
         socket = settings.path(settings.server.unix)
         if socket.exists() and not socket.is_socket():

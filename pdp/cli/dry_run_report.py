@@ -81,6 +81,8 @@ def as_json(report: DryRunReport) -> dict[str, Any]:
             "rowFilters": reading.row_filters,
             "events": reading.events,
             "rejected": reading.rejected,
+            "sampled": reading.sampled,
+            "leftOut": reading.left_out,
             "torn": reading.torn,
             "skipped": [
                 {"why": why, "count": count, "first": reading.first[why]}
@@ -221,6 +223,11 @@ def _input(reading: ReadReport) -> Iterator[Text]:
         yield Text(f"outside the filter: {_checks(reading.filtered)}")
     if reading.rejected:
         yield Text(f"no check then either: {reading.rejected:,}")
+    if reading.left_out:
+        yield Text(
+            f"permits without a record, by sampling: {reading.left_out:,}; who loses access may be missing here",
+            "yellow",
+        )
     for place in reading.torn:
         yield Text(f"torn last line, skipped: {visible(place)}", "yellow")
     for why, count in sorted(reading.skipped.items()):

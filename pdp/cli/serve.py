@@ -46,7 +46,7 @@ def serve(composition: Composition, config: Path | None, overrides: tuple[str, .
 
 
 def _announce(settings: Settings, is_example: bool, service: Any) -> None:
-    """Log the start as one line, and print the addresses and what Trino needs."""
+    """Log the start as one line, and print the addresses and what Trino needs: on stderr if records go to stdout."""
     log.info(
         "serving",
         version=__version__,
@@ -56,14 +56,16 @@ def _announce(settings: Settings, is_example: bool, service: Any) -> None:
     )
     http = url_of(service.scheme, service.addresses["http"])
     lines = "".join(f"  {name}={value}\n" for name, value, _ in properties(http))
-    click.echo(f"""\
+    is_for_records = any(sink.stdout for sink in settings.audit.sinks)
+    text = f"""\
 pdp serves
   HTTP         {http}
   gRPC         {service.addresses["grpc"]}
   diagnostics  {url_of("http", service.addresses["diagnostics"])}/health/ready
 {_trial(http) if is_example else ""}
 Trino's access-control.properties, with comments: pdp trino-config
-{lines}""")
+{lines}"""
+    click.echo(text, err=is_for_records)
 
 
 def _trial(http: str) -> str:

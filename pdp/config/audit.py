@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Final, Literal, Self, TypeAlias
+from typing import Annotated, Final, Literal, Self, TypeAlias
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
+from pdp.config.sampling import SampleSettings
 from pdp.config.section import Section
+from pdp.config.sinks import SinkSettings, check_sinks
 from pdp.errors import ConfigError
 
 SHORTEST_KEY: Final = 16
@@ -19,19 +22,15 @@ OnFull: TypeAlias = Literal["block", "drop", "deny"]
 Compression: TypeAlias = Literal["none", "gzip", "zstd"]
 
 
-class FileSinkSettings(Section):
-    """Folder of JSON lines files, in segments."""
-
-    file: str = Field(description="the folder")
-
-
 class AuditSettings(Section):
     """Destinations of the record of every request."""
 
-    sinks: tuple[FileSinkSettings, ...] = Field(
-        (FileSinkSettings(file="audit/"),),
-        max_length=1,
-        description="folders that receive JSON lines; none writes no audit",
+    sinks: Annotated[tuple[SinkSettings, ...], AfterValidator(check_sinks)] = Field(
+        (SinkSettings(file="audit/"),),
+        description="destinations of all records, each an entry with one of the keys below; none writes no audit",
+    )
+    sample_allows: Mapping[str, SampleSettings] = Field(
+        {}, description="rules by name that leave out records of permitted requests; without any, all have a record"
     )
     durability: Durability = Field(
         "batch",
@@ -59,7 +58,7 @@ class AuditSettings(Section):
     mask: tuple[str, ...] = Field(
         (),
         description="words; a value of properties, attributes or arguments is masked if its key contains one, as with "
-        "`password`, `secret`, `token`, `key` and `credential`",
+        "`password`, `secret`, `token`, `key` and `credential`; SQL is masked, too",
     )
     max_waiting_bytes: int = Field(
         268_435_456, ge=1 << 20, description="bytes of records that may wait for the disk; beyond it `on_full` applies"
@@ -70,6 +69,11 @@ class AuditSettings(Section):
         if self.hmac_key is not None and self.hmac_key_file is not None:
             raise ValueError("`hmac_key` and `hmac_key_file` cannot both be set")
         return self
+
+    @property
+    def folder(self) -> str | None:
+        """Return the folder of the sink with files; None without one."""
+        return next((sink.file for sink in self.sinks if sink.file), None)
 
     def chain_keys(self, base: Path) -> tuple[bytes, ...]:
         """Return the keys of the chain: the first one signs, all verify. Empty without a key.

@@ -60,7 +60,6 @@ UNSUPPORTED: Final[Mapping[str, Any]] = {
     "policies.scopes": {"permissions": [], "strict": False},
     "policies.refresh_seconds": 5,
     "row_access.strict_dialects": True,
-    "audit.sample_allows": {},
 }  # fmt: skip
 """Keys of the public contract that this version supports only at their default. Any other value is an error, because an
 ignored setting could leave access open."""

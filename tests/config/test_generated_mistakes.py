@@ -136,6 +136,15 @@ FREE: Final = {
     "warehouses.<name>.catalog.warehouse": "only the catalog knows its names",
     "policies.profiles": "Quarkus has no list of profiles: rules of others are left out, as there",
     "audit.mask": "words of keys that requests bring",
+    "audit.sample_allows.<name>.surfaces": "patterns of what requests bring",
+    "audit.sample_allows.<name>.actions": "patterns of what requests bring",
+    "audit.sample_allows.<name>.principals": "patterns of what requests bring",
+    **{
+        f"audit.sinks.0.{kind}.{key}": "judged in test_sink_settings.py"
+        for kind, place in (("http", "url"), ("otlp", "endpoint"))
+        for key in ("headers_file", "ca", "spool", place)
+    },
+    "audit.sinks.0.otlp.service": "a name of the operator's choice",
     "audit.hmac_key": "any long text is a key",
     "cache.password": "only Redis knows it; another is a failure of the cache",
     "identity.providers.<name>.issuer": "any issuer may come; tokens of others are refused",
@@ -164,7 +173,7 @@ FREE: Final = {
 """Key with texts that nothing can judge -> why."""
 NAMES: Final = {
     "warehouses": "lake", "providers": "kc", "catalogs": "c", "trusted_engines": "e", "identities": "kc",
-    "authorities": "strict",
+    "authorities": "strict", "sample_allows": "r",
 }  # fmt: skip
 """Map -> its name in the base configuration."""
 KEYS: Final = list(setting_keys())

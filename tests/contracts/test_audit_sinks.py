@@ -16,13 +16,19 @@ from typing import Any, Protocol
 
 import pytest
 from support.audit_files import records_in
+from support.audit_receiver import AuditReceiver
+from support.audit_sinks import FAST, PipeReader, open_sink
 
-from pdp.audit import line_writer
+from pdp.audit import line_intake, line_writer, stdout_output
 from pdp.audit.folder import AuditFolder
+from pdp.audit.line_intake import IntakeOptions, LineIntake
 from pdp.audit.line_writer import LineWriter
 from pdp.audit.segments import segment_files
+from pdp.audit.sink_metrics import SinkMetrics
 from pdp.audit.sinks import AuditSink, LineBatch, SlowestProgress
+from pdp.audit.stdout_output import StdoutOutput
 from pdp.config.audit import Durability
+from pdp.telemetry import Telemetry
 
 
 class SinkSetup(Protocol):
@@ -38,6 +44,10 @@ class SinkSetup(Protocol):
 
     def broken(self) -> Any:
         """Return a context in which the destination takes nothing."""
+        ...
+
+    def close(self) -> None:
+        """End the destination."""
         ...
 
 
@@ -63,18 +73,78 @@ class FolderSetup:
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
+    def close(self) -> None:
+        """Do nothing: the files stay."""
+
+
+class PipeSetup:
+    """A pipe in place of stdout. It is broken while nobody reads."""
+
+    def __init__(self) -> None:
+        self._pipe = PipeReader()
+
+    def open(self) -> AuditSink:
+        metrics = SinkMetrics(Telemetry(), "stdout")
+        return LineIntake(StdoutOutput(self._pipe.write, metrics), IntakeOptions("i"), metrics)
+
+    def arrived(self) -> list[int]:
+        return [record["seq"] for record in self._pipe.records()]
+
+    @contextmanager
+    def broken(self) -> Iterator[None]:
+        self._pipe.pause()
+        self._pipe.fill()
+        try:
+            yield
+        finally:
+            self._pipe.go_on()
+
+    def close(self) -> None:
+        self._pipe.close()
+
+
+class PushSetup(FolderSetup):
+    """A spool with a receiver. The receiver may be down: the spool takes records. It is broken if the disk is full."""
+
+    def __init__(self, folder: Path, kind: str, durability: Durability) -> None:
+        super().__init__(folder, durability)
+        self._receiver = AuditReceiver()
+        url = self._receiver.url
+        self._sink = {
+            "http": {"http": {"url": url, **FAST}},
+            "otlp": {"otlp": {"endpoint": url.partition("/audit")[0], **FAST}},
+        }[kind]
+
+    def open(self) -> AuditSink:
+        return open_sink(self._folder, self._sink, "i", durability=self._durability)
+
+    def arrived(self) -> list[int]:
+        """Return what has arrived. A batch may come twice: the disk can be full when its arrival is to be noted."""
+        return list(dict.fromkeys(record["seq"] for record in self._receiver.records()))
+
+    def close(self) -> None:
+        self._receiver.stop()
+
 
 SETUPS: dict[str, Callable[[Path], SinkSetup]] = {
     "files-none": lambda folder: FolderSetup(folder, "none"),
     "files-batch": lambda folder: FolderSetup(folder, "batch"),
     "files-request": lambda folder: FolderSetup(folder, "request"),
+    "stdout": lambda _: PipeSetup(),
+    "http-none": lambda folder: PushSetup(folder, "http", "none"),
+    "http-request": lambda folder: PushSetup(folder, "http", "request"),
+    "otlp-batch": lambda folder: PushSetup(folder, "otlp", "batch"),
 }
 
 
 @pytest.fixture(params=SETUPS)
-def setup(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SinkSetup:
+def setup(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SinkSetup]:
     monkeypatch.setattr(line_writer, "RETRY_SECONDS", 0.02)
-    return SETUPS[request.param](tmp_path)
+    monkeypatch.setattr(line_intake, "RETRY_SECONDS", 0.02)
+    monkeypatch.setattr(stdout_output, "STALL_SECONDS", 0.05)
+    opened = SETUPS[request.param](tmp_path)
+    yield opened
+    opened.close()
 
 
 def batch(first: int, count: int, size: int = 10) -> LineBatch:

@@ -84,8 +84,11 @@ def serve_process(
     env: Mapping[str, str] | None = None,
     limits: Mapping[str, int] | None = None,
     fresh: bool = False,
+    stdout: int | None = None,
 ) -> Iterator[Process]:
     """Run `pdp serve` with free ports in `folder` until the end of the context. `limits`, `fresh`: see `start_pdp`.
+
+    Output goes to files in the folder, but for a descriptor in place of `stdout`.
 
     Without a configuration, it serves the example.
     """
@@ -97,7 +100,7 @@ def serve_process(
         *arguments,
     ]
     with (folder / "stdout").open("w") as out, (folder / "stderr").open("w") as err, Path(os.devnull).open() as none:
-        streams = (none.fileno(), out.fileno(), err.fileno())
+        streams = (none.fileno(), out.fileno() if stdout is None else stdout, err.fileno())
         process = start_pdp(*command, streams=streams, cwd=folder, env=env, limits=limits, fresh=fresh)
     try:
         yield Process(process, _addresses(process, folder), folder)
@@ -119,7 +122,7 @@ def serve_twin(folder: Path, *arguments: str) -> Iterator[Process]:
 def _addresses(process: Running, folder: Path) -> dict[str, str]:
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
-        printed = (folder / "stdout").read_text()
+        printed = (folder / "stdout").read_text() + (folder / "stderr").read_text()
         if "Trino's" in printed:
             found = {name: re.search(rf"{label}\s+(?:https?://)?([\d.:]+)", printed) for name, label in _LABELS.items()}
             return {name: match[1] for name, match in found.items() if match}

@@ -1,0 +1,80 @@
+"""Sinks of an audit, from settings."""
+
+from __future__ import annotations
+
+import sys
+from typing import Final
+
+from pdp.audit.chain import ChainHash
+from pdp.audit.folder import AuditFolder, SegmentForm
+from pdp.audit.line_intake import IntakeOptions, LineIntake
+from pdp.audit.line_writer import LineWriter
+from pdp.audit.push.bodies import BodyForm, JsonLines, OtlpLogs
+from pdp.audit.push.delivery import Delivery, DeliveryOptions
+from pdp.audit.push.receiver import open_receiver
+from pdp.audit.push.spool import Spool
+from pdp.audit.push.spool_output import SpoolOutput
+from pdp.audit.push.spool_reader import BatchLimits
+from pdp.audit.sink_metrics import SinkMetrics
+from pdp.audit.sinks import AuditSink
+from pdp.audit.stdout_output import StdoutOutput
+from pdp.config.settings import Settings
+from pdp.config.sinks import HttpSinkSettings, OtlpSinkSettings, SinkSettings
+from pdp.telemetry import Telemetry
+
+_MIB: Final = 1 << 20
+
+
+def open_sinks(settings: Settings, instance: str, telemetry: Telemetry) -> list[AuditSink]:
+    """Return the sinks of a new instance; raise ConfigError if one cannot be opened."""
+    opened: list[AuditSink] = []
+    try:
+        for number, sink in enumerate(settings.audit.sinks):
+            if sink.file:
+                folder = AuditFolder(settings.path(sink.file), instance, segment_form(settings))
+                opened.append(LineWriter(folder, settings.audit.durability, telemetry.audit_written.inc))
+            else:
+                opened.append(
+                    _open_intake(settings, sink, instance, SinkMetrics(telemetry, sink_name(settings, number)))
+                )
+    except BaseException:
+        for sink_before in opened:
+            sink_before.close(0)
+        raise
+    return opened
+
+
+def sink_name(settings: Settings, number: int) -> str:
+    """Return the name of a sink: its kind, with a number if an earlier sink is of the same kind."""
+    kinds = [sink.kind for sink in settings.audit.sinks[: number + 1]]
+    before = kinds[:-1].count(kinds[-1])
+    return f"{kinds[-1]}-{before + 1}" if before else kinds[-1]
+
+
+def segment_form(settings: Settings) -> SegmentForm:
+    """Return the form of the segments; raise ConfigError if the keys of the chain cannot be read."""
+    audit, keys = settings.audit, settings.chain_keys()
+    hashes = tuple(map(ChainHash, keys)) or (ChainHash(),)
+    return SegmentForm(audit.segment_mib << 20, audit.segment_seconds, audit.compress, hashes[0], hashes[1:])
+
+
+def _open_intake(settings: Settings, sink: SinkSettings, instance: str, metrics: SinkMetrics) -> LineIntake:
+    audit = settings.audit
+    drop_beyond = audit.max_waiting_bytes // 2 if audit.on_full == "drop" else None
+    if sink.push is None:
+        output = StdoutOutput(sys.__stdout__.fileno() if sys.__stdout__ else 1, metrics)
+        return LineIntake(output, IntakeOptions(instance, drop_beyond), metrics)
+    syncs = audit.durability != "none"
+    options = IntakeOptions(instance, drop_beyond, syncs, promises=syncs and audit.folder is None)
+    return LineIntake(_push_output(settings, sink.push, instance, metrics), options, metrics)
+
+
+def _push_output(
+    settings: Settings, push: HttpSinkSettings | OtlpSinkSettings, instance: str, metrics: SinkMetrics
+) -> SpoolOutput:
+    receiver = open_receiver(settings, push)
+    form: BodyForm = OtlpLogs(push.service) if isinstance(push, OtlpSinkSettings) else JsonLines()
+    limits = BatchLimits(push.batch_records, push.batch_kib << 10)
+    spool = Spool(settings.path(push.spool), instance, push.spool_mib * _MIB, limits)
+    delivery = Delivery(spool, receiver, form, DeliveryOptions(push.batch_seconds, push.gzip), metrics)
+    return SpoolOutput(spool, delivery)

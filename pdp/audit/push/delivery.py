@@ -1,0 +1,189 @@
+"""Delivery of a spool to a receiver, in a thread of its own.
+
+A batch goes to the receiver until it takes the batch: each record arrives at least once, and the records of an instance
+in order. The pauses between attempts grow, and differ, so that a fleet does not come back at the same moment.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import random
+import threading
+import time
+from typing import Final, NamedTuple
+
+import msgspec
+import structlog
+
+from pdp.audit.push.bodies import BodyForm
+from pdp.audit.push.receiver import DeliveryFailed, Receiver
+from pdp.audit.push.spool import Spool
+from pdp.audit.push.spool_reader import SpoolBatch, SpoolReader
+from pdp.audit.sink_metrics import SinkMetrics
+
+BATCH_ID: Final = "X-Batch-ID"
+"""Header with the id of a batch. A batch that is sent again has the same id and the same lines."""
+FIRST_PAUSE: Final = 0.5
+LONGEST_PAUSE: Final = 30.0
+"""Seconds between two attempts: the first pause, and the longest."""
+_COMPRESSION: Final = 1
+_DISK_PAUSE: Final = 1.0
+_ABORT_SECONDS: Final = 1.0
+log = structlog.get_logger()
+
+
+class DeliveryOptions(msgspec.Struct, frozen=True):
+    """Options of a delivery: seconds that an incomplete batch waits for more lines, and the compression."""
+
+    gather: float
+    gzip: bool
+
+
+class Trouble(NamedTuple):
+    """Failing delivery: its cause, and the time since which it fails, in seconds of the monotonic clock."""
+
+    cause: str
+    since: float
+
+
+class Delivery:
+    """Delivery of all readers of a spool, one after the other: the oldest instance first."""
+
+    def __init__(
+        self, spool: Spool, receiver: Receiver, form: BodyForm, options: DeliveryOptions, metrics: SinkMetrics
+    ) -> None:
+        self._spool = spool
+        self._receiver = receiver
+        self._form = form
+        self._options = options
+        self._metrics = metrics
+        self.trouble: Trouble | None = None
+        """Set while the receiver takes nothing."""
+        self._renew = self._given_up = False
+        self._news = threading.Event()
+        """Set when there may be more lines, and at the end."""
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"audit-{metrics.name}", daemon=True)
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Tell that there are more lines."""
+        self._news.set()
+
+    def renew(self) -> None:
+        """Read the headers of the receiver again before the next attempt, which comes at once."""
+        self._renew = True
+        self._news.set()
+
+    def close(self, timeout: float) -> bool:
+        """Deliver what is left, for `timeout` seconds and until the first failure. The spool keeps the rest.
+
+        Return False if the thread is still connecting: it ends with the process.
+        """
+        self._ending.set()
+        self._news.set()
+        self._thread.join(timeout)
+        self._receiver.abort()
+        self._thread.join(_ABORT_SECONDS)
+        if self._thread.is_alive():
+            return False
+        self._receiver.close()
+        return True
+
+    def _run(self) -> None:
+        while not self._attempt():
+            if self._ending.wait(_DISK_PAUSE):
+                self._attempt()
+                return
+
+    def _attempt(self) -> bool:
+        """Deliver until the service stops; return False if the spool cannot be used."""
+        try:
+            self._deliver_readers()
+        except Exception as error:  # noqa: BLE001  nothing is dropped: the lines wait, and the state says so
+            self._note_trouble(_cause(error))
+            return False
+        return True
+
+    def _deliver_readers(self) -> None:
+        """Deliver the lines of ended instances, then those of this one, until the service stops."""
+        *left, own = self._spool.readers
+        for reader in left:
+            while not reader.closed and (batch := reader.next()):
+                if not self._deliver(batch):
+                    return
+                reader.finish(batch)
+            reader.close()
+        while not self._ending.is_set():
+            if not own.has_more():  # a pause may have taken the news
+                self._news.wait()
+            self._news.clear()
+            self._ending.wait(self._options.gather)
+            self._deliver_own(own)
+        if not self._given_up:
+            self._deliver_own(own)
+
+    def _deliver_own(self, reader: SpoolReader) -> None:
+        """Deliver whole batches as long as there are any, and what is left once."""
+        while batch := reader.next():
+            if not self._deliver(batch):
+                return
+            reader.finish(batch)
+            if not reader.fills(batch) and not self._ending.is_set():
+                return
+
+    def _deliver(self, batch: SpoolBatch) -> bool:
+        """Send a batch until the receiver takes it; return False if the service stops before."""
+        body = self._form.body(batch.lines)
+        headers = {"Content-Type": self._form.content_type, BATCH_ID: batch.id}
+        if self._options.gzip:
+            body, headers["Content-Encoding"] = gzip.compress(body, _COMPRESSION, mtime=0), "gzip"
+        pause = FIRST_PAUSE
+        while True:
+            if self._renew:
+                self._renew = False
+                self._receiver.renew()
+            try:
+                answer = self._receiver.send(body, headers)
+            except DeliveryFailed as error:
+                self._note_trouble(str(error))
+                if self._ending.is_set():
+                    self._given_up = True
+                    return False
+                self._pause(max(error.wait, pause * random.uniform(0.5, 1)))  # noqa: S311  no secret
+                pause = min(LONGEST_PAUSE, pause * 2)
+            else:
+                self._note_success(batch, self._form.refused(answer))
+                return True
+
+    def _pause(self, seconds: float) -> None:
+        """Wait, but not beyond an order to renew or to end."""
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0 and not self._renew and not self._ending.is_set():
+            self._news.clear()
+            self._news.wait(left)
+
+    def _note_trouble(self, cause: str) -> None:
+        self._metrics.failures.inc()
+        before = self.trouble
+        self.trouble = Trouble(cause, before.since if before else time.monotonic())
+        if before is None:
+            with contextlib.suppress(OSError):  # the log may be on a full disk
+                log.warning("audit cannot be delivered", sink=self._metrics.name, cause=cause)
+
+    def _note_success(self, batch: SpoolBatch, refused: int) -> None:
+        before, self.trouble = self.trouble, None
+        self._metrics.delivered.inc(batch.records - refused)
+        self._metrics.refused.inc(refused)
+        with contextlib.suppress(OSError):
+            if before:
+                log.info("audit is delivered again", sink=self._metrics.name)
+            if refused:
+                log.error("receiver refused audit records for good", sink=self._metrics.name, records=refused)
+
+
+def _cause(error: Exception) -> str:
+    if isinstance(error, OSError):
+        return f"the spool cannot be read: {error.strerror}"
+    return repr(error)

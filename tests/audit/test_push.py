@@ -1,0 +1,347 @@
+"""Push of records: what the receiver gets, whom the service trusts, and what happens at the bound of the spool."""
+
+from __future__ import annotations
+
+import json
+import ssl
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.audit_receiver import receiving
+from support.audit_sinks import FAST, assert_complete, batches, new_instance, until
+from support.idp import Authority
+
+from pdp.app.audit_sinks import open_sinks
+from pdp.audit import line_intake
+from pdp.audit.line_intake import LineIntake
+from pdp.audit.push import delivery
+from pdp.audit.push.bodies import OtlpLogs
+from pdp.audit.push.spool import Spool, SpoolFull
+from pdp.audit.push.spool_reader import BatchLimits
+from pdp.config.load import make_settings
+from pdp.telemetry import Telemetry
+
+CANARY = "canary-19c4"
+MIB = 1 << 20
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delivery, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(delivery, "LONGEST_PAUSE", 0.05)
+    monkeypatch.setattr(line_intake, "RETRY_SECONDS", 0.02)
+
+
+def opened(folder: Path, sink: dict[str, Any], telemetry: Telemetry | None = None, **audit: Any) -> LineIntake:
+    settings = make_settings({"audit": {"sinks": [sink], **audit}}, folder)
+    (found,) = open_sinks(settings, new_instance(), telemetry or Telemetry())
+    assert isinstance(found, LineIntake)
+    return found
+
+
+def put(sink: LineIntake, *sizes: int, first: int = 0, text: str = "") -> None:
+    for batch in batches(sink._options.instance, sizes, first, text):
+        sink.put(batch)
+
+
+def has_trouble(sink: LineIntake, word: str) -> bool:
+    return word in sink.trouble()
+
+
+# --- what the receiver gets ------------------------------------------------------------------------------------------
+
+
+def test_a_batch_has_an_id_headers_and_the_lines(tmp_path: Path) -> None:
+    (tmp_path / "headers").write_text(f"Authorization: Bearer {CANARY}\nX-Scope: a b\n")
+    with receiving() as receiver:
+        sink = opened(tmp_path, {"http": {"url": receiver.url, **FAST, "headers_file": "headers"}})
+        put(sink, 25)
+        assert sink.close(20)
+        assert [batch.body.count(b"\n") for batch in receiver.batches] == [10, 10, 5]
+        assert len({batch.id for batch in receiver.batches}) == 3
+        for batch in receiver.batches:
+            assert batch.headers["authorization"] == f"Bearer {CANARY}"
+            assert batch.headers["x-scope"] == "a b"
+            assert batch.headers["content-type"] == "application/x-ndjson"
+            assert batch.headers["content-encoding"] == "gzip"
+            assert batch.headers["user-agent"].startswith("pdp/")
+
+
+@pytest.mark.parametrize(("gzip", "encoding"), [(True, "gzip"), (False, None)])
+def test_compression_is_a_choice(tmp_path: Path, gzip: bool, encoding: str | None) -> None:
+    with receiving() as receiver:
+        sink = opened(tmp_path, {"http": {"url": receiver.url, **FAST, "gzip": gzip}})
+        put(sink, 3)
+        assert sink.close(20)
+        assert [batch.headers.get("content-encoding") for batch in receiver.batches] == [encoding]
+
+
+def test_opentelemetry_gets_log_records(tmp_path: Path) -> None:
+    with receiving() as receiver:
+        sink = opened(tmp_path, {"otlp": {"endpoint": f"http://127.0.0.1:{receiver.port}/", "service": "mine", **FAST}})
+        put(sink, 2)
+        assert sink.close(20)
+        (batch,) = receiver.batches
+    assert batch.headers["content-type"] == "application/json"
+    (resource,) = json.loads(batch.body)["resourceLogs"]
+    assert {"key": "service.name", "value": {"stringValue": "mine"}} in resource["resource"]["attributes"]
+    (scope,) = resource["scopeLogs"]
+    assert scope["scope"]["name"] == "pdp.audit"
+    first, second = scope["logRecords"]
+    assert first["timeUnixNano"] == "1767323045678901000"
+    assert (first["eventName"], first["severityNumber"]) == ("pdp.decision", 9)
+    assert {"key": "pdp.seq", "value": {"intValue": "1"}} in second["attributes"]
+    assert json.loads(first["body"]["stringValue"])["seq"] == 0
+
+
+def test_a_log_record_belongs_to_its_trace() -> None:
+    line = (
+        b'{"event":"decision","time":"2026-01-01T00:00:00.000000Z","traceId":"'
+        + b"a" * 32
+        + b'","spanId":"'
+        + b"b" * 16
+    )
+    odd = [b'{"event":7}', b"no JSON \xff", b'{"time":"yesterday"}', b"[]"]
+    body = json.loads(OtlpLogs("pdp").body(b"\n".join([line + b'"}', *odd]) + b"\n"))
+    first, *others = body["resourceLogs"][0]["scopeLogs"][0]["logRecords"]
+    assert (first["traceId"], first["spanId"]) == ("a" * 32, "b" * 16)
+    assert [record["timeUnixNano"] for record in others] == ["0"] * 4
+    assert all("traceId" not in record for record in others)
+
+
+def test_records_that_a_receiver_refuses_for_good_are_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    telemetry = Telemetry()
+    with receiving() as receiver:
+        receiver.answer = b'{"partialSuccess":{"rejectedLogRecords":"2","errorMessage":"x"}}'
+        sink = opened(tmp_path, {"otlp": {"endpoint": receiver.url.partition("/audit")[0], **FAST}}, telemetry)
+        put(sink, 5)
+        assert sink.close(20)
+    metrics = telemetry.text().decode()
+    assert 'pdp_audit_sink_refused_total{sink="otlp"} 2.0' in metrics
+    assert 'pdp_audit_sink_delivered_total{sink="otlp"} 3.0' in metrics
+
+
+# --- whom the service trusts -----------------------------------------------------------------------------------------
+
+
+def tls_of(authority: Authority) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*authority.issue("receiver"))
+    return context
+
+
+def test_a_receiver_needs_a_certificate_of_the_authority(tmp_path: Path) -> None:
+    ours, others = Authority(tmp_path, "ours"), Authority(tmp_path, "others")
+    with receiving(tls=tls_of(ours)) as receiver:
+        for ca in (others.path.name, None):
+            key = {} if ca is None else {"ca": ca}
+            sink = opened(tmp_path, {"http": {"url": receiver.url, "spool": f"spool-{ca}", **key, **FAST}})
+            put(sink, 5)
+            until(partial(has_trouble, sink, "certificate"))
+            assert sink.close(1), "the spool keeps the records"
+        assert receiver.requests == 0
+        sink = opened(tmp_path, {"http": {"url": receiver.url, "spool": "spool-None", "ca": ours.path.name, **FAST}})
+        until(lambda: len(receiver.records()) == 5)
+        assert sink.close(20)
+
+
+@pytest.mark.parametrize("status", ["301", "302", "307", "308"])
+def test_a_redirect_gets_no_secret(tmp_path: Path, status: str) -> None:
+    (tmp_path / "headers").write_text(f"Authorization: Bearer {CANARY}")
+    with receiving() as other, receiving(lambda number: status) as receiver:
+        receiver.answer_headers = {"Location": other.url}
+        sink = opened(tmp_path, {"http": {"url": receiver.url, **FAST, "headers_file": "headers"}})
+        put(sink, 1)
+        until(lambda: f"status {status}" in sink.trouble())
+        assert sink.close(1)
+        assert other.requests == 0
+
+
+def test_a_new_token_is_read_after_a_refusal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "headers"
+    file.write_text("Authorization: Bearer old")
+
+    with receiving() as receiver:
+        receiver.conduct = lambda number: "ok" if file.read_text().endswith("new") and number > 5 else "401"
+        sink = opened(tmp_path, {"http": {"url": receiver.url, **FAST, "headers_file": "headers"}})
+        put(sink, 3)
+        until(lambda: receiver.requests > 2)
+        file.write_text("nonsense")
+        until(lambda: receiver.requests > 4)
+        file.write_text("Authorization: Bearer new")
+        until(lambda: receiver.batches)
+        assert sink.close(20)
+        assert receiver.batches[-1].headers["authorization"] in ("Bearer new", "Bearer old")
+        assert_complete(receiver.records(), {sink._options.instance: 3})
+
+
+def test_reopening_reads_the_headers_and_tries_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delivery, "FIRST_PAUSE", 60)
+    monkeypatch.setattr(delivery, "LONGEST_PAUSE", 60)
+    (tmp_path / "headers").write_text("X-A: 1")
+    with receiving(lambda number: "ok" if number else "503") as receiver:
+        sink = opened(tmp_path, {"http": {"url": receiver.url, **FAST, "headers_file": "headers"}})
+        put(sink, 3)
+        until(lambda: sink.trouble().startswith("status 503, for 0 seconds"))
+        (tmp_path / "headers").write_text("X-A: 2")
+        sink.reopen()
+        until(lambda: receiver.batches)
+        assert receiver.batches[0].headers["x-a"] == "2"
+        assert not sink.trouble()
+        assert sink.close(20)
+
+
+def test_a_pause_that_the_receiver_asks_for_is_kept(tmp_path: Path) -> None:
+    with receiving(lambda number: "ok" if number else "429") as receiver:
+        receiver.answer_headers = {"Retry-After": "30"}
+        sink = opened(tmp_path, {"http": {"url": receiver.url, **FAST}})
+        put(sink, 3)
+        until(sink.trouble)
+        with pytest.raises(AssertionError, match="not in time"):
+            until(lambda: receiver.requests > 1, 0.5)
+        assert sink.close(0.5)
+
+
+def test_no_secret_is_logged(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "headers").write_text(f"Authorization: Bearer {CANARY}")
+    for conduct in ("close", "garbage", "500"):
+        with receiving(lambda number, conduct=conduct: conduct) as receiver:  # type: ignore[misc]
+            url = f"{receiver.url}&token={CANARY}"
+            sink = opened(tmp_path, {"http": {"url": url, **FAST, "headers_file": "headers", "spool": conduct}})
+            put(sink, 1, text=CANARY)
+            until(sink.trouble)
+            assert CANARY not in sink.trouble()
+            assert sink.close(1)
+    said = capfd.readouterr()
+    assert "audit cannot be delivered" in said.out + said.err
+    assert CANARY not in said.out + said.err
+
+
+# --- the bound of the spool ------------------------------------------------------------------------------------------
+
+
+def test_a_full_spool_takes_no_more_until_the_receiver_comes_back(tmp_path: Path) -> None:
+    with receiving() as receiver:
+        receiver.stop()
+        sink = opened(tmp_path, {"http": {"url": receiver.url, "spool_mib": 16, **FAST, "batch_records": 1000}})
+        put(sink, *[20] * 40, text="x" * 30_000)
+        until(lambda: sink.progress.failing)
+        assert 400 <= sink.progress.records < 800
+        assert "spool is full" in sink.trouble()
+        assert sum(file.stat().st_size for file in (tmp_path / "audit-spool/http").iterdir()) <= 16 * MIB + 1000
+        receiver.start()
+        until(lambda: sink.progress.records == 800, 60)
+        assert not sink.progress.failing
+        assert sink.close(30)
+        assert_complete(receiver.records(), {sink._options.instance: 800})
+
+
+def test_on_full_drop_loses_what_is_beyond_the_bound_and_says_so(tmp_path: Path) -> None:
+    telemetry = Telemetry()
+    with receiving() as receiver:
+        receiver.stop()
+        push = {"url": receiver.url, "spool_mib": 16, **FAST, "batch_records": 1000}
+        sink = opened(tmp_path, {"http": push}, telemetry, on_full="drop")
+        put(sink, *[20] * 40, text="x" * 30_000)
+        until(lambda: sink.progress.records == 800)
+        assert not sink.progress.failing, "requests go on, and the service is ready"
+        assert sink.trouble()
+        receiver.start()
+        until(lambda: sink.waiting() == 0, 60)
+        put(sink, 3, first=800)
+        assert sink.close(30)
+        records = receiver.records()
+    kept = [record["seq"] for record in records if "seq" in record]
+    told = [record["details"] for record in records if record.get("what") == "records_dropped"]
+    lost = sum(details["records"] for details in told)
+    assert len(kept) == len(set(kept)) == 803 - lost
+    assert 0 < lost < 400
+    assert kept == sorted(kept)
+    assert f'pdp_audit_sink_dropped_total{{sink="http"}} {lost}.0' in telemetry.text().decode()
+    missing = set(range(803)) - set(kept)
+    assert min(missing) == told[0]["firstSeq"]
+    assert max(missing) == told[-1]["lastSeq"]
+    assert {details["sink"] for details in told} == {"http"}
+
+
+def test_a_spool_takes_a_write_beyond_its_bound_while_it_is_empty(tmp_path: Path) -> None:
+    spool = Spool(tmp_path, "aa", 1000, BatchLimits(10, 100))
+    spool.append(b"x" * 5000 + b"\n")
+    with pytest.raises(SpoolFull):
+        spool.append(b"y\n")
+    (reader,) = spool.readers
+    batch = reader.next()
+    assert batch
+    assert batch.lines == b"x" * 5000 + b"\n"
+    reader.finish(batch)
+    spool.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_part_of_a_line_that_a_kill_left_is_not_sent(tmp_path: Path) -> None:
+    with receiving() as receiver:
+        instance = new_instance()
+        folder = tmp_path / "audit-spool/http"
+        folder.mkdir(parents=True)
+        lines = b"".join(line for batch in batches(instance, [30]) for line in batch.lines)
+        (folder / f"{instance}-00000001.jsonl").write_bytes(
+            lines + b'{"event":"decision","seq":30,"x":"' + b"y" * 200_000
+        )
+        sink = opened(tmp_path, {"http": {"url": receiver.url, **FAST}})
+        until(lambda: len(receiver.records()) == 30)
+        assert sink.close(20)
+        assert_complete(receiver.records(), {instance: 30})
+        assert list(folder.iterdir()) == []
+
+
+def test_a_spool_that_somebody_removes_takes_records_again(tmp_path: Path) -> None:
+    with receiving() as receiver:
+        receiver.stop()
+        sink = opened(tmp_path, {"http": {"url": receiver.url, **FAST}})
+        put(sink, 10)
+        until(lambda: sink.progress.records == 10)
+        for file in (tmp_path / "audit-spool/http").iterdir():
+            file.unlink()
+        (tmp_path / "audit-spool/http").rmdir()
+        put(sink, 10, first=10)
+        until(lambda: sink.progress.records == 20)
+        receiver.start()
+        until(lambda: any(record["seq"] == 19 for record in receiver.records()))
+        assert sink.close(20)
+
+
+@pytest.mark.parametrize("cursor", [b"", b"\x00" * 41, b"nonsense\n", b"00000009 000000000000000 000000000000000\n"])
+def test_a_lost_cursor_repeats_what_is_in_the_spool(tmp_path: Path, cursor: bytes) -> None:
+    with receiving() as receiver:
+        receiver.stop()
+        sink = opened(tmp_path, {"http": {"url": receiver.url, **FAST}})
+        put(sink, 10)
+        assert sink.close(1)
+        (file,) = (tmp_path / "audit-spool/http").glob("*.cursor")
+        file.write_bytes(cursor)
+        receiver.start()
+        last = opened(tmp_path, {"http": {"url": receiver.url, **FAST}})
+        if not cursor.startswith(b"00000009"):
+            until(lambda: len(receiver.records()) == 10)
+        assert last.close(20)
+
+
+def test_two_instances_share_a_spool_and_take_over_only_the_dead(tmp_path: Path) -> None:
+    with receiving() as receiver:
+        receiver.stop()
+        sinks = [opened(tmp_path, {"http": {"url": receiver.url, **FAST}}) for _ in range(3)]
+        for sink in sinks:
+            put(sink, 15)
+        assert sinks[0].close(1)
+        sinks.append(opened(tmp_path, {"http": {"url": receiver.url, **FAST}}))
+        put(sinks[-1], 15)
+        receiver.start()
+        wanted = {sink._options.instance: 15 for sink in sinks}
+        until(lambda: len({(record["instance"], record["seq"]) for record in receiver.records()}) == 60)
+        assert all(sink.close(20) for sink in sinks[1:])
+        assert_complete(receiver.records(), wanted)
+        assert len(receiver.records()) == 60
