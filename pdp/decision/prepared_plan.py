@@ -17,16 +17,20 @@ from pdp.decision.bundle import Bundle, EngineStack
 from pdp.decision.combine import combine_one
 from pdp.decision.fold import fold_parts
 from pdp.decision.tree import AnyOf, Leaf, Node
-from pdp.engines.engine import Group, PreparingEngine, ResourceCall, Verdicts
+from pdp.engines.engine import SILENT, FixedAnswer, Group, PreparingEngine, ResourceCall, Verdicts
 from pdp.facts.snapshot import Facts
 from pdp.model.checks import Check
 
 
 class _StackQuestion(NamedTuple):
-    """Engines that decide a leaf, and the numbers of their calls, in the same order."""
+    """Engines that decide a leaf, and the numbers of their calls, in the same order.
+
+    `combined` is false if the only engine decides alone.
+    """
 
     stack: EngineStack
     calls: tuple[int, ...]
+    combined: bool
 
 
 class PreparedPlan(Protocol):
@@ -64,13 +68,17 @@ class PreparedLeaf:
 class PreparedTree:
     """Plan of one leaf, or of any of several, with any number of engines."""
 
-    __slots__ = ("_calls", "_is_plain", "_leaves", "_node", "_stacks")
+    __slots__ = ("_calls", "_found", "_has_fixed", "_is_plain", "_leaves", "_node", "_open", "_stacks")
 
     def __init__(self, node: Leaf | AnyOf, action: str) -> None:
         """Make a plan without engines. `action` is the action of the check."""
         self._node = node
         self._is_plain = isinstance(node, Leaf) and node.group.action == action
         self._calls: list[ResourceCall] = []
+        self._found: list[Verdicts] = []
+        """Verdicts by the number of the call. Those of calls without a fixed answer are replaced for each resource."""
+        self._open: list[tuple[int, ResourceCall]] = []
+        self._has_fixed = False
         self._stacks: list[_StackQuestion] = []
         self._leaves: list[tuple[Group, int]] = []
         """The groups of leaves, each with the number of its stack."""
@@ -79,28 +87,40 @@ class PreparedTree:
         """Add a leaf with its engines, and their calls in the same order. Equal calls are kept once."""
         for call in calls:
             if call not in self._calls:
-                self._calls.append(call)
-        question = _StackQuestion(stack, tuple(map(self._calls.index, calls)))
+                self._add_call(call)
+        stack, calls = _without_silent(stack, calls)
+        question = _StackQuestion(stack, tuple(map(self._calls.index, calls)), len(calls) > 1 or not stack.single)
         if question not in self._stacks:
             self._stacks.append(question)
         self._leaves.append((group, self._stacks.index(question)))
+
+    def _add_call(self, call: ResourceCall) -> None:
+        if isinstance(call, FixedAnswer):
+            self._has_fixed = True
+            self._found.append(call.verdicts)
+        else:
+            self._open.append((len(self._calls), call))
+            self._found.append(SILENT)
+        self._calls.append(call)
 
     def decide(self, check: Check) -> DecidedCheck | None:
         """Return a decided check of one resource; None if only the plain way can decide the check."""
         resources, at = check.resources, check.at
         resource = resources[0]
-        found: list[Verdicts] = []
-        for call in self._calls:
-            try:
+        if self._has_fixed and (resource.content_type or resource.properties):
+            return None
+        found = self._found.copy()
+        try:
+            for number, call in self._open:
                 verdicts = call(resource)
-            except Exception:  # noqa: BLE001  the plain way denies, logs and counts the failure
-                return None
-            if verdicts is None:
-                return None
-            found.append(verdicts)
+                if verdicts is None:
+                    return None
+                found[number] = verdicts
+        except Exception:  # noqa: BLE001  the plain way denies, logs and counts the failure
+            return None
         outcomes = [
-            found[calls[0]] if len(calls) == 1 and stack.single else combine_one([found[at] for at in calls], stack)
-            for stack, calls in self._stacks
+            combine_one([found[number] for number in calls], stack) if combined else found[calls[0]]
+            for stack, calls, combined in self._stacks
         ]
         leaves = tuple([LeafDecision(group, resources, at, outcomes[number]) for group, number in self._leaves])
         if len(outcomes) == 1:
@@ -108,6 +128,33 @@ class PreparedTree:
         else:
             outcome = fold_parts(self._node, [outcomes[number] for _, number in self._leaves])  # type: ignore[arg-type]
         return DecidedCheck(check, self._is_plain, leaves, outcome)
+
+
+def _without_silent(stack: EngineStack, calls: Sequence[ResourceCall]) -> tuple[EngineStack, Sequence[ResourceCall]]:
+    """Return a stack and its calls without engines that are silent about every resource.
+
+    Such an engine changes nothing, unless all engines must permit.
+    """
+    kept = [
+        number
+        for number, call in enumerate(calls)
+        if not _is_silent(call) or (number >= stack.forbids and stack.combine == "all")
+    ]
+    engines = tuple([stack.engines[number] for number in kept])
+    fewer = EngineStack(engines, sum([number < stack.forbids for number in kept]), stack.combine)
+    # Silence has another reason without an engine that could permit.
+    if not kept or len(kept) == len(calls) or fewer.silence != stack.silence:
+        return stack, calls
+    return fewer, [calls[number] for number in kept]
+
+
+def _is_silent(call: ResourceCall) -> bool:
+    """Tell whether a call is silent about every resource, without a reason and without errors."""
+    return (
+        isinstance(call, FixedAnswer)
+        and (call.verdicts.effects, *call.verdicts.by) == (SILENT.effects, None)
+        and not call.verdicts.errors
+    )
 
 
 def prepare_plan(node: Node, action: str, bundle: Bundle, facts: Facts) -> PreparedPlan | None:

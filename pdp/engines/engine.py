@@ -92,6 +92,16 @@ READS_POLICIES: Final = frozenset({Source.POLICIES})
 """Sources of an engine whose verdicts follow from its policies and the question alone."""
 
 
+class FixedAnswer(msgspec.Struct, frozen=True):
+    """Prepared question with the same answer for all resources that have neither a type of content nor properties."""
+
+    verdicts: Verdicts
+
+    def __call__(self, resource: Resource) -> Verdicts | None:
+        """Return the verdicts on a resource; None for any other resource."""
+        return None if resource.content_type or resource.properties else self.verdicts
+
+
 class ForbiddenPath(msgspec.Struct, frozen=True):
     """Path, or beginning of paths, that a forbid names, joined by dots. `warehouses` None means every warehouse."""
 

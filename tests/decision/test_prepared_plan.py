@@ -14,13 +14,15 @@ from support.generated_pdps import batch, make_pdp
 
 from pdp.decision.bundle import EngineStack
 from pdp.decision.combine import combine_one, combine_rows
+from pdp.decision.prepared_plan import PreparedTree
 from pdp.decision.service import Pdp
+from pdp.decision.tree import Leaf
 from pdp.engines.cel.engine import CelEngine, CelForbid
 from pdp.engines.cel.rules import inline_rules
-from pdp.engines.engine import ABSTAIN, FAILED, FORBID, PERMIT, Group, Verdicts
+from pdp.engines.engine import ABSTAIN, FAILED, FORBID, PERMIT, FixedAnswer, Group, Verdicts
 from pdp.engines.grants.engine import GrantsEngine
 from pdp.facts.snapshot import Facts
-from pdp.model.checks import DEFAULT_DENY, Batch, Env, Principal, Resource
+from pdp.model.checks import DEFAULT_DENY, Batch, Check, Env, Principal, Resource
 
 
 def decided(pdp: Pdp, asked: Batch) -> Any:
@@ -81,6 +83,41 @@ def test_one_resource_is_combined_as_a_row_is(given: Any, forbids: int, combine:
     assert (found.effects, list(found.by)) == (wanted.effects, list(wanted.by))
     if found.effects != bytes([PERMIT]):
         assert found.errors == wanted.errors
+
+
+@given(
+    st.lists(
+        st.tuples(effects, st.sampled_from(["", "x"]), st.sampled_from(["", "", "r"]), st.booleans()),
+        min_size=1,
+        max_size=4,
+    ),
+    st.integers(0, 3),
+    st.sampled_from(["any", "all"]),
+)
+def test_engines_that_are_always_silent_may_be_left_out(given: Any, forbids: int, combine: Any) -> None:
+    columns = [
+        Verdicts(bytes([effect]), (by or ("p" if effect else None),), {0: (rule,)} if rule else {})
+        for effect, by, rule, _ in given
+    ]
+    calls = [
+        FixedAnswer(column) if fixed else (lambda _, column=column: column)
+        for column, (*_, fixed) in zip(columns, given, strict=True)
+    ]
+    stack = EngineStack((None,) * len(calls), min(forbids, len(calls)), combine)  # type: ignore[arg-type]
+    group = Group(Principal("user", "u"), "get_metadata", "table", "w", "main", False, Env())
+    check = Check(group.principal, group.action, (Resource("table", "w", ("a", "t")),), (0,))
+    tree = PreparedTree(Leaf(group, ()), group.action)
+    tree.add(group, stack, calls)
+    decided = tree.decide(check)
+    assert decided
+    found, wanted = decided.outcome, combine_one(columns, stack)
+    assert found
+    assert (found.effects, list(found.by)) == (wanted.effects, list(wanted.by))
+    if found.effects != bytes([PERMIT]):
+        assert found.errors == wanted.errors
+    described = msgspec.structs.replace(check.resources[0], properties={"a": "b"})
+    asked = msgspec.structs.replace(check, resources=(described,))
+    assert (tree.decide(asked) is None) == any(fixed for *_, fixed in given)
 
 
 BOB = {"principal": {"id": "user:oidc~bob"}, "action": "select", "resource": "table_or_view:w/a/t@main"}

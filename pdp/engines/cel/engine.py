@@ -143,7 +143,6 @@ class _RuleEngine:
         return prepare_question(
             group_checks.plain_questions(),
             self._outcome,
-            self._verdicts,
             reads_properties=self._selector.uses_properties,
         )
 

@@ -5,17 +5,21 @@ A question answers with fewer calls than the engine, because the group is known.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Sequence
+from typing import Final, TypeAlias
 
 from pdp.engines.cel.group_checks import Question
 from pdp.engines.cel.paths import path_of, path_string
 from pdp.engines.cel.tables import PathTables
-from pdp.engines.engine import ResourceCall, Verdicts
+from pdp.engines.engine import FixedAnswer, ResourceCall, Verdicts
 from pdp.model.checks import Resource
 
-FoundRules: TypeAlias = Sequence[tuple[int, Sequence[int]]]
-"""For each check the smallest rank of a true rule, and raising rules."""
+FoundRule: TypeAlias = tuple[int, Sequence[int]]
+"""The smallest rank of a true rule, and raising rules."""
+FoundRules: TypeAlias = Sequence[FoundRule]
+"""The same for each check."""
+_MOST_RANKS: Final = 64
+"""Ranks of one question whose verdicts are remembered."""
 
 
 class RuleQuestion:
@@ -54,12 +58,28 @@ class RuleQuestion:
         return self._outcome, tuple((check.path, residues) for check, residues in self._questions)
 
 
+class _VerdictsByRank(dict[int, Verdicts]):
+    """Verdicts by the rank of one check, while all other checks of a group stay as they are."""
+
+    def __init__(self, found: Sequence[FoundRule | None], outcome: Callable[[FoundRules], Verdicts]) -> None:
+        """Keep the rules found for each check; None for the one check whose rank varies."""
+        super().__init__()
+        self.meaning = found, outcome
+
+    def __missing__(self, rank: int) -> Verdicts:
+        found, outcome = self.meaning
+        verdicts = outcome([(rank, ()) if fixed is None else fixed for fixed in found])
+        if len(self) < _MOST_RANKS:
+            self[rank] = verdicts
+        return verdicts
+
+
 class TableQuestion:
-    """One check of the resource itself whose rules are all entries of tables: one look into the tables decides."""
+    """Checks of a group, of which one varies by the path: its rules are entries of tables, and one look decides."""
 
     __slots__ = ("_reads_properties", "_tables", "_verdicts")
 
-    def __init__(self, tables: PathTables, verdicts: Mapping[int, Verdicts], *, reads_properties: bool) -> None:
+    def __init__(self, tables: PathTables, verdicts: _VerdictsByRank, *, reads_properties: bool) -> None:
         """Keep the tables. `verdicts` has the engine's verdicts by rank."""
         self._tables = tables
         self._verdicts = verdicts
@@ -73,22 +93,25 @@ class TableQuestion:
 
     def __eq__(self, other: object) -> bool:
         """Tell whether the answers are equal for every resource."""
-        return isinstance(other, TableQuestion) and self._tables is other._tables and self._verdicts is other._verdicts
+        return (
+            isinstance(other, TableQuestion)
+            and self._tables is other._tables
+            and self._verdicts.meaning == other._verdicts.meaning
+        )
 
     __hash__ = None  # type: ignore[assignment]
 
 
 def prepare_question(
-    questions: Sequence[Question],
-    outcome: Callable[[FoundRules], Verdicts],
-    verdicts: Mapping[int, Verdicts],
-    *,
-    reads_properties: bool,
+    questions: Sequence[Question], outcome: Callable[[FoundRules], Verdicts], *, reads_properties: bool
 ) -> ResourceCall:
-    """Return the call for questions. `outcome` and `verdicts` are the engine's for any and for one plain check."""
-    if len(questions) == 1:
-        check, residues = questions[0]
+    """Return the call for questions. `outcome` makes the engine's verdicts from the rules found for each check."""
+    found = [residues.rank("") if residues.is_constant else None for _, residues in questions]
+    if None not in found:
+        return FixedAnswer(outcome([fixed for fixed in found if fixed]))
+    if found.count(None) == 1:
+        check, residues = questions[found.index(None)]
         tables = residues.only_tables
         if check.path == "self" and tables is not None:
-            return TableQuestion(tables, verdicts, reads_properties=reads_properties)
+            return TableQuestion(tables, _VerdictsByRank(found, outcome), reads_properties=reads_properties)
     return RuleQuestion(questions, outcome, reads_properties=reads_properties)
