@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from itertools import compress
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -37,6 +37,8 @@ _ALLOWED: Final = b'{"result":true}'
 _RowView: TypeAlias = Callable[[OpaInput, Caller], EndpointAnswer]
 """Answer of an endpoint about rows or masks to a decoded body."""
 _NO_MASK: Final = b"{}"
+_KEPT_INDICES: Final = 500
+"""Most columns of a table whose answer is remembered."""
 
 
 class _Question(NamedTuple):
@@ -173,13 +175,14 @@ class TrinoSurface:
         """Return the same without waiting; None for a batch that needs turns of the event loop."""
         question = read(body)
         request = question.request
-        if request.size > CHUNK or self._listed_names.concerns(request.operation):
+        operation = request.operation
+        if request.size > CHUNK or self._listed_names.concerns(operation):
             return None
-        self._unknown_operations.note(request.operation)
+        self._unknown_operations.note(operation)
         try:
             result = self._pdp.decide_now(self._admit(request, caller))
         except Exception as error:  # noqa: BLE001  it denies
-            return EndpointAnswer(question.denial, self._failures.handle(request.operation, error, caller))
+            return EndpointAnswer(question.denial, self._failures.handle(operation, error, caller))
         return None if result is None else self._encode(question, result)
 
     def _encode(self, question: _Question, result: BatchResult) -> EndpointAnswer:
@@ -243,7 +246,17 @@ def _column_indices(request: TrinoRequest) -> Callable[[Answer], bytes]:
     if len(resources) != 1 or not resources[0].table:
         raise InvalidArgument("FilterColumns takes exactly one table in `filterResources`")
     count = len(resources[0].table.columns or ())
-    return lambda answer: _encode_result(list(range(count))) if answer.allowed[0] else NONE_ALLOWED
+    return lambda answer: _all_indices(count) if answer.allowed[0] else NONE_ALLOWED
+
+
+def _all_indices(count: int) -> bytes:
+    """Return the answer that permits each of `count` columns."""
+    return _few_indices(count) if count <= _KEPT_INDICES else _encode_result(list(range(count)))
+
+
+@lru_cache(maxsize=_KEPT_INDICES)
+def _few_indices(count: int) -> bytes:
+    return _encode_result(list(range(count)))
 
 
 def _encode_result(result: Any) -> bytes:

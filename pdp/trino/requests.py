@@ -65,6 +65,7 @@ class RequestDecoder:
     def __init__(self, pdp: Pdp, max_resources: int) -> None:
         self._pdp = pdp
         self._max_resources = max_resources
+        self._most_objects = _BASE_OBJECTS + _OBJECTS_PER_RESOURCE * max_resources
         self._names = Names(pdp.bundle.trino, pdp.bundle.warehouses)
         self._query_owners = QueryOwners()
 
@@ -102,22 +103,23 @@ class RequestDecoder:
 
     def _question(self, names: Names, request: TrinoRequest, caller: str) -> _Question | BatchRequest:
         """Return what all resources of a request share; a request whose principal is invalid is rejected."""
-        context = request.input.context
-        bound_repeated(_shared_length(request.input.action), request.size)
+        context, action = request.input.context, request.input.action
+        if action.grantee or action.target_resource:
+            bound_repeated(_shared_length(action), request.size)
         try:
             principal = names.principal(context.identity.user, context.identity.groups or ())
         except InvalidArgument as error:
             rejected = Rejection(error.code, shared_message(error))
             return BatchRequest("trino", request.size, (), dict.fromkeys(range(request.size), rejected))
-        query = context.query_id or ""
-        query = query if is_id(query) else ""
-        user = self._query_owners.other_user(caller, query, principal.id) if query else ""
-        return principal, TRINO_PREFIX + request.operation, query, user
+        query, user = context.query_id or "", ""
+        if query:
+            query = query if is_id(query) else ""
+            user = self._query_owners.other_user(caller, query, principal.id) if query else ""
+        return principal, TRINO_PREFIX + action.operation, query, user
 
     def _check_objects(self, body: bytes) -> None:
         """Raise TooManyChecks before the decoding of a body with too many resources."""
-        bound = _BASE_OBJECTS + _OBJECTS_PER_RESOURCE * self._max_resources
-        if len(body) > bound and body.count(b"{") > bound:
+        if len(body) > self._most_objects and body.count(b"{") > self._most_objects:
             raise TooManyChecks(f"more than {self._max_resources} resources in one request")
 
     def _current_names(self) -> Names:
@@ -130,7 +132,8 @@ class RequestDecoder:
 
 def _bounded(input: OpaInput) -> OpaInput:
     """Return the input; raise InvalidArgument if its user has too many groups."""
-    bound_claims(input.context.identity.groups or ())
+    if groups := input.context.identity.groups:
+        bound_claims(groups)
     return input
 
 
