@@ -35,12 +35,12 @@ def _expand(entry: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     shared = {key: entry[key] for key in _SHARED if key in entry}
     written, cached = entry["resources"], entry.get("cached", False)
     for number, row in enumerate(entry_rows(msgspec.convert(entry, RecordEntry))):
-        made = isinstance(row.resource, Resource)
+        resource = row.resource
         yield {
             "at": row.at,
             **shared,
             "cached": cached if isinstance(cached, bool) else cached[number] == "1",
-            "resource": format_resource(row.resource) if made else written[number],
+            "resource": format_resource(resource) if isinstance(resource, Resource) else written[number],
             "allowed": row.allowed,
             "by": [row.by],
             "errors": list(row.errors or ()),

@@ -42,8 +42,8 @@ def unknown_names(settings: Settings) -> Iterator[tuple[Key, str]]:
     for name, catalog in settings.trino.catalogs.items():
         key = ("trino", "catalogs", name, "warehouse")
         yield key, unknown_warehouse(catalog.warehouse, known)
-        warehouse = settings.warehouses.get(catalog.warehouse)
-        if settings.trino.create_over_listed == "deny" and (warehouse is None or warehouse.catalog is None):
+        described = settings.warehouses.get(catalog.warehouse)
+        if settings.trino.create_over_listed == "deny" and (described is None or described.catalog is None):
             yield key, f"`trino.create_over_listed: deny` needs `warehouses.{catalog.warehouse}.catalog`"
     providers = settings.identity.providers
     for name, engine in settings.trusted_engines.items():

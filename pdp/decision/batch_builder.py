@@ -14,6 +14,7 @@ from pdp.decision.bodies import (
     ContextBody,
     PrincipalBody,
     ResourceBody,
+    bound_values,
     make_acting_role,
     make_arguments,
     make_principal,
@@ -35,7 +36,7 @@ from pdp.model.checks import (
     Resource,
 )
 from pdp.model.columns import PathColumn, positions_by
-from pdp.model.references import is_id, parse_resource
+from pdp.model.references import MAX_NAME, bound_name, check_part, is_id, parse_resource
 from pdp.model.trino_operations import TRINO_PREFIX
 
 Named: TypeAlias = str | ResourceBody | UnsetType
@@ -309,13 +310,19 @@ def _circumstances(body: CheckBody) -> tuple[Env, str]:
         return _NO_ENV, ""
     if not is_id(context.query_id):
         raise InvalidArgument("`context.queryId` is not 1 to 128 of A-Z a-z 0-9 . _ : -")
+    if context.actions:
+        bound_values({"actions": list(context.actions)}, "context.actions")
     api = context.api
     if api is UNSET:
         return Env(actions=context.actions), context.query_id
+    bound_name(api.name)
     return Env(api.name, api.version, context.actions), context.query_id
 
 
 def _principal(body: CheckBody) -> Principal:
+    """Return the principal of a check; raise InvalidArgument for an invalid one, or for a long action."""
+    if len(body.action) > MAX_NAME or not body.action.isidentifier():
+        check_part(body.action)
     return UNNAMED if body.principal is UNSET else make_principal(body.principal)
 
 

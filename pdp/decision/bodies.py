@@ -22,13 +22,15 @@ from pdp.model.checks import (
     Resource,
 )
 from pdp.model.identities import bound_claims
-from pdp.model.references import check_part, check_path, encode_part, parse_principal, parse_resource
+from pdp.model.references import bound_name, check_part, check_path, encode_part, parse_principal, parse_resource
 
 DETACHED: Final = "DETACHED"
 """Type of a ref without a name, and the name that rules see."""
 REF_TYPES: Final = ("BRANCH", "TAG", DETACHED)
 MAX_NESTING: Final = 64
-"""Levels of values in properties, attributes and arguments."""
+MAX_VALUES: Final = 10_000
+MAX_TEXT: Final = 1 << 20
+"""Levels, values and characters of properties, attributes or arguments."""
 AnswerForm: TypeAlias = Literal["decisions", "indices"]
 """Form of an answer: a decision for each position, or the permitted positions."""
 
@@ -99,18 +101,26 @@ class ErrorBody(msgspec.Struct, frozen=True):
     message: str
 
 
-def bound_nesting(values: Mapping[str, Any] | None, field: str) -> None:
-    """Raise InvalidReference for free values that are nested too deeply."""
+def bound_values(values: Mapping[str, Any] | None, field: str) -> None:
+    """Raise InvalidReference for free values that are too many, too long or nested too deeply."""
     level: list[Any] = [values] if values else []
+    count = length = 0
     for _ in range(MAX_NESTING):
-        level = [
-            inner
-            for value in level
-            if isinstance(value, dict | list)
-            for inner in (value.values() if isinstance(value, dict) else value)
-        ]
-        if not level:
+        inner: list[Any] = []
+        for value in level:
+            if isinstance(value, dict):
+                length += sum(map(len, value))
+                inner += value.values()
+            elif isinstance(value, list):
+                inner += value
+            elif isinstance(value, str):
+                length += len(value)
+        count += len(inner)
+        if count > MAX_VALUES or length > MAX_TEXT:
+            raise InvalidReference(f"`{field}` has more than {MAX_VALUES} values or {MAX_TEXT} characters")
+        if not inner:
             return
+        level = inner
     if any(isinstance(value, dict | list) for value in level):
         raise InvalidReference(f"`{field}` is nested deeper than {MAX_NESTING} levels")
 
@@ -119,8 +129,7 @@ def make_resource(body: str | ResourceBody) -> Resource:
     """Return the resource of a reference or of a body in parts; raise InvalidReference."""
     if isinstance(body, str):
         return parse_resource(body)
-    if body.properties:
-        bound_nesting(body.properties, "properties")
+    _bound_parts(body)
     if body.reference:
         return _referenced(body)
     if body.type not in RESOURCE_TYPES:
@@ -147,6 +156,14 @@ def make_resource(body: str | ResourceBody) -> Resource:
         id=body.id,
         properties=body.properties,
     )
+
+
+def _bound_parts(body: ResourceBody) -> None:
+    """Raise InvalidReference for long texts or many properties; other functions look at the path."""
+    for text in (body.type, body.id, body.content_type, body.ref_type):
+        bound_name(text)
+    if body.properties:
+        bound_values(body.properties, "properties")
 
 
 def _named(body: ResourceBody) -> Resource:
@@ -191,7 +208,7 @@ def make_principal(body: str | PrincipalBody) -> Principal:
     """Return the principal of an id or of a body; raise InvalidReference, or InvalidArgument for too many claims."""
     if isinstance(body, str):
         return parse_principal(body)
-    bound_nesting(body.attributes, "attributes")
+    bound_values(body.attributes, "attributes")
     bound_claims(body.roles, body.groups)
     attributes = msgspec.json.encode(body.attributes, order="sorted").decode() if body.attributes else "{}"
     bare = parse_principal(body.id)
@@ -215,7 +232,7 @@ def make_arguments(given: Mapping[str, Any]) -> Arguments:
     """
     if not given:
         return NO_ARGUMENTS
-    bound_nesting(given, "context.arguments")
+    bound_values(given, "context.arguments")
     name, destination = given.get("name"), given.get("destination")
     if name is not None and not isinstance(name, str):
         raise InvalidArgument("`context.arguments.name` is not a string")

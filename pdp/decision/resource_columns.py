@@ -14,7 +14,7 @@ from typing import Final, TypeAlias, cast
 from pdp.errors import InvalidReference
 from pdp.model.checks import Resource
 from pdp.model.columns import Path, PathColumn
-from pdp.model.references import parse_resource
+from pdp.model.references import MAX_NAME, has_long, parse_resource
 from pdp.model.vocabulary import TABULAR_TYPES
 
 _COLUMN_TYPES: Final = frozenset({*TABULAR_TYPES, "table_or_view", "namespace"})
@@ -76,6 +76,12 @@ class ColumnParser:
 
     def _add_texts(self, texts: Sequence[str], joined: str, at: Sequence[int]) -> None:
         """Add references. `joined` has all of them."""
+        if has_long(texts, joined):
+            rows = [row for row, text in enumerate(texts) if len(text) <= MAX_NAME]
+            self._left += [position for text, position in zip(texts, at, strict=True) if len(text) > MAX_NAME]
+            texts, at = [texts[row] for row in rows], [at[row] for row in rows]
+            if not texts:
+                return
         plain = "%" not in joined and joined.isprintable()
         if "@" not in joined:
             self._add_unversioned(texts, at, None, plain=plain)

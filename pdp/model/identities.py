@@ -12,13 +12,16 @@ from pdp.model.checks import Principal
 _QUALIFIED: Final = re.compile(r"[a-z0-9-]+~")
 """Start of a name that looks like the name of another provider's user."""
 MAX_CLAIMS: Final = 10_000
-"""Roles and groups that a request may state of one principal. Rules and policies read all of them for each decision."""
+MAX_CLAIM_TEXT: Final = 1 << 20
+"""Roles and groups that a request may state of one principal, and their characters. Each decision reads all of them."""
 
 
 def bound_claims(*claims: Sequence[str]) -> None:
     """Raise InvalidArgument for a principal with too many roles and groups."""
     if sum(map(len, claims)) > MAX_CLAIMS:
         raise InvalidArgument(f"a principal has more than {MAX_CLAIMS} roles and groups")
+    if sum([len(claim) for some in claims for claim in some]) > MAX_CLAIM_TEXT:
+        raise InvalidArgument(f"the roles and groups of a principal have more than {MAX_CLAIM_TEXT} characters")
 
 
 def qualify(idp: str, name: str, provider: str) -> str:

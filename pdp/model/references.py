@@ -7,6 +7,7 @@ once. A raw `@` occurs only before the ref. There is no Unicode normalisation.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import lru_cache
 from urllib.parse import quote, unquote_to_bytes
 
@@ -23,6 +24,11 @@ VERBATIM_TYPES = frozenset({"user", "role"})
 """Types with a name that references hold as it is, without escapes."""
 _LONGEST_CACHED = 256
 """Most characters of a cached reference."""
+MAX_NAME = 4096
+MAX_PATH = 16_384
+"""Most characters of a name, and of all parts of a path. Catalogs allow far fewer."""
+_MAX_REFERENCE = 4 * MAX_PATH
+"""Most characters of a reference: an escape needs three for each byte of a character."""
 _MOST_PARTS = 256
 """Most parts of a path. Catalogs allow far fewer. The bound limits the loops over all parts of all containers."""
 _ANY_PATH = (1, _MOST_PARTS)
@@ -36,6 +42,9 @@ _PATH_LENGTH = {
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _ENCODE = re.compile(r"[%/@\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_ESCAPES = {
+    ord(sign): quote(sign, safe="") for sign in map(chr, (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029, *b"%/@"))
+}
 _ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _USER = re.compile(r"[a-z0-9-]+~.+", re.DOTALL)
 
@@ -51,6 +60,8 @@ def _parse_cached(text: str) -> Resource:
 
 
 def _parse_resource(text: str) -> Resource:
+    if len(text) > _MAX_REFERENCE:
+        raise InvalidReference(f"a reference has {len(text)} characters, at most {_MAX_REFERENCE} are allowed")
     kind, colon, rest = text.partition(":")
     if kind not in RESOURCE_TYPES:
         raise InvalidReference(f"unknown resource type in `{text}`: write `table:warehouse/namespace/name`")
@@ -65,6 +76,7 @@ def _parse_resource(text: str) -> Resource:
     least, most = _PATH_LENGTH.get(kind, _ANY_PATH)
     if not least <= len(path) <= most:
         raise InvalidReference(f"`{text}` has {len(path)} parts below `{warehouse}`, a {kind} has {_span(least, most)}")
+    bound_path(path)
     return Resource(kind, warehouse, tuple(path), ref)
 
 
@@ -102,6 +114,7 @@ def _parse_principal_cached(text: str) -> Principal:
 
 
 def _parse_principal(text: str) -> Principal:
+    bound_name(text)
     if text == "anonymous":
         return Principal("anonymous", "")
     kind, _, rest = text.partition(":")
@@ -122,16 +135,35 @@ def check_path(kind: str, path: tuple[str, ...]) -> tuple[str, ...]:
     least, most = _PATH_LENGTH.get(kind, _ANY_PATH)
     if not least <= len(path) <= most:
         raise InvalidReference(f"a {kind} has {_span(least, most)} parts in its `path`, not {len(path)}")
+    bound_path(path)
     return tuple(map(check_part, path))
+
+
+def bound_path(path: Sequence[str]) -> None:
+    """Raise InvalidReference for a path whose parts have too many characters together."""
+    if sum(map(len, path)) > MAX_PATH:
+        raise InvalidReference(f"the parts of a path have more than {MAX_PATH} characters")
+
+
+def bound_name(text: str) -> None:
+    """Raise InvalidReference for a name that is too long. Later steps take time for each character."""
+    if len(text) > MAX_NAME:
+        raise InvalidReference(f"a name has {len(text)} characters, at most {MAX_NAME} are allowed")
+
+
+def has_long(texts: Sequence[str], joined: str) -> bool:
+    """Tell whether some of the texts are longer than a name may be. `joined` has all of them."""
+    return len(joined) > MAX_NAME and max(map(len, texts)) > MAX_NAME
 
 
 def check_part(part: str) -> str:
     """Check a path part, name or ref from JSON and return the text.
 
-    Raise InvalidReference for an empty text, a lone surrogate or a control character.
+    Raise InvalidReference for an empty or long text, a lone surrogate or a control character.
     """
     if not part:
         raise InvalidReference("a path part is empty")
+    bound_name(part)
     if not part.isascii():
         _utf8(part)
     if _CONTROL.search(part):
@@ -141,11 +173,7 @@ def check_part(part: str) -> str:
 
 def encode_part(part: str) -> str:
     """Return a part or ref in the canonical encoding: `%`, `/`, `@` and control characters as upper-case escapes."""
-    return part if part.isalnum() or part.isidentifier() else _ENCODE.sub(_escape, part)
-
-
-def _escape(match: re.Match[str]) -> str:
-    return quote(match[0], safe="")
+    return part if part.isalnum() or part.isidentifier() else part.translate(_ESCAPES)
 
 
 def _span(least: int, most: int) -> str:
@@ -172,9 +200,10 @@ def _part(raw: str, text: str) -> str:
         raise InvalidReference(f"reference `{text}` has an empty part")
     if "@" in raw or "/" in raw:
         raise InvalidReference(f"a raw `{'@' if '@' in raw else '/'}` in `{raw}` of `{text}` must be percent-encoded")
-    _verbatim(raw)
     if "%" not in raw:
-        return raw
+        return _verbatim(raw)
+    if not raw.isascii():
+        _utf8(raw)
     if _BAD_ESCAPE.search(raw):
         raise InvalidReference(f"bad percent escape in `{text}`")
     try:
@@ -192,6 +221,7 @@ def _user(name: str) -> str:
 def _verbatim(name: str) -> str:
     if not name:
         raise InvalidReference("a name is empty")
+    bound_name(name)
     if not name.isascii():
         _utf8(name)
     if _CONTROL.search(name):

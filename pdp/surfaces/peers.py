@@ -91,7 +91,8 @@ def http_peer(request: web.BaseRequest, content_types: Container[str] = _JSON) -
     """Return the peer of an HTTP request. `content_types` are those that no web page may send without asking first."""
     evidence = ConnectionEvidence.of(request.transport, request.remote or "")
     asked = request.method == "GET" or request.content_type in content_types
-    suspicion = evidence.suspicion(request.headers, request.host, json=asked)
+    # without the header, `request.host` is the name of this machine
+    suspicion = evidence.suspicion(request.headers, request.headers.get("Host", ""), json=asked)
     return evidence.peer(tuple(request.headers.getall("Authorization", ())), suspicion)
 
 

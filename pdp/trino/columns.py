@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 from pdp.errors import InvalidArgument
 from pdp.model.checks import Resource
 from pdp.model.columns import PathColumn, pick, positions_by
+from pdp.model.references import MAX_NAME, has_long
 from pdp.model.trino_operations import SYSTEM_TABLES
 from pdp.trino.bodies import SchemaName
 from pdp.trino.names import SPECIAL_SIGNS, Names
@@ -123,10 +124,11 @@ def _warehouse(names: Names, catalog: str) -> Resource | None:
 
 
 def _plain_rows(texts: Sequence[str], signs: str) -> Sequence[int]:
-    """Return the rows of printable texts without any of the signs. An empty text is not plain."""
-    if all(texts) and _is_plain("".join(texts), signs):
+    """Return the rows of printable texts without any of the signs. An empty or long text is not plain."""
+    joined = "".join(texts)
+    if all(texts) and not has_long(texts, joined) and _is_plain(joined, signs):
         return range(len(texts))
-    return [row for row, text in enumerate(texts) if text and _is_plain(text, signs)]
+    return [row for row, text in enumerate(texts) if 0 < len(text) <= MAX_NAME and _is_plain(text, signs)]
 
 
 def _is_plain(text: str, signs: str) -> bool:

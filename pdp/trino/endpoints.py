@@ -140,7 +140,9 @@ class TrinoSurface:
 
     def _named_columns(self, input: OpaInput) -> list[ResourceName]:
         _require_operation(input, "GetColumnMask")
-        named = input.action.filter_resources or []
+        named = input.action.filter_resources
+        if named is UNSET or named is None:
+            raise InvalidArgument("this endpoint takes columns in `filterResources`")
         bound_checks(len(named), self._max_resources)
         return named
 

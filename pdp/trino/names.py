@@ -17,7 +17,7 @@ from pdp.errors import AmbiguousName, InvalidArgument
 from pdp.memo import Memo
 from pdp.model.checks import Principal, Resource
 from pdp.model.columns import Path
-from pdp.model.references import check_part
+from pdp.model.references import MAX_NAME, bound_path, check_part
 from pdp.model.trino_operations import METADATA_TABLES, SYSTEM_TABLES
 
 _PRINCIPALS: Final = 4096
@@ -105,7 +105,7 @@ class Names:
         """
         parent = self.schema(catalog, schema)
         type = parent.type
-        if type == "namespace" and table.isascii() and table.isidentifier():
+        if type == "namespace" and len(table) < MAX_NAME and table.isascii() and table.isidentifier():
             return Resource("table_or_view", parent.warehouse, (*parent.path, table), parent.ref)
         if type == "namespace":
             if parent.warehouse in self._nessie and _nessie_sign(table):
@@ -127,7 +127,9 @@ class Names:
             return Resource(catalog.type, catalog.warehouse, (check_part(schema),))
         if schema in SYSTEM_TABLES:
             return Resource("system_schema", catalog.warehouse, (schema,), catalog.ref)
-        return Resource("namespace", catalog.warehouse, tuple(map(check_part, schema.split("."))), catalog.ref)
+        path = schema.split(".")
+        bound_path(path)
+        return Resource("namespace", catalog.warehouse, tuple(map(check_part, path)), catalog.ref)
 
 
 def suffix_of(table: str) -> str:

@@ -12,14 +12,14 @@ import msgspec
 from msgspec.structs import replace
 
 from pdp.decision.batch_builder import BatchBuilder
-from pdp.decision.bodies import bound_nesting
+from pdp.decision.bodies import bound_values
 from pdp.decision.service import Pdp
 from pdp.decision.shared_text import bound_repeated, shared_message
 from pdp.decision.turns import run_aside
 from pdp.errors import InvalidArgument, TooManyChecks
 from pdp.model.checks import Arguments, BatchRequest, Check, Principal, Rejection, Resource
 from pdp.model.identities import bound_claims
-from pdp.model.references import is_id
+from pdp.model.references import check_part, is_id
 from pdp.model.trino_operations import TRINO_PREFIX
 from pdp.strict import decode
 from pdp.trino.bodies import REQUEST, OpaAction, OpaInput, ResourceName
@@ -131,9 +131,10 @@ class RequestDecoder:
 
 
 def _bounded(input: OpaInput) -> OpaInput:
-    """Return the input; raise InvalidArgument if its user has too many groups."""
+    """Return the input; raise InvalidArgument for too many groups of the user, or a long name of the operation."""
     if groups := input.context.identity.groups:
         bound_claims(groups)
+    check_part(input.action.operation)
     return input
 
 
@@ -230,7 +231,7 @@ def _with_arguments(resource: Resource, names: Names, action: OpaAction, name: R
     table = name.table
     body = table or name.schema
     if body and body.properties:
-        bound_nesting(body.properties, "properties")
+        bound_values(body.properties, "properties")
         given["properties"] = body.properties
     if table and table.columns:
         given["columns"] = table.columns

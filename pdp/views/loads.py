@@ -16,7 +16,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from pdp.config.settings import Settings
-from pdp.decision.bodies import bound_nesting, make_acting_role, make_principal, make_resource
+from pdp.decision.bodies import bound_values, make_acting_role, make_principal, make_resource
 from pdp.decision.codec import bound_checks
 from pdp.decision.service import Pdp
 from pdp.errors import InvalidArgument, InvalidReference, ProtectedPropertyModification
@@ -106,7 +106,7 @@ class ViewSecurity:
         if isinstance(admitted, Rejection):
             return await self._reject(surface, caller, admitted)
         owner_properties = [rule.owner_property for rule in self._rules.values()]
-        bound_nesting(body.set, "set")
+        bound_values(body.set, "set")
         touched = protected_keys([*body.set, *body.remove], owner_properties, engines)
         check = replace(admitted, view_security=ViewCommit(touched))
         result = await self._pdp.decide(Batch(surface, caller, 1, (check,)))
@@ -165,7 +165,7 @@ class ViewSecurity:
         supplied: dict[Path, Properties] = {}
         for body in views:
             view = make_resource(body.resource)
-            bound_nesting(body.properties, "properties")
+            bound_values(body.properties, "properties")
             if view.type != "view":
                 raise InvalidArgument(f"`{format_resource(view)}` in `views` is no view")
             if self._place(view) != place:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import socket
@@ -589,6 +590,12 @@ def test_an_engine_is_matched_within_its_provider_alone(identity: TokenIdentity,
 # --- secrets ------------------------------------------------------------------------------------------------------
 
 
+def _text_of(file: Path) -> str:
+    """Return the text of a file of the audit, compressed or not."""
+    content = file.read_bytes()
+    return (gzip.decompress(content) if file.suffix == ".gz" else content).decode()
+
+
 async def test_nothing_of_a_token_shows_anywhere(
     idp: Provider, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -614,7 +621,7 @@ async def test_nothing_of_a_token_shows_anywhere(
             if text in bad:
                 shown += await refused_by_grpc(service, metadata=(("authorization", f"Bearer {text}"),))
         shown.append(await diagnostics(service, "/metrics"))
-    shown += [file.read_text() for file in (tmp_path / "audit").rglob("*") if file.is_file()]
+    shown += [_text_of(file) for file in (tmp_path / "audit").rglob("*") if file.is_file()]
     shown += capsys.readouterr()
     for text in shown:
         assert canary not in text

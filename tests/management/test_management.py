@@ -326,6 +326,28 @@ def test_no_object_in_a_warehouse_that_nobody_knows(object_: str) -> None:
     assert rules.edit_objects(registered, cli, ObjectEdits([read_object(object_, ())]))
 
 
+@pytest.mark.parametrize("there", [{"objects": [TABLE]}, {"grants": [grant(ALICE, "ownership", TABLE)]}])
+def test_nobody_owns_a_name_that_another_object_has(there: dict[str, Any]) -> None:
+    """An engine that asks about a table or view would take the right to the one for the right to the other."""
+    rules, view = Administration(), TABLE.replace("table:", "view:")
+    sales, mine = "namespace:lake/sales", f"{TABLE.replace('table:', 'view:')}_mine"
+    facts = parse_world({"objects": there.get("objects", []), "grants": [
+        *there.get("grants", []), grant(BOB, "create", sales), grant(BOB, "ownership", mine),
+    ]})  # fmt: skip
+    bob = Actor(BOB, parse_principal(BOB), may_report=True)
+    put = ObjectEdits([read_object(view, ())])
+    if "objects" in there:
+        with pytest.raises(InvalidArgument, match="has the name of"):
+            rules.edit_objects(facts, bob, put)
+    else:
+        after = facts.apply(facts.sequence + 1, rules.edit_objects(facts, bob, put))
+        assert list(after.grants_on(read_key(view, ()))) == []
+    with pytest.raises(InvalidArgument, match="is there already"):
+        rules.edit_objects(facts, bob, ObjectEdits(move=[(read_key(mine, ()), read_key(view, ()))]))
+    replaced = ObjectEdits([read_object(view, ())], delete=[read_key(TABLE, ())])
+    assert rules.edit_objects(facts, Actor("catalog"), replaced)
+
+
 async def test_a_silent_store_tells_no_actor_about_grants(tmp_path: Path) -> None:
     async with asking(tmp_path) as client:
         await client.done("grants", add=[grant(ALICE, "ownership", TABLE)])

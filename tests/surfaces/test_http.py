@@ -402,6 +402,24 @@ async def test_bytes_beyond_those_in_flight_are_429(tmp_path: Path) -> None:
         await until(lambda: accepted(client))
 
 
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"GET /v1/grants\r\n\r\n",
+        b"GET /v1/grants HTTP/1.0\r\n\r\n",
+        b"GET /v1/grants HTTP/1.1\r\n\r\n",
+        b"GET /v1/grants HTTP/1.1\r\nHost:\r\n\r\n",
+        b"POST /v1/check HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b"
+        % (len(GOOD), GOOD),
+    ],
+    ids=["0.9", "1.0", "1.1", "empty", "post"],
+)
+async def test_a_local_caller_names_this_machine(client: HttpClient, sent: bytes) -> None:
+    """A request without Host is not known to come from a local program."""
+    status, body = await exchange(client, sent)
+    assert (status, error_of(body)) in {(403, "forbidden"), (400, "invalid_argument")}
+
+
 async def test_unannounced_bytes_count(tmp_path: Path) -> None:
     async with asking(tmp_path, *SMALL_BODIES) as client:
         async with Connections(client) as held:

@@ -30,6 +30,7 @@ from pdp.facts.objects import (
 )
 from pdp.facts.snapshot import Facts
 from pdp.model.checks import CONTENT_TYPES
+from pdp.model.vocabulary import TABULAR_TYPES
 
 
 class Administration:
@@ -161,12 +162,18 @@ class _ObjectDraft:
 
     def _refuse_target(self, source: ObjectKey, target: ObjectKey) -> None:
         """Raise InvalidArgument if the new name is in use, or configured for another project."""
-        if next(self.facts.subtree(target), None) is not None:
-            raise InvalidArgument(f"{key_text(target)} is there already")
+        for there in (target, *(key for key in _namesakes(target) if key != source)):
+            if next(self.facts.subtree(there), None) is not None:
+                raise InvalidArgument(f"{key_text(there)} is there already")
         for key in (source, target) if source[0] == "warehouse" else ():
             configured = self.facts.projects.get(key[1][0])
             if configured not in (None, self.facts.object(source).project):
                 raise InvalidArgument(f"{key_text(key)} belongs to `{configured}` by configuration")
+
+    def _refuse_namesake(self, key: ObjectKey) -> None:
+        """Raise InvalidArgument for a name that another object has. An engine that names it may mean either."""
+        for namesake in filter(self.facts.is_registered, _namesakes(key)):
+            raise InvalidArgument(f"{key_text(namesake)} has the name of {key_text(key)}: delete it first")
 
     def put(self, patch: ObjectPatch) -> None:
         """Register a new object, or change the registration of a known object."""
@@ -192,7 +199,8 @@ class _ObjectDraft:
     def _create(self, before: Object, after: Object) -> None:
         """Create an object and make the actor its owner, unless grants exist already: then they name the owners."""
         key = after.key
-        in_use = self.rules.is_in_use(self.facts, key)
+        self._refuse_namesake(key)
+        in_use = any(self.rules.is_in_use(self.facts, each) for each in (key, *_namesakes(key)))
         # managed access needs a right on the new object, so the flag follows in `put`
         created = msgspec.structs.replace(after, managed=before.managed)
         parent = self.facts.apply(self.facts.sequence, [ObjectPut(created)]).parent(key)
@@ -280,3 +288,9 @@ def _refuse_move(source: ObjectKey, target: ObjectKey) -> None:
 
 def _grant_text(grant: Grant) -> str:
     return f"{grant.privilege} on {key_text(grant.object)} for {grant.principal}"
+
+
+def _namesakes(key: ObjectKey) -> list[ObjectKey]:
+    """Return the keys that the object could have as an object of another type, such as a view in place of a table."""
+    type, path = key
+    return [(other, path) for other in TABULAR_TYPES if other != type] if type in TABULAR_TYPES else []
