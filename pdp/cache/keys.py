@@ -37,6 +37,11 @@ def join_parts(parts: Iterable[bytes]) -> bytes:
     return b"".join([piece for part in parts for piece in (len(part).to_bytes(8, "big"), part)])
 
 
+def policies_digest(text: bytes) -> bytes:
+    """Return the digest of the text of a bundle. The 16 digits of a revision are too few where others write."""
+    return sha256(text).digest()
+
+
 def is_cacheable(engine: Engine) -> bool:
     """Tell whether verdicts of an engine may be cached: it declares what it reads, and does not read the time."""
     return bool(engine.reads) and Source.TIME not in engine.reads
@@ -46,7 +51,7 @@ class KeyMaker:
     """Maker of the keys of one engine under one bundle and one snapshot of the facts."""
 
     def __init__(self, engine: Engine, policies: bytes, facts: Facts, *, forbids: bool) -> None:
-        """Prepare the common part. `policies` is the text of the bundle; `forbids`: the engine can only deny."""
+        """Prepare the common part. `policies` is the digest of the bundle; `forbids`: the engine can only deny."""
         revision: tuple[str, int] | None = None
         if Source.FACTS in engine.reads:
             revision = facts.epoch, facts.sequence
@@ -54,7 +59,7 @@ class KeyMaker:
             (
                 FORMAT,
                 __version__.encode(),
-                sha256(policies).digest(),
+                policies,
                 engine.name.encode(),
                 engine.digest.encode(),
                 b"forbid" if forbids else b"permit",

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from pdp.cache.cache import Cache, NewVerdicts
 from pdp.cache.flights import Flights
-from pdp.cache.keys import KeyMaker, is_cacheable
+from pdp.cache.keys import KeyMaker, is_cacheable, policies_digest
 from pdp.cache.metrics import CacheMetrics
 from pdp.cache.writer import CacheWriter
 from pdp.decision.bundle import Bundle
@@ -38,6 +38,7 @@ class VerdictCache:
         self._every_engine = every_engine
         self._writer = CacheWriter(cache, metrics)
         self._served: ServedEngines | None = None
+        self._policies: tuple[Bundle | None, bytes] = (None, b"")
         self.newest: Bundle | None = None
         """Bundle that was asked about last."""
         self.has_engines = False
@@ -59,7 +60,7 @@ class VerdictCache:
         served = self._served
         if served is None or served.bundle is not bundle or served.facts is not facts:
             makers = {
-                id(engine): KeyMaker(engine, bundle.text, facts, forbids=engine in bundle.forbids)
+                id(engine): KeyMaker(engine, self._policies_of(bundle), facts, forbids=engine in bundle.forbids)
                 for engine in _engines(bundle)
                 if self._takes(engine)
             }
@@ -83,6 +84,14 @@ class VerdictCache:
         """Write what waits, for a moment at most, and close the cache."""
         await self._writer.close()
         await self.cache.close()
+
+    def _policies_of(self, bundle: Bundle) -> bytes:
+        """Return the digest of the policies of a bundle. A text can have megabytes, and each write needs new keys."""
+        last, digest = self._policies
+        if last is not bundle:
+            digest = policies_digest(bundle.text)
+            self._policies = bundle, digest
+        return digest
 
     def _takes(self, engine: Engine) -> bool:
         return is_cacheable(engine) and (self._every_engine or engine.cost is not Cost.MICROSECONDS)

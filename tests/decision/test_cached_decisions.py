@@ -173,6 +173,54 @@ async def test_rules_about_time_are_decided_each_time() -> None:
     assert (spy.asked, spy.kept) == ([], [])
 
 
+FULL = {
+    "principal": {"id": "user:oidc~a", "roles": ["r"], "groups": ["g"], "attributes": {"k": 1}},
+    "action": "get_metadata",
+    "resource": {"type": "table", "warehouse": "w", "path": ["n", "t"], "ref": "main", "refType": "BRANCH", "id": "i", "properties": {"p": "q"}},
+    "delegated": False,
+    "context": {"api": {"name": "Iceberg", "version": 1}, "actions": ["A"], "arguments": {"x": 1}, "queryId": "q"},
+}  # fmt: skip
+CHANGES: list[tuple[tuple[str, ...], Any]] = [
+    (("principal", "id"), "user:oidc~b"), (("principal", "roles"), ["s"]), (("principal", "roles"), []),
+    (("principal", "roles"), ["r", "s"]), (("principal", "groups"), ["h"]), (("principal", "attributes"), {"k": 2}),
+    (("principal", "attributes"), {}), (("action",), "read_data"), (("actingRole",), "role:r"), (("delegated",), True),
+    (("resource", "type"), "view"), (("resource", "warehouse"), "v"), (("resource", "path"), ["n", "u"]),
+    (("resource", "path"), ["n.t"]), (("resource", "path"), ["n", "t", "u"]), (("resource", "ref"), "dev"),
+    (("resource", "refType"), "TAG"), (("resource", "id"), "j"), (("resource", "properties"), {"p": "r"}),
+    (("resource", "properties"), {}), (("context", "api"), {"name": "Iceberg", "version": 2}),
+    (("context", "api"), {"name": "Other", "version": 1}), (("context", "actions"), ["B"]),
+    (("context", "actions"), []), (("context", "arguments"), {"x": 2}), (("context", "arguments"), {"y": 1}),
+]  # fmt: skip
+
+
+def changed(check: Any, path: tuple[str, ...], value: Any) -> Any:
+    """Return a check with another value at a path."""
+    head, *rest = path
+    return {**check, head: changed(check[head], tuple(rest), value) if rest else value}
+
+
+async def keys_of(check: Any) -> set[tuple[bytes, bytes]]:
+    """Return the keys and fields that a check asks a cache for."""
+    spy = SpyCache()
+    config = {"authorities": {"default": {"engines": ["cel"]}}}
+    member = {"principal": "user:oidc~a", "privilege": "assignee", "object": "role:r"}
+    pdp = with_cache(make_pdp(config, {"r": "role in roles"}, [member], {"f": "false"}), spy)
+    answer = await ask(pdp, check)
+    assert spy.asked, answer
+    return {(lookup.key, field) for lookup in spy.asked for field in lookup.fields}
+
+
+@pytest.mark.parametrize(
+    ("path", "value"), CHANGES, ids=lambda given: ".".join(given) if isinstance(given, tuple) else ""
+)
+async def test_every_field_of_a_check_changes_the_key(path: tuple[str, ...], value: Any) -> None:
+    assert not await keys_of(FULL) & await keys_of(changed(FULL, path, value))
+
+
+async def test_the_id_of_a_query_changes_no_key() -> None:
+    assert await keys_of(FULL) == await keys_of(changed(FULL, ("context", "queryId"), "other"))
+
+
 class CountingEngine:
     """An engine that counts the resources it decides, and permits what a function says."""
 
