@@ -1,4 +1,4 @@
-"""Writes the pages that follow from the code: configuration.md from the settings, the others from the vocabulary."""
+"""Writes the pages that follow from the code: from the settings, the types of audit records, and the vocabulary."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from pdp.audit.json_schema import audit_schema
 from pdp.config.settings import Settings
 from pdp.model.trino_operations import (
     METADATA_TABLES,
@@ -270,3 +271,4 @@ if __name__ == "__main__":
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent
     for page in (configuration, vocabulary, trino):
         (folder / f"{page.__name__}.md").write_text(page())
+    (folder / "audit-schema.json").write_text(json.dumps(audit_schema(), indent=2, ensure_ascii=False) + "\n")

@@ -20,6 +20,8 @@ FILTER_EVENT: Final = "filter"
 """`event` of a record: decisions, or the row view of a table."""
 OTHER_EVENTS: Final = frozenset({"refusal", "management", "service"})
 """`event` of the records without a decision: `pdp.model.events` has their fields."""
+RECORD_EVENTS: Final = OTHER_EVENTS | {DECISION_EVENT, FILTER_EVENT}
+"""`event` of all records."""
 
 
 class FullResource(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -48,22 +50,32 @@ class PathNames(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename=
     ref: str | None = None
 
 
-class _Principal(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+def _no_attributes() -> msgspec.Raw:
+    return msgspec.Raw(b"{}")
+
+
+class RecordedPrincipal(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """The subject of a check with what its token or the caller says. `attributes` is an object."""
+
     id: str
     roles: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
-    attributes: msgspec.Raw = msgspec.Raw(b"{}")
+    attributes: msgspec.Raw = msgspec.field(default_factory=_no_attributes)
     member_of: tuple[str, ...] = ()
     masked: bool | list[str] = False
 
 
-class _Api(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class RecordedApi(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The API of the catalog that received the request."""
+
     name: str = ""
     version: int = 0
 
 
-class _Context(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    api: _Api = _Api()
+class RecordedContext(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """Circumstances of a check. `now` is the time of the decision in seconds, if the caller named one."""
+
+    api: RecordedApi = RecordedApi()
     actions: tuple[str, ...] = ()
     query_id: str = ""
     query_user: str = ""
@@ -73,9 +85,9 @@ class _Context(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="
 class Inputs(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """Inputs that checks of a record share. Unknown keys are refused, because they might decide."""
 
-    principal: _Principal
+    principal: RecordedPrincipal
     acting_role: str | None = None
-    context: _Context = _Context()
+    context: RecordedContext = RecordedContext()
     inspected: bool = False
 
 
@@ -84,8 +96,10 @@ class RecordEntry(msgspec.Struct, frozen=True, rename="camel"):
 
     at: int | list[int]
     action: str = ""
+    subject: str = msgspec.field(name="as", default="")
     inputs: int = 0
     delegated: bool | None = None
+    cached: bool = False
     resource: str | FullResource = ""
     resources: list[str | FullResource] | PathNames | None = None
     allowed: bool | str = False
@@ -105,38 +119,58 @@ class RecordEntry(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Header(msgspec.Struct, frozen=True):
-    """The kind of a record, readable whatever the rest of the record holds."""
+    """The kind of a line, readable whatever the rest of the line holds."""
 
     event: str = ""
     schema: int = 0
 
 
-class RecordedListing(msgspec.Struct, frozen=True):
-    """Page of a listing. `since` is the revision of its first candidates, if that is not the record's."""
+class RecordPlace(Header, frozen=True):
+    """Name and place of a record: `seq` has no gaps within an instance."""
 
+    id: str = ""
+    instance: str = ""
+    seq: int = -1
+    time: str = ""
+
+
+class RecordedListing(msgspec.Struct, frozen=True):
+    """Question of one page of a listing, and the numbers of candidates that were checked and permitted.
+
+    `since` is the revision of the first candidates, if that is not the record's.
+    """
+
+    asked: dict[str, Any] = {}
+    candidates: int = 0
+    permitted: int = 0
     since: str = ""
 
 
-class Record(Header, frozen=True, rename="camel"):
+class Record(RecordPlace, frozen=True, rename="camel"):
     """One request: `checks` are the concrete checks, `requests` those checks of the caller that were split.
 
-    `stale`: the facts were too old to permit anything. `masks` are the reasons of the masks of a row view, by column.
+    `stale`: the facts were too old to permit anything. `masks` are the reasons of the masks of a row view, by column. A
+    record that could not be encoded has the cause in `unencodable`, and in `allowed` one digit for each decision.
     """
 
-    id: str = ""
-    time: str = ""
     sampled: float = 1.0
     left_out: int = 0
+    latency_us: int = 0
     surface: str = ""
+    caller: str = ""
+    request_id: str = ""
+    trace_id: str = ""
+    span_id: str = ""
     revision: str = ""
     inputs: Inputs | None = None
     other_inputs: list[Inputs] = []
     checks: list[RecordEntry] = []
     requests: list[RecordEntry] = []
     stale: bool = False
-    masks: dict[str, str | None] = {}
     listing: RecordedListing | None = None
+    masks: dict[str, str | None] = {}
     unencodable: str = ""
+    allowed: str = ""
 
 
 class ArchivedAuthority(msgspec.Struct, frozen=True):
@@ -153,5 +187,6 @@ class ArchivedBundle(msgspec.Struct, frozen=True):
 
 
 RECORD: Final = msgspec.json.Decoder(Record)
+PLACE: Final = msgspec.json.Decoder(RecordPlace)
 HEADER: Final = msgspec.json.Decoder(Header)
 BUNDLE: Final = msgspec.json.Decoder(ArchivedBundle)
