@@ -24,6 +24,7 @@ from pdp.app.memory import PAUSE_SECONDS, FreedMemory
 from pdp.app.parts import build_catalogs, read_source, record_facts
 from pdp.app.stale_files import PolicyEdits
 from pdp.assembly import PLANNERS, build_bundle, read_rules
+from pdp.audit.known_instances import KnownInstance, known_instances
 from pdp.audit.log import NoAudit
 from pdp.config.section import is_loopback, split_address
 from pdp.config.settings import Settings
@@ -171,7 +172,7 @@ class Service:
         await self._tokens.start()
         await self._listen(self._inherited or open_listeners(self.settings))
         await self._grpc.set_ready(True)
-        self.note("started", revision=self.pdp.revision(), addresses=self.addresses)
+        self.note("started", revision=self.pdp.revision(), addresses=self.addresses, audit=_audit_before(self.settings))
 
     async def accept_on(self, sockets: Sockets) -> list[web.SockSite]:
         """Serve HTTP on more sockets. Each site can be stopped on its own."""
@@ -287,6 +288,12 @@ def _load_policies(settings: Settings) -> tuple[Bundle, dict[str, int]]:
     bundle = build_bundle(settings, rules, forbid)
     counts = {"rules": len(rules.rules), "forbids": len(forbid.rules), "row_policies": bundle.row_access.count()}
     return bundle, counts
+
+
+def _audit_before(settings: Settings) -> list[KnownInstance]:
+    """Return the instances in the audit folder: the record of the start names them."""
+    folders = [sink.file for sink in settings.audit.sinks if getattr(sink, "file", None)]
+    return known_instances(settings.path(folders[0])) if folders else []
 
 
 def _manage(pdp: Pdp, source: FixedFacts | Replica, settings: Settings) -> Management:

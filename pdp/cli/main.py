@@ -17,6 +17,7 @@ from pdp.cli.terminal import BAD_INPUT, fail
 from pdp.errors import ConfigError
 
 _COMMANDS: Final[Mapping[str, str]] = {
+    "audit": "Follow, verify and export the audit.",
     "check": "Decide checks from stdin.",
     "config": "Check the configuration of the service.",
     "dry-run": "Compare two sets of policies on the same checks.",
