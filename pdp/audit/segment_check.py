@@ -97,6 +97,8 @@ class SegmentCheck:
         self._head = b""
         """Header, until the first chain line."""
         self._lines: list[WrittenLine] = []
+        self._foreign: list[AuditFinding] = []
+        """Records of other instances since the last chain line: only those whose checksum is right are findings."""
         self._records = 0
         self._ended = False
         self._last_line = 0
@@ -132,7 +134,8 @@ class SegmentCheck:
             if head is not None:
                 self._note_record(self._name, fields, line.number)
             if fields.instance and fields.instance != self._file.instance:
-                yield self._finding("foreign_line", f"a record of the instance `{fields.instance[:80]}`", seq)
+                text = f"a record of the instance `{fields.instance[:80]}`"
+                self._foreign.append(self._finding("foreign_line", text, seq))
 
     # --- header -----------------------------------------------------------------------------------------------------
 
@@ -191,6 +194,9 @@ class SegmentCheck:
             return
         written = WrittenLines(self._name, self._lines, chain, self._state.next, line.number)
         found = list(written.findings())
+        lines = {finding.line for finding in found}
+        found += [finding for finding in self._foreign if finding.line not in lines]
+        self._foreign = []
         yield from found
         self._state.next = written.next
         self._records += len(chain.crc)
@@ -287,6 +293,7 @@ class SegmentCheck:
             return
         yield from self._wrong_digests()
         self._state.digest = None
+        yield from self._foreign
         if self._must_end:
             after = self._state.next + len(self._lines)
             text = f"the end of the segment is missing, with all records from {after} on"

@@ -23,7 +23,7 @@ from pdp.audit.plain_check import PlainFileCheck
 from pdp.audit.reader import read_bundle_text
 from pdp.audit.schema import DECISION_EVENT, FILTER_EVENT
 from pdp.audit.segment_check import CheckedCounts, InstanceState, RecordHead, SegmentCheck, record_head
-from pdp.audit.segments import SegmentFile, segment_of
+from pdp.audit.segments import SegmentFile, segment_files, segment_of
 from pdp.audit.trail import open_trail_file, trail_files, trail_lines
 
 _LISTINGS: Final = 5
@@ -86,7 +86,7 @@ class AuditVerifier:
             self.counts.instances += 1
             yield from self._instance(list(some), instance)
         yield from self._duplicate_ids(files)
-        yield from self._missing_instances(files)
+        yield from self._missing_instances()
         yield from self._wrong_bundles()
 
     def _instance(self, files: Sequence[SegmentFile], instance: str) -> Iterator[AuditFinding]:
@@ -141,16 +141,25 @@ class AuditVerifier:
                         text = f"the id {head.id[:80]} is that of {first[head.id]}"
                         yield AuditFinding("duplicate_id", file.path.name, text, line.number, head.seq)
 
-    def _missing_instances(self, files: Sequence[SegmentFile]) -> Iterator[AuditFinding]:
+    def _missing_instances(self) -> Iterator[AuditFinding]:
+        """Yield what starts have found in the folder, and what is not there any more.
+
+        The listing is a new one: a segment may have become complete since the first one.
+        """
+        files = segment_files(self._folder)
         newest = {file.instance: file.number for file in files}
+        complete = {file.instance: file.number for file in files if file.complete}
         for other, file, line in self._named.values():
-            found = newest.get(other.instance)
-            if found is None:
-                text = f"the instance `{other.instance[:80]}` is missing, which this start found"
+            name = f"`{other.instance[:80]}`"
+            if other.instance not in newest:
+                text = f"the instance {name} is missing, which this start found"
                 yield AuditFinding("missing_instance", file, text, line)
-            elif found < other.number:
-                which = f"segment {other.number} of the instance `{other.instance[:80]}`"
-                yield AuditFinding("missing_segment", file, f"{which} is missing, which this start found", line)
+            elif newest[other.instance] < other.number:
+                text = f"segment {other.number} of the instance {name} is missing, which this start found"
+                yield AuditFinding("missing_segment", file, text, line)
+            elif complete.get(other.instance, 0) < other.number:
+                text = f"segment {other.number} of the instance {name} is open, which this start found complete"
+                yield AuditFinding("cut_tail", file, text, line)
 
     def _wrong_bundles(self) -> Iterator[AuditFinding]:
         for digest, (file, head, line) in self._bundles.items():

@@ -64,7 +64,8 @@ def export(composition: Composition, /, config: Path | None, overrides: tuple[st
             progress.say(f"exported {plural(written, 'check')}")
         table.close()
         file.flush()
-    note_at_end(f"exported {plural(written, 'check')}, left out {plural(report.events, 'record')} without")
+    others = f", left out {plural(report.events, 'record')} without" if report.events else ""
+    note_at_end(f"exported {plural(written, 'check')}{others}")
     for text in skipped_texts(report):
         note_at_end(text)
 

@@ -268,6 +268,9 @@ def test_an_instance_that_a_start_names_must_be_there(tmp_path: Path) -> None:
     (finding,) = verify(tmp_path)
     assert (finding.kind, finding.file, finding.line) == ("missing_instance", "decisions-new.jsonl", 1)
     assert "`gone`" in finding.message
+    last = audit.files()[2].path
+    last.rename(last.with_name(f".{last.name}"))
+    assert [finding.kind for finding in verify(tmp_path)] == ["cut_tail", "missing_instance"]
     audit.files()[2].path.unlink()
     assert [finding.kind for finding in verify(tmp_path)] == ["missing_segment", "missing_instance"]
 
