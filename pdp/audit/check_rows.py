@@ -119,7 +119,7 @@ def _item(item: RecordItem) -> CheckRow:
         "resource": None if invalid else item.resource,
         "resource_details": row.resource if isinstance(row.resource, FullResource) else None,
         "delegated": entry.delegated,
-        "cached": entry.cached,
+        "cached": row.cached,
         "allowed": row.allowed,
         "by": row.by,
         "errors": row.errors or (),

@@ -25,6 +25,7 @@ class EntryRow(NamedTuple):
     allowed: bool
     by: str
     errors: tuple[str, ...] | None
+    cached: bool
 
 
 def entry_rows(entry: RecordEntry) -> Iterator[EntryRow]:
@@ -40,7 +41,7 @@ def entry_rows(entry: RecordEntry) -> Iterator[EntryRow]:
     ):
         raise EntryError("a row without its decision")
     errors = None if entry.errors is None else tuple(entry.errors)
-    yield EntryRow(entry.at, entry.resource, entry.allowed, str(entry.by[0]), errors)
+    yield EntryRow(entry.at, entry.resource, entry.allowed, str(entry.by[0]), errors, bool(entry.cached))
 
 
 def _column_rows(entry: RecordEntry, resources: Sequence[WrittenResource]) -> Iterator[EntryRow]:
@@ -49,11 +50,15 @@ def _column_rows(entry: RecordEntry, resources: Sequence[WrittenResource]) -> It
         raise EntryError("columns without their decisions")
     if len({len(positions), len(resources), len(allowed), len(entry.by)}) != 1:
         raise EntryError("columns of different lengths")
+    cached = entry.cached if isinstance(entry.cached, str) else ("0", "1")[entry.cached] * len(allowed)
+    if len(cached) != len(allowed):
+        raise EntryError("columns of different lengths")
     for row, reason in enumerate(entry.by):
         if not isinstance(reason, int) or not 0 <= reason < len(entry.reasons):
             raise EntryError(f"there is no reason {reason}")
         row_errors = tuple(errors.get(str(row), ())) if errors else ()
-        yield EntryRow(positions[row], resources[row], allowed[row] == "1", entry.reasons[reason], row_errors)
+        permitted, from_cache = allowed[row] == "1", cached[row] == "1"
+        yield EntryRow(positions[row], resources[row], permitted, entry.reasons[reason], row_errors, from_cache)
 
 
 def _column_resources(resources: list[str | FullResource] | PathNames) -> Sequence[WrittenResource]:

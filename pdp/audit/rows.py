@@ -33,14 +33,13 @@ def _by_position(entries: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any
 
 def _expand(entry: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     shared = {key: entry[key] for key in _SHARED if key in entry}
-    written, cached = entry["resources"], entry.get("cached", False)
+    written = entry["resources"]
     for number, row in enumerate(entry_rows(msgspec.convert(entry, RecordEntry))):
-        resource = row.resource
         yield {
             "at": row.at,
             **shared,
-            "cached": cached if isinstance(cached, bool) else cached[number] == "1",
-            "resource": format_resource(resource) if isinstance(resource, Resource) else written[number],
+            "cached": row.cached,
+            "resource": format_resource(row.resource) if isinstance(row.resource, Resource) else written[number],
             "allowed": row.allowed,
             "by": [row.by],
             "errors": list(row.errors or ()),

@@ -99,7 +99,7 @@ class RecordEntry(msgspec.Struct, frozen=True, rename="camel"):
     subject: str = msgspec.field(name="as", default="")
     inputs: int = 0
     delegated: bool | None = None
-    cached: bool = False
+    cached: bool | str = False
     resource: str | FullResource = ""
     resources: list[str | FullResource] | PathNames | None = None
     allowed: bool | str = False
