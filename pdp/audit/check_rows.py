@@ -11,7 +11,7 @@ import msgspec
 from pdp.audit.items import RecordItem, RecordSelection, inputs_of, record_items
 from pdp.audit.schema import FullResource, Inputs, Record
 
-ColumnType: TypeAlias = Literal["text", "texts", "flag", "number", "time", "json"]
+ColumnType: TypeAlias = Literal["text", "texts", "flag", "number", "ratio", "time", "json"]
 COLUMNS: Final[Mapping[str, ColumnType]] = {
     "event": "text",
     "id": "text",
@@ -28,6 +28,7 @@ COLUMNS: Final[Mapping[str, ColumnType]] = {
     "query_user": "text",
     "revision": "text",
     "stale": "flag",
+    "sampled": "ratio",
     "principal": "text",
     "roles": "texts",
     "groups": "texts",
@@ -88,6 +89,7 @@ def _shared(record: Record) -> CheckRow:
         "span_id": record.span_id or None,
         "revision": record.revision,
         "stale": record.stale,
+        "sampled": record.sampled,
         "masks": record.masks or None,
     }
 

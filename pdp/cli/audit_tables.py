@@ -82,6 +82,7 @@ class ParquetTable:
             "texts": pa.list_(pa.string()),
             "flag": pa.bool_(),
             "number": pa.int64(),
+            "ratio": pa.float64(),
             "time": pa.timestamp("us", "UTC"),
             "json": pa.string(),
         }
@@ -110,7 +111,7 @@ def _cell(value: Any, type: str) -> str:
         return ""
     if type == "flag":
         return "true" if value else "false"
-    if type == "number":
+    if type in {"number", "ratio"}:
         return str(value)
     if type == "time":
         return str(value.isoformat())
