@@ -292,7 +292,7 @@ def _load_policies(settings: Settings) -> tuple[Bundle, dict[str, int]]:
 
 def _audit_before(settings: Settings) -> list[KnownInstance]:
     """Return the instances in the audit folder: the record of the start names them."""
-    folders = [sink.file for sink in settings.audit.sinks if getattr(sink, "file", None)]
+    folders = [sink.file for sink in settings.audit.sinks if sink.file]
     return known_instances(settings.path(folders[0])) if folders else []
 
 

@@ -84,7 +84,7 @@ class AuditPlace:
     def _configured(self) -> Path:
         assert self.settings
         for sink in self.settings.audit.sinks:
-            if folder := getattr(sink, "file", None):
+            if folder := sink.file:
                 return self.settings.path(folder)
         raise InvalidArgument("the configuration has no audit folder (audit.sinks): give one with --audit")
 
