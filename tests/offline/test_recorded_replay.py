@@ -119,29 +119,31 @@ def repeat(folder: Path) -> tuple[Differences, ReadReport]:
     return found, reading
 
 
-OBJECTS = ["table:w/n/t", "namespace:w/n", "warehouse:w", "role:r", "project:p", "server"]
+OBJECTS = ["table:w/n/t", "namespace:w/n", "warehouse:w", "project:p", "role:r", "server"]
 GRANTS = st.builds(
     Grant,
     st.sampled_from(OBJECTS).map(key_from_text),
-    st.sampled_from(["select", "modify", "describe", "ownership", "assignee"]),
+    st.sampled_from(["select", "describe", "ownership", "assignee", "project_admin"]),
     st.sampled_from(worlds.USERS),
-    st.sampled_from(["", "", "id1"]),
+    st.sampled_from(["", "", "", "id1"]),
 )
 CHANGES = st.lists(
     st.builds(GrantAdded, GRANTS)
+    | st.builds(GrantAdded, GRANTS)
     | st.builds(GrantRemoved, GRANTS)
     | st.builds(
         ObjectPut,
         st.builds(Object, st.sampled_from(OBJECTS[:3]).map(key_from_text), st.just(""), st.booleans(), st.just("id1")),
     ),
-    min_size=1,
-    max_size=4,
+    min_size=2,
+    max_size=6,
 )
 TIMED = {"timed": "op=='READ_ENTITY_VALUE' && now < timestamp('2027-01-15T08:00:02Z')"}
 RULES = st.builds(lambda rules, more: rules | more, worlds.rules, st.sampled_from([{}, TIMED]))
 CONFIGS = st.builds(
-    lambda config, project, roles, admins, protected: {
+    lambda config, engines, project, roles, admins, protected: {
         **config,
+        "authorities": {"default": {"engines": engines}} if engines else config["authorities"],
         "warehouses": {"w": {"default_ref": "main", "project": project}},
         "identity": {
             "providers": {"oidc": {"issuer": "i", "jwks": "k", "role_map": roles}},
@@ -150,11 +152,18 @@ CONFIGS = st.builds(
         "row_access": {"protected": protected},
     },
     worlds.configs,
+    st.sampled_from([[], ["grants"], ["grants", "cel"]]),
     st.sampled_from([None, "p"]),
     st.sampled_from([{}, {"r": "r"}]),
     st.sampled_from([[], ["user:oidc~a"]]),
     st.sampled_from([[], ["warehouse:w"]]),
 )
+PROBES = [
+    {"principal": user, "action": action, "resource": resource}
+    for user in worlds.USERS
+    for action, resource in (("read_data", "table:w/n/t"), ("get_metadata", "namespace:w/n"), ("use", "warehouse:w"))
+]
+"""Checks whose answers depend on most grants."""
 POLICIES = st.tuples(st.just("policies"), CONFIGS, RULES, worlds.rules, st.sampled_from([[], {}, ROWS]))
 STEPS = st.lists(
     st.tuples(st.just("write"), CHANGES)
@@ -167,12 +176,13 @@ STEPS = st.lists(
 
 
 @pytest.mark.slow
-@given(POLICIES, STEPS, worlds.checks, st.sampled_from([1, 1000]))
+@given(st.tuples(POLICIES, CHANGES, CHANGES), STEPS, worlds.checks, st.sampled_from([1, 1000]))
 def test_any_run_is_decided_again_as_it_was(first: Any, steps: list[Any], checks: Any, columns_from: int) -> None:
+    policies, seed, late = first
     with tempfile.TemporaryDirectory() as name:
         run = Run(Path(name), columns_from)
         decided = 0
-        for kind, *values in [first, *steps, ("check", checks)]:
+        for kind, *values in [policies, ("write", seed), *steps, ("write", late), ("check", checks)]:
             if kind == "policies":
                 run.load(*values)
             elif kind == "write":
@@ -180,8 +190,8 @@ def test_any_run_is_decided_again_as_it_was(first: Any, steps: list[Any], checks
             elif kind == "stale":
                 (run.stale,) = values
             else:
-                run.check(*values)
-                decided += len(values[0])
+                run.check([*values[0], *PROBES])
+                decided += len(values[0]) + len(PROBES)
         found, reading = run.repeat()
         assert not found, found.totals
         assert reading.skipped == {}
