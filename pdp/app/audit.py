@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import structlog
 from uuid_utils import uuid7
 
 from pdp.app.audit_sinks import open_sinks, segment_form
@@ -13,6 +14,8 @@ from pdp.decision.turns import run_aside
 from pdp.model.masking import Masker
 from pdp.telemetry import Telemetry
 
+log = structlog.get_logger()
+
 
 def open_audit(settings: Settings, telemetry: Telemetry) -> AuditTrail | None:
     """Return the trail of a new instance; None without a sink. Raise ConfigError if a sink cannot be opened."""
@@ -20,6 +23,8 @@ def open_audit(settings: Settings, telemetry: Telemetry) -> AuditTrail | None:
     segment_form(settings)
     if not audit.sinks:
         return None
+    if audit.folder is None:
+        log.warning("no sink of the audit has files: its records cannot be decided again, and have no hash chain")
     instance = uuid7().hex
     sampler = allow_sampler(audit, telemetry)
     options = TrailOptions(

@@ -70,6 +70,12 @@ class AuditSettings(Section):
             raise ValueError("`hmac_key` and `hmac_key_file` cannot both be set")
         return self
 
+    @model_validator(mode="after")
+    def _check_durability(self) -> Self:
+        if self.durability == "request" and self.sinks and not any(sink.file or sink.push for sink in self.sinks):
+            raise ValueError("`durability: request` needs a sink with files or a spool: nobody knows what stdout keeps")
+        return self
+
     @property
     def folder(self) -> str | None:
         """Return the folder of the sink with files; None without one."""

@@ -172,6 +172,29 @@ def test_killed_services_lose_nothing_that_reached_the_spool(tmp_path: Path) -> 
         assert_no_gap(receiver.records())
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [1, 2])
+def test_no_answer_leaves_before_its_record_is_in_the_spool(tmp_path: Path, workers: int) -> None:
+    """Without files, the spool is what `durability: request` rests on: each answer before a kill has its record."""
+    with receiving(lambda number: "ok" if number % 2 else "503") as receiver:
+        ids: list[str] = []
+        options = [
+            "--set", f"audit.sinks={json.dumps([http_sink(tmp_path, receiver)])}",
+            "--set", "audit.durability=request", "--workers", str(workers),
+        ]  # fmt: skip
+        for _ in range(3):
+            with serve_process(tmp_path, *options) as process:
+                ids += ask(process, 15)
+                process.process.send_signal(signal.SIGKILL)
+                process.process.wait(10)
+        assert set(ids) <= {*spooled(tmp_path), *taken(receiver)}
+        assert not (tmp_path / "audit").exists()
+        with serve_process(tmp_path, *options) as process:
+            until(lambda: set(ids) <= set(taken(receiver)), 40)
+            assert process.terminate() == 0
+        assert_no_gap(receiver.records())
+
+
 def test_a_reader_of_stdout_that_ends_harms_no_file(tmp_path: Path) -> None:
     read, write = os.pipe()
     with serve_process(tmp_path, *with_sinks(tmp_path, {"stdout": True}), stdout=write) as process:

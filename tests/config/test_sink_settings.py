@@ -59,6 +59,17 @@ def test_a_wrong_sink_names_its_key(tmp_path: Path, sinks: list[Any], key: str) 
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("sink", [{"file": "a"}, {"http": {"url": URL}}, {"otlp": {"endpoint": URL}}, None])
+def test_answers_wait_for_sinks_that_keep_records(tmp_path: Path, sink: Any) -> None:
+    others = [sink] if sink else []
+    settings = make_settings(
+        {"audit": {"sinks": [{"stdout": True}, *others][bool(not sink) :], "durability": "request"}}, tmp_path
+    )
+    assert settings.audit.durability == "request"
+    with pytest.raises(ConfigError, match="durability: request"):
+        make_settings({"audit": {"sinks": [{"stdout": True}], "durability": "request"}}, tmp_path)
+
+
 @pytest.mark.parametrize(
     "url",
     ["", "audit", "ftp://h/x", "http://", "https:///x", "http://h:99999/", "https://h/#a", "https://h/a b", "https://h/\n",
