@@ -7,6 +7,7 @@ differently, so a body with duplicate keys is an error.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Hashable, Sequence
 from functools import lru_cache
 from typing import Any, TypeVar
@@ -18,6 +19,10 @@ from pdp.errors import InvalidArgument
 
 T = TypeVar("T")
 _encode = msgspec.json.Encoder().encode
+_MOST_LEVELS = 200
+"""Levels of lists and maps in a YAML text."""
+_MAY_BE_DEEP = re.compile(rf"^[ ]{{{_MOST_LEVELS}}}|(?:[-?:][ \t]+){{{_MOST_LEVELS // 2}}}", re.MULTILINE).search
+"""Search for block collections on many levels: each needs a column of its own."""
 
 
 def decode(body: bytes, decoder: msgspec.json.Decoder[T], *, typed: bool = False) -> T:
@@ -101,7 +106,22 @@ class _StrictLoader(yaml.CSafeLoader):
 
 def load_yaml(text: str) -> Any:
     """Return the value of a YAML text; raise yaml.YAMLError, ValueError (for an invalid date) or RecursionError."""
+    bound_yaml(text)
     return yaml.load(text, _StrictLoader)  # noqa: S506 - it constructs no more than the safe loader
+
+
+def bound_yaml(text: str) -> None:
+    """Raise RecursionError for a YAML text that is nested too deeply: its loader would overflow the stack."""
+    if not _MAY_BE_DEEP(text) and text.count("[") + text.count("{") <= _MOST_LEVELS:
+        return
+    level = 0
+    for event in yaml.parse(text, yaml.CSafeLoader):
+        if isinstance(event, yaml.CollectionStartEvent):
+            level += 1
+            if level > _MOST_LEVELS:
+                raise RecursionError(f"nested deeper than {_MOST_LEVELS} levels")
+        elif isinstance(event, yaml.CollectionEndEvent):
+            level -= 1
 
 
 def position_of(text: str, where: Sequence[str | int], *, keys: bool = False) -> tuple[int, int, int] | None:
@@ -127,6 +147,7 @@ def position_of(text: str, where: Sequence[str | int], *, keys: bool = False) ->
 @lru_cache(maxsize=1)
 def _compose(text: str) -> Any:
     """Return the nodes of a text. Kept, because one file has many places."""
+    bound_yaml(text)
     return yaml.compose(text, yaml.CSafeLoader)
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from pdp.decision.codec import CheckRequest
 from pdp.errors import InvalidArgument
-from pdp.strict import decode, has_all_strings, refuse_duplicates
+from pdp.strict import decode, has_all_strings, load_yaml, position_of, refuse_duplicates
 from pdp.trino.bodies import REQUEST, OpaRequest
 from pdp.views.codec import ChangeBody, LoadBody, decode_change, decode_load
 
@@ -125,3 +125,24 @@ def test_no_struct_of_a_typed_body_encodes_a_default_at_any_depth(body: type[msg
             assert field.required or struct.cls.__struct_config__.omit_defaults, f"{struct.cls}: {field.name}"
             assert not isinstance(field.default, msgspec.Struct), f"{struct.cls}: {field.name}"
             assert field.default_factory in (dict, list, msgspec.NODEFAULT), f"{struct.cls}: {field.name}"
+
+
+DEEP = {
+    "flow": "a: " + "[" * 50_000,
+    "mixed flow": "a: " + "{b: [" * 30_000,
+    "block": "\n".join(" " * at + "a:" for at in range(1_000)),
+    "compact": "- " * 50_000 + "a",
+}
+
+
+@pytest.mark.parametrize("shape", DEEP)
+def test_deep_yaml_is_an_error(shape: str) -> None:
+    """The loader of the C library recurses without a limit, and would end the process."""
+    with pytest.raises(RecursionError, match="deeper than 200 levels"):
+        load_yaml(DEEP[shape])
+    assert position_of(DEEP[shape], ["a"]) is None
+
+
+def test_wide_yaml_is_no_deep_one() -> None:
+    assert len(load_yaml("\n".join(["- {a: [1], b: {c: 1}}"] * 1_000))) == 1_000
+    assert load_yaml("[" * 200 + "]" * 200)

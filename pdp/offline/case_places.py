@@ -9,6 +9,7 @@ import yaml
 
 from pdp.errors import Place
 from pdp.offline.cases import Case
+from pdp.strict import bound_yaml
 
 
 def place_of_case(case: Case) -> Place | None:
@@ -62,6 +63,8 @@ def _value(node: yaml.Node | None, key: str) -> yaml.Node | None:
 def _document(file: Path) -> yaml.Node | None:
     """Return the root of a file. JSON is read as YAML; the few texts that differ have no places."""
     try:
-        return yaml.compose(file.read_text(encoding="utf-8"), yaml.CSafeLoader)
+        text = file.read_text(encoding="utf-8")
+        bound_yaml(text)
+        return yaml.compose(text, yaml.CSafeLoader)
     except (OSError, ValueError, RecursionError, yaml.YAMLError):
         return None

@@ -119,6 +119,26 @@ def test_bodies_of_trino(process: Process, shape: str) -> None:
     assert len(answer.content) < MOST_RECORDED
 
 
+def load(**fields: Any) -> dict[str, Any]:
+    return {"action": "loadTable", "principal": ALICE, "target": "table:lake/s/t", **fields}
+
+
+LOADS = {
+    "a table": load(target={"type": "table", "warehouse": "lake", "path": ["s", "%" * 1_000_000]}),
+    "a reference": load(target="table:lake/s/" + "%25" * 1_000_000),
+    "a chain": load(referencedBy="%1F".join(["s", "%25" * 300_000])),
+    "views": load(views=[{"resource": "view:lake/s/v", "properties": MANY}]),
+}
+
+
+@pytest.mark.parametrize("shape", LOADS)
+def test_loads(process: Process, shape: str) -> None:
+    body = json.dumps(LOADS[shape]).encode()
+    answer = assert_served(process, lambda: fetch(process.url("/v1/load"), body))
+    assert answer.status == 400 or answer.json()["allowed"] is False
+    assert len(answer.content) < MOST_RECORDED
+
+
 @pytest.mark.parametrize(
     ("within", "beyond"),
     [

@@ -71,7 +71,8 @@ def _value_positions(source: str, length: int, line: int) -> Sequence[Position]:
 
 def _join_lines(source: str, line: int) -> tuple[str, list[Position]]:
     """Return the logical line without continuations, with the position of each character and of the end."""
-    text, positions, end = "", [], (line, 1)
+    texts: list[str] = []
+    positions, end = [], (line, 1)
     for physical in _LINE.findall(source):
         body = physical.rstrip("\r\n")
         stripped = body.lstrip(" \t\f")
@@ -79,7 +80,8 @@ def _join_lines(source: str, line: int) -> tuple[str, list[Position]]:
         content = stripped[:-1] if continued else stripped
         first = len(body) - len(stripped) + 1
         positions += [(line, first + index) for index in range(len(content))]
-        text, end, line = text + content, (line, first + len(content)), line + 1
+        texts.append(content)
+        end, line = (line, first + len(content)), line + 1
         if not continued:
             break
-    return text, [*positions, end]
+    return "".join(texts), [*positions, end]
