@@ -17,6 +17,7 @@ from hashlib import blake2b, sha256
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from pdp import __version__
 from pdp.engines.engine import Engine, Group, Source
@@ -68,7 +69,12 @@ class KeyMaker:
         )
 
     def key(self, group: Group) -> bytes | None:
-        """Return the key of a group; None for a group that cannot be cached."""
+        """Return the key of a group; None for a group that cannot be cached.
+
+        The time is left out: it is set for all engines if one reads it, and such an engine is not cached.
+        """
+        if group.env.now:
+            group = replace(group, env=replace(group.env, now=0))
         try:
             fields = [_encode(getattr(group, name)) for name in group.__struct_fields__]
         except _UNENCODABLE:

@@ -87,7 +87,10 @@ def test_every_field_of_a_question_changes_the_key() -> None:
     fields = set()
     for name, changed in changes(GROUP):
         fields.add(name)
-        assert maker().key(changed) != key, name
+        if changed == msgspec.structs.replace(GROUP, env=changed.env) and changed.env.now:
+            assert maker().key(changed) == key, "the time: engines that read it are not cached"
+        else:
+            assert maker().key(changed) != key, name
     assert {"principal.roles", "principal.attributes", "principal.member_of", "principal.bare", "env.now"} <= fields
     assert {name for name in fields if "." not in name} == set(Group.__struct_fields__)
 

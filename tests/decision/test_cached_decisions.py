@@ -173,6 +173,19 @@ async def test_rules_about_time_are_decided_each_time() -> None:
     assert (spy.asked, spy.kept) == ([], [])
 
 
+async def test_a_rule_about_time_does_not_keep_other_engines_from_the_cache() -> None:
+    spy = SpyCache()
+    member = {"principal": "user:oidc~a", "privilege": "select", "object": "warehouse:w"}
+    pdp = with_cache(make_pdp({}, {"r": "now < timestamp(1000)"}, [member]), spy)
+    plain = without_cache(pdp)
+    for seconds in (999, 1001, 1002, 998):
+        pdp.clock = plain.clock = lambda seconds=seconds: seconds  # type: ignore[misc]
+        answer = await ask(pdp, CHECK)
+        assert outcomes(answer) == outcomes(await plain.check(batch([CHECK])))
+        assert answer.decision(0).cached is (seconds != 999)
+    assert len(spy.kept) == 1
+
+
 FULL = {
     "principal": {"id": "user:oidc~a", "roles": ["r"], "groups": ["g"], "attributes": {"k": 1}},
     "action": "get_metadata",
