@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 import sys
-from typing import Final
 
 from pdp.audit.chain import ChainHash
 from pdp.audit.folder import AuditFolder, SegmentForm
 from pdp.audit.line_intake import IntakeOptions, LineIntake
 from pdp.audit.line_writer import LineWriter
-from pdp.audit.push.bodies import BodyForm, JsonLines, OtlpLogs
-from pdp.audit.push.delivery import Delivery, DeliveryOptions
-from pdp.audit.push.receiver import open_receiver
-from pdp.audit.push.spool import Spool
-from pdp.audit.push.spool_output import SpoolOutput
-from pdp.audit.push.spool_reader import BatchLimits
 from pdp.audit.sink_metrics import SinkMetrics
 from pdp.audit.sinks import AuditSink
 from pdp.audit.stdout_output import StdoutOutput
 from pdp.config.settings import Settings
-from pdp.config.sinks import HttpSinkSettings, OtlpSinkSettings, SinkSettings
+from pdp.config.sinks import SinkSettings
 from pdp.telemetry import Telemetry
-
-_MIB: Final = 1 << 20
 
 
 def open_sinks(settings: Settings, instance: str, telemetry: Telemetry) -> list[AuditSink]:
@@ -66,15 +57,6 @@ def _open_intake(settings: Settings, sink: SinkSettings, instance: str, metrics:
         return LineIntake(output, IntakeOptions(instance, drop_beyond), metrics)
     syncs = audit.durability != "none"
     options = IntakeOptions(instance, drop_beyond, syncs, promises=syncs and audit.folder is None)
-    return LineIntake(_push_output(settings, sink.push, instance, metrics), options, metrics)
+    from pdp.audit.push.spool_output import open_spool_output  # noqa: PLC0415  most services push nothing
 
-
-def _push_output(
-    settings: Settings, push: HttpSinkSettings | OtlpSinkSettings, instance: str, metrics: SinkMetrics
-) -> SpoolOutput:
-    receiver = open_receiver(settings, push)
-    form: BodyForm = OtlpLogs(push.service) if isinstance(push, OtlpSinkSettings) else JsonLines()
-    limits = BatchLimits(push.batch_records, push.batch_kib << 10)
-    spool = Spool(settings.path(push.spool), instance, push.spool_mib * _MIB, limits)
-    delivery = Delivery(spool, receiver, form, DeliveryOptions(push.batch_seconds, push.gzip), metrics)
-    return SpoolOutput(spool, delivery)
+    return LineIntake(open_spool_output(settings, sink.push, instance, metrics), options, metrics)

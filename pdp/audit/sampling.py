@@ -11,7 +11,6 @@ from typing import Final, Protocol
 from zlib import crc32
 
 import msgspec
-import re2
 
 from pdp.audit.record import LISTING, DecisionRecord
 from pdp.memo import Memo
@@ -116,6 +115,8 @@ def _may_be_sampled(record: DecisionRecord) -> bool:
 
 
 def _compiled(patterns: Sequence[str]) -> TextPattern:
+    import re2  # noqa: PLC0415  only rules of samples and some rules of CEL need it
+
     texts = (".*".join(map(re2.escape, pattern.split("*"))) for pattern in patterns)
     pattern: TextPattern = re2.compile(f"(?s:{'|'.join(texts)})")
     return pattern

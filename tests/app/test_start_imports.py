@@ -41,6 +41,7 @@ UNUSED = {
     "cryptography",
     "jwt",
     "mako",
+    "pdp.audit.push.receiver",
     "pdp.audit.reader",
     "pdp.cli.dry_run",
     "pdp.cli.lint",

@@ -5,8 +5,14 @@ from __future__ import annotations
 import time
 from typing import Final
 
-from pdp.audit.push.delivery import Delivery
+from pdp.audit.push.bodies import BodyForm, JsonLines, OtlpLogs
+from pdp.audit.push.delivery import Delivery, DeliveryOptions
+from pdp.audit.push.receiver import open_receiver
 from pdp.audit.push.spool import Spool
+from pdp.audit.push.spool_reader import BatchLimits
+from pdp.audit.sink_metrics import SinkMetrics
+from pdp.config.settings import Settings
+from pdp.config.sinks import HttpSinkSettings, OtlpSinkSettings
 
 LAST_DELIVERY_SECONDS: Final = 2.0
 """Longest delivery at the stop. The next start delivers what the spool keeps."""
@@ -49,3 +55,15 @@ class SpoolOutput:
             return ""
         seconds, mib = time.monotonic() - trouble.since, self.waiting() / (1 << 20)
         return f"{trouble.cause}, for {seconds:.0f} seconds; {mib:.1f} MiB wait in the spool"
+
+
+def open_spool_output(
+    settings: Settings, push: HttpSinkSettings | OtlpSinkSettings, instance: str, metrics: SinkMetrics
+) -> SpoolOutput:
+    """Return the output of a push of an instance, which begins to deliver; raise ConfigError for unusable files."""
+    receiver = open_receiver(settings, push)
+    form: BodyForm = OtlpLogs(push.service) if isinstance(push, OtlpSinkSettings) else JsonLines()
+    limits = BatchLimits(push.batch_records, push.batch_kib << 10)
+    spool = Spool(settings.path(push.spool), instance, push.spool_mib << 20, limits)
+    delivery = Delivery(spool, receiver, form, DeliveryOptions(push.batch_seconds, push.gzip), metrics)
+    return SpoolOutput(spool, delivery)
