@@ -45,6 +45,8 @@ class Supervisor:
         self._slots: list[WorkerSlot] = []
         self._stopping = False
         self._restart = asyncio.Event()
+        self._failed_reload = ""
+        """Cause of the failure of the last reload."""
         self._metrics = MergedMetrics()
         self._tasks: list[asyncio.Task[None]] = []
         self._held = contextlib.ExitStack()
@@ -57,6 +59,7 @@ class Supervisor:
         """Return the reasons why the service is not ready: it is ready if every worker is."""
         return [
             *(["stopping"] if self._stopping else []),
+            *([f"the last reload failed: {self._failed_reload}"] if self._failed_reload else []),
             *(reason for slot in self._slots for reason in slot.unready()),
         ]
 
@@ -167,8 +170,10 @@ class Supervisor:
                 await self._replace_all(self._reloaded())
             except PdpError as error:
                 log.error("rolling restart ends, workers go on as they are", cause=str(error))  # noqa: TRY400
+                self._failed_reload = str(error)
                 self._note("reload_failed", str(error))
             else:
+                self._failed_reload = ""
                 self._note("reloaded")
 
     def _note(self, what: str, cause: str = "") -> None:

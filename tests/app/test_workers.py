@@ -453,10 +453,14 @@ def test_a_rolling_restart_with_errors_changes_nothing(tmp_path: Path, broken: s
         process.process.send_signal(signal.SIGUSR2)
         until(lambda: "rolling restart ends" in process.stderr())
         assert {*workers(process)} == before
-        assert reasons(process) == []
+        (reason,) = reasons(process)
+        assert reason.startswith("the last reload failed: ")
         assert ask(process)
         os.kill(workers(process)[0], signal.SIGKILL)
-        until(lambda: metric(process, "pdp_worker_restarts_total") == 1 and not reasons(process))
+        until(lambda: metric(process, "pdp_worker_restarts_total") == 1 and reasons(process) == [reason])
+        (tmp_path / "pdp.yaml").write_text("policies: {rules: []}")
+        process.process.send_signal(signal.SIGUSR2)
+        until(lambda: not reasons(process))
         assert process.terminate() == 0
 
 
