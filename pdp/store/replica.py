@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Final, Protocol
@@ -116,13 +116,20 @@ class Replica:
 
     def record_to(self, recorder: FactsRecorder) -> None:
         """Hand the facts, and all later ones before they decide, to a recorder. Call before `follow`."""
-        facts, newest = self.facts, recorder.newest(self.facts.epoch)
+        newest = recorder.newest(self.facts.epoch)
         missed: Sequence[LogEntry] = ()
-        if newest is not None and 0 < facts.sequence - newest <= MOST_MISSED:
-            with suppress(EpochChanged, Unavailable):  # a snapshot takes their place
-                missed = self._store.since(replace(facts, sequence=newest))
+        if newest is not None and self.facts.sequence - newest <= MOST_MISSED:
+            try:
+                missed = self._store.since(replace(self.facts, sequence=newest))
+            except EpochChanged as error:
+                # The store was restored to an earlier revision while no service ran. Only the recorder knew of later
+                # revisions, and the store has renewed its epoch by now: no revision names two states of the facts.
+                log.warning("store has lost revisions, loading it anew", recorded=newest, reason=str(error))
+                self.facts = self._load()
+            except Unavailable:
+                pass  # a snapshot takes the place of the revisions
         self._recorder = recorder
-        recorder.begin(facts, missed)
+        recorder.begin(self.facts, missed)
 
     async def follow(self) -> None:
         """Refresh after each commit until cancelled; while the store does not answer, log once and let the facts age.
