@@ -48,6 +48,8 @@ class InstanceState(msgspec.Struct):
     next: int = 0
     number: int = 0
     digest: bytes | None = b""
+    partial: bool = False
+    """True as long as segments may be missing: before the first one, if older ones were taken away on purpose."""
 
 
 class CheckedCounts(msgspec.Struct):
@@ -115,7 +117,7 @@ class SegmentCheck:
             else:
                 yield from self._line(line, record_head(line.data))
         yield from self._finish()
-        self._state.number = self._file.number
+        self._state.number, self._state.partial = self._file.number, False
 
     def _line(self, line: TrailLine, head: RecordHead | None) -> Iterator[AuditFinding]:
         fields = head or _NONE
@@ -142,7 +144,9 @@ class SegmentCheck:
     def _begin(self, line: TrailLine, fields: RecordHead) -> Iterator[AuditFinding]:
         """Check the header against the name of the file and against the segment before."""
         state, file = self._state, self._file
-        if file.number > state.number + 1:
+        if file.number > state.number + 1 and state.partial:
+            state.number, state.digest, state.next = file.number - 1, None, max(fields.seq, 0)
+        elif file.number > state.number + 1:
             first = fields.seq if fields.event == SEGMENT else None
             yield self._missing_segments(first)
             state.digest = None

@@ -43,11 +43,13 @@ _DETAILS: Final = msgspec.json.Decoder(_StartDetails)
 class VerifyOptions(msgspec.Struct, frozen=True):
     """Keys of the chain; without any, the chains have none.
 
-    `allow_unproven`: files without a chain, and chains without a key, are no defect.
+    `allow_unproven`: files without a chain, and chains without a key, are no defect. `partial`: instances, and the
+    first segments of an instance, may be missing.
     """
 
     keys: tuple[bytes, ...] = ()
     allow_unproven: bool = False
+    partial: bool = False
 
     def hashes(self) -> dict[str, ChainHash]:
         """Return the hashes of chains by the name of the key."""
@@ -90,7 +92,7 @@ class AuditVerifier:
         yield from self._wrong_bundles()
 
     def _instance(self, files: Sequence[SegmentFile], instance: str) -> Iterator[AuditFinding]:
-        state, hashes = InstanceState(), self._options.hashes()
+        state, hashes = InstanceState(partial=self._options.partial), self._options.hashes()
         for place, file in enumerate(files):
             with closing(open_trail_file(file)) as stream:
                 yield from self._file(file, stream, state, hashes, last=place == len(files) - 1)
@@ -151,6 +153,8 @@ class AuditVerifier:
         complete = {file.instance: file.number for file in files if file.complete}
         for other, file, line in self._named.values():
             name = f"`{other.instance[:80]}`"
+            if newest.get(other.instance, 0) < other.number and self._options.partial:
+                continue
             if other.instance not in newest:
                 text = f"the instance {name} is missing, which this start found"
                 yield AuditFinding("missing_instance", file, text, line)
@@ -178,7 +182,10 @@ class AuditVerifier:
         chosen = {(file.instance, file.number): file for file in files}
         for other in filter(None, map(segment_of, sorted(self._folder.iterdir()))):
             file = chosen.get((other.instance, other.number))
-            if file and file.path.name != other.path.name and _content(other) not in {b"", _content(file)}:
+            if not file or file.path.name == other.path.name:
+                continue
+            contents = _content(other), _content(file)
+            if all(contents) and contents[0] != contents[1]:  # one that is gone had the other name before
                 text = f"`{file.path.name}` is the same segment with other lines"
                 yield AuditFinding("second_file", other.path.name, text)
 

@@ -35,6 +35,9 @@ class _Summary(msgspec.Struct, frozen=True, tag_field="kind", tag="summary"):
 @click.option(
     "--allow-unproven", is_flag=True, help="With a key: accept files without a chain, and chains without a key."
 )
+@click.option(
+    "--partial", is_flag=True, help="Accept that instances, and the first segments of an instance, are elsewhere."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print findings and a summary, one JSON object a line.")
 @click.pass_obj
 @one_line_errors
@@ -55,7 +58,7 @@ def verify(composition: Composition, /, config: Path | None, overrides: tuple[st
     with Progress("verifying the audit") as progress:
         verifier = AuditVerifier(
             place.folder,
-            VerifyOptions(keys, values["allow_unproven"]),
+            VerifyOptions(keys, values["allow_unproven"], values["partial"]),
             lambda records: progress.say(f"verified {plural(records, 'record')}"),
         )
         for finding in verifier.findings():

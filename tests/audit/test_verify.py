@@ -204,6 +204,27 @@ def read_compressed(data: bytes, form: str) -> bytes | None:
         return None
 
 
+@given(plans, keys, randoms)
+def test_in_a_part_of_an_audit_only_older_segments_may_be_missing(
+    plans: list[InstancePlan], key: bytes, random: Random
+) -> None:
+    def use(audit: WrittenAudit) -> None:
+        files = audit.files()
+        instance = random.choice(files).instance
+        some = [file for file in files if file.instance == instance]
+        gone = random.randrange(len(some) + 1)
+        for file in some[:gone]:
+            file.path.unlink()
+        assume(audit.files())
+        assert verify(audit.folder, key, partial=True) == []
+        assert bool(verify(audit.folder, key)) == (0 < gone < len(some))
+        assume(len(some) - gone > 2)
+        some[gone + 1].path.unlink()
+        assert "missing_segment" in [finding.kind for finding in verify(audit.folder, key, partial=True)]
+
+    in_new_folder(plans, key, use)
+
+
 # --- single cases -----------------------------------------------------------------------------------------------------
 
 
@@ -271,8 +292,9 @@ def test_an_instance_that_a_start_names_must_be_there(tmp_path: Path) -> None:
     last = audit.files()[2].path
     last.rename(last.with_name(f".{last.name}"))
     assert [finding.kind for finding in verify(tmp_path)] == ["cut_tail", "missing_instance"]
-    audit.files()[2].path.unlink()
+    last.with_name(f".{last.name}").unlink()
     assert [finding.kind for finding in verify(tmp_path)] == ["missing_segment", "missing_instance"]
+    assert verify(tmp_path, partial=True) == []
 
 
 def test_two_files_of_a_segment_must_have_the_same_lines(tmp_path: Path) -> None:
@@ -284,6 +306,14 @@ def test_two_files_of_a_segment_must_have_the_same_lines(tmp_path: Path) -> None
     assert verify(tmp_path) == []
     path.write_bytes(text.replace(b"forbidden", b"permitted"))
     assert "second_file" in [finding.kind for finding in verify(tmp_path)]
+
+
+def test_a_segment_that_gets_its_name_during_the_verification_is_no_second_file(tmp_path: Path) -> None:
+    audit = write_audit(tmp_path, [InstancePlan([[2], [2]], killed=True)])
+    before = audit.files()
+    last = before[-1].path
+    last.rename(last.with_name(last.name.removeprefix(".")))
+    assert list(AuditVerifier(tmp_path)._second_files(before)) == []
 
 
 def test_bundles_are_there_and_are_what_their_names_say(tmp_path: Path) -> None:
