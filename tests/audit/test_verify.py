@@ -139,7 +139,8 @@ def test_a_missing_segment_is_named(plans: list[InstancePlan], key: bytes, rando
     def use(audit: WrittenAudit) -> None:
         files = audit.files()
         followed = [one for one, after in pairwise(files) if one.instance == after.instance]
-        assume(followed)
+        if not followed:
+            return
         gone = random.choice(followed)
         first = json.loads(gone.path.read_bytes().split(b"\n")[0])["seq"]
         gone.path.unlink()
@@ -215,12 +216,13 @@ def test_in_a_part_of_an_audit_only_older_segments_may_be_missing(
         gone = random.randrange(len(some) + 1)
         for file in some[:gone]:
             file.path.unlink()
-        assume(audit.files())
+        if not audit.files():
+            return
         assert verify(audit.folder, key, partial=True) == []
         assert bool(verify(audit.folder, key)) == (0 < gone < len(some))
-        assume(len(some) - gone > 2)
-        some[gone + 1].path.unlink()
-        assert "missing_segment" in [finding.kind for finding in verify(audit.folder, key, partial=True)]
+        if len(some) - gone > 2:
+            some[gone + 1].path.unlink()
+            assert "missing_segment" in [finding.kind for finding in verify(audit.folder, key, partial=True)]
 
     in_new_folder(plans, key, use)
 
