@@ -66,13 +66,13 @@ class ConnectionContext:
         Each answer wakes a client. On a busy machine, this client then takes the processor from the requests behind.
         """
         if not self._unsent:
-            self.loop.call_soon(self._send)
+            self.loop.call_soon(self._flush)
         self._unsent.append(connection)
 
-    def _send(self) -> None:
+    def _flush(self) -> None:
         unsent, self._unsent = self._unsent, []
         for connection in unsent:
-            connection.send()
+            connection.flush()
 
 
 class _ArrivingBody:
@@ -135,7 +135,7 @@ class HttpConnection(asyncio.Protocol):
 
     def eof_received(self) -> None:
         """Send the answers that wait. Then the transport closes."""
-        self.send()
+        self.flush()
 
     def pause_writing(self) -> None:
         """Answer no further request until the client reads."""
@@ -378,14 +378,14 @@ class HttpConnection(asyncio.Protocol):
         if self._unsent:
             self._unsent += answer
             if len(self._unsent) > _MOST_UNSENT:
-                self.send()
+                self.flush()
         elif len(self._shared.open) <= FEW_OPEN or len(answer) > _MOST_UNSENT:
             self._transport.write(answer)
         else:
             self._unsent = answer
             self._shared.send_soon(self)
 
-    def send(self) -> None:
+    def flush(self) -> None:
         """Send the answers that wait, unless the client has reset the connection."""
         if self._unsent:
             unsent, self._unsent = self._unsent, b""
@@ -410,7 +410,7 @@ class HttpConnection(asyncio.Protocol):
         if self._shared.closing:
             self._close()
             return
-        self.send()
+        self.flush()
         self._leave()
         self._resume_reading()
         other = self._shared.other()
@@ -420,7 +420,7 @@ class HttpConnection(asyncio.Protocol):
 
     def _close(self) -> None:
         """Close the connection once the client has read all answers, or after the idle timeout."""
-        self.send()
+        self.flush()
         self._gone = self._busy = True
         self.deadline = self._shared.now() + self._shared.idle_timeout
         self._transport.close()
