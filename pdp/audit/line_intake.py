@@ -26,6 +26,9 @@ RETRY_SECONDS: Final = 0.5
 DROPPED: Final = "records_dropped"
 """`what` of the record that announces dropped records. Only the sink that dropped them gets it."""
 _WRITE_BYTES: Final = 4 << 20
+_DROP_RECORDS: Final = 25_000
+_DROP_DECISIONS: Final = 1_000_000
+"""Waiting records, and decisions in them, beyond which batches are dropped: half of what lets the trail drop."""
 log = structlog.get_logger()
 
 
@@ -100,8 +103,8 @@ class LineIntake:
         self._orders: list[_Order] = []
         self._lock = threading.Lock()
         """Held while counts change: the caller of `put` may drop a batch while the thread waits for the output."""
-        self._taken = 0
-        """Bytes of all batches so far."""
+        self._taken = self._records = self._decisions = 0
+        """Bytes, records and decisions of all batches so far."""
         self._drops = _Drops()
         self._trouble = ""
         self._ending = self._drained = False
@@ -111,10 +114,11 @@ class LineIntake:
 
     def put(self, batch: LineBatch) -> None:
         """Take a batch and return at once."""
-        bound = self._options.drop_beyond
-        waiting = self._taken - self.progress.bytes
+        is_late = self._options.drop_beyond is not None and self._is_behind(batch, self._options.drop_beyond)
         self._taken += batch.size
-        if bound is not None and waiting and waiting + batch.size > bound:
+        self._records += len(batch.lines)
+        self._decisions += batch.decisions
+        if is_late:
             self._drop([batch])
         else:
             self._queue.put(batch)
@@ -137,6 +141,15 @@ class LineIntake:
     def trouble(self) -> str:
         """Return why nothing reaches the destination; empty if all is well."""
         return self._trouble or self._output.trouble()
+
+    def _is_behind(self, batch: LineBatch, bound: int) -> bool:
+        """Tell whether so much waits that a further batch is dropped. The bounds are below those of the trail."""
+        waiting, progress = self._taken - self.progress.bytes, self.progress
+        return waiting > 0 and (
+            waiting + batch.size > bound
+            or self._records - progress.records + len(batch.lines) > _DROP_RECORDS
+            or self._decisions - progress.decisions + batch.decisions > _DROP_DECISIONS
+        )
 
     def _end(self) -> None:
         self._ending = True

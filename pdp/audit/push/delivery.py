@@ -11,6 +11,7 @@ import gzip
 import random
 import threading
 import time
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -27,6 +28,8 @@ BATCH_ID: Final = "X-Batch-ID"
 FIRST_PAUSE: Final = 0.5
 LONGEST_PAUSE: Final = 30.0
 """Seconds between two attempts: the first pause, and the longest."""
+TAKE_OVER_SECONDS: Final = 30.0
+"""Time between two looks for instances that have ended meanwhile."""
 _COMPRESSION: Final = 1
 _DISK_PAUSE: Final = 1.0
 _ABORT_SECONDS: Final = 1.0
@@ -109,20 +112,28 @@ class Delivery:
     def _deliver_readers(self) -> None:
         """Deliver the lines of ended instances, then those of this one, until the service stops."""
         *left, own = self._spool.readers
-        for reader in left:
+        self._deliver_left(left)
+        look_at = time.monotonic() + TAKE_OVER_SECONDS
+        while not self._ending.is_set():
+            if not own.has_more():  # a pause may have taken the news
+                self._news.wait(TAKE_OVER_SECONDS)
+            self._news.clear()
+            self._ending.wait(self._options.gather)
+            self._deliver_own(own)
+            if time.monotonic() >= look_at:
+                self._deliver_left(self._spool.take_over())
+                look_at = time.monotonic() + TAKE_OVER_SECONDS
+        if not self._given_up:
+            self._deliver_own(own)
+
+    def _deliver_left(self, readers: Sequence[SpoolReader]) -> None:
+        """Deliver the lines of ended instances, the oldest instance first."""
+        for reader in readers:
             while not reader.closed and (batch := reader.next()):
                 if not self._deliver(batch):
                     return
                 reader.finish(batch)
             reader.close()
-        while not self._ending.is_set():
-            if not own.has_more():  # a pause may have taken the news
-                self._news.wait()
-            self._news.clear()
-            self._ending.wait(self._options.gather)
-            self._deliver_own(own)
-        if not self._given_up:
-            self._deliver_own(own)
 
     def _deliver_own(self, reader: SpoolReader) -> None:
         """Deliver whole batches as long as there are any, and what is left once."""

@@ -41,6 +41,9 @@ class Spool:
         self._longest = min(LONGEST_FILE, bound // _FILES)
         self._appended = 0
         """Bytes of this instance."""
+        self._limits = limits
+        self._taken: list[str] = []
+        """Ended instances whose files are this one's now."""
         self._locks: list[InstanceLock] = []
         try:
             make_private_folder(folder)
@@ -48,8 +51,9 @@ class Spool:
             self._own = InstanceLock(folder, instance)
             self._end = SpoolPosition(1, 0)
             self._file = self._open()
-            self.readers = [*self._take_over(limits), SpoolReader(folder, instance, self.end, limits)]
-            self._left = self._on_disk()
+            self.readers = [SpoolReader(folder, instance, self.end, limits)]
+            self._left = 0
+            self.take_over()
             warn_of_open_folder(folder)
         except OSError as error:
             raise ConfigError(f"cannot write the spool `{folder}` (audit.sinks): {error.strerror}") from None
@@ -65,6 +69,25 @@ class Spool:
     def waiting(self) -> int:
         """Return the bytes that no receiver has. Any thread may ask."""
         return max(0, self.size() - sum([reader.passed for reader in self.readers]))
+
+    def take_over(self) -> list[SpoolReader]:
+        """Take over what ended instances have left; return the new readers, the oldest instance first.
+
+        Called by the thread that delivers: a service that drains beside its successor leaves records later.
+        """
+        found: list[SpoolReader] = []
+        for instance in spooled_instances(self.path):
+            known = instance == self._instance or instance in self._taken
+            lock = None if known else lock_if_dead(self.path, instance)
+            if lock:
+                self._taken.append(instance)
+                self._locks.append(lock)
+                found.append(left_reader(self.path, instance, self._limits))
+                self._left += self._on_disk(instance)
+        if found:
+            self.readers = [*self.readers[:-1], *found, self.readers[-1]]
+            log.info("audit records of ended instances are delivered", spool=str(self.path), instances=len(found))
+        return found
 
     def append(self, text: bytes) -> None:
         """Append lines, all or none; raise SpoolFull or another OSError."""
@@ -99,31 +122,16 @@ class Spool:
         for lock in (self._own, *self._locks):
             lock.release()
 
-    def _take_over(self, limits: BatchLimits) -> list[SpoolReader]:
-        """Return readers of the files that ended instances have left, the oldest instance first."""
-        self._taken: list[str] = []
-        readers = []
-        for instance in spooled_instances(self.path):
-            lock = lock_if_dead(self.path, instance) if instance != self._instance else None
-            if lock:
-                self._taken.append(instance)
-                self._locks.append(lock)
-                readers.append(left_reader(self.path, instance, limits))
-        if readers:
-            log.info("audit records of ended instances are delivered", spool=str(self.path), instances=len(readers))
-        return readers
-
     def _has_room(self, more: int) -> bool:
         """Tell whether more bytes fit. Somebody may have removed files: count them before a refusal."""
         if self.size() + more <= self._bound:
             return True
-        self._left += self._on_disk() - self.size()
+        self._left += self._on_disk(*self._taken, self._instance) - self.size()
         size = self.size()
         return size + more <= self._bound or size <= 0
 
-    def _on_disk(self) -> int:
-        """Return the bytes of all files that this instance has to deliver."""
-        instances = (*self._taken, self._instance)
+    def _on_disk(self, *instances: str) -> int:
+        """Return the bytes of the files of instances."""
         files = [spool_path(self.path, one, number) for one in instances for number in spool_numbers(self.path, one)]
         return sum([file.stat().st_size for file in files if file.exists()])
 

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import json
+import os
 import ssl
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from support.audit_receiver import receiving
 from support.audit_sinks import FAST, assert_complete, batches, new_instance, until
 from support.idp import Authority
 
 from pdp.app.audit_sinks import open_sinks
 from pdp.audit import line_intake
-from pdp.audit.line_intake import LineIntake
+from pdp.audit.line_intake import IntakeOptions, LineIntake
 from pdp.audit.push import delivery
 from pdp.audit.push.bodies import OtlpLogs
 from pdp.audit.push.spool import Spool, SpoolFull
 from pdp.audit.push.spool_reader import BatchLimits
+from pdp.audit.sink_metrics import SinkMetrics
+from pdp.audit.stdout_output import StdoutOutput
 from pdp.config.load import make_settings
 from pdp.telemetry import Telemetry
 
@@ -328,6 +332,43 @@ def test_a_lost_cursor_repeats_what_is_in_the_spool(tmp_path: Path, cursor: byte
         if not cursor.startswith(b"00000009"):
             until(lambda: len(receiver.records()) == 10)
         assert last.close(20)
+
+
+def test_what_a_draining_service_leaves_is_taken_over_without_a_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a rolling restart the successor starts before the service ends."""
+    monkeypatch.setattr(delivery, "TAKE_OVER_SECONDS", 0.05)
+    with receiving() as receiver:
+        receiver.stop()
+        before, after = (opened(tmp_path, {"http": {"url": receiver.url, **FAST}}) for _ in range(2))
+        put(before, 25)
+        put(after, 5)
+        assert before.close(1)
+        receiver.start()
+        until(lambda: len({(record["instance"], record["seq"]) for record in receiver.records()}) == 30)
+        until(lambda: after.waiting() == 0)
+        assert after.close(20)
+        assert_complete(receiver.records(), {before._options.instance: 25, after._options.instance: 5})
+        assert list((tmp_path / "audit-spool/http").iterdir()) == []
+
+
+@pytest.mark.parametrize(("count", "decisions", "text"), [(60_000, 1, ""), (400, 10_000, ""), (6_000, 1, "x" * 500)])
+def test_a_sink_that_may_drop_is_never_far_behind(tmp_path: Path, count: int, decisions: int, text: str) -> None:
+    """The trail would drop records of all sinks if one of them were."""
+    read, write = os.pipe()
+    metrics = SinkMetrics(Telemetry(), "stdout")
+    sink = LineIntake(StdoutOutput(write, metrics), IntakeOptions("aa", drop_beyond=MIB), metrics)
+    for batch in batches("aa", [20] * (count // 20), text=text):
+        sink.put(replace(batch, decisions=decisions * 20))
+        progress = sink.progress
+        assert batch.seq + 20 - progress.records <= 25_020
+        assert (batch.seq + 20) * decisions - progress.decisions <= 1_000_000 + 20 * decisions
+        assert sink._taken - progress.bytes <= 1.1 * MIB
+    os.close(read)
+    sink.close(20)
+    assert sink.progress.records == count
+    os.close(write)
 
 
 def test_two_instances_share_a_spool_and_take_over_only_the_dead(tmp_path: Path) -> None:
