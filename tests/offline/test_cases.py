@@ -58,8 +58,9 @@ def test_the_corpus_passes_with_a_cold_and_a_warm_cache(
         runner = stack.enter_context(asyncio.Runner())
         if kind == "redis":
             cache: Cache = redis_cache(stack.enter_context(redis_server(tmp_path)).url)
+            cases = CORPUS
         else:
-            cache = InProcessCache(1_000_000, 3600)
+            cache, cases = InProcessCache(1_000_000, 3600), CORPUS + RECORDED
         services: list[Pdp] = []
 
         def build_cached(*given: Any, **named: Any) -> Pdp:
@@ -68,7 +69,7 @@ def test_the_corpus_passes_with_a_cold_and_a_warm_cache(
 
         for warm in (False, True):
             hits = 0.0
-            for case in CORPUS + RECORDED:
+            for case in cases:
                 assert failures([run_case(case, build_cached, runner)]) == []
                 for pdp in services:
                     runner.run(written(pdp))
