@@ -58,7 +58,7 @@ def filled(tmp_path: Path) -> tuple[Path, dict[str, dict[str, Any]]]:
     found["columns"] = writer.decide(check(resources=[f"table:w/c/t{row}" for row in range(60)]))
     found["refusal"] = writer.note(
         RefusalEvent(
-            surface="http", status="403", code="forbidden", caller="spark", endpoint="/v1/grants", request_id="r1"
+            surface="http", status="403", code="forbidden", caller="spark", request_id="r1", trace_id="0af7651916cd43dd"
         )
     )
     found["write"] = writer.note(
@@ -90,6 +90,7 @@ def filled(tmp_path: Path) -> tuple[Path, dict[str, dict[str, Any]]]:
         (["--caller", "spark"], ["refusal"]),
         (["--request-id", "r1"], ["refusal"]),
         (["--query-id", "q1"], ["alice"]),
+        (["--trace-id", "0af7651916cd43dd"], ["refusal"]),
         (["--event", "service"], ["start"]),
         (["--instance", "other"], []),
     ],

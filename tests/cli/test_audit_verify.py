@@ -85,6 +85,21 @@ def test_the_key_comes_from_a_file_or_from_the_configuration(tmp_path: Path) -> 
     assert (missing.exit_code, len(missing.stderr.splitlines())) == (2, 1)
 
 
+def test_options_accept_a_part_and_what_proves_nothing(tmp_path: Path) -> None:
+    writer = AuditWriter(tmp_path / "audit")
+    for _ in range(2):
+        writer.decide(check())
+        writer.rotate()
+    writer.close()
+    (tmp_path / "key").write_text(KEY)
+    keys = ["--key-file", str(tmp_path / "key")]
+    assert verify(tmp_path / "audit", *keys).exit_code == 1
+    assert verify(tmp_path / "audit", *keys, "--allow-unproven").exit_code == 0
+    min((tmp_path / "audit").glob("decisions-*")).unlink()
+    assert verify(tmp_path / "audit").exit_code == 1
+    assert verify(tmp_path / "audit", "--partial").exit_code == 0
+
+
 # --- real services ----------------------------------------------------------------------------------------------------
 
 CHECKS: dict[str, Any] = {
