@@ -187,7 +187,11 @@ def test_resources_share_a_field_only_if_they_are_the_same(first: Resource, seco
     assert resource_fields([copied]) == resource_fields([first])
 
 
-@pytest.mark.parametrize("value", [2**70, "\ud800", object(), {"a": 2**70}, MappingProxyType({1: object()})], ids=repr)
+@pytest.mark.parametrize(
+    "value",
+    [2**70, "\ud800", object(), {"a": 2**70}, MappingProxyType({1: object()})],
+    ids=["long", "surrogate", "object", "long inside", "object inside"],
+)
 def test_values_that_cannot_be_written_are_not_cached(value: Any) -> None:
     assert resource_fields([RESOURCE, Resource("table", properties={"k": value})]) is None
 
