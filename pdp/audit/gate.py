@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import Final, Protocol
+from collections.abc import Callable
+from typing import Final, Protocol, TypeAlias
 
 from pdp.config.audit import Durability, OnFull
 from pdp.errors import Unavailable
 
 ROOM_SECONDS: Final = 0.01
 """Time between two looks for room while requests wait."""
+SettledCall: TypeAlias = Callable[[Exception | None], None]
+"""Call for an answer whose record is safe, or that may not leave because of an error."""
 UNWRITTEN: Final = "the audit cannot be written, so nothing is decided"
 
 
@@ -50,7 +53,7 @@ class AuditGate:
         self._blocks = on_full == "block"
         self._on_full = on_full
         self._state = state
-        self._held: dict[asyncio.Future[None], int] = {}
+        self._held: dict[SettledCall, int] = {}
         """Answers that wait, in order, each with the number of records that must be safe."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._room: asyncio.Event | None = None
@@ -72,18 +75,47 @@ class AuditGate:
 
         While they cannot be made safe: raise Unavailable at once (`deny`), return at once (`drop`), or wait (`block`).
         """
-        state = self._state
-        taken = state.taken()
-        if state.durable() >= taken or self._gives_up():
+        if self._is_safe():
             return
-        state.hurry()
-        loop = self._loop = asyncio.get_running_loop()
-        held = loop.create_future()
-        self._held[held] = taken
+        waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def settle(error: Exception | None) -> None:
+            if waiting.done():
+                return
+            if error:
+                waiting.set_exception(error)
+            else:
+                waiting.set_result(None)
+
+        self._hold(settle)
         try:
-            await held
+            await waiting
         finally:
-            self._held.pop(held, None)
+            self.forget(settle)
+
+    def when_durable(self, settled: SettledCall) -> None:
+        """Do the same as `durable` without waiting: call back later, with the error or None. Raise nothing."""
+        try:
+            if not self._is_safe():
+                self._hold(settled)
+                return
+        except Unavailable as error:
+            asyncio.get_running_loop().call_soon(settled, error)
+        else:
+            asyncio.get_running_loop().call_soon(settled, None)
+
+    def forget(self, settled: SettledCall) -> None:
+        """Do not call back any more."""
+        self._held.pop(settled, None)
+
+    def _is_safe(self) -> bool:
+        """Tell whether answers may leave now; raise Unavailable if no answer may leave."""
+        return self._state.durable() >= self._state.taken() or self._gives_up()
+
+    def _hold(self, settled: SettledCall) -> None:
+        self._state.hurry()
+        self._loop = asyncio.get_running_loop()
+        self._held[settled] = self._state.taken()
 
     def wake(self) -> None:
         """Let go of answers whose records are safe. Call from any thread."""
@@ -106,16 +138,12 @@ class AuditGate:
             everybody = self._gives_up()
         except Unavailable as error:
             everybody, failure = True, error
-        for held, taken in list(self._held.items()):
+        loop = asyncio.get_running_loop()
+        for settled, taken in list(self._held.items()):
             if taken > safe and not everybody:
                 return
-            del self._held[held]
-            if held.done():
-                continue
-            if taken > safe and failure:
-                held.set_exception(Unavailable(str(failure)))
-            else:
-                held.set_result(None)
+            del self._held[settled]
+            loop.call_soon(settled, Unavailable(str(failure)) if taken > safe and failure else None)
 
     def _look_for_room(self) -> None:
         self.look()

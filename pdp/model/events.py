@@ -6,6 +6,7 @@ Holds values and the protocol of their destination; `pdp.audit` writes them.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any, Final, Protocol, TypeAlias
 
 import msgspec
@@ -86,6 +87,14 @@ class AnswerGate(Protocol):
         """Wait until all records so far are safe; raise Unavailable if no answer may leave."""
         ...
 
+    def when_durable(self, settled: Callable[[Exception | None], None]) -> None:
+        """Do the same as `durable` without waiting: call back later, with the error or None. Raise nothing."""
+        ...
+
+    def forget(self, settled: Callable[[Exception | None], None]) -> None:
+        """Do not call back any more."""
+        ...
+
 
 class OpenGate:
     """Gate where nobody waits: there is no audit."""
@@ -97,6 +106,13 @@ class OpenGate:
 
     async def durable(self) -> None:
         """Return at once."""
+
+    def when_durable(self, settled: Callable[[Exception | None], None]) -> None:
+        """Call back at once."""
+        settled(None)
+
+    def forget(self, settled: Callable[[Exception | None], None]) -> None:
+        """Forget nothing: nobody waits."""
 
 
 OPEN_GATE: Final = OpenGate()

@@ -15,9 +15,10 @@ from pdp.errors import Overloaded
 from pdp.identity.callers import Callers
 from pdp.model.checks import Caller
 from pdp.surfaces.admission import Admission, AdmittedRequest
+from pdp.surfaces.held_answers import HeldAnswer
 from pdp.surfaces.http_answers import HttpAnswer, ResponseHeads
 from pdp.surfaces.http_requests import NoRequest, PlainRequest, RequestReader, UnknownSender
-from pdp.surfaces.http_routes import DecisionRoute
+from pdp.surfaces.http_routes import FAILURES, DecisionRoute
 from pdp.surfaces.request_ids import DECISION_ID, REQUEST_ID, Sender
 
 LINGER_SECONDS: Final = 10.0
@@ -95,8 +96,8 @@ class HttpConnection(asyncio.Protocol):
     """
 
     __slots__ = (
-        "_admitted", "_at", "_blocked", "_body", "_busy", "_gone", "_reader", "_reading_paused", "_shared", "_task",
-        "_transport", "_unread", "_unsent", "_waiting", "deadline",
+        "_admitted", "_at", "_blocked", "_body", "_busy", "_gone", "_held", "_reader", "_reading_paused", "_shared",
+        "_task", "_transport", "_unread", "_unsent", "_waiting", "deadline",
     )  # fmt: skip
 
     def __init__(self, shared: ConnectionContext) -> None:
@@ -108,6 +109,7 @@ class HttpConnection(asyncio.Protocol):
         """Bytes that are still to come of a refused body."""
         self._admitted: AdmittedRequest | None = None
         self._task: asyncio.Task[None] | None = None
+        self._held: HeldAnswer | None = None
         self._unsent = b""
         self._waiting = b""
         self._at = 0
@@ -132,6 +134,8 @@ class HttpConnection(asyncio.Protocol):
         self._release()
         if self._task:
             self._task.cancel()
+        if self._held:
+            self._held.forget()
 
     def eof_received(self) -> None:
         """Send the answers that wait. Then the transport closes."""
@@ -161,6 +165,8 @@ class HttpConnection(asyncio.Protocol):
         """End a state that lasts too long: refuse a body that does not arrive, close in any other state."""
         if self._transport.is_closing():
             self._transport.abort()  # the client does not even read the last answer
+        elif self._held:
+            self._held.fail(TimeoutError())
         elif self._body:
             body = self._body
             self._fail(body.route, TimeoutError(), body.caller, body.missing)
@@ -174,7 +180,7 @@ class HttpConnection(asyncio.Protocol):
 
     def is_idle(self) -> bool:
         """Tell whether no request is under way. A part of a head is no request."""
-        return self._body is None and self._task is None and not self._gone
+        return self._body is None and self._task is None and self._held is None and not self._gone
 
     def is_arriving(self) -> bool:
         """Tell whether the body of a request has not arrived whole."""
@@ -216,7 +222,7 @@ class HttpConnection(asyncio.Protocol):
 
     def _go_on(self) -> None:
         """Look at the bytes that wait, and read again."""
-        if self._task or self._blocked or self._gone:
+        if self._task or self._held or self._blocked or self._gone:
             return
         self._busy = False
         data, self._waiting = self._waiting, b""
@@ -337,17 +343,15 @@ class HttpConnection(asyncio.Protocol):
 
     def _send(self, route: DecisionRoute, answer: HttpAnswer, sender: Sender) -> None:
         """Write an answer, once its record is safe if answers have to wait for that."""
-        if route.gate.holds:
-            self._wait_for(self._send_settled(route, answer, sender))
-        else:
+        if not route.gate.holds or answer.status >= FAILURES:
             self._write(answer)
+            return
+        self._busy = True
+        self.deadline = self._shared.now() + route.outcomes.timeout
+        self._held = HeldAnswer(route, answer, sender, self._send_held)
 
-    async def _send_settled(self, route: DecisionRoute, answer: HttpAnswer, sender: Sender) -> None:
-        try:
-            deadline = self._shared.now() + route.outcomes.timeout
-            answer = await route.outcomes.settled(answer, sender, route.path, deadline)
-        finally:
-            self._task = None
+    def _send_held(self, answer: HttpAnswer) -> None:
+        self._held = None
         self._write(answer)
         self._go_on()
 

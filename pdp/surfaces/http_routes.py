@@ -30,7 +30,7 @@ Handler = Callable[[web.BaseRequest], Awaitable[web.Response]]
 """Handler of aiohttp."""
 
 
-_FAILURES: Final = 500
+FAILURES: Final = 500
 """Smallest status of an answer that says nothing of a policy or a request."""
 
 
@@ -76,7 +76,7 @@ class Outcomes:
 
         Failures of the service wait for nothing.
         """
-        if not self.gate.holds or answer.status >= _FAILURES:
+        if not self.gate.holds or answer.status >= FAILURES:
             return answer
         try:
             async with asyncio.timeout_at(deadline):
