@@ -148,7 +148,7 @@ class FactWriter:
             try:
                 self._write_waiting()
                 self._continue_snapshot()
-            except OSError as error:
+            except Exception as error:  # noqa: BLE001  nothing is dropped: the facts wait, and readiness says so
                 self._report(error)
                 self._draft = None
                 self._wake.clear()
@@ -231,7 +231,15 @@ class FactWriter:
             self._folder, self._folder_epoch = FactFolder(path, epoch, self._instance), epoch
         return self._folder
 
-    def _report(self, error: OSError) -> None:
+    def _report(self, error: Exception) -> None:
         was_failing, self.failing = self.failing, True
         if not was_failing:
-            log.error("history of facts cannot be written", folder=str(self._audit), cause=error.strerror or str(error))
+            with contextlib.suppress(OSError):  # the log may be on the same full disk
+                log.error("history of facts cannot be written", folder=str(self._audit), cause=_cause(error))
+
+
+def _cause(error: Exception) -> str:
+    """Return the cause of a failure in words. A defect comes with its type."""
+    if isinstance(error, OSError):
+        return error.strerror or str(error)
+    return repr(error)

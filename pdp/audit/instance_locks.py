@@ -35,9 +35,11 @@ class InstanceLock:
 
     def release(self) -> None:
         """Remove the file and its lock."""
-        if _names(self._path, self._file):
-            self._path.unlink(missing_ok=True)
-        os.close(self._file)
+        try:
+            if _names(self._path, self._file):
+                self._path.unlink(missing_ok=True)
+        finally:
+            os.close(self._file)
 
 
 def lock_if_dead(folder: Path, instance: str) -> InstanceLock | None:
@@ -59,7 +61,7 @@ def locked_instances(folder: Path) -> list[str]:
 def _locked(path: Path, *, own: bool) -> int:
     """Return the descriptor of a locked file. The file of a lock that ends meanwhile is gone: take a new one."""
     while True:
-        file = open_private_file(path, os.O_RDONLY)
+        file = open_private_file(path, os.O_RDWR)  # NFS has an exclusive flock for files open for writing alone
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:

@@ -20,7 +20,7 @@ from pdp.audit.chain import CHAIN, SEGMENT, SEGMENT_END, ChainHash, chain_line, 
 from pdp.audit.encoding import timestamp
 from pdp.audit.instance_locks import lock_if_dead, locked_instances
 from pdp.audit.open_segment import sync_folder, write_all
-from pdp.audit.publishing import SegmentPublisher
+from pdp.audit.publishing import SegmentPublisher, remove_drafts
 from pdp.audit.segments import SUFFIXES, SegmentFile, complete_name, open_segments
 from pdp.config.private_files import open_private_file
 
@@ -103,10 +103,11 @@ def close_left_segments(folder: Path, hashes: Sequence[ChainHash], publisher: Se
             for file in open_segments(folder).get(instance, ()):
                 _close(file, hashes, publisher)
         finally:
-            lock.release()
+            publisher.afterwards(lock.release)
 
 
 def _close(file: SegmentFile, hashes: Sequence[ChainHash], publisher: SegmentPublisher) -> None:
+    remove_drafts(file.path)
     for suffix in SUFFIXES.values():
         final = file.path.with_name(complete_name(file.instance, file.number) + suffix)
         if final.exists():  # it was compressed, and only its old form was left

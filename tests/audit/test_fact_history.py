@@ -462,3 +462,15 @@ def test_any_history_is_read_back(steps: list[Any], roll: int, seed: int) -> Non
                     history.at(Revision(EPOCH, sequence))
             else:
                 assert content(history.at(Revision(EPOCH, sequence))) == content(world.facts[sequence])
+
+
+def test_facts_that_cannot_be_encoded_show_in_readiness(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fact_writer, "RETRY_SECONDS", 0.05)
+    world = World()
+    writer = FactWriter(tmp_path, "i")
+    writer.begin(world.newest)
+    world.write(*added(1))
+    writer.follow(world.newest, [RecordedRevision(1, 1001.0, "half of a sign: \ud800", tuple(added(1)))])
+    until(lambda: writer.failing)
+    assert not writer.close(0.2)
+    assert read(tmp_path, 0) == content(world.facts[0])

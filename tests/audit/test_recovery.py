@@ -10,6 +10,8 @@ from support.segment_checks import check_segments
 
 from pdp.audit.chain import ChainHash
 from pdp.audit.folder import AuditFolder, SegmentForm
+from pdp.audit.instance_locks import lock_if_dead
+from pdp.audit.publishing import SegmentPublisher
 from pdp.audit.recovery import TORN
 from pdp.audit.segments import open_name, segment_files
 from pdp.config.audit import Compression
@@ -153,3 +155,50 @@ def test_a_left_segment_without_a_key_stays_without(tmp_path: Path) -> None:
     left(tmp_path)
     start(tmp_path, KEY)
     assert len(check_segments(tmp_path)["dead"]) == 12
+
+
+def test_a_left_segment_is_locked_until_it_is_compressed(tmp_path: Path) -> None:
+    path, _ = left(tmp_path, pieces=20_000)
+    audit = AuditFolder(tmp_path, "next", SegmentForm(compress="gzip"))
+    while (lock := lock_if_dead(tmp_path, "dead")) is None:
+        pass
+    assert not path.exists()
+    lock.release()
+    audit.close()
+    assert len(check_segments(tmp_path)["dead"]) == 60_000
+
+
+def test_what_a_killed_process_compressed_is_removed(tmp_path: Path) -> None:
+    path, _ = left(tmp_path)
+    path.with_name(f"{path.name}.draft-1").write_bytes(b"\x1f\x8b")
+    start(tmp_path, compress="gzip")
+    assert [file.name for file in tmp_path.glob("*decisions*")] == ["decisions-dead-000001.jsonl.gz"]
+
+
+@pytest.mark.parametrize("compress", ["gzip", "zstd"])
+def test_two_processes_that_compress_one_segment_do_not_mix(tmp_path: Path, compress: Compression) -> None:
+    path = tmp_path / open_name("i", 1)
+    text = b"".join(line(seq) for seq in range(50_000))
+    for _ in range(3):
+        path.write_bytes(text)
+        publishers = [SegmentPublisher(compress) for _ in range(3)]
+        for publisher in publishers:
+            publisher.publish(path)
+        for publisher in publishers:
+            publisher.close()
+        (file,) = segment_files(tmp_path)
+        with file.open() as stream:
+            assert stream.read() == text
+        assert [each.name for each in tmp_path.iterdir()] == [file.path.name]
+        file.path.unlink()
+
+
+def test_a_segment_that_cannot_be_published_leaves_the_others_alone(tmp_path: Path) -> None:
+    path = tmp_path / open_name("i", 1)
+    path.write_bytes(line(0))
+    publisher = SegmentPublisher("gzip")
+    for wrong in (tmp_path / "\0", tmp_path / "missing", tmp_path):
+        publisher.publish(wrong)
+    publisher.publish(path)
+    publisher.close()
+    assert [file.path.name for file in segment_files(tmp_path)] == ["decisions-i-000001.jsonl.gz"]
