@@ -9,7 +9,7 @@ WORKERS ?= 2
 PYTEST := $(PY) -m pytest -q -n $(WORKERS)
 FAST := not process and not postgres and not slow and not differential
 
-.PHONY: help run test-fast test test-long test-trino chaos lint fmt type cases bench bench-cache bench-trino bench-more bench-workers soak protos docs check
+.PHONY: help run test-fast test test-long test-trino chaos lint fmt type cases bench bench-audit bench-cache bench-trino bench-more bench-workers soak protos docs check
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -77,6 +77,9 @@ else
 soak: $(STAMP) ## full rate for SECONDS (600): memory, failures, latency, audit; KILL=20 kills a worker every 20 s; HOSTILE=1: an hour of hostile clients
 	$(PY) bench/soak.py $(or $(SECONDS),600) $(if $(KILL),--kill-every $(KILL)) $(ARGS)
 endif
+
+bench-audit: $(STAMP) ## throughput with each durability of the audit, beside no audit
+	$(PY) bench/audit.py $(ARGS)
 
 bench-cache: $(STAMP) ## break-even of the cache: warm and cold, in this process and in Redis, beside no cache
 	$(PY) bench/cache.py $(ARGS)

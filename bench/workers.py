@@ -10,47 +10,23 @@ from __future__ import annotations
 
 import argparse
 import os
-import tempfile
 from collections.abc import Sequence
-from contextlib import ExitStack
-from pathlib import Path
 from statistics import median
 
 import tools
-from contest import Contestant
-from load import SEPARATOR, LoadResult, Requests, check_answers, check_under_load, measure
-from servers import our_service
+from load import LoadResult
+from variants import Load, load_in_turns
 from workloads.generate import workloads
-from workloads.spelling import SPELLINGS
 from workloads.workload import Workload
 
 
-def compare(workload: Workload, given: argparse.Namespace) -> list[tuple[LoadResult, LoadResult]]:
+def compare(workload: Workload, given: argparse.Namespace) -> list[tuple[LoadResult, ...]]:
     """Return pairs of loads: on one worker, and on several."""
-    with tempfile.TemporaryDirectory(prefix="pdp-bench-") as folder, ExitStack() as held:
-        file = Path(folder) / "bodies"
-        bodies = [SPELLINGS["plain"](body, at) for at, body in enumerate(workload.ours.bodies)]
-        file.write_text(SEPARATOR.join(bodies))
-        requests = Requests(workload.ours.path, bodies, workload.right, file)
-        contestants = []
-        for workers in (1, given.workers):
-            settings = (f"server.workers={workers}", *given.set)
-            each = Contestant(held.enter_context(our_service(workload.ours.files, settings)), requests)
-            each.started()
-            check_answers(each.server, requests)
-            check_under_load(each.server, requests, given.connections)
-            contestants.append(each)
-        one, several = contestants
-        return [
-            (
-                measure(one.server, requests, given.connections, given.seconds),
-                measure(several.server, requests, given.connections, given.seconds),
-            )
-            for _ in range(given.turns)
-        ]
+    variants = [(f"server.workers={workers}", *given.set) for workers in (1, given.workers)]
+    return load_in_turns(workload, variants, Load(given.turns, given.seconds, given.connections))
 
 
-def report(name: str, pairs: Sequence[tuple[LoadResult, LoadResult]]) -> str:
+def report(name: str, pairs: Sequence[tuple[LoadResult, ...]]) -> str:
     """Return the line of a workload, from the pair with the median ratio."""
     ratios = [several.rate / one.rate for one, several in pairs]
     one, several = sorted(pairs, key=lambda pair: pair[1].rate / pair[0].rate)[len(pairs) // 2]
