@@ -77,7 +77,8 @@ class EngineQuestion:
     def verdicts(self, start: int, stop: int) -> Verdicts:
         """Return the verdicts on consecutive resources, all of which are known."""
         found = [verdict for verdict in self.known[start:stop] if verdict is not None]
-        errors = {row - start: raised for row, raised in self.raised.items() if start <= row < stop}
+        raised = self.raised
+        errors = {row - start: raised[row] for row in range(start, stop) if row in raised} if raised else {}
         return Verdicts(bytes([effect for effect, _ in found]), [by for _, by in found], errors)
 
 
