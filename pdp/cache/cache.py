@@ -11,7 +11,7 @@ every implementation:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
@@ -20,6 +20,8 @@ from pdp.model.checks import Reason
 
 KEPT_EFFECTS = frozenset((ABSTAIN, PERMIT, FORBID))
 """Effects that may be cached. A failure is no verdict."""
+MOST_FIELDS: Final = 2_000
+"""Verdicts of one batch that are looked up or written. More would take longer than to decide them."""
 
 
 class CachedVerdict(NamedTuple):

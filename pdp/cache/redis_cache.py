@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, Final, TypeVar
 
@@ -21,15 +21,15 @@ import structlog
 from redis.exceptions import MaxConnectionsError, RedisError, ResponseError
 
 from pdp.cache.breaker import CircuitBreaker
-from pdp.cache.cache import CachedVerdict, FoundVerdicts, Lookup, NewVerdicts, misses
+from pdp.cache.cache import MOST_FIELDS, CachedVerdict, FoundVerdicts, Lookup, NewVerdicts, misses
 from pdp.cache.keys import KEY_BYTES, join_parts
 from pdp.cache.metrics import STATES, CacheMetrics
 from pdp.cache.redis_client import RedisClient
 from pdp.cache.sealing import ForgedVerdict, VerdictSeal
 
 T = TypeVar("T")
-MOST_FIELDS: Final = 2_000
-"""Resources of one batch that are looked up or written. More would take longer than to decide them."""
+_FIELDS_AT_ONCE: Final = 250
+"""Seals that are checked or made before others have a turn."""
 _MOST_LATE: Final = 64
 """Commands that requests no longer wait for. While there are as many, nothing is asked."""
 _WRITE_SECONDS: Final = 1.0
@@ -73,7 +73,8 @@ class RedisCache:
         self._note_success("find", self._reads)
         self._metrics.seconds.observe(time.perf_counter() - started)
         return [
-            self._opened(name, lookup, column) for name, lookup, column in zip(names, lookups, columns, strict=True)
+            await self._opened(name, lookup, column)
+            for name, lookup, column in zip(names, lookups, columns, strict=True)
         ]
 
     async def keep(self, columns: Sequence[NewVerdicts]) -> None:
@@ -133,10 +134,12 @@ class RedisCache:
         columns = await pipeline.execute(raise_on_error=False)
         return [_column(column, len(lookup.fields)) for column, lookup in zip(columns, lookups, strict=True)]
 
-    def _opened(self, name: bytes, lookup: Lookup, column: Sequence[bytes | None]) -> FoundVerdicts:
+    async def _opened(self, name: bytes, lookup: Lookup, column: Sequence[bytes | None]) -> FoundVerdicts:
         now, refused = _now(), 0
         found: list[CachedVerdict | None] = []
-        for field, value in zip(lookup.fields, column, strict=True):
+        for row, (field, value) in enumerate(zip(lookup.fields, column, strict=True)):
+            if row % _FIELDS_AT_ONCE == _FIELDS_AT_ONCE - 1:
+                await asyncio.sleep(0)
             verdict = None
             if value is not None:
                 try:
@@ -152,17 +155,27 @@ class RedisCache:
         pipeline, now = self._client.pipeline(), _now()
         left = MOST_FIELDS
         for column in columns:
+            if len(column.verdicts) > left:
+                self._metrics.dropped.inc(len(column.verdicts))
+                continue
+            left -= len(column.verdicts)
             name, end = self._name(column.key, now)
-            sealed = {field: self._seal.close(name, field, verdict, end) for field, verdict in column.verdicts.items()}
-            mapping = {field: value for field, value in sealed.items() if value is not None}
-            left -= len(mapping)
-            if left < 0:
-                break
-            if mapping:
+            if mapping := await self._sealed(name, end, column.verdicts):
                 pipeline.hset(name, mapping=mapping)
                 pipeline.pexpire(name, end - now + _SPARE_MS)
         if errors := [one for one in await pipeline.execute(raise_on_error=False) if isinstance(one, Exception)]:
             raise errors[0]
+
+    async def _sealed(self, name: bytes, end: int, verdicts: Mapping[bytes, CachedVerdict]) -> dict[bytes, bytes]:
+        """Return sealed verdicts by field, without those of long reasons."""
+        sealed: dict[bytes, bytes] = {}
+        for row, (field, verdict) in enumerate(verdicts.items()):
+            if row % _FIELDS_AT_ONCE == _FIELDS_AT_ONCE - 1:
+                await asyncio.sleep(0)
+            value = self._seal.close(name, field, verdict, end)
+            if value is not None:
+                sealed[field] = value
+        return sealed
 
     def _name(self, key: bytes, now: int) -> tuple[bytes, int]:
         """Return the name of the hash of a question in the window of a time, and the end of the window."""

@@ -1,7 +1,8 @@
 """Evaluation with a cache: known verdicts first, engines for the rest, then the usual combination.
 
-A cached verdict is one engine's verdict on one resource. Combination, overrides, folds, visibility and the audit come
-after the cache, so that they are the same with and without it. Verdicts with errors and failures are never kept.
+A cached verdict is one engine's verdict on one resource. Batches with more than MOST_FIELDS verdicts do without the
+cache. Combination, overrides, folds, visibility and the audit come after the cache, so that they are the same with and
+without it. Verdicts with errors and failures are never kept.
 
 Two requests with the same question: the first one leads a flight, and the other waits for its verdicts (`flights`). A
 request lands all of its own flights before it waits for others, so that no two requests wait for each other.
@@ -11,12 +12,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from typing import Final
 
 import msgspec
 
-from pdp.cache.cache import KEPT_EFFECTS, CachedVerdict, FoundVerdicts, Lookup, NewVerdicts
+from pdp.cache.cache import KEPT_EFFECTS, MOST_FIELDS, CachedVerdict, FoundVerdicts, Lookup, NewVerdicts
 from pdp.cache.flights import Flight, await_landings
 from pdp.cache.keys import resource_fields
 from pdp.decision.basis import Basis
@@ -82,6 +84,10 @@ class EngineQuestion:
         return Verdicts(bytes([effect for effect, _ in found]), [by for _, by in found], errors)
 
 
+_FIELDS_AT_ONCE: Final = 100
+"""Resources whose digests are made before others may have a turn. A resource can have kilobytes of properties."""
+
+
 class _Members(msgspec.Struct, frozen=True):
     """Leaves of one group and override, their resources in order, and the questions to cached engines."""
 
@@ -90,8 +96,25 @@ class _Members(msgspec.Struct, frozen=True):
     questions: dict[int, EngineQuestion]
 
 
+def may_cache(leaves: Iterable[Leaf | FixedDecision], basis: Basis, cache: VerdictCache) -> bool:
+    """Tell whether some verdicts on leaves, and not too many, are cached. Each row and each cached engine is one."""
+    makers = cache.makers(basis.bundle, basis.facts)
+    served: dict[tuple[str, str, str], int] = {}
+    count = 0
+    for leaf in leaves:
+        if type(leaf) is Leaf:
+            place = leaf.group.warehouse, leaf.group.action, leaf.group.type
+            if place not in served:
+                engines = basis.bundle.engines_for(*place).engines
+                served[place] = sum([id(engine) in makers for engine in engines])
+            count += served[place] * len(leaf.resources)
+            if count > MOST_FIELDS:
+                return False
+    return count > 0
+
+
 class CachedEvaluation:
-    """Evaluation of the leaves of one batch with a cache. `run` it once, then read the results."""
+    """Evaluation of the leaves of one batch that `may_cache`. `run` it once, then read the results."""
 
     def __init__(self, leaves: Sequence[Leaf | FixedDecision], basis: Basis, cache: VerdictCache) -> None:
         self._leaves = leaves
@@ -106,13 +129,14 @@ class CachedEvaluation:
 
     async def run(self) -> None:
         """Evaluate. Give the event loop turns."""
-        members = self._members()
+        members = await self._members()
         questions = [question for each in members for question in each.questions.values()]
         try:
             await self._find(questions)
             for question in questions:
                 await self._decide(question, _unknown(question))
                 self._land(question)
+                await self._turn()
             await self._follow(questions)
         finally:
             for question in questions:
@@ -129,25 +153,33 @@ class CachedEvaluation:
         """Let the cache keep the new verdicts, after the answer has left."""
         self._cache.keep_later(self._new)
 
-    def _members(self) -> list[_Members]:
+    async def _members(self) -> list[_Members]:
         bundle = self._basis.bundle
         makers = self._cache.makers(bundle, self._basis.facts)
         found = []
         for leaves in leaves_by_group(self._leaves):
             group = leaves[0].group
             resources = [resource for leaf in leaves for resource in leaf.resources]
+            engines = bundle.engines_for(group.warehouse, group.action, group.type).engines
+            keys = [(engine, makers[id(engine)].key(group)) for engine in engines if id(engine) in makers]
+            asked = [(engine, key) for engine, key in keys if key is not None]
+            fields = await self._fields(resources) if asked else None
             questions: dict[int, EngineQuestion] = {}
-            fields: list[bytes] | None = []
-            for engine in bundle.engines_for(group.warehouse, group.action, group.type).engines:
-                maker = makers.get(id(engine))
-                key = maker.key(group) if maker else None
-                if key is not None:
-                    fields = fields or resource_fields(resources)
-                    if fields:
-                        lookup = Lookup(key, fields)
-                        questions[id(engine)] = EngineQuestion(engine, group, resources, lookup)
+            for engine, key in asked if fields else ():
+                questions[id(engine)] = EngineQuestion(engine, group, resources, Lookup(key, fields or ()))
             found.append(_Members(leaves, resources, questions))
         return found
+
+    async def _fields(self, resources: Sequence[Resource]) -> list[bytes] | None:
+        """Return the digests of resources, made once for all engines; None if one of them cannot be cached."""
+        fields: list[bytes] = []
+        for start in range(0, len(resources), _FIELDS_AT_ONCE):
+            part = resource_fields(resources[start : start + _FIELDS_AT_ONCE])
+            if part is None:
+                return None
+            fields += part
+            await self._turn()
+        return fields
 
     async def _find(self, questions: Sequence[EngineQuestion]) -> None:
         """Join the flights of others, and look the rest up: all questions in one round trip."""
@@ -155,6 +187,7 @@ class CachedEvaluation:
         for question in questions:
             question.flight, question.followed = self._cache.flights.begin(question.key, question.fields)
             rows_of.append([row for row in range(len(question.fields)) if row not in question.followed])
+            await self._turn()
         asked = [(question, rows) for question, rows in zip(questions, rows_of, strict=True) if rows]
         if not asked:
             return
@@ -164,6 +197,7 @@ class CachedEvaluation:
             hits = len(found) - found.count(None)
             self._cache.metrics.hits.inc(hits)
             self._cache.metrics.misses.inc(len(found) - hits)
+            await self._turn()
 
     def _land(self, question: EngineQuestion) -> None:
         """Give the verdicts of a question to all that wait for it, and keep the engine's own."""

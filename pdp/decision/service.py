@@ -18,7 +18,7 @@ from pdp.audit.record import DecidedCheck, DecisionRecord, LeafDecision, Listing
 from pdp.decision.answers import NO_TRACES, fold_answer, make_answer, mark_cached, trace_checks
 from pdp.decision.basis import Basis
 from pdp.decision.bundle import Bundle
-from pdp.decision.cached_evaluation import CachedEvaluation
+from pdp.decision.cached_evaluation import CachedEvaluation, may_cache
 from pdp.decision.combine import CHUNK
 from pdp.decision.evaluation import LeafVerdicts
 from pdp.decision.explanation import Explainer
@@ -203,7 +203,7 @@ class Pdp:
         trees, found = yield from plan_checks(batch.checks, basis.plans)
         if batch.explain:
             bound_traces(found)
-        cached = CachedEvaluation(found, basis, cache) if cache is not None else None
+        cached = CachedEvaluation(found, basis, cache) if cache and may_cache(found, basis, cache) else None
         if cached is not None:
             yield cached.run()
             verdicts_of = cached.verdicts_of

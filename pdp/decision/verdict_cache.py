@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from pdp.cache.cache import Cache, NewVerdicts
+from pdp.cache.cache import MOST_FIELDS, Cache, NewVerdicts
 from pdp.cache.flights import Flights
 from pdp.cache.keys import KeyMaker, is_cacheable, policies_digest
 from pdp.cache.metrics import CacheMetrics
@@ -53,7 +53,9 @@ class VerdictCache:
 
     def may_answer(self, batch: Batch, bundle: Bundle) -> bool:
         """Tell whether cached verdicts may answer a batch. Explanations and demands for a revision need fresh ones."""
-        return not batch.explain and batch.consistency == "minimize_latency" and self.serves(bundle)
+        if batch.explain or batch.consistency != "minimize_latency" or batch.size > MOST_FIELDS:
+            return False
+        return self.serves(bundle)
 
     def makers(self, bundle: Bundle, facts: Facts) -> dict[int, KeyMaker]:
         """Return the makers of keys of the cached engines, by `id(engine)`."""

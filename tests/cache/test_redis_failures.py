@@ -14,8 +14,8 @@ import structlog
 from support.caches import new_metrics, redis_cache, value_of
 from support.redis_server import RedisServer, free_port, redis_server
 
-from pdp.cache.cache import CachedVerdict, Lookup, NewVerdicts
-from pdp.cache.redis_cache import MOST_FIELDS, RedisCache
+from pdp.cache.cache import MOST_FIELDS, CachedVerdict, Lookup, NewVerdicts
+from pdp.cache.redis_cache import RedisCache
 from pdp.engines.engine import ABSTAIN, PERMIT
 
 pytestmark = pytest.mark.process
@@ -297,6 +297,19 @@ async def test_a_huge_batch_is_not_looked_up(server: RedisServer) -> None:
     (column,) = await cache.find([many])
     assert list(column) == [None] * len(many.fields)
     assert server.client().info("commandstats").get("cmdstat_hmget") is None
+    await cache.close()
+
+
+async def test_columns_beyond_the_bound_are_dropped_and_counted(server: RedisServer) -> None:
+    metrics = new_metrics()
+    cache = redis_cache(server.url, metrics=metrics)
+    sizes = {b"1": 5, b"2": MOST_FIELDS + 1, b"3": MOST_FIELDS - 5, b"4": 1}
+    fields = [number.to_bytes(24, "big") for number in range(MOST_FIELDS + 1)]
+    columns = [NewVerdicts(key * 32, dict.fromkeys(fields[:count], PERMITTED)) for key, count in sizes.items()]
+    await cache.keep(columns)
+    found = [(await cache.find([Lookup(key * 32, fields[:1])]))[0][0] for key in sizes]
+    assert found == [PERMITTED, None, PERMITTED, None]
+    assert value_of(metrics, "pdp_cache_dropped_total") == MOST_FIELDS + 2
     await cache.close()
 
 

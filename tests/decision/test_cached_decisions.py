@@ -16,14 +16,17 @@ from support import worlds
 from support.caches import value_of, with_cache, written
 from support.generated_pdps import LastRecord, batch, decide, make_pdp
 
-from pdp.cache.cache import Cache, FoundVerdicts, Lookup, NewVerdicts
+from pdp.cache.cache import MOST_FIELDS, Cache, FoundVerdicts, Lookup, NewVerdicts
 from pdp.cache.in_process import InProcessCache
+from pdp.decision import turns
 from pdp.decision.bundle import Authority
+from pdp.decision.cached_evaluation import CachedEvaluation
 from pdp.decision.service import Pdp
+from pdp.decision.tree import Leaf
 from pdp.engines.engine import PERMIT, READS_POLICIES, Cost, Engine, Group, Source, Verdicts
 from pdp.facts.objects import Grant, GrantAdded, GrantRemoved
 from pdp.facts.snapshot import Facts
-from pdp.model.checks import Answer, AtLeast, Resource
+from pdp.model.checks import Answer, AtLeast, Env, Principal, Resource
 from pdp.store.replica import FixedFacts
 
 CHECK = {"principal": "user:oidc~a", "action": "read_data", "resource": "table:w/n/t@main"}
@@ -418,16 +421,59 @@ async def test_cached_verdicts_combine_with_engines_that_are_not_cached(combine:
     assert [decision.allowed for decision in wanted] == ([False, True, True] if combine == "any" else [False] * 3)
 
 
-async def test_a_long_batch_is_cached_too() -> None:
-    engine = CountingEngine(lambda resource: (PERMIT, "slow:yes") if resource.path[-1] < "t5" else (0, None))
-    pdp = service_of(engine)
-    names = [f"table:w/n/t{number}@main" for number in range(9_000)]
-    check = {key: value for key, value in CHECK.items() if key != "resource"} | {"resources": names}
+def many_tables(count: int) -> Any:
+    names = [f"table:w/n/t{number}@main" for number in range(count)]
+    return {key: value for key, value in CHECK.items() if key != "resource"} | {"resources": names}
+
+
+@pytest.mark.parametrize(("count", "cached"), [(MOST_FIELDS, True), (MOST_FIELDS + 1, False), (9_000, False)])
+async def test_batches_are_cached_up_to_a_bound(count: int, cached: bool) -> None:
+    engine, spy = CountingEngine(lambda one: (PERMIT, "slow:yes") if one.path[-1] < "t5" else (0, None)), SpyCache()
+    pdp = service_of(engine, spy)
+    check = many_tables(count)
     wanted = outcomes(await without_cache(pdp).check(batch([check])))
     engine.asked.clear()
     for _ in range(2):
         assert outcomes(await ask(pdp, check)) == wanted
-    assert len(engine.asked) == 9_000
+    assert len(engine.asked) == count * (1 if cached else 2)
+    assert bool(spy.asked) is bool(spy.kept) is cached
+
+
+@pytest.mark.parametrize("size", [MOST_FIELDS // 2, MOST_FIELDS // 2 + 1])
+async def test_the_bound_counts_each_engine(size: int) -> None:
+    spy, engines = SpyCache(), (CountingEngine(), CountingEngine(lambda one: (0, None)))
+    engines[1].name = "other"
+    pdp = service_of(engines[0], spy)
+    pdp.bundle = msgspec.structs.replace(pdp.bundle, default=Authority("default", engines, "any"))
+    for _ in range(2):
+        assert (await ask(pdp, many_tables(size))).allowed == b"\1" * size
+    assert bool(spy.asked) is bool(spy.kept) is (size <= MOST_FIELDS // 2)
+
+
+GROUP = Group(Principal("user", "oidc~a"), "read_data", "table", "w", "main", False, Env())
+
+
+async def test_others_have_turns_while_the_keys_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With turns as short as can be, a task that only counts runs at least once for each 100 keys."""
+    ticks = 0
+
+    async def count() -> None:
+        nonlocal ticks
+        while True:
+            ticks += 1
+            await asyncio.sleep(0)
+
+    pdp = service_of(CountingEngine())
+    assert pdp.cache
+    leaves = [Leaf(GROUP, [Resource("table", "w", ("n", str(at))) for at in range(MOST_FIELDS)])]
+    evaluation = CachedEvaluation(leaves, pdp._basis(), pdp.cache)
+    monkeypatch.setattr(turns, "TURN_SECONDS", -1)
+    evaluation._pace.begin()
+    counting = asyncio.create_task(count())
+    (members,) = await evaluation._members()
+    assert len(members.questions) == 1
+    assert ticks >= MOST_FIELDS // 100 - 1
+    counting.cancel()
 
 
 # --- generated histories ------------------------------------------------------------------------------------------
