@@ -43,10 +43,19 @@ class NewVerdicts(msgspec.Struct, frozen=True, gc=False):
 
     key: bytes
     verdicts: Mapping[bytes, CachedVerdict]
+    seconds: float | None = None
+    """Longest time to keep the verdicts; None for the time to live of the cache."""
 
 
 FoundVerdicts = Sequence[CachedVerdict | None]
 """Verdicts for the fields of a look-up, in order; None where a cache has none."""
+
+
+class LivingVerdicts(NamedTuple):
+    """Verdicts for the fields of a look-up, and the rest of their life in seconds."""
+
+    verdicts: FoundVerdicts
+    seconds: float
 
 
 class Cache(Protocol):
@@ -66,6 +75,14 @@ class Cache(Protocol):
 
     async def close(self) -> None:
         """Release all connections."""
+        ...
+
+
+class FarCache(Cache, Protocol):
+    """Cache whose verdicts a nearer cache may keep until their end."""
+
+    async def find_living(self, lookups: Sequence[Lookup]) -> Sequence[LivingVerdicts]:
+        """Return what `find` returns, with the rest of the life of each column. Never raise because of the cache."""
         ...
 
 

@@ -30,10 +30,11 @@ class InProcessCache:
         return [[self._at(lookup.key, field, now) for field in lookup.fields] for lookup in lookups]
 
     async def keep(self, columns: Sequence[NewVerdicts]) -> None:
-        """Keep verdicts, each for the time to live or up to a fifth less."""
+        """Keep verdicts, each for the time to live or up to a fifth less, or to the end of its column's life."""
         now = self._clock()
         for column in columns:
-            end = now + self._ttl * uniform(_SHORTEST_LIFE, 1)  # noqa: S311  no secret
+            life = self._ttl * uniform(_SHORTEST_LIFE, 1)  # noqa: S311  no secret
+            end = now + (life if column.seconds is None else min(life, column.seconds))
             for field, verdict in column.verdicts.items():
                 self._verdicts.keep((column.key, field), (verdict, end), len(verdict.by or ""))
 

@@ -21,7 +21,7 @@ import structlog
 from redis.exceptions import MaxConnectionsError, RedisError, ResponseError
 
 from pdp.cache.breaker import CircuitBreaker
-from pdp.cache.cache import MOST_FIELDS, CachedVerdict, FoundVerdicts, Lookup, NewVerdicts, misses
+from pdp.cache.cache import MOST_FIELDS, CachedVerdict, FoundVerdicts, LivingVerdicts, Lookup, NewVerdicts, misses
 from pdp.cache.keys import KEY_BYTES, join_parts
 from pdp.cache.metrics import STATES, CacheMetrics
 from pdp.cache.redis_client import RedisClient
@@ -56,12 +56,22 @@ class RedisCache:
 
     async def find(self, lookups: Sequence[Lookup]) -> Sequence[FoundVerdicts]:
         """Return the verdicts with a valid seal, within the timeout."""
+        return [column.verdicts for column in await self.find_living(lookups)]
+
+    async def find_living(self, lookups: Sequence[Lookup]) -> Sequence[LivingVerdicts]:
+        """Return what `find` returns, with the time to the end of each window."""
+        now = _now()
+        places = [self._name(lookup.key, now) for lookup in lookups]
+        found = await self._find([name for name, _ in places], lookups)
+        now = _now()
+        return [LivingVerdicts(column, (end - now) / 1000) for column, (_, end) in zip(found, places, strict=True)]
+
+    async def _find(self, names: Sequence[bytes], lookups: Sequence[Lookup]) -> Sequence[FoundVerdicts]:
         if sum([len(lookup.fields) for lookup in lookups]) > MOST_FIELDS or len(self._late) >= _MOST_LATE:
             return misses(lookups)
         if not self._reads.allows():
             return misses(lookups)
-        started, now = time.perf_counter(), _now()
-        names = [self._name(lookup.key, now)[0] for lookup in lookups]
+        started = time.perf_counter()
         try:
             columns = await self._within_timeout(self._fetch(names, lookups))
         except asyncio.CancelledError:

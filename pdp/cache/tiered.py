@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pdp.cache.cache import Cache, FoundVerdicts, Lookup, NewVerdicts
+from pdp.cache.cache import Cache, FarCache, FoundVerdicts, Lookup, NewVerdicts
 
 
 class TieredCache:
-    """Cache that asks `near`, then `far` for what `near` lacks, and keeps in `near` what `far` had."""
+    """Cache that asks `near`, then `far` for what `near` lacks, and keeps in `near` what `far` had.
 
-    def __init__(self, near: Cache, far: Cache) -> None:
+    A verdict of `far` stays in `near` until it ends in `far`.
+    """
+
+    def __init__(self, near: Cache, far: FarCache) -> None:
         self._near = near
         self._far = far
 
@@ -23,12 +26,12 @@ class TieredCache:
             return found
         rest = [Lookup(lookups[at].key, [lookups[at].fields[row] for row in missing[at]]) for at in asked]
         news: list[NewVerdicts] = []
-        for at, lookup, column in zip(asked, rest, await self._far.find(rest), strict=True):
+        for at, lookup, (column, seconds) in zip(asked, rest, await self._far.find_living(rest), strict=True):
             for row, verdict in zip(missing[at], column, strict=True):
                 found[at][row] = verdict
             known = {field: one for field, one in zip(lookup.fields, column, strict=True) if one is not None}
             if known:
-                news.append(NewVerdicts(lookup.key, known))
+                news.append(NewVerdicts(lookup.key, known, seconds))
         if news:
             await self._near.keep(news)
         return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -108,9 +109,27 @@ async def test_a_thousand_resources_are_one_look_up(cache: Cache) -> None:
 async def test_verdicts_end(kind: str, request: pytest.FixtureRequest) -> None:
     cache = make(kind, request, ttl=0.3)
     await cache.keep([NewVerdicts(key(f"end{kind}"), {field("a"): PERMITTED})])
-    await asyncio.sleep(0.7 if kind == "tiered" else 0.35)  # two tiers may each keep it for as long
+    await asyncio.sleep(0.35)
     assert list((await cache.find([Lookup(key(f"end{kind}"), [field("a")])]))[0]) == [None]
     await cache.close()
+
+
+@pytest.mark.process
+async def test_a_near_copy_ends_with_the_far_verdict(request: pytest.FixtureRequest) -> None:
+    """Windows of questions begin at different times, so that some of 100 verdicts are copied late in their lives."""
+    ttl = 1.0
+    near, far = InProcessCache(10_000, ttl), redis_cache(request.getfixturevalue("server").url, ttl=ttl)
+    lookups = [Lookup(bytes([number]) * 32, [field("late")]) for number in range(100)]
+    started = time.monotonic()
+    await far.keep([NewVerdicts(lookup.key, {lookup.fields[0]: PERMITTED}) for lookup in lookups])
+    kept = time.monotonic()
+    tiered = TieredCache(near, far)
+    await asyncio.sleep(started + 0.6 * ttl - time.monotonic())
+    assert [PERMITTED] in await tiered.find(lookups)
+    assert [PERMITTED] in await near.find(lookups)
+    await asyncio.sleep(kept + 1.05 * ttl - time.monotonic())
+    assert [list(column) for column in await tiered.find(lookups)] == [[None]] * len(lookups)
+    await tiered.close()
 
 
 verdicts = st.builds(CachedVerdict, st.sampled_from([ABSTAIN, PERMIT, FORBID]), st.none() | st.text(max_size=20))
