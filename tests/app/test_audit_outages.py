@@ -220,7 +220,7 @@ def test_lost_rights_let_the_open_file_grow_and_the_next_one_wait(tmp_path: Path
     place.mkdir(mode=0o700)
     if os.geteuid() == 0:
         os.chown(place, NOBODY, -1)
-        for folder in (tmp_path, tmp_path.parent, tmp_path.parent.parent):
+        for folder in (tmp_path, *list(tmp_path.parents)[:4]):
             folder.chmod(folder.stat().st_mode | 0o011)
     command = [sys.executable, "-m", "support.rightless_writer", str(place)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (ROOT, TESTS)))}
