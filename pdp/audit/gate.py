@@ -113,9 +113,12 @@ class AuditGate:
         return self._state.durable() >= self._state.taken() or self._gives_up()
 
     def _hold(self, settled: SettledCall) -> None:
+        loop = self._loop = asyncio.get_running_loop()
         self._state.hurry()
-        self._loop = asyncio.get_running_loop()
-        self._held[settled] = self._state.taken()
+        taken = self._held[settled] = self._state.taken()
+        # a sink that got done before the answer was held has woken nobody
+        if self._state.durable() >= taken or (not self._blocks and self._state.is_failing()):
+            loop.call_soon(self._release)
 
     def wake(self) -> None:
         """Let go of answers whose records are safe. Call from any thread."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import resource
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -136,6 +137,37 @@ async def test_an_answer_that_nobody_awaits_any_more_is_forgotten(tmp_path: Path
         await asyncio.sleep(0)
         assert len(audit.gate._held) == 2
     await asyncio.wait_for(asyncio.gather(*waits[3:]), 10)
+    assert audit.close(10)
+
+
+async def test_a_sink_that_gets_done_before_an_answer_is_held_lets_it_go(
+    tmp_path: Path, record: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_sync = threading.Event()
+    plain_sync = AuditFolder.sync
+
+    def sync(folder: AuditFolder) -> None:
+        may_sync.wait(10)
+        plain_sync(folder)
+
+    monkeypatch.setattr(AuditFolder, "sync", sync)
+    audit = trail(tmp_path, "request")
+    plain_durable = audit.durable
+
+    def durable() -> int:
+        """Return the number of a moment ago: meanwhile the sink has written all, and woken everybody."""
+        before = plain_durable()
+        may_sync.set()
+        while plain_durable() < audit.taken():
+            time.sleep(0.001)
+        time.sleep(0.05)
+        monkeypatch.setattr(audit, "durable", plain_durable)
+        return before
+
+    audit.append(record)
+    await until(lambda: not audit._flush_due)
+    monkeypatch.setattr(audit, "durable", durable)
+    await asyncio.wait_for(audit.gate.durable(), 5)
     assert audit.close(10)
 
 
