@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 from typing import Final, Protocol, TypeAlias
@@ -105,6 +106,8 @@ class LineIntake:
         """Held while counts change: the caller of `put` may drop a batch while the thread waits for the output."""
         self._taken = self._records = self._decisions = 0
         """Bytes, records and decisions of all batches so far."""
+        self._ends: deque[int] = deque()
+        """Records up to the end of each batch in the queue, and of those that were dropped behind it."""
         self._drops = _Drops()
         self._trouble = ""
         self._ending = self._drained = False
@@ -119,9 +122,11 @@ class LineIntake:
         self._records += len(batch.lines)
         self._decisions += batch.decisions
         if is_late:
-            self._drop([batch])
-        else:
-            self._queue.put(batch)
+            self._skip(batch)
+            return
+        with self._lock:
+            self._ends.append(self._records)
+        self._queue.put(batch)
 
     def reopen(self) -> None:
         """Let the output begin anew."""
@@ -198,8 +203,11 @@ class LineIntake:
 
     def _give_up(self) -> bool:
         """Drop what waits. Return True: nothing is left to be tried again but an order to end, which needs nothing."""
-        self._drop(self._waiting)
-        self._waiting = []
+        dropped, self._waiting = self._waiting, []
+        with self._lock:
+            self._drop(dropped)
+            self._finish(dropped)
+        self.progress.changed()
         for order in self._orders:
             self._ending = self._ending or order == self._end
         self._orders = []
@@ -224,18 +232,31 @@ class LineIntake:
         with self._lock:
             self._waiting = []
             self.progress.count(batches)
-        self.progress.durable = self.progress.records
+            self._finish(batches)
+        self.progress.changed()
+
+    def _skip(self, batch: LineBatch) -> None:
+        """Drop a batch that is not in the queue. Answers do not wait for it, but for all batches before it."""
+        with self._lock:
+            self._drop([batch])
+            if self._ends:
+                self._ends[-1] = self._records
+                return
+            self.progress.durable = self._records
         self.progress.changed()
 
     def _drop(self, batches: Sequence[LineBatch]) -> None:
-        """Count batches as written, though this sink loses them."""
+        """Count batches as written, though this sink loses them. Call with the lock."""
         records = sum([len(batch.lines) for batch in batches])
-        if not records:
-            return
-        with self._lock:
+        if records:
             self._drops = self._drops.add(_Drops(records, batches[0].seq, batches[-1].seq + len(batches[-1].lines) - 1))
             self.progress.count(batches)
-        self.metrics.dropped.inc(records)
+            self.metrics.dropped.inc(records)
+
+    def _finish(self, batches: Sequence[LineBatch]) -> None:
+        """Let no answer wait for the oldest batches of the queue any more. Call with the lock."""
+        for _ in batches:
+            self.progress.durable = self._ends.popleft()
 
     def _announcement(self, drops: _Drops) -> bytes:
         """Return the record of dropped records. It is no part of the trail: it has no `seq`."""
