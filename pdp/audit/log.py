@@ -179,6 +179,8 @@ class AuditTrail:
             record = sampled
         size = _size(record) if record.masks else record.batch.size
         if self._drops and self.is_full():
+            if self._sampler:
+                self._sampler.give_back(record)
             self._drop(record, size)
             return
         self._taken += size

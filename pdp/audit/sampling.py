@@ -73,6 +73,10 @@ class AllowSampler:
         left_out, self._left_out = self._left_out, 0
         return msgspec.structs.replace(record, sampled=rate, left_out=left_out)
 
+    def give_back(self, record: DecisionRecord) -> None:
+        """Let the next record tell what a record would have told that is dropped."""
+        self._left_out += record.left_out
+
     def announced(self, event: Event) -> Event:
         """Return an event as it is to be written: one of the service tells what was left out before."""
         if not self._left_out or not isinstance(event, ServiceEvent):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
@@ -12,15 +13,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from support.audit_files import all_records
+from support.audit_files import all_records, file_audit, records_in
 from support.generated_pdps import decide_and_record, make_pdp
 from support.http_client import HttpClient, client_of
 from support.serving import settings_of
 from uuid_utils import uuid7
 
+from pdp.audit import log
+from pdp.audit.log import TrailOptions
 from pdp.audit.reader import read_audit
 from pdp.audit.recorded import ReadReport
 from pdp.audit.sampling import AllowSampler, is_kept, make_rule
+from pdp.audit.segments import segment_files
 from pdp.config.load import make_settings
 from pdp.engines.engine import Verdicts
 from pdp.errors import ConfigError
@@ -92,6 +96,35 @@ async def test_the_trail_tells_what_was_left_out(client: HttpClient, tmp_path: P
     assert f"pdp_audit_left_out_total {left_out}.0" in metrics
     assert sum(line["event"] == "refusal" for line in lines) == 3
     assert "left" not in json.dumps([line for line in lines if line["event"] == "refusal"])
+
+
+@pytest.fixture
+def permit() -> Any:
+    return decide_and_record(make_pdp({}, {"a": "role == 'alice'"}), [check()])[1]
+
+
+async def test_a_dropped_record_hands_on_what_it_would_have_told(
+    tmp_path: Path, permit: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log, "MAX_PENDING", 20)
+    sampler = AllowSampler([make_rule(RATE, ["*"], ["*"], ["*"])], lambda: None)
+    audit = file_audit(tmp_path, options=TrailOptions(on_full="drop", sampler=sampler))
+    ids = [str(uuid7()) for _ in range(200)]
+    kept, left_out = (
+        replace(permit, answer=replace(permit.answer, id=next(id for id in ids if is_kept(id, RATE) is stays)))
+        for stays in (True, False)
+    )
+    while not audit.is_full():  # nothing is written meanwhile: the event loop gets no turn
+        audit.append(kept)
+    for record in (left_out, left_out, kept, left_out, kept, kept):
+        audit.append(record)
+    assert audit._dropped.records == 3
+    for _ in range(1000):
+        if audit.is_full():
+            await asyncio.sleep(0.01)
+    audit.append(kept)
+    assert audit.close(20)
+    assert sum(line.get("leftOut", 0) for line in records_in(segment_files(tmp_path))) == 3
 
 
 async def test_a_dry_run_sees_the_rate(client: HttpClient, tmp_path: Path) -> None:
