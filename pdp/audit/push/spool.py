@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 from pathlib import Path
 from typing import Final
 
@@ -45,6 +46,8 @@ class Spool:
         self._taken: list[str] = []
         """Ended instances whose files are this one's now."""
         self._locks: list[InstanceLock] = []
+        self._counting = threading.Lock()
+        """Held while the bytes of ended instances change: both threads count them."""
         try:
             make_private_folder(folder)
             restrict_files(*folder.iterdir())
@@ -80,10 +83,11 @@ class Spool:
             known = instance == self._instance or instance in self._taken
             lock = None if known else lock_if_dead(self.path, instance)
             if lock:
-                self._taken.append(instance)
                 self._locks.append(lock)
                 found.append(left_reader(self.path, instance, self._limits))
-                self._left += self._on_disk(instance)
+                with self._counting:
+                    self._taken.append(instance)
+                    self._left += self._on_disk(instance)
         if found:
             self.readers = [*self.readers[:-1], *found, self.readers[-1]]
             log.info("audit records of ended instances are delivered", spool=str(self.path), instances=len(found))
@@ -126,8 +130,9 @@ class Spool:
         """Tell whether more bytes fit. Somebody may have removed files: count them before a refusal."""
         if self.size() + more <= self._bound:
             return True
-        self._left += self._on_disk(*self._taken, self._instance) - self.size()
-        size = self.size()
+        with self._counting:
+            self._left += self._on_disk(*self._taken, self._instance) - self.size()
+            size = self.size()
         return size + more <= self._bound or size <= 0
 
     def _on_disk(self, *instances: str) -> int:

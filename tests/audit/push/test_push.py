@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import ssl
+import threading
+import time
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,12 +15,14 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 from support.audit_receiver import receiving
-from support.audit_sinks import FAST, assert_complete, batches, new_instance, until
+from support.audit_sinks import FAST, PipeReader, assert_complete, batches, new_instance, until
+from support.generated_pdps import decide_and_record, make_pdp
 from support.idp import Authority
 
 from pdp.app.audit_sinks import open_sinks
 from pdp.audit import line_intake
 from pdp.audit.line_intake import IntakeOptions, LineIntake
+from pdp.audit.log import AuditTrail, TrailOptions
 from pdp.audit.push import delivery
 from pdp.audit.push.bodies import OtlpLogs
 from pdp.audit.push.spool import Spool, SpoolFull
@@ -270,6 +275,81 @@ def test_on_full_drop_loses_what_is_beyond_the_bound_and_says_so(tmp_path: Path)
     assert min(missing) == told[0]["firstSeq"]
     assert max(missing) == told[-1]["lastSeq"]
     assert {details["sink"] for details in told} == {"http"}
+
+
+async def test_on_full_drop_lets_answers_leave_whose_records_are_given_up(tmp_path: Path) -> None:
+    record = await asyncio.to_thread(
+        lambda: decide_and_record(make_pdp({}, {}), [{"principal": "p", "action": "a", "resource": "r" * 30_000}])[1]
+    )
+    options = TrailOptions(durability="request", on_full="drop")
+    with receiving() as receiver:
+        receiver.stop()
+        push = {"url": receiver.url, "spool_mib": 16, **FAST}
+        sink = opened(tmp_path, {"http": push}, on_full="drop", durability="request")
+        audit = AuditTrail(sink._options.instance, [sink], Telemetry(), options)
+        for _ in range(40):
+            for _ in range(20):
+                audit.append(record)
+            await asyncio.wait_for(audit.gate.durable(), 5)
+        assert sink.trouble()
+        assert await asyncio.to_thread(audit.close, 20)
+
+
+def test_an_answer_waits_for_all_batches_before_a_dropped_one() -> None:
+    may_write = threading.Event()
+
+    class SlowOutput(StdoutOutput):
+        def append(self, text: bytes) -> None:
+            may_write.wait(20)
+            super().append(text)
+
+    reader = PipeReader()
+    metrics = SinkMetrics(Telemetry(), "x")
+    sink = LineIntake(SlowOutput(reader.write, metrics), IntakeOptions("i", 3000, promises=True), metrics)
+    changes: list[int] = []
+    sink.progress.changed = lambda: changes.append(sink.progress.durable)
+    put(sink, *[5] * 10)
+    lost = sink.progress.records
+    assert 0 < lost < 50, "batches at the end are dropped at once"
+    assert sink.progress.durable == 0
+    may_write.set()
+    until(lambda: sink.progress.durable == 50)
+    assert changes[-1] == 50
+    assert sink.close(20)
+    assert len([record for record in reader.records() if "seq" in record]) == 50 - lost
+    reader.close()
+
+
+def test_both_threads_count_the_bytes_of_a_spool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = Spool(tmp_path, "aa", 10_000, BatchLimits(10, 100))
+    spool = Spool(tmp_path, "bb", 10_000, BatchLimits(10, 100))
+    ended.append(b"x" * 4000 + b"\n")
+    ended.close()
+    spool.append(b"y" * 8000 + b"\n")
+    counting, goes_on = threading.Event(), threading.Event()
+    plain = Spool._on_disk
+
+    def on_disk(of: Spool, *instances: str) -> int:
+        if threading.current_thread() is appending:
+            counting.set()
+            goes_on.wait(10)
+        return plain(of, *instances)
+
+    def append() -> None:
+        with pytest.raises(SpoolFull):
+            spool.append(b"z" * 8000 + b"\n")
+
+    monkeypatch.setattr(Spool, "_on_disk", on_disk)
+    appending, taking = threading.Thread(target=append), threading.Thread(target=spool.take_over)
+    appending.start()
+    counting.wait(10)
+    taking.start()
+    time.sleep(0.1)
+    goes_on.set()
+    appending.join()
+    taking.join()
+    assert spool.size() == sum(file.stat().st_size for file in tmp_path.glob("*.jsonl")) == 12_002
+    spool.close()
 
 
 def test_a_spool_takes_a_write_beyond_its_bound_while_it_is_empty(tmp_path: Path) -> None:
