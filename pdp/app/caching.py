@@ -13,7 +13,8 @@ from pdp.cache.mac_keys import MacKeys, machine_keys, random_keys
 from pdp.cache.metrics import CacheMetrics
 from pdp.cache.tiered import TieredCache
 from pdp.config.settings import Settings
-from pdp.decision.verdict_cache import VerdictCache
+from pdp.decision.bundle import Bundle
+from pdp.decision.verdict_cache import VerdictCache, served_engines
 from pdp.telemetry import Telemetry
 
 if TYPE_CHECKING:
@@ -22,14 +23,19 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 
-def build_cache(settings: Settings, telemetry: Telemetry) -> VerdictCache | None:
-    """Return the cache of settings; None if nothing is to be kept. Nothing is connected yet.
+def build_cache(settings: Settings, telemetry: Telemetry, bundle: Bundle) -> VerdictCache | None:
+    """Return the cache of settings; None if no verdict of the bundle's engines is to be kept. Nothing is connected yet.
 
     Raise ConfigError if `cache.tls_ca` cannot be used.
     """
     chosen = settings.cache
     uses_redis = chosen.redis is not None and chosen.redis_for != "none"
+    every_engine = uses_redis and chosen.redis_for == "all"
     if not uses_redis and not chosen.local_entries:
+        return None
+    if not served_engines(bundle, every_engine=every_engine):
+        if uses_redis:
+            read_authorities(settings)  # a wrong file is an error, whether Redis is asked or not
         return None
     metrics = CacheMetrics(telemetry.registry)
     cache: Cache | None = None
@@ -39,7 +45,7 @@ def build_cache(settings: Settings, telemetry: Telemetry) -> VerdictCache | None
         far = _redis_cache(settings, metrics)
         cache = far if cache is None else TieredCache(cache, far)
     assert cache is not None
-    return VerdictCache(cache, metrics, chosen.timeout_ms / 1000, every_engine=uses_redis and chosen.redis_for == "all")
+    return VerdictCache(cache, metrics, chosen.timeout_ms / 1000, every_engine=every_engine)
 
 
 def seal_keys(settings: Settings) -> MacKeys:

@@ -128,7 +128,7 @@ class Service:
         self._following: asyncio.Task[None] | None = None
 
     def _make_pdp(self, bundle: Bundle) -> Pdp:
-        cache = build_cache(self.settings, self._telemetry)
+        cache = build_cache(self.settings, self._telemetry, bundle)
         return Pdp(bundle, self.source, self.audit or NoAudit(), self._telemetry, PLANNERS, cache)
 
     def unready(self) -> list[str]:

@@ -48,7 +48,7 @@ class VerdictCache:
         """Tell whether the cache keeps verdicts of any engine of a bundle."""
         if self.newest is not bundle:
             self.newest = bundle
-            self.has_engines = any(self._takes(engine) for engine in _engines(bundle))
+            self.has_engines = bool(served_engines(bundle, every_engine=self._every_engine))
         return self.has_engines
 
     def may_answer(self, batch: Batch, bundle: Bundle) -> bool:
@@ -63,8 +63,7 @@ class VerdictCache:
         if served is None or served.bundle is not bundle or served.facts is not facts:
             makers = {
                 id(engine): KeyMaker(engine, self._policies_of(bundle), facts, forbids=engine in bundle.forbids)
-                for engine in _engines(bundle)
-                if self._takes(engine)
+                for engine in served_engines(bundle, every_engine=self._every_engine)
             }
             served = self._served = ServedEngines(bundle, facts, makers)
         return served.makers
@@ -95,10 +94,9 @@ class VerdictCache:
             self._policies = bundle, digest
         return digest
 
-    def _takes(self, engine: Engine) -> bool:
-        return is_cacheable(engine) and (self._every_engine or engine.cost is not Cost.MICROSECONDS)
 
-
-def _engines(bundle: Bundle) -> list[Engine]:
+def served_engines(bundle: Bundle, *, every_engine: bool) -> list[Engine]:
+    """Return the engines of a bundle whose verdicts are cached. `every_engine`: also those that take microseconds."""
     stacks = [authority.engines for authority in (bundle.default, *bundle.authorities.values())]
-    return [engine for engines in (bundle.forbids, *stacks) for engine in engines]
+    engines = [engine for engines in (bundle.forbids, *stacks) for engine in engines]
+    return [one for one in engines if is_cacheable(one) and (every_engine or one.cost is not Cost.MICROSECONDS)]

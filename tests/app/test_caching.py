@@ -6,7 +6,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
+from support.generated_pdps import make_pdp
 from support.serving import settings_of
 
 from pdp.app.caching import build_cache, seal_keys
@@ -14,6 +16,8 @@ from pdp.cache.in_process import InProcessCache
 from pdp.cache.mac_keys import MacKeys, machine_keys
 from pdp.cache.redis_cache import RedisCache
 from pdp.cache.tiered import TieredCache
+from pdp.decision.bundle import Authority, Bundle
+from pdp.engines.engine import READS_POLICIES, Cost
 from pdp.errors import ConfigError
 from pdp.telemetry import Telemetry
 
@@ -26,8 +30,23 @@ def own_machine_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
 
-def built(folder: Path, **cache: Any) -> Any:
-    found = build_cache(settings_of({"cache": cache}, folder), Telemetry())
+class CostlyEngine:
+    """An engine whose verdicts are worth a round trip."""
+
+    name = digest = "costly"
+    cost = Cost.MILLISECONDS
+    reads = READS_POLICIES
+    applies: Any = None
+    decide: Any = None
+    explain: Any = None
+
+
+TODAY = make_pdp({}, {"r": "true"}).bundle
+COSTLY = msgspec.structs.replace(TODAY, default=Authority("default", (CostlyEngine(),), "any"))
+
+
+def built(folder: Path, bundle: Bundle = COSTLY, **cache: Any) -> Any:
+    found = build_cache(settings_of({"cache": cache}, folder), Telemetry(), bundle)
     return found.cache if found else None
 
 
@@ -43,9 +62,21 @@ async def test_settings_choose_the_cache(tmp_path: Path) -> None:
 async def test_only_all_takes_the_engines_of_today(tmp_path: Path) -> None:
     for given, every in ((None, False), ("auto", False), ("all", True), ("none", False)):
         cache = {"redis": LOCAL} | ({"redis_for": given} if given else {})
-        found = build_cache(settings_of({"cache": cache}, tmp_path), Telemetry())
+        found = build_cache(settings_of({"cache": cache}, tmp_path), Telemetry(), COSTLY)
         assert found
         assert found._every_engine is every
+
+
+async def test_nothing_is_built_without_an_engine_to_serve(tmp_path: Path) -> None:
+    assert built(tmp_path, TODAY) is None
+    for redis_for, is_served in (("none", False), ("auto", False), ("all", True)):
+        found = built(tmp_path, TODAY, redis=LOCAL, redis_for=redis_for)
+        assert (found is not None) is is_served
+
+
+def test_wrong_authorities_are_an_error_without_an_engine_to_serve(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"cache\.tls_ca"):
+        built(tmp_path, TODAY, redis="rediss://127.0.0.1:1", tls_ca="missing.pem")
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from support.generated_pdps import LastRecord, batch, decide, make_pdp
 
 from pdp.cache.cache import MOST_FIELDS, Cache, FoundVerdicts, Lookup, NewVerdicts
 from pdp.cache.in_process import InProcessCache
+from pdp.cache.keys import resource_fields
 from pdp.decision import turns
 from pdp.decision.bundle import Authority
 from pdp.decision.cached_evaluation import CachedEvaluation
@@ -30,6 +31,7 @@ from pdp.model.checks import Answer, AtLeast, Env, Principal, Resource
 from pdp.store.replica import FixedFacts
 
 CHECK = {"principal": "user:oidc~a", "action": "read_data", "resource": "table:w/n/t@main"}
+GROUP = Group(Principal("user", "oidc~a"), "read_data", "table", "w", "main", False, Env())
 
 
 def outcomes(answer: Answer) -> list[Any]:
@@ -421,6 +423,25 @@ async def test_cached_verdicts_combine_with_engines_that_are_not_cached(combine:
     assert [decision.allowed for decision in wanted] == ([False, True, True] if combine == "any" else [False] * 3)
 
 
+async def test_resources_without_a_key_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = 0
+
+    def counted(resources: Sequence[Resource]) -> list[bytes] | None:
+        nonlocal calls
+        calls += 1
+        return resource_fields(resources)
+
+    monkeypatch.setattr("pdp.decision.cached_evaluation.resource_fields", counted)
+    spy, engines = SpyCache(), (CountingEngine(), CountingEngine())
+    pdp = service_of(engines[0], spy)
+    pdp.bundle = msgspec.structs.replace(pdp.bundle, default=Authority("default", engines, "any"))
+    assert pdp.cache
+    leaves = [Leaf(GROUP, [Resource("table", "w", ("n", "t"), properties={"k": 1 << 70})])]
+    await CachedEvaluation(leaves, pdp._basis(), pdp.cache).run()
+    assert calls == 1
+    assert (spy.asked, [len(engine.asked) for engine in engines]) == ([], [1, 1])
+
+
 def many_tables(count: int) -> Any:
     names = [f"table:w/n/t{number}@main" for number in range(count)]
     return {key: value for key, value in CHECK.items() if key != "resource"} | {"resources": names}
@@ -448,9 +469,6 @@ async def test_the_bound_counts_each_engine(size: int) -> None:
     for _ in range(2):
         assert (await ask(pdp, many_tables(size))).allowed == b"\1" * size
     assert bool(spy.asked) is bool(spy.kept) is (size <= MOST_FIELDS // 2)
-
-
-GROUP = Group(Principal("user", "oidc~a"), "read_data", "table", "w", "main", False, Env())
 
 
 async def test_others_have_turns_while_the_keys_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
