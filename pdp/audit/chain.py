@@ -4,7 +4,8 @@ Pure: knows texts and digests, and no file. A segment begins with a header, has 
 with an end line:
 
 - The digest of a chain line is that of the digest before, as 32 bytes (nothing for the first segment of an instance),
-  and of the bytes of all lines since the line with that digest: records, and the header in the first write.
+  of the bytes of all lines since the line with that digest (records, and the header in the first write), and of the
+  text of the chain line up to its own digest. So no mark of a chain line can be taken away.
 - The digest of an end line covers the digest before and the text of the end line up to its own digest. So no chain line
   can be passed off as an end. An end line directly follows a chain line.
 - The header of the next segment names the digest of the end line before. Its first chain line starts from there.
@@ -72,7 +73,7 @@ class SegmentHead(msgspec.Struct, frozen=True):
 class ChainLine(msgspec.Struct, frozen=True):
     """Chain line as read. `seq` is that of the last record before, `crc` has the CRC-32 of each record's line.
 
-    `recovered`: a later start wrote the line. The records were written by nobody who could prove them.
+    `recovered`: a later start wrote the line. Anybody can have written the records.
     """
 
     records: int
@@ -83,36 +84,52 @@ class ChainLine(msgspec.Struct, frozen=True):
 
 
 class EndLine(msgspec.Struct, frozen=True):
-    """End line as read. `recovered`: a later start closed the segment of a process that was killed."""
+    """End line as read. `recovered`: a later start closed the segment of a process that was killed.
+
+    `unproven`: from this record on, the later start found no proof.
+    """
 
     records: int
     seq: int
     time: str
     digest: str
     recovered: bool = False
+    unproven: int | None = None
 
 
-def chain_line(lines: Sequence[bytes], seq: int, digest: bytes, *, recovered: bool = False) -> bytes:
-    """Return the chain line after the lines of some records. `seq` is that of the last one."""
+class SegmentClosing(msgspec.Struct, frozen=True):
+    """Closing of a segment by a later start. `unproven` is the first record without a proof, None without any."""
+
+    unproven: int | None = None
+
+    def marks(self) -> str:
+        """Return the fields of an end line."""
+        return ',"recovered":true' + ("" if self.unproven is None else f',"unproven":{self.unproven}')
+
+
+def chain_line(
+    hash: ChainHash, previous: bytes, header: bytes, lines: Sequence[bytes], seq: int, *, recovered: bool = False
+) -> tuple[bytes, bytes]:
+    """Return the text of a write with its chain line, and the digest. `seq` is that of the last record."""
     checksums = ",".join(map(str, map(crc32, lines)))
     mark = ',"recovered":true' if recovered else ""
-    return (
-        f'{{"event":"{CHAIN}","records":{len(lines)},"seq":{seq},"digest":"{digest.hex()}",'
-        f'"crc":[{checksums}]{mark}}}\n'
-    ).encode()
-
-
-def end_line(
-    hash: ChainHash, previous: bytes, records: int, seq: int, time: str, *, recovered: bool = False
-) -> tuple[bytes, bytes]:
-    """Return the end line of a segment of so many records, and its digest. `seq` is that of the last record."""
-    mark = ',"recovered":true' if recovered else ""
-    text = f'{{"event":"{SEGMENT_END}","records":{records},"seq":{seq},"time":"{time}"{mark},"digest":"'.encode()
+    start = f'{{"event":"{CHAIN}","records":{len(lines)},"seq":{seq},"crc":[{checksums}]{mark},"digest":"'
+    text = b"".join([header, *lines, start.encode()])
     digest = hash.of(previous, text)
     return text + digest.hex().encode() + b'"}\n', digest
 
 
-def end_digest(hash: ChainHash, previous: bytes, line: bytes) -> bytes:
-    """Return the digest that an end line must have."""
-    text, mark, _ = line.rpartition(b'"digest":"')
-    return hash.of(previous, text + mark)
+def end_line(
+    hash: ChainHash, previous: bytes, records: int, seq: int, time: str, closing: SegmentClosing | None = None
+) -> tuple[bytes, bytes]:
+    """Return the end line of a segment of so many records, and its digest. `seq` is that of the last record."""
+    marks = closing.marks() if closing else ""
+    text = f'{{"event":"{SEGMENT_END}","records":{records},"seq":{seq},"time":"{time}"{marks},"digest":"'.encode()
+    digest = hash.of(previous, text)
+    return text + digest.hex().encode() + b'"}\n', digest
+
+
+def line_digest(hash: ChainHash, previous: bytes, text: bytes) -> bytes:
+    """Return the digest that the last line of a text must have: a chain line behind its lines, or an end line."""
+    before, mark, _ = text.rpartition(b'"digest":"')
+    return hash.of(previous, before + mark)

@@ -21,6 +21,7 @@ FindingKind: TypeAlias = Literal[
     "missing_segment",
     "missing_instance",
     "cut_tail",
+    "unproven_tail",
     "damaged_file",
     "second_file",
     "no_key",

@@ -72,13 +72,11 @@ class OpenSegment:
     def append(self, lines: Sequence[bytes]) -> None:
         """Append the lines of records, and the chain line over them."""
         size, records, digest = self._written
-        text = b"".join(lines)
+        head = b""
         if not size:
             instance, number, seq, previous = self._head
-            head = SegmentHead(instance, number, seq, timestamp(time.time()), previous, self._hash.key_id)
-            text = head.line() + text
-        digest = self._hash.of(digest, text)
-        text += chain_line(lines, self.next_seq + len(lines) - 1, digest)
+            head = SegmentHead(instance, number, seq, timestamp(time.time()), previous, self._hash.key_id).line()
+        text, digest = chain_line(self._hash, digest, head, lines, self.next_seq + len(lines) - 1)
         self._write(text)
         self._written = _Mark(size + len(text), records + len(lines), digest)
 

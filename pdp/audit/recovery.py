@@ -3,20 +3,33 @@
 Only the newest segment of an instance can be torn. Everything up to its last chain line stays as it is. Whole records
 behind that stay, too: a chain line that is marked `recovered` counts them, because nobody proved them in time. The rest
 is a torn line, and goes to a file of its own, `.torn`.
+
+Anybody who can write the folder can leave a segment there. So a start computes the chain again, and the end line that
+the start signs names the first record without a proof. A segment with an unknown key stays open: nobody can judge the
+chain.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 import msgspec
 import structlog
 
-from pdp.audit.chain import CHAIN, SEGMENT, SEGMENT_END, ChainHash, chain_line, end_line
+from pdp.audit.chain import (
+    CHAIN,
+    SEGMENT,
+    SEGMENT_END,
+    ChainHash,
+    SegmentClosing,
+    chain_line,
+    end_line,
+    line_digest,
+)
 from pdp.audit.encoding import timestamp
 from pdp.audit.instance_locks import lock_if_dead, locked_instances
 from pdp.audit.open_segment import sync_folder, write_all
@@ -36,6 +49,7 @@ class _Line(msgspec.Struct, frozen=True):
     digest: str = ""
     previous: str = ""
     key: str = ""
+    recovered: bool = False
 
 
 _LINE: Final = msgspec.json.Decoder(_Line)
@@ -47,11 +61,17 @@ class LeftSegment:
     A line that nobody can read is torn behind the last chain line. Before that it is damage, and stays to be found.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, hashes: Mapping[str, ChainHash]) -> None:
+        """Begin without a line. `hashes` are those of the known keys by their names."""
+        self.hash = hashes.get("")
+        """Hash of the segment; None if the header names an unknown key."""
         self.ended = False
         self.first = self.next = 0
         """`seq` of the first record, and of the next one."""
-        self.key_id = ""
+        self._judged = 0
+        """First record behind the chain lines that are right."""
+        self._wrong = False
+        """Tells whether a chain line was not right."""
         self.digest = b""
         """Digest of the last chain line."""
         self.size = 0
@@ -62,6 +82,9 @@ class LeftSegment:
         """Header, if no chain line follows."""
         self._broken = False
         """Tells whether a line since the last chain line cannot be read."""
+        self._text: list[bytes] = []
+        """Lines since the last chain line."""
+        self._hashes = hashes
 
     def take(self, line: bytes, end: int) -> None:
         """Take the next line, which ends at the byte `end`."""
@@ -71,14 +94,16 @@ class LeftSegment:
             fields = _Line()
         if not line.endswith(b"\n"):
             return
+        self._text.append(line)
         if fields.event in {CHAIN, SEGMENT_END}:
-            self.digest = _bytes(fields.digest)
+            self._judge(fields)
+            self.digest, self._text = _bytes(fields.digest), []
             self.next = max(self.next, fields.seq + 1)
             self.unproven, self.header, self._broken = [], b"", False
             self.ended = fields.event == SEGMENT_END
         elif fields.event == SEGMENT and end == len(line):
-            self.first = self.next = fields.seq
-            self.key_id, self.header, self.digest = fields.key, line, _bytes(fields.previous)
+            self.first = self.next = self._judged = fields.seq
+            self.hash, self.header, self.digest = self._hashes.get(fields.key), line, _bytes(fields.previous)
         elif fields.event and fields.seq == self.next and not self._broken:
             self.next += 1
             self.unproven.append(line)
@@ -86,6 +111,19 @@ class LeftSegment:
             self._broken = True
         if not self._broken:
             self.size = end
+
+    def first_unproven(self) -> int | None:
+        """Return the first record that no chain line proves; None if all are proven."""
+        return self._judged if self._wrong or self.unproven else None
+
+    def _judge(self, fields: _Line) -> None:
+        """Compute the digest of a line again. A line that another start wrote proves nothing."""
+        hash = self.hash
+        right = hash and line_digest(hash, self.digest, b"".join(self._text)) == _bytes(fields.digest)
+        if not right or fields.recovered:
+            self._wrong = True
+        elif not self._wrong:
+            self._judged = fields.seq + 1
 
 
 def close_left_segments(folder: Path, hashes: Sequence[ChainHash], publisher: SegmentPublisher) -> None:
@@ -113,21 +151,23 @@ def _close(file: SegmentFile, hashes: Sequence[ChainHash], publisher: SegmentPub
         if final.exists():  # it was compressed, and only its old form was left
             file.path.unlink()
             return
-    left = read_left(file.path)
+    left = read_left(file.path, {"": ChainHash(), **{hash.key_id: hash for hash in hashes}})
     if not left.ended:
+        if left.hash is None:
+            log.warning("the key of the audit of a killed process is unknown: the file stays open", file=str(file.path))
+            return
         _cut(file.path, left.size)
         if left.next == left.first:
             file.path.unlink()
             return
-        own = [hash for hash in (*hashes, ChainHash()) if hash.key_id == left.key_id]
-        _end(file.path, left, own[0] if own else hashes[0])
+        _end(file.path, left, left.hash)
         log.warning("closed the audit of a killed process", file=str(file.path), records=left.next - left.first)
     publisher.publish(file.path)
 
 
-def read_left(path: Path) -> LeftSegment:
-    """Return the state of a left segment."""
-    left, end = LeftSegment(), 0
+def read_left(path: Path, hashes: Mapping[str, ChainHash]) -> LeftSegment:
+    """Return the state of a left segment. `hashes` are those of the known keys by their names."""
+    left, end = LeftSegment(hashes), 0
     with path.open("rb") as stream:
         for line in stream:
             end += len(line)
@@ -157,9 +197,10 @@ def _end(path: Path, left: LeftSegment, hash: ChainHash) -> None:
     """Write the end of a segment."""
     digest, text, last = left.digest, b"", left.next - 1
     if left.unproven:
-        digest = hash.of(digest, left.header + b"".join(left.unproven))
-        text = chain_line(left.unproven, last, digest, recovered=True)
-    line, _ = end_line(hash, digest, left.next - left.first, last, timestamp(time.time()), recovered=True)
+        text, digest = chain_line(hash, digest, left.header, left.unproven, last, recovered=True)
+        text = text[len(left.header) + sum(map(len, left.unproven)) :]
+    closing = SegmentClosing(left.first_unproven())
+    line, _ = end_line(hash, digest, left.next - left.first, last, timestamp(time.time()), closing)
     descriptor = open_private_file(path, os.O_WRONLY | os.O_APPEND)
     try:
         write_all(descriptor, text + line)

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from pdp.audit.chain import CHAIN, SEGMENT, SEGMENT_END, ChainHash, ChainLine, EndLine, end_digest
+from pdp.audit.chain import CHAIN, SEGMENT, SEGMENT_END, ChainHash, ChainLine, EndLine, line_digest
 from pdp.audit.findings import AuditFinding, records_text
 from pdp.audit.segments import SegmentFile
 from pdp.audit.trail import TOO_LONG, TORN, TrailLine
@@ -50,6 +50,8 @@ class InstanceState(msgspec.Struct):
     digest: bytes | None = b""
     partial: bool = False
     """True as long as segments may be missing: before the first one, if older ones were taken away on purpose."""
+    allow_recovered: bool = False
+    """True if records may be without a proof that a start has found behind the chain of a killed process."""
 
 
 class CheckedCounts(msgspec.Struct):
@@ -102,7 +104,7 @@ class SegmentCheck:
         self._foreign: list[AuditFinding] = []
         """Records of other instances since the last chain line: only those whose checksum is right are findings."""
         self._records = 0
-        self._ended = False
+        self._ended = self._tail_told = False
         self._last_line = 0
 
     def findings(self, lines: Iterator[TrailLine]) -> Iterator[AuditFinding]:
@@ -205,9 +207,11 @@ class SegmentCheck:
         self._state.next = written.next
         self._records += len(chain.crc)
         self._counts.recovered += len(chain.crc) if chain.recovered else 0
-        text = self._head + b"".join([one.data for one in self._lines])
+        text = self._head + b"".join([one.data for one in self._lines]) + line.data
         self._head, self._lines = b"", []
         yield from self._compare(text, chain, defective=bool(found))
+        if chain.recovered and self._hash and self._hash.key_id:
+            yield from self._unproven_tail(chain.seq - len(chain.crc) + 1)
 
     def _compare(self, text: bytes, chain: ChainLine, *, defective: bool) -> Iterator[AuditFinding]:
         """Compare the digest of a write with that of its chain line."""
@@ -216,10 +220,10 @@ class SegmentCheck:
             self._previous = stated if self._hash else None
             self._other = None
             return
-        computed = self._hash.of(self._previous, text)
-        if self._fits(stated, lambda hash, start: hash.of(start, text), recovered=chain.recovered):
+        computed = line_digest(self._hash, self._previous, text)
+        if self._fits(stated, text):
             self._counts.proven += len(chain.crc)
-            self._counts.keyed += len(chain.crc) if self._hash.key_id else 0
+            self._counts.keyed += len(chain.crc) if self._hash.key_id and not chain.recovered else 0
             yield from self._wrong_digests()
             self._other = None
         elif not defective:
@@ -232,15 +236,10 @@ class SegmentCheck:
             self._other = computed
         self._previous = stated
 
-    def _fits(self, stated: bytes, digest: Callable[[ChainHash, bytes], bytes], *, recovered: bool) -> bool:
-        """Tell whether a digest is right behind the digest before, as stated or as computed.
-
-        A later start may have closed the segment with another key.
-        """
-        own = [self._hash, *self._hashes.values()] if recovered else [self._hash]
-        keyed = [hash for hash in own if hash and (hash is self._hash or hash.key_id)]
+    def _fits(self, stated: bytes, text: bytes) -> bool:
+        """Tell whether the digest in a text is right behind the digest before, as stated or as computed."""
         starts = [start for start in (self._previous, self._other) if start is not None]
-        return any(digest(hash, start) == stated for hash in keyed for start in starts)
+        return any(self._hash is not None and line_digest(self._hash, start, text) == stated for start in starts)
 
     def _wrong_digests(self) -> Iterator[AuditFinding]:
         """Yield one finding for all wrong digests in a row but the first."""
@@ -270,7 +269,7 @@ class SegmentCheck:
             return
         stated = _bytes(end.digest)
         proven = self._hash is not None and self._previous is not None
-        fits = self._fits(stated, lambda hash, start: end_digest(hash, start, line.data), recovered=end.recovered)
+        fits = self._fits(stated, line.data)
         if end.seq >= self._state.next:
             text = f"{records_text(self._state.next, end.seq)} missing before the end line, or the end line was changed"
             yield self._finding("missing_line", text, self._state.next)
@@ -279,7 +278,16 @@ class SegmentCheck:
         elif end.records != self._records:
             yield self._finding("edited_chain", f"the end line counts {end.records} records", end.seq)
         yield from self._wrong_digests()
+        if end.unproven is not None and self._hash and self._hash.key_id:
+            yield from self._unproven_tail(end.unproven)
         self._state.digest = stated
+
+    def _unproven_tail(self, first: int) -> Iterator[AuditFinding]:
+        """Yield one finding for all records that a later start found without a proof, unless that is accepted."""
+        if not self._tail_told and not self._state.allow_recovered:
+            self._tail_told = True
+            text = f"nothing proves the records from {first} on: a later start found them behind the chain"
+            yield self._finding("unproven_tail", text, first)
 
     def _damaged(self, line: TrailLine) -> Iterator[AuditFinding]:
         if line.problem == TORN:

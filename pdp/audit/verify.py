@@ -44,12 +44,14 @@ class VerifyOptions(msgspec.Struct, frozen=True):
     """Keys of the chain; without any, the chains have none.
 
     `allow_unproven`: files without a chain, and chains without a key, are no defect. `partial`: instances, and the
-    first segments of an instance, may be missing.
+    first segments of an instance, may be missing. `allow_recovered`: records that a start found behind the chain of a
+    killed process need no proof.
     """
 
     keys: tuple[bytes, ...] = ()
     allow_unproven: bool = False
     partial: bool = False
+    allow_recovered: bool = False
 
     def hashes(self) -> dict[str, ChainHash]:
         """Return the hashes of chains by the name of the key."""
@@ -77,6 +79,10 @@ class AuditVerifier:
         self._ids = DuplicateIds()
         self._named: dict[str, tuple[KnownInstance, str, int]] = {}
         """Instance -> the newest segment that a start names, with the place of the record."""
+        self._known_ends: dict[tuple[str, int, str], tuple[KnownInstance, str, int]] = {}
+        """Segment and digest -> the first start that names the end of the segment."""
+        self._ends: dict[tuple[str, int], str] = {}
+        """Segment -> the digest at its end, empty if the end is missing."""
         self._bundles: dict[str, tuple[str, RecordHead, int]] = {}
         """Digest of a bundle -> the first record that names it, with its place."""
 
@@ -89,10 +95,12 @@ class AuditVerifier:
             yield from self._instance(list(some), instance)
         yield from self._duplicate_ids(files)
         yield from self._missing_instances()
+        yield from self._other_ends()
         yield from self._wrong_bundles()
 
     def _instance(self, files: Sequence[SegmentFile], instance: str) -> Iterator[AuditFinding]:
-        state, hashes = InstanceState(partial=self._options.partial), self._options.hashes()
+        options, hashes = self._options, self._options.hashes()
+        state = InstanceState(partial=options.partial, allow_recovered=options.allow_recovered)
         for place, file in enumerate(files):
             with closing(open_trail_file(file)) as stream:
                 yield from self._file(file, stream, state, hashes, last=place == len(files) - 1)
@@ -104,6 +112,7 @@ class AuditVerifier:
         if file.number:
             check = SegmentCheck(file, state, hashes, self.counts, self._note, must_end=not last)
             yield from check.findings(lines)
+            self._ends[file.instance, file.number] = (state.digest or b"").hex()
             return
         if self._options.keys and not self._options.allow_unproven:
             yield AuditFinding("no_chain", file.path.name, "the file has no chain, so nothing proves its records")
@@ -124,6 +133,9 @@ class AuditVerifier:
                 known = self._named.get(other.instance)
                 if known is None or known[0].number < other.number:
                     self._named[other.instance] = (other, file, line)
+                if other.digest:
+                    end = (other.instance, other.number, other.digest)
+                    self._known_ends.setdefault(end, (other, file, line))
 
     # --- whole folder -----------------------------------------------------------------------------------------------
 
@@ -164,6 +176,16 @@ class AuditVerifier:
             elif complete.get(other.instance, 0) < other.number:
                 text = f"segment {other.number} of the instance {name} is open, which this start found complete"
                 yield AuditFinding("cut_tail", file, text, line)
+
+    def _other_ends(self) -> Iterator[AuditFinding]:
+        """Yield the segments that end otherwise than a start has found them."""
+        for other, file, line in self._known_ends.values():
+            if self._ends.get((other.instance, other.number)) in {None, "", other.digest}:
+                continue  # a segment that is missing or has no end has a finding of its own
+            text = (
+                f"segment {other.number} of the instance `{other.instance[:80]}` has another end than this start found"
+            )
+            yield AuditFinding("cut_tail", file, f"{text}, behind record {other.seq}", line)
 
     def _wrong_bundles(self) -> Iterator[AuditFinding]:
         for digest, (file, head, line) in self._bundles.items():

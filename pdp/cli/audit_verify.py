@@ -36,6 +36,9 @@ class _Summary(msgspec.Struct, frozen=True, tag_field="kind", tag="summary"):
     "--allow-unproven", is_flag=True, help="With a key: accept files without a chain, and chains without a key."
 )
 @click.option(
+    "--allow-recovered", is_flag=True, help="Accept records that a start found behind the chain of a killed process."
+)
+@click.option(
     "--partial", is_flag=True, help="Accept that instances, and the first segments of an instance, are elsewhere."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print findings and a summary, one JSON object a line.")
@@ -58,7 +61,7 @@ def verify(composition: Composition, /, config: Path | None, overrides: tuple[st
     with Progress("verifying the audit") as progress:
         verifier = AuditVerifier(
             place.folder,
-            VerifyOptions(keys, values["allow_unproven"], values["partial"]),
+            VerifyOptions(keys, values["allow_unproven"], values["partial"], values["allow_recovered"]),
             lambda records: progress.say(f"verified {plural(records, 'record')}"),
         )
         for finding in verifier.findings():

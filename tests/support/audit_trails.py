@@ -285,12 +285,11 @@ def recompute(it: Corruptor, hash: ChainHash) -> Corruption:
     for place, line in enumerate(it.lines):
         fields = json.loads(line)
         if fields["event"] == "chain":
-            text = b"".join(it.lines[start:place])
-            digest = hash.of(digest, text)
             first = 1 if start == 0 else start
-            checksums = [crc32(each) for each in it.lines[first:place]]
-            fields |= {"crc": checksums, "digest": digest.hex()}
-            it.lines[place] = json.dumps(fields, separators=(",", ":")).encode() + b"\n"
+            fields["crc"] = [crc32(each) for each in it.lines[first:place]]
+            text = json.dumps(fields, separators=(",", ":")).encode().rpartition(b'"digest":"')[0] + b'"digest":"'
+            digest = hash.of(digest, b"".join([*it.lines[start:place], text]))
+            it.lines[place] = text + digest.hex().encode() + b'"}\n'
             start = place + 1
         elif fields["event"] == "segment_end":
             text = line.rpartition(b'"digest":"')[0] + b'"digest":"'
