@@ -69,6 +69,14 @@ class Cache(Protocol):
         """Keep verdicts. Never raise because of the cache."""
         ...
 
+    def keep_near(self, columns: Sequence[NewVerdicts]) -> None:
+        """Keep verdicts in this process, at once. They are not yet in the far part."""
+        ...
+
+    def far_part(self) -> Cache | None:
+        """Return the part of the cache that is outside of this process; None without one."""
+        ...
+
     def state(self) -> str:
         """Return the condition of the cache in one word, for readiness: `ok`, or what is wrong."""
         ...
@@ -95,6 +103,12 @@ class NoCache:
 
     async def keep(self, columns: Sequence[NewVerdicts]) -> None:
         """Drop the verdicts."""
+
+    def keep_near(self, columns: Sequence[NewVerdicts]) -> None:
+        """Drop the verdicts."""
+
+    def far_part(self) -> None:
+        """Return None."""
 
     def state(self) -> str:
         """Return `off`."""

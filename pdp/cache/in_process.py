@@ -30,6 +30,10 @@ class InProcessCache:
         return [[self._at(lookup.key, field, now) for field in lookup.fields] for lookup in lookups]
 
     async def keep(self, columns: Sequence[NewVerdicts]) -> None:
+        """Keep verdicts as `keep_near` does."""
+        self.keep_near(columns)
+
+    def keep_near(self, columns: Sequence[NewVerdicts]) -> None:
         """Keep verdicts, each for the time to live or up to a fifth less, or to the end of its column's life."""
         now = self._clock()
         for column in columns:
@@ -37,6 +41,9 @@ class InProcessCache:
             end = now + (life if column.seconds is None else min(life, column.seconds))
             for field, verdict in column.verdicts.items():
                 self._verdicts.keep((column.key, field), (verdict, end), len(verdict.by or ""))
+
+    def far_part(self) -> None:
+        """Return None."""
 
     def state(self) -> str:
         """Return `ok`: memory does not fail."""

@@ -102,6 +102,13 @@ class RedisCache:
         else:
             self._note_success("keep", self._writes)
 
+    def keep_near(self, columns: Sequence[NewVerdicts]) -> None:
+        """Keep nothing: Redis is another process."""
+
+    def far_part(self) -> RedisCache:
+        """Return this cache."""
+        return self
+
     def state(self) -> str:
         """Return `ok`, or what fails and the last cause."""
         failing = [what for what, one in (("reads", self._reads), ("writes", self._writes)) if one.state != "closed"]

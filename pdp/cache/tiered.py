@@ -41,6 +41,14 @@ class TieredCache:
         await self._near.keep(columns)
         await self._far.keep(columns)
 
+    def keep_near(self, columns: Sequence[NewVerdicts]) -> None:
+        """Keep verdicts in the near cache."""
+        self._near.keep_near(columns)
+
+    def far_part(self) -> FarCache:
+        """Return the far cache."""
+        return self._far
+
     def state(self) -> str:
         """Return the condition of the far cache."""
         return self._far.state()

@@ -1,4 +1,4 @@
-"""Writes of new verdicts, after the answers that they came from. No request waits for a write."""
+"""Writes of new verdicts to a cache outside of this process, after the answers. No request waits for a write."""
 
 from __future__ import annotations
 

@@ -150,8 +150,8 @@ class CachedEvaluation:
         self.verdicts_of = lookup_of(verdicts)
 
     def keep(self) -> None:
-        """Let the cache keep the new verdicts, after the answer has left."""
-        self._cache.keep_later(self._new)
+        """Let the cache keep the new verdicts."""
+        self._cache.keep(self._new)
 
     async def _members(self) -> list[_Members]:
         bundle = self._basis.bundle

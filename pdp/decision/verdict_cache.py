@@ -1,4 +1,4 @@
-"""The cache as decisions use it: which engines it serves, look-ups, single flight, and writes after the answer."""
+"""The cache as decisions use it: which engines it serves, look-ups, single flight, and writes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ class VerdictCache:
         self.timeout = timeout
         self.flights: Final = Flights()
         self._every_engine = every_engine
-        self._writer = CacheWriter(cache, metrics)
+        far = cache.far_part()
+        self._writer = CacheWriter(far, metrics) if far is not None else None
         self._served: ServedEngines | None = None
         self._policies: tuple[Bundle | None, bytes] = (None, b"")
         self.newest: Bundle | None = None
@@ -68,10 +69,12 @@ class VerdictCache:
             served = self._served = ServedEngines(bundle, facts, makers)
         return served.makers
 
-    def keep_later(self, columns: Sequence[NewVerdicts]) -> None:
-        """Write new verdicts after the answer has left."""
-        for column in columns:
-            self._writer.add(column)
+    def keep(self, columns: Sequence[NewVerdicts]) -> None:
+        """Keep new verdicts: at once in this process, and elsewhere after the answer has left."""
+        self.cache.keep_near(columns)
+        if self._writer:
+            for column in columns:
+                self._writer.add(column)
 
     def state(self) -> str:
         """Return the condition of the cache: `ok`, or what is wrong."""
@@ -79,11 +82,13 @@ class VerdictCache:
 
     async def flush(self) -> None:
         """Wait until all new verdicts are written."""
-        await self._writer.flush()
+        if self._writer:
+            await self._writer.flush()
 
     async def close(self) -> None:
         """Write what waits, for a moment at most, and close the cache."""
-        await self._writer.close()
+        if self._writer:
+            await self._writer.close()
         await self.cache.close()
 
     def _policies_of(self, bundle: Bundle) -> bytes:

@@ -15,7 +15,10 @@ from support.caches import new_metrics, redis_cache, value_of
 from support.redis_server import RedisServer, free_port, redis_server
 
 from pdp.cache.cache import MOST_FIELDS, CachedVerdict, Lookup, NewVerdicts
+from pdp.cache.in_process import InProcessCache
 from pdp.cache.redis_cache import RedisCache
+from pdp.cache.tiered import TieredCache
+from pdp.decision.verdict_cache import VerdictCache
 from pdp.engines.engine import ABSTAIN, PERMIT
 
 pytestmark = pytest.mark.process
@@ -310,6 +313,28 @@ async def test_columns_beyond_the_bound_are_dropped_and_counted(server: RedisSer
     found = [(await cache.find([Lookup(key * 32, fields[:1])]))[0][0] for key in sizes]
     assert found == [PERMITTED, None, PERMITTED, None]
     assert value_of(metrics, "pdp_cache_dropped_total") == MOST_FIELDS + 2
+    await cache.close()
+
+
+async def test_a_frozen_server_delays_nothing_in_this_process(server: RedisServer) -> None:
+    """Verdicts are in this process at once. Of those for Redis, 20,000 wait at most, and the rest is counted."""
+    metrics = new_metrics()
+    far = redis_cache(server.url, timeout=0.05, metrics=metrics)
+    assert await recovers(far)
+    cache = VerdictCache(TieredCache(InProcessCache(50_000, 60), far), metrics, 1, every_engine=True)
+    fields = [number.to_bytes(24, "big") for number in range(1_000)]
+    server.freeze()
+    try:
+        for number in range(25):
+            key = bytes([number]) * 32
+            cache.keep([NewVerdicts(key, dict.fromkeys(fields, PERMITTED))])
+            (found,) = await cache.cache.find([Lookup(key, fields)])
+            assert list(found) == [PERMITTED] * len(fields)
+        dropped = value_of(metrics, "pdp_cache_dropped_total")
+        # the writer may have begun with one part of 1,000
+        assert dropped in (4_000, 5_000)
+    finally:
+        server.thaw()
     await cache.close()
 
 

@@ -15,6 +15,7 @@ from support.redis_server import RedisServer, redis_server
 
 from pdp.cache.cache import Cache, CachedVerdict, Lookup, NewVerdicts, NoCache
 from pdp.cache.in_process import InProcessCache
+from pdp.cache.redis_cache import RedisCache
 from pdp.cache.tiered import TieredCache
 from pdp.engines.engine import ABSTAIN, FORBID, PERMIT
 
@@ -89,6 +90,21 @@ async def test_a_verdict_comes_back_as_it_was(cache: Cache, verdict: CachedVerdi
     await cache.keep([NewVerdicts(name, {field("a"): verdict})])
     assert list((await cache.find([Lookup(name, [field("b"), field("a")])]))[0]) == [None, verdict]
     assert list((await cache.find([Lookup(key("other"), [field("a")])]))[0]) == [None]
+
+
+@every
+async def test_the_far_part_and_this_process_are_the_whole(cache: Cache) -> None:
+    name = key(f"parts{type(cache).__name__}")
+    news, lookups = [NewVerdicts(name, {field("a"): PERMITTED})], [Lookup(name, [field("a")])]
+    cache.keep_near(news)
+    far = cache.far_part()
+    in_process = list((await cache.find(lookups))[0])
+    if far is not None:
+        assert list((await far.find(lookups))[0]) == [None]
+        await far.keep(news)
+    everywhere = list((await cache.find(lookups))[0])
+    wanted = {NoCache: (None, None), RedisCache: (None, PERMITTED)}.get(type(cache), (PERMITTED, PERMITTED))
+    assert (in_process[0], everywhere[0]) == wanted
 
 
 async def test_no_cache_keeps_nothing() -> None:

@@ -119,6 +119,12 @@ class SpyCache:
         self.kept += columns
         await self.inner.keep(columns)
 
+    def keep_near(self, columns: Sequence[NewVerdicts]) -> None:
+        """Keep nothing: the spy is asked to keep in its turn."""
+
+    def far_part(self) -> Cache:
+        return self
+
     def state(self) -> str:
         return "ok"
 
