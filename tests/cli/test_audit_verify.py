@@ -100,6 +100,26 @@ def test_options_accept_a_part_and_what_proves_nothing(tmp_path: Path) -> None:
     assert verify(tmp_path / "audit", "--partial").exit_code == 0
 
 
+def test_an_option_accepts_records_that_a_start_found_without_a_proof(tmp_path: Path) -> None:
+    form = SegmentForm(hash=ChainHash(KEY.encode()))
+    writer = AuditWriter(tmp_path / "audit", form)
+    for _ in range(3):
+        writer.decide(check())
+    writer.close()
+    (file,) = (tmp_path / "audit").glob("decisions-*")
+    text = file.read_bytes()
+    file.unlink()
+    file.with_name(f".{file.name}").write_bytes(text[: text.rindex(b'{"event":"chain"')])
+    AuditWriter(tmp_path / "audit", form).close()
+    (tmp_path / "key").write_text(KEY)
+    keys = ["--key-file", str(tmp_path / "key")]
+    result = verify(tmp_path / "audit", *keys)
+    assert (result.exit_code, result.stdout.count("(unproven_tail)")) == (1, 1)
+    accepted = verify(tmp_path / "audit", *keys, "--allow-recovered")
+    assert (accepted.exit_code, accepted.stdout.startswith("no finding")) == (0, True)
+    assert " that a start found behind the chain of a killed process" in accepted.stdout
+
+
 # --- real services ----------------------------------------------------------------------------------------------------
 
 CHECKS: dict[str, Any] = {
