@@ -222,9 +222,15 @@ class Service:
             await self.pdp.cache.close()
         self._refusals.flush()
         self.note("stopped")
-        if self._history and not await asyncio.to_thread(self._history.close, max(1.0, seconds)):
+        return await self._close_audit(max(1.0, seconds))
+
+    async def _close_audit(self, seconds: float) -> bool:
+        """Complete the history of facts and the audit at the same time; return False if audit records are left."""
+        closes = [asyncio.to_thread(part.close, seconds) if part else _whole() for part in (self._history, self.audit)]
+        history, audit = await asyncio.gather(*closes)
+        if not history:
             log.warning("history of facts is not whole: the next start completes it from the store")
-        return self.audit is None or await asyncio.to_thread(self.audit.close, max(1.0, seconds))
+        return audit
 
     def note(self, what: str, **details: Any) -> None:
         """Record a step in the life of the service."""
@@ -299,6 +305,11 @@ def _audit_before(settings: Settings) -> list[KnownInstance]:
 def _manage(pdp: Pdp, source: FixedFacts | Replica, settings: Settings) -> Management:
     writer = source if isinstance(source, Replica) else None
     return Management(pdp, writer, frozenset(settings.store.bootstrap_admins))
+
+
+async def _whole() -> bool:
+    """Return True: what is not there is complete."""
+    return True
 
 
 def _log_end(task: asyncio.Task[None]) -> None:

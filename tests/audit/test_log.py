@@ -17,14 +17,20 @@ import psutil  # type: ignore[import-untyped]
 import pytest
 from msgspec.structs import replace
 from support.audit_files import audit_records, file_audit, records_in
+from support.audit_sinks import PipeReader
 from support.generated_pdps import decide_and_record, make_pdp
 from support.http_client import fetch
 from support.serving import serve_process
 
 from pdp.audit import line_writer, log
 from pdp.audit.folder import AuditFolder
-from pdp.audit.log import MAX_PENDING, TURN, TURN_DECISIONS, TrailOptions
+from pdp.audit.line_intake import IntakeOptions, LineIntake
+from pdp.audit.line_writer import LineWriter
+from pdp.audit.log import MAX_PENDING, TURN, TURN_DECISIONS, AuditTrail, TrailOptions
 from pdp.audit.segments import segment_files
+from pdp.audit.sink_metrics import SinkMetrics
+from pdp.audit.sinks import AuditSink
+from pdp.audit.stdout_output import StdoutOutput
 from pdp.engines.engine import Verdicts
 from pdp.errors import Unavailable
 from pdp.telemetry import Telemetry
@@ -186,6 +192,34 @@ async def test_a_record_that_cannot_be_encoded_keeps_its_outcome_and_holds_up_no
     assert "TypeError" in rest["unencodable"]
     assert all(line["checks"][0]["by"] == ["default_deny"] for line in written)
     assert telemetry.registry.get_sample_value("pdp_audit_unencodable_total") == 1
+
+
+async def test_a_stuck_destination_takes_no_time_from_others_at_the_close(
+    tmp_path: Path, record: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = AuditFolder.sync
+
+    def sync(folder: AuditFolder) -> None:
+        time.sleep(0.2)
+        plain(folder)
+
+    monkeypatch.setattr(AuditFolder, "sync", sync)
+    pipe, telemetry = PipeReader(), Telemetry()
+    pipe.pause()
+    pipe.fill()
+    metrics = SinkMetrics(telemetry, "stdout")
+    sinks: list[AuditSink] = [
+        LineIntake(StdoutOutput(pipe.write, metrics), IntakeOptions("i"), metrics),
+        LineWriter(AuditFolder(tmp_path, "i"), "batch", telemetry.audit_written.inc),
+    ]
+    audit = AuditTrail("i", sinks, telemetry)
+    audit.append(record)
+    assert not audit.close(1)
+    assert [file.path.name for file in segment_files(tmp_path)] == ["decisions-i-000001.jsonl"]
+    assert len(lines(tmp_path)) == 1
+    pipe.go_on()
+    assert sinks[0].close(20)
+    pipe.close()
 
 
 async def test_what_waits_is_bounded_by_bytes_before_and_after_encoding(tmp_path: Path, large: Any) -> None:
