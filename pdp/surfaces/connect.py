@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import ExitStack
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -103,17 +104,10 @@ class ConnectHandlers:
 
     def _handler(self, codec: _Codec, method: GrpcMethod, limits: BodyLimits) -> Handler:
         async def handle(request: web.BaseRequest) -> web.Response:
-            call = _Call(request, codec, method, limits)
-            deadline = asyncio.get_running_loop().time() + self._timeout
-            response = await respond(call)
-            if not self._gate.holds or response.status >= STATUS["internal"]:
-                return response
-            try:
-                async with asyncio.timeout_at(deadline):
-                    await self._gate.durable()
-            except (errors.Unavailable, TimeoutError) as error:
-                return self._refuse(_as_connect(error), call, "")
-            return response
+            with ExitStack() as places:
+                call = _Call(request, codec, method, limits, places)
+                deadline = asyncio.get_running_loop().time() + self._timeout
+                return await self._settled(await respond(call), call, deadline)
 
         async def respond(call: _Call) -> web.Response:
             request = call.request
@@ -134,6 +128,17 @@ class ConnectHandlers:
 
         return handle
 
+    async def _settled(self, response: web.Response, call: _Call, deadline: float) -> web.Response:
+        """Return a response once its record is safe. Failures of the service wait for nothing."""
+        if not self._gate.holds or response.status >= STATUS["internal"]:
+            return response
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self._gate.durable()
+        except (errors.Unavailable, TimeoutError) as error:
+            return self._refuse(_as_connect(error), call, "")
+        return response
+
     async def _call(self, call: _Call, head: ConnectHead) -> EndpointAnswer:
         """Return the answer to a call."""
         request, limits, codec = call.request, call.limits, call.codec
@@ -143,22 +148,22 @@ class ConnectHandlers:
         caller = await self._callers.identify(http_peer(request, (JSON, PROTO)))
         call.sender = caller = with_ids(caller, call.ids)
         timeout = self._timeout if head.timeout is None else min(head.timeout, self._timeout)
-        with self._admission.arriving(caller) as admitted:
-            try:
-                async with asyncio.timeout(timeout):
-                    await self._gate.room()
-                    body = await read_body(request, limits.size, admitted)
-                    await (limits.check(body) if head.json else limits.check_message(body))
-                    message = await converted(body, codec.decode) if head.json else body
-                    response = await call.method(message, caller)
-                    answer = _as_bytes(response.message)
-                    return EndpointAnswer(
-                        await converted(answer, codec.encode) if head.json else answer, response.decision_id
-                    )
-            except TimeoutError:
-                if timeout < self._timeout:
-                    raise ConnectError("deadline_exceeded", "the deadline of the call passed") from None
-                raise
+        admitted = call.places.enter_context(self._admission.arriving(caller))
+        try:
+            async with asyncio.timeout(timeout):
+                await self._gate.room()
+                body = await read_body(request, limits.size, admitted)
+                await (limits.check(body) if head.json else limits.check_message(body))
+                message = await converted(body, codec.decode) if head.json else body
+                response = await call.method(message, caller)
+                answer = _as_bytes(response.message)
+                return EndpointAnswer(
+                    await converted(answer, codec.encode) if head.json else answer, response.decision_id
+                )
+        except TimeoutError:
+            if timeout < self._timeout:
+                raise ConnectError("deadline_exceeded", "the deadline of the call passed") from None
+            raise
 
     def _record(self, call: _Call, status: int, code: str, message: str) -> str:
         """Record a refused call; return the id of the record."""
@@ -178,11 +183,14 @@ class ConnectHandlers:
 
 
 class _Call:
-    """One call: its sender is a stranger until the caller is known."""
+    """One call: its sender is a stranger until the caller is known. `places` ends when the answer leaves."""
 
-    __slots__ = ("codec", "ids", "limits", "method", "request", "sender")
+    __slots__ = ("codec", "ids", "limits", "method", "places", "request", "sender")
 
-    def __init__(self, request: web.BaseRequest, codec: _Codec, method: GrpcMethod, limits: BodyLimits) -> None:
+    def __init__(
+        self, request: web.BaseRequest, codec: _Codec, method: GrpcMethod, limits: BodyLimits, places: ExitStack
+    ) -> None:
+        self.places = places
         self.request = request
         self.codec = codec
         self.method = method

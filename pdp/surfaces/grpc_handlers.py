@@ -15,7 +15,7 @@ from google.protobuf.message import Message
 from pdp import errors
 from pdp.identity.callers import Callers, Peer
 from pdp.model.checks import Caller
-from pdp.surfaces.admission import Admission
+from pdp.surfaces.admission import Admission, AdmittedRequest
 from pdp.surfaces.body_content import BodyLimits
 from pdp.surfaces.grpc_arrivals import Arrivals
 from pdp.surfaces.peers import grpc_peer
@@ -57,13 +57,15 @@ log = structlog.get_logger()
 class _Call:
     """One call. Its sender is a stranger until the caller is known."""
 
-    __slots__ = ("caller", "context", "ids", "path", "peer")
+    __slots__ = ("admitted", "caller", "context", "ids", "path", "peer")
 
     def __init__(self, context: Any, path: str, *, certified: bool) -> None:
         self.context = context
         self.path = path
         self.peer, self.ids = grpc_peer(context, certified=certified)
         self.caller: Caller | None = None
+        self.admitted: AdmittedRequest | None = None
+        """Place in flight, until the answer leaves."""
 
     @property
     def sender(self) -> Sender:
@@ -128,6 +130,9 @@ class GrpcHandlers:
             except Exception:
                 log.exception("request failed", surface="grpc")
                 return self._refuse(call, grpc.StatusCode.INTERNAL, "internal: see the service's log")
+            finally:
+                if call.admitted:
+                    call.admitted.release()
             self._telemetry.count_request("grpc", "OK")
             if call.ids.request_id or not immediate:  # an immediate answer has its decision id in the message
                 context.set_trailing_metadata(_ids(call.ids.request_id, response.decision_id))
@@ -143,19 +148,21 @@ class GrpcHandlers:
         call.caller = caller = with_ids(caller, call.ids)
         body = await self._arrivals.receive(call.context)
         if immediate and len(body) <= self._longest_uncounted:
-            if overload := self._admission.overload(caller, len(body)):
+            if self._gate.holds:
+                call.admitted = self._admission.admit(caller, len(body))
+            elif overload := self._admission.overload(caller, len(body)):
                 raise overload
             response = None if self._gate.crowded else immediate(body, caller)
             if response is not None:
                 await self._settle()
                 return response
-        with self._admission.enter(caller, len(body)):
-            async with asyncio.timeout(self._timeout):
-                await self._gate.room()
-                await self._limits.check_message(body)
-                response = await answer(body, caller)
-                await self._settle()
-                return response
+        call.admitted = call.admitted or self._admission.admit(caller, len(body))
+        async with asyncio.timeout(self._timeout):
+            await self._gate.room()
+            await self._limits.check_message(body)
+            response = await answer(body, caller)
+            await self._settle()
+            return response
 
     async def _identify(self, peer: Peer) -> Caller:
         async with asyncio.timeout(self._timeout):

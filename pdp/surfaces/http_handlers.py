@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import ExitStack
 
 from aiohttp import web
 
@@ -92,22 +93,23 @@ class HttpHandlers:
             ids = ids_of(request)
             sender: Sender = stranger(request.remote or "", ids)
             deadline = asyncio.get_running_loop().time() + self._timeout
-            try:
-                _check_head(request, max_body)
-                caller = await self._callers.identify(http_peer(request))
-                sender = caller = with_ids(caller, ids)
-                with self._admission.arriving(caller) as admitted:
+            with ExitStack() as places:  # an answer that waits for its record is still in flight
+                try:
+                    _check_head(request, max_body)
+                    caller = await self._callers.identify(http_peer(request))
+                    sender = caller = with_ids(caller, ids)
+                    admitted = places.enter_context(self._admission.arriving(caller))
                     deadline = asyncio.get_running_loop().time() + self._timeout
                     async with asyncio.timeout_at(deadline):
                         await gate.room()
                         found = await answer(request, caller, admitted)
-            except ConnectionError:
-                raise  # the client is gone: aiohttp closes the connection
-            except Exception as error:  # noqa: BLE001  the failure is the answer
-                answered = outcomes.failure(error, sender, request.path)
-            else:
-                answered = outcomes.success(found, caller)
-            return response_of(await outcomes.settled(answered, sender, request.path, deadline))
+                except ConnectionError:
+                    raise  # the client is gone: aiohttp closes the connection
+                except Exception as error:  # noqa: BLE001  the failure is the answer
+                    answered = outcomes.failure(error, sender, request.path)
+                else:
+                    answered = outcomes.success(found, caller)
+                return response_of(await outcomes.settled(answered, sender, request.path, deadline))
 
         return handle
 
