@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
@@ -20,6 +20,8 @@ from pdp.telemetry import Telemetry
 if TYPE_CHECKING:
     from pdp.cache.redis_cache import RedisCache
 
+_PATIENT_SHARE: Final = 0.5
+"""Part of a request's time to wait for another request's verdicts of a costly engine. The rest is left to decide."""
 log = structlog.get_logger()
 
 
@@ -45,7 +47,8 @@ def build_cache(settings: Settings, telemetry: Telemetry, bundle: Bundle) -> Ver
         far = _redis_cache(settings, metrics)
         cache = far if cache is None else TieredCache(cache, far)
     assert cache is not None
-    return VerdictCache(cache, metrics, chosen.timeout_ms / 1000, every_engine=every_engine)
+    patience = settings.limits.request_timeout_seconds * _PATIENT_SHARE
+    return VerdictCache(cache, metrics, chosen.timeout_ms / 1000, every_engine=every_engine, patience=patience)
 
 
 def seal_keys(settings: Settings) -> MacKeys:

@@ -214,9 +214,12 @@ class CachedEvaluation:
     async def _follow(self, questions: Sequence[EngineQuestion]) -> None:
         """Take the verdicts of others' flights, and decide what they do not bring in time."""
         own = {id(question.flight) for question in questions}
-        others = {id(flight): flight for question in questions for flight in question.followed.values()}
-        if others:
-            await await_landings(list(others.values()), self._cache.timeout)
+        others: dict[float, dict[int, Flight]] = {}
+        for question in questions:
+            waited = others.setdefault(self._cache.longest_wait(question.engine), {})
+            waited.update((id(flight), flight) for flight in question.followed.values())
+        for seconds in sorted(others):
+            await await_landings(list(others[seconds].values()), seconds)
         for question in questions:
             for row, flight in question.followed.items():
                 verdict = flight.verdicts.get(question.fields[row])

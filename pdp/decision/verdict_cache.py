@@ -27,13 +27,23 @@ class ServedEngines(NamedTuple):
 class VerdictCache:
     """Cache of the verdicts of some engines. `every_engine`: also of those that take microseconds.
 
-    `timeout` is the longest time in seconds that a request waits for another one's verdicts.
+    `timeout` is the longest time in seconds that a request waits for another one's verdicts, and `patience` the one for
+    verdicts of costly engines; None for the same.
     """
 
-    def __init__(self, cache: Cache, metrics: CacheMetrics, timeout: float, *, every_engine: bool) -> None:
+    def __init__(
+        self,
+        cache: Cache,
+        metrics: CacheMetrics,
+        timeout: float,
+        *,
+        every_engine: bool,
+        patience: float | None = None,
+    ) -> None:
         self.cache = cache
         self.metrics = metrics
         self.timeout = timeout
+        self.patience = patience
         self.flights: Final = Flights()
         self._every_engine = every_engine
         far = cache.far_part()
@@ -57,6 +67,12 @@ class VerdictCache:
         if batch.explain or batch.consistency != "minimize_latency" or batch.size > MOST_FIELDS:
             return False
         return self.serves(bundle)
+
+    def longest_wait(self, engine: Engine) -> float:
+        """Return the seconds that a request waits for another one's verdicts of an engine."""
+        if self.patience is None or engine.cost is Cost.MICROSECONDS:
+            return self.timeout
+        return self.patience
 
     def makers(self, bundle: Bundle, facts: Facts) -> dict[int, KeyMaker]:
         """Return the makers of keys of the cached engines, by `id(engine)`."""

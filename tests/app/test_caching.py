@@ -67,6 +67,14 @@ async def test_only_all_takes_the_engines_of_today(tmp_path: Path) -> None:
         assert found._every_engine is every
 
 
+async def test_patience_with_costly_engines_ends_before_the_request(tmp_path: Path) -> None:
+    settings = settings_of({"cache": {"timeout_ms": 5}, "limits": {"request_timeout_seconds": 8}}, tmp_path)
+    found = build_cache(settings, Telemetry(), COSTLY)
+    assert found
+    assert (found.timeout, found.longest_wait(CostlyEngine())) == (0.005, 4)
+    assert {found.longest_wait(engine) for engine in TODAY.default.engines} == {0.005}
+
+
 async def test_nothing_is_built_without_an_engine_to_serve(tmp_path: Path) -> None:
     assert built(tmp_path, TODAY) is None
     for redis_for, is_served in (("none", False), ("auto", False), ("all", True)):

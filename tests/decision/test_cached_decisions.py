@@ -411,6 +411,44 @@ async def test_nobody_waits_long_for_a_slow_leader() -> None:
     await leader
 
 
+@pytest.mark.parametrize(
+    ("cost", "patience", "asked"),
+    [(Cost.MILLISECONDS, 30, 1), (Cost.MILLISECONDS, 0.02, 11), (Cost.MILLISECONDS, None, 11), (Cost.MICROSECONDS, 30, 11)],
+)  # fmt: skip
+async def test_followers_have_patience_with_costly_engines(cost: Cost, patience: float | None, asked: int) -> None:
+    engine = CountingEngine()
+    engine.cost = cost
+    pdp = service_of(engine, SpyCache(0.3))
+    assert pdp.cache
+    pdp.cache.timeout, pdp.cache.patience = 0.01, patience
+    answers = await asyncio.gather(*(pdp.check(batch([CHECK])) for _ in range(11)))
+    assert {answer.by[0] for answer in answers} == {"slow:yes"}
+    assert len(engine.asked) == asked
+    assert pdp.cache.flights.count() == 0
+
+
+@pytest.mark.parametrize("fault", ["cancelled", "raises"])
+async def test_patient_followers_of_a_lost_leader_decide_at_once(fault: str) -> None:
+    engine: Any = CountingEngine()
+    spy = SpyCache(0.1)
+    pdp = service_of(engine, spy)
+    assert pdp.cache
+    pdp.cache.timeout, pdp.cache.patience = 0.01, 60
+    leader = asyncio.create_task(pdp.check(batch([CHECK])))
+    await asyncio.sleep(0.01)
+    followers = [asyncio.create_task(pdp.check(batch([CHECK]))) for _ in range(10)]
+    await asyncio.sleep(0.01)
+    if fault == "cancelled":
+        leader.cancel()
+    else:
+        spy.inner.find = None  # type: ignore[assignment, method-assign]
+    async with asyncio.timeout(10):
+        answers = await asyncio.gather(*followers)
+    assert {answer.by[0] for answer in answers} == {"slow:yes"}
+    (lost,) = await asyncio.gather(leader, return_exceptions=True)
+    assert isinstance(lost, BaseException)
+
+
 @pytest.mark.parametrize("combine", ["any", "all"])
 async def test_cached_verdicts_combine_with_engines_that_are_not_cached(combine: Any) -> None:
     costly = CountingEngine(lambda resource: (PERMIT, "slow:yes") if resource.path[-1] == "t1" else (0, None))
