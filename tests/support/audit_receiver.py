@@ -30,6 +30,8 @@ class AuditReceiver:
 
     def __init__(self, conduct: Conduct = lambda number: "ok", tls: ssl.SSLContext | None = None) -> None:
         self.conduct = conduct
+        self.refuses: Callable[[bytes], str] = lambda body: ""
+        """Body of a batch -> the status that refuses it; empty to take it."""
         self.answer = b""
         self.answer_headers: dict[str, str] = {}
         self.batches: list[Batch] = []
@@ -96,6 +98,7 @@ class AuditReceiver:
         headers = {name.lower(): value for name, value in handler.headers.items()}
         raw = gzip.decompress(body) if headers.get("content-encoding") == "gzip" else body
         batch = Batch(headers["x-batch-id"], headers, raw)
+        conduct = (conduct == "ok" and self.refuses(raw)) or conduct
         if conduct == "hang":
             self._stopped.wait(30)
         elif conduct == "garbage":

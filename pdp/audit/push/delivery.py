@@ -18,7 +18,7 @@ import msgspec
 import structlog
 
 from pdp.audit.push.bodies import BodyForm
-from pdp.audit.push.receiver import DeliveryFailed, Receiver
+from pdp.audit.push.receiver import BatchRefused, DeliveryFailed, Receiver
 from pdp.audit.push.spool import Spool
 from pdp.audit.push.spool_reader import SpoolBatch, SpoolReader
 from pdp.audit.sink_metrics import SinkMetrics
@@ -130,22 +130,46 @@ class Delivery:
         """Deliver the lines of ended instances, the oldest instance first."""
         for reader in readers:
             while not reader.closed and (batch := reader.next()):
-                if not self._deliver(batch):
+                if not self._deliver(reader, batch):
                     return
-                reader.finish(batch)
             reader.close()
 
     def _deliver_own(self, reader: SpoolReader) -> None:
         """Deliver whole batches as long as there are any, and what is left once."""
         while batch := reader.next():
-            if not self._deliver(batch):
+            if not self._deliver(reader, batch):
                 return
-            reader.finish(batch)
             if not reader.fills(batch) and not self._ending.is_set():
                 return
 
-    def _deliver(self, batch: SpoolBatch) -> bool:
-        """Send a batch until the receiver takes it; return False if the service stops before."""
+    def _deliver(self, reader: SpoolReader, batch: SpoolBatch) -> bool:
+        """Deliver a batch, or split a refused one; return False if the service stops before."""
+        try:
+            if not self._send(batch):
+                return False
+        except BatchRefused as error:
+            self._note_trouble(str(error))
+            if batch.records > 1:
+                reader.halve(batch)
+                return True
+            self._set_aside(reader.instance, batch, str(error))
+        reader.finish(batch)
+        return True
+
+    def _set_aside(self, instance: str, batch: SpoolBatch, cause: str) -> None:
+        """Keep a record refused for good beside the spool; raise OSError."""
+        self._spool.refused.keep(instance, batch.lines)
+        self._metrics.refused.inc()
+        self.trouble = None
+        with contextlib.suppress(OSError):
+            folder = str(self._spool.refused.path)
+            log.error("receiver refused an audit record", sink=self._metrics.name, cause=cause, folder=folder)
+
+    def _send(self, batch: SpoolBatch) -> bool:
+        """Send a batch until the receiver takes it; return False if the service stops before.
+
+        Raise BatchRefused if the receiver refuses the batch for good.
+        """
         body = self._form.body(batch.lines)
         headers = {"Content-Type": self._form.content_type, BATCH_ID: batch.id}
         if self._options.gzip:
@@ -157,6 +181,8 @@ class Delivery:
                 self._receiver.renew()
             try:
                 answer = self._receiver.send(body, headers)
+            except BatchRefused:
+                raise
             except DeliveryFailed as error:
                 self._note_trouble(str(error))
                 if self._ending.is_set():

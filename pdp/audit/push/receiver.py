@@ -25,6 +25,8 @@ _LONGEST_ANSWER: Final = 1 << 16
 _TOKEN: Final = frozenset("!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
 _LONGEST_WAIT: Final = 60.0
 """Most seconds that a receiver can ask to wait."""
+_FOR_GOOD: Final = frozenset({400, 413, 422})
+"""Statuses for the body: the same body gets the same status again."""
 OWN_HEADERS: Final = frozenset({"content-type", "content-encoding", "content-length", "host", "transfer-encoding"})
 """Headers that the configuration cannot set."""
 
@@ -35,6 +37,10 @@ class DeliveryFailed(Exception):
     def __init__(self, cause: str, wait: float = 0.0) -> None:
         super().__init__(cause)
         self.wait = wait
+
+
+class BatchRefused(DeliveryFailed):
+    """Batch refused by a receiver because of the body."""
 
 
 class ReceiverSettings(msgspec.Struct, frozen=True):
@@ -78,7 +84,7 @@ class Receiver:
             return answer
         if status in (401, 403):
             self.renew()
-        raise DeliveryFailed(f"status {status}", wait)
+        raise (BatchRefused if status in _FOR_GOOD else DeliveryFailed)(f"status {status}", wait)
 
     def renew(self) -> None:
         """Read the headers again. If they cannot be read, those of before stay."""

@@ -14,6 +14,7 @@ from typing import Final
 import structlog
 
 from pdp.audit.instance_locks import InstanceLock, lock_if_dead
+from pdp.audit.push.refused_records import RefusedRecords
 from pdp.audit.push.spool_files import SpoolPosition, spool_numbers, spool_path, spooled_instances
 from pdp.audit.push.spool_reader import BatchLimits, SpoolReader, left_reader
 from pdp.config.private_files import make_private_folder, open_private_file, restrict_files, warn_of_open_folder
@@ -37,6 +38,7 @@ class Spool:
 
     def __init__(self, folder: Path, instance: str, bound: int, limits: BatchLimits) -> None:
         self.path = folder
+        self.refused = RefusedRecords(folder, bound)
         self._instance = instance
         self._bound = bound
         self._longest = min(LONGEST_FILE, bound // _FILES)

@@ -39,9 +39,11 @@ class SpoolReader:
 
     def __init__(self, folder: Path, instance: str, end: Callable[[], SpoolPosition], limits: BatchLimits) -> None:
         self._folder = folder
-        self._instance = instance
+        self.instance = instance
         self._end = end
         self._limits = limits
+        self._most = limits.records
+        """Most records of the next batch: fewer after a refusal."""
         self._cursor = SpoolCursor(folder, instance)
         self.freed = 0
         """Bytes of removed files."""
@@ -72,10 +74,16 @@ class SpoolReader:
         return None
 
     def finish(self, batch: SpoolBatch) -> None:
-        """Note that a receiver has a batch."""
+        """Note that a receiver has a batch. After a refusal the next one may be twice as long."""
+        self._most = min(self._limits.records, 2 * self._most)
         self._cursor.move(SpoolPosition(batch.start.number, batch.end))
         if batch.start.number < self._end().number and batch.end >= self._size(batch.start.number):
             self._leave(batch.start.number)
+
+    def halve(self, batch: SpoolBatch) -> None:
+        """Let the next batch be the first half of a refused one."""
+        self._most = batch.records // 2
+        self._cursor.move(batch.start)
 
     def has_more(self) -> bool:
         """Tell whether there are lines that no receiver has."""
@@ -83,14 +91,16 @@ class SpoolReader:
 
     def fills(self, batch: SpoolBatch) -> bool:
         """Tell whether a batch is about as long as the limits allow, so that more may wait."""
-        return batch.records >= self._limits.records or 2 * len(batch.lines) > self._limits.size
+        return (
+            batch.records >= self._most or self._most < self._limits.records or 2 * len(batch.lines) > self._limits.size
+        )
 
     def close(self) -> bool:
         """End the reading; return True if nothing was left, so that all files of the instance are gone."""
         done = not self.has_more()
         if not self.closed:
             self.closed = True
-            for number in spool_numbers(self._folder, self._instance) if done else ():
+            for number in spool_numbers(self._folder, self.instance) if done else ():
                 self.freed += self._size(number)
                 self._path(number).unlink(missing_ok=True)
             self._cursor.close(remove=done)
@@ -104,7 +114,7 @@ class SpoolReader:
             lines = file.read(flight - at.offset) if at.offset < flight <= limit else self._cut(file, limit - at.offset)
         if not lines:
             return None
-        id = f"{self._instance}-{at.number}-{at.offset}"
+        id = f"{self.instance}-{at.number}-{at.offset}-{at.offset + len(lines)}"
         return SpoolBatch(id, lines, lines.count(b"\n"), at, at.offset + len(lines))
 
     def _cut(self, file: BinaryIO, left: int) -> bytes:
@@ -114,9 +124,9 @@ class SpoolReader:
         if not end:
             rest = file.readline(left - len(text))
             return text + rest if rest.endswith(b"\n") else b""
-        if text.count(b"\n", 0, end) > self._limits.records:
+        if text.count(b"\n", 0, end) > self._most:
             end = 0
-            for _ in range(self._limits.records):
+            for _ in range(self._most):
                 end = text.index(b"\n", end) + 1
         return text[:end]
 
@@ -133,7 +143,7 @@ class SpoolReader:
             return 0
 
     def _path(self, number: int) -> Path:
-        return spool_path(self._folder, self._instance, number)
+        return spool_path(self._folder, self.instance, number)
 
 
 def left_reader(folder: Path, instance: str, limits: BatchLimits) -> SpoolReader:

@@ -25,6 +25,7 @@ from pdp.audit.line_intake import IntakeOptions, LineIntake
 from pdp.audit.log import AuditTrail, TrailOptions
 from pdp.audit.push import delivery
 from pdp.audit.push.bodies import OtlpLogs
+from pdp.audit.push.refused_records import RefusedRecords
 from pdp.audit.push.spool import Spool, SpoolFull
 from pdp.audit.push.spool_reader import BatchLimits
 from pdp.audit.sink_metrics import SinkMetrics
@@ -57,6 +58,45 @@ def put(sink: LineIntake, *sizes: int, first: int = 0, text: str = "") -> None:
 
 def has_trouble(sink: LineIntake, word: str) -> bool:
     return word in sink.trouble()
+
+
+@pytest.mark.parametrize("form", ["http", "otlp"])
+@pytest.mark.parametrize("status", ["400", "413", "422"])
+def test_a_record_that_is_refused_for_good_holds_up_no_other(tmp_path: Path, form: str, status: str) -> None:
+    telemetry = Telemetry()
+    bad = {0, 7, 8, 33, 64, 99}
+
+    def refuses(body: bytes) -> str:
+        return status if any(b'"note": "bad' in line.replace(b"\\", b"") for line in body.splitlines()) else ""
+
+    with receiving() as receiver:
+        receiver.refuses = refuses
+        url = {"url": receiver.url} if form == "http" else {"endpoint": receiver.url.partition("/audit")[0]}
+        sink = opened(tmp_path, {form: {**url, **FAST}}, telemetry)
+        for at in range(100):
+            put(sink, 1, first=at, text="bad" if at in bad else "")
+        until(lambda: sink.waiting() == 0)
+        assert receiver.requests < 100
+        taken = [record["seq"] for record in receiver.records()]
+        ids = [batch.id for batch in (*receiver.batches, *receiver.refused)]
+        assert sink.close(20)
+    assert taken == [at for at in range(100) if at not in bad]
+    assert len(ids) == len(set(ids))
+    (file,) = (tmp_path / "audit-spool").rglob("refused/*.jsonl")
+    assert [json.loads(line)["seq"] for line in file.read_bytes().splitlines()] == sorted(bad)
+    assert file.stat().st_mode & 0o077 == file.parent.stat().st_mode & 0o077 == 0
+    text = telemetry.text().decode()
+    assert f'pdp_audit_sink_refused_total{{sink="{form}"}} 6.0' in text
+    assert f'pdp_audit_sink_delivered_total{{sink="{form}"}} 94.0' in text
+
+
+def test_refused_records_are_bounded(tmp_path: Path) -> None:
+    refused = RefusedRecords(tmp_path, 1000)
+    refused.keep("aa", b"x" * 499 + b"\n")
+    refused.keep("bb", b"y" * 499 + b"\n")
+    with pytest.raises(OSError, match="too many"):
+        refused.keep("bb", b"z\n")
+    assert [(refused.path / f"{one}.jsonl").stat().st_size for one in ("aa", "bb")] == [500, 500]
 
 
 # --- what the receiver gets ------------------------------------------------------------------------------------------
