@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from uuid_utils import uuid7
 
@@ -16,6 +17,8 @@ from pdp.audit.log import DEFAULT_OPTIONS, AuditTrail, TrailOptions
 from pdp.audit.segments import SegmentFile, segment_files
 from pdp.config.audit import Durability
 from pdp.telemetry import Telemetry
+
+T = TypeVar("T")
 
 
 def file_audit(
@@ -41,7 +44,15 @@ def audit_files(folder: Path) -> list[SegmentFile]:
 
 def audit_text(folder: Path, *, running: bool = False) -> str:
     """Return the text of all record files below a service's folder."""
-    return "".join(file_text(file, running=running) for file in audit_files(folder))
+    return _read_whole(lambda: "".join(file_text(file, running=running) for file in audit_files(folder)))
+
+
+def _read_whole(read: Callable[[], T]) -> T:
+    """Return what some files hold; read again if a service gives one of them its final name meanwhile."""
+    for _ in range(20):
+        with contextlib.suppress(FileNotFoundError):
+            return read()
+    return read()
 
 
 def file_text(file: SegmentFile, *, running: bool = False) -> str:
@@ -59,7 +70,7 @@ def records_in(files: Iterable[SegmentFile], *, running: bool = False) -> list[d
 
 def all_records(folder: Path, *, running: bool = False) -> list[dict[str, Any]]:
     """Return all records below a service's folder, events included. A running service may be writing the last line."""
-    return records_in(audit_files(folder), running=running)
+    return _read_whole(lambda: records_in(audit_files(folder), running=running))
 
 
 def audit_records(folder: Path, *, running: bool = False) -> list[dict[str, Any]]:
