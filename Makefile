@@ -32,7 +32,7 @@ run: $(SERVICE) ## install the service, and serve the example policies on loopba
 test-fast: $(STAMP) ## unit tests and case files, without processes and databases: under a minute
 	$(PYTEST) --dist loadfile -m "$(FAST)"
 
-test: $(STAMP) ## every test but long differential runs and a real Trino: under five minutes
+test: $(STAMP) ## every test but long differential runs and a real Trino: about ten minutes
 	$(PYTEST) --dist worksteal -m "not differential"
 
 test-long: $(STAMP) ## long runs of generated input against references, and a minute of hostile clients
