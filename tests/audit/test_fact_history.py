@@ -335,10 +335,17 @@ def test_an_edited_snapshot_is_found(tmp_path: Path) -> None:
         read(tmp_path, 0)
 
 
+def put_back(folder: Path, away: Path) -> None:
+    """Put a folder in place of the file that has its name. No try of the writer falls between the two steps."""
+    time.sleep(0.2)  # each change wakes the writer for one try; then it pauses for longer
+    folder.unlink()
+    away.rename(folder)
+
+
 def test_a_history_that_cannot_be_written_says_so_and_is_complete_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fact_writer, "RETRY_SECONDS", 0.5)  # no try falls between two renames of the test
+    monkeypatch.setattr(fact_writer, "RETRY_SECONDS", 0.5)
     world = World()
     with writing(tmp_path) as writer:
         writer.begin(world.newest)
@@ -351,15 +358,14 @@ def test_a_history_that_cannot_be_written_says_so_and_is_complete_later(
         until(lambda: writer.failing)
         follow(writer, world, 20)
         assert time.monotonic() - started < 3  # facts do not wait for a disk that takes nothing
-        folder.unlink()
-        (tmp_path / "away").rename(folder)
+        put_back(folder, tmp_path / "away")
         until(lambda: not writer.failing)
         follow(writer, world)
     assert_all_there(tmp_path, world)
 
 
 def test_too_many_waiting_changes_become_a_snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fact_writer, "RETRY_SECONDS", 0.5)  # no try falls between two renames of the test
+    monkeypatch.setattr(fact_writer, "RETRY_SECONDS", 0.5)
     monkeypatch.setattr(fact_writer, "MOST_WAITING", 5)
     world = World()
     with writing(tmp_path) as writer:
@@ -370,8 +376,7 @@ def test_too_many_waiting_changes_become_a_snapshot(tmp_path: Path, monkeypatch:
         follow(writer, world)
         until(lambda: writer.failing)
         follow(writer, world, 20)
-        folder.unlink()
-        (tmp_path / "away").rename(folder)
+        put_back(folder, tmp_path / "away")
         until(lambda: not writer.failing)
         follow(writer, world)
     assert_all_there(tmp_path, world, 21)
