@@ -85,8 +85,8 @@ def compare(workload: Workload, plan: Plan) -> Results:
     """Run both servers in turns; return the results. Exit at a wrong answer."""
     results = Results()
     with tempfile.TemporaryDirectory(prefix="pdp-bench-") as folder:
-        ours = _requests(workload, workload.ours, plan.spelling, Path(folder) / "ours")
-        theirs = _requests(workload, workload.opa, plan.spelling, Path(folder) / "opa")
+        ours = requests_of(workload, workload.ours, plan.spelling, Path(folder) / "ours")
+        theirs = requests_of(workload, workload.opa, plan.spelling, Path(folder) / "opa")
         for _ in range(plan.starts):
             _start(workload, plan, results, (ours, theirs))
     return results
@@ -121,7 +121,8 @@ def _turns(ours: Contestant, peer: Contestant, connections: int, plan: Plan) -> 
         yield (first, second) if turn % 2 == 0 else (second, first)
 
 
-def _requests(workload: Workload, side: Side, spelling: str, file: Path) -> Requests:
+def requests_of(workload: Workload, side: Side, spelling: str, file: Path) -> Requests:
+    """Write the bodies of one side for the load generator."""
     bodies = [SPELLINGS[spelling](body, at) for at, body in enumerate(side.bodies)]
     file.write_text(SEPARATOR.join(bodies))
     return Requests(side.path, bodies, workload.right, file)

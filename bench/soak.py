@@ -25,12 +25,11 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import tools
-from load import SEPARATOR, Requests, answers_rightly, check_answers
+from contest import requests_of
+from load import Requests, answers_rightly, check_answers
 from servers import Server, free_port, running, temporary_folder
 from soak_probes import AuditCounter, connections_of, resident_megabytes, workers_of
 from workloads.generate import workloads
-from workloads.spelling import SPELLINGS
-from workloads.workload import Workload
 
 SCRIPT: Final = Path(__file__).parent / "soak.lua"
 ANSWERED: Final = "pdp_requests_total"
@@ -220,14 +219,6 @@ def _ms(microseconds: float) -> str:
     return f"{microseconds / 1000:.1f} ms"
 
 
-def requests_of(workload: Workload, folder: Path) -> Requests:
-    """Write the bodies of a workload for the load generator."""
-    file = folder / "bodies"
-    bodies = [SPELLINGS["plain"](body, at) for at, body in enumerate(workload.ours.bodies)]
-    file.write_text(SEPARATOR.join(bodies))
-    return Requests(workload.ours.path, bodies, workload.right, file)
-
-
 def main() -> int:
     """Print the report; return 1 if something is wrong."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -248,7 +239,12 @@ def main() -> int:
         options = [part for setting in sets for part in ("--set", setting)]
         command = [sys.executable, "-m", "pdp", "serve", "-c", str(folder / "pdp.yaml"), *options]
         with running(command, port, folder) as server:
-            wrong = soak(server, requests_of(workload, Path(base)), given, AuditCounter(folder / "audit"))
+            wrong = soak(
+                server,
+                requests_of(workload, workload.ours, "plain", Path(base) / "bodies"),
+                given,
+                AuditCounter(folder / "audit"),
+            )
     for each in wrong:
         print(f"WRONG: {each}")
     return int(bool(wrong))

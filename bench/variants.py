@@ -8,10 +8,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
-from contest import Contestant
-from load import SEPARATOR, LoadResult, Requests, check_answers, check_under_load, measure
+from contest import Contestant, requests_of
+from load import LoadResult, check_answers, check_under_load, measure
 from servers import our_service
-from workloads.spelling import SPELLINGS
 from workloads.workload import Workload
 
 
@@ -26,10 +25,7 @@ class Load(NamedTuple):
 def load_in_turns(workload: Workload, variants: Sequence[Sequence[str]], load: Load) -> list[tuple[LoadResult, ...]]:
     """Return the results of each turn, one for each variant. A variant is a list of settings."""
     with tempfile.TemporaryDirectory(prefix="pdp-bench-") as folder, ExitStack() as held:
-        file = Path(folder) / "bodies"
-        bodies = [SPELLINGS["plain"](body, at) for at, body in enumerate(workload.ours.bodies)]
-        file.write_text(SEPARATOR.join(bodies))
-        requests = Requests(workload.ours.path, bodies, workload.right, file)
+        requests = requests_of(workload, workload.ours, "plain", Path(folder) / "bodies")
         servers = []
         for settings in variants:
             each = Contestant(held.enter_context(our_service(workload.ours.files, settings)), requests)

@@ -30,6 +30,7 @@ from pdp.audit.fact_files import (
     read_seal,
     snapshot_name,
 )
+from pdp.audit.open_segment import sync_folder
 from pdp.config.private_files import make_private_folder, open_private_file
 from pdp.facts.snapshot import Facts
 
@@ -129,7 +130,7 @@ class FactFolder:
                 draft.rename(self.path / snapshot_name(facts.sequence))
             finally:
                 draft.unlink(missing_ok=True)
-            _sync_folder(self.path)
+            sync_folder(self.path)
 
     def _begin_changes(self, sequence: int) -> bool:
         """Begin a file of changes after a revision, unless it is there; return False if newer revisions are there."""
@@ -147,7 +148,7 @@ class FactFolder:
                 file.write(line)
                 file.flush()
                 os.fsync(file.fileno())
-            _sync_folder(self.path)
+            sync_folder(self.path)
             self._known = None
         return True
 
@@ -247,12 +248,3 @@ def _last_bytes(path: Path, size: int) -> bytes:
     with path.open("rb") as file:
         file.seek(max(0, size - TAIL_BYTES))
         return file.read(TAIL_BYTES)
-
-
-def _sync_folder(path: Path) -> None:
-    """Make new names in a folder durable."""
-    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)

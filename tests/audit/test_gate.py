@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-import resource
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.audit_files import file_audit, records_in
+from support.file_limits import largest_file
 from support.generated_pdps import decide_and_record, make_pdp
 from support.segment_checks import check_segments
 
@@ -29,17 +28,8 @@ from pdp.telemetry import Telemetry
 
 CHECK = {"principal": "user:oidc~Alice", "action": "read_data", "resource": "table:lake/Foo@prod"}
 MOST = 400
-
-
-@contextmanager
-def full_disk() -> Iterator[None]:
-    """Let no file of this process grow beyond 4,000 bytes: a write stops there, as on a full disk."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (4000, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+FULL = 4000
+"""Bytes at which the disk is full."""
 
 
 @pytest.fixture
@@ -127,7 +117,7 @@ async def test_answers_of_one_moment_share_a_sync(tmp_path: Path, record: Any, m
 
 async def test_an_answer_that_nobody_awaits_any_more_is_forgotten(tmp_path: Path, record: Any) -> None:
     audit = trail(tmp_path, "request")
-    with full_disk():
+    with largest_file(FULL):
         await fill(audit, record)
         waits = [asyncio.ensure_future(audit.gate.durable()) for _ in range(5)]
         await asyncio.sleep(0.05)
@@ -180,7 +170,7 @@ async def test_block_lets_requests_wait_until_there_is_room(
 ) -> None:
     audit = trail(tmp_path, durability)
     await audit.gate.room()
-    with full_disk():
+    with largest_file(FULL):
         await fill(audit, record)
         await until(lambda: audit.gate.crowded)
         with pytest.raises(TimeoutError):
@@ -201,7 +191,7 @@ async def test_block_lets_requests_wait_until_there_is_room(
 @pytest.mark.parametrize("durability", ["none", "batch", "request"])
 async def test_deny_refuses_at_once(tmp_path: Path, record: Any, durability: Durability) -> None:
     audit = trail(tmp_path, durability, "deny")
-    with full_disk():
+    with largest_file(FULL):
         await fill(audit, record)
         await asyncio.sleep(0.05)
         assert not audit.gate.crowded
@@ -220,7 +210,7 @@ async def test_deny_refuses_at_once(tmp_path: Path, record: Any, durability: Dur
 
 async def test_deny_refuses_answers_that_wait_already(tmp_path: Path, record: Any) -> None:
     audit = trail(tmp_path, "request", "deny")
-    with full_disk():
+    with largest_file(FULL):
         audit.append(record)
         for _ in range(MOST // 2):
             audit.append(record)
@@ -236,7 +226,7 @@ async def test_drop_answers_and_says_how_many(
     monkeypatch.setattr(log, "_ROOM_SECONDS", 0.02)
     telemetry = Telemetry()
     audit = trail(tmp_path, durability, "drop", telemetry)
-    with full_disk():
+    with largest_file(FULL):
         await fill(audit, record)
         taken = audit.taken()
         for _ in range(250):
@@ -263,7 +253,7 @@ async def test_drop_answers_and_says_how_many(
 
 async def test_a_stop_announces_what_was_dropped(tmp_path: Path, record: Any) -> None:
     audit = trail(tmp_path, "batch", "drop")
-    with full_disk():
+    with largest_file(FULL):
         await fill(audit, record)
         audit.append(record)
     assert audit.close(10)
@@ -273,7 +263,7 @@ async def test_a_stop_announces_what_was_dropped(tmp_path: Path, record: Any) ->
 async def test_announcements_are_rare(tmp_path: Path, record: Any) -> None:
     audit = trail(tmp_path, "none", "drop")
     for _ in range(40):
-        with full_disk():
+        with largest_file(FULL):
             await fill(audit, record)
             audit.append(record)
         await until(lambda: not audit.is_full())

@@ -7,8 +7,8 @@ import http.client
 import json
 import resource
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ import pytest
 from msgspec.structs import replace
 from support.audit_files import audit_records, file_audit, records_in
 from support.audit_sinks import PipeReader
+from support.file_limits import largest_file
 from support.generated_pdps import decide_and_record, make_pdp
 from support.http_client import fetch
 from support.serving import serve_process
@@ -37,17 +38,6 @@ from pdp.telemetry import Telemetry
 
 CHECK = {"principal": "user:oidc~Alice", "action": "read_data", "resource": "table:lake/Foo@prod"}
 BODY = json.dumps({"checks": [CHECK]}).encode()
-
-
-@contextmanager
-def largest_file(size: int) -> Iterator[None]:
-    """Let no file of this process grow beyond a size: a write stops there, as on a full disk."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 @pytest.fixture
