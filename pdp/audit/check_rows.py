@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, Literal, TypeAlias
 
@@ -64,14 +64,17 @@ def check_rows(record: Record, selection: RecordSelection) -> Iterator[CheckRow]
         yield {**dict.fromkeys(COLUMNS), **shared, "invalid": record.unencodable}
         return
     items = record_items(record)
-    requests = {id(entry) for entry in record.requests}
     answers = {item.row.at: item.row.allowed for item in reversed(items)}  # what was asked comes first, and wins
-    concrete = {item.row.at for item in items if id(item.entry) not in requests}
-    for item in items:
-        if id(item.entry) in requests and item.row.at in concrete:
-            continue
+    for item in concrete_items(record, items):
         if not selection.by_item or selection.takes_item(record, item):
             yield {**shared, **_inputs(inputs_of(record, item.entry)), **_item(item), "answer": answers[item.row.at]}
+
+
+def concrete_items(record: Record, items: Sequence[RecordItem]) -> list[RecordItem]:
+    """Return the concrete checks among the items of a record, and what the caller asked where there are none."""
+    requests = {id(entry) for entry in record.requests}
+    concrete = {item.row.at for item in items if id(item.entry) not in requests}
+    return [item for item in items if id(item.entry) not in requests or item.row.at not in concrete]
 
 
 def _shared(record: Record) -> CheckRow:

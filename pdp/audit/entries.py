@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Collection, Iterator
+from typing import Final
 
-import msgspec
-
-from pdp.audit.entry_rows import EntryError, EntryRow, WrittenResource, entry_rows
+from pdp.audit.entry_rows import EntryError, EntryRow, entry_rows
 from pdp.audit.record import LISTING
 from pdp.audit.recorded import ReadReport, RecordedCheck, RecordedOutcome, RecordFilter, view_outcome
-from pdp.audit.schema import FILTER_EVENT, Inputs, Record, RecordEntry
-from pdp.audit.view_security import check_target, read_view_security
+from pdp.audit.recorded_questions import (
+    MASKED,
+    MIXED_LISTING,
+    NO_CHECK,
+    UNASKABLE,
+    UNENCODABLE,
+    UNREADABLE,
+    MaskedValues,
+    ask,
+    ask_about,
+    check_with,
+)
+from pdp.audit.schema import FILTER_EVENT, Record, RecordEntry
 from pdp.errors import InvalidReference
-from pdp.model.checks import NO_ARGUMENTS, Arguments, Check, Env, Principal, Resource
-from pdp.model.references import format_resource, parse_principal, parse_resource
+from pdp.model.checks import Check
 
 MAX_BUNDLES: Final = 1000
 """Digests of bundles that a report names."""
-MASKED: Final = "values are masked"
-"""Why a check cannot be decided again: its record hides values that rules may read."""
-
-
-class _MaskedValues(EntryError):
-    """Values that a check needs and its record masks."""
 
 
 class RecordReader:
@@ -64,11 +66,11 @@ class RecordReader:
         """Return the reason why the record has no check that can be decided again; empty for all other records."""
         record = self._record
         if record.unencodable:
-            return "a record that could not be written whole"
+            return UNENCODABLE
         if record.listing and record.listing.since and self._filter.at_revision:
-            return "a listing over several revisions"
+            return MIXED_LISTING
         has_checks = record.checks or record.requests or not record.inputs
-        return "" if has_checks else "a request that was answered without a check"
+        return "" if has_checks else NO_CHECK
 
     def _entry(
         self, entry: RecordEntry, without: Collection[int], delegated: Collection[int]
@@ -80,11 +82,11 @@ class RecordReader:
         try:
             items = [item for item in entry_rows(entry) if item.at not in without]
             shared = self._check(entry) if items else None
-        except _MaskedValues as error:
+        except MaskedValues as error:
             self._report.skip(MASKED, f"{self._place}: {error}", len(items))
             return
         except (EntryError, InvalidReference) as error:
-            self._report.skip("entry that cannot be read", f"{self._place}: {error}")
+            self._report.skip(UNREADABLE, f"{self._place}: {error}")
             return
         if shared is None:
             return
@@ -101,13 +103,11 @@ class RecordReader:
 
     def _recorded(self, shared: Check, item: EntryRow, delegated: bool) -> RecordedCheck | None:
         try:
-            resource, key = _resource(item.resource)
-            check_target(shared, resource)
+            check, key = ask_about(shared, item.resource, delegated=delegated)
         except (EntryError, InvalidReference) as error:
-            masked = isinstance(error, _MaskedValues)
-            self._report.skip(MASKED if masked else "check that cannot be asked now", f"{self._place}: {error}")
+            masked = isinstance(error, MaskedValues)
+            self._report.skip(MASKED if masked else UNASKABLE, f"{self._place}: {error}")
             return None
-        check = msgspec.structs.replace(shared, resources=(resource,), at=(0,), delegated=delegated)
         record, outcome, masks = self._record, RecordedOutcome(item.allowed, item.by, item.errors), None
         if record.event == FILTER_EVENT:
             outcome, masks = view_outcome(outcome.allowed, outcome.by, record.masks), tuple(record.masks)
@@ -123,55 +123,11 @@ class RecordReader:
         if check is None:
             if not 0 <= entry.inputs < len(self._inputs):
                 raise EntryError(f"there are no inputs {entry.inputs}")
-            check = self._checks[entry.inputs] = _check_of(self._inputs[entry.inputs])
-        about = read_view_security(entry.action, entry.load, entry.change)
-        return msgspec.structs.replace(check, action=entry.action, delegated=bool(entry.delegated), view_security=about)
+            check = self._checks[entry.inputs] = check_with(self._inputs[entry.inputs])
+        return ask(check, entry.action, entry.load, entry.change, delegated=bool(entry.delegated))
 
     def _matches(self, check: Check) -> bool:
         filter, time = self._filter, self._record.time
         if filter.principal and check.principal.id != filter.principal:
             return False
         return (not filter.since or time >= filter.since) and (not filter.until or time < filter.until)
-
-
-def _check_of(inputs: Inputs) -> Check:
-    recorded = inputs.principal
-    if recorded.masked:
-        raise _MaskedValues("attributes are masked")
-    name = parse_principal(recorded.id)
-    attributes = bytes(recorded.attributes).decode()
-    principal = Principal(name.type, name.name, recorded.roles, recorded.groups, attributes, recorded.member_of)
-    role = parse_principal(inputs.acting_role).name if inputs.acting_role is not None else None
-    api = inputs.context.api
-    env = Env(api.name, api.version, inputs.context.actions, inputs.context.now)
-    return Check(principal, "", (), (), acting_role=role, env=env, inspected=inputs.inspected)
-
-
-def _resource(recorded: WrittenResource) -> tuple[Resource, str]:
-    """Return a resource and its key."""
-    if isinstance(recorded, str):
-        return parse_resource(recorded), recorded
-    if isinstance(recorded, Resource):
-        return recorded, format_resource(recorded)
-    if recorded.masked:
-        raise _MaskedValues("values are masked")
-    bare = parse_resource(recorded.reference)
-    resource = msgspec.structs.replace(
-        bare,
-        ref=recorded.ref or bare.ref,
-        content_type=recorded.content_type,
-        ref_type=recorded.ref_type,
-        id=recorded.id,
-        properties=recorded.properties,
-        arguments=_arguments(recorded.arguments),
-    )
-    return resource, msgspec.json.encode(recorded, order="sorted").decode()
-
-
-def _arguments(recorded: Mapping[str, Any]) -> Arguments:
-    if not recorded:
-        return NO_ARGUMENTS
-    name, destination = recorded.get("name"), recorded.get("destination")
-    if not isinstance(name, str | None) or not isinstance(destination, str | None):
-        raise EntryError("`name` or `destination` is not a text")
-    return Arguments(name, parse_resource(destination) if destination else None, recorded)

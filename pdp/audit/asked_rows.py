@@ -1,0 +1,223 @@
+"""Rows of tables for later replay: written from records, and read back as checks.
+
+A row of a concrete check holds most inputs of its decision in columns. `inputs_text` and `entry_text` are the rest.
+`asked_text` holds those checks of the caller that a plan split: replay decides them as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+
+from pdp.audit.entry_rows import EntryError, EntryRow, entry_rows
+from pdp.audit.items import inputs_of, resource_text
+from pdp.audit.recorded import RecordedCheck, RecordedOutcome, view_outcome
+from pdp.audit.recorded_questions import (
+    MASKED,
+    MIXED_LISTING,
+    NO_CHECK,
+    UNASKABLE,
+    UNENCODABLE,
+    UNREADABLE,
+    MaskedValues,
+    ask,
+    ask_about,
+    check_with,
+)
+from pdp.audit.schema import FILTER_EVENT, FullResource, Inputs, Record, RecordEntry
+from pdp.audit.view_security import RecordedLoad, RecordedViewCommit
+from pdp.errors import InvalidReference
+from pdp.memo import Memo
+from pdp.model.checks import Check
+
+_KEPT: Final = 5_000
+_ENCODER: Final = msgspec.json.Encoder(order="deterministic")
+_INPUTS: Final = msgspec.json.Decoder(Inputs)
+_DETAILS: Final = msgspec.json.Decoder(FullResource)
+_MASKS: Final = msgspec.json.Decoder(dict[str, str | None])
+
+
+class EntryRest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, rename="camel"):
+    """Part of an entry that has no column. `listing_since`: the listing began at this earlier revision."""
+
+    load: RecordedLoad | None = None
+    change: RecordedViewCommit | None = None
+    listing_since: str = ""
+
+
+_REST: Final = msgspec.json.Decoder(EntryRest)
+
+
+class AskedRow(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One resource of a check of the caller, with the names of the columns of concrete checks."""
+
+    at: int
+    principal: str
+    inputs: str
+    action: str
+    resource: str
+    allowed: bool
+    by: str
+    resource_details: str | None = None
+    delegated: bool = False
+    entry: str | None = None
+    errors: tuple[str, ...] | None = None
+
+
+class AskedRows(msgspec.Struct, frozen=True, omit_defaults=True):
+    """All that a record says about what the caller asked, where the concrete checks do not say it.
+
+    `undecidable` is the reason why the record has no check that can be decided again.
+    """
+
+    rows: tuple[AskedRow, ...] = ()
+    undecidable: str = ""
+
+
+class UnusableRow(Exception):
+    """A row that cannot be decided again. `cause` is one of few, `detail` is exact."""
+
+    def __init__(self, cause: str, detail: str) -> None:
+        super().__init__(f"{cause}: {detail}")
+        self.cause = cause
+        self.detail = detail
+
+
+# --- written ------------------------------------------------------------------------------------------------------
+
+
+def inputs_text(inputs: Inputs) -> str:
+    """Return inputs as JSON, without the query: the query decides nothing, and equal inputs have equal texts."""
+    context = msgspec.structs.replace(inputs.context, query_id="", query_user="")
+    return _ENCODER.encode(msgspec.structs.replace(inputs, context=context)).decode()
+
+
+def entry_text(record: Record, entry: RecordEntry) -> str | None:
+    """Return the part of an entry that has no column, as JSON; None for most entries."""
+    if entry.load is None and entry.change is None and record.listing is None:
+        return None
+    since = record.listing.since if record.listing else ""
+    rest = EntryRest(entry.load, entry.change, since)
+    return None if rest == EntryRest() else _ENCODER.encode(rest).decode()
+
+
+def asked_text(record: Record) -> str | None:
+    """Return the checks of the caller that a plan split, as JSON of AskedRows; None for most records."""
+    asked = AskedRows(tuple(_asked_rows(record)), _undecidable(record))
+    return None if asked == AskedRows() else _ENCODER.encode(asked).decode()
+
+
+def _undecidable(record: Record) -> str:
+    if record.unencodable:
+        return UNENCODABLE
+    return "" if record.checks or record.requests or not record.inputs else NO_CHECK
+
+
+def _asked_rows(record: Record) -> Iterator[AskedRow]:
+    """Yield the checks of the caller at positions that have concrete checks. All others are rows of the table."""
+    if not record.requests:
+        return
+    concrete = {at for entry in record.checks for at in entry.positions}
+    delegated = {at for entry in record.checks if entry.delegated for at in entry.positions}
+    for entry in record.requests:
+        inputs = inputs_of(record, entry)
+        if inputs is None:
+            continue
+        shared = inputs.principal.id, inputs_text(inputs), entry_text(record, entry)
+        security = entry.load or entry.change
+        for row in _readable(entry):
+            if row.at in concrete:
+                # a view chain delegates single concrete checks of a load, but not the load itself
+                part_delegated = not security and row.at in delegated
+                yield _asked_row(entry, row, shared, delegated=bool(entry.delegated) or part_delegated)
+
+
+def _readable(entry: RecordEntry) -> Iterator[EntryRow]:
+    try:
+        yield from entry_rows(entry)
+    except EntryError:
+        return
+
+
+def _asked_row(entry: RecordEntry, row: EntryRow, shared: tuple[str, str, str | None], *, delegated: bool) -> AskedRow:
+    principal, inputs, rest = shared
+    resource = row.resource
+    details = _ENCODER.encode(resource).decode() if isinstance(resource, FullResource) else None
+    text = resource_text(resource)
+    return AskedRow(
+        row.at, principal, inputs, entry.action, text, row.allowed, row.by, details, delegated, rest, row.errors
+    )
+
+
+# --- read ---------------------------------------------------------------------------------------------------------
+
+
+class TableRow(msgspec.Struct, frozen=True):
+    """Columns of a row that decide, with the recorded decision and the first record of such rows."""
+
+    event: str
+    revision: str
+    stale: bool
+    inputs: str | None
+    action: str | None
+    resource: str | None
+    resource_details: str | None
+    delegated: bool | None
+    entry: str | None
+    masks: str | None
+    allowed: bool
+    by: str | None
+    errors: tuple[str, ...] | None
+    time: str = ""
+    decision: str = ""
+    at: int = 0
+
+
+class TableRowReader:
+    """Reader of rows. Most rows share their inputs and actions, so the reader keeps checks without resources."""
+
+    def __init__(self, *, at_revision: bool) -> None:
+        self._at_revision = at_revision
+        self._checks: Memo[tuple[str, str, bool, str | None], Check] = Memo(_KEPT)
+
+    def check(self, row: TableRow) -> RecordedCheck:
+        """Return the check of a row; raise UnusableRow."""
+        try:
+            shared = self._shared(row)
+            written = _DETAILS.decode(row.resource_details) if row.resource_details else row.resource or ""
+        except MaskedValues as error:
+            raise UnusableRow(MASKED, str(error)) from None
+        except (InvalidReference, msgspec.MsgspecError) as error:
+            raise UnusableRow(UNREADABLE, str(error)) from None
+        try:
+            check, key = ask_about(shared, written, delegated=bool(row.delegated))
+        except MaskedValues as error:
+            raise UnusableRow(MASKED, str(error)) from None
+        except (EntryError, InvalidReference) as error:
+            raise UnusableRow(UNASKABLE, str(error)) from None
+        outcome, masks = RecordedOutcome(row.allowed, row.by or "", row.errors), None
+        if row.event == FILTER_EVENT:
+            reasons = _masks(row)
+            outcome, masks = view_outcome(outcome.allowed, outcome.by, reasons), tuple(reasons)
+        place = row.decision, row.at, row.time, row.revision, row.stale
+        return RecordedCheck(check, key, outcome, *place, masks)
+
+    def _shared(self, row: TableRow) -> Check:
+        """Return the check of a row without its resource."""
+        if row.inputs is None:
+            raise UnusableRow(UNREADABLE, "a row without inputs")
+        key = row.inputs, row.action or "", bool(row.delegated), row.entry
+        check = self._checks.get(key)
+        if check is None:
+            rest = _REST.decode(row.entry) if row.entry else EntryRest()
+            if rest.listing_since and self._at_revision:
+                raise UnusableRow(MIXED_LISTING, f"from {rest.listing_since}")
+            inputs = check_with(_INPUTS.decode(row.inputs))
+            check = self._checks.keep(key, ask(inputs, key[1], rest.load, rest.change, delegated=key[2]))
+        return check
+
+
+def _masks(row: TableRow) -> dict[str, Any]:
+    return _MASKS.decode(row.masks) if row.masks else {}

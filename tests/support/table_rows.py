@@ -1,0 +1,58 @@
+"""Rows of records as tables have them, made by the product's own functions in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from pdp.audit.asked_rows import AskedRows, TableRow, asked_text, entry_text, inputs_text
+from pdp.audit.check_rows import COLUMNS, CheckRow, check_rows, concrete_items, json_value
+from pdp.audit.items import RecordSelection, inputs_of, record_items
+from pdp.audit.reader import read_records
+from pdp.audit.recorded import ReadReport
+from pdp.audit.schema import Record
+
+ALL = RecordSelection()
+
+
+def folder_records(folder: Path) -> Iterator[Record]:
+    """Yield the records of decisions and row views in an audit folder."""
+    for line in read_records(folder, ReadReport()):
+        if line.record:
+            yield line.record
+
+
+def concrete_rows(record: Record) -> Iterator[CheckRow]:
+    """Yield the rows of `decisions`: the columns of an export, and what else deciding again needs."""
+    items = [] if record.unencodable else concrete_items(record, record_items(record))
+    for row, item in zip_longest(check_rows(record, ALL), items):
+        inputs = inputs_of(record, item.entry) if item else None
+        yield {
+            **{
+                name: json_value(row[name]) if type == "json" and row[name] is not None else row[name]
+                for name, type in COLUMNS.items()
+            },
+            "inputs": inputs_text(inputs) if inputs else None,
+            "entry": entry_text(record, item.entry) if item else None,
+        }
+
+
+def table_rows(record: Record) -> Iterator[TableRow]:
+    """Yield the rows that are decided again: what the caller asked, from both tables."""
+    for row in concrete_rows(record):
+        if row["asked"] and row["invalid"] is None:
+            yield _table_row(record, row)
+    asked = msgspec.json.decode(asked_text(record) or "{}", type=AskedRows)
+    for each in asked.rows:
+        yield _table_row(record, {name: getattr(each, name) for name in each.__struct_fields__})
+
+
+def _table_row(record: Record, row: dict[str, Any]) -> TableRow:
+    fields = {name: row.get(name) for name in TableRow.__struct_fields__}
+    place = {"event": record.event, "revision": record.revision, "stale": record.stale, "time": record.time}
+    masks = json_value(record.masks) if record.masks else None
+    return msgspec.convert(fields | place | {"decision": record.id, "masks": masks}, TableRow)
