@@ -3,13 +3,14 @@ VENV ?= .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 SERVICE := $(VENV)/.installed-service
+SPARK := $(VENV)/.installed-spark
 
 # processes that the tests run in, and the tests of each loop; `pyproject.toml` describes the markers
 WORKERS ?= 2
 PYTEST := $(PY) -m pytest -q -n $(WORKERS)
-FAST := not process and not postgres and not slow and not differential
+FAST := not process and not postgres and not slow and not differential and not spark
 
-.PHONY: help run test-fast test test-long test-trino chaos lint fmt type cases bench bench-audit bench-cache bench-trino bench-more bench-workers soak protos docs check
+.PHONY: help run test-fast test test-long test-trino test-spark chaos lint fmt type cases bench bench-audit bench-cache bench-trino bench-more bench-workers soak protos docs check
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -26,20 +27,28 @@ $(STAMP): $(SERVICE)
 	$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	touch $(STAMP)
 
+# with Spark
+$(SPARK): $(STAMP)
+	$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,spark]'
+	touch $(SPARK)
+
 run: $(SERVICE) ## install the service, and serve the example policies on loopback; ARGS="--set server.http=127.0.0.1:9181"
 	$(VENV)/bin/pdp serve --example $(ARGS)
 
 test-fast: $(STAMP) ## unit tests and case files, without processes and databases: under a minute
 	$(PYTEST) --dist loadfile -m "$(FAST)"
 
-test: $(STAMP) ## every test but long differential runs and a real Trino: about ten minutes
-	$(PYTEST) --dist worksteal -m "not differential"
+test: $(STAMP) ## every test but long differential runs, Spark and a real Trino: about ten minutes
+	$(PYTEST) --dist worksteal -m "not differential and not spark"
 
 test-long: $(STAMP) ## long runs of generated input against references, and a minute of hostile clients
 	$(PYTEST) -m differential
 
 test-trino: $(STAMP) ## a real Trino, fetched once (820 MB; Java 24, Maven), asks the service about users with different rights
 	$(PY) -m pytest -q -rs tests/real_trino
+
+test-spark: $(SPARK) ## the audit lake on Spark (450 MB, fetched once; Java 17 or 21, a jar of Maven Central)
+	$(PY) -m pytest -q -rs -m spark tests/pipeline
 
 chaos: $(STAMP) ## services on one database, written to and killed for SECONDS (60); then a Redis that fails in every way
 	PDP_CHAOS_SECONDS=$(or $(SECONDS),60) $(PY) -m pytest -q -s --timeout 3600 tests/store/test_convergence.py -k whoever_writes_and_dies
@@ -100,4 +109,4 @@ protos: $(STAMP) ## generate pdp/wire from protos/
 docs: $(STAMP) ## generate the reference pages
 	$(PY) docs/generate.py
 
-check: lint type test test-long test-trino ## everything, as CI does
+check: lint type test test-long test-spark test-trino ## everything, as CI does

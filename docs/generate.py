@@ -45,6 +45,9 @@ _MAP_KEYS = {
     "providers": "<idp>",
     "trusted_engines": "<engine>",
     "identities": "<idp>",
+    "lakes": "<lake>",
+    "properties": "<property>",
+    "spark": "<property>",
 }
 
 

@@ -68,6 +68,15 @@ def check_processes(event: str, arguments: object) -> None:
 sys.addaudithook(check_processes)
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Let Spark's client leave sockets to the garbage collector."""
+    if item.get_closest_marker("spark"):
+        item.add_marker(pytest.mark.filterwarnings("ignore::ResourceWarning"))
+        item.add_marker(
+            pytest.mark.filterwarnings("ignore:Exception ignored in. <socket:pytest.PytestUnraisableExceptionWarning")
+        )
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     """Note the test that runs, its fixtures included."""

@@ -55,12 +55,44 @@ def test_the_import_contract_holds(copy: Path) -> None:
         ("pdp/decision/plan.py", "import pdp.trino.operations"),
         ("pdp/decision/plan.py", "import pdp.views.plans"),
         ("pdp/cel/checker.py", "import pdp.model.checks"),
+        ("pdp/trino/operations.py", "import pdp.pipeline.tables"),
+        ("pdp/app/service.py", "import pdp.pipeline.tables"),
+        ("pdp/offline/replay.py", "import pdp.pipeline.tables"),
+        ("pdp/cli/main.py", "import pyspark"),
+        ("pdp/offline/replay.py", "from pyspark.sql import SparkSession"),
+        ("pdp/pipeline/tables.py", "import pdp.cli.main"),
     ],
 )
 def test_the_import_contract_bites(copy: Path, module: str, planted: str) -> None:
     with (copy / module).open("a") as file:
         file.write(f"\n{planted}  # planted\n")
     assert lint_imports(copy).returncode == 1
+
+
+def late_imports(tree: ast.Module, package: str) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool]]:
+    """Yield the imports of a package, each with whether it is made at run time, when a function is called."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Import | ast.ImportFrom):
+            continue
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
+        if any(f"{name}.".startswith(f"{package}.") for name in names):
+            yield node, node.col_offset > 0
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [("import pyspark.sql", [False]), ("def f():\n    from pyspark import sql", [True]), ("import pysparkling", [])],
+)
+def test_late_imports_are_told_from_others(text: str, found: list[bool]) -> None:
+    assert [late for _, late in late_imports(ast.parse(text), "pyspark")] == found
+
+
+def test_commands_import_the_pipeline_when_they_run() -> None:
+    """No other command pays for the pipeline, and none needs Spark for its help."""
+    for file in (ROOT / "pdp" / "cli").glob("*.py"):
+        found = list(late_imports(ast.parse(file.read_text()), "pdp.pipeline"))
+        assert all(late for _, late in found), file
+        assert not found or file.name.startswith("pipeline"), file
 
 
 @pytest.mark.process

@@ -23,6 +23,8 @@ _PASSWORD: Final = re.compile(r"(://[^/@:]*:)[^/?#]*(?=@)|([?&]password=)[^&]*")
 """Password in an address: between user and host, or as a parameter."""
 _SECRETS: Final = frozenset({("audit", "hmac_key"), ("cache", "mac_key"), ("cache", "password")})
 """Keys whose whole value is a secret."""
+_SECRET_NAME: Final = re.compile(r"(?i)secret|password|token|credential|key")
+"""Part of the name of a secret among the properties of a lake."""
 
 
 @click.group()
@@ -94,7 +96,8 @@ def _leaves(key: Key, value: Any) -> Iterator[tuple[Key, Any]]:
 
 def _shown(key: Key, value: Any) -> Any:
     """Return a value without secrets."""
-    return "***" if key in _SECRETS and value else masked(value)
+    is_secret = key in _SECRETS or (key[0] == "lakes" and _SECRET_NAME.search(str(key[-1])))
+    return "***" if is_secret and value else masked(value)
 
 
 def masked(value: Any) -> Any:

@@ -26,6 +26,7 @@ _COMMANDS: Final[Mapping[str, str]] = {
     "healthcheck": "Ask a running service whether it is ready.",
     "lint": "Check rule files and other policies before they are loaded.",
     "migrate": "Translate policies of Nessie, Lakekeeper or OpenFGA.",
+    "pipeline": "Keep the audit as Iceberg tables, and ask them.",
     "serve": "Serve decisions over HTTP and gRPC until SIGTERM.",
     "test": "Run policy tests.",
     "trino-config": "Print Trino's etc/access-control.properties.",

@@ -14,6 +14,7 @@ from pydantic import Field, PrivateAttr
 from pdp.config.audit import AuditSettings
 from pdp.config.cache import CacheSettings
 from pdp.config.identity import IdentitySettings, TrustedEngineSettings
+from pdp.config.lakes import LakeSettings
 from pdp.config.origins import Key, Origins, key_text
 from pdp.config.policies import PolicyFiles, PolicySettings, RowAccessSettings
 from pdp.config.section import Section
@@ -44,6 +45,7 @@ class Settings(Section):
         default_factory=dict, description="query engines whose word on views counts, by name"
     )
     trino: TrinoSettings = TrinoSettings()
+    lakes: Mapping[str, LakeSettings] = Field({}, description="Iceberg catalogs of `pdp pipeline`, by name")
     _base: Path = PrivateAttr(default_factory=Path.cwd)
     _origins: Origins = PrivateAttr(default_factory=Origins)
 

@@ -58,6 +58,7 @@ BASE: Final[dict[str, Any]] = {
         "e": {"type": "trino", "owner_property": "o", "identities": {"kc": {"subjects": ["s"]}}},
     },
     "trino": {"catalogs": {"c": {"warehouse": "lake"}}, "groups": {"g": "analyst"}},
+    "lakes": {"l": {"uri": "http://127.0.0.1:1", "token_file": "lake.txt", "credential_file": "credential.txt"}},
 }  # fmt: skip
 TEXTS: Final = {
     "rules.properties": "nessie.server.authorization.rules.a=true\n",
@@ -65,6 +66,8 @@ TEXTS: Final = {
     "rows.yaml": "policies: [{id: p, table: lake.s.t, grantees: [allUsers], filter: x = 1}]\n",
     "world.yaml": "objects: [{object: warehouse:prod, parent: project:p}, role:analyst]\n",
     "token.txt": "abc\n",
+    "credential.txt": "client:secret\n",
+    "lake.txt": "abc\n",
     "url.txt": "sqlite:///pdp.db\n",
     "chain.key": "a key of the hash chain\n",
     "redis.txt": "rediss://127.0.0.1:1\n",
@@ -90,6 +93,8 @@ FILES: Final = {
     "cache.redis_file": "redis.txt",
     "cache.mac_key_file": "seal.key",
     "server.unix": "pdp.sock",
+    "lakes.l.token_file": "lake.txt",
+    "lakes.l.credential_file": "credential.txt",
 }
 """Key that names a file -> the file of the base configuration. `store.url` names a world file or a database."""
 MISTAKES: Final = ("missing", "empty", "folder", "binary", "other")
@@ -103,6 +108,8 @@ STARTS: Final = {
     ("audit.sinks", "folder"): "it is a folder",
     ("server.unix", "missing"): "the start makes the socket",
     ("policies.rules", "other"): "any text is a properties file; each key that is no rule is a warning",
+    ("lakes.l.token_file", "other"): "any text may be a token; only the catalog knows it",
+    ("lakes.l.credential_file", "other"): "any text may be a credential; only the catalog knows it",
 }
 """Mistakes with which the service starts, and why."""
 
@@ -128,6 +135,8 @@ FORMS: Final = {
     "trino.user_prefix": "oidc",
     "cache.redis": "http://127.0.0.1",
     "cache.mac_key": "short",
+    "lakes.l.uri": "ftp://x",
+    "lakes.l.namespace": "a.b",
 }
 """Key whose texts have a form -> a text without it."""
 FREE: Final = {
@@ -169,11 +178,16 @@ FREE: Final = {
     "trino.procedures.allow": "only Trino knows its procedures",
     "trino.session_properties.deny": "only Trino knows its properties",
     "trino.execute_query.allow": "users are known from nowhere",
+    "lakes.<name>.warehouse": "only the catalog knows its names",
+    "lakes.<name>.token": "only the catalog knows it",
+    "lakes.<name>.credential": "only the catalog knows it",
+    "lakes.<name>.properties": "only Iceberg knows its properties",
+    "lakes.<name>.spark": "only Spark knows its properties",
 }
 """Key with texts that nothing can judge -> why."""
 NAMES: Final = {
     "warehouses": "lake", "providers": "kc", "catalogs": "c", "trusted_engines": "e", "identities": "kc",
-    "authorities": "strict", "sample_allows": "r",
+    "authorities": "strict", "sample_allows": "r", "lakes": "l",
 }  # fmt: skip
 """Map -> its name in the base configuration."""
 KEYS: Final = list(setting_keys())

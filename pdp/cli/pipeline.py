@@ -1,0 +1,44 @@
+"""`pdp pipeline`: jobs on Spark over the audit lake. A command is a function `<name>` in `pipeline_<name>.py`."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import Final
+
+import click
+
+_COMMANDS: Final[Mapping[str, str]] = {
+    "ingest": "Write the audit of services into the tables of a lake.",
+}
+"""Name of a command -> its help in one line."""
+
+
+class _PipelineGroup(click.Group):
+    """Group that imports a command when the command is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of the commands."""
+        return list(_COMMANDS)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the names of the commands with their help."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(_COMMANDS.items()))
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a command; None for an unknown name."""
+        if cmd_name not in _COMMANDS:
+            return None
+        name = cmd_name.replace("-", "_")
+        command: click.Command = getattr(importlib.import_module(f"pdp.cli.pipeline_{name}"), name)
+        return command
+
+
+@click.group(cls=_PipelineGroup)
+def pipeline() -> None:
+    """Keep the audit as Iceberg tables, and ask them.
+
+    The jobs run on Spark through PySpark (`pip install 'pdp[spark]'`, Java 17 or 21): on this machine, or on a cluster
+    with `spark-submit`. docs/pipeline.md describes the tables and the ways to run the jobs.
+    """

@@ -1,0 +1,55 @@
+"""Options of the commands of `pdp pipeline`: the lake, and the properties of Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from pdp.cli.composition import EXAMPLE, Composition, chosen_file
+from pdp.cli.options import config_options
+from pdp.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from pdp.pipeline.lake import Lake
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def lake_options(command: F) -> F:
+    """Add `--lake`, `--spark`, `-c`, `--example` and `--set`, which `open_chosen_lake` takes."""
+    lake = click.option(
+        "--lake",
+        required=True,
+        metavar="DIR|NAME",
+        help="Folder of the embedded catalog (also hdfs:// or s3a://), or a catalog of `lakes` in the configuration.",
+    )
+    spark = click.option(
+        "--spark",
+        "properties",
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="Property of Spark, such as spark.driver.memory=8g. Can be repeated.",
+    )
+    return lake(spark(config_options(command)))
+
+
+def open_chosen_lake(
+    composition: Composition, lake: str, config: Path | None, overrides: Sequence[str], properties: Sequence[str]
+) -> Lake:
+    """Return the lake that the options choose, in a session that this call starts."""
+    from pdp.pipeline.catalog import choose_catalog  # noqa: PLC0415  help needs neither
+    from pdp.pipeline.lake import open_lake  # noqa: PLC0415
+
+    has_configuration = config is EXAMPLE or chosen_file(config) is not None or overrides
+    lakes = composition.settings(config, overrides).lakes if has_configuration else {}
+    return open_lake(choose_catalog(lake, lakes), dict(map(_property, properties)))
+
+
+def _property(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name.startswith("spark."):
+        raise InvalidArgument(f"`--spark {text}` is not `spark.<name>=<value>`")
+    return name, value

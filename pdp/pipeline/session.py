@@ -1,0 +1,114 @@
+"""Session of Spark: started on this machine with Iceberg's jar, or taken from `spark-submit`.
+
+Spark's log goes to a file, and every failure of the start is one line.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from pdp.errors import ConfigError, Unavailable
+from pdp.pipeline.catalog import LakeCatalog
+from pdp.pipeline.java import check_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ICEBERG: Final = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"
+"""Iceberg for the version of Spark that the extra `spark` pins."""
+_PACKAGES: Final = "spark.jars.packages"
+_DEFAULTS: Final = {
+    "spark.app.name": "pdp pipeline",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "WARN",
+    "spark.driver.memory": "2g",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "8",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
+    # `credential` is not among the words of the default
+    "spark.redaction.regex": "(?i)secret|password|token|credential|access[.]?key",
+}
+_FIXED: Final = {"spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"}
+_LOCAL: Final = {"spark.master": "local[*]", "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+"""Settings without a cluster: nobody else can connect."""
+
+
+def start_session(catalog: LakeCatalog, properties: Mapping[str, str] | None = None) -> SparkSession:
+    """Return a session with the catalog of a lake. `properties` are those of Spark, and win over all others.
+
+    `spark-submit` brings its own master and jars. Raise ConfigError or Unavailable if Spark does not start.
+    """
+    try:
+        import pyspark.sql  # noqa: F401, PLC0415  an extra
+    except ImportError:
+        raise ConfigError("the pipeline needs PySpark: install `pdp[spark]`") from None
+    given = {**catalog.properties, **(properties or {})}
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    session = _submitted(given) if submitted else _launched(given)
+    for name, value in catalog.secrets.items():
+        session.conf.set(name, value)
+    return session
+
+
+def _submitted(given: Mapping[str, str]) -> SparkSession:
+    from pyspark.sql import SparkSession  # noqa: PLC0415  an extra
+
+    builder: Any = SparkSession.builder
+    for name, value in {**_FIXED, "spark.sql.session.timeZone": "UTC", **given}.items():
+        builder = builder.config(name, value)
+    session: SparkSession = builder.getOrCreate()
+    return session
+
+
+def _launched(given: Mapping[str, str]) -> SparkSession:
+    from pyspark import SparkConf, SparkContext  # noqa: PLC0415  an extra
+    from pyspark.errors import PySparkException  # noqa: PLC0415
+    from pyspark.java_gateway import launch_gateway  # noqa: PLC0415
+    from pyspark.sql import SparkSession  # noqa: PLC0415
+
+    if running := SparkSession.getActiveSession():
+        return _with_properties(running.newSession(), given)
+    check_java()
+    # executors take the same Python, whatever the path has
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    settings = {**_DEFAULTS, **_LOCAL, **_FIXED, **given}
+    settings[_PACKAGES] = ",".join(filter(None, (ICEBERG, given.get(_PACKAGES))))
+    conf = SparkConf(loadDefaults=False)
+    for name, value in settings.items():
+        conf.set(name, value)
+    log = _log_file()
+    try:
+        with log.open("ab") as output:
+            gateway = launch_gateway(conf, {"stdout": output, "stderr": output})
+        return SparkSession(SparkContext(conf=conf, gateway=gateway))
+    except PySparkException:
+        raise Unavailable(_cause_of(log)) from None
+
+
+def _with_properties(session: SparkSession, given: Mapping[str, str]) -> SparkSession:
+    """Return a further session of this process with its lake: one virtual machine serves all."""
+    for name, value in given.items():
+        if name.startswith("spark.sql."):
+            session.conf.set(name, value)
+    return session
+
+
+def _log_file() -> Path:
+    descriptor, name = tempfile.mkstemp(prefix="pdp-spark-", suffix=".log")
+    os.close(descriptor)
+    return Path(name)
+
+
+def _cause_of(log: Path) -> str:
+    """Return why Spark did not start, by its log."""
+    lines = log.read_text(errors="replace").splitlines()
+    if any("unresolved dependency" in line or "UNRESOLVED DEPENDENCIES" in line for line in lines):
+        return f"Spark cannot fetch `{ICEBERG}`: see `{log}`; without a network, set spark.jars (docs/pipeline.md)"
+    causes = [line for line in lines if "Exception" in line or "Error" in line]
+    return f"Spark did not start: {causes[0].strip() if causes else 'no cause in its log'}: see `{log}`"
