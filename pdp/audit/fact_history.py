@@ -234,7 +234,7 @@ def _read_snapshot(path: Path, epoch: str, sequence: int) -> Facts:
                 raise MissingFacts(f"a snapshot of schema {head.schema}, this version reads {SCHEMA}", path.name)
             if (head.epoch, head.sequence) != (epoch, sequence):
                 raise MissingFacts("a snapshot is of another revision", f"{path.name}: {head.epoch}.{head.sequence}")
-            return _build(epoch, sequence, (change for line in lines for change in _CHANGES.decode(line)))
+            return build_facts(epoch, sequence, (change for line in lines for change in _CHANGES.decode(line)))
     except OSError as error:
         raise MissingFacts("a snapshot cannot be read", f"{path.name}: {error.strerror}") from None
     except (msgspec.MsgspecError, zlib.error) as error:
@@ -263,8 +263,11 @@ def _decompressed_lines(file: BinaryIO) -> Iterator[bytes]:
         raise MissingFacts("a snapshot is damaged", "its end is missing")
 
 
-def _build(epoch: str, sequence: int, changes: Iterable[Change]) -> Facts:
-    """Return the facts that changes make from nothing. Equal keys and names share memory."""
+def build_facts(epoch: str, sequence: int, changes: Iterable[Change]) -> Facts:
+    """Return the facts that changes make from nothing. Equal keys and names share memory.
+
+    Raise MissingFacts if the changes are no objects and then grants.
+    """
     objects: list[Object] = []
     first_grants: list[Grant] = []
     left = iter(changes)

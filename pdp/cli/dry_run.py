@@ -25,7 +25,7 @@ from pdp.config.settings import Settings
 from pdp.decision.service import Pdp
 from pdp.errors import InvalidArgument
 from pdp.offline.differences import Differences
-from pdp.offline.recorded_basis import RecordedBasis
+from pdp.offline.recorded_basis import FolderArchive, RecordedBasis
 from pdp.offline.recorded_replay import repeat_recorded
 from pdp.offline.replay import replay
 
@@ -173,7 +173,7 @@ def _repeat(
 ) -> DryRunReport:
     """Decide recorded checks again, by nothing but the audit folder."""
     assert options.audit
-    basis = RecordedBasis(options.audit, composition.rebuild_pdp)
+    basis = RecordedBasis(FolderArchive(options.audit), composition.rebuild_pdp)
     return DryRunReport(_watched(lambda show: repeat_recorded(checks, basis, reading, show)), reading)
 
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from typing import Any, Final, Generic, Literal, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, Generic, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
 from pdp.audit.recorded import RecordedCheck, RecordedOutcome
-from pdp.model.checks import CONTENT_TYPES, ENGINE_TYPES, VERSIONED_TYPES, Resource
+from pdp.model.checks import CONTENT_TYPES, ENGINE_TYPES, VERSIONED_TYPES, Check, Resource
 from pdp.model.references import format_resource
 
 MAX_GROUPS: Final = 2000
@@ -174,24 +174,43 @@ def difference_kind(before: RecordedOutcome, after: RecordedOutcome) -> Differen
     return "errors" if before.errors is not None and before.errors != after.errors else None
 
 
-def _group_key(change: ChangedCheck) -> GroupKey:
-    check = change.recorded.check
+class CheckSubject(NamedTuple):
+    """Subject, action and container of a check, as reports group them."""
+
+    principal: str
+    acting_role: str
+    action: str
+    container: str
+
+
+class CheckObject(NamedTuple):
+    """Object of a check, and the new name of a rename."""
+
+    resource: str
+    destination: str
+
+
+def check_subject(check: Check) -> CheckSubject:
+    """Return subject, action and container of a check of one resource."""
     role = f"role:{check.acting_role}" if check.acting_role is not None else ""
     container = format_resource(_container(check.resources[0]))
-    return GroupKey(KINDS.index(change.kind), check.principal.id, role, check.action, container)
+    return CheckSubject(check.principal.id, role, check.action, container)
+
+
+def check_object(check: Check) -> CheckObject:
+    """Return the object of a check of one resource."""
+    resource = check.resources[0]
+    destination = resource.arguments.destination
+    return CheckObject(format_resource(resource), format_resource(destination) if destination else "")
+
+
+def _group_key(change: ChangedCheck) -> GroupKey:
+    return GroupKey(KINDS.index(change.kind), *check_subject(change.recorded.check))
 
 
 def _object_key(change: ChangedCheck) -> ChangedObject:
     check = change.recorded.check
-    resource = check.resources[0]
-    destination = resource.arguments.destination
-    return ChangedObject(
-        format_resource(resource),
-        format_resource(destination) if destination else "",
-        check.delegated,
-        _sortable(change.before),
-        _sortable(change.after),
-    )
+    return ChangedObject(*check_object(check), check.delegated, _sortable(change.before), _sortable(change.after))
 
 
 def _sortable(outcome: RecordedOutcome) -> tuple[bool, str, tuple[str, ...]]:

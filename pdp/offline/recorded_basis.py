@@ -1,6 +1,7 @@
-"""Services that decide recorded checks again as they were decided: by the bundle and the facts of their revision.
+"""Services that decide recorded checks again: by the bundle and the facts of their revision, or by a candidate.
 
-Needs nothing but the audit folder: `bundles/` has every bundle by digest, `facts/` every revision of the facts.
+Needs nothing but an archive of bundles by digest and of facts by revision. The audit folder is one: `bundles/` and
+`facts/`. With a `Candidate`, new policies replace their kind in the recorded bundle, or all of it.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from copy import copy
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from pdp.audit.fact_history import FactsHistory
 from pdp.audit.reader import read_bundle_text
@@ -20,6 +21,7 @@ from pdp.errors import ConfigError, InvalidArgument, MissingFacts, PdpError, Pol
 from pdp.facts.snapshot import Facts
 from pdp.memo import Memo
 from pdp.model.revision import Revision
+from pdp.offline.candidates import AS_RECORDED, Candidate
 
 _MOST_BUNDLES: Final = 32
 """Services that are kept, one for each bundle."""
@@ -54,6 +56,32 @@ class RecordedFacts:
         """Do nothing: a recorded check has its revision."""
 
 
+class PolicyArchive(Protocol):
+    """Everything that deciding again needs."""
+
+    def bundle_text(self, digest: str) -> bytes | None:
+        """Return the archived bundle of a digest; None without one."""
+
+    def facts_at(self, revision: Revision) -> Facts:
+        """Return the facts of a revision; raise MissingFacts."""
+
+
+class FolderArchive:
+    """Archive of an audit folder."""
+
+    def __init__(self, audit: Path) -> None:
+        self._audit = audit
+        self._history = FactsHistory(audit)
+
+    def bundle_text(self, digest: str) -> bytes | None:
+        """Return the text of `bundles/<digest>`; None without the file."""
+        return read_bundle_text(self._audit, digest)
+
+    def facts_at(self, revision: Revision) -> Facts:
+        """Return the facts by `facts/`; raise MissingFacts."""
+        return self._history.at(revision)
+
+
 class _Rebuilt(NamedTuple):
     """Service of a bundle, or the reason why there is none."""
 
@@ -64,10 +92,12 @@ class _Rebuilt(NamedTuple):
 class RecordedBasis:
     """Services by revision. `rebuild` makes a service without facts from the text of a bundle."""
 
-    def __init__(self, audit: Path, rebuild: Callable[[bytes], Pdp]) -> None:
-        self._audit = audit
+    def __init__(
+        self, archive: PolicyArchive, rebuild: Callable[[bytes], Pdp], candidate: Candidate = AS_RECORDED
+    ) -> None:
+        self._archive = archive
         self._rebuild = rebuild
-        self._history = FactsHistory(audit)
+        self._candidate = candidate
         self._rebuilt: Memo[str, _Rebuilt] = Memo(_MOST_BUNDLES)
 
     def pdp(self, revision: str, audit: AuditLog, *, stale: bool) -> Pdp:
@@ -75,30 +105,40 @@ class RecordedBasis:
         try:
             parsed = Revision.parse(revision)
         except InvalidArgument as error:
-            raise UndecidableCheck("its revision is unreadable", str(error)) from None
-        rebuilt = self._rebuilt.get(parsed.digest) or self._rebuilt.keep(parsed.digest, self._service(parsed.digest))
+            if self._candidate.is_complete:
+                parsed = Revision("", 0, "")
+            else:
+                raise UndecidableCheck("its revision is unreadable", str(error)) from None
+        digest = "" if self._candidate.bundle else parsed.digest
+        rebuilt = self._rebuilt.get(digest) or self._rebuilt.keep(digest, self._service(digest))
         if rebuilt.pdp is None:
-            raise UndecidableCheck(rebuilt.cause, f"bundle {parsed.digest}")
-        try:
-            facts = self._history.at(parsed)
-        except MissingFacts as error:
-            raise UndecidableCheck(error.cause, error.place) from None
+            raise UndecidableCheck(rebuilt.cause, f"bundle {digest}")
+        facts = self._facts(parsed)
         pdp = copy(rebuilt.pdp)
-        pdp.source = RecordedFacts(replace(facts, projects=_projects(pdp)), stale=stale)
+        known_stale = stale and self._candidate.facts is None
+        pdp.source = RecordedFacts(replace(facts, projects=_projects(pdp)), stale=known_stale)
         pdp.audit = audit
         return pdp
 
+    def _facts(self, revision: Revision) -> Facts:
+        if self._candidate.facts is not None:
+            return self._candidate.facts
+        try:
+            return self._archive.facts_at(revision)
+        except MissingFacts as error:
+            raise UndecidableCheck(error.cause, error.place) from None
+
     def _service(self, digest: str) -> _Rebuilt:
-        text = read_bundle_text(self._audit, digest)
+        text = self._candidate.bundle or self._archive.bundle_text(digest)
         if text is None:
             return _Rebuilt(None, "its bundle is not in the folder")
-        if not sha256(text).hexdigest().startswith(digest):
+        if digest and not sha256(text).hexdigest().startswith(digest):
             return _Rebuilt(None, "its bundle was changed")
         try:
-            pdp = self._rebuild(text)
+            pdp = self._rebuild(self._candidate.text_from(text))
         except (ConfigError, PolicyError, InvalidArgument) as error:
             return _Rebuilt(None, f"its bundle cannot be used: {error}")
-        if pdp.bundle.digest != digest:
+        if not self._candidate.replaces_policies and pdp.bundle.digest != digest:
             return _Rebuilt(None, "its bundle means something else to this version of pdp")
         return _Rebuilt(pdp)
 

@@ -11,10 +11,15 @@ import msgspec
 
 from pdp.audit.asked_rows import AskedRows, TableRow, asked_text, entry_text, inputs_text
 from pdp.audit.check_rows import COLUMNS, CheckRow, check_rows, concrete_items, json_value
+from pdp.audit.fact_files import FOLDER, list_files
+from pdp.audit.fact_history import FactsHistory
+from pdp.audit.fact_log import ChangeRow, FactLog, change_rows
 from pdp.audit.items import RecordSelection, inputs_of, record_items
 from pdp.audit.reader import read_records
 from pdp.audit.recorded import ReadReport
 from pdp.audit.schema import Record
+from pdp.facts.snapshot import Facts
+from pdp.model.revision import Revision
 
 ALL = RecordSelection()
 
@@ -56,3 +61,30 @@ def _table_row(record: Record, row: dict[str, Any]) -> TableRow:
     place = {"event": record.event, "revision": record.revision, "stale": record.stale, "time": record.time}
     masks = json_value(record.masks) if record.masks else None
     return msgspec.convert(fields | place | {"decision": record.id, "masks": masks}, TableRow)
+
+
+def fact_rows(folder: Path) -> Iterator[ChangeRow]:
+    """Yield the history of facts of an audit folder as rows."""
+    history = FactsHistory(folder)
+    for epoch in history.epochs():
+        for sequence in list_files(folder / FOLDER / epoch).snapshots:
+            yield from change_rows(history.at(Revision(epoch, sequence, "")))
+        for revision in history.revisions(epoch):
+            for change in revision.changes:
+                yield ChangeRow(epoch, revision.sequence, False, json_value(change))
+
+
+class TableArchive:
+    """Archive made of rows, as a lake has them."""
+
+    def __init__(self, folder: Path) -> None:
+        self._bundles = {path.name: path.read_bytes() for path in (folder / "bundles").iterdir()}
+        self._facts = FactLog(fact_rows(folder))
+
+    def bundle_text(self, digest: str) -> bytes | None:
+        """Return the text of a bundle; None without one."""
+        return self._bundles.get(digest)
+
+    def facts_at(self, revision: Revision) -> Facts:
+        """Return the facts of a revision; raise MissingFacts."""
+        return self._facts.at(revision)

@@ -1,0 +1,54 @@
+"""Candidate policies for a replay: the kinds that replace recorded ones. Everything else stays as recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from pdp.decision.bundle import source_text
+from pdp.errors import Place, PolicyError
+from pdp.facts.snapshot import Facts
+
+
+class Candidate(msgspec.Struct, frozen=True):
+    """New policies. None keeps what a record was decided by.
+
+    `rules`, `forbid` and `row_access` replace their kind in each recorded bundle, `bundle` replaces all of it. `facts`
+    replace the facts of every revision.
+    """
+
+    rules: Mapping[str, str] | None = None
+    forbid: Mapping[str, str] | None = None
+    row_access: Sequence[Mapping[str, Any]] | None = None
+    bundle: bytes | None = None
+    facts: Facts | None = None
+
+    @property
+    def replaces_policies(self) -> bool:
+        """Tell whether the policies differ from the recorded ones."""
+        return any(each is not None for each in (self.rules, self.forbid, self.row_access, self.bundle))
+
+    @property
+    def is_complete(self) -> bool:
+        """Tell whether nothing recorded but the checks is needed."""
+        return self.bundle is not None and self.facts is not None
+
+    def text_from(self, recorded: bytes) -> bytes:
+        """Return the text of a bundle with the new policies; raise PolicyError for a text that is no bundle."""
+        if self.bundle is not None:
+            return self.bundle
+        new = {"rules": self.rules, "forbid": self.forbid, "rowAccess": self.row_access}
+        replaced = {name: value for name, value in new.items() if value is not None}
+        if not replaced:
+            return recorded
+        try:
+            sources = msgspec.json.decode(recorded, type=dict[str, Any])
+        except msgspec.MsgspecError as error:
+            raise PolicyError(f"no bundle of this version: {error}", Place("<bundle>", 0)) from None
+        return source_text(sources | replaced)[0]
+
+
+AS_RECORDED: Final = Candidate()
+"""No new policies: every check is decided as recorded."""
