@@ -40,7 +40,7 @@ _MASKS: Final = msgspec.json.Decoder(dict[str, str | None])
 
 
 class EntryRest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, rename="camel"):
-    """Part of an entry that has no column. `listing_since`: the listing began at this earlier revision."""
+    """Part of an entry without a column. `listing_since`: the listing began at this earlier revision."""
 
     load: RecordedLoad | None = None
     change: RecordedViewCommit | None = None
@@ -67,9 +67,9 @@ class AskedRow(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class AskedRows(msgspec.Struct, frozen=True, omit_defaults=True):
-    """All that a record says about what the caller asked, where the concrete checks do not say it.
+    """Checks of the caller behind the concrete checks of a record.
 
-    `undecidable` is the reason why the record has no check that can be decided again.
+    `undecidable` is the reason why replay finds no check in the record.
     """
 
     rows: tuple[AskedRow, ...] = ()
@@ -77,7 +77,7 @@ class AskedRows(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class UnusableRow(Exception):
-    """A row that cannot be decided again. `cause` is one of few, `detail` is exact."""
+    """An undecidable row. `cause` is one of few, `detail` is exact."""
 
     def __init__(self, cause: str, detail: str) -> None:
         super().__init__(f"{cause}: {detail}")
@@ -95,7 +95,7 @@ def inputs_text(inputs: Inputs) -> str:
 
 
 def entry_text(record: Record, entry: RecordEntry) -> str | None:
-    """Return the part of an entry that has no column, as JSON; None for most entries."""
+    """Return the part of an entry without a column, as JSON; None for most entries."""
     if entry.load is None and entry.change is None and record.listing is None:
         return None
     since = record.listing.since if record.listing else ""
@@ -104,7 +104,7 @@ def entry_text(record: Record, entry: RecordEntry) -> str | None:
 
 
 def asked_text(record: Record) -> str | None:
-    """Return the checks of the caller that a plan split, as JSON of AskedRows; None for most records."""
+    """Return the split checks of the caller, as JSON of AskedRows; None for most records."""
     asked = AskedRows(tuple(_asked_rows(record)), _undecidable(record))
     return None if asked == AskedRows() else _ENCODER.encode(asked).decode()
 
@@ -116,7 +116,7 @@ def _undecidable(record: Record) -> str:
 
 
 def _asked_rows(record: Record) -> Iterator[AskedRow]:
-    """Yield the checks of the caller at positions that have concrete checks. All others are rows of the table."""
+    """Yield the checks of the caller at positions with concrete checks. All others are rows of the table."""
     if not record.requests:
         return
     concrete = {at for entry in record.checks for at in entry.positions}
@@ -155,7 +155,7 @@ def _asked_row(entry: RecordEntry, row: EntryRow, shared: tuple[str, str, str | 
 
 
 class TableRow(msgspec.Struct, frozen=True):
-    """Columns of a row that decide, with the recorded decision and the first record of such rows."""
+    """Columns with inputs of a decision, the recorded decision, and the first record of such rows."""
 
     event: str
     revision: str

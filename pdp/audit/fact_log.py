@@ -20,7 +20,7 @@ from pdp.facts.snapshot import Facts
 from pdp.model.revision import Revision
 
 _PART: Final = 5_000
-"""Changes that are packed together in a snapshot."""
+"""Changes of a snapshot in one packed part."""
 _FEW_BYTES: Final = 1_000
 """Changes of a revision up to this size are kept as they are."""
 _CHANGES: Final = msgspec.json.Decoder(list[Change])
@@ -30,7 +30,7 @@ _ENCODER: Final = msgspec.json.Encoder()
 class ChangeRow(NamedTuple):
     """One change of a revision as JSON. `snapshot`: the change is a part of all facts of the revision.
 
-    Without `change`, the row says that the revision is there: a snapshot or a revision can be empty.
+    A row without a `change` stands for the revision alone: a snapshot or a revision can be empty.
     """
 
     epoch: str
@@ -77,7 +77,7 @@ class FactLog:
 
 
 class _EpochLog:
-    """Changes of one epoch, and the facts that were made last."""
+    """Changes of one epoch, and the newest built facts."""
 
     def __init__(self, epoch: str) -> None:
         self._epoch = epoch
@@ -86,7 +86,7 @@ class _EpochLog:
         self._built: dict[int, Facts] = {}
 
     def keep(self, sequence: int, changes: Sequence[str], *, snapshot: bool) -> None:
-        """Keep changes of a revision, behind those that are there."""
+        """Keep further changes of a revision."""
         parts = (self._snapshots if snapshot else self._changes).setdefault(sequence, [])
         parts.append(_pack(f"[{','.join(changes)}]".encode()))
 
@@ -151,7 +151,7 @@ def _unpack(part: bytes) -> list[Change]:
 
 
 def change_rows(facts: Facts) -> Iterator[ChangeRow]:
-    """Yield all facts of a revision as rows of a snapshot. The first row says that there is one."""
+    """Yield all facts of a revision as rows of a snapshot. The first row stands for the snapshot alone."""
     yield ChangeRow(facts.epoch, facts.sequence, True, "")
     for change in (*map(ObjectPut, facts.objects()), *map(GrantAdded, facts.grants())):
         yield ChangeRow(facts.epoch, facts.sequence, True, _ENCODER.encode(change).decode())

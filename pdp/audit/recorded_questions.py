@@ -1,6 +1,6 @@
-"""Questions of recorded checks: from the fields of a record, or of a row of a table, to checks that are decided again.
+"""Questions of recorded checks: from the fields of a record, or of a row of a table, to checks for a replay.
 
-Owns the strict reading of everything that decides. `entries` reads records with it, `asked_rows` the rows of tables.
+Owns the strict reading of all inputs of a decision. `entries` reads records, `asked_rows` reads rows of tables.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NO_CHECK: Final = "a request that was answered without a check"
 
 
 class MaskedValues(EntryError):
-    """Values that a check needs and its record masks."""
+    """Masked values among the inputs of a check."""
 
 
 def check_with(inputs: Inputs) -> Check:

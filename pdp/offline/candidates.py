@@ -1,4 +1,4 @@
-"""Candidate policies for a replay: the kinds that replace recorded ones. Everything else stays as recorded."""
+"""Candidate policies for a replay: each given kind replaces the recorded kind. Everything else stays as recorded."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from pdp.errors import Place, PolicyError
 from pdp.facts.snapshot import Facts
 
 
-class Candidate(msgspec.Struct, frozen=True):
-    """New policies. None keeps what a record was decided by.
+class CandidatePolicies(msgspec.Struct, frozen=True):
+    """New policies. None keeps the recorded policies of a kind.
 
     `rules`, `forbid` and `row_access` replace their kind in each recorded bundle, `bundle` replaces all of it. `facts`
     replace the facts of every revision.
@@ -50,5 +50,5 @@ class Candidate(msgspec.Struct, frozen=True):
         return source_text(sources | replaced)[0]
 
 
-AS_RECORDED: Final = Candidate()
+AS_RECORDED: Final = CandidatePolicies()
 """No new policies: every check is decided as recorded."""

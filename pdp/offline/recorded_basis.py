@@ -1,7 +1,7 @@
 """Services that decide recorded checks again: by the bundle and the facts of their revision, or by a candidate.
 
 Needs nothing but an archive of bundles by digest and of facts by revision. The audit folder is one: `bundles/` and
-`facts/`. With a `Candidate`, new policies replace their kind in the recorded bundle, or all of it.
+`facts/`. With a `CandidatePolicies`, new policies replace their kind in the recorded bundle, or all of it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pdp.errors import ConfigError, InvalidArgument, MissingFacts, PdpError, Pol
 from pdp.facts.snapshot import Facts
 from pdp.memo import Memo
 from pdp.model.revision import Revision
-from pdp.offline.candidates import AS_RECORDED, Candidate
+from pdp.offline.candidates import AS_RECORDED, CandidatePolicies
 
 _MOST_BUNDLES: Final = 32
 """Services that are kept, one for each bundle."""
@@ -93,7 +93,7 @@ class RecordedBasis:
     """Services by revision. `rebuild` makes a service without facts from the text of a bundle."""
 
     def __init__(
-        self, archive: PolicyArchive, rebuild: Callable[[bytes], Pdp], candidate: Candidate = AS_RECORDED
+        self, archive: PolicyArchive, rebuild: Callable[[bytes], Pdp], candidate: CandidatePolicies = AS_RECORDED
     ) -> None:
         self._archive = archive
         self._rebuild = rebuild

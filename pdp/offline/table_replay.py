@@ -14,7 +14,7 @@ import msgspec
 from pdp.audit.asked_rows import TableRow, TableRowReader, UnusableRow
 from pdp.audit.recorded import RecordedCheck, RecordedOutcome
 from pdp.decision.service import Pdp
-from pdp.offline.candidates import AS_RECORDED, Candidate
+from pdp.offline.candidates import AS_RECORDED, CandidatePolicies
 from pdp.offline.deciding_again import LastRecord, decide_again, view_again
 from pdp.offline.differences import KINDS, check_object, check_subject
 from pdp.offline.recorded_basis import PolicyArchive, RecordedBasis, UndecidableCheck
@@ -26,8 +26,8 @@ ReplayKind: TypeAlias = Literal["same", "gained", "lost", "reason", "errors", "u
 REPLAY_KINDS: Final[tuple[ReplayKind, ...]] = ("undecidable", *KINDS, "same")
 
 
-class TableQuestion(msgspec.Struct, frozen=True):
-    """Equal rows: the first of them, their number, a number that names them, and the newest time."""
+class RowQuestion(msgspec.Struct, frozen=True):
+    """Equal rows: the first row, the number of rows, a name of the question as a number, and the newest time."""
 
     row: TableRow
     checks: int
@@ -36,9 +36,9 @@ class TableQuestion(msgspec.Struct, frozen=True):
 
 
 class ReplayedQuestion(msgspec.Struct, frozen=True):
-    """Result of a question, or of all questions of a batch that have the same decision as before.
+    """Result of a question, or of all questions of a batch with the same decision as before.
 
-    `cause` and `detail` say why it could not be decided. A row view has its filters, and the columns that change.
+    `cause` and `detail` tell why a question is undecidable. A row view has its filters and the changed columns.
     """
 
     kind: ReplayKind
@@ -74,7 +74,7 @@ class _ReadQuestion(EqualChecks):
 
     __slots__ = ("question",)
 
-    def __init__(self, recorded: RecordedCheck, question: TableQuestion) -> None:
+    def __init__(self, recorded: RecordedCheck, question: RowQuestion) -> None:
         super().__init__(recorded)
         self.question = question
         self.count = question.checks
@@ -91,15 +91,15 @@ class TableReplay:
     """Replay of questions at their recorded revision, or under a candidate. Used by one thread at a time."""
 
     def __init__(
-        self, archive: PolicyArchive, rebuild: Callable[[bytes], Pdp], candidate: Candidate = AS_RECORDED
+        self, archive: PolicyArchive, rebuild: Callable[[bytes], Pdp], candidate: CandidatePolicies = AS_RECORDED
     ) -> None:
         self._repeats = candidate == AS_RECORDED
         self._candidate = RecordedBasis(archive, rebuild, candidate)
         self._recorded = RecordedBasis(archive, rebuild)
         self._reader = TableRowReader(at_revision=self._repeats)
 
-    def decide(self, questions: Iterable[TableQuestion]) -> list[ReplayedQuestion]:
-        """Return the result of each question that is not the same, and one for all others."""
+    def decide(self, questions: Iterable[RowQuestion]) -> list[ReplayedQuestion]:
+        """Return the result of each question with another decision, and one result for all others."""
         found, results = list[_ReadQuestion](), list[ReplayedQuestion]()
         for question in questions:
             try:
@@ -142,7 +142,7 @@ class TableReplay:
     def _compare_view(
         self, pdp: Pdp, audit: LastRecord, place: RecordedPlace, question: _ReadQuestion
     ) -> ReplayedQuestion | None:
-        """Return the change from the view at the recorded revision: a record has reasons, and no filters."""
+        """Return the change from the view at the recorded revision: a record has reasons but no filters."""
         recorded, old_audit = question.first, LastRecord()
         try:
             old_pdp = self._recorded.pdp(place.revision, old_audit, stale=place.stale)
@@ -190,7 +190,7 @@ def _undecidable(question: _ReadQuestion, error: UndecidableCheck) -> ReplayedQu
     return msgspec.structs.replace(_about(question.question, question.first), cause=error.cause, detail=error.place)
 
 
-def _about(question: TableQuestion, recorded: RecordedCheck) -> ReplayedQuestion:
+def _about(question: RowQuestion, recorded: RecordedCheck) -> ReplayedQuestion:
     """Return a result with the subject and the object of a question."""
     check = recorded.check
     subject, object = check_subject(check), check_object(check)
@@ -211,7 +211,7 @@ def _about(question: TableQuestion, recorded: RecordedCheck) -> ReplayedQuestion
     )
 
 
-def _unread(question: TableQuestion, error: UnusableRow) -> ReplayedQuestion:
+def _unread(question: RowQuestion, error: UnusableRow) -> ReplayedQuestion:
     row = question.row
     return ReplayedQuestion(
         "undecidable",

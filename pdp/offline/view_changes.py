@@ -1,7 +1,7 @@
 """Row views compared: rows and columns that a principal sees newly, or no longer.
 
-Filters are compared as sets of the policies' predicates, of which one suffices. So a further predicate may show rows,
-and a missing one may hide rows. A predicate that changed may do both. Nothing here evaluates SQL.
+Filters are sets of predicates: any one predicate of a policy suffices. So a further predicate may show rows, and a
+missing predicate may hide rows. A changed predicate may do both. Nothing here evaluates SQL.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NULL: Final = null_sql("varchar")
 
 
 class ViewChange(NamedTuple):
-    """Change of a row view. `seen` and `hidden` are columns; `rows_seen` and `rows_hidden` tell that rows may be."""
+    """Change of a row view. `seen` and `hidden` are columns. `rows_seen`: further rows may be visible."""
 
     kind: DifferenceKind
     rows_before: str
@@ -41,7 +41,7 @@ class PolicyView(NamedTuple):
 
 
 def policy_view(pdp: Pdp, check: Check, repeated: RepeatedView) -> PolicyView:
-    """Return a row view with the predicates of the policies that made its filter."""
+    """Return a row view with the predicates of its policies."""
     rows = repeated.view.rows
     if rows is None:
         return PolicyView(repeated, None)
@@ -79,7 +79,7 @@ def compare_views(columns: Sequence[str], before: PolicyView, after: PolicyView)
 
 
 def _may_show(was: Predicate | None, now: Predicate | None) -> bool:
-    """Tell whether a column may show values under its new mask that the old mask hid."""
+    """Tell whether the new mask of a column may show more values than the old mask."""
     return was is not None and was != now and (now is None or now.expression != _NULL)
 
 

@@ -19,18 +19,18 @@ from support.table_rows import TableArchive, folder_records, table_rows
 from pdp.app.archived_bundle import rebuild_pdp
 from pdp.audit.reader import read_audit
 from pdp.audit.recorded import ReadReport, RecordFilter
-from pdp.offline.candidates import Candidate
+from pdp.offline.candidates import CandidatePolicies
 from pdp.offline.case_runner import MemoryAudit
 from pdp.offline.recorded_basis import RecordedFacts
 from pdp.offline.replay import replay
-from pdp.offline.table_replay import ReplayedQuestion, TableQuestion, TableReplay
+from pdp.offline.table_replay import ReplayedQuestion, RowQuestion, TableReplay
 
 
-def questions(folder: Path, *, views: bool = True) -> Iterable[TableQuestion]:
+def questions(folder: Path, *, views: bool = True) -> Iterable[RowQuestion]:
     """Yield each row of a folder as a question of its own."""
     for record in folder_records(folder):
         if views or record.event == "decision":
-            yield from (TableQuestion(row, 1, last=row.time) for row in table_rows(record))
+            yield from (RowQuestion(row, 1, last=row.time) for row in table_rows(record))
 
 
 def totals(results: Iterable[ReplayedQuestion]) -> Counter[str]:
@@ -68,7 +68,7 @@ def test_a_candidate_gives_the_same_differences_by_rows_and_by_records(
         by_records = asyncio.run(
             replay(read_audit(run.folder, ReadReport(), RecordFilter(listings=True)), None, candidate)
         )
-        given = Candidate(bundle=candidate.bundle.text, facts=run.facts)
+        given = CandidatePolicies(bundle=candidate.bundle.text, facts=run.facts)
         results = TableReplay(TableArchive(run.folder), rebuild_pdp, given).decide(questions(run.folder, views=False))
         found = totals(results)
         assert found.pop("same", 0) == by_records.checks - by_records.totals.total()
