@@ -1,0 +1,1 @@
+"""Demonstration of the pipeline: a month of a small company, played on a real service."""
