@@ -1,0 +1,112 @@
+"""Relations that the rewriter knows: tables with their columns, and views with their text. Knows no policy.
+
+A name is resolved as its engine resolves names: BigQuery compares tables letter by letter, all others fold case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+from pdp.engines.rowaccess.document import Document
+from pdp.rewrite.errors import AMBIGUOUS_NAME, RewriteRefused
+
+RelationKey: TypeAlias = str
+"""Full name of a relation, joined by dots, in lower case. However dots divide a name, the key is the same."""
+EXACT: Final = frozenset({"bigquery"})
+"""Dialects that compare the names of tables letter by letter."""
+_NAME_PARTS: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Text of a view, the names of its columns if the view renames them, and the IAM member whom the view runs for."""
+
+    sql: str
+    columns: tuple[str, ...] = ()
+    dialect: str = ""
+    owner: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """Table or view. `columns` maps folded names to types; empty if the columns are unknown."""
+
+    name: tuple[str, ...]
+    columns: Mapping[str, str] = field(default_factory=dict)
+    view: View | None = None
+
+    @property
+    def key(self) -> RelationKey:
+        """Return the key of the name."""
+        return key_of(self.name)
+
+    @property
+    def schema(self) -> tuple[str, ...]:
+        """Return the catalog and schema, in which a view resolves short names."""
+        return self.name[:-1]
+
+
+def key_of(parts: Iterable[str]) -> RelationKey:
+    """Return the key of a full name."""
+    return ".".join(parts).lower()
+
+
+class Catalog:
+    """All known relations. `default` is the catalog and schema of short names."""
+
+    def __init__(self, relations: Iterable[Relation], default: Sequence[str] = ()) -> None:
+        self.default = tuple(default)
+        self._relations: dict[RelationKey, list[Relation]] = {}
+        for relation in relations:
+            self._relations.setdefault(relation.key, []).append(relation)
+
+    def __iter__(self) -> Any:
+        """Yield all relations."""
+        return (relation for relations in self._relations.values() for relation in relations)
+
+    def get(self, parts: Sequence[str], dialect: str, default: Sequence[str]) -> Relation | None:
+        """Return the relation of a name as written; None for an unknown name.
+
+        Raise RewriteRefused if two relations differ in case alone and the engine folds case.
+        """
+        full = full_name(parts, default)
+        found = self._relations.get(key_of(full), [])
+        if dialect in EXACT:
+            exact = ".".join(full)
+            found = [relation for relation in found if ".".join(relation.name) == exact]
+        if len(found) > 1:
+            raise RewriteRefused(AMBIGUOUS_NAME, f"`{'.'.join(parts)}` names more than one relation")
+        return found[0] if found else None
+
+    def with_prefix(self, parts: Sequence[str], default: Sequence[str]) -> list[Relation]:
+        """Return the relations of a wildcard: all whose names begin with the full name, in any case."""
+        prefix = key_of(full_name(parts, default))
+        return [found for key, some in self._relations.items() if key.startswith(prefix) for found in some]
+
+
+def full_name(parts: Sequence[str], default: Sequence[str]) -> tuple[str, ...]:
+    """Return a name with the parts of the default that the name leaves out."""
+    missing = max(_NAME_PARTS - len(parts), 0)
+    return (*default[:missing], *parts)
+
+
+def catalog_of(documents: Iterable[Document]) -> Catalog:
+    """Return the catalog of the tables and views of documents."""
+    relations: list[Relation] = []
+    default: tuple[str, ...] = ()
+    for document in documents:
+        default = default or document.default
+        for name, table in document.tables.items():
+            columns = {column.lower(): kind for column, kind in table.columns.items()}
+            relations.append(Relation(full_name(name.split("."), document.default), columns))
+        for name, body in document.views.items():
+            relations.append(Relation(full_name(name.split("."), document.default), {}, _view(body)))
+    return Catalog(relations, default)
+
+
+def _view(body: Mapping[str, Any]) -> View:
+    return View(
+        str(body["sql"]), tuple(body.get("columns") or ()), str(body.get("dialect", "")), str(body.get("owner", ""))
+    )

@@ -1,0 +1,34 @@
+"""Refusals of the rewriter, with codes of the public contract."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pdp.errors import InvalidArgument
+
+PARSE_ERROR: Final = "RAP_PARSE_ERROR"
+MULTI_STATEMENT: Final = "RAP_MULTI_STATEMENT"
+UNSUPPORTED_STATEMENT: Final = "RAP_UNSUPPORTED_STATEMENT"
+UNSUPPORTED_SOURCE: Final = "RAP_UNSUPPORTED_SOURCE"
+UNSUPPORTED_FUNCTION: Final = "RAP_UNSUPPORTED_FUNCTION"
+UNKNOWN_RELATION: Final = "RAP_UNKNOWN_RELATION"
+AMBIGUOUS_NAME: Final = "RAP_AMBIGUOUS_NAME"
+METADATA_TABLE: Final = "RAP_METADATA_TABLE"
+WILDCARD_TABLE: Final = "RAP_WILDCARD_TABLE"
+HIDDEN_COLUMN: Final = "RAP_HIDDEN_COLUMN"
+VIEW_DEPTH: Final = "RAP_VIEW_DEPTH"
+VIEW_CYCLE: Final = "RAP_VIEW_CYCLE"
+FILTER_INVALID: Final = "RAP_FILTER_INVALID"
+WRITE_NEEDS_FULL_ACCESS: Final = "RAP_WRITE_NEEDS_FULL_ACCESS"
+COPY_NEEDS_FULL_ACCESS: Final = "RAP_COPY_NEEDS_FULL_ACCESS"
+MATERIALIZE: Final = "RAP_MATERIALIZE"
+NOT_COVERED: Final = "RAP_NOT_COVERED"
+NO_STORE: Final = "RAP_NO_POLICY_STORE"
+
+
+class RewriteRefused(InvalidArgument):
+    """Text that the rewriter does not pass on. `rap` is the code of the contract, the text says why."""
+
+    def __init__(self, rap: str, message: str) -> None:
+        super().__init__(message)
+        self.rap = rap

@@ -1,0 +1,221 @@
+"""Filters of policies as SQL of an engine's dialect: exactly one condition on the columns of its table.
+
+A filter in the engine's own dialect stays to the letter, without comments. A filter of another dialect is used if it
+is made of parts that mean the same in all dialects. SESSION_USER() and CURRENT_USER become literals.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from sqlglot import exp
+
+from pdp.rewrite.catalog import Catalog, Relation, RelationKey
+from pdp.rewrite.errors import FILTER_INVALID, RewriteRefused
+from pdp.rewrite.functions import is_allowed
+from pdp.rewrite.lexical import DIALECTS
+from pdp.rewrite.policies import FilterPolicy
+from pdp.rewrite.splice import Edit, apply_edits, without_spans
+from pdp.rewrite.syntax import ParsedText, place_of, quote_names, quote_text
+
+NO_ROWS: Final = "FALSE"
+_CALLER: Final = re.compile(r"(?<![\w.])(?:session_user|current_user)\b(?:\s*\(\s*\))?", re.IGNORECASE)
+_SENTINEL: Final = "pdp session user"
+_PORTABLE: Final = (
+    exp.And, exp.Or, exp.Not, exp.Paren, exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.In, exp.Between, exp.Is,
+    exp.Boolean, exp.Null, exp.Literal, exp.Column, exp.Identifier, exp.Neg, exp.SessionUser, exp.CurrentUser,
+    exp.Exists, exp.Subquery, exp.Select, exp.From, exp.Where, exp.Table, exp.TableAlias, exp.Star,
+)  # fmt: skip
+"""Expressions with the same meaning in all dialects of the rewriter."""
+_CONDITIONS: Final = (
+    exp.And, exp.Or, exp.Not, exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.In, exp.Between, exp.Is, exp.Like,
+    exp.ILike, exp.Boolean, exp.Exists, exp.RegexpLike, exp.StartsWith, exp.EndsWith, exp.NullSafeEQ, exp.NullSafeNEQ,
+    exp.ArrayContains, exp.ArrayContainsAll, exp.Contains, exp.SimilarTo, exp.ArrayOverlaps,
+)  # fmt: skip
+"""Expressions that are conditions for certain."""
+_UNFIT: Final = (
+    exp.Placeholder, exp.Parameter, exp.SessionParameter, exp.Rand, exp.Randn, exp.Uuid, exp.Shuffle, exp.Command,
+    exp.With, exp.Lateral, exp.Unnest, exp.TableSample, exp.Pivot, exp.Into, exp.SetOperation,
+)  # fmt: skip
+_RANDOM: Final = frozenset({"rand", "random", "secure_rand", "secure_random", "uuid", "shuffle", "gen_random_uuid"})
+
+
+@dataclass(frozen=True, slots=True)
+class FilterText:
+    """SQL of a filter, cut where the name of the caller stands. `everything`: the filter is TRUE.
+
+    `reads` has the tables of its subqueries.
+    """
+
+    pieces: tuple[str, ...]
+    everything: bool = False
+    reads: tuple[RelationKey, ...] = ()
+
+    def bind(self, user: str, dialect: str) -> str:
+        """Return the SQL for a caller."""
+        if len(self.pieces) == 1:
+            return self.pieces[0]
+        return quote_text(user, dialect).join(self.pieces)
+
+
+class FilterCompiler:
+    """Compiled filters of policies. `is_protected` tells whether a relation has policies itself."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self._known: dict[tuple[FilterPolicy, str], FilterText] = {}
+
+    def compile(
+        self, policy: FilterPolicy, relation: Relation, dialect: str, is_protected: Callable[[RelationKey], bool]
+    ) -> FilterText:
+        """Return the SQL of a policy's filter; raise RewriteRefused for a filter that is not used as it is."""
+        found = self._known.get((policy, dialect))
+        if found is None:
+            if policy.dialect not in DIALECTS:
+                raise _invalid(policy, f"the dialect `{policy.dialect}` has no certain meaning in `{dialect}`")
+            try:
+                found = _Filter(policy, relation, self._catalog).text(dialect)
+            except RewriteRefused as error:
+                raise _invalid(policy, str(error)) from None
+            self._known[policy, dialect] = found
+        for key in found.reads:
+            if is_protected(key):
+                raise _invalid(policy, f"it reads `{key}`, which has policies of its own")
+        return found
+
+
+def check_filter(policy: FilterPolicy, relation: Relation, catalog: Catalog) -> None:
+    """Raise RewriteRefused for a filter that is not exactly one condition on the columns of its table."""
+    FilterCompiler(catalog).compile(policy, relation, policy.dialect, lambda key: False)
+
+
+def _invalid(policy: FilterPolicy, cause: str) -> RewriteRefused:
+    return RewriteRefused(FILTER_INVALID, f"the filter of policy `{policy.id}` is not used: {cause}")
+
+
+def _wrong(cause: str) -> RewriteRefused:
+    return RewriteRefused(FILTER_INVALID, cause)
+
+
+class _Filter:
+    """Parsed filter of a policy on a relation."""
+
+    def __init__(self, policy: FilterPolicy, relation: Relation, catalog: Catalog) -> None:
+        self._policy, self._relation, self._catalog = policy, relation, catalog
+        self._parsed = ParsedText(policy.text, policy.dialect)
+        if ";" in self._parsed.lexical.bare:
+            raise _wrong("it is not one expression")
+        self._tree = self._parsed.tree
+
+    def text(self, dialect: str) -> FilterText:
+        """Return the filter in a dialect; raise RewriteRefused."""
+        root = self._tree.unnest()
+        if isinstance(root, exp.Boolean):
+            return FilterText(("TRUE",), everything=True) if root.this else FilterText((NO_ROWS,))
+        _check_form(self._tree)
+        tables = self.relations()
+        self._check_columns(root, tables)
+        pieces = self._spliced(tables) if self._policy.dialect == dialect else self._generated(dialect, tables)
+        return FilterText(pieces, reads=tuple(found.key for _, found in tables))
+
+    def relations(self) -> list[tuple[exp.Table, Relation]]:
+        """Return the tables of the filter's subqueries; raise RewriteRefused for an unknown table or a view."""
+        return [(table, self._resolve(table)) for table in self._tree.find_all(exp.Table)]
+
+    def _resolve(self, table: exp.Table) -> Relation:
+        names = [part.name for part in table.parts if isinstance(part, exp.Identifier)]
+        parts = ".".join(names).split(".")
+        found = self._catalog.get(parts, self._policy.dialect, self._relation.schema)
+        if len(names) != len(table.parts) or found is None or found.view or not found.columns:
+            raise _wrong(f"`{table.name}` is no known table with known columns")
+        if set(filter(table.args.get, table.args)) - {"this", "db", "catalog", "alias"}:
+            raise _wrong(f"`{table.name}` is read in a way that filters do not support")
+        return found
+
+    def _check_columns(self, root: exp.Expr, tables: Sequence[tuple[exp.Table, Relation]]) -> None:
+        """Raise RewriteRefused for a column that neither the table nor a subquery's table has.
+
+        An unknown column could otherwise be found in a query around the filter, under the caller's hand.
+        """
+        own = self._relation.columns
+        columns = {**own, **{name: "" for _, table in tables for name in table.columns}}
+        qualifiers = {self._relation.name[-1].lower()}
+        for table, found in tables:
+            qualifiers.add((table.alias or found.name[-1]).lower())
+        if not own:
+            raise _wrong("the columns of its table are unknown")
+        for column in self._tree.find_all(exp.Column):
+            first, *fields = [part.name.lower() for part in column.parts]
+            name = fields[0] if fields and first in qualifiers else first
+            if not isinstance(column.this, exp.Star) and name not in columns:
+                raise _wrong(f"`{name}` is no column of its table")
+        if isinstance(root, exp.Column):
+            kind = own.get(root.name.lower(), "") if len(root.parts) == 1 else ""
+            if not kind.lower().startswith("bool"):
+                raise _wrong(f"`{root.name}` is no condition")
+        elif not isinstance(root, _CONDITIONS):
+            raise _wrong("it is a value, not a condition")
+
+    def _spliced(self, tables: Iterable[tuple[exp.Table, Relation]]) -> tuple[str, ...]:
+        """Return the filter in its own dialect, to the letter but for names of tables, callers and comments."""
+        parsed, dialect = self._parsed, self._policy.dialect
+        edits = without_spans(parsed.text, parsed.lexical.comments)
+        for table, found in tables:
+            places = [place_of(part) for part in table.parts]
+            name = quote_names(found.name, dialect)
+            edits.append(Edit(min(places)[0], max(end for _, end in places), name))
+        callers = [match.span() for match in _CALLER.finditer(parsed.lexical.bare)]
+        if len(callers) != len(list(self._tree.find_all(exp.SessionUser, exp.CurrentUser))):
+            raise _wrong("the name of the caller has no certain place")
+        edits += (Edit(start, end, f"\0{_SENTINEL}\0") for start, end in callers)
+        return tuple(apply_edits(parsed.text, edits).strip().split(f"\0{_SENTINEL}\0"))
+
+    def _generated(self, dialect: str, tables: Iterable[tuple[exp.Table, Relation]]) -> tuple[str, ...]:
+        """Return the filter in another dialect; raise RewriteRefused if a part has another meaning there."""
+        unfit = next((node for node in self._tree.walk() if not _is_portable(node)), None)
+        if unfit is not None:
+            raise _wrong(f"`{type(unfit).__name__}` in `{self._policy.dialect}` has no certain meaning in `{dialect}`")
+        if _SENTINEL in self._policy.text:
+            raise _wrong("it has the text of the rewriter")
+        names: Mapping[int, Relation] = {id(table): found for table, found in tables}
+        tree = self._tree.transform(lambda node: _bound(node, names), copy=False)
+        text = tree.sql(dialect=dialect, comments=False)
+        return tuple(text.split(f"'{_SENTINEL}'"))
+
+
+def _bound(node: exp.Expr, names: Mapping[int, Relation]) -> exp.Expr:
+    """Return a node with full names of tables and with a mark in place of the caller."""
+    if isinstance(node, (exp.SessionUser, exp.CurrentUser)):
+        return exp.Literal.string(_SENTINEL)
+    found = names.get(id(node))
+    if found is None:
+        return node
+    *containers, name = [exp.to_identifier(part, quoted=True) for part in found.name]
+    if len(containers) != 2:
+        raise _wrong(f"`{'.'.join(found.name)}` has no certain form in another dialect")
+    node.set("this", name)
+    node.set("db", containers[1])
+    node.set("catalog", containers[0])
+    return node
+
+
+def _check_form(tree: exp.Expr) -> None:
+    """Raise RewriteRefused for a tree that is no expression, or holds what no filter may hold."""
+    if not isinstance(tree, exp.Condition) or isinstance(tree, exp.Query):
+        raise _wrong("it is not one expression")
+    for node in tree.walk():
+        if isinstance(node, _UNFIT) or (node.name.lower() in _RANDOM and isinstance(node, exp.Func)):
+            raise _wrong("it holds a parameter, a random value or a query of a form that filters do not support")
+        if isinstance(node, exp.Func) and not is_allowed(node):
+            raise _wrong(f"the function `{node.name}` is not known to read its arguments alone")
+    outside = tree.walk(prune=lambda node: isinstance(node, exp.Query))
+    if any(isinstance(node, (exp.AggFunc, exp.Window, exp.Star)) for node in outside):
+        raise _wrong("it holds an aggregate, a window or a star")
+
+
+def _is_portable(node: exp.Expr) -> bool:
+    """Tell whether a part of an expression means the same in every dialect. Trino has no IS TRUE."""
+    return isinstance(node, _PORTABLE) and not (isinstance(node, exp.Is) and not isinstance(node.expression, exp.Null))

@@ -1,0 +1,73 @@
+"""Callers of the rewriter as IAM members, and their match with grantees. Knows no policy.
+
+Members match as in every other place: `engines/rowaccess/members.py`. Headers name a caller in a development profile
+alone; anywhere else a caller comes from verified evidence.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from typing import Final
+
+from pdp.engines.rowaccess.members import Grantee, Members
+from pdp.facts.snapshot import Facts
+from pdp.model.checks import Principal
+
+ANONYMOUS: Final = "user:anonymous@bqemulator.local"
+_ANONYMOUS_NAME: Final = "anonymous"
+_PROVIDER: Final = "iam"
+_MEMBERS: Final = Members("{subject}", _PROVIDER)
+"""Members of callers whose whole name is an IAM member."""
+_KINDS: Final = ("user:", "serviceAccount:", "group:", "domain:")
+_UNUSABLE: Final = re.compile(r"[\s,]")
+CALLER_HEADER: Final = "x-bqemu-caller"
+PROJECT_HEADER: Final = "x-goog-user-project"
+GROUPS_HEADER: Final = "x-bqemu-groups"
+
+
+class CallerIdentity:
+    """Caller by IAM member, with groups. `facts` tell the roles of the caller."""
+
+    def __init__(
+        self, member: str, groups: Iterable[str] = (), *, authenticated: bool = True, facts: Facts | None = None
+    ) -> None:
+        self.member = member
+        self.groups = tuple(groups)
+        self.authenticated = authenticated
+        self._facts = facts or Facts.empty()
+
+    @cached_property
+    def _principal(self) -> Principal:
+        if not self.authenticated:
+            return Principal("anonymous", "", groups=self.groups)
+        return Principal("user", f"{_PROVIDER}~{self.member}", groups=self.groups)
+
+    @cached_property
+    def session_user(self) -> str:
+        """Return the name that SESSION_USER() gives: the member without its kind."""
+        if not self.authenticated:
+            return _ANONYMOUS_NAME
+        kind = next((kind for kind in _KINDS if self.member.startswith(kind)), "")
+        return self.member[len(kind) :]
+
+    def is_named(self, grantees: tuple[Grantee, ...]) -> bool:
+        """Tell whether grantees certainly name the caller."""
+        return _MEMBERS.matches(self._principal, grantees, self._facts)
+
+
+def identity_of_headers(headers: Mapping[str, str]) -> CallerIdentity:
+    """Return the caller whom headers or metadata name, in the order of bqemulator's ADR 0018.
+
+    A value with a blank or comma inside is not usable: the next header counts. For development profiles only.
+    """
+    folded = {name.lower(): value.strip() for name, value in headers.items()}
+    groups = [group.strip().removeprefix("group:") for group in folded.get(GROUPS_HEADER, "").split(",")]
+    named = tuple(group for group in groups if group)
+    caller, project = folded.get(CALLER_HEADER, ""), folded.get(PROJECT_HEADER, "")
+    if caller and not _UNUSABLE.search(caller):
+        return CallerIdentity(caller, named)
+    if project and not _UNUSABLE.search(project):
+        return CallerIdentity(f"user:caller@{project}.iam.gserviceaccount.com", named)
+    return CallerIdentity(ANONYMOUS, named, authenticated=False)

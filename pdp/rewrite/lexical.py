@@ -1,0 +1,171 @@
+"""Lexical reading of SQL that does not use the parser: bounds before the parser runs, and agreement with its tokens.
+
+The parser reads comments and quotes in its own way. Where an engine ends a comment or a text earlier, the engine reads
+SQL that the parser has never seen. So this module finds comments and quotes by the rules of the engines, refuses forms
+on which engines differ, and compares the rest with the parser's tokens.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from sqlglot import Token
+
+from pdp.rewrite.errors import MULTI_STATEMENT, PARSE_ERROR, RewriteRefused
+
+DIALECTS: Final = ("bigquery", "trino", "spark", "duckdb")
+MAX_CHARACTERS: Final = 100_000
+MAX_TOKENS: Final = 20_000
+MAX_DEPTH: Final = 48
+MAX_JOINS: Final = 256
+"""Bounds of one text. The compiled parser recurses without a limit of its own: deeper texts can end the process."""
+
+_LINE_COMMENT: Final = r"--[^\n\r]*"
+_BLOCK_COMMENT: Final = r"/\*.*?\*/"
+_STANDARD_TEXT: Final = r"'(?:[^']|'')*'"
+_STANDARD_NAME: Final = r'"(?:[^"]|"")*"'
+_ESCAPED_TEXT: Final = r"'(?:[^'\\]|\\.)*'"
+_ESCAPED_QUOTED: Final = r'"(?:[^"\\]|\\.)*"'
+_BACKTICK_NAME: Final = r"`(?:[^`]|``)*`"
+_HINT: Final = r"(?P<hint>/\*\+|\*/)"
+_OPEN: Final = r"(?P<open>/\*|['\"`])"
+
+
+def _pattern(*parts: str) -> re.Pattern[str]:
+    return re.compile("|".join(parts), re.DOTALL)
+
+
+_STANDARD: Final = _pattern(_LINE_COMMENT, _BLOCK_COMMENT, _STANDARD_TEXT, _STANDARD_NAME, _OPEN)
+_QUOTED: Final = {
+    "trino": _STANDARD,
+    "duckdb": _STANDARD,
+    "spark": _pattern(_HINT, _LINE_COMMENT, _BLOCK_COMMENT, _ESCAPED_TEXT, _ESCAPED_QUOTED, _BACKTICK_NAME, _OPEN),
+    "bigquery": _pattern(
+        _LINE_COMMENT, r"#[^\n\r]*", _BLOCK_COMMENT, _ESCAPED_TEXT, _ESCAPED_QUOTED, _BACKTICK_NAME, _OPEN
+    ),
+}
+"""Dialect -> comments, texts and quoted names, as the lexer of the engine finds them."""
+_COMMENT_STARTS: Final = ("--", "/*", "#")
+_ODD: Final = re.compile(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\xa0\u1680\u2000-\u200f\u2028-\u202f\u205f-\u206f\u3000\ufeff]|\r(?!\n)"
+)
+"""Control characters, odd blanks and lone carriage returns: engines differ on where they end a word or a line."""
+_PREFIX: Final = re.compile(r"(?:[$@&]|(?<!\w)[A-Za-z]\w?)\Z")
+"""End of the text before a quote that changes how an engine reads the quote."""
+_DOLLAR_QUOTE: Final = re.compile(r"\$\w*\$")
+_SUBSTITUTED: Final = "${"
+"""Start of a variable, which Spark replaces before it reads the text."""
+_STEP: Final = re.compile(r"[()\[\]{}]|\b(?:case|end)\b", re.IGNORECASE)
+_LEVELS: Final = {"(": 1, "[": 1, "{": 1, ")": -1, "]": -1, "}": -1, "case": 1, "end": -1}
+_TYPE: Final = re.compile(r"\b(?:array|struct|map|row|table|range)\s*<", re.IGNORECASE)
+_REPEATED: Final = re.compile(
+    r"(?:(?:\b(?:not|interval|distinct|all|any|prior)\b|[-+~!])\s*){24}|(?:\w+\s*->\s*){24}"
+    r"|(?:(?:::|\.|\bcollate\b)\s*\w*\s*){64}|(?:\[[^\[\]]*\]\s*){48}|(?:\([^()]*\)\s*){48}",
+    re.IGNORECASE,
+)
+"""Forms that nest without brackets, or by brackets in a row."""
+_JOIN: Final = re.compile(r"\b(?:join|union|except|intersect|minus)\b|\|>", re.IGNORECASE)
+
+
+class LexicalText:
+    """Text within the bounds, with its quoted pieces and comments, before the parser has seen the text.
+
+    `bare` has blanks in place of quoted pieces and comments, so that places are the same in both.
+    """
+
+    __slots__ = ("bare", "comments", "quoted", "text")
+
+    def __init__(self, text: str, dialect: str) -> None:
+        """Read a text; raise RewriteRefused for a text that is too long, too deep or not certain to be read alike."""
+        if len(text) > MAX_CHARACTERS:
+            raise RewriteRefused(PARSE_ERROR, f"the text has more than {MAX_CHARACTERS} characters")
+        if not text or text.isspace():
+            raise RewriteRefused(PARSE_ERROR, "the text is empty")
+        self.text = text
+        self.quoted: list[tuple[int, int]] = []
+        self.comments: list[tuple[int, int]] = []
+        self.bare = self._read(dialect)
+        _check_bounds(self.bare)
+        if dialect == "spark" and _SUBSTITUTED in text:
+            raise RewriteRefused(PARSE_ERROR, "variables (`${`) are not read")
+
+    def _read(self, dialect: str) -> str:
+        """Note the places of comments and quoted pieces; return the bare text."""
+        text, at = self.text, 0
+        bare: list[str] = []
+        outside: list[str] = []
+        for match in _QUOTED[dialect].finditer(text):
+            if match.lastgroup == "open":
+                raise RewriteRefused(PARSE_ERROR, "a quote or a comment does not end")
+            if match.lastgroup == "hint":
+                continue
+            start, end = match.span()
+            piece, before = match[0], text[at:start]
+            if piece.startswith(_COMMENT_STARTS):
+                _check_comment(piece)
+                self.comments.append((start, end))
+                outside += (before, piece)
+            else:
+                if _PREFIX.search(before):
+                    raise RewriteRefused(PARSE_ERROR, f"the prefix of the text at {start} is not read")
+                self.quoted.append((start, end))
+                outside.append(before)
+            bare += (before, " " * (end - start))
+            at = end
+        rest = text[at:]
+        whole = "".join((*outside, rest))
+        if not (whole.isascii() and whole.isprintable()) and _ODD.search(whole):
+            raise RewriteRefused(PARSE_ERROR, "the text has a control character or an odd blank")
+        return "".join((*bare, rest))
+
+    def check_tokens(self, tokens: Sequence[Token]) -> None:
+        """Raise RewriteRefused if the parser's tokens divide the text differently."""
+        if len(tokens) > MAX_TOKENS:
+            raise RewriteRefused(PARSE_ERROR, f"the text has more than {MAX_TOKENS} words and signs")
+        text, bare, at = self.text, self.bare, 0
+        found = []
+        for token in tokens:
+            start, end = token.start, token.end + 1
+            if start > at and not bare[at:start].isspace():
+                raise RewriteRefused(PARSE_ERROR, "a comment could be read in two ways")
+            if text[start] in "'\"`":
+                found.append((start, end))
+            at = end
+        if found != self.quoted or bare[at:].strip(" \t\r\n;"):
+            raise RewriteRefused(PARSE_ERROR, "a quote or a comment could be read in two ways")
+
+
+def _check_comment(piece: str) -> None:
+    """Raise RewriteRefused for a comment in a comment: some engines nest comments, and others do not."""
+    if "/*" in piece[1:] or "*/" in piece[2:-2]:
+        raise RewriteRefused(PARSE_ERROR, "a comment holds the start or the end of a comment")
+
+
+def _check_bounds(bare: str) -> None:
+    """Raise RewriteRefused for several statements, dollar quotes, and nesting beyond the bounds."""
+    if "$" in bare and _DOLLAR_QUOTE.search(bare):
+        raise RewriteRefused(PARSE_ERROR, "dollar quotes are not read")
+    _, semicolon, rest = bare.partition(";")
+    if semicolon and rest.strip(" \t\r\n;"):
+        raise RewriteRefused(MULTI_STATEMENT, "the text has more than one statement")
+    if len(bare) > MAX_DEPTH and _is_deep(bare):
+        raise RewriteRefused(PARSE_ERROR, f"the text is nested deeper than {MAX_DEPTH} levels, or has too many joins")
+
+
+def _is_deep(bare: str) -> bool:
+    """Tell whether a text may nest beyond the bounds, by its brackets and by forms that nest without brackets."""
+    if bare.count("(") + bare.count("[") + bare.count("{") + bare.lower().count("case") > MAX_DEPTH:
+        depth = 0
+        for match in _STEP.finditer(bare):
+            depth = max(depth + _LEVELS[match[0].lower()], 0)
+            if depth > MAX_DEPTH:
+                return True
+    if len(bare) < 2 * MAX_DEPTH:
+        return False
+    return (
+        _REPEATED.search(bare) is not None
+        or ("<" in bare and len(_TYPE.findall(bare)) > MAX_DEPTH)
+        or len(_JOIN.findall(bare)) > MAX_JOINS
+    )

@@ -1,0 +1,85 @@
+"""Policies by relation, as the rewriter uses them: who is named, and the text of the filter. Reads no SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pdp.engines.rowaccess.document import Document, PolicyBody
+from pdp.engines.rowaccess.members import Grantee, parse_grantee
+from pdp.rewrite.catalog import RelationKey, full_name, key_of
+from pdp.rewrite.errors import FILTER_INVALID, RewriteRefused
+from pdp.rewrite.identity import CallerIdentity
+
+EVERYONE: Final = ("allAuthenticatedUsers",)
+"""Grantees of a policy without grantees."""
+
+
+@dataclass(frozen=True, slots=True)
+class FilterPolicy:
+    """Policy: the grantees see the rows for which `text`, a condition in `dialect`, is true."""
+
+    id: str
+    table: RelationKey
+    grantees: tuple[Grantee, ...]
+    text: str
+    dialect: str
+
+
+class PolicySet:
+    """Policies of all relations. A relation below a prefix of `protected` shows no rows without a policy."""
+
+    def __init__(
+        self, tables: Mapping[RelationKey, tuple[FilterPolicy, ...]], protected: Sequence[RelationKey] = ()
+    ) -> None:
+        self._tables = tables
+        self._protected = tuple(f"{prefix}." for prefix in protected)
+
+    def of(self, table: RelationKey) -> tuple[FilterPolicy, ...]:
+        """Return the policies of a relation."""
+        return self._tables.get(table, ())
+
+    def protects(self, table: RelationKey) -> bool:
+        """Tell whether a relation has policies, or is in a protected container."""
+        return table in self._tables or (bool(self._protected) and table.startswith(self._protected))
+
+    def matching(self, table: RelationKey, caller: CallerIdentity) -> list[FilterPolicy]:
+        """Return the policies of a relation that name a caller, by id."""
+        return [policy for policy in self._tables.get(table, ()) if caller.is_named(policy.grantees)]
+
+    def tables(self) -> Iterable[RelationKey]:
+        """Return the keys of all relations with policies."""
+        return self._tables.keys()
+
+    def replaced(self, policies: Iterable[FilterPolicy]) -> PolicySet:
+        """Return a set in which policies replace all policies of the tables that they name."""
+        tables = {**self._tables, **_by_table(policies)}
+        new = PolicySet(tables)
+        new._protected = self._protected
+        return new
+
+
+def policy_set_of(documents: Iterable[Document], protected: Sequence[RelationKey] = ()) -> PolicySet:
+    """Return the policies of documents; raise RewriteRefused for a policy that names nobody as members are named."""
+    policies = [filter_policy(body, document.default) for document in documents for body in document.policies]
+    return PolicySet(_by_table(policies), protected)
+
+
+def filter_policy(body: PolicyBody, default: Sequence[str]) -> FilterPolicy:
+    """Return the policy of a body; raise RewriteRefused for a grantee or table that cannot be read."""
+    try:
+        grantees = tuple(map(parse_grantee, body.grantees))
+    except ValueError as error:
+        raise RewriteRefused(FILTER_INVALID, f"policy `{body.id}`: {error}") from None
+    parts = body.table.split(".")
+    if not all(parts):
+        raise RewriteRefused(FILTER_INVALID, f"policy `{body.id}`: `{body.table}` is no name of a table")
+    return FilterPolicy(body.id, key_of(full_name(parts, default)), grantees, body.text, body.dialect)
+
+
+def _by_table(policies: Iterable[FilterPolicy]) -> dict[RelationKey, tuple[FilterPolicy, ...]]:
+    tables: dict[RelationKey, list[FilterPolicy]] = {}
+    for policy in policies:
+        tables.setdefault(policy.table, []).append(policy)
+    return {table: tuple(sorted(some, key=lambda policy: policy.id)) for table, some in tables.items()}

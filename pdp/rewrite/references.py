@@ -1,0 +1,307 @@
+"""References of a text: every place where a statement reads or writes a relation. Knows no caller and no policy.
+
+The walk goes from the root to the leaves and carries the names of common table expressions that are visible there. A
+part of the tree that this module does not know where a relation stands refuses the statement.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from sqlglot import exp
+
+from pdp.rewrite.catalog import Catalog, Relation
+from pdp.rewrite.errors import (
+    AMBIGUOUS_NAME,
+    METADATA_TABLE,
+    PARSE_ERROR,
+    UNKNOWN_RELATION,
+    UNSUPPORTED_FUNCTION,
+    UNSUPPORTED_SOURCE,
+    UNSUPPORTED_STATEMENT,
+    RewriteRefused,
+)
+from pdp.rewrite.functions import is_allowed, is_table_function
+from pdp.rewrite.names import (
+    HIDDEN_COLUMNS,
+    INFORMATION_SCHEMA,
+    METADATA_SUFFIXES,
+    READABLE_INFORMATION,
+    RESERVED,
+    name_parts,
+)
+from pdp.rewrite.syntax import place_of
+
+READ, WRITE, CREATE, COPY = "read", "write", "create", "copy"
+_VISIBLE, _UNCERTAIN = "visible", "uncertain"
+"""Kinds of names of common table expressions: certainly meant, or meant by some engines."""
+Scope = Mapping[str, str]
+_STATEMENTS: Final = (
+    exp.Select, exp.SetOperation, exp.Subquery, exp.Values, exp.Insert, exp.Update, exp.Delete, exp.Merge, exp.Create,
+    exp.TruncateTable, exp.Pivot,
+)  # fmt: skip
+_ROLES: Final[Mapping[tuple[type, str | None], str]] = {
+    (exp.From, "this"): READ,
+    (exp.Join, "this"): READ,
+    (exp.Subquery, "this"): READ,
+    (exp.Merge, "using"): READ,
+    (exp.Delete, "using"): READ,
+    (exp.Pivot, "this"): READ,
+    (exp.Insert, "this"): WRITE,
+    (exp.Update, "this"): WRITE,
+    (exp.Delete, "this"): WRITE,
+    (exp.Merge, "this"): WRITE,
+    (exp.TruncateTable, "expressions"): WRITE,
+    (exp.Create, "this"): CREATE,
+    (exp.Clone, "this"): COPY,
+}
+"""Parent of a table and place below the parent -> the table's part in the statement. All other places are refused."""
+_SUBQUERIES: Final = (exp.Query, exp.Table, exp.Values, exp.Pivot)
+_TABLE_ARGS: Final = frozenset(
+    {"this", "db", "catalog", "alias", "joins", "pivots", "sample", "version", "when", "laterals"}
+)
+_INERT: Final = (exp.Identifier, exp.Literal, exp.Star, exp.Boolean, exp.Null, exp.DataType, exp.Hint, exp.Var)
+"""Leaves that hold no reference."""
+_REFUSED: Final = (
+    exp.Command, exp.Summarize, exp.Describe, exp.Pragma, exp.Show, exp.Copy, exp.Export, exp.Set, exp.Use, exp.Attach,
+    exp.Detach, exp.Into, exp.LoadData, exp.Alter, exp.Drop, exp.Directory, exp.MultitableInserts, exp.LikeProperty,
+    exp.LocationProperty, exp.ExternalProperty,
+)  # fmt: skip
+
+
+@dataclass(slots=True, eq=False)
+class Reference:
+    """Place of a relation in a text. `node` is the table in the tree, `relations` more than one for a wildcard."""
+
+    node: exp.Table
+    role: str
+    parts: tuple[str, ...]
+    relations: tuple[Relation, ...]
+    start: int
+    end: int
+    is_metadata: bool = False
+
+    @property
+    def alias(self) -> str:
+        """Return the alias that the statement gives; empty without one."""
+        return self.node.alias
+
+    @property
+    def exposed_name(self) -> str:
+        """Return the name by which the rest of the statement knows the relation."""
+        return self.node.alias or self.parts[-1]
+
+
+class _Step(NamedTuple):
+    node: exp.Expr
+    scope: Scope
+
+
+@dataclass(slots=True)
+class References:
+    """All references of a statement, and the names in it that only an unrestricted table may have."""
+
+    found: list[Reference] = field(default_factory=list)
+    hidden: list[str] = field(default_factory=list)
+    columns: list[exp.Column] = field(default_factory=list)
+    exposed: Counter[tuple[int, str]] = field(default_factory=Counter)
+    """Query or statement and name in lower case -> sources of that query with the name."""
+
+
+class ReferenceWalk:
+    """Walk of one statement. `default` is the catalog and schema of short names."""
+
+    def __init__(self, catalog: Catalog, dialect: str, default: Sequence[str]) -> None:
+        self._catalog, self._dialect, self._default = catalog, dialect, default
+        self._references = References()
+
+    def walk(self, tree: exp.Expr) -> References:
+        """Return the references of a statement; raise RewriteRefused for a statement or source that is refused."""
+        _check_statement(tree)
+        steps = [_Step(tree, {})]
+        while steps:
+            node, scope = steps.pop()
+            if isinstance(node, exp.Table):
+                self._table(node, scope)
+            elif isinstance(node, exp.Column):
+                self._column(node)
+            else:
+                self._check(node)
+            steps.extend(_children(node, scope))
+        return self._references
+
+    def _check(self, node: exp.Expr) -> None:
+        if isinstance(node, _REFUSED):
+            raise RewriteRefused(UNSUPPORTED_STATEMENT, f"{type(node).__name__.upper()} is not supported")
+        if isinstance(node, exp.Func):
+            if not is_allowed(node) and not isinstance(node.parent, exp.Table):
+                name = node.name if isinstance(node, exp.Anonymous) else type(node).__name__
+                raise RewriteRefused(UNSUPPORTED_FUNCTION, f"the function `{name}` is not known to read no table")
+        elif isinstance(node, exp.Subquery):
+            if not isinstance(node.this, _SUBQUERIES):
+                raise RewriteRefused(UNSUPPORTED_STATEMENT, f"{type(node.this).__name__.upper()} is not supported")
+        elif isinstance(node, exp.Alias):
+            _check_name(node.args.get("alias"))
+
+    def _column(self, node: exp.Column) -> None:
+        parts = node.parts
+        name = parts[-1]
+        _check_name(name)
+        if len(parts) > 2:
+            self._references.columns.append(node)
+        folded = name.name.lower()
+        if folded in HIDDEN_COLUMNS or (folded.startswith("$") and isinstance(name, exp.Identifier)):
+            self._references.hidden.append(folded)
+
+    def _table(self, node: exp.Table, scope: Scope) -> None:
+        role = _role_of(node)
+        alias = node.args.get("alias")
+        if alias is not None:
+            _check_name(alias.this)
+        if {name for name, value in node.args.items() if value} - _TABLE_ARGS:
+            raise RewriteRefused(UNSUPPORTED_SOURCE, f"`{node.name}` is read in a way that is not supported")
+        parts = name_parts(node)
+        if parts is None:
+            if role != READ or node.args.get("db") or not is_table_function(node.this):
+                raise RewriteRefused(UNSUPPORTED_SOURCE, f"the source `{_source_name(node)}` is not supported")
+            return
+        _check_name(node.parts[-1])
+        if role == READ:
+            self._references.exposed[id(scope_of(node)), (node.alias or parts[-1]).lower()] += 1
+        if role == READ and len(parts) == 1 and (kind := scope.get(parts[0].lower())):
+            if kind == _UNCERTAIN:
+                message = f"`{parts[0]}` is a table for some engines and a common table expression for others"
+                raise RewriteRefused(AMBIGUOUS_NAME, message)
+            return
+        self._reference(node, role, parts)
+
+    def _reference(self, node: exp.Table, role: str, parts: tuple[str, ...]) -> None:
+        places = [place_of(part) for part in node.parts]
+        start, end = min(places)[0], max(end for _, end in places)
+        if role == READ and _is_information(parts):
+            _check_information(parts)
+            return
+        relations, is_metadata = self._resolve(parts, role)
+        self._references.found.append(Reference(node, role, parts, relations, start, end, is_metadata))
+
+    def _resolve(self, parts: tuple[str, ...], role: str) -> tuple[tuple[Relation, ...], bool]:
+        """Return the relations of a name, and whether the name is a table of metadata beside the relation."""
+        catalog, dialect, default = self._catalog, self._dialect, self._default
+        found = catalog.get(parts, dialect, default)
+        if found is not None:
+            return (found,), False
+        if role == CREATE:
+            return (), False
+        if dialect == "bigquery" and parts[-1].endswith("*"):
+            members = catalog.with_prefix((*parts[:-1], parts[-1][:-1]), default)
+            if members:
+                return tuple(members), False
+        base, dollar, _ = parts[-1].partition("$")
+        if dollar and (found := catalog.get((*parts[:-1], base), dialect, default)):
+            return (found,), True
+        if (
+            len(parts) > 1
+            and parts[-1].lower() in METADATA_SUFFIXES
+            and (found := catalog.get(parts[:-1], dialect, default))
+        ):
+            return (found,), True
+        raise RewriteRefused(UNKNOWN_RELATION, f"`{'.'.join(parts)}` is no known table or view")
+
+
+def _check_statement(tree: exp.Expr) -> None:
+    """Raise RewriteRefused for a kind of statement that is not known to show rows of its references alone."""
+    if not isinstance(tree, _STATEMENTS):
+        raise RewriteRefused(UNSUPPORTED_STATEMENT, f"{type(tree).__name__.upper()} is not supported")
+    if isinstance(tree, exp.Create):
+        if tree.args.get("kind") not in ("TABLE", "VIEW") or not (tree.expression or tree.args.get("clone")):
+            raise RewriteRefused(UNSUPPORTED_STATEMENT, f"CREATE {tree.args.get('kind')} of this form is not supported")
+    elif isinstance(tree, exp.Delete) and tree.args.get("tables"):
+        raise RewriteRefused(UNSUPPORTED_STATEMENT, "DELETE from several tables is not supported")
+    elif isinstance(tree, exp.TruncateTable) and tree.args.get("is_database"):
+        raise RewriteRefused(UNSUPPORTED_STATEMENT, "TRUNCATE DATABASE is not supported")
+
+
+def _role_of(node: exp.Table) -> str:
+    """Return the part of a table in its statement; raise RewriteRefused for a place that is not known."""
+    at: exp.Expr = node
+    if isinstance(at.parent, exp.Schema) and at.arg_key == "this":
+        at = at.parent
+    role = _ROLES.get((type(at.parent), at.arg_key))
+    if role is None:
+        raise RewriteRefused(UNSUPPORTED_SOURCE, f"`{node.name}` stands where no table is supported")
+    return role
+
+
+def _check_name(name: exp.Expr | None) -> None:
+    """Raise RewriteRefused for a keyword that the parser has read as a name: the engine reads another statement."""
+    if name is None or isinstance(name, (exp.Star, exp.Dot)):
+        return
+    if not isinstance(name, exp.Identifier):
+        raise RewriteRefused(UNSUPPORTED_SOURCE, f"`{name.name}` is no name that is supported here")
+    if not name.quoted and name.name.lower() in RESERVED:
+        raise RewriteRefused(PARSE_ERROR, f"`{name.name}` is a word of SQL, not a name")
+
+
+def _children(node: exp.Expr, scope: Scope) -> Iterator[_Step]:
+    """Yield the parts of a node, each with the common table expressions that are visible in the part."""
+    if isinstance(node, exp.Table):
+        for key in ("this", "joins", "pivots", "sample", "version", "when", "laterals"):
+            value = node.args.get(key)
+            for child in value if isinstance(value, list) else [value]:
+                if isinstance(child, exp.Expr) and not isinstance(child, (exp.Identifier, exp.Dot)):
+                    yield _Step(child, scope)
+        return
+    with_ = node.args.get("with_")
+    if with_ is not None:
+        visible = dict(scope)
+        yield from _common_tables(with_, visible)
+        scope = visible
+    for child in node.iter_expressions():
+        if child is not with_ and not isinstance(child, _INERT):
+            yield _Step(child, scope)
+
+
+def _common_tables(with_: exp.With, visible: dict[str, str]) -> Iterator[_Step]:
+    """Yield the bodies of common table expressions with their scopes, and add the names to `visible`.
+
+    Without RECURSIVE a body sees the names before its own. With RECURSIVE a name is certain after its body, and in the
+    second part of a set operation in its body; in all other places engines differ.
+    """
+    tables = with_.expressions
+    names = [table.alias.lower() for table in tables]
+    recursive = bool(with_.args.get("recursive"))
+    for at, table in enumerate(tables):
+        _check_name(table.args["alias"].this)
+        before = dict(visible)
+        body = table.this
+        if recursive:
+            before |= dict.fromkeys(names[at:], _UNCERTAIN)
+            if isinstance(body, exp.SetOperation) and not body.args.get("with_"):
+                after = {**before, names[at]: _VISIBLE}
+                yield _Step(body.this, before)
+                yield from (_Step(child, after) for child in body.iter_expressions() if child is not body.this)
+                visible[names[at]] = _VISIBLE
+                continue
+        yield _Step(body, before)
+        visible[names[at]] = _VISIBLE
+
+
+def scope_of(node: exp.Expr) -> exp.Expr | None:
+    """Return the query or statement among whose sources a table stands."""
+    return node.find_ancestor(exp.Select, exp.Update, exp.Delete, exp.Merge, exp.Insert, exp.Create)
+
+
+def _source_name(node: exp.Table) -> str:
+    return node.this.name or type(node.this).__name__
+
+
+def _is_information(parts: Sequence[str]) -> bool:
+    return len(parts) > 1 and parts[-2].lower() == INFORMATION_SCHEMA
+
+
+def _check_information(parts: Sequence[str]) -> None:
+    if parts[-1].lower() not in READABLE_INFORMATION:
+        raise RewriteRefused(METADATA_TABLE, f"`{'.'.join(parts)}` is not among the readable views of metadata")

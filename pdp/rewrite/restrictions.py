@@ -1,0 +1,160 @@
+"""Restrictions of relations for those whom a statement runs for: which rows they see, and through which views.
+
+One object lives for one rewriting. Views are looked through at every level, with bounds on depth and number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+from sqlglot import exp
+
+from pdp.rewrite.catalog import Catalog, Relation, RelationKey, View
+from pdp.rewrite.errors import UNSUPPORTED_SOURCE, VIEW_CYCLE, VIEW_DEPTH, RewriteRefused
+from pdp.rewrite.filters import NO_ROWS, FilterCompiler
+from pdp.rewrite.identity import CallerIdentity
+from pdp.rewrite.policies import PolicySet
+from pdp.rewrite.references import Reference, References, ReferenceWalk
+from pdp.rewrite.syntax import ParsedText
+
+MAX_VIEW_DEPTH: Final = 8
+ThroughViews: TypeAlias = Literal["owner", "caller", "both"]
+Identities: TypeAlias = tuple[CallerIdentity, ...]
+"""Those whom a part of a statement runs for. A row is visible if each of them sees the row."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AnalyzedText:
+    """Text with its tree and its references: the same for every caller."""
+
+    parsed: ParsedText
+    references: References
+
+
+class Analyzer:
+    """Analyses of texts. Those of views are remembered, because a view's text rarely changes."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self.catalog = catalog
+        self._views: dict[tuple[View, RelationKey, str], AnalyzedText] = {}
+
+    def analyze(self, text: str, dialect: str, default: tuple[str, ...]) -> AnalyzedText:
+        """Return the analysis of a statement; raise RewriteRefused."""
+        parsed = ParsedText(text, dialect, statement=True)
+        return AnalyzedText(parsed, ReferenceWalk(self.catalog, dialect, default).walk(parsed.tree))
+
+    def view(self, relation: Relation, view: View, dialect: str) -> AnalyzedText:
+        """Return the analysis of the text of a view; raise RewriteRefused for a text that is no query."""
+        key = (view, relation.key, dialect)
+        found = self._views.get(key)
+        if found is None:
+            name = ".".join(relation.name)
+            if view.dialect and view.dialect != dialect:
+                raise RewriteRefused(UNSUPPORTED_SOURCE, f"the text of `{name}` is in another dialect")
+            found = self.analyze(view.sql, dialect, relation.schema)
+            if not isinstance(found.parsed.tree, exp.Query):
+                raise RewriteRefused(UNSUPPORTED_SOURCE, f"the text of `{name}` is no query")
+            self._views[key] = found
+        return found
+
+
+class Restrictions:
+    """Restrictions within one rewriting. The groups of an owner of a view are unknown."""
+
+    def __init__(
+        self, analyzer: Analyzer, policies: PolicySet, compiler: FilterCompiler, dialect: str, through: ThroughViews
+    ) -> None:
+        self._analyzer, self._policies, self._compiler = analyzer, policies, compiler
+        self._dialect, self._through = dialect, through
+        self._rows: dict[tuple[RelationKey, Identities], str | None] = {}
+        self._views: dict[tuple[RelationKey, Identities], bool] = {}
+        self._owners: dict[str, CallerIdentity] = {}
+        self._readers: dict[Identities, None] = {}
+
+    def rows(self, relation: Relation, identities: Identities) -> str | None:
+        """Return the filter of a relation's own policies; None for every row."""
+        key = relation.key
+        if not self._policies.protects(key):
+            return None
+        known = (key, identities)
+        if known not in self._rows:
+            parts = [part for identity in identities if (part := self._rows_of(relation, identity)) is not None]
+            parts = list(dict.fromkeys(parts))
+            joined = parts[0] if len(parts) == 1 else " AND ".join(f"({part})" for part in parts)
+            self._rows[known] = joined or None
+        return self._rows[known]
+
+    def _rows_of(self, relation: Relation, identity: CallerIdentity) -> str | None:
+        matching = self._policies.matching(relation.key, identity)
+        protects: Callable[[RelationKey], bool] = self._policies.protects
+        texts = [self._compiler.compile(policy, relation, self._dialect, protects) for policy in matching]
+        if any(text.everything for text in texts):
+            return None
+        filters = list(dict.fromkeys(text.bind(identity.session_user, self._dialect) for text in texts))
+        if not filters:
+            return NO_ROWS
+        return filters[0] if len(filters) == 1 else " OR ".join(f"({text})" for text in filters)
+
+    def is_protected(self, reference: Reference) -> bool:
+        """Tell whether a relation, or one that a view reads, has policies at all."""
+        return any(self._touches_policies(relation, ()) for relation in reference.relations)
+
+    def _touches_policies(self, relation: Relation, above: tuple[RelationKey, ...]) -> bool:
+        if self._policies.protects(relation.key):
+            return True
+        return relation.view is not None and any(
+            self._touches_policies(inner, (*above, relation.key))
+            for reference in self.body(relation, relation.view, above).references.found
+            for inner in reference.relations
+        )
+
+    def is_restricted(self, relation: Relation, identities: Identities, above: tuple[RelationKey, ...] = ()) -> bool:
+        """Tell whether any row of a relation, or of one that a view reads, can be hidden."""
+        if self.rows(relation, identities) is not None:
+            return True
+        return relation.view is not None and self.is_expanded(relation, relation.view, identities, above)
+
+    def is_expanded(
+        self, relation: Relation, view: View, identities: Identities, above: tuple[RelationKey, ...] = ()
+    ) -> bool:
+        """Tell whether the text of a view reads a relation with hidden rows. The whole text is looked through."""
+        body = self.body(relation, view, above)
+        known = (relation.key, identities)
+        if above or known not in self._views:
+            inner = self.inside(view, identities)
+            within = (*above, relation.key)
+            # A list: errors anywhere in the text count, also behind a restricted relation.
+            inside = [found for reference in body.references.found for found in reference.relations]
+            self._views[known] = True in [self.is_restricted(found, inner, within) for found in inside]
+        return self._views[known]
+
+    def body(self, relation: Relation, view: View, above: tuple[RelationKey, ...]) -> AnalyzedText:
+        """Return the analyzed text of a view; raise RewriteRefused beyond the depth, and for a cycle."""
+        if relation.key in above:
+            raise RewriteRefused(VIEW_CYCLE, f"the view `{'.'.join(relation.name)}` reads itself")
+        found = self._analyzer.view(relation, view, self._dialect)
+        if len(above) >= MAX_VIEW_DEPTH:
+            self._refuse_depth(found, (*above, relation.key))
+        return found
+
+    def _refuse_depth(self, found: AnalyzedText, above: tuple[RelationKey, ...]) -> None:
+        """Raise RewriteRefused for a cycle if the next view closes one, else for the depth."""
+        names = {relation.key for reference in found.references.found for relation in reference.relations}
+        if not names.isdisjoint(above):
+            raise RewriteRefused(VIEW_CYCLE, f"the view `{above[-1]}` reads itself")
+        raise RewriteRefused(VIEW_DEPTH, f"views are nested deeper than {MAX_VIEW_DEPTH}")
+
+    def inside(self, view: View, identities: Identities) -> Identities:
+        """Return those whom the text of a view runs for. A view without an owner runs for whoever reads the view."""
+        if self._through == "caller" or not view.owner:
+            return identities
+        owner = self._owners.setdefault(view.owner, CallerIdentity(view.owner))
+        readers = (owner,) if self._through == "owner" else tuple(dict.fromkeys((*identities, owner)))
+        self._readers[readers] = None
+        return readers
+
+    def readers(self, identities: Identities) -> tuple[Identities, ...]:
+        """Return those whom any part of the statement runs for, the caller first."""
+        return tuple({identities: None, **self._readers})

@@ -1,0 +1,97 @@
+"""The parser's side of a text: tokens, one tree, errors as refusals, quoted names and texts of each dialect."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from sqlglot import Dialect, Token, exp
+from sqlglot.errors import SqlglotError
+
+from pdp.rewrite.errors import FILTER_INVALID, PARSE_ERROR, UNSUPPORTED_STATEMENT, RewriteRefused
+from pdp.rewrite.lexical import LexicalText
+
+_QUOTES: Final = {"trino": '"', "duckdb": '"', "spark": "`", "bigquery": "`"}
+_ESCAPING: Final = frozenset({"spark", "bigquery"})
+"""Dialects in whose texts a backslash escapes the next character."""
+_UNSAFE: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]|\\$\\{")
+_OPENING: Final = re.compile(r"[\s(]*(\w+)")
+STATEMENTS: Final = frozenset(
+    "select with from table values insert update delete merge create truncate pivot unpivot".split()  # noqa: SIM905
+)
+"""First words of the statements that are read. The parser keeps other statements as a text of its own."""
+_DIALECTS: dict[str, Dialect] = {}
+logging.getLogger("sqlglot").setLevel(logging.ERROR)
+"""The parser warns of statements that it keeps as text. Those are refused."""
+
+
+class ParsedText:
+    """Text, its lexical reading, the parser's tokens and its one tree."""
+
+    __slots__ = ("lexical", "text", "tokens", "tree")
+
+    def __init__(self, text: str, dialect: str, *, statement: bool = False) -> None:
+        """Read a text; raise RewriteRefused for a text that is not exactly one statement or expression."""
+        self.text = text
+        self.lexical = LexicalText(text, dialect)
+        if statement:
+            _check_opening(self.lexical.bare)
+        grammar = _DIALECTS.get(dialect) or _DIALECTS.setdefault(dialect, Dialect.get_or_raise(dialect))
+        try:
+            self.tokens: Sequence[Token] = grammar.tokenize(text)
+            self.lexical.check_tokens(self.tokens)
+            trees = grammar.parser().parse(self.tokens, text)
+        except RecursionError:
+            raise RewriteRefused(PARSE_ERROR, "the text is nested too deeply") from None
+        except (SqlglotError, ValueError, TypeError, AttributeError, IndexError, KeyError) as error:
+            raise RewriteRefused(PARSE_ERROR, f"the text does not parse: {_first_line(str(error))}") from None
+        found = [tree for tree in trees if tree is not None]
+        if len(found) != 1:
+            raise RewriteRefused(PARSE_ERROR, "the text is not exactly one statement")
+        self.tree: exp.Expr = found[0]
+        if isinstance(self.tree, exp.Command):
+            raise RewriteRefused(UNSUPPORTED_STATEMENT, f"{self.tree.name.upper()} is not supported")
+
+
+def _check_opening(bare: str) -> None:
+    """Raise RewriteRefused for a statement of another kind than those that are read."""
+    opening = _OPENING.match(bare)
+    if opening and opening[1].lower() not in STATEMENTS:
+        raise RewriteRefused(UNSUPPORTED_STATEMENT, f"{opening[1].upper()[:40]} is not supported")
+
+
+def quote_name(name: str, dialect: str) -> str:
+    """Return a name in quotes; raise RewriteRefused for a name that the dialect cannot quote with certainty."""
+    quote = _QUOTES[dialect]
+    if _UNSAFE.search(name) or (dialect == "bigquery" and ("`" in name or "\\" in name)):
+        raise RewriteRefused(PARSE_ERROR, "a name has a character that cannot be quoted")
+    return f"{quote}{name.replace(quote, quote * 2)}{quote}"
+
+
+def quote_names(parts: Iterable[str], dialect: str) -> str:
+    """Return a full name, each part in quotes."""
+    return ".".join(quote_name(part, dialect) for part in parts)
+
+
+def quote_text(value: str, dialect: str) -> str:
+    """Return a text literal; raise RewriteRefused for a value that has no certain literal in the dialect."""
+    if _UNSAFE.search(value):
+        raise RewriteRefused(FILTER_INVALID, "the name of the caller has a character that no literal holds for certain")
+    if dialect in _ESCAPING:
+        return "'{}'".format(value.replace("\\", "\\\\").replace("'", "\\'"))
+    return "'{}'".format(value.replace("'", "''"))
+
+
+def place_of(identifier: exp.Expr) -> tuple[int, int]:
+    """Return the place of an identifier in the text; raise RewriteRefused if the parser did not note the place."""
+    meta = identifier.meta
+    try:
+        return meta["start"], meta["end"] + 1
+    except KeyError:
+        raise RewriteRefused(PARSE_ERROR, f"`{identifier.name}` has no certain place in the text") from None
+
+
+def _first_line(text: str) -> str:
+    return re.sub("\x1b\\[[0-9;]*m", "", text.partition("\n")[0]).strip().rstrip(".")[:200]
