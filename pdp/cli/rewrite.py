@@ -23,9 +23,9 @@ from pdp.cli.terminal import fail, one_line_errors
 @click.option("--groups", default="", metavar="NAMES", help="Groups of the caller, with commas between them.")
 @one_line_errors
 def rewrite(files: tuple[Path, ...], batch: bool, dialect: str | None, member: str | None, groups: str) -> None:
-    """Rewrite SQL so that it shows the rows that row policies show to a caller.
+    """Rewrite SQL to show the rows of a caller alone.
 
-    Reads one statement from stdin and prints the statement to execute. With --batch: one JSON object a line with sql,
+    Reads a statement from stdin and prints the statement to execute. With --batch: a JSON object a line with sql,
     dialect, principal, groups and authenticated. An answer has sql, or error with a code (RAP_...) and a message.
 
     Exits with 1 if the statement is refused; never in a batch.

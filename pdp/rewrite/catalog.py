@@ -1,6 +1,6 @@
-"""Relations that the rewriter knows: tables with their columns, and views with their text. Knows no policy.
+"""Known relations: tables with columns, and views with their text. Knows no policy.
 
-A name is resolved as its engine resolves names: BigQuery compares tables letter by letter, all others fold case.
+Names are resolved as the engine resolves them: BigQuery compares tables letter by letter, all others fold case.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NAME_PARTS: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Text of a view, the names of its columns if the view renames them, and the IAM member whom the view runs for."""
+    """Text of a view, new names of columns if any, and the IAM member of the owner."""
 
     sql: str
     columns: tuple[str, ...] = ()
@@ -87,7 +87,7 @@ class Catalog:
 
 
 def full_name(parts: Sequence[str], default: Sequence[str]) -> tuple[str, ...]:
-    """Return a name with the parts of the default that the name leaves out."""
+    """Return a name completed by the default."""
     missing = max(_NAME_PARTS - len(parts), 0)
     return (*default[:missing], *parts)
 

@@ -28,10 +28,10 @@ _GOES_ON: Final = re.compile(r"\s*(?:[-+*/|.:\[(]|AT\s+TIME|AS\s+OF)", re.IGNORE
 
 
 class TableClauses:
-    """Time travel and sample of a table, and where they stand in the text."""
+    """Time travel and sample of a table, with places in the text."""
 
     def __init__(self, node: exp.Table, text: str, end: int) -> None:
-        """Find the clauses after a name that ends at `end`; raise RewriteRefused for a form that is not known."""
+        """Find the clauses after a name that ends at `end`; raise RewriteRefused for an unknown form."""
         self.spans: list[tuple[int, int]] = []
         self.travel = self.sample = ""
         wants_travel = bool(node.args.get("version") or node.args.get("when"))

@@ -29,7 +29,7 @@ def qualifier_edits(references: References, wrapped: Mapping[int, str]) -> list[
 
 
 def _edit(column: exp.Column, by_scope: Mapping[int, list[Reference]], wrapped: Mapping[int, str]) -> Edit | None:
-    """Return the edit of a column in the nearest query that has its table; None if the column stays."""
+    """Return the edit of a column in the nearest query with the table; None if the column stays."""
     parts = column.parts
     names = [part.name.lower() for part in parts]
     scope = scope_of(column)
@@ -47,7 +47,7 @@ def _edit(column: exp.Column, by_scope: Mapping[int, list[Reference]], wrapped: 
 
 
 def _length(reference: Reference, names: list[str]) -> int:
-    """Return the number of parts that are the full name of a relation without an alias; 0 if they are not."""
+    """Count the parts of the full name of a relation without an alias; 0 for another name."""
     if reference.alias or len(reference.relations) != 1:
         return 0
     full = [part.lower() for part in reference.relations[0].name]

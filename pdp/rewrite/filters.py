@@ -1,4 +1,4 @@
-"""Filters of policies as SQL of an engine's dialect: exactly one condition on the columns of its table.
+"""Filters of policies as SQL of an engine's dialect: a single condition on the columns of a table.
 
 A filter in the engine's own dialect stays to the letter, without comments. A filter of another dialect is used if it
 is made of parts that mean the same in all dialects. SESSION_USER() and CURRENT_USER become literals.
@@ -71,7 +71,7 @@ class FilterCompiler:
     def compile(
         self, policy: FilterPolicy, relation: Relation, dialect: str, is_protected: Callable[[RelationKey], bool]
     ) -> FilterText:
-        """Return the SQL of a policy's filter; raise RewriteRefused for a filter that is not used as it is."""
+        """Return the SQL of a policy's filter; raise RewriteRefused for an unusable filter."""
         found = self._known.get((policy, dialect))
         if found is None:
             if policy.dialect not in DIALECTS:
@@ -88,7 +88,7 @@ class FilterCompiler:
 
 
 def check_filter(policy: FilterPolicy, relation: Relation, catalog: Catalog) -> None:
-    """Raise RewriteRefused for a filter that is not exactly one condition on the columns of its table."""
+    """Raise RewriteRefused for a filter other than a single condition on columns of the table."""
     FilterCompiler(catalog).compile(policy, relation, policy.dialect, lambda key: False)
 
 
@@ -203,7 +203,7 @@ def _bound(node: exp.Expr, names: Mapping[int, Relation]) -> exp.Expr:
 
 
 def _check_form(tree: exp.Expr) -> None:
-    """Raise RewriteRefused for a tree that is no expression, or holds what no filter may hold."""
+    """Raise RewriteRefused for a tree other than an expression, and for unfit parts."""
     if not isinstance(tree, exp.Condition) or isinstance(tree, exp.Query):
         raise _wrong("it is not one expression")
     for node in tree.walk():

@@ -1,4 +1,4 @@
-"""Functions that read no data but their arguments. Every other function is refused: it could read any table."""
+"""Functions of arguments alone. Every other function is refused, because a function could read any table."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Lexical reading of SQL that does not use the parser: bounds before the parser runs, and agreement with its tokens.
+"""Lexical reading of SQL without the parser: bounds before the parser runs, and agreement with the parser's tokens.
 
-The parser reads comments and quotes in its own way. Where an engine ends a comment or a text earlier, the engine reads
-SQL that the parser has never seen. So this module finds comments and quotes by the rules of the engines, refuses forms
-on which engines differ, and compares the rest with the parser's tokens.
+Where an engine ends a comment or a text earlier than the parser, the engine reads SQL behind the parser's back. So this
+module finds comments and quotes by the rules of the engines, refuses forms with different readings, and compares the
+rest with the parser's tokens.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ _JOIN: Final = re.compile(r"\b(?:join|union|except|intersect|minus)\b|\|>", re.I
 
 
 class LexicalText:
-    """Text within the bounds, with its quoted pieces and comments, before the parser has seen the text.
+    """Text within the bounds, with quoted pieces and comments, before the parser runs.
 
     `bare` has blanks in place of quoted pieces and comments, so that places are the same in both.
     """
@@ -78,7 +78,7 @@ class LexicalText:
     __slots__ = ("bare", "comments", "quoted", "text")
 
     def __init__(self, text: str, dialect: str) -> None:
-        """Read a text; raise RewriteRefused for a text that is too long, too deep or not certain to be read alike."""
+        """Read a text; raise RewriteRefused for a long, deep or ambiguous text."""
         if len(text) > MAX_CHARACTERS:
             raise RewriteRefused(PARSE_ERROR, f"the text has more than {MAX_CHARACTERS} characters")
         if not text or text.isspace():

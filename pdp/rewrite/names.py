@@ -32,7 +32,7 @@ READABLE_INFORMATION: Final = frozenset(
 
 
 def name_parts(node: exp.Table) -> tuple[str, ...] | None:
-    """Return the name of a table as written, one text a part; None for a source that is no name."""
+    """Return the name of a table as written, a text for each part; None for a source without a name."""
     names: list[str] = []
     for part in node.parts:
         if isinstance(part, exp.Identifier):

@@ -1,4 +1,4 @@
-"""Policies by relation, as the rewriter uses them: who is named, and the text of the filter. Reads no SQL."""
+"""Policies by relation, grantees, and the text of the filter. Reads no SQL."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class PolicySet:
         return self._tables.keys()
 
     def replaced(self, policies: Iterable[FilterPolicy]) -> PolicySet:
-        """Return a set in which policies replace all policies of the tables that they name."""
+        """Return a set with all policies of the named tables replaced."""
         tables = {**self._tables, **_by_table(policies)}
         new = PolicySet(tables)
         new._protected = self._protected
@@ -61,7 +61,7 @@ class PolicySet:
 
 
 def policy_set_of(documents: Iterable[Document], protected: Sequence[RelationKey] = ()) -> PolicySet:
-    """Return the policies of documents; raise RewriteRefused for a policy that names nobody as members are named."""
+    """Return the policies of documents; raise RewriteRefused for an unknown grantee."""
     policies = [filter_policy(body, document.default) for document in documents for body in document.policies]
     return PolicySet(_by_table(policies), protected)
 

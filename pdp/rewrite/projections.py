@@ -1,4 +1,4 @@
-"""Names for projections whose text an engine would show as the name of a column.
+"""Names for projections named by text.
 
 DuckDB names a column without an alias after the text of its expression. Where the text holds a filter, the name would
 show the filter.

@@ -1,7 +1,7 @@
 """References of a text: every place where a statement reads or writes a relation. Knows no caller and no policy.
 
-The walk goes from the root to the leaves and carries the names of common table expressions that are visible there. A
-part of the tree that this module does not know where a relation stands refuses the statement.
+The walk goes from the root to the leaves with the visible names of common table expressions. A relation at an unknown
+place of the tree refuses the statement.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class _Step(NamedTuple):
 
 @dataclass(slots=True)
 class References:
-    """All references of a statement, and the names in it that only an unrestricted table may have."""
+    """All references of a statement, and names of hidden columns."""
 
     found: list[Reference] = field(default_factory=list)
     hidden: list[str] = field(default_factory=list)
@@ -212,7 +212,7 @@ class ReferenceWalk:
 
 
 def _check_statement(tree: exp.Expr) -> None:
-    """Raise RewriteRefused for a kind of statement that is not known to show rows of its references alone."""
+    """Raise RewriteRefused for an unknown kind of statement."""
     if not isinstance(tree, _STATEMENTS):
         raise RewriteRefused(UNSUPPORTED_STATEMENT, f"{type(tree).__name__.upper()} is not supported")
     if isinstance(tree, exp.Create):
@@ -225,7 +225,7 @@ def _check_statement(tree: exp.Expr) -> None:
 
 
 def _role_of(node: exp.Table) -> str:
-    """Return the part of a table in its statement; raise RewriteRefused for a place that is not known."""
+    """Return the part of a table in its statement; raise RewriteRefused for an unknown place."""
     at: exp.Expr = node
     if isinstance(at.parent, exp.Schema) and at.arg_key == "this":
         at = at.parent
@@ -267,8 +267,8 @@ def _children(node: exp.Expr, scope: Scope) -> Iterator[_Step]:
 def _common_tables(with_: exp.With, visible: dict[str, str]) -> Iterator[_Step]:
     """Yield the bodies of common table expressions with their scopes, and add the names to `visible`.
 
-    Without RECURSIVE a body sees the names before its own. With RECURSIVE a name is certain after its body, and in the
-    second part of a set operation in its body; in all other places engines differ.
+    Without RECURSIVE a body sees the names of earlier bodies. With RECURSIVE a name is certain after the body, and in
+    the second part of a set operation in the body; in all other places engines differ.
     """
     tables = with_.expressions
     names = [table.alias.lower() for table in tables]
@@ -290,7 +290,7 @@ def _common_tables(with_: exp.With, visible: dict[str, str]) -> Iterator[_Step]:
 
 
 def scope_of(node: exp.Expr) -> exp.Expr | None:
-    """Return the query or statement among whose sources a table stands."""
+    """Return the query or statement around a source."""
     return node.find_ancestor(exp.Select, exp.Update, exp.Delete, exp.Merge, exp.Insert, exp.Create)
 
 

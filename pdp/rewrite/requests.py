@@ -18,7 +18,7 @@ from pdp.rewrite.rewriter import Rewriter
 
 
 class RewriteRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Statement to rewrite for an IAM member. `policies` replace all policies of the tables that they name."""
+    """Statement to rewrite for an IAM member. `policies` replace all policies of the named tables."""
 
     sql: str
     dialect: str

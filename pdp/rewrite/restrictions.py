@@ -1,4 +1,4 @@
-"""Restrictions of relations for those whom a statement runs for: which rows they see, and through which views.
+"""Restrictions of relations: visible rows, through views as well, for the readers of a statement.
 
 One object lives for one rewriting. Views are looked through at every level, with bounds on depth and number.
 """
@@ -27,7 +27,7 @@ Identities: TypeAlias = tuple[CallerIdentity, ...]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AnalyzedText:
-    """Text with its tree and its references: the same for every caller."""
+    """Text with tree and references: the same for every caller."""
 
     parsed: ParsedText
     references: References
@@ -98,7 +98,7 @@ class Restrictions:
         return filters[0] if len(filters) == 1 else " OR ".join(f"({text})" for text in filters)
 
     def is_protected(self, reference: Reference) -> bool:
-        """Tell whether a relation, or one that a view reads, has policies at all."""
+        """Tell whether a relation, or a relation behind a view, has policies at all."""
         return any(self._touches_policies(relation, ()) for relation in reference.relations)
 
     def _touches_policies(self, relation: Relation, above: tuple[RelationKey, ...]) -> bool:
@@ -111,7 +111,7 @@ class Restrictions:
         )
 
     def is_restricted(self, relation: Relation, identities: Identities, above: tuple[RelationKey, ...] = ()) -> bool:
-        """Tell whether any row of a relation, or of one that a view reads, can be hidden."""
+        """Tell whether any row of a relation, or of a relation behind a view, can be hidden."""
         if self.rows(relation, identities) is not None:
             return True
         return relation.view is not None and self.is_expanded(relation, relation.view, identities, above)
@@ -147,7 +147,7 @@ class Restrictions:
         raise RewriteRefused(VIEW_DEPTH, f"views are nested deeper than {MAX_VIEW_DEPTH}")
 
     def inside(self, view: View, identities: Identities) -> Identities:
-        """Return those whom the text of a view runs for. A view without an owner runs for whoever reads the view."""
+        """Return the readers within a view. A view without an owner runs for the reader of the view."""
         if self._through == "caller" or not view.owner:
             return identities
         owner = self._owners.setdefault(view.owner, CallerIdentity(view.owner))
@@ -156,5 +156,5 @@ class Restrictions:
         return readers
 
     def readers(self, identities: Identities) -> tuple[Identities, ...]:
-        """Return those whom any part of the statement runs for, the caller first."""
+        """Return the readers of all parts of the statement, the caller first."""
         return tuple({identities: None, **self._readers})

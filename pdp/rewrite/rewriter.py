@@ -55,7 +55,7 @@ class Rewritten:
 
 
 class Rewriter:
-    """Rewriter for one catalog. `through` says whom views run for that have an owner."""
+    """Rewriter for one catalog. `through` names the readers within views with an owner."""
 
     def __init__(self, catalog: Catalog, through: ThroughViews = "owner") -> None:
         self._catalog, self._through = catalog, through
@@ -86,7 +86,7 @@ class Rewriter:
 
 
 def _check_definition(analyzed: AnalyzedText, restrictions: Restrictions, identities: Identities) -> bool:
-    """Tell whether a CREATE defines a view, whose text stays as it is; raise RewriteRefused for other definitions.
+    """Tell whether a CREATE defines a view, with a text to keep; raise RewriteRefused for other definitions.
 
     A stored text must not hold the caller's filter. The new view is unknown until the catalog has its text.
     """

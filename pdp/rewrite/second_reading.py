@@ -1,4 +1,4 @@
-"""Second reading of a rewritten text: every table in it must be open, or stand right behind its filter.
+"""Second reading of a rewritten text: every table must be open, or stand right behind the filter.
 
 Shares no walk with the rewriter: the result is parsed again, every table of the tree is looked at, and names of common
 table expressions are found by climbing from the table to the root. The scopes of the parser's library are a third
@@ -111,7 +111,7 @@ def _uncovered(table: exp.Table) -> RewriteRefused:
 
 
 def _visible_names(table: exp.Expr) -> Iterator[str]:
-    """Yield the names of the common table expressions that a table can mean, from the inside out."""
+    """Yield the names of the visible common table expressions, from the inside out."""
     node = table
     while (parent := node.parent) is not None:
         if isinstance(parent, exp.With):

@@ -28,12 +28,12 @@ logging.getLogger("sqlglot").setLevel(logging.ERROR)
 
 
 class ParsedText:
-    """Text, its lexical reading, the parser's tokens and its one tree."""
+    """Text with lexical reading, tokens and a single tree."""
 
     __slots__ = ("lexical", "text", "tokens", "tree")
 
     def __init__(self, text: str, dialect: str, *, statement: bool = False) -> None:
-        """Read a text; raise RewriteRefused for a text that is not exactly one statement or expression."""
+        """Read a text; raise RewriteRefused unless the text is a single statement or expression."""
         self.text = text
         self.lexical = LexicalText(text, dialect)
         if statement:
@@ -56,7 +56,7 @@ class ParsedText:
 
 
 def _check_opening(bare: str) -> None:
-    """Raise RewriteRefused for a statement of another kind than those that are read."""
+    """Raise RewriteRefused for an unsupported kind of statement."""
     opening = _OPENING.match(bare)
     if opening and opening[1].lower() not in STATEMENTS:
         raise RewriteRefused(UNSUPPORTED_STATEMENT, f"{opening[1].upper()[:40]} is not supported")

@@ -1,0 +1,41 @@
+"""Callers of the rewriter: headers of a development profile, and the recorded matches with grantees."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from support.rewriting import FOLDER
+
+from pdp.engines.rowaccess.members import parse_grantee
+from pdp.rewrite.identity import identity_of_headers
+
+
+def recorded(kind: str) -> list[dict[str, Any]]:
+    lines = (FOLDER / "grantee_cases.jsonl").read_text("utf-8").splitlines()
+    return [case for case in map(json.loads, lines) if case["kind"] == kind]
+
+
+def test_the_recorded_headers_name_callers() -> None:
+    cases = recorded("identity")
+    assert len(cases) == 22
+    for case in cases:
+        found = identity_of_headers(case["headers"])
+        assert {
+            "principal": found.member,
+            "groups": list(found.groups),
+            "is_authenticated": found.authenticated,
+            "session_user": found.session_user,
+        } == case["expect"], case
+
+
+def test_the_recorded_grantees_match() -> None:
+    cases = recorded("match")
+    assert len(cases) == 600
+    for case in cases:
+        caller = identity_of_headers(case["headers"])
+        try:
+            found = caller.is_named((parse_grantee(case["grantee"]),))
+        except ValueError:
+            found = False
+        assert found == case["expect"], case
