@@ -88,7 +88,7 @@ class DryRunOptions(msgspec.Struct, frozen=True):
         )
 
 
-class _MultiValueCommand(click.Command):
+class MultiValueCommand(click.Command):
     """Command whose repeatable file options take all arguments up to the next option, as a shell's `*` expands."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -105,7 +105,7 @@ class _MultiValueCommand(click.Command):
         return super().parse_args(ctx, spread)
 
 
-@click.command("dry-run", cls=_MultiValueCommand)
+@click.command("dry-run", cls=MultiValueCommand)
 @click.option("--baseline", multiple=True, metavar="FILE...", help="Current policies: rules, a world, a pdp.yaml.")
 @click.option("--candidate", multiple=True, metavar="FILE...", help="New policies: rules, a world, a pdp.yaml.")
 @click.option("--forbid-baseline", multiple=True, metavar="FILE...", help="Current rule files that forbid.")

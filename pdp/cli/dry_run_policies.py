@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 import yaml
 
@@ -23,6 +23,11 @@ from pdp.store.world import WORLD_KEYS
 _SETTINGS: Final = frozenset(Settings.model_fields) | {key.partition(".")[0] for key in UNSUPPORTED}
 """First keys of a pdp.yaml."""
 _SUFFIXES: Final = ".properties, .yaml, .yml, .json"
+_ROW_KEYS: Final = frozenset({"default", "tables", "views", "masks"})
+"""First keys of a file of row policies; `policies` with a list is one more."""
+_KINDS: Final = "rules, a world, row policies and settings"
+FileKind: TypeAlias = Literal["rules", "world", "rows", "settings"]
+"""Kind of a file of policies."""
 
 
 def side_settings(
@@ -33,49 +38,64 @@ def side_settings(
     The side's own pdp.yaml among `files` replaces the shared `config`. Rules, a world and forbidding rules of the side
     replace the configured ones. Raise InvalidArgument for unusable files.
     """
-    kinds: dict[str, list[str]] = {"rules": [], "world": [], "settings": []}
-    for file, path in zip(files, absolute_paths(files), strict=True):
-        kinds[_kind(Path(file))].append(path)
-    for kind in ("world", "settings"):
-        if len(kinds[kind]) > 1:
-            raise InvalidArgument(f"`{kinds[kind][1]}` is a second {kind} file: one side takes one")
+    kinds = files_by_kind(files)
     own = Path(kinds["settings"][0]) if kinds["settings"] else chosen_file(config)
     settings = load_settings(own, overrides) if own else load_settings(None, overrides).with_policies((), None)
     settings = settings.with_policies(kinds["rules"] or None, kinds["world"][0] if kinds["world"] else None)
-    if not forbid:
-        return settings
-    policies = settings.policies.model_copy(update={"forbid": absolute_paths(forbid)})
+    others = {"forbid": absolute_paths(forbid), "row_access": tuple(kinds["rows"])}
+    policies = settings.policies.model_copy(update={key: paths for key, paths in others.items() if paths})
     return settings.model_copy(update={"policies": policies})
 
 
-def _kind(file: Path) -> str:
-    """Return the kind of a file: `rules`, `world` or `settings`."""
-    if file.suffix in (".properties", ".json"):
-        return "rules" if file.suffix == ".properties" else "world"
-    if file.suffix not in (".yaml", ".yml"):
-        raise InvalidArgument(f"`{file}` is neither rules, a world nor settings: it ends in none of {_SUFFIXES}")
-    key = _first_key(file)
+def files_by_kind(files: Sequence[str]) -> dict[FileKind, list[str]]:
+    """Return the absolute paths of the files of a side by kind; raise InvalidArgument for an unusable choice."""
+    kinds: dict[FileKind, list[str]] = {"rules": [], "world": [], "rows": [], "settings": []}
+    for file, path in zip(files, absolute_paths(files), strict=True):
+        kinds[_kind(Path(file))].append(path)
+    single: tuple[FileKind, ...] = ("world", "settings")
+    for kind in single:
+        if len(kinds[kind]) > 1:
+            raise InvalidArgument(f"`{kinds[kind][1]}` is a second {kind} file: one side takes one")
+    return kinds
+
+
+def _kind(file: Path) -> FileKind:
+    """Return the kind of a file."""
+    if file.suffix == ".properties":
+        return "rules"
+    if file.suffix not in (".yaml", ".yml", ".json"):
+        raise InvalidArgument(f"`{file}` is none of {_KINDS}: it ends in none of {_SUFFIXES}")
+    key, value = _first_entry(file)
+    if key in _ROW_KEYS or (key == "policies" and value == "list"):
+        return "rows"
+    if key in WORLD_KEYS or file.suffix == ".json":
+        return "world"
     if key in ("rules", ""):
         return "rules"
-    if key in WORLD_KEYS:
-        return "world"
     if key in _SETTINGS:
         return "settings"
-    raise InvalidArgument(f"`{file}` is neither rules, a world nor settings: it begins with the key `{key}`")
+    raise InvalidArgument(f"`{file}` is none of {_KINDS}: it begins with the key `{key}`")
 
 
-def _first_key(file: Path) -> str:
-    """Return the first top-level key of a YAML file; empty if the file is no mapping or an empty one."""
+def _first_entry(file: Path) -> tuple[str, str]:
+    """Return the first top-level key of a YAML or JSON file, and `list` if the value is one.
+
+    The key is empty if the file is no mapping or an empty one.
+    """
     try:
         with file.open(encoding="utf-8") as text:
             # stream start, document start, mapping start, first key: no need to parse a large file further
-            events = list(itertools.islice(yaml.parse(text, yaml.CSafeLoader), 4))
+            events = list(itertools.islice(yaml.parse(text, yaml.CSafeLoader), 5))
     except OSError as error:
         raise InvalidArgument(f"cannot read `{file}`: {error.strerror}") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
+        if file.suffix == ".json":
+            return "", ""  # the reader of worlds names the place
         raise InvalidArgument(f"`{file}` is not YAML: {error}") from None
-    is_mapping = len(events) == 4 and isinstance(events[2], yaml.MappingStartEvent)
-    return str(getattr(events[3], "value", "")) if is_mapping else ""
+    if len(events) < 4 or not isinstance(events[2], yaml.MappingStartEvent):
+        return "", ""
+    is_list = len(events) == 5 and isinstance(events[4], yaml.SequenceStartEvent)
+    return str(getattr(events[3], "value", "")), "list" if is_list else ""
 
 
 def warnings_of(baseline: Pdp | None, candidate: Pdp) -> list[str]:

@@ -10,6 +10,7 @@ import click
 
 _COMMANDS: Final[Mapping[str, str]] = {
     "ingest": "Write the audit of services into the tables of a lake.",
+    "replay": "Decide recorded checks again, as recorded or under new policies.",
 }
 """Name of a command -> its help in one line."""
 

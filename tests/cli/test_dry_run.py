@@ -30,6 +30,7 @@ from pdp.audit.reader import read_audit
 from pdp.audit.recorded import MAX_NAMED, ReadReport, RecordedCheck, RecordedOutcome, RecordFilter
 from pdp.audit.rows import rows
 from pdp.cli.dry_run import dry_run
+from pdp.cli.dry_run_policies import files_by_kind, side_settings
 from pdp.cli.dry_run_report import DryRunReport, as_json
 from pdp.decision.codec import decode_checks
 from pdp.decision.service import Pdp
@@ -222,6 +223,36 @@ def test_the_text_says_who_and_why(tmp_path: Path) -> None:
     assert "table:lake/Foo@prod  default_deny -> cel:reading_foo_on_prod" in done.stdout
     same = invoke("--baseline", STORIES, "--candidate", STORIES, "--checks", lines(tmp_path))
     assert (same.exit_code, same.stdout) == (0, f"no difference in {len(CHECKS)} checks\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "kind"),
+    [
+        ("a.properties", "", "rules"),
+        ("a.yaml", "", "rules"),
+        ("a.yaml", "rules: {}", "rules"),
+        ("a.yaml", "grants: []", "world"),
+        ("a.json", '{"objects": []}', "world"),
+        ("a.json", "[", "world"),  # its reader names the place
+        ("a.yaml", "policies: []", "rows"),
+        ("a.yaml", "policies: {}", "settings"),
+        ("a.yaml", "masks: []", "rows"),
+        ("a.json", '{"tables": {}}', "rows"),
+        ("a.json", '{"policies": [{"id": "p"}]}', "rows"),
+        ("a.yaml", "authorities: {}", "settings"),
+    ],
+)
+def test_suffix_and_first_key_tell_the_kind_of_a_file(tmp_path: Path, name: str, text: str, kind: str) -> None:
+    file = tmp_path / name
+    file.write_text(text)
+    assert {key for key, files in files_by_kind([str(file)]).items() if files} == {kind}
+
+
+def test_row_policies_of_a_side_replace_those_of_its_settings(tmp_path: Path) -> None:
+    (tmp_path / "pdp.yaml").write_text("policies: {row_access: [old.yaml]}")
+    (tmp_path / "new.yaml").write_text("policies: []")
+    settings = side_settings(None, (), [str(tmp_path / "pdp.yaml"), str(tmp_path / "new.yaml")], ())
+    assert settings.policies.row_access == (str(tmp_path / "new.yaml"),)
 
 
 def test_control_characters_are_escaped(tmp_path: Path) -> None:

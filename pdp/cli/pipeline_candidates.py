@@ -1,0 +1,91 @@
+"""Candidate policies of `pdp pipeline replay`, from files of the kinds that `pdp dry-run --candidate` takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from pdp.cli.composition import Composition
+from pdp.cli.dry_run_policies import files_by_kind
+from pdp.cli.options import absolute_paths
+from pdp.config.load import load_settings
+from pdp.config.settings import Settings
+from pdp.engines.rowaccess.document import read_documents
+from pdp.errors import ConfigError, InvalidArgument, PolicyError
+from pdp.facts.snapshot import Facts
+from pdp.offline.candidates import CandidatePolicies
+from pdp.store.world import load_world
+
+
+def read_candidate(
+    composition: Composition, files: Sequence[str], forbid: Sequence[str], bundles: Mapping[str, bytes]
+) -> CandidatePolicies:
+    """Return the policies of files. `bundles` are the recorded ones, which a candidate changes in parts.
+
+    Raise InvalidArgument, ConfigError or PolicyError for an unusable file.
+    """
+    kinds = files_by_kind(files)
+    facts = load_world(kinds["world"][0]) if kinds["world"] else None
+    if kinds["settings"]:
+        settings = load_settings(Path(kinds["settings"][0]), ()).with_policies(kinds["rules"] or None, None)
+        others = {"forbid": absolute_paths(forbid), "row_access": tuple(kinds["rows"])}
+        update = {key: paths for key, paths in others.items() if paths}
+        settings = settings.model_copy(update={"policies": settings.policies.model_copy(update=update)})
+        pdp = composition.build_pdp(settings, Facts.empty(), composition.read_rules(settings))
+        return CandidatePolicies(bundle=pdp.bundle.text, facts=facts)
+    candidate = CandidatePolicies(
+        _rules(composition, kinds["rules"], bundles) if kinds["rules"] else None,
+        _rules(composition, absolute_paths(forbid), bundles) if forbid else None,
+        [msgspec.to_builtins(each.document) for each in read_documents(list(map(Path, kinds["rows"])))] or None,
+        facts=facts,
+    )
+    _require_usable(composition, candidate, bundles)
+    return candidate
+
+
+def reads_time(composition: Composition, candidate: CandidatePolicies, bundles: Mapping[str, bytes]) -> bool:
+    """Tell whether a rule of the candidate depends on the time of a check."""
+    texts = [candidate.bundle] if candidate.bundle else bundles.values()
+    return any(
+        b"now" in text and composition.rebuild_pdp(text).bundle.reads_time for text in map(candidate.text_from, texts)
+    )
+
+
+def _rules(composition: Composition, files: Sequence[str], bundles: Mapping[str, bytes]) -> dict[str, str]:
+    """Return the texts of rules by id, compiled once with the extensions that recorded policies use."""
+    extensions = {name for text in bundles.values() for name in _sources(text).get("celExtensions", ())}
+    settings = load_settings(None, ()).with_policies(files, None)
+    policies = settings.policies.model_copy(update={"cel_extensions": tuple(sorted(extensions))})
+    rules, _ = composition.read_rules(_with(settings, policies))
+    return dict(rules.texts)
+
+
+def _with(settings: Settings, policies: Any) -> Settings:
+    return settings.model_copy(update={"policies": policies})
+
+
+def _sources(text: bytes) -> dict[str, Any]:
+    try:
+        return msgspec.json.decode(text, type=dict[str, Any])
+    except msgspec.MsgspecError:
+        return {}
+
+
+def _require_usable(composition: Composition, candidate: CandidatePolicies, bundles: Mapping[str, bytes]) -> None:
+    """Raise the problem of a candidate that fits none of the recorded bundles."""
+    if not candidate.replaces_policies:
+        return
+    problem: ConfigError | PolicyError | InvalidArgument | None = None
+    for text in bundles.values():
+        try:
+            composition.rebuild_pdp(candidate.text_from(text))
+        except (ConfigError, PolicyError, InvalidArgument) as error:
+            problem = problem or error
+        else:
+            return
+    raise problem or InvalidArgument(
+        "the lake has no bundle, so that nothing can be decided: run `pdp pipeline ingest`"
+    )

@@ -1,0 +1,120 @@
+"""Rows of the lake that a replay decides again: the checks of callers, joined to questions.
+
+A question is everything that a decision depends on. Equal checks are one question with a count, so that a decision is
+made once however often the check occurs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from pdp.audit.record import LISTING
+from pdp.pipeline.lake import Lake
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_ASKED: Final = (
+    "rows array<struct<at:bigint, principal:string, inputs:string, action:string, resource:string, "
+    "resource_details:string, delegated:boolean, entry:string, allowed:boolean, by:string, errors:array<string>>>, "
+    "undecidable string"
+)
+"""Form of `requests.asked`: `AskedRows` of `pdp.audit.asked_rows`."""
+QUESTION: Final = (
+    "event", "revision", "stale", "inputs", "action", "resource", "resource_details", "delegated", "entry", "masks",
+    "allowed", "by", "errors", "second",
+)  # fmt: skip
+"""Columns of a question. `second` is null unless candidate policies read the time."""
+
+
+class ReplayChoice(msgspec.Struct, frozen=True):
+    """Choice of records, with times as records write them, and what else tells questions apart.
+
+    `listings`: include the checks behind listings. `by_revision`: checks of two revisions are two questions.
+    `by_second`: checks of two seconds are two.
+    """
+
+    since: str = ""
+    until: str = ""
+    principal: str = ""
+    listings: bool = False
+    by_revision: bool = True
+    by_second: bool = False
+
+
+def question_rows(lake: Lake, choice: ReplayChoice) -> DataFrame:
+    """Return one row for each check: the columns of its question, `question` as a number, `id`, `time` and `at`."""
+    from pyspark.sql import functions as sql  # noqa: PLC0415  an extra
+
+    rows = _concrete_rows(lake, choice).unionByName(_asked_rows(lake, choice))
+    no_text, no_time = sql.lit(""), sql.lit(None).cast("timestamp")
+    rows = rows.withColumns(
+        {
+            "revision": sql.col("revision") if choice.by_revision else no_text,
+            "second": sql.date_trunc("second", "time") if choice.by_second else no_time,
+        }
+    )
+    return rows.withColumn("question", sql.xxhash64(*QUESTION))
+
+
+def questions(rows: DataFrame) -> DataFrame:
+    """Return the questions of rows, with the number of checks, and the first and the last time."""
+    from pyspark.sql import functions as sql  # noqa: PLC0415  an extra
+
+    return rows.groupBy("question", *QUESTION).agg(
+        sql.count(sql.lit(1)).alias("checks"), sql.min("time").alias("first"), sql.max("time").alias("last")
+    )
+
+
+def undecidable_records(lake: Lake, choice: ReplayChoice) -> DataFrame:
+    """Return the records without any check that can be decided again, by cause."""
+    from pyspark.sql import functions as sql  # noqa: PLC0415  an extra
+
+    asked = sql.from_json("asked", _ASKED)
+    records = chosen(lake.table("requests"), choice).where("asked is not null")
+    causes = records.select(asked["undecidable"].alias("cause"), "id", "time").where("cause <> ''")
+    return causes.groupBy("cause").agg(
+        sql.count(sql.lit(1)).alias("checks"), sql.min("id").alias("id"), sql.min("time").alias("first"),
+        sql.max("time").alias("last"),
+    )  # fmt: skip
+
+
+def chosen(rows: DataFrame, choice: ReplayChoice) -> DataFrame:
+    """Return the rows of the chosen times and surfaces."""
+    from pyspark.sql import functions as sql  # noqa: PLC0415  an extra
+
+    for text, is_first in ((choice.since, True), (choice.until, False)):
+        if text:
+            time, column = sql.lit(text).cast("timestamp"), sql.col("time")
+            day = sql.lit(text[:10]).cast("date")
+            rows = rows.where(column >= time).where(sql.col("day") >= day) if is_first else rows.where(column < time)
+            rows = rows if is_first else rows.where(sql.col("day") <= day)
+    return rows if choice.listings else rows.where(sql.col("surface") != LISTING)
+
+
+def _concrete_rows(lake: Lake, choice: ReplayChoice) -> DataFrame:
+    """Return the checks of callers that are concrete checks themselves."""
+    from pyspark.sql import functions as sql  # noqa: PLC0415  an extra
+
+    rows = chosen(lake.table("decisions"), choice).where("asked and at is not null and invalid is null")
+    if choice.principal:
+        rows = rows.where(sql.col("principal") == choice.principal)
+    return rows.select("id", "time", "at", "principal", *(name for name in QUESTION if name != "second"))
+
+
+def _asked_rows(lake: Lake, choice: ReplayChoice) -> DataFrame:
+    """Return the checks of callers that a plan split."""
+    from pyspark.sql import functions as sql  # noqa: PLC0415  an extra
+
+    records = chosen(lake.table("requests"), choice).where("asked is not null")
+    asked = records.withColumn("row", sql.explode(sql.from_json("asked", _ASKED)["rows"]))
+    if choice.principal:
+        asked = asked.where(sql.col("row.principal") == choice.principal)
+    delegated = sql.coalesce(sql.col("row.delegated"), sql.lit(False))
+    return asked.select(
+        "id", "time", "row.at", "row.principal", "row.inputs", "event", "revision", "stale", "row.action",
+        "row.resource", "row.resource_details", delegated.alias("delegated"), "row.entry",
+        sql.lit(None).cast("string").alias("masks"), "row.allowed", "row.by", "row.errors",
+    )  # fmt: skip

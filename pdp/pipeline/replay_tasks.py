@@ -1,0 +1,114 @@
+"""Work of the executors: questions as Arrow batches to results as Arrow batches.
+
+Bundles are compiled and facts are built once for each Python process of an executor, and serve all of its tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, get_type_hints
+
+from pdp.audit.asked_rows import TableRow
+from pdp.audit.encoding import timestamp
+from pdp.audit.fact_log import FactLog
+from pdp.decision.service import Pdp
+from pdp.model.revision import Revision
+from pdp.offline.candidates import CandidatePolicies
+from pdp.offline.table_replay import ReplayedQuestion, RowQuestion, TableReplay
+from pdp.pipeline.recorded_archive import LakeArchive
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark import Broadcast
+
+_TIMES: Final = ("first_used", "last_used")
+_SQL_TYPES: Final[Mapping[Any, str]] = {int: "bigint", bool: "boolean", tuple[str, ...]: "array<string>"}
+ROW: Final = tuple(name for name in TableRow.__struct_fields__ if name not in ("time", "decision", "at"))
+SENT: Final = (*ROW, "question", "checks", "first", "last")
+"""Columns of a batch of questions."""
+
+
+class ReplayOrder(NamedTuple):
+    """Everything that an executor needs. `candidate` has no facts: `facts` at `revision` are the candidate's."""
+
+    archive: LakeArchive
+    rebuild: Callable[[bytes], Pdp]
+    candidate: CandidatePolicies
+    facts: FactLog | None = None
+    revision: Revision = Revision("", 0)
+
+    def begin(self) -> TableReplay:
+        """Return a replay."""
+        policies = self.candidate
+        if self.facts is not None:
+            facts = self.facts.at(self.revision)
+            policies = CandidatePolicies(policies.rules, policies.forbid, policies.row_access, policies.bundle, facts)
+        return TableReplay(self.archive, self.rebuild, policies)
+
+
+_REPLAYS: Final[dict[str, TableReplay]] = {}
+"""Replay of this process by run. A process of an executor serves one run after the other."""
+
+
+def result_schema() -> str:
+    """Return the columns of results as a schema of Spark."""
+    hints = get_type_hints(ReplayedQuestion)
+    types = {name: _SQL_TYPES.get(hints[name], "string") for name in ReplayedQuestion.__struct_fields__}
+    types |= dict.fromkeys(_TIMES, "timestamp")
+    return ", ".join(f"`{name}` {type}" for name, type in types.items())
+
+
+def replay_task(
+    run: str, order: Broadcast[ReplayOrder]
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return the function that decides the questions of batches."""
+
+    def decide(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            if run not in _REPLAYS:
+                _REPLAYS.clear()
+                _REPLAYS[run] = order.value.begin()
+            yield results_batch(_REPLAYS[run].decide(read_questions(batch)))
+
+    return decide
+
+
+def read_questions(batch: pa.RecordBatch) -> Iterator[RowQuestion]:
+    """Yield the questions of a batch with the columns SENT."""
+    columns = {name: batch.column(name).to_pylist() for name in SENT}
+    rows = zip(*(columns[name] for name in ROW), strict=True)
+    for row, id, checks, first, last in zip(
+        rows, columns["question"], columns["checks"], columns["first"], columns["last"], strict=True
+    ):
+        found: dict[str, Any] = dict(zip(ROW, row, strict=True))
+        found["errors"] = None if found["errors"] is None else tuple(found["errors"])
+        yield RowQuestion(TableRow(**found, time=_text(first)), checks, id, _text(last))
+
+
+def results_batch(results: Sequence[ReplayedQuestion]) -> pa.RecordBatch:
+    """Return results as a batch."""
+    import pyarrow as pa  # noqa: PLC0415  an extra
+
+    hints = get_type_hints(ReplayedQuestion)
+    arrays = []
+    for name in ReplayedQuestion.__struct_fields__:
+        values: Iterable[Any] = [getattr(result, name) for result in results]
+        if name in _TIMES:
+            times = [datetime.fromisoformat(value) if value else None for value in values]
+            arrays.append(pa.array(times, pa.timestamp("us", "UTC")))
+        else:
+            arrays.append(pa.array(values, _arrow_type(hints[name])))
+    return pa.RecordBatch.from_arrays(arrays, list(ReplayedQuestion.__struct_fields__))
+
+
+def _arrow_type(hint: Any) -> pa.DataType:
+    import pyarrow as pa  # noqa: PLC0415  an extra
+
+    types = {"bigint": pa.int64(), "boolean": pa.bool_(), "array<string>": pa.list_(pa.string())}
+    return types.get(_SQL_TYPES.get(hint, ""), pa.string())
+
+
+def _text(time: datetime | None) -> str:
+    """Return a time as records write it."""
+    return timestamp(time.timestamp()) if time else ""

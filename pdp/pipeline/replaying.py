@@ -1,0 +1,214 @@
+"""Replay of a lake: questions in native Spark, decisions in Python workers, results in a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from pdp.audit.fact_log import FactLog, change_rows
+from pdp.decision.service import Pdp
+from pdp.model.ids import new_id
+from pdp.model.revision import Revision
+from pdp.offline.candidates import AS_RECORDED, CandidatePolicies
+from pdp.pipeline.lake import Lake
+from pdp.pipeline.recorded_archive import LakeArchive
+from pdp.pipeline.replay_rows import ReplayChoice, question_rows, questions, undecidable_records
+from pdp.pipeline.replay_tables import REPLAY_DIFFERENCES
+from pdp.pipeline.replay_tasks import SENT, ReplayOrder, replay_task, result_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_SUMMED: Final = ("checks", "first_used", "last_used", "samples", "detail")
+"""Columns of the table that join several questions. All others tell rows apart."""
+
+
+def _silent(_: str) -> None:
+    pass
+
+
+class ReplayTotals(msgspec.Struct, frozen=True):
+    """Numbers of checks. `decided` have a result; `same` have the same verdict, by any reason."""
+
+    decided: int = 0
+    same: int = 0
+    gained: int = 0
+    lost: int = 0
+    undecidable: int = 0
+    reason: int = 0
+    errors: int = 0
+
+    @property
+    def differs(self) -> bool:
+        """Tell whether a decision differs, or only its reason."""
+        return bool(self.gained or self.lost or self.reason or self.errors)
+
+
+class LakeReplay:
+    """Replay of the chosen records of a lake under a candidate. `results` are made by the first use."""
+
+    def __init__(
+        self,
+        lake: Lake,
+        archive: LakeArchive,
+        rebuild: Callable[[bytes], Pdp],
+        choice: ReplayChoice,
+        candidate: CandidatePolicies = AS_RECORDED,
+    ) -> None:
+        self.run = new_id()
+        self._lake = lake
+        self._choice = choice
+        self._rows = question_rows(lake, choice)
+        self.decided = self._decide(_order(archive, rebuild, candidate))
+
+    def _decide(self, order: ReplayOrder) -> DataFrame:
+        """Return the results of all questions. Facts advance within a partition, and equal subjects are neighbours."""
+        spark = self._lake.spark
+        epoch, sequence = (f"get(split(revision, '[.]'), {part})" for part in (0, 1))
+        parts = (epoch, f"try_cast({sequence} AS bigint)", "revision", "stale")
+        found = questions(self._rows)
+        ordered = found.selectExpr(*SENT).sortWithinPartitions(*map(_expression, parts), "inputs", "action", "resource")
+        task = replay_task(self.run, spark.sparkContext.broadcast(order))
+        return ordered.mapInArrow(task, result_schema())
+
+    def save(self, candidate: str, say: Callable[[str], None] = _silent) -> DataFrame:
+        """Write the results into the table of the lake, and return the rows of this run. `say` gets the stages."""
+        self._lake.create([REPLAY_DIFFERENCES])
+        name = self._lake.name(REPLAY_DIFFERENCES.name)
+        results = self.decided.persist()
+        try:
+            say("grouping and deciding")
+            sampled = self._sampled(results)
+            say("writing differences")
+            rows = self._summed(sampled).unionByName(self._unread_records())
+            self._labelled(rows, candidate, datetime.now(UTC)).writeTo(name).append()
+        finally:
+            results.unpersist()
+        return self._lake.spark.table(name).where(_column("run") == self.run)
+
+    def _sampled(self, results: DataFrame) -> DataFrame:
+        """Return results with the ids of the first and the last decision of each changed question."""
+        from pyspark.sql import functions as sql  # noqa: PLC0415  an extra
+
+        changed = results.where("kind <> 'same'")
+        # the second reading of the rows is skipped where nothing changed
+        if changed.isEmpty():
+            none = sql.lit(None).cast("struct<time:timestamp,id:string>")
+            return results.withColumns({"oldest": none, "newest": none})
+        ids = changed.select(sql.col("id").alias("question")).distinct()
+        decision = sql.struct("time", "id")
+        found = (
+            self._rows.join(ids, "question", "left_semi")
+            .groupBy("question")
+            .agg(sql.min(decision).alias("oldest"), sql.max(decision).alias("newest"))
+        )
+        return results.join(found, results["id"] == found["question"], "left").drop("question")
+
+    def _summed(self, results: DataFrame) -> DataFrame:
+        """Return one row for each difference, whatever number of questions has it."""
+        from pyspark.sql import functions as sql  # noqa: PLC0415  an extra
+
+        columns = [column for column in REPLAY_DIFFERENCES.names if column in results.columns]
+        samples = sql.array_distinct(sql.array_compact(sql.array(sql.min("oldest")["id"], sql.max("newest")["id"])))
+        return results.groupBy(*(name for name in columns if name not in _SUMMED)).agg(
+            sql.sum("checks").alias("checks"),
+            sql.min("first_used").alias("first_used"),
+            sql.max("last_used").alias("last_used"),
+            sql.min("detail").alias("detail"),
+            samples.alias("samples"),
+        )
+
+    def _unread_records(self) -> DataFrame:
+        """Return the records without checks as undecidable results."""
+        from pyspark.sql import functions as sql  # noqa: PLC0415  an extra
+
+        causes = undecidable_records(self._lake, self._choice)
+        kind = sql.lit("undecidable").alias("kind")
+        given = {"checks": "checks", "first_used": "first", "last_used": "last", "cause": "cause"}
+        columns: list[Any] = [sql.col(source).alias(name) for name, source in given.items()]
+        rest = [
+            sql.lit(None).cast(column.type).alias(column.name)
+            for column in REPLAY_DIFFERENCES.columns
+            if column.name not in (*given, "kind", "samples", "run", "run_time", "candidate")
+        ]
+        return causes.select(kind, *columns, sql.array("id").alias("samples"), *rest)
+
+    def _labelled(self, rows: DataFrame, candidate: str, time: datetime) -> DataFrame:
+        from pyspark.sql import functions as sql  # noqa: PLC0415  an extra
+
+        labels = {"run": sql.lit(self.run), "run_time": sql.lit(time), "candidate": sql.lit(candidate)}
+        return rows.withColumns(labels).select(*REPLAY_DIFFERENCES.names)
+
+
+class ReplayResult(msgspec.Struct, frozen=True):
+    """Rows of a run: totals, and the rows of most checks of each kind. `further` counts the rows that are not here."""
+
+    run: str
+    totals: ReplayTotals
+    rows: Mapping[str, Sequence[Mapping[str, Any]]] = {}
+    further: Mapping[str, int] = {}
+
+
+def totals(rows: DataFrame) -> ReplayTotals:
+    """Return the totals of the rows of a run."""
+    return read_result(rows, 0).totals
+
+
+def read_result(rows: DataFrame, limit: int = 200) -> ReplayResult:
+    """Return the totals of a run, and at most `limit` rows of each kind of difference."""
+    from pyspark.sql import functions as sql  # noqa: PLC0415  an extra
+
+    numbers = rows.groupBy("kind").agg(sql.sum("checks"), sql.count(sql.lit(1)), sql.min("run")).collect()
+    counts: dict[str, int] = {kind: checks for kind, checks, _, _ in numbers}
+    undecidable = counts.pop("undecidable", 0)
+    decided, gained, lost = sum(counts.values()), counts.get("gained", 0), counts.get("lost", 0)
+    same = decided - gained - lost
+    found = ReplayTotals(decided, same, gained, lost, undecidable, counts.get("reason", 0), counts.get("errors", 0))
+    listed = [(kind, number) for kind, _, number, _ in numbers if kind != "same"] if limit else []
+    shown = {kind: _heaviest(rows, kind, limit) for kind, _ in listed}
+    further = {kind: number - limit for kind, number in listed if number > limit}
+    return ReplayResult(numbers[0][3] if numbers else "", found, shown, further)
+
+
+def _heaviest(rows: DataFrame, kind: str, limit: int) -> list[dict[str, Any]]:
+    """Return the rows of a kind, those of most checks first."""
+    from pyspark.sql import functions as sql  # noqa: PLC0415  an extra
+
+    order = (sql.col("checks").desc(), "principal", "action", "resource", "by_before", "by_after", "detail")
+    return [row.asDict() for row in rows.where(sql.col("kind") == kind).orderBy(*order).limit(limit).collect()]
+
+
+def _order(archive: LakeArchive, rebuild: Callable[[bytes], Pdp], candidate: CandidatePolicies) -> ReplayOrder:
+    """Return the order for executors. Facts travel as changes, which are smaller and are built once there."""
+    facts = candidate.facts
+    if facts is None:
+        return ReplayOrder(archive, rebuild, candidate)
+    policies = msgspec.structs.replace(candidate, facts=None)
+    return ReplayOrder(archive, rebuild, policies, FactLog(change_rows(facts)), Revision(facts.epoch, facts.sequence))
+
+
+def _expression(text: str) -> Any:
+    from pyspark.sql import functions as sql  # noqa: PLC0415  an extra
+
+    return sql.expr(text)
+
+
+def _column(name: str) -> Any:
+    from pyspark.sql import functions as sql  # noqa: PLC0415  an extra
+
+    return sql.col(name)
+
+
+def plan_text(frame: DataFrame) -> str:
+    """Return Spark's plan of a frame."""
+    text: str = frame._jdf.queryExecution().explainString(_formatted(frame))  # noqa: SLF001  `explain` only prints
+    return text
+
+
+def _formatted(frame: DataFrame) -> Any:
+    mode = frame.sparkSession.sparkContext._jvm  # noqa: SLF001
+    assert mode
+    return mode.org.apache.spark.sql.execution.ExplainMode.fromString("formatted")
