@@ -34,6 +34,9 @@ CONTROL_EVENTS: Final = frozenset({SEGMENT, CHAIN, SEGMENT_END})
 CONTROL_STARTS: Final = tuple(f'{{"event":"{event}"'.encode() for event in sorted(CONTROL_EVENTS))
 """Starts of these lines."""
 _KEY_ID: Final = 16
+_PIECE: Final = 2047
+"""Most bytes that are hashed without a release of the interpreter."""
+_LONG: Final = 64 << 10
 
 
 class ChainHash:
@@ -47,7 +50,12 @@ class ChainHash:
     def of(self, previous: bytes, text: bytes) -> bytes:
         """Return the digest of a text behind the digest of everything before. Long texts release the interpreter."""
         state = hmac.new(self._key, previous, hashlib.sha256) if self._key else hashlib.sha256(previous)
-        state.update(text)
+        if len(text) < _LONG:
+            # to release the interpreter and to get it back takes longer than to hash so little
+            for at in range(0, len(text), _PIECE):
+                state.update(text[at : at + _PIECE])
+        else:
+            state.update(text)
         return state.digest()
 
 

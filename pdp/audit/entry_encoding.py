@@ -10,6 +10,7 @@ From `COLUMNS_FROM` on, all resources of a concrete check are one entry of colum
      "reasons": ["cel:r", "default_deny"], "by": [0, 0, 1, 0], "errors": {"2": ["rule"]}}
 
 There `resources` of several containers have `parents` and, one index per resource, `parentAt` instead of `path`.
+Later entries with the same paths have `"like": n` in place of all these: the n-th column of the record with `names`.
 `allowed` has one digit per resource, `by` indexes `reasons`, `errors` is by row and holds denials only, and `at` is the
 first position where the positions are consecutive, otherwise a list. `cached` is true or false for all resources, or
 has one digit per resource.
@@ -249,11 +250,14 @@ class EntryEncoder:
         key = (id(column.names), id(column.parents), id(column.parent_at))
         kept = self._paths.get(key)
         if kept is None:
-            kept = self._paths[key] = (column, _paths_text(column))
+            paths = _paths_text(column)
+            self._paths[key] = (column, f'"like":{len(self._paths)}')
+        else:
+            paths = kept[1]
         ref = column.ref or outcome.ref
         return (
             f'{{"type":{quote(outcome.type)},"warehouse":{quote(column.warehouse)},'
-            f'"ref":{"null" if ref is None else quote(ref)},{kept[1]}}}'
+            f'"ref":{"null" if ref is None else quote(ref)},{paths}}}'
         )
 
     def _reason_column(self, by: Sequence[Reason | None]) -> str:

@@ -66,6 +66,8 @@ def _column_resources(resources: list[str | FullResource] | PathNames) -> Sequen
         return resources
     if resources.type not in CONTENT_TYPES:
         raise EntryError(f"a {resources.type} has no path")
+    if resources.like is not None:
+        raise EntryError(f"there is no column {resources.like}")
     names, parents = resources.names, resources.parents or [resources.path]
     parent_at: Sequence[int] = resources.parent_at if resources.parents else bytes(len(names))
     if len(parent_at) != len(names) or not all(0 <= at < len(parents) for at in parent_at):

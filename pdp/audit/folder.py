@@ -11,6 +11,7 @@ import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 import msgspec
 import structlog
@@ -42,6 +43,8 @@ class SegmentForm(msgspec.Struct, frozen=True):
 
 
 DEFAULT_FORM = SegmentForm()
+LOOK_SECONDS: Final = 0.05
+"""Longest time for which lines go to a file without a look at its place."""
 
 
 class AuditFolder:
@@ -60,6 +63,8 @@ class AuditFolder:
         """Bundles that are in the folder, by digest."""
         self._segment: OpenSegment | None = None
         self._number = self._seq = 0
+        self._look_at = 0.0
+        """Time of the next look for the file."""
         self._digest = b""
         """Number of the newest segment, `seq` of the next record, and the digest of all complete segments."""
         try:
@@ -89,18 +94,21 @@ class AuditFolder:
             sync_folder(self._bundles)
         self._archived[digest] = text
 
-    def append(self, lines: Sequence[bytes]) -> None:
-        """Append all of the lines of records or nothing."""
+    def append(self, lines: Sequence[bytes], *, sync: bool = False) -> bool:
+        """Append all of the lines of records or nothing. Return True if they are on disk, for which `sync` asks."""
         if self._segment and self._segment.ended:  # it could not be renamed
             self.rotate()
-        segment = self._in_place(self._segment or self._open())
-        segment.append(lines)
+        segment = self._segment or self._open()
+        if sync or time.monotonic() >= self._look_at:
+            segment = self._in_place(segment)
+        synced = segment.append(lines, sync=sync)
         self._seq = segment.next_seq
+        return synced
 
     def sync(self) -> None:
         """Wait until all lines are on disk; raise SyncFailed."""
         if self._segment:
-            self._segment.sync()
+            self._in_place(self._segment).sync()
 
     def rewind(self) -> None:
         """Drop all lines since the last sync, which failed: they have to come again."""
@@ -152,6 +160,7 @@ class AuditFolder:
 
     def _in_place(self, segment: OpenSegment) -> OpenSegment:
         """Return the segment, if its file is where it belongs; else bring it back, or begin the next one."""
+        self._look_at = time.monotonic() + LOOK_SECONDS
         if segment.is_in_place():
             return segment
         self._renew()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol, TypeAlias
 
@@ -40,7 +41,7 @@ class TrailState(Protocol):
         ...
 
     def hurry(self) -> None:
-        """Give all records to the sinks now."""
+        """Give all records to the sinks after the present turn of the event loop, and call `release` then."""
         ...
 
 
@@ -95,14 +96,7 @@ class AuditGate:
 
     def when_durable(self, settled: SettledCall) -> None:
         """Do the same as `durable` without waiting: call back later, with the error or None. Raise nothing."""
-        try:
-            if not self._is_safe():
-                self._hold(settled)
-                return
-        except Unavailable as error:
-            asyncio.get_running_loop().call_soon(settled, error)
-        else:
-            asyncio.get_running_loop().call_soon(settled, None)
+        self._hold(settled)
 
     def forget(self, settled: SettledCall) -> None:
         """Do not call back any more."""
@@ -113,18 +107,16 @@ class AuditGate:
         return self._state.durable() >= self._state.taken() or self._gives_up()
 
     def _hold(self, settled: SettledCall) -> None:
-        loop = self._loop = asyncio.get_running_loop()
+        """Hold an answer until the trail has handed all records over, and then until they are safe."""
+        self._loop = self._loop or asyncio.get_running_loop()
+        self._held[settled] = self._state.taken()
         self._state.hurry()
-        taken = self._held[settled] = self._state.taken()
-        # a sink that got done before the answer was held has woken nobody
-        if self._state.durable() >= taken or (not self._blocks and self._state.is_failing()):
-            loop.call_soon(self._release)
 
     def wake(self) -> None:
         """Let go of answers whose records are safe. Call from any thread."""
         if self._held and self._loop:
             with contextlib.suppress(RuntimeError):  # the event loop has ended, and with it every request
-                self._loop.call_soon_threadsafe(self._release)
+                self._loop.call_soon_threadsafe(self.release)
 
     def _gives_up(self) -> bool:
         """Tell whether answers leave without a record on disk; raise Unavailable if no answer may leave."""
@@ -134,19 +126,33 @@ class AuditGate:
             raise Unavailable(UNWRITTEN)
         return self._on_full == "drop"
 
-    def _release(self) -> None:
-        safe = self._state.durable()
-        failure: Unavailable | None = None
+    def release(self) -> None:
+        """Let go of answers whose records are safe, and of all if records cannot be made safe."""
+        if not self._held:
+            return
+        safe, due = self._state.durable(), deque[tuple[SettledCall, bool]]()
+        refused = False
         try:
             everybody = self._gives_up()
-        except Unavailable as error:
-            everybody, failure = True, error
-        loop = asyncio.get_running_loop()
-        for settled, taken in list(self._held.items()):
+        except Unavailable:
+            everybody = refused = True
+        for settled, taken in self._held.items():
             if taken > safe and not everybody:
-                return
+                break
+            due.append((settled, refused and taken > safe))
+        for settled, _ in due:
             del self._held[settled]
-            loop.call_soon(settled, Unavailable(str(failure)) if taken > safe and failure else None)
+        self._settle(due)
+
+    def _settle(self, due: deque[tuple[SettledCall, bool]]) -> None:
+        """Call back in order. A call that raises does not hold up the others."""
+        try:
+            while due:
+                settled, refused = due.popleft()
+                settled(Unavailable(UNWRITTEN) if refused else None)
+        finally:
+            if due:
+                asyncio.get_running_loop().call_soon(self._settle, due)
 
     def _look_for_room(self) -> None:
         self.look()

@@ -142,11 +142,14 @@ class LineWriter:
         for batch in batches:
             for digest, text in batch.bundles.items():
                 self._folder.archive(digest, text)
-        lines = [line for batch in batches for line in batch.lines]
-        self._folder.append(lines)
+        lines = batches[0].lines if len(batches) == 1 else [line for batch in batches for line in batch.lines]
+        synced = self._folder.append(lines, sync=self._syncs and not self._sync_seconds)
         self._waiting = []
-        self._keep(batches)
+        if not synced:
+            self._keep(batches)
         self.progress.count(batches)
+        if synced:
+            self._note_synced()
         new = self.progress.records - self._counted
         if new > 0:
             self._counted += new

@@ -42,7 +42,7 @@ _DECISION_BYTES: Final = 300
 """Estimate of the bytes of a record for each of its decisions, until it is encoded."""
 _LINE_BYTES: Final = 64
 """Bytes that an encoded line needs beside its text."""
-GATHER_SECONDS: Final = 0.01
+GATHER_SECONDS: Final = 0.025
 """Longest wait before a record goes to the sinks. A killed process loses the records of this time and of one write."""
 TURN: Final = 32
 TURN_DECISIONS: Final = 2000
@@ -50,7 +50,7 @@ TURN_DECISIONS: Final = 2000
 LONG_BATCH: Final = 64
 LONG_RECORD: Final = 5000
 """Decisions of a batch whose rows are counted, and rows of a record that is encoded beside the event loop."""
-BEHIND: Final = 1000
+BEHIND: Final = 4000
 GIVE_WAY_SECONDS: Final = 0.001
 _ROOM_SECONDS: Final = 0.1
 """Waiting records from which the event loop gives way to the writer, and for how long.
@@ -136,7 +136,9 @@ class AuditTrail:
         self._beside: DecisionRecord | Event | None = None
         """Oldest pending record, while a thread encodes it. All others wait."""
         self._task: asyncio.Task[None] | None = None
-        self._flush_due = self._hurried = False
+        self._flush_due = self._turn_due = self._hurried = False
+        self._full = False
+        """Tells whether too much waited at the last look. Each long record and each `TURN` of records takes a look."""
         self._count_unencodable = telemetry.audit_unencodable.inc
         self._encoding = threading.Lock()
         """Held while records are encoded or handed over: `close` comes from another thread than the event loop's."""
@@ -155,13 +157,10 @@ class AuditTrail:
 
     def admit(self) -> None:
         """Raise Unavailable while too many records wait, or records of too many bytes, unless these are dropped."""
-        written = self._progress
-        if (
-            len(self._pending) + self._seq - written.records >= MAX_PENDING
-            or self._taken - written.decisions >= MAX_PENDING_DECISIONS
-            or self._encoded_bytes - written.bytes + (self._taken - self._encoded) * _DECISION_BYTES >= self._max_bytes
-        ) and not self._drops:
-            raise Unavailable(UNWRITTEN)
+        if (self._full or self._waiting() >= MAX_PENDING) and not self._drops:
+            self._full = self.is_full()
+            if self._full:
+                raise Unavailable(UNWRITTEN)
 
     def is_full(self, share: float = 1.0) -> bool:
         """Tell the same as `admit`, for a share of the bounds."""
@@ -187,7 +186,9 @@ class AuditTrail:
         self._taken += size
         self._put(record)
         if size > LONG_BATCH:  # many small records come over several flushes, which look, too
+            self._full = self.is_full()
             self.gate.look()
+            self._take_turn_soon()  # while the record is in the processor's cache
 
     def note(self, event: Event) -> bool:
         """Put an event into the queue and return at once. Call from the event loop only.
@@ -233,6 +234,7 @@ class AuditTrail:
             self._hand_over()
         if self._pending and not self._beside:
             self.hurry()
+        self.gate.release()
 
     def _drop(self, record: DecisionRecord | Event, decisions: int) -> None:
         self._dropped.count(decisions, self.taken(), record.time)
@@ -243,8 +245,9 @@ class AuditTrail:
         self._pending.append(record)
         if not self._flush_due:
             self._flush_later(GATHER_SECONDS)
-        if len(self._pending) == TURN:
-            asyncio.get_running_loop().call_soon(self._take_turn)
+        if not len(self._pending) % TURN:
+            self._full = self.is_full()
+            self._take_turn_soon()
 
     def close(self, timeout: float) -> bool:
         """Write all waiting records; return False if `timeout` seconds were not enough. Call from any thread."""
@@ -276,12 +279,18 @@ class AuditTrail:
         """Return the bytes of what waits: exactly of lines, by an estimate of the records before them."""
         return self._encoded_bytes - self._progress.bytes + (self._taken - self._encoded) * _DECISION_BYTES
 
+    def _take_turn_soon(self) -> None:
+        if not self._turn_due:
+            self._turn_due = True
+            asyncio.get_running_loop().call_soon(self._take_turn)
+
     def _take_turn(self) -> None:
         """Encode pending records; leave the rest of many decisions to a later turn."""
+        self._turn_due = False
         with self._encoding:
             self._encode()
         if self._pending and not self._beside:
-            asyncio.get_running_loop().call_soon(self._take_turn)
+            self._take_turn_soon()
 
     def _flush(self) -> None:
         """Encode pending records and hand all lines to the writer. Come again if records are left."""
@@ -318,19 +327,21 @@ class AuditTrail:
             return
         lines: list[bytes] = []
         decisions = 0
-        for record in self._pending:
+        for seq, record in enumerate(self._pending, self._seq):
             size = 0
             if isinstance(record, DecisionRecord):
                 size = _size(record) if record.masks else record.batch.size
+                if record.bundle_digest not in self._archived:
+                    self._take_bundle(record)
             if size > LONG_BATCH and self._run_beside and _rows(record) > LONG_RECORD:
                 if not lines:
                     self._begin_beside(record)
                 break
-            lines.append(_line(self._encoder, record, self._seq + len(lines), self._count_unencodable))
+            lines.append(_line(self._encoder, record, seq, self._count_unencodable))
             decisions += size
             if decisions >= TURN_DECISIONS:
                 break
-        self._add(lines)
+        self._add(lines, decisions)
 
     def _begin_beside(self, record: DecisionRecord | Event) -> None:
         """Encode the oldest record in a thread."""
@@ -343,22 +354,19 @@ class AuditTrail:
             line = await self._run_beside(_line, self._beside_encoder, record, seq, self._count_unencodable)
             with self._encoding:
                 if self._beside is record:  # `close` has not come first
-                    self._add([line])
+                    self._add([line], _size(record))
         finally:
             if self._beside is record:
                 self._beside = None
 
-    def _add(self, lines: list[bytes]) -> None:
-        """Take the lines of the oldest records, and drop these records."""
-        done, decisions, size = len(lines), 0, 0
-        for record, line in zip(self._pending, lines, strict=False):
-            size += len(line) + _LINE_BYTES
-            if not isinstance(record, DecisionRecord):
-                continue
-            decisions += _size(record) if record.masks else record.batch.size
-            if record.bundle_digest not in self._archived:
-                self._archived.add(record.bundle_digest)
-                self._bundles[record.bundle_digest] = record.bundle_text
+    def _take_bundle(self, record: DecisionRecord) -> None:
+        self._archived.add(record.bundle_digest)
+        self._bundles[record.bundle_digest] = record.bundle_text
+
+    def _add(self, lines: list[bytes], decisions: int) -> None:
+        """Take the lines of the oldest records, which hold so many decisions, and drop these records."""
+        done = len(lines)
+        size = sum(map(len, lines)) + done * _LINE_BYTES
         self._lines += lines
         del self._pending[:done]
         self._seq += done
@@ -366,6 +374,7 @@ class AuditTrail:
         self._size += size
         self._encoded += decisions
         self._encoded_bytes += size
+        self._full = self.is_full()
 
     def _hand_over(self) -> None:
         if self._lines:
@@ -390,9 +399,9 @@ def _line(
         return encoder.encode_rest(record, seq, repr(error)) + b"\n"
 
 
-def _size(record: DecisionRecord) -> int:
+def _size(record: DecisionRecord | Event) -> int:
     """Return the number of decisions and masks of a record."""
-    return record.batch.size + len(record.masks or ())
+    return record.batch.size + len(record.masks or ()) if isinstance(record, DecisionRecord) else 0
 
 
 def _rows(record: DecisionRecord | Event) -> int:

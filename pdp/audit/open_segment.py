@@ -5,6 +5,7 @@ Knows bytes and one file. Use in one thread at a time.
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from collections.abc import Sequence
@@ -46,8 +47,13 @@ class OpenSegment:
         self._written = self._synced = _Mark(0, 0, previous)
         self._file = open_private_file(path, os.O_RDWR | os.O_APPEND)
         os.ftruncate(self._file, 0)
+        self._place = _place(self._file)
+        self._torn = False
+        """Tells whether the file may have a part of a failed write at its end."""
         self._named = False
         """Tells whether the name of the file is on disk."""
+        self._syncs_writes = True
+        """Tells whether the system can write and sync in one call."""
 
     @property
     def size(self) -> int:
@@ -69,16 +75,24 @@ class OpenSegment:
         """Return the `seq` of the next record."""
         return self._seq + self._written.records
 
-    def append(self, lines: Sequence[bytes]) -> None:
-        """Append the lines of records, and the chain line over them."""
+    def append(self, lines: Sequence[bytes], *, sync: bool = False) -> bool:
+        """Append the lines of records, and the chain line over them. Return True if everything is on disk.
+
+        `sync` asks for that. It is possible, in one call of the system, once an earlier `sync` covers the rest.
+        """
         size, records, digest = self._written
         head = b""
         if not size:
             instance, number, seq, previous = self._head
             head = SegmentHead(instance, number, seq, timestamp(time.time()), previous, self._hash.key_id).line()
         text, digest = chain_line(self._hash, digest, head, lines, self.next_seq + len(lines) - 1)
-        self._write(text)
+        synced = sync and self._named and self._synced == self._written and self._write_synced(text)
+        if not synced:
+            self._write(text)
         self._written = _Mark(size + len(text), records + len(lines), digest)
+        if synced:
+            self._synced = self._written
+        return synced
 
     def sync(self) -> None:
         """Wait until everything is on disk; raise SyncFailed."""
@@ -114,14 +128,13 @@ class OpenSegment:
 
     def is_in_place(self) -> bool:
         """Tell whether the path still names the file. Nobody can tell without the right to look."""
-        own = os.fstat(self._file)
         try:
             found = self.path.stat()
         except PermissionError:
             return True
         except (FileNotFoundError, NotADirectoryError):
             return False
-        return (found.st_ino, found.st_dev) == (own.st_ino, own.st_dev)
+        return (found.st_ino, found.st_dev) == self._place
 
     def is_deleted(self) -> bool:
         """Tell whether the file has no name any more."""
@@ -143,31 +156,55 @@ class OpenSegment:
             raise
         os.close(self._file)
         self._file, self._synced, self._named = file, self._written, True
+        self._place = _place(file)
 
     def close(self) -> None:
         """Close the file."""
         os.close(self._file)
 
-    def _write(self, text: bytes) -> None:
+    def _write_synced(self, text: bytes) -> bool:
+        """Do the same as `_write` and a sync at once; return False if the system cannot do that."""
+        if self._syncs_writes:
+            try:
+                self._write(text, os.RWF_DSYNC)
+            except OSError as error:
+                if error.errno not in {errno.EOPNOTSUPP, errno.ENOSYS}:
+                    raise
+                self._syncs_writes = False
+        return self._syncs_writes
+
+    def _write(self, text: bytes, flags: int = 0) -> None:
         """Append all of a text or nothing: cut a part off again if the rest cannot be written."""
-        self._cut(self.size)  # an earlier cut may have failed
+        if self._torn:
+            self._cut(self.size)
         try:
-            write_all(self._file, text)
+            write_all(self._file, text, flags)
         except OSError:
+            self._torn = True
             self._cut(self.size)
             raise
 
     def _cut(self, size: int) -> None:
+        """Drop all bytes behind a size. No other process writes the file."""
         if os.fstat(self._file).st_size > size:
             os.ftruncate(self._file, size)
+        self._torn = False
 
 
-def write_all(file: int, text: bytes) -> int:
-    """Write all bytes of a text; return their number. Raise OSError after a part."""
+def write_all(file: int, text: bytes, flags: int = 0) -> int:
+    """Append all bytes of a text; return their number. `flags` are those of pwritev. Raise OSError after a part."""
     written = 0
     while written < len(text):
-        written += os.write(file, memoryview(text)[written:])
+        rest = memoryview(text)[written:]
+        # the position does not count for a file that is open for appending
+        written += os.pwritev(file, [rest], 0, flags) if flags else os.write(file, rest)
     return written
+
+
+def _place(file: int) -> tuple[int, int]:
+    """Return the inode and the device of an open file."""
+    state = os.fstat(file)
+    return state.st_ino, state.st_dev
 
 
 def sync_folder(folder: Path) -> None:

@@ -18,12 +18,31 @@ _SHARED: Final = ("action", "as", "delegated", "inputs", "load", "change")
 
 def rows(record: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield the rows of a record, one per concrete check and resource, by position in the answer."""
-    return _by_position(record["checks"])
+    return _by_position(whole_record(record)["checks"])
 
 
 def requests(record: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield the checks of the caller that the plan split into several, one row per resource, by position."""
-    return _by_position(record.get("requests", ()))
+    return _by_position(whole_record(record).get("requests", ()))
+
+
+def whole_record(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a record with the names of all columns, where it was written with references (`like`)."""
+    columns: list[Mapping[str, Any]] = []
+    whole = {key: [_whole_entry(entry, columns) for entry in record.get(key, ())] for key in ("checks", "requests")}
+    return {**record, **{key: entries for key, entries in whole.items() if key in record}}
+
+
+def _whole_entry(entry: Mapping[str, Any], columns: list[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Return an entry with its names. `columns` are those with names so far; another one is added."""
+    resources = entry.get("resources")
+    if not isinstance(resources, Mapping):
+        return entry
+    if "like" not in resources:
+        columns.append(resources)
+        return entry
+    own = {key: value for key, value in resources.items() if key != "like"}
+    return {**entry, "resources": {**columns[resources["like"]], **own}}
 
 
 def _by_position(entries: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:

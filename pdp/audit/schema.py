@@ -39,15 +39,27 @@ class FullResource(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rena
 
 
 class PathNames(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """Column of paths: `names` below the container `path`, or below one of several containers, `parents[parent_at]`."""
+    """Column of paths: `names` below the container `path`, or below one of several containers, `parents[parent_at]`.
+
+    A column with `like` n is written without these. They are those of the n-th column of the record that has `names`,
+    counted from 0 over `checks` and then `requests`. Decoded records have all columns whole.
+    """
 
     type: str
     warehouse: str
-    names: list[str]
+    names: list[str] = []
     path: tuple[str, ...] = ()
     parents: list[tuple[str, ...]] = []
     parent_at: list[int] = []
     ref: str | None = None
+    like: int | None = None
+
+    def completed(self, others: Sequence[PathNames]) -> PathNames:
+        """Return the column with the names of the one that it is like, if there is such a column."""
+        if self.like is None or not 0 <= self.like < len(others):
+            return self
+        other = others[self.like]
+        return PathNames(self.type, self.warehouse, other.names, other.path, other.parents, other.parent_at, self.ref)
 
 
 def _no_attributes() -> msgspec.Raw:
@@ -171,6 +183,19 @@ class Record(RecordPlace, frozen=True, rename="camel"):
     masks: dict[str, str | None] = {}
     unencodable: str = ""
     allowed: str = ""
+
+    def __post_init__(self) -> None:
+        """Make columns whole that were written by a reference to another one."""
+        written: list[PathNames] = []
+        for entries in (self.checks, self.requests):
+            for at, entry in enumerate(entries):
+                column = entry.resources
+                if not isinstance(column, PathNames):
+                    continue
+                if column.like is None:
+                    written.append(column)
+                else:
+                    entries[at] = msgspec.structs.replace(entry, resources=column.completed(written))
 
 
 class ArchivedAuthority(msgspec.Struct, frozen=True):

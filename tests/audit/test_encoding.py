@@ -16,7 +16,12 @@ from support.plain_records import plain_record
 
 from pdp.app.parts import build_pdp
 from pdp.audit.encoding import RecordEncoder
+from pdp.audit.entry_rows import EntryError, entry_rows
 from pdp.audit.record import DecisionRecord
+from pdp.audit.rows import whole_record
+from pdp.audit.schema import RECORD
+from pdp.model.checks import Resource
+from pdp.model.references import format_resource
 from pdp.offline import case_runner
 from pdp.offline.case_runner import MemoryAudit, run_case
 from pdp.offline.cases import find_cases
@@ -31,7 +36,7 @@ def test_any_records_encode_to_the_plain_objects(records: list[DecisionRecord], 
     for seq, record in enumerate([*records, *records]):
         line = encoder.encode(record, seq)
         assert b"\n" not in line
-        assert json.loads(line) == plain_record(record, 'i"1', seq, columns_from)
+        assert whole_record(json.loads(line)) == plain_record(record, 'i"1', seq, columns_from)
 
 
 @given(worlds.configs, worlds.rules, worlds.grants, worlds.checks, limits)
@@ -40,7 +45,7 @@ def test_decided_records_encode_to_the_plain_objects(
 ) -> None:
     _, record = decide_and_record(make_pdp(config, rules, grants), checks)
     line = RecordEncoder("i", columns_from).encode(record, 3)
-    assert json.loads(line) == plain_record(record, "i", 3, columns_from)
+    assert whole_record(json.loads(line)) == plain_record(record, "i", 3, columns_from)
 
 
 @given(st.lists(generated_records.single_records() | generated_records.split_records(), min_size=1, max_size=5))
@@ -48,8 +53,32 @@ def test_records_of_one_check_encode_to_the_plain_objects_and_to_one_text(record
     kept = RecordEncoder("i")
     for seq, record in enumerate([*records, *records]):
         line = kept.encode(record, seq)
-        assert json.loads(line) == plain_record(record, "i", seq)
+        assert whole_record(json.loads(line)) == plain_record(record, "i", seq)
         assert line == RecordEncoder("i").encode(record, seq)
+
+
+@pytest.mark.parametrize("schemas", [1, 3])
+def test_entries_of_the_same_tables_have_the_names_once(schemas: int) -> None:
+    resources = [f"table_or_view:lake/s{at % schemas}/orders_{at}" for at in range(40)]
+    check = {"principal": "user:oidc~bob", "action": "include_in_list", "resources": resources}
+    _, record = decide_and_record(make_pdp({}, {"r": "true"}), [check])
+    line = RecordEncoder("i").encode(record, 0)
+    entries = [*json.loads(line)["checks"], *json.loads(line)["requests"]]
+    assert [entry["resources"].get("like") for entry in entries] == [None, 0, 0]
+    assert line.count(b"orders_39") == 1
+    read = RECORD.decode(line)
+    for entry, type in zip([*read.checks, *read.requests], ("table", "view", "table_or_view"), strict=True):
+        found = [format_resource(row.resource) for row in entry_rows(entry) if isinstance(row.resource, Resource)]
+        assert found == [name.replace("table_or_view", type) for name in resources]
+
+
+@pytest.mark.parametrize("like", [-1, 1, 7])
+def test_a_column_like_no_other_is_no_column(like: int) -> None:
+    column = {"type": "table", "warehouse": "lake", "like": like}
+    entry = {"at": 0, "resources": column, "allowed": "", "by": [], "errors": {}}
+    record = RECORD.decode(json.dumps({"event": "decision", "checks": [entry]}))
+    with pytest.raises(EntryError, match=f"no column {like}"):
+        list(entry_rows(record.checks[0]))
 
 
 class ComparingAudit(MemoryAudit):
@@ -59,7 +88,7 @@ class ComparingAudit(MemoryAudit):
 
     def append(self, record: DecisionRecord) -> None:
         super().append(record)
-        assert self.records[-1] == plain_record(record, "case", len(self.records) - 1)
+        assert whole_record(self.records[-1]) == plain_record(record, "case", len(self.records) - 1)
         ComparingAudit.compared += 1
 
 

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 from support.audit_files import file_audit, records_in
+from support.audit_syncs import before_each_sync
 from support.file_limits import largest_file
 from support.generated_pdps import decide_and_record, make_pdp
 from support.segment_checks import check_segments
 
 from pdp.audit import line_writer, log
 from pdp.audit.clock import ClockWatch
-from pdp.audit.folder import AuditFolder
 from pdp.audit.log import AuditTrail, TrailOptions
 from pdp.audit.segments import segment_files
 from pdp.config.audit import Durability, OnFull
@@ -94,14 +94,8 @@ async def test_an_answer_waits_for_every_record_before_it(tmp_path: Path, record
 
 
 async def test_answers_of_one_moment_share_a_sync(tmp_path: Path, record: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    syncs = []
-    plain = AuditFolder.sync
-
-    def counted(folder: AuditFolder) -> None:
-        syncs.append(1)
-        plain(folder)
-
-    monkeypatch.setattr(AuditFolder, "sync", counted)
+    syncs: list[int] = []
+    before_each_sync(monkeypatch, lambda: syncs.append(1))
     audit = trail(tmp_path, "request")
 
     async def answer() -> None:
@@ -134,13 +128,7 @@ async def test_a_sink_that_gets_done_before_an_answer_is_held_lets_it_go(
     tmp_path: Path, record: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     may_sync = threading.Event()
-    plain_sync = AuditFolder.sync
-
-    def sync(folder: AuditFolder) -> None:
-        may_sync.wait(10)
-        plain_sync(folder)
-
-    monkeypatch.setattr(AuditFolder, "sync", sync)
+    before_each_sync(monkeypatch, lambda: may_sync.wait(10))
     audit = trail(tmp_path, "request")
     plain_durable = audit.durable
 

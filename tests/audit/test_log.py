@@ -18,6 +18,7 @@ import pytest
 from msgspec.structs import replace
 from support.audit_files import audit_records, file_audit, records_in
 from support.audit_sinks import PipeReader
+from support.audit_syncs import before_each_sync
 from support.file_limits import largest_file
 from support.generated_pdps import decide_and_record, make_pdp
 from support.http_client import fetch
@@ -187,13 +188,7 @@ async def test_a_record_that_cannot_be_encoded_keeps_its_outcome_and_holds_up_no
 async def test_a_stuck_destination_takes_no_time_from_others_at_the_close(
     tmp_path: Path, record: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plain = AuditFolder.sync
-
-    def sync(folder: AuditFolder) -> None:
-        time.sleep(0.2)
-        plain(folder)
-
-    monkeypatch.setattr(AuditFolder, "sync", sync)
+    before_each_sync(monkeypatch, lambda: time.sleep(0.2))
     pipe, telemetry = PipeReader(), Telemetry()
     pipe.pause()
     pipe.fill()

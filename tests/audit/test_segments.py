@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import shutil
 import time
 from pathlib import Path
@@ -12,6 +14,7 @@ import pytest
 from support.audit_files import records_in
 from support.segment_checks import check_segments
 
+from pdp.audit import folder as audit_folder
 from pdp.audit.chain import ChainHash
 from pdp.audit.folder import AuditFolder, SegmentForm
 from pdp.audit.segments import segment_files
@@ -53,6 +56,51 @@ def test_segments_end_at_their_size_and_chain(
     suffix = {"none": ".jsonl", "gzip": ".gz", "zstd": ".zst"}[compress]
     assert {file.path.suffix for file in files} == {suffix}
     assert len(names(tmp_path)) == len(files)
+
+
+def test_a_write_that_syncs_leaves_nothing_to_sync(tmp_path: Path) -> None:
+    folder = AuditFolder(tmp_path, "i")
+    assert not folder.append([line(0)], sync=True)  # the name of the file is not on disk yet
+    folder.sync()
+    assert folder.append([line(1)], sync=True)
+    assert not folder.append([line(2)])
+    assert not folder.append([line(3)], sync=True)  # the line before is not on disk
+    folder.sync()
+    folder.rotate()
+    folder.close()
+    assert [record["seq"] for record in check_segments(tmp_path)["i"]] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("code", [errno.EOPNOTSUPP, errno.EIO])
+@pytest.mark.parametrize("part", [0, 50])
+def test_a_write_that_cannot_sync_leaves_no_part_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, part: int
+) -> None:
+    folder = AuditFolder(tmp_path, "i")
+    folder.append([line(0)])
+    folder.sync()
+    failures = [code]
+
+    def fails(file: int, parts: list[memoryview], at: int, flags: int) -> int:
+        if failures:
+            os.write(file, parts[0][:part])
+            raise OSError(failures.pop(), "no such sync")
+        return os.write(file, parts[0])
+
+    monkeypatch.setattr(os, "pwritev", fails)
+    if code == errno.EIO:
+        with pytest.raises(OSError, match="no such sync"):
+            folder.append([line(1)], sync=True)
+        assert folder.append([line(1)], sync=True)
+    else:
+        assert not folder.append([line(1)], sync=True)
+        folder.sync()
+        assert not folder.append([line(2)], sync=True)  # the system is not asked again
+        folder.sync()
+    folder.rotate()
+    folder.close()
+    seqs = [record["seq"] for record in check_segments(tmp_path)["i"]]
+    assert seqs == list(range(2 + (code != errno.EIO)))
 
 
 def test_a_segment_ends_at_its_age(tmp_path: Path) -> None:
@@ -116,7 +164,8 @@ def test_a_replaced_file_does_not_get_the_records(tmp_path: Path) -> None:
     assert [record["seq"] for record in check_segments(tmp_path)["i"]] == list(range(10))
 
 
-def test_a_segment_whose_name_is_taken_away_waits_for_it(tmp_path: Path) -> None:
+def test_a_segment_whose_name_is_taken_away_waits_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(audit_folder, "LOOK_SECONDS", 0)
     place = tmp_path / "audit"
     folder = AuditFolder(place, "i")
     write(folder, 0, 5)

@@ -11,10 +11,10 @@ from typing import Any
 
 import grpc
 import pytest
+from support.audit_syncs import before_each_sync
 from support.http_client import HttpClient, client_of
 from support.serving import settings_of
 
-from pdp.audit.folder import AuditFolder
 from pdp.wire import decision_pb2 as wire
 
 CHECK = {"principal": "user:oidc~alice", "action": "read_data", "resource": "table:lake/t"}
@@ -68,13 +68,7 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     """Return the event that lets syncs end."""
     runs = threading.Event()
     runs.set()
-    plain = AuditFolder.sync
-
-    def sync(folder: AuditFolder) -> None:
-        runs.wait(20)
-        plain(folder)
-
-    monkeypatch.setattr(AuditFolder, "sync", sync)
+    before_each_sync(monkeypatch, lambda: runs.wait(20))
     return runs
 
 
