@@ -10,7 +10,7 @@ From `COLUMNS_FROM` on, all resources of a concrete check are one entry of colum
      "reasons": ["cel:r", "default_deny"], "by": [0, 0, 1, 0], "errors": {"2": ["rule"]}}
 
 There `resources` of several containers have `parents` and, one index per resource, `parentAt` instead of `path`.
-Later entries with the same paths have `"like": n` in place of all these: the n-th column of the record with `names`.
+Later entries with the same paths have `"like": n` instead: the paths of the n-th column of the record with `names`.
 `allowed` has one digit per resource, `by` indexes `reasons`, `errors` is by row and holds denials only, and `at` is the
 first position where the positions are consecutive, otherwise a list. `cached` is true or false for all resources, or
 has one digit per resource.

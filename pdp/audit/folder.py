@@ -95,7 +95,7 @@ class AuditFolder:
         self._archived[digest] = text
 
     def append(self, lines: Sequence[bytes], *, sync: bool = False) -> bool:
-        """Append all of the lines of records or nothing. Return True if they are on disk, for which `sync` asks."""
+        """Append all of the lines of records or nothing. `sync` asks to have the lines on disk: return True if so."""
         if self._segment and self._segment.ended:  # it could not be renamed
             self.rotate()
         segment = self._segment or self._open()

@@ -78,7 +78,7 @@ class OpenSegment:
     def append(self, lines: Sequence[bytes], *, sync: bool = False) -> bool:
         """Append the lines of records, and the chain line over them. Return True if everything is on disk.
 
-        `sync` asks for that. It is possible, in one call of the system, once an earlier `sync` covers the rest.
+        `sync` asks for this, which takes one call of the system once an earlier `sync` covers the rest.
         """
         size, records, digest = self._written
         head = b""

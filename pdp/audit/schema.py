@@ -41,8 +41,8 @@ class FullResource(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rena
 class PathNames(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """Column of paths: `names` below the container `path`, or below one of several containers, `parents[parent_at]`.
 
-    A column with `like` n is written without these. They are those of the n-th column of the record that has `names`,
-    counted from 0 over `checks` and then `requests`. Decoded records have all columns whole.
+    A column with `like` n is written without names and containers, and shares those of the n-th column of the record
+    with `names`, counted from 0 over `checks` and then `requests`. Decoded records have all columns whole.
     """
 
     type: str
@@ -55,7 +55,7 @@ class PathNames(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename=
     like: int | None = None
 
     def completed(self, others: Sequence[PathNames]) -> PathNames:
-        """Return the column with the names of the one that it is like, if there is such a column."""
+        """Return the column with the names of another one, as `like` tells; the same column without such another."""
         if self.like is None or not 0 <= self.like < len(others):
             return self
         other = others[self.like]
@@ -185,7 +185,7 @@ class Record(RecordPlace, frozen=True, rename="camel"):
     allowed: str = ""
 
     def __post_init__(self) -> None:
-        """Make columns whole that were written by a reference to another one."""
+        """Make columns with a reference to another column whole."""
         written: list[PathNames] = []
         for entries in (self.checks, self.requests):
             for at, entry in enumerate(entries):
