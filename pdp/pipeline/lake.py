@@ -54,9 +54,9 @@ class Lake:
             raise self._unreachable(error) from None
 
     def create(self, tables: Iterable[LakeTable], partitions: Mapping[str, tuple[str, ...]] | None = None) -> None:
-        """Make tables that are missing, and add columns that a table of an older version lacks.
+        """Make missing tables, and add missing columns to tables of an older version.
 
-        `partitions` replaces those of a table that is made.
+        `partitions` replaces those of new tables.
         """
         self.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {self.catalog.table('').rstrip('.')}")
         for table in tables:
@@ -65,6 +65,20 @@ class Lake:
             else:
                 chosen = (partitions or {}).get(table.name, table.partitions)
                 self.spark.sql(self._definition(table, chosen))
+
+    def append(self, table: LakeTable, frame: DataFrame, properties: Mapping[str, str] | None = None) -> None:
+        """Append rows in one commit; the snapshot gets the properties. Columns of the lake alone are null."""
+        from pyspark.sql import functions as sql  # noqa: PLC0415  an extra
+
+        own = set(table.names)
+        columns = [
+            sql.col(field.name) if field.name in own else sql.lit(None).cast(field.dataType).alias(field.name)
+            for field in self.table(table.name).schema
+        ]
+        writer = frame.select(columns).writeTo(self.name(table.name))
+        for name, value in (properties or {}).items():
+            writer = writer.option(f"snapshot-property.{name}", value)
+        writer.append()
 
     def _definition(self, table: LakeTable, partitions: tuple[str, ...]) -> str:
         columns = ", ".join(f"{column.sql} COMMENT {_literal(column.text)}" for column in table.columns)

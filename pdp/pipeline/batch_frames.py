@@ -1,0 +1,48 @@
+"""Data frames of a batch: one pass over its files for each table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+from pdp.pipeline.passes import FilePass, IngestBatch, LeftOut
+from pdp.pipeline.tables import LakeTable
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def batch_frame(spark: SparkSession, batch: IngestBatch, left_out: LeftOut, table: LakeTable) -> DataFrame:
+    """Return the rows of a table that the files of a batch hold.
+
+    Workers read files of this machine on their own. Spark brings the bytes of all others.
+    """
+    local = [at for at, file in enumerate(batch.files) if file.local]
+    others = [file.path for file in batch.files if not file.local]
+    groups = _groups(batch, local, spark.sparkContext.defaultParallelism)
+    work = FilePass(batch, groups, left_out, table)
+    frames: list[Any] = []
+    if groups:
+        numbers = spark.range(0, len(groups), 1, len(groups))
+        frames.append(numbers.mapInArrow(work.of_groups, table.schema))
+    if others:
+        contents = spark.read.format("binaryFile").load([escape_glob(path) for path in others])
+        frames.append(contents.select("path", "content").mapInArrow(work.of_contents, table.schema))
+    return reduce(lambda one, other: one.union(other), frames)
+
+
+def _groups(batch: IngestBatch, numbers: Sequence[int], most: int) -> tuple[tuple[int, ...], ...]:
+    """Return the numbers of files in up to `most` groups of about the same size, each in the order of the batch."""
+    groups: list[list[int]] = [[] for _ in range(min(most, len(numbers)))]
+    sizes = [0] * len(groups)
+    for number in sorted(numbers, key=lambda number: -batch.files[number].end):
+        least = sizes.index(min(sizes))
+        groups[least].append(number)
+        sizes[least] += batch.files[number].end or 1
+    return tuple(tuple(sorted(group)) for group in groups)
+
+
+def escape_glob(path: str) -> str:
+    """Return a path as a pattern of Hadoop that names only this path."""
+    return "".join(f"\\{sign}" if sign in "\\{}[]*?," else sign for sign in path)

@@ -1,0 +1,174 @@
+"""Batches: files that go into all tables of the lake, each exactly once, whenever the process is killed.
+
+A note in `sources` names the batch and its duplicates before any table gets rows, and a second note ends the batch.
+Each table gets the rows by one commit with the name of the batch. After a kill the next run finds the note without an
+end, asks each table for the batch, and writes the rest: the same rows, because the note has the duplicates. Nothing
+depends on a checkpoint: the lake knows its content.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+
+from pdp.pipeline.audit_files import AuditFile
+from pdp.pipeline.batch_frames import batch_frame
+from pdp.pipeline.duplicates import FileSurvey, find_duplicates, read_survey
+from pdp.pipeline.lake import Lake
+from pdp.pipeline.passes import PLACES, SURVEY, IngestBatch, LeftOut
+from pdp.pipeline.tables import DECISIONS, EVENTS, QUARANTINE, REQUESTS, SOURCES, LakeTable
+
+BATCH: Final = "pdp.batch"
+"""Property of a snapshot: the batch that it wrote."""
+BEGUN: Final = "begun"
+DONE: Final = "done"
+
+
+class BatchCounts(msgspec.Struct):
+    """Counts of one or more batches: rows of `decisions`, and lines in quarantine, with the duplicates among them."""
+
+    files: int = 0
+    ingested: int = 0
+    duplicates: int = 0
+    quarantined: int = 0
+
+    def add(self, other: BatchCounts) -> None:
+        """Add the counts of another batch."""
+        self.files += other.files
+        self.ingested += other.ingested
+        self.duplicates += other.duplicates
+        self.quarantined += other.quarantined
+
+
+class _Plan(msgspec.Struct):
+    """Batch with the numbers of lines of each file by what they say they are: decisions, events, others."""
+
+    batch: IngestBatch
+    lines: list[tuple[int, int, int]]
+    left_out: LeftOut
+    resumed: bool = False
+
+    def count(self, kind: int) -> int:
+        """Return the lines of one kind."""
+        return sum(numbers[kind] for numbers in self.lines)
+
+    @property
+    def duplicates(self) -> int:
+        """Return the number of duplicates."""
+        return sum(map(len, self.left_out.values()))
+
+
+class BatchWriter:
+    """Writer of batches into the tables of a lake. `late_days`: older records than so many days go to quarantine."""
+
+    def __init__(self, lake: Lake, say: Callable[[str], None], late_days: int | None = None) -> None:
+        self._lake = lake
+        self._say = say
+        self._late_days = late_days
+
+    def write(self, files: Sequence[AuditFile]) -> BatchCounts:
+        """Write the files into all tables, and return the counts."""
+        ordered = tuple(sorted(files, key=lambda file: (file.name, file.folder, file.start)))
+        batch = IngestBatch(
+            uuid.uuid4().hex, ordered, self._oldest(), datetime.now(UTC).isoformat(timespec="microseconds")
+        )
+        self._say(f"reading {len(ordered)} files")
+        surveys = self._survey(batch, SURVEY)
+        left_out = find_duplicates(self._lake, surveys, lambda: self._survey(batch, PLACES))
+        plan = _Plan(batch, [(each.decisions, each.events, each.others) for each in surveys], left_out)
+        self._note(plan, BEGUN)
+        return self._finish(plan)
+
+    def resume(self) -> BatchCounts:
+        """Write the rest of batches that a killed process has begun, and return the counts."""
+        counts = BatchCounts()
+        for plan in self._unfinished():
+            self._say(f"finishing the batch {plan.batch.key}")
+            counts.add(self._finish(plan))
+        return counts
+
+    def _survey(self, batch: IngestBatch, table: LakeTable) -> list[FileSurvey]:
+        return read_survey(batch_frame(self._lake.spark, batch, {}, table), len(batch.files))
+
+    def _finish(self, plan: _Plan) -> BatchCounts:
+        decisions, events, others = map(plan.count, range(3))
+        requests = self._put(plan, REQUESTS) if decisions else 0
+        events_kept = self._put(plan, EVENTS) if events else 0
+        ingested = self._put(plan, DECISIONS) if decisions else 0
+        quarantined = decisions + events + others - requests - events_kept
+        if quarantined:
+            self._put(plan, QUARANTINE)
+        self._note(plan, DONE)
+        return BatchCounts(len(plan.batch.files), ingested, plan.duplicates, quarantined)
+
+    def _put(self, plan: _Plan, table: LakeTable) -> int:
+        """Write the rows of a batch to a table that does not have them yet, and return their number."""
+        key = plan.batch.key
+        if not (plan.resumed and self._snapshots(table, key)):
+            self._say(f"writing {table.name}")
+            frame = batch_frame(self._lake.spark, plan.batch, plan.left_out, table)
+            self._lake.append(table, frame, {BATCH: key})
+        return sum(int(row.added or 0) for row in self._snapshots(table, key))
+
+    def _note(self, plan: _Plan, state: str) -> None:
+        batch, time = plan.batch, datetime.now(UTC)
+        rows = [
+            (
+                file.name, file.folder, file.path, file.start, file.end, batch.key, state, *plan.lines[at],
+                write_ranges(plan.left_out.get(at, frozenset())), batch.oldest, time,
+            )
+            for at, file in enumerate(batch.files)
+        ]  # fmt: skip
+        self._lake.append(SOURCES, self._lake.spark.createDataFrame(rows, SOURCES.schema), {BATCH: batch.key})
+
+    def _oldest(self) -> int | None:
+        """Return the first day that is not late, by the newest day in the lake."""
+        if self._late_days is None:
+            return None
+        newest = self._lake.table("requests").selectExpr("unix_date(max(day)) AS day").collect()[0].day
+        return None if newest is None else newest - self._late_days
+
+    def _unfinished(self) -> list[_Plan]:
+        rows = self._lake.table("sources")
+        done = rows.where(rows.state == DONE).select("batch")
+        begun = rows.where(rows.state == BEGUN).join(done, "batch", "left_anti").orderBy("time").collect()
+        keys = dict.fromkeys(row.batch for row in begun)
+        return [self._plan([row for row in begun if row.batch == key]) for key in keys]
+
+    def _plan(self, rows: Sequence[Any]) -> _Plan:
+        """Return the plan of a batch from its notes."""
+        rows = sorted(rows, key=lambda row: (row.source, row.folder, row.start))
+        first = rows[0]
+        files = tuple(AuditFile(row.path, row.folder, row.source, row.end, row.start) for row in rows)
+        batch = IngestBatch(
+            first.batch, files, first.oldest, first.time.astimezone(UTC).isoformat(timespec="microseconds")
+        )
+        left_out = {at: lines for at, row in enumerate(rows) if (lines := read_ranges(row.duplicates))}
+        return _Plan(batch, [(row.decisions, row.events, row.others) for row in rows], left_out, resumed=True)
+
+    def _snapshots(self, table: LakeTable, key: str) -> list[Any]:
+        rows = self._lake.spark.table(f"{self._lake.name(table.name)}.snapshots")
+        chosen = rows.selectExpr(f"summary['{BATCH}'] AS batch", "summary['added-records'] AS added")
+        found: list[Any] = chosen.where(chosen.batch == key).collect()
+        return found
+
+
+def write_ranges(lines: frozenset[int]) -> str:
+    """Return numbers of lines as JSON: first and last of each run. A copy of a file is one run."""
+    runs: list[list[int]] = []
+    for line in sorted(lines):
+        if runs and line == runs[-1][1] + 1:
+            runs[-1][1] = line
+        else:
+            runs.append([line, line])
+    return msgspec.json.encode(runs).decode()
+
+
+def read_ranges(text: str) -> frozenset[int]:
+    """Return the numbers of lines that a text of `write_ranges` names."""
+    runs = msgspec.json.decode(text, type=list[tuple[int, int]])
+    return frozenset(line for first, last in runs for line in range(first, last + 1))

@@ -1,0 +1,168 @@
+"""Ingest: files of audit folders into the tables of a lake, once or for as long as services write.
+
+Spark lists the folders and cuts batches; `batches` writes them. The lake knows its files, so each run begins with a new
+checkpoint.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable
+from functools import reduce
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from pdp.errors import PdpError, Unavailable
+from pdp.pipeline.audit_files import AuditFile, audit_file
+from pdp.pipeline.audit_folders import audit_folder, check_folder
+from pdp.pipeline.batch_frames import batch_frame, escape_glob
+from pdp.pipeline.batches import BatchCounts, BatchWriter
+from pdp.pipeline.facts_export import FactsExport
+from pdp.pipeline.lake import Lake
+from pdp.pipeline.passes import IngestBatch
+from pdp.pipeline.tables import DECISIONS, TABLES
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_SCHEMA: Final = "path string, modificationTime timestamp, length bigint, content binary"
+_OPTIONS: Final = {
+    "pathGlobFilter": "decisions-*.jsonl*",
+    # by default, files much older than the newest one are left out without a word
+    "maxFileAge": "36500d",
+}
+
+
+_TURN_SECONDS: Final = 0.5
+
+
+class IngestOptions(msgspec.Struct, frozen=True):
+    """Choices of an ingest. `late_days`: records older than the newest day by more go to quarantine; None takes all."""
+
+    folders: tuple[str, ...]
+    once: bool = False
+    late_days: int | None = None
+    bucket: str = "principal"
+    batch_mib: int = 512
+    interval_seconds: float = 10
+
+
+class AuditIngest:
+    """One run of the ingest. `say` shows the stage, `note` a line for each batch."""
+
+    def __init__(
+        self, lake: Lake, options: IngestOptions, say: Callable[[str], None], note: Callable[[str], None]
+    ) -> None:
+        self._lake = lake
+        self._options = options
+        self._say = say
+        self._note = note
+        self._folders = [audit_folder(folder) for folder in options.folders]
+        self._writer = BatchWriter(lake, say, options.late_days)
+        self._facts = FactsExport(lake, note)
+        self._counts = BatchCounts()
+        self._parts: dict[tuple[str, str], int] = {}
+        """Files in the lake, with the ends of their parts in bytes; 0 for a compressed one."""
+        self._error: PdpError | None = None
+
+    def run(self) -> BatchCounts:
+        """Ingest all files, and with `once` end then; raise InvalidArgument or Unavailable."""
+        for folder in self._folders:
+            check_folder(self._lake.spark, folder, needs_files=self._options.once)
+        self._say("preparing the tables")
+        self._lake.create(TABLES.values(), {"decisions": ("day", f"bucket(16, {self._options.bucket})")})
+        resumed = self._writer.resume()
+        if resumed.files:
+            self._report(resumed, 0)
+        self._parts = self._known()
+        self._export_facts()
+        with tempfile.TemporaryDirectory(prefix="pdp-ingest-") as scratch:
+            self._stream(f"file:{scratch}")
+        return self._counts
+
+    def explain(self) -> str:
+        """Return Spark's plan for the rows of `decisions`."""
+        files = [file for folder in self._folders for file in check_folder(self._lake.spark, folder, needs_files=True)]
+        frame = batch_frame(self._lake.spark, IngestBatch("", tuple(files)), {}, DECISIONS)
+        return str(frame._jdf.queryExecution().explainString(_explain_mode(self._lake)))  # noqa: SLF001  PySpark only prints it
+
+    def _stream(self, checkpoint: str) -> None:
+        from pyspark.errors import PySparkException  # noqa: PLC0415  an extra
+
+        frame = reduce(lambda one, other: one.union(other), map(self._listing, self._folders))
+        writer = frame.writeStream.foreachBatch(self._take).option("checkpointLocation", checkpoint)
+        trigger: dict[str, Any] = {"processingTime": f"{self._options.interval_seconds} seconds"}
+        query = writer.trigger(**({"availableNow": True} if self._options.once else trigger)).start()
+        self._say("waiting for files")
+        try:
+            while not (query.awaitTermination(_TURN_SECONDS) or self._error):
+                pass
+        except PySparkException as error:
+            raise Unavailable(f"Spark failed: {_first_line(error)}") from None
+        finally:
+            query.stop()
+        if self._error:
+            raise self._error
+
+    def _listing(self, folder: str) -> DataFrame:
+        reader = self._lake.spark.readStream.format("binaryFile").schema(_SCHEMA).options(**_OPTIONS)
+        reader = reader.option("maxBytesPerTrigger", self._options.batch_mib << 20)
+        return reader.load(escape_glob(folder)).select("path", "length")
+
+    def _take(self, frame: DataFrame, number: int) -> None:
+        """Write the files of one batch of the stream. `run` raises errors: Spark would make texts of them."""
+        from pyspark.errors import PySparkException  # noqa: PLC0415  an extra
+
+        if self._error:
+            return
+        try:
+            files = [audit_file(row.path, row.length) for row in frame.collect()]
+            chosen = self._new(file for file in files if file)
+            if chosen:
+                self._export_facts()
+                started = time.monotonic()
+                self._report(self._writer.write(chosen), time.monotonic() - started)
+        except PdpError as error:
+            self._error = error
+        except PySparkException as error:
+            self._error = Unavailable(f"Spark failed: {_first_line(error)}")
+
+    def _new(self, files: Any) -> list[AuditFile]:
+        """Return the files, or their last parts, without those of the lake. A file comes once in all its forms."""
+        chosen: list[AuditFile] = []
+        for file in files:
+            end = self._parts.get(file.place)
+            if end is None:
+                chosen.append(file)
+            elif end and file.end > end:
+                chosen.append(msgspec.structs.replace(file, start=end))
+            else:
+                continue
+            self._parts[file.place] = file.end
+        return chosen
+
+    def _known(self) -> dict[tuple[str, str], int]:
+        rows = self._lake.table("sources").groupBy("folder", "source").agg({"end": "max"}).collect()
+        return {(row.folder, row.source): row["max(end)"] for row in rows}
+
+    def _export_facts(self) -> None:
+        for folder in self._folders:
+            self._facts.export(folder)
+
+    def _report(self, counts: BatchCounts, seconds: float) -> None:
+        self._counts.add(counts)
+        rate = f", {counts.ingested / seconds:,.0f} checks/s" if seconds else ""
+        bad = f", {counts.quarantined:,} lines to quarantine" if counts.quarantined else ""
+        self._note(f"{counts.files:,} files: {counts.ingested:,} checks{bad}{rate}")
+        self._say("waiting for files")
+
+
+def _explain_mode(lake: Lake) -> Any:
+    jvm: Any = lake.spark._jvm  # noqa: SLF001  PySpark has no other way to the text of a plan
+    return jvm.org.apache.spark.sql.execution.ExplainMode.fromString("formatted")
+
+
+def _first_line(error: Exception) -> str:
+    return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)

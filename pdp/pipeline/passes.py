@@ -1,0 +1,201 @@
+"""Passes over the files of a batch: each reads every line again and yields rows for one table.
+
+Runs in Spark's Python workers. Passes agree on each line, because one judge decides. Lines in `left_out` are
+duplicates: only the batch as a whole can see those.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from pdp.audit.schema import OTHER_EVENTS, RECORD_EVENTS
+from pdp.audit.trail import TrailLine
+from pdp.pipeline.arrow_rows import record_batches
+from pdp.pipeline.audit_files import AuditFile, file_lines, plain_path
+from pdp.pipeline.audit_lines import (
+    DUPLICATE,
+    EventLine,
+    JudgedLine,
+    LineJudge,
+    LineProblem,
+    RecordLine,
+    line_place,
+    line_problem,
+)
+from pdp.pipeline.decision_rows import Row, RowMaker
+from pdp.pipeline.tables import DECISIONS, EVENTS, QUARANTINE, REQUESTS, LakeColumn, LakeTable
+
+LeftOut: TypeAlias = Mapping[int, frozenset[int]]
+"""Number of a file in its batch -> numbers of the lines that are duplicates."""
+_SURVEY: Final = (
+    LakeColumn("file", "bigint", "number of the file in its batch"),
+    LakeColumn("ids", "array<string>", "ids of records, in order"),
+    LakeColumn("numbers", "array<string>", "numbers of their lines, or none"),
+    LakeColumn("decisions", "bigint", "lines that say that they are a record of decisions"),
+    LakeColumn("events", "bigint", "lines that say that they are a record of an event"),
+    LakeColumn("others", "bigint", "lines that say neither"),
+)
+SURVEY: Final = LakeTable("survey", "files of a batch by the beginnings of their lines", _SURVEY)
+PLACES: Final = LakeTable("places", "files of a batch with the place of each record", _SURVEY)
+_IDS: Final = 50_000
+
+
+class IngestBatch(msgspec.Struct, frozen=True):
+    """Files for one batch of the lake. Days before `oldest`, in days since 1970, are late."""
+
+    key: str
+    files: tuple[AuditFile, ...]
+    oldest: int | None = None
+    time: str = ""
+
+
+class FilePass:
+    """Function of Spark's workers: from the numbers of files, or from their bytes, to the rows of one table."""
+
+    def __init__(
+        self, batch: IngestBatch, groups: tuple[tuple[int, ...], ...], left_out: LeftOut, table: LakeTable
+    ) -> None:
+        self._batch = batch
+        self._groups = groups
+        self._left_out = left_out
+        self._table = table
+        self._places = {file.path: number for number, file in enumerate(batch.files)}
+
+    def of_groups(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """Yield the rows of the files in numbered groups."""
+        with _without_garbage():
+            numbers = (at for batch in batches for group in batch["id"].to_pylist() for at in self._groups[group])
+            yield from record_batches((row for at in numbers for row in self._rows(at, None)), self._table)
+
+    def of_contents(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """Yield the rows of files from paths and bytes."""
+        with _without_garbage():
+            yield from record_batches(self._content_rows(batches), self._table)
+
+    def _content_rows(self, batches: Iterable[Any]) -> Iterator[Row]:
+        for batch in batches:
+            for path, content in zip(batch["path"], batch["content"], strict=True):
+                yield from self._rows(self._places[plain_path(path.as_py())], content.as_py())
+
+    def _rows(self, at: int, content: bytes | None) -> Iterator[Row]:
+        lines = file_lines(self._batch.files[at], content)
+        return _MAKERS[self._table.name](self._batch, at, lines, self._left_out.get(at, frozenset()))
+
+
+def _judged(batch: IngestBatch, lines: Iterable[TrailLine]) -> Iterator[tuple[TrailLine, JudgedLine]]:
+    judge = LineJudge(batch.oldest).judge
+    for line in lines:
+        found = judge(line)
+        if found is not None:
+            yield line, found
+
+
+def survey_rows(batch: IngestBatch, at: int, lines: Iterable[TrailLine], left_out: frozenset[int]) -> Iterator[Row]:
+    """Yield the ids of a file and the numbers of lines by kind. Most fields are not read."""
+    ids: list[str] = []
+    counts = [0, 0, 0]
+    for line in lines:
+        place = line_place(line)
+        if place is None:
+            continue
+        counts[place.event in OTHER_EVENTS if place.event in RECORD_EVENTS else 2] += 1
+        if place.id:
+            ids.append(place.id)
+        if len(ids) == _IDS:
+            yield at, ids, (), 0, 0, 0
+            ids = []
+    yield at, ids, (), *counts
+
+
+def place_rows(batch: IngestBatch, at: int, lines: Iterable[TrailLine], left_out: frozenset[int]) -> Iterator[Row]:
+    """Yield the ids of all records of a file with their lines."""
+    ids: list[str] = []
+    numbers: list[str] = []
+    for line, found in _judged(batch, lines):
+        if isinstance(found, LineProblem):
+            continue
+        ids.append((found.record if isinstance(found, RecordLine) else found.place).id)
+        numbers.append(str(line.number))
+        if len(ids) == _IDS:
+            yield at, ids, numbers, 0, 0, 0
+            ids, numbers = [], []
+    yield at, ids, numbers, 0, 0, 0
+
+
+def decision_rows(batch: IngestBatch, at: int, lines: Iterable[TrailLine], left_out: frozenset[int]) -> Iterator[Row]:
+    """Yield the rows of `decisions` of a file."""
+    make, source = RowMaker().decisions, batch.files[at].name
+    for line, found in _judged(batch, lines):
+        if isinstance(found, RecordLine) and line.number not in left_out:
+            yield from make(found, source)
+
+
+def request_rows(batch: IngestBatch, at: int, lines: Iterable[TrailLine], left_out: frozenset[int]) -> Iterator[Row]:
+    """Yield the rows of `requests` of a file."""
+    make, source = RowMaker().request, batch.files[at].name
+    for line, found in _judged(batch, lines):
+        if isinstance(found, RecordLine) and line.number not in left_out:
+            yield make(found, source)
+
+
+def event_rows(batch: IngestBatch, at: int, lines: Iterable[TrailLine], left_out: frozenset[int]) -> Iterator[Row]:
+    """Yield the rows of `events` of a file."""
+    source = batch.files[at].name
+    for line, found in _judged(batch, lines):
+        if isinstance(found, EventLine) and line.number not in left_out:
+            yield _event_row(found, source)
+
+
+def quarantine_rows(batch: IngestBatch, at: int, lines: Iterable[TrailLine], left_out: frozenset[int]) -> Iterator[Row]:
+    """Yield the rows of `quarantine` of a file."""
+    file = batch.files[at]
+    for line, found in _judged(batch, lines):
+        if isinstance(found, LineProblem):
+            bad = found
+        elif line.number in left_out:
+            bad = line_problem(line.data, DUPLICATE, "a record with this id is in the lake already")
+        else:
+            continue
+        yield file.name, file.folder, line.number, *bad[:3], bad.text, batch.time, batch.key
+
+
+def _event_row(line: EventLine, source: str) -> Row:
+    place, fields = line.place, line.fields
+    kind = {"management": "operation", "refusal": "code"}.get(place.event, "what")
+    allowed = {"management": fields.get("allowed"), "refusal": False}.get(place.event)
+    caller = _text(fields.get("caller"))
+    return (
+        place.event, place.id, place.instance, place.seq, line.time, line.day, _text(fields.get(kind)),
+        allowed if isinstance(allowed, bool) else None, _text(fields.get("actor")) or caller, caller,
+        _text(fields.get("surface")), _text(fields.get("revision")), line.text, place.schema, source,
+    )  # fmt: skip
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+@contextmanager
+def _without_garbage() -> Iterator[None]:
+    """Stop the collection of cycles: rows have none, and each collection visits thousands of them."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+_MAKERS: Final[Mapping[str, Callable[[IngestBatch, int, Iterable[TrailLine], frozenset[int]], Iterator[Row]]]] = {
+    SURVEY.name: survey_rows,
+    PLACES.name: place_rows,
+    DECISIONS.name: decision_rows,
+    REQUESTS.name: request_rows,
+    EVENTS.name: event_rows,
+    QUARANTINE.name: quarantine_rows,
+}
+"""Table -> maker of the rows of one file."""
