@@ -126,7 +126,15 @@ def measure(chosen: Any, base: Path) -> None:
     for name, took in best.items():
         print(f"{name:14} {chosen.records / took:10,.0f} records/s   {took:7.1f} s")
     for name in ("plain iceberg", "plain parquet"):
-        print(f"ingest beside {name}: {best[name] / best['ingest']:.2f} (goal 0.60)")
+        print(f"ingest beside {name}: {best[name] / best['ingest']:.2f} (goal 0.60)", flush=True)
+    if chosen.times > 1:
+        many = chosen.records * chosen.times
+        large = base / f"audit-{many}"
+        if not large.exists():
+            write_folder(large, many)
+        took = seconds(INGEST, large, "", chosen.master)
+        print(f"ingest         {many / took:10,.0f} records/s   {took:7.1f} s for {many:,} records")
+        print(f"cost of {chosen.times} times the records: {took / best['ingest']:.1f} times (linear: {chosen.times})")
 
 
 if __name__ == "__main__":

@@ -117,7 +117,9 @@ def generated_pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("page", ["audit-schema.json", "configuration.md", "trino.md", "vocabulary.md"])
+@pytest.mark.parametrize(
+    "page", ["audit-schema.json", "configuration.md", "pipeline-tables.md", "trino.md", "vocabulary.md"]
+)
 def test_generated_pages_are_up_to_date(generated_pages: Path, page: str) -> None:
     assert (generated_pages / page).read_text() == (ROOT / "docs" / page).read_text()
 

@@ -9,6 +9,8 @@ from typing import Final
 import click
 
 _COMMANDS: Final[Mapping[str, str]] = {
+    "compact": "Join the small files of a lake.",
+    "expire": "Remove old snapshots of a lake.",
     "ingest": "Write the audit of services into the tables of a lake.",
     "replay": "Decide recorded checks again, as recorded or under new policies.",
 }

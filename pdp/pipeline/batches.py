@@ -133,9 +133,7 @@ class BatchWriter:
         return None if newest is None else newest - self._late_days
 
     def _unfinished(self) -> list[_Plan]:
-        rows = self._lake.table("sources")
-        done = rows.where(rows.state == DONE).select("batch")
-        begun = rows.where(rows.state == BEGUN).join(done, "batch", "left_anti").orderBy("time").collect()
+        begun = unfinished_batches(self._lake)
         keys = dict.fromkeys(row.batch for row in begun)
         return [self._plan([row for row in begun if row.batch == key]) for key in keys]
 
@@ -155,6 +153,14 @@ class BatchWriter:
         chosen = rows.selectExpr(f"summary['{BATCH}'] AS batch", "summary['added-records'] AS added")
         found: list[Any] = chosen.where(chosen.batch == key).collect()
         return found
+
+
+def unfinished_batches(lake: Lake) -> list[Any]:
+    """Return the notes in `sources` of batches without an end, in order."""
+    rows = lake.table("sources")
+    done = rows.where(rows.state == DONE).select("batch")
+    found: list[Any] = rows.where(rows.state == BEGUN).join(done, "batch", "left_anti").orderBy("time").collect()
+    return found
 
 
 def write_ranges(lines: frozenset[int]) -> str:

@@ -40,6 +40,12 @@ class Lake:
             raise InvalidArgument(f"the lake `{self.catalog.name}` has no table `{table}`: run `pdp pipeline ingest`")
         return self.spark.table(self.name(table))
 
+    def tables(self) -> list[str]:
+        """Return the names of all tables; raise InvalidArgument for a lake without any."""
+        self.table("sources")
+        rows = self.spark.sql(f"SHOW TABLES IN {self.catalog.table('').rstrip('.')}").collect()
+        return sorted(row.tableName for row in rows)
+
     def exists(self, table: str) -> bool:
         """Tell whether the lake has a table; raise Unavailable if the catalog cannot be reached."""
         from pyspark.errors import PySparkException  # noqa: PLC0415  an extra

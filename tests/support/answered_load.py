@@ -21,9 +21,10 @@ JSON_HEADERS = {"Content-Type": "application/json"}
 
 
 class AnsweredLoad:
-    """Ids of answers, each with the time when it had arrived."""
+    """Ids of answers, each with the time when it had arrived. Each client pauses after an answer."""
 
-    def __init__(self) -> None:
+    def __init__(self, pause: float = 0) -> None:
+        self.pause = pause
         self.answers: list[tuple[float, str]] = []
         self.stopped = threading.Event()
 
@@ -31,6 +32,8 @@ class AnsweredLoad:
         """Keep an answer."""
         assert id
         self.answers.append((time.monotonic(), id))
+        if self.pause:
+            time.sleep(self.pause)
 
     def ids(self) -> list[str]:
         """Return the ids of all answers."""
@@ -38,9 +41,9 @@ class AnsweredLoad:
 
 
 @contextmanager
-def answered_load(process: Process) -> Iterator[AnsweredLoad]:
+def answered_load(process: Process, pause: float = 0) -> Iterator[AnsweredLoad]:
     """Ask a service on all its surfaces until the end of the context, or of the service."""
-    load = AnsweredLoad()
+    load = AnsweredLoad(pause)
     clients: list[Callable[[Process, AnsweredLoad], None]] = [
         check_one,
         check_one,

@@ -1,0 +1,61 @@
+"""Upkeep of a lake changes no row, and does not disturb an ingest that was killed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.lakes import decision_line, ids_of, ingest, rows, snapshots, write_segment
+from support.spark import folder_lake
+
+from pdp.errors import InvalidArgument, Unavailable
+from pdp.pipeline.batches import BatchCounts
+from pdp.pipeline.upkeep import compact, expire
+
+pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.timeout(600)]
+
+
+def quiet(_: str) -> None:
+    """Show nothing."""
+
+
+def test_compaction_and_expiry_keep_all_rows(tmp_path: Path) -> None:
+    lake = folder_lake(tmp_path / "lake")
+    lines = [decision_line(seq) for seq in range(4)]
+    for number, line in enumerate(lines):
+        write_segment(tmp_path / "a", number + 1, [line, b"broken\n"])
+        ingest(lake, tmp_path / "a")
+    files = lake.spark.table(f"{lake.name('decisions')}.files").count()
+    counts = compact(lake, quiet)
+    lake.spark.catalog.refreshTable(lake.name("decisions"))
+    assert (files, lake.spark.table(f"{lake.name('decisions')}.files").count()) == (4, 1)
+    assert counts.rewritten > counts.written > 0
+    removed = expire(lake, 0, quiet)
+    assert removed.snapshots > 4
+    assert removed.data_files >= 4
+    assert set(snapshots(lake).values()) <= {0, 1}
+    assert rows(lake, "decisions", "id") == sorted((id,) for id in ids_of(lines))
+    assert len(rows(lake, "quarantine", "text")) == 4
+    assert ingest(lake, tmp_path / "a") == BatchCounts()
+    write_segment(tmp_path / "a", 9, [lines[0], decision_line(9)])
+    assert ingest(lake, tmp_path / "a") == BatchCounts(1, 1, 1, 1)
+
+
+def test_expiry_waits_for_the_end_of_an_ingest(tmp_path: Path) -> None:
+    lake = folder_lake(tmp_path / "lake")
+    write_segment(tmp_path / "a", 1, [decision_line(1)])
+    ingest(lake, tmp_path / "a")
+    name = lake.name("sources")
+    lake.spark.sql(f"DELETE FROM {name} WHERE state = 'done'")
+    with pytest.raises(Unavailable, match="an ingest runs, or was killed"):
+        expire(lake, 0, quiet)
+    assert ingest(lake, tmp_path / "a").ingested == 1
+    assert len(rows(lake, "decisions", "id")) == 1
+    expire(lake, 0, quiet)
+
+
+def test_upkeep_of_a_folder_without_a_lake_is_an_error(tmp_path: Path) -> None:
+    lake = folder_lake(tmp_path / "none")
+    for job in (lambda: compact(lake, quiet), lambda: expire(lake, 1, quiet)):
+        with pytest.raises(InvalidArgument, match="has no table `sources`"):
+            job()
