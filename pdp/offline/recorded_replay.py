@@ -6,6 +6,7 @@ The result has no difference if the records, the bundles, the history of facts a
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from operator import itemgetter
 from typing import NamedTuple
 
 from pdp.audit.recorded import ReadReport, RecordedCheck, RecordedOutcome
@@ -56,11 +57,10 @@ async def repeat_recorded(
 
 def by_place(window: Iterable[EqualChecks]) -> Iterator[tuple[RecordedPlace, Sequence[EqualChecks]]]:
     """Yield the checks of a window by revision, oldest first, so that the facts only advance."""
-    places: dict[RecordedPlace, list[EqualChecks]] = {}
+    places: dict[tuple[str, bool], list[EqualChecks]] = {}
     for equal in window:
-        places.setdefault(_place(equal.first), []).append(equal)
-    for place in sorted(places):
-        yield place, places[place]
+        places.setdefault((equal.first.revision, equal.first.stale), []).append(equal)
+    yield from sorted(((_place(equals[0].first), equals) for equals in places.values()), key=itemgetter(0))
 
 
 def _place(recorded: RecordedCheck) -> RecordedPlace:

@@ -27,12 +27,16 @@ REPLAY_KINDS: Final[tuple[ReplayKind, ...]] = ("undecidable", *KINDS, "same")
 
 
 class RowQuestion(msgspec.Struct, frozen=True):
-    """Equal rows: the first row, the number of rows, a name of the question as a number, and the newest time."""
+    """Equal rows: the first row, the number of rows, a name of the question as a number, and both ends of the times.
+
+    Times are microseconds since 1970. The row itself has a time only if a rule may read the time.
+    """
 
     row: TableRow
     checks: int
     id: int = 0
-    last: str = ""
+    first: int | None = None
+    last: int | None = None
 
 
 class ReplayedQuestion(msgspec.Struct, frozen=True):
@@ -65,8 +69,8 @@ class ReplayedQuestion(msgspec.Struct, frozen=True):
     columns_hidden: tuple[str, ...] = ()
     cause: str = ""
     detail: str = ""
-    first_used: str = ""
-    last_used: str = ""
+    first_used: int | None = None
+    last_used: int | None = None
 
 
 class _ReadQuestion(EqualChecks):
@@ -206,7 +210,7 @@ def _about(question: RowQuestion, recorded: RecordedCheck) -> ReplayedQuestion:
         resource=object.resource,
         destination=object.destination,
         delegated=check.delegated,
-        first_used=question.row.time,
+        first_used=question.first,
         last_used=question.last,
     )
 
@@ -222,6 +226,6 @@ def _unread(question: RowQuestion, error: UnusableRow) -> ReplayedQuestion:
         resource=row.resource or "",
         cause=error.cause,
         detail=error.detail,
-        first_used=row.time,
+        first_used=question.first,
         last_used=question.last,
     )

@@ -49,22 +49,24 @@ def question_rows(lake: Lake, choice: ReplayChoice) -> DataFrame:
     from pyspark.sql import functions as sql  # noqa: PLC0415  an extra
 
     rows = _concrete_rows(lake, choice).unionByName(_asked_rows(lake, choice))
-    no_text, no_time = sql.lit(""), sql.lit(None).cast("timestamp")
+    no_text, no_time = sql.lit(""), sql.lit(None).cast("bigint")
     rows = rows.withColumns(
         {
             "revision": sql.col("revision") if choice.by_revision else no_text,
-            "second": sql.date_trunc("second", "time") if choice.by_second else no_time,
+            "second": sql.unix_seconds("time") if choice.by_second else no_time,
         }
     )
     return rows.withColumn("question", sql.xxhash64(*QUESTION))
 
 
 def questions(rows: DataFrame) -> DataFrame:
-    """Return the questions of rows, with the number of checks, and the first and the last time."""
+    """Return the questions of rows, with the number of checks, and the first and the last time in microseconds."""
     from pyspark.sql import functions as sql  # noqa: PLC0415  an extra
 
     return rows.groupBy("question", *QUESTION).agg(
-        sql.count(sql.lit(1)).alias("checks"), sql.min("time").alias("first"), sql.max("time").alias("last")
+        sql.count(sql.lit(1)).alias("checks"),
+        sql.unix_micros(sql.min("time")).alias("first"),
+        sql.unix_micros(sql.max("time")).alias("last"),
     )
 
 

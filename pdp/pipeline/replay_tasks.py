@@ -5,8 +5,7 @@ Bundles are compiled and facts are built once for each Python process of an exec
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, get_type_hints
 
 from pdp.audit.asked_rows import TableRow
@@ -25,8 +24,8 @@ if TYPE_CHECKING:
 _TIMES: Final = ("first_used", "last_used")
 _SQL_TYPES: Final[Mapping[Any, str]] = {int: "bigint", bool: "boolean", tuple[str, ...]: "array<string>"}
 ROW: Final = tuple(name for name in TableRow.__struct_fields__ if name not in ("time", "decision", "at"))
-SENT: Final = (*ROW, "question", "checks", "first", "last")
-"""Columns of a batch of questions."""
+SENT: Final = (*ROW, "second", "question", "checks", "first", "last")
+"""Columns of a batch of questions. Times are microseconds since 1970."""
 
 
 class ReplayOrder(NamedTuple):
@@ -76,14 +75,22 @@ def replay_task(
 
 def read_questions(batch: pa.RecordBatch) -> Iterator[RowQuestion]:
     """Yield the questions of a batch with the columns SENT."""
-    columns = {name: batch.column(name).to_pylist() for name in SENT}
-    rows = zip(*(columns[name] for name in ROW), strict=True)
-    for row, id, checks, first, last in zip(
-        rows, columns["question"], columns["checks"], columns["first"], columns["last"], strict=True
-    ):
-        found: dict[str, Any] = dict(zip(ROW, row, strict=True))
-        found["errors"] = None if found["errors"] is None else tuple(found["errors"])
-        yield RowQuestion(TableRow(**found, time=_text(first)), checks, id, _text(last))
+    columns = {name: _values(batch.column(name)) for name in SENT}
+    columns["errors"] = [None if errors is None else tuple(errors) for errors in columns["errors"]]
+    rows = map(TableRow, *(columns[name] for name in ROW), map(_text, columns["second"]))
+    yield from map(RowQuestion, rows, *(columns[name] for name in ("checks", "question", "first", "last")))
+
+
+def _values(column: Any) -> list[Any]:
+    """Return the values of a column. Equal texts are one object, whose hash Python reckons once."""
+    import pyarrow as pa  # noqa: PLC0415  an extra
+
+    if not pa.types.is_string(column.type):
+        values: list[Any] = column.to_pylist()
+        return values
+    encoded = column.dictionary_encode()
+    texts = encoded.dictionary.to_pylist()
+    return [None if at is None else texts[at] for at in encoded.indices.to_pylist()]
 
 
 def results_batch(results: Sequence[ReplayedQuestion]) -> pa.RecordBatch:
@@ -93,12 +100,9 @@ def results_batch(results: Sequence[ReplayedQuestion]) -> pa.RecordBatch:
     hints = get_type_hints(ReplayedQuestion)
     arrays = []
     for name in ReplayedQuestion.__struct_fields__:
-        values: Iterable[Any] = [getattr(result, name) for result in results]
-        if name in _TIMES:
-            times = [datetime.fromisoformat(value) if value else None for value in values]
-            arrays.append(pa.array(times, pa.timestamp("us", "UTC")))
-        else:
-            arrays.append(pa.array(values, _arrow_type(hints[name])))
+        values = [getattr(result, name) for result in results]
+        type = pa.timestamp("us", "UTC") if name in _TIMES else _arrow_type(hints[name])
+        arrays.append(pa.array(values, type))
     return pa.RecordBatch.from_arrays(arrays, list(ReplayedQuestion.__struct_fields__))
 
 
@@ -109,6 +113,6 @@ def _arrow_type(hint: Any) -> pa.DataType:
     return types.get(_SQL_TYPES.get(hint, ""), pa.string())
 
 
-def _text(time: datetime | None) -> str:
-    """Return a time as records write it."""
-    return timestamp(time.timestamp()) if time else ""
+def _text(second: int | None) -> str:
+    """Return a second since 1970 as records write times; empty without one."""
+    return "" if second is None else timestamp(second)

@@ -22,6 +22,11 @@ from pdp.pipeline.replay_tasks import SENT, ReplayOrder, replay_task, result_sch
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+_PLACE: Final = (
+    "get(split(revision, '[.]'), 0) AS epoch",
+    "try_cast(get(split(revision, '[.]'), 1) AS bigint) AS sequence",
+)
+"""Parts of a revision, by which questions are sorted."""
 _SUMMED: Final = ("checks", "first_used", "last_used", "samples", "detail")
 """Columns of the table that join several questions. All others tell rows apart."""
 
@@ -67,10 +72,8 @@ class LakeReplay:
     def _decide(self, order: ReplayOrder) -> DataFrame:
         """Return the results of all questions. Facts advance within a partition, and equal subjects are neighbours."""
         spark = self._lake.spark
-        epoch, sequence = (f"get(split(revision, '[.]'), {part})" for part in (0, 1))
-        parts = (epoch, f"try_cast({sequence} AS bigint)", "revision", "stale")
-        found = questions(self._rows)
-        ordered = found.selectExpr(*SENT).sortWithinPartitions(*map(_expression, parts), "inputs", "action", "resource")
+        found = questions(self._rows).selectExpr(*SENT, *_PLACE)
+        ordered = found.sortWithinPartitions("epoch", "sequence", "revision", "stale", "inputs", "action")
         task = replay_task(self.run, spark.sparkContext.broadcast(order))
         return ordered.mapInArrow(task, result_schema())
 
@@ -188,12 +191,6 @@ def _order(archive: LakeArchive, rebuild: Callable[[bytes], Pdp], candidate: Can
         return ReplayOrder(archive, rebuild, candidate)
     policies = msgspec.structs.replace(candidate, facts=None)
     return ReplayOrder(archive, rebuild, policies, FactLog(change_rows(facts)), Revision(facts.epoch, facts.sequence))
-
-
-def _expression(text: str) -> Any:
-    from pyspark.sql import functions as sql  # noqa: PLC0415  an extra
-
-    return sql.expr(text)
 
 
 def _column(name: str) -> Any:

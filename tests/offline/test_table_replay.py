@@ -30,7 +30,7 @@ def questions(folder: Path, *, views: bool = True) -> Iterable[RowQuestion]:
     """Yield each row of a folder as a question of its own."""
     for record in folder_records(folder):
         if views or record.event == "decision":
-            yield from (RowQuestion(row, 1, last=row.time) for row in table_rows(record))
+            yield from (RowQuestion(row, 1) for row in table_rows(record))
 
 
 def totals(results: Iterable[ReplayedQuestion]) -> Counter[str]:
