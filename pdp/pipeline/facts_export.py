@@ -121,15 +121,23 @@ def _snapshot_rows(history: FactsHistory, epoch: str, sequence: int, file: Path)
     with gzip.open(file) as lines:
         time = _HEAD.decode(lines.readline()).time
     changes: list[Change] = [*map(ObjectPut, facts.objects()), *map(GrantAdded, facts.grants())]
+    yield (epoch, sequence, -1, time, None, "", *_no_change(snapshot=True), file.name)
     for number, change in enumerate(changes):
         yield (epoch, sequence, number, time, None, "", *_change_columns(change, snapshot=True), file.name)
 
 
 def _change_rows(epoch: str, sequence: int, seconds: float, actor: str, changes: tuple[Change, ...]) -> Iterator[Row]:
     day = int(seconds // _SECONDS_OF_DAY)
+    if not changes:
+        yield (epoch, sequence, -1, timestamp(seconds), day, actor, *_no_change(snapshot=False), None)
     for number, change in enumerate(changes):
         row = _change_columns(change, snapshot=False)
         yield (epoch, sequence, number, timestamp(seconds), day, actor, *row, None)
+
+
+def _no_change(*, snapshot: bool) -> Row:
+    """Return the columns of a row without a change: a revision can be empty, and must be there all the same."""
+    return "revision", snapshot, None, None, None, None
 
 
 def _change_columns(change: Change, *, snapshot: bool) -> Row:

@@ -132,7 +132,7 @@ EVENTS: Final = LakeTable(
 )
 FACTS: Final = LakeTable(
     "facts",
-    "the history of facts: one row for each change, and those of the first snapshot of an epoch",
+    "the history of facts: one row for each change; a snapshot begins an epoch, with a row of its own",
     (
         LakeColumn("epoch", "string", "history that the sequence belongs to"),
         LakeColumn("sequence", "bigint", "revision within the epoch"),
@@ -140,7 +140,9 @@ FACTS: Final = LakeTable(
         LakeColumn("time", "timestamp", "time of the revision"),
         LakeColumn("day", "date", "day of `time`, UTC"),
         LakeColumn("actor", "string", "writer, as it named itself; empty in a snapshot"),
-        LakeColumn("kind", "string", "`put`, `delete`, `grant_added` or `grant_removed`"),
+        LakeColumn(
+            "kind", "string", "`put`, `delete`, `grant_added`, `grant_removed`; `revision` for a row without a change"
+        ),
         LakeColumn("snapshot", "boolean", "the row is a part of all facts of its revision, not a change"),
         LakeColumn("object", "string", "object of the change: `table:lake/sales/orders`"),
         LakeColumn("principal", "string", "principal of a grant"),

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.lake_tables import fill_lake
+from support.lakes import ingest
 from support.recorded_company import RULES, Company, planted_rows, planted_rules
 from support.spark import folder_lake
 
@@ -26,7 +26,7 @@ from pdp.pipeline.recorded_archive import read_archive
 from pdp.pipeline.replay_rows import ReplayChoice
 from pdp.pipeline.replaying import LakeReplay, ReplayResult, ReplayTotals, read_result
 
-pytestmark = [pytest.mark.spark, pytest.mark.process]
+pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.timeout(900)]
 CHECKS = 6_000
 
 
@@ -41,7 +41,7 @@ def company(tmp_path_factory: pytest.TempPathFactory) -> Company:
 @pytest.fixture(scope="module")
 def lake(company: Company) -> Lake:
     lake = folder_lake(company.folder.parent / "lake")
-    fill_lake(lake, company.folder)
+    ingest(lake, company.folder)
     return lake
 
 
@@ -172,17 +172,12 @@ def test_choices_of_records_choose_the_same_as_in_the_folder(company: Company, l
         assert (totals.decided, totals.same) == (expected, expected), choice
 
 
-def test_without_bundles_or_facts_the_causes_are_told(company: Company, lake: Lake, tmp_path: Path) -> None:
-    lake.spark.sql(f"DELETE FROM {lake.name('facts')} WHERE NOT snapshot AND sequence > 8")
-    try:
-        result = replayed(lake)
-        causes = {row["cause"] for row in result.rows["undecidable"]}
-        assert causes == {"changes of the epoch `c0ffee` are missing"}
-        assert result.totals.decided + result.totals.undecidable == company.checks
-        assert result.totals.same == result.totals.decided > 0
-    finally:
-        lake.spark.sql(f"DELETE FROM {lake.name('facts')}")
-        lake.spark.sql(f"DELETE FROM {lake.name('decisions')}")
-        lake.spark.sql(f"DELETE FROM {lake.name('requests')}")
-        lake.spark.sql(f"DELETE FROM {lake.name('bundles')}")
-        fill_lake(lake, company.folder)
+def test_without_facts_the_cause_is_told(company: Company, tmp_path: Path) -> None:
+    other = folder_lake(tmp_path / "lake")
+    ingest(other, company.folder)
+    other.spark.sql(f"DELETE FROM {other.name('facts')} WHERE NOT snapshot AND sequence > 8")
+    result = replayed(other)
+    causes = {row["cause"] for row in result.rows["undecidable"]}
+    assert causes == {"changes of the epoch `c0ffee` are missing"}
+    assert result.totals.decided + result.totals.undecidable == company.checks
+    assert result.totals.same == result.totals.decided > 0
