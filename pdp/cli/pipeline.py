@@ -13,6 +13,7 @@ _COMMANDS: Final[Mapping[str, str]] = {
     "expire": "Remove old snapshots of a lake.",
     "ingest": "Write the audit of services into the tables of a lake.",
     "replay": "Decide recorded checks again, as recorded or under new policies.",
+    "suggest": "Propose grants or rules with which no recorded access is lost.",
 }
 """Name of a command -> its help in one line."""
 

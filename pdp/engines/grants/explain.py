@@ -29,7 +29,7 @@ def explain_denial(access: EffectiveAccess, relation: str, key: ObjectKey, id: s
     who = access.grants.principal.id
     if not access.grants.grantees:
         return f"{who} has no grants"
-    grant = _smallest_grant(access, relation, key, id)
+    grant = smallest_grant(access, relation, key, id)
     if grant is None:
         return f"no single grant to {who} would permit {relation} on {key_text(key)}"
     target, privilege = grant
@@ -53,7 +53,8 @@ def _source(access: EffectiveAccess, key: ObjectKey, privilege: str, id: str) ->
     return f"{privilege} via {grantee}" if grantee else f"{privilege} by configuration"
 
 
-def _smallest_grant(access: EffectiveAccess, relation: str, key: ObjectKey, id: str) -> tuple[ObjectKey, str] | None:
+def smallest_grant(access: EffectiveAccess, relation: str, key: ObjectKey, id: str) -> tuple[ObjectKey, str] | None:
+    """Return the nearest object and the weakest privilege on it that would permit a relation; None without any."""
     # tries each grant in turn: as an extra privilege, without a change of the facts
     facts, extra = access.grants.facts, access.grants.extra
     for target in (key, *facts.ancestors(key)):

@@ -1,0 +1,90 @@
+"""`pdp pipeline suggest`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from pdp.cli.composition import Composition
+from pdp.cli.options import format_option
+from pdp.cli.pipeline_options import lake_options, open_chosen_lake
+from pdp.cli.progress import Progress
+from pdp.cli.terminal import one_line_errors, plural
+from pdp.cli.whole_file import whole_file
+from pdp.errors import InvalidArgument
+from pdp.store.world_text import world_lines
+
+if TYPE_CHECKING:
+    from pdp.pipeline.suggesting import Suggestion
+
+_RULES: Final = ".properties"
+_PREFIX: Final = "nessie.server.authorization.rules."
+_ESCAPES: Final = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\\f"}
+
+
+@click.command()
+@lake_options
+@click.option("--out", required=True, metavar="FILE", help="Proposal: a world (.yaml, .json) or rules (.properties).")
+@format_option("text", "json")
+@click.pass_obj
+@one_line_errors
+def suggest(
+    composition: Composition, /, lake: str, config: Path | None, overrides: tuple[str, ...],
+    properties: tuple[str, ...], out: str, form: str,
+) -> None:  # fmt: skip
+    """Propose grants or rules with which no recorded access is lost.
+
+    Leaves out unused grants, and narrows others to the privileges and objects of their use. Of rules, leaves out those
+    that permitted nothing, and unused alternatives of an `||`. The proposal is replayed before the command writes it.
+
+    Refuses a lake whose permits were sampled. Rights that are needed once a year look unused in a month of records.
+    """
+    suffix = Path(out).suffix
+    if suffix not in (_RULES, ".yaml", ".yml", ".json"):
+        raise InvalidArgument(f"`--out {out}` ends in none of .yaml, .json (a world) and .properties (rules)")
+    with Progress("starting Spark") as progress:
+        opened = open_chosen_lake(composition, lake, config, overrides, properties)
+        from pdp.pipeline.recorded_archive import read_archive  # noqa: PLC0415  help needs neither
+        from pdp.pipeline.suggesting import LakeSuggestion  # noqa: PLC0415
+
+        search = LakeSuggestion(opened, read_archive(opened), composition.rebuild_pdp, progress.say)
+        found = search.rules() if suffix == _RULES else search.grants()
+    lines = _rule_lines(found.rules) if found.facts is None else world_lines(found.facts, yaml=suffix != ".json")
+    with whole_file(Path(out)) as file:
+        file.writelines(f"{line}\n".encode() for line in lines)
+    _say(found, out, form)
+
+
+def _rule_lines(rules: Mapping[str, str]) -> Iterator[str]:
+    for id, text in rules.items():
+        escaped = "".join(_ESCAPES.get(sign, sign) for sign in text)
+        yield f"{_PREFIX}{id}={escaped}"
+
+
+def _say(found: Suggestion, out: str, form: str) -> None:
+    kind = "rule" if found.facts is None else "grant"
+    if form == "json":
+        fields = {
+            "kind": kind, "before": found.before, "after": found.after, "dropped": found.dropped,
+            "narrowed": found.narrowed, "rightsBefore": found.rights_before, "rightsAfter": found.rights_after,
+            "fewer": found.rights_before - found.rights_after, "decided": found.decided, "lost": 0,
+            "changedBefore": found.earlier,
+        }  # fmt: skip
+        click.echo(json.dumps(fields))
+        return
+    click.echo(
+        f"{plural(found.before, kind)} -> {found.after:,}: {found.dropped:,} unused, {found.narrowed:,} narrowed"
+    )
+    if found.facts is not None:
+        click.echo(
+            f"rights on the objects of the records: {found.rights_before:,} -> {found.rights_after:,} "
+            f"({found.rights_before - found.rights_after:,} fewer)"
+        )
+    click.echo(f"replayed {plural(found.decided, 'check')} under the proposal: no access lost")
+    if found.earlier:
+        click.echo(f"decided otherwise under today's policies already: {plural(found.earlier, 'question')}")
+    click.echo(f"written to {out}: look through it, then `pdp pipeline replay --candidate {out}`")
