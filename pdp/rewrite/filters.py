@@ -140,7 +140,7 @@ class _Filter:
 
         An unknown column could otherwise be found in a query around the filter, under the caller's hand.
         """
-        own = self._relation.columns
+        own = self._relation.columns or _view_columns(self._relation, self._policy.dialect)
         columns = {**own, **{name: "" for _, table in tables for name in table.columns}}
         qualifiers = {self._relation.name[-1].lower()}
         for table, found in tables:
@@ -184,6 +184,18 @@ class _Filter:
         tree = self._tree.transform(lambda node: _bound(node, names), copy=False)
         text = tree.sql(dialect=dialect, comments=False)
         return tuple(text.split(f"'{_SENTINEL}'"))
+
+
+def _view_columns(relation: Relation, dialect: str) -> Mapping[str, str]:
+    """Return the columns of a view, of unknown types; empty if its text does not name them."""
+    view = relation.view
+    if view is None:
+        return {}
+    names: Sequence[str] = view.columns
+    if not names:
+        tree = ParsedText(view.sql, view.dialect or dialect).tree
+        names = tree.named_selects if isinstance(tree, exp.Query) else []
+    return {} if "*" in names else {name.lower(): "" for name in names if name}
 
 
 def _bound(node: exp.Expr, names: Mapping[int, Relation]) -> exp.Expr:

@@ -37,6 +37,8 @@ class CallerIdentity:
         self.groups = tuple(groups)
         self.authenticated = authenticated
         self._facts = facts or Facts.empty()
+        self.key = None if facts else (member, self.groups, authenticated)
+        """Key of what is known of the caller, if no roles of a store count."""
 
     @cached_property
     def _principal(self) -> Principal:

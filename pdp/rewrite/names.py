@@ -33,10 +33,8 @@ READABLE_INFORMATION: Final = frozenset(
 
 def name_parts(node: exp.Table) -> tuple[str, ...] | None:
     """Return the name of a table as written, a text for each part; None for a source without a name."""
-    names: list[str] = []
-    for part in node.parts:
-        if isinstance(part, exp.Identifier):
-            names.append(part.name)
-        else:
-            return None
-    return tuple(".".join(names).split(".")) if names else None
+    parts = node.parts
+    if not all(part.__class__ is exp.Identifier for part in parts):
+        return None
+    names = [part.args["this"] for part in parts]
+    return tuple(".".join(names).split("."))

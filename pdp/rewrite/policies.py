@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from pdp.engines.rowaccess.document import Document, PolicyBody
 from pdp.engines.rowaccess.members import Grantee, parse_grantee
+from pdp.memo import Memo
 from pdp.rewrite.catalog import RelationKey, full_name, key_of
 from pdp.rewrite.errors import FILTER_INVALID, RewriteRefused
 from pdp.rewrite.identity import CallerIdentity
+from pdp.rewrite.short_way import ShortWay
 
+_MEMO_ENTRIES: Final = 5_000
 EVERYONE: Final = ("allAuthenticatedUsers",)
 """Grantees of a policy without grantees."""
 
@@ -35,6 +38,11 @@ class PolicySet:
     ) -> None:
         self._tables = tables
         self._protected = tuple(f"{prefix}." for prefix in protected)
+        self.memo: Memo[tuple[Any, ...], str | None] = Memo(_MEMO_ENTRIES)
+        """Filters by relation, dialect and caller."""
+        self.short_ways: dict[str, ShortWay] = {}
+        """Short ways by dialect, once a text was rewritten."""
+        self.is_passing = False
 
     def of(self, table: RelationKey) -> tuple[FilterPolicy, ...]:
         """Return the policies of a relation."""
@@ -57,6 +65,7 @@ class PolicySet:
         tables = {**self._tables, **_by_table(policies)}
         new = PolicySet(tables)
         new._protected = self._protected
+        new.is_passing = True
         return new
 
 

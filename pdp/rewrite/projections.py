@@ -45,7 +45,7 @@ def _unnamed_owners(node: exp.Expr) -> list[tuple[int, bool]]:
     while (parent := node.parent) is not None:
         if isinstance(parent, exp.Select):
             is_projection = node.arg_key == "expressions"
-            unnamed = is_projection and not isinstance(node, (exp.Alias, exp.Aliases, exp.Column))
+            unnamed = is_projection and not isinstance(node, (exp.Alias, exp.Aliases, exp.Column, exp.Star))
             owners.append((node.index or 0, unnamed))
         node = parent
     return owners

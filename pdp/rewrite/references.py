@@ -6,10 +6,9 @@ place of the tree refuses the statement.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Any, Final, TypeAlias
 
 from sqlglot import exp
 
@@ -38,7 +37,9 @@ from pdp.rewrite.syntax import place_of
 READ, WRITE, CREATE, COPY = "read", "write", "create", "copy"
 _VISIBLE, _UNCERTAIN = "visible", "uncertain"
 """Kinds of names of common table expressions: certainly meant, or meant by some engines."""
-Scope = Mapping[str, str]
+Scope: TypeAlias = Mapping[str, str]
+"""Names of common table expressions in lower case -> kind."""
+_Step: TypeAlias = tuple[Any, Scope]
 _STATEMENTS: Final = (
     exp.Select, exp.SetOperation, exp.Subquery, exp.Values, exp.Insert, exp.Update, exp.Delete, exp.Merge, exp.Create,
     exp.TruncateTable, exp.Pivot,
@@ -63,8 +64,11 @@ _SUBQUERIES: Final = (exp.Query, exp.Table, exp.Values, exp.Pivot)
 _TABLE_ARGS: Final = frozenset(
     {"this", "db", "catalog", "alias", "joins", "pivots", "sample", "version", "when", "laterals"}
 )
-_INERT: Final = (exp.Identifier, exp.Literal, exp.Star, exp.Boolean, exp.Null, exp.DataType, exp.Hint, exp.Var)
-"""Leaves that hold no reference."""
+_LEAVES: Final = (exp.Identifier, exp.Literal, exp.Boolean, exp.Null, exp.DataType, exp.Hint, exp.Var)
+"""Parts that hold no reference. A star does: `* REPLACE (...)`."""
+_INERT, _PLAIN, _TABLE, _COLUMN, _CHECKED = range(5)
+_KINDS: dict[type, int] = {}
+_PARTS_OF_TABLE: Final = ("this", "joins", "pivots", "sample", "version", "when", "laterals")
 _REFUSED: Final = (
     exp.Command, exp.Summarize, exp.Describe, exp.Pragma, exp.Show, exp.Copy, exp.Export, exp.Set, exp.Use, exp.Attach,
     exp.Detach, exp.Into, exp.LoadData, exp.Alter, exp.Drop, exp.Directory, exp.MultitableInserts, exp.LikeProperty,
@@ -95,11 +99,6 @@ class Reference:
         return self.node.alias or self.parts[-1]
 
 
-class _Step(NamedTuple):
-    node: exp.Expr
-    scope: Scope
-
-
 @dataclass(slots=True)
 class References:
     """All references of a statement, and names of hidden columns."""
@@ -107,8 +106,19 @@ class References:
     found: list[Reference] = field(default_factory=list)
     hidden: list[str] = field(default_factory=list)
     columns: list[exp.Column] = field(default_factory=list)
-    exposed: Counter[tuple[int, str]] = field(default_factory=Counter)
-    """Query or statement and name in lower case -> sources of that query with the name."""
+    exposed: list[tuple[exp.Table, str]] = field(default_factory=list)
+    """Sources of all queries, common table expressions as well, with the last part of the name."""
+
+    def namesakes(self, reference: Reference) -> list[exp.Table]:
+        """Return the other sources of the same query with the name of a reference."""
+        if len(self.exposed) == 1:
+            return []
+        name, scope = reference.exposed_name.lower(), scope_of(reference.node)
+        return [
+            node
+            for node, last in self.exposed
+            if node is not reference.node and (node.alias or last).lower() == name and scope_of(node) is scope
+        ]
 
 
 class ReferenceWalk:
@@ -119,18 +129,29 @@ class ReferenceWalk:
         self._references = References()
 
     def walk(self, tree: exp.Expr) -> References:
-        """Return the references of a statement; raise RewriteRefused for a statement or source that is refused."""
+        """Return the references of a statement; raise RewriteRefused for a refused statement or source."""
         _check_statement(tree)
-        steps = [_Step(tree, {})]
+        steps: list[_Step] = [(tree, {})]
         while steps:
             node, scope = steps.pop()
-            if isinstance(node, exp.Table):
+            kind = _kind_of(node)
+            if kind == _TABLE:
                 self._table(node, scope)
-            elif isinstance(node, exp.Column):
+                steps += _parts_of_table(node, scope)
+                continue
+            if kind == _COLUMN:
                 self._column(node)
-            else:
+            elif kind == _CHECKED:
                 self._check(node)
-            steps.extend(_children(node, scope))
+            with_ = node.args.get("with_")
+            if with_ is not None:
+                scope = dict(scope)
+                steps += _common_tables(with_, scope)
+            for value in node.args.values():
+                if isinstance(value, list):
+                    steps += [(part, scope) for part in value if _kind_of(part) != _INERT]
+                elif value is not with_ and _kind_of(value) != _INERT:
+                    steps.append((value, scope))
         return self._references
 
     def _check(self, node: exp.Expr) -> None:
@@ -147,13 +168,15 @@ class ReferenceWalk:
             _check_name(node.args.get("alias"))
 
     def _column(self, node: exp.Column) -> None:
-        parts = node.parts
-        name = parts[-1]
-        _check_name(name)
-        if len(parts) > 2:
+        name = node.args["this"]
+        if name.__class__ is not exp.Identifier:
+            return
+        folded = name.args["this"].lower()
+        if folded in RESERVED:
+            _check_name(name)
+        if node.args.get("db"):
             self._references.columns.append(node)
-        folded = name.name.lower()
-        if folded in HIDDEN_COLUMNS or (folded.startswith("$") and isinstance(name, exp.Identifier)):
+        if folded in HIDDEN_COLUMNS or folded.startswith("$"):
             self._references.hidden.append(folded)
 
     def _table(self, node: exp.Table, scope: Scope) -> None:
@@ -161,16 +184,16 @@ class ReferenceWalk:
         alias = node.args.get("alias")
         if alias is not None:
             _check_name(alias.this)
-        if {name for name, value in node.args.items() if value} - _TABLE_ARGS:
+        if any(value and name not in _TABLE_ARGS for name, value in node.args.items()):
             raise RewriteRefused(UNSUPPORTED_SOURCE, f"`{node.name}` is read in a way that is not supported")
         parts = name_parts(node)
         if parts is None:
             if role != READ or node.args.get("db") or not is_table_function(node.this):
                 raise RewriteRefused(UNSUPPORTED_SOURCE, f"the source `{_source_name(node)}` is not supported")
             return
-        _check_name(node.parts[-1])
+        _check_name(node.this)
         if role == READ:
-            self._references.exposed[id(scope_of(node)), (node.alias or parts[-1]).lower()] += 1
+            self._references.exposed.append((node, parts[-1]))
         if role == READ and len(parts) == 1 and (kind := scope.get(parts[0].lower())):
             if kind == _UNCERTAIN:
                 message = f"`{parts[0]}` is a table for some engines and a common table expression for others"
@@ -245,23 +268,32 @@ def _check_name(name: exp.Expr | None) -> None:
         raise RewriteRefused(PARSE_ERROR, f"`{name.name}` is a word of SQL, not a name")
 
 
-def _children(node: exp.Expr, scope: Scope) -> Iterator[_Step]:
-    """Yield the parts of a node, each with the common table expressions that are visible in the part."""
-    if isinstance(node, exp.Table):
-        for key in ("this", "joins", "pivots", "sample", "version", "when", "laterals"):
-            value = node.args.get(key)
-            for child in value if isinstance(value, list) else [value]:
-                if isinstance(child, exp.Expr) and not isinstance(child, (exp.Identifier, exp.Dot)):
-                    yield _Step(child, scope)
-        return
-    with_ = node.args.get("with_")
-    if with_ is not None:
-        visible = dict(scope)
-        yield from _common_tables(with_, visible)
-        scope = visible
-    for child in node.iter_expressions():
-        if child is not with_ and not isinstance(child, _INERT):
-            yield _Step(child, scope)
+def _kind_of(node: Any) -> int:
+    """Return the treatment of a part of the tree, by class; values that are no parts are inert."""
+    cls = node.__class__
+    kind = _KINDS.get(cls)
+    if kind is None:
+        kind = _PLAIN
+        if not issubclass(cls, exp.Expr) or issubclass(cls, _LEAVES):
+            kind = _INERT
+        elif issubclass(cls, exp.Table):
+            kind = _TABLE
+        elif issubclass(cls, exp.Column):
+            kind = _COLUMN
+        elif issubclass(cls, (*_REFUSED, exp.Func, exp.Subquery, exp.Alias)):
+            kind = _CHECKED
+        _KINDS[cls] = kind
+    return kind
+
+
+def _parts_of_table(node: exp.Table, scope: Scope) -> Iterator[_Step]:
+    """Yield the parts of a table beside the name."""
+    for key in _PARTS_OF_TABLE:
+        value = node.args.get(key)
+        if value:
+            for part in value if isinstance(value, list) else [value]:
+                if _kind_of(part) != _INERT and not isinstance(part, exp.Dot):
+                    yield part, scope
 
 
 def _common_tables(with_: exp.With, visible: dict[str, str]) -> Iterator[_Step]:
@@ -281,11 +313,11 @@ def _common_tables(with_: exp.With, visible: dict[str, str]) -> Iterator[_Step]:
             before |= dict.fromkeys(names[at:], _UNCERTAIN)
             if isinstance(body, exp.SetOperation) and not body.args.get("with_"):
                 after = {**before, names[at]: _VISIBLE}
-                yield _Step(body.this, before)
-                yield from (_Step(child, after) for child in body.iter_expressions() if child is not body.this)
+                yield body.this, before
+                yield from ((child, after) for child in body.iter_expressions() if child is not body.this)
                 visible[names[at]] = _VISIBLE
                 continue
-        yield _Step(body, before)
+        yield body, before
         visible[names[at]] = _VISIBLE
 
 

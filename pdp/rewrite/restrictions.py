@@ -87,6 +87,16 @@ class Restrictions:
         return self._rows[known]
 
     def _rows_of(self, relation: Relation, identity: CallerIdentity) -> str | None:
+        """Return the filter for one reader, as the policies remember it; None for every row."""
+        if identity.key is None:
+            return self._find_rows(relation, identity)
+        key = (relation.key, self._dialect, identity.key)
+        memo = self._policies.memo
+        if key not in memo:
+            memo.keep(key, self._find_rows(relation, identity))
+        return memo[key]
+
+    def _find_rows(self, relation: Relation, identity: CallerIdentity) -> str | None:
         matching = self._policies.matching(relation.key, identity)
         protects: Callable[[RelationKey], bool] = self._policies.protects
         texts = [self._compiler.compile(policy, relation, self._dialect, protects) for policy in matching]
@@ -99,13 +109,14 @@ class Restrictions:
 
     def is_protected(self, reference: Reference) -> bool:
         """Tell whether a relation, or a relation behind a view, has policies at all."""
-        return any(self._touches_policies(relation, ()) for relation in reference.relations)
+        return any(self.touches_policies(relation) for relation in reference.relations)
 
-    def _touches_policies(self, relation: Relation, above: tuple[RelationKey, ...]) -> bool:
+    def touches_policies(self, relation: Relation, above: tuple[RelationKey, ...] = ()) -> bool:
+        """Tell whether a relation, or a relation behind a view, has policies at all; raise RewriteRefused."""
         if self._policies.protects(relation.key):
             return True
         return relation.view is not None and any(
-            self._touches_policies(inner, (*above, relation.key))
+            self.touches_policies(inner, (*above, relation.key))
             for reference in self.body(relation, relation.view, above).references.found
             for inner in reference.relations
         )

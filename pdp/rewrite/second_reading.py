@@ -7,7 +7,7 @@ opinion. A reference that is not covered denies.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Final
 
@@ -19,17 +19,58 @@ from pdp.rewrite.catalog import Catalog, Relation
 from pdp.rewrite.errors import NOT_COVERED, RewriteRefused
 from pdp.rewrite.functions import is_table_function
 from pdp.rewrite.names import INFORMATION_SCHEMA, name_parts
-from pdp.rewrite.restrictions import Identities, Restrictions
-from pdp.rewrite.syntax import ParsedText
+from pdp.rewrite.restrictions import MAX_VIEW_DEPTH, Identities, Restrictions
+from pdp.rewrite.syntax import parse_part
 
 _WRAP_ARGS: Final = frozenset({"kind", "expressions", "from_", "where"})
 """Parts of the query that shows the visible rows of one table."""
+_PLAIN_ARGS: Final = frozenset({"kind", "expressions", "from_"})
 _SOURCE_ARGS: Final = frozenset({"this", "db", "catalog", "alias", "version", "when", "sample"})
 
 
 @lru_cache(maxsize=2_000)
+def _tables_of(text: str, dialect: str) -> tuple[tuple[str, ...], ...]:
+    """Return the names of all tables of a view's text; an empty name for a source without a name."""
+    tables = [table for table in parse_part(text, dialect).find_all(exp.Table) if not _is_common(table, {})]
+    functions = [table for table in tables if name_parts(table) is None and not is_table_function(table.this)]
+    names = [name_parts(table) for table in tables if table not in functions]
+    return (*((("",),) * len(functions)), *(name for name in names if name))
+
+
+@lru_cache(maxsize=500)
+def _source_tree(text: str, dialect: str) -> exp.Expr:
+    """Return the tree of a query on a source; raise RewriteRefused if the text is more than the source."""
+    tree = parse_part(f"SELECT * FROM {text}", dialect)  # noqa: S608  parsed, never executed
+    source = tree.args["from_"].this if isinstance(tree, exp.Select) and tree.args.get("from_") else None
+    if not isinstance(source, exp.Subquery) or {key for key, value in tree.args.items() if value} - _PLAIN_ARGS:
+        raise RewriteRefused(NOT_COVERED, "a source of the result is no subquery")
+    return tree
+
+
+@lru_cache(maxsize=2_000)
+def _only_table(source: str, dialect: str) -> tuple[str, ...] | None:
+    """Return the name of the only table of a source; None for a source with more than that."""
+    tables = list(_source_tree(source, dialect).find_all(exp.Table))
+    return name_parts(tables[0]) if len(tables) == 1 else None
+
+
+@lru_cache(maxsize=2_000)
+def _is_source_covered(source: str, rows: str, dialect: str) -> bool:
+    table = _source_tree(source, dialect).find(exp.Table)
+    return table is not None and _is_covered(table, _filter_tree(rows, dialect))
+
+
+def _new_name(text: str) -> str:
+    """Return a name that a text does not contain."""
+    name, folded = "_rap_visible", text.lower()
+    while name in folded:
+        name = f"_{name}"
+    return name
+
+
+@lru_cache(maxsize=2_000)
 def _filter_tree(text: str, dialect: str) -> exp.Expr:
-    return ParsedText(text, dialect).tree
+    return parse_part(text, dialect)
 
 
 class SecondReading:
@@ -39,27 +80,46 @@ class SecondReading:
         self._catalog, self._dialect = catalog, dialect
         self._restrictions, self._identities = restrictions, identities
 
-    def verify(self, result: str | exp.Expr, kind: type[exp.Expr]) -> None:
-        """Raise RewriteRefused if a result is no statement of the kind, or shows rows without their filter."""
-        tree = ParsedText(result, self._dialect).tree if isinstance(result, str) else result
-        if type(tree) is not kind:
+    def verify(self, result: str | exp.Expr, sources: Iterable[str], kind: type[exp.Expr]) -> None:
+        """Raise RewriteRefused if a result is no statement of the kind, or shows rows without their filter.
+
+        `sources` are the parts of the result with filters. Each is read for itself, and so is the rest of the result
+        with a name in place of the sources: together that is the result, and sources that come again are read once.
+        A result that is the caller's text comes as its tree.
+        """
+        visible = ""
+        if isinstance(result, str):
+            visible = _new_name(result)
+            for source in sorted(set(sources), key=len, reverse=True):
+                self._verify_source(source)
+                result = result.replace(source, visible)
+            result = parse_part(result, self._dialect)
+        if type(result) is not kind:
             raise RewriteRefused(NOT_COVERED, "the result is another statement than the text")
+        self._verify_tree(result, visible)
+
+    def _verify_source(self, source: str) -> None:
+        """Raise RewriteRefused for a source without its filter. A source of one table is remembered as covered."""
+        parts = _only_table(source, self._dialect)
+        relation = self._catalog.get(parts, self._dialect, self._catalog.default) if parts else None
+        if relation is None or relation.view is not None:
+            self._verify_tree(_source_tree(source, self._dialect), "")
+            return
+        for identities in self._restrictions.readers(self._identities):
+            rows = self._restrictions.rows(relation, identities)
+            if rows is not None and _is_source_covered(source, rows, self._dialect):
+                return
+        raise RewriteRefused(NOT_COVERED, f"`{relation.name[-1]}` is not covered by its filter")
+
+    def _verify_tree(self, tree: exp.Expr, visible: str) -> None:
         common: dict[int, bool] = {}
         for table in tree.find_all(exp.Table):
-            if table.find_ancestor(exp.Hint) is None and not self._is_common(table, common):
+            if visible and table.name == visible and not table.args.get("db"):
+                continue
+            if not _is_common(table, common) and table.find_ancestor(exp.Hint) is None:
                 self._verify_table(table)
-        if isinstance(tree, exp.Query):
+        if common and isinstance(tree, exp.Query):
             self._verify_scopes(tree, common)
-
-    def _is_common(self, table: exp.Table, common: dict[int, bool]) -> bool:
-        """Tell whether a table is a common table expression; note if its name is written as in the expression."""
-        if not isinstance(table.this, exp.Identifier) or table.args.get("db"):
-            return False
-        name = table.name
-        found = [visible for visible in _visible_names(table) if visible.lower() == name.lower()]
-        if found:
-            common[id(table)] = name in found
-        return bool(found)
 
     def _verify_table(self, table: exp.Table) -> None:
         parts = name_parts(table)
@@ -73,12 +133,26 @@ class SecondReading:
         for relation in self._relations(table, parts, default):
             for identities in self._restrictions.readers(self._identities):
                 rows = self._restrictions.rows(relation, identities)
-                if rows is None and not self._restrictions.is_restricted(relation, identities):
+                if rows is None and not self._reads_hidden_rows(relation, identities, MAX_VIEW_DEPTH):
                     break
                 if rows is not None and _is_covered(table, _filter_tree(rows, self._dialect)):
                     break
             else:
                 raise _uncovered(table)
+
+    def _reads_hidden_rows(self, relation: Relation, identities: Identities, depth: int) -> bool:
+        """Tell whether the text of a view reads hidden rows, or more views than the depth allows."""
+        view = relation.view
+        if view is None:
+            return False
+        inside = self._restrictions.inside(view, identities)
+        for parts in _tables_of(view.sql, self._dialect):
+            found = self._catalog.get(parts, self._dialect, relation.schema)
+            if found is None or depth == 0 or self._restrictions.rows(found, inside) is not None:
+                return parts[-2:-1] != (INFORMATION_SCHEMA,)
+            if self._reads_hidden_rows(found, inside, depth - 1):
+                return True
+        return False
 
     def _relations(self, table: exp.Table, parts: tuple[str, ...], default: tuple[str, ...]) -> list[Relation]:
         """Return the relations of a name; raise RewriteRefused for an unknown name that is read."""
@@ -108,6 +182,17 @@ class SecondReading:
 
 def _uncovered(table: exp.Table) -> RewriteRefused:
     return RewriteRefused(NOT_COVERED, f"`{table.name}` is not covered by its filter")
+
+
+def _is_common(table: exp.Table, common: dict[int, bool]) -> bool:
+    """Tell whether a table is a common table expression; note if the name is written as in the expression."""
+    if not isinstance(table.this, exp.Identifier) or table.args.get("db"):
+        return False
+    name = table.name
+    found = [visible for visible in _visible_names(table) if visible.lower() == name.lower()]
+    if found:
+        common[id(table)] = name in found
+    return bool(found)
 
 
 def _visible_names(table: exp.Expr) -> Iterator[str]:

@@ -22,6 +22,7 @@ STATEMENTS: Final = frozenset(
     "select with from table values insert update delete merge create truncate pivot unpivot".split()  # noqa: SIM905
 )
 """First words of the statements that are read. The parser keeps other statements as a text of its own."""
+_PARSER_ERRORS: Final = (SqlglotError, ValueError, TypeError, AttributeError, IndexError, KeyError)
 _DIALECTS: dict[str, Dialect] = {}
 logging.getLogger("sqlglot").setLevel(logging.ERROR)
 """The parser warns of statements that it keeps as text. Those are refused."""
@@ -45,14 +46,27 @@ class ParsedText:
             trees = grammar.parser().parse(self.tokens, text)
         except RecursionError:
             raise RewriteRefused(PARSE_ERROR, "the text is nested too deeply") from None
-        except (SqlglotError, ValueError, TypeError, AttributeError, IndexError, KeyError) as error:
+        except _PARSER_ERRORS as error:
             raise RewriteRefused(PARSE_ERROR, f"the text does not parse: {_first_line(str(error))}") from None
-        found = [tree for tree in trees if tree is not None]
-        if len(found) != 1:
-            raise RewriteRefused(PARSE_ERROR, "the text is not exactly one statement")
-        self.tree: exp.Expr = found[0]
-        if isinstance(self.tree, exp.Command):
-            raise RewriteRefused(UNSUPPORTED_STATEMENT, f"{self.tree.name.upper()} is not supported")
+        self.tree = _only_tree(trees)
+
+
+def parse_part(text: str, dialect: str) -> exp.Expr:
+    """Return the tree of a text made of parts that were read before; raise RewriteRefused."""
+    grammar = _DIALECTS.get(dialect) or _DIALECTS.setdefault(dialect, Dialect.get_or_raise(dialect))
+    try:
+        return _only_tree(grammar.parser().parse(grammar.tokenize(text), text))
+    except _PARSER_ERRORS as error:
+        raise RewriteRefused(PARSE_ERROR, f"the text does not parse: {_first_line(str(error))}") from None
+
+
+def _only_tree(trees: Sequence[exp.Expr | None]) -> exp.Expr:
+    found = [tree for tree in trees if tree is not None]
+    if len(found) != 1:
+        raise RewriteRefused(PARSE_ERROR, "the text is not exactly one statement")
+    if isinstance(found[0], exp.Command):
+        raise RewriteRefused(UNSUPPORTED_STATEMENT, f"{found[0].name.upper()} is not supported")
+    return found[0]
 
 
 def _check_opening(bare: str) -> None:

@@ -1,0 +1,151 @@
+"""Short way: plain queries on open relations pass without the parser.
+
+A text is plain if it has no comments, quoted names, escapes or brackets but parentheses, and names relations right
+after FROM and JOIN alone. To read a protected relation a plain text has to contain its name, or the name of a view on
+it, as a word. So a plain text without such a word, whose relations are known, shows no protected row. In every doubt
+the long way decides; both ways agree on generated texts (`tests/rewrite/test_short_way.py`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from pdp.rewrite.catalog import EXACT, Catalog, Relation
+
+LONGEST: Final = 2_000
+_MOST_DEPTH: Final = 6
+_PLAIN: Final = re.compile(r"(?:[\w\s.,()=<>+*%]|-(?!-)|/(?!\*)|'[\w .:%/-]*'(?!'))*", re.ASCII)
+_WORD: Final = re.compile(r"'[^']*'|[\w.]+|[(),]|[=<>+*/%-]+", re.ASCII)
+_DOUBTFUL: Final = frozenset(
+    """with into table lateral unnest values pivot unpivot window qualify match_recognize describe show summarize
+    explain call execute prepare insert update delete merge create drop alter truncate copy export set use attach pragma
+    recursive apply tablesample sample for version at natural using positional asof semi anti view explode stack range
+    straight_join fetch cluster distribute sort percent rollup cube grouping interval array struct map row
+    columns exclude replace rename escape collate any some glob ilike rlike regexp similar overlaps
+    contains""".split()  # noqa: SIM905
+)
+"""Words of queries that are not plain."""
+_REFUSED, _EXPRESSION, _SOURCE, _NAMED, _ALIAS, _ENDED = range(6)
+"""Places in a query: none, in an expression, before a source, after its name, after AS, after its alias."""
+_CALLED: Final = frozenset(
+    """count sum min max avg coalesce lower upper abs round length trim nullif greatest least concat substr substring
+    replace floor ceil sqrt row_number rank dense_rank lag lead over in and or not when then else where having select on
+    by exists as distinct between is like""".split()  # noqa: SIM905
+)
+"""Words that may stand before an opening parenthesis."""
+_AFTER_SOURCE: Final = frozenset(
+    "where group order limit having join inner left right full outer cross on union except intersect ) offset".split()  # noqa: SIM905
+)
+_END_OF_SOURCES: Final = frozenset("where group order limit having union except intersect offset".split())  # noqa: SIM905
+_NO_ALIAS: Final = _AFTER_SOURCE | {"select", "from", "and", "or", "case", "in", ","}
+
+
+class ShortWay:
+    """Names for the short way in one dialect, for one set of policies."""
+
+    def __init__(self, catalog: Catalog, closed: Iterable[Relation], dialect: str) -> None:
+        """Prepare the names. `closed` has the relations with policies, and the views on them."""
+        self._exact = dialect in EXACT
+        shut = list(closed)
+        keys = {relation.key for relation in shut}
+        self._closed = frozenset(part for relation in shut for part in _parts(relation.name[-1]))
+        self._open = frozenset(
+            name if self._exact else name.lower()
+            for relation in catalog
+            if relation.key not in keys
+            for name in _spellings(relation.name, catalog.default)
+        )
+
+    def passes(self, text: str) -> bool:
+        """Tell whether a text certainly is a query that shows no protected row."""
+        if len(text) > LONGEST or not _PLAIN.fullmatch(text):
+            return False
+        written = _WORD.findall(text)
+        words = [word.lower() for word in written]
+        if not words or words[0] != "select" or not _DOUBTFUL.isdisjoint(words):
+            return False
+        if not self._closed.isdisjoint(words) or not self._closed.isdisjoint(_name_parts(words)):
+            return False
+        return self._has_open_sources(words, written if self._exact else words)
+
+    def _has_open_sources(self, words: Sequence[str], names: Sequence[str]) -> bool:
+        """Tell whether all relations of the words are open, and stand where the short way knows relations."""
+        state, last = _EXPRESSION, ""
+        frames = [_Frame()]
+        for at, word in enumerate(words):
+            if state == _SOURCE and word != "(":
+                state = _NAMED if names[at] in self._open else _REFUSED
+            elif state > _SOURCE:
+                state = _after_name(state, word)
+            is_source = state == _SOURCE
+            if state in (_EXPRESSION, _SOURCE):
+                following = words[at + 1] if at + 1 < len(words) else ""
+                state = _step(frames, word, is_source, last, following)
+            if state == _REFUSED or not 0 < len(frames) <= _MOST_DEPTH:
+                return False
+            last = word
+        return state not in (_SOURCE, _ALIAS) and len(frames) == 1
+
+
+def _after_name(state: int, word: str) -> int:
+    """Return the place after a word that follows the name of a source; `_EXPRESSION` if the source has ended."""
+    if state == _NAMED and word == "as":
+        return _ALIAS
+    if state != _ENDED and word.isidentifier() and word not in _NO_ALIAS:
+        return _ENDED
+    return _EXPRESSION if state != _ALIAS and word in _AFTER_SOURCE else _REFUSED
+
+
+def _step(frames: list[_Frame], word: str, is_source: bool, last: str, following: str) -> int:
+    """Return the place after a word in an expression, or after the parenthesis of a source."""
+    if word == "(":
+        if (following != "select") if is_source else not _may_open(last):
+            return _REFUSED
+        frames.append(_Frame(is_source))
+        return _EXPRESSION
+    if word == ")":
+        return _NAMED if frames.pop().is_source else _EXPRESSION
+    if word in ("from", "join"):
+        frames[-1].in_sources = True
+        return _SOURCE
+    if (word == "," and frames[-1].in_sources) or last == "in":
+        return _REFUSED
+    if word in _END_OF_SOURCES:
+        frames[-1].in_sources = False
+    return _EXPRESSION
+
+
+class _Frame:
+    """Parentheses around a place. `in_sources`: between FROM and the next clause."""
+
+    __slots__ = ("in_sources", "is_source")
+
+    def __init__(self, is_source: bool = False) -> None:
+        self.is_source, self.in_sources = is_source, False
+
+
+def _may_open(last: str) -> bool:
+    """Tell whether an opening parenthesis may stand after a word or sign."""
+    return last in _CALLED or (not last[-1:].isalnum() and last[-1:] not in "_')")
+
+
+def _name_parts(words: Iterable[str]) -> list[str]:
+    return [part for word in words if "." in word for part in word.split(".")]
+
+
+def _parts(name: str) -> list[str]:
+    folded = name.lower()
+    return [folded, *folded.split(".")]
+
+
+def _spellings(name: Sequence[str], default: Sequence[str]) -> list[str]:
+    """Return the ways to write a name without quotes."""
+    if not all(part.isidentifier() and part.isascii() for part in name):
+        return []
+    folded, known = [part.lower() for part in name], [part.lower() for part in default]
+    lengths = [
+        length for length in range(1, len(known) + 1) if len(name) > length and folded[:length] == known[:length]
+    ]
+    return [".".join(name[length:]) for length in (0, *lengths)]

@@ -1,0 +1,98 @@
+"""Texts that an engine reads otherwise than the parser, and texts that take the parser long."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+from support.rewriting import code_of, recorded_service
+
+from pdp.rewrite import errors
+from pdp.rewrite.requests import RewriteRequest
+
+SERVICE = recorded_service()
+BOB = "user:bob@example.com"
+
+
+@pytest.mark.parametrize(
+    ("dialect", "text"),
+    [
+        ("trino", "SELECT 1 /* /* */ , (SELECT MAX(amount) FROM orders) -- */"),
+        ("trino", "SELECT 1 -- \r , (SELECT MAX(amount) FROM orders)"),
+        ("duckdb", "SELECT 1 {# , (SELECT MAX(amount) FROM orders) #}"),
+        ("duckdb", "SELECT E'a\\'' , (SELECT MAX(amount) FROM orders) , ''"),
+        ("duckdb", "SELECT $$a$$"),
+        ("trino", "SELECT U&'d\\0061t' FROM items"),
+        ("bigquery", "SELECT r'\\' , (SELECT MAX(amount) FROM orders) , '"),
+        ("bigquery", "SELECT '''a' , (SELECT 1 FROM orders) , 'b'''"),
+        ("spark", "SELECT '${x}' FROM items"),
+        ("spark", "SELECT 1 FROM ${t}"),
+        ("trino", "SELECT 1 FROM items\u2028 WHERE 1 = 1"),
+        ("trino", "SELECT /*+ x */ 1 /* FROM orders"),
+    ],
+)
+def test_a_text_with_two_readings_is_refused(dialect: str, text: str) -> None:
+    assert code_of(SERVICE, RewriteRequest(text, dialect, BOB)) == errors.PARSE_ERROR
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT * FROM t" + " JOIN t" * 60,
+        "SELECT * FROM t" + " JOIN (SELECT 1)" * 40,
+        "SELECT " + "date(" * 40 + "1" + ")" * 40,
+        "SELECT * FROM " + "(SELECT * FROM " * 20_000 + "t" + ")" * 20_000,
+        "SELECT CAST(x AS " + "STRUCT<a " * 20_000 + "INT" + ">" * 20_000 + ")",
+        "SELECT * FROM " + "(" * 20_000 + "t" + ")" * 20_000,
+        "SELECT " + "NOT " * 20_000 + "x",
+        "SELECT " + "- " * 20_000 + "x",
+        "SELECT x" + "::int" * 10_000,
+        "SELECT a" + ".b" * 20_000,
+        "SELECT " + "CASE WHEN 1 THEN " * 5_000 + "1" + " END" * 5_000,
+        "SELECT x" + "[1]" * 20_000,
+        "SELECT f(" + "x -> " * 10_000 + "1)",
+        "FROM t" + " |> WHERE a" * 8_000,
+        "SELECT 1" + " UNION ALL SELECT 1" * 5_000,
+        "SELECT " + "1+" * 45_000 + "1",
+        "SELECT '" + "a" * 200_000 + "'",
+    ],
+)
+@pytest.mark.parametrize("dialect", ["duckdb", "spark", "bigquery", "trino"])
+def test_a_deep_or_long_text_is_refused_soon(dialect: str, text: str) -> None:
+    start = time.process_time()
+    assert code_of(SERVICE, RewriteRequest(text, dialect, BOB)) in (errors.PARSE_ERROR, errors.UNSUPPORTED_STATEMENT)
+    assert time.process_time() - start < 2
+
+
+@pytest.mark.parametrize(
+    ("filter_text", "accepted"),
+    [
+        ("region = 'US'", True), ("FALSE) OR (1=1", False), ("region = 'US'; SELECT 1", False), ("SELECT TRUE", False),
+        ("amount", False), ("1", False), ("COUNT(*) > 1", False), ("RAND() > 0.5", False), ("region = ?", False),
+        ("nosuch = 1", False), ("region IN (SELECT region FROM customers)", False), ("region = 'US' -- x", True),
+        ("EXISTS (SELECT 1 FROM nosuch)", False), ("reflect('a', 'b') = 'c'", False), ("region = 'a' /* x", False),
+    ],
+)  # fmt: skip
+def test_a_filter_is_a_single_condition_on_known_columns(filter_text: str, accepted: bool) -> None:
+    body = {"id": "p", "table": "lake.sales.orders", "grantees": [BOB], "filter": filter_text, "dialect": "duckdb"}
+    request = {"sql": "SELECT id FROM orders", "dialect": "duckdb", "principal": BOB, "policies": [body]}
+    answer = SERVICE.answer(json.dumps(request))
+    assert ("sql" in answer) == accepted, answer
+    if not accepted:
+        assert answer["error"]["code"] == errors.FILTER_INVALID
+
+
+@pytest.mark.parametrize("dialect", ["duckdb", "trino", "spark", "bigquery"])
+@pytest.mark.parametrize("name", ["o'neil@example.com", "a\\' OR 1=1 --@example.com", "x\\@example.com"])
+def test_the_name_of_a_caller_stays_a_literal(dialect: str, name: str) -> None:
+    import sqlglot  # noqa: PLC0415  the test reads what the rewriter wrote
+
+    sql = SERVICE.rewrite(RewriteRequest("SELECT salary FROM lake.hr.salaries", dialect, f"user:{name}"))
+    literals = [literal.this for literal in sqlglot.parse_one(sql, read=dialect).find_all(sqlglot.exp.Literal)]
+    assert literals == [name]
+
+
+def test_a_name_with_control_characters_is_refused() -> None:
+    request = RewriteRequest("SELECT salary FROM lake.hr.salaries", "duckdb", "user:a\n@example.com")
+    assert code_of(SERVICE, request) == errors.FILTER_INVALID

@@ -1,0 +1,167 @@
+"""Secure-view equivalence: rewritten statements on full tables give what statements on filtered tables give.
+
+Mutants of the rewriter skip one kind of node each. Every mutant gives a difference or a refusal.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Any
+
+import pytest
+from sqlglot import exp
+from support.equivalence import Comparison, comparisons
+
+from pdp.rewrite import references, restrictions, rewriter
+from pdp.rewrite.errors import NOT_COVERED
+from pdp.rewrite.references import ReferenceWalk
+from pdp.rewrite.restrictions import Restrictions
+from pdp.rewrite.second_reading import SecondReading
+
+SKIPPED_KINDS = [
+    exp.From, exp.Join, exp.Subquery, exp.Union, exp.Except, exp.Intersect, exp.Where, exp.Having, exp.Qualify,
+    exp.Exists, exp.In, exp.Case, exp.Alias, exp.Lateral, exp.Star, exp.Coalesce, exp.Paren,
+]  # fmt: skip
+SKIPPED_PLACES = [(exp.From, "this"), (exp.Join, "this"), (exp.Merge, "using")]
+
+
+def check_equivalence(seed: int, count: int) -> None:
+    outcomes: Counter[str] = Counter()
+    for found in comparisons(seed, count):
+        assert found.is_same, f"{found.sql}\n{found.rewritten}\n{found.told}"
+        assert found.refused != NOT_COVERED, f"{found.sql}\n{found.told}"
+        kind = "refused" if found.refused else "failed" if found.failed else "changed" if found.changed else "open"
+        outcomes[kind] += 1
+    assert outcomes["changed"] > count * 0.6, outcomes
+    assert outcomes["refused"] + outcomes["failed"] < count * 0.08, outcomes
+
+
+@pytest.mark.slow
+def test_random_statements_show_the_rows_of_filtered_tables() -> None:
+    check_equivalence(11, 300)
+
+
+@pytest.mark.differential
+@pytest.mark.slow
+def test_two_thousand_random_statements_show_the_rows_of_filtered_tables() -> None:
+    check_equivalence(12, 2_000)
+
+
+def first_difference(found: Iterator[Comparison], bound: int) -> Comparison | None:
+    return next((one for one in islice(found, bound) if not one.is_same or one.refused == NOT_COVERED), None)
+
+
+def skip_kind(kind: type) -> Callable[[pytest.MonkeyPatch], None]:
+    def plant(patch: pytest.MonkeyPatch) -> None:
+        patch.setitem(references._KINDS, kind, references._INERT)
+
+    return plant
+
+
+def skip_place(place: tuple[type, str]) -> Callable[[pytest.MonkeyPatch], None]:
+    def plant(patch: pytest.MonkeyPatch) -> None:
+        original = ReferenceWalk._table
+
+        def without(self: ReferenceWalk, node: exp.Table, scope: Any) -> None:
+            if (type(node.parent), node.arg_key) != place:
+                original(self, node, scope)
+
+        patch.setattr(ReferenceWalk, "_table", without)
+
+    return plant
+
+
+def skip_common_tables(patch: pytest.MonkeyPatch) -> None:
+    original = references._common_tables
+
+    def names_alone(with_: exp.With, visible: dict[str, str]) -> Iterator[Any]:
+        list(original(with_, visible))
+        return iter(())
+
+    patch.setattr(references, "_common_tables", names_alone)
+
+
+def see_later_names(patch: pytest.MonkeyPatch) -> None:
+    original = references._common_tables
+
+    def all_names(with_: exp.With, visible: dict[str, str]) -> Iterator[Any]:
+        steps = list(original(with_, visible))
+        return iter([(body, visible) for body, _ in steps])
+
+    patch.setattr(references, "_common_tables", all_names)
+
+
+def keep_names_of_views(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(rewriter, "quote_names", lambda parts, dialect: parts[-1])
+
+
+def take_the_first_filter(patch: pytest.MonkeyPatch) -> None:
+    original = Restrictions._find_rows
+
+    def first(self: Restrictions, relation: Any, identity: Any) -> str | None:
+        found = original(self, relation, identity)
+        return found.partition(" OR ")[0] if found else found
+
+    patch.setattr(Restrictions, "_find_rows", first)
+
+
+def open_without_a_match(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(restrictions, "NO_ROWS", "TRUE")
+
+
+def keep_views(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Restrictions, "is_expanded", lambda *_: False)
+
+
+def drop_filters_of_views(patch: pytest.MonkeyPatch) -> None:
+    original = Restrictions.rows
+
+    def of_tables(self: Restrictions, relation: Any, identities: Any) -> str | None:
+        return None if relation.view else original(self, relation, identities)
+
+    patch.setattr(Restrictions, "rows", of_tables)
+
+
+def keep_qualifiers(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(rewriter, "qualifier_edits", lambda *_: [])
+
+
+MUTANTS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
+    **{f"skip {kind.__name__}": skip_kind(kind) for kind in SKIPPED_KINDS},
+    **{f"skip a table in {kind.__name__}": skip_place((kind, key)) for kind, key in SKIPPED_PLACES},
+    "skip common table expressions": skip_common_tables,
+    "see later names": see_later_names,
+    "keep names of views": keep_names_of_views,
+    "take the first filter": take_the_first_filter,
+    "open without a match": open_without_a_match,
+    "keep views": keep_views,
+    "drop filters of views": drop_filters_of_views,
+    "keep qualifiers": keep_qualifiers,
+}
+READ_BY_THE_SECOND = [name for name in MUTANTS if name.startswith(("skip", "see later"))]
+
+
+@pytest.mark.slow
+@pytest.mark.differential
+@pytest.mark.parametrize("name", MUTANTS)
+def test_execution_catches_a_mutant(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    MUTANTS[name](monkeypatch)
+    monkeypatch.setattr(SecondReading, "verify", lambda *_: None)
+    found = first_difference(comparisons(13, 2_000), 2_000)
+    assert found is not None
+
+
+@pytest.mark.slow
+@pytest.mark.differential
+@pytest.mark.parametrize("name", READ_BY_THE_SECOND)
+def test_the_second_reading_refuses_what_a_mutant_leaves_open(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    MUTANTS[name](monkeypatch)
+    refused = 0
+    for found in comparisons(14, 300):
+        assert found.is_same or not found.changed or "Binder Error" in found.told or "Catalog Error" in found.told, (
+            found
+        )
+        refused += found.refused == NOT_COVERED
+    assert refused

@@ -1,0 +1,78 @@
+"""The short way passes what the long way returns unchanged, and nothing else."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from support.equivalence import service_of
+from support.generated_sql import SqlGenerator
+from support.rewriting import code_of, recorded_cases, recorded_service
+from support.secure_views import random_policies
+
+from pdp.rewrite.requests import RewriteRequest
+from pdp.rewrite.short_way import ShortWay
+
+NOBODY = "user:nobody@nowhere.example"
+OPEN = [
+    "SELECT sku, qty FROM items WHERE qty > 3",
+    "SELECT i.sku, SUM(i.qty) AS n FROM lake.sales.items i JOIN lake.ref.regions AS r ON r.zone = i.sku GROUP BY i.sku",
+    "SELECT * FROM (SELECT sku FROM items) x WHERE x.sku = 'a' UNION ALL SELECT region FROM ref.regions",
+    "SELECT (SELECT MAX(qty) FROM Items) FROM lake.ref.regions WHERE zone IN ('a', 'b')",
+]
+DOUBTFUL = [
+    "SELECT id FROM orders", "SELECT 1 FROM items, orders", "SELECT 1 FROM items i, nosuch", "SELECT 1 FROM items JOIN nosuch",
+    "SELECT f(1) FROM items", "SELECT 1 FROM items -- x", "SELECT 1 /* x */ FROM items", 'SELECT 1 FROM "orders"',
+    "SELECT 1 FROM query('SELECT 1')", "SELECT 1 FROM items; SELECT 1", "SELECT 1 FROM items i (a, b)", "SELECT 1 FROM v_big",
+    "SELECT 1 FROM lake.sales.orders.files", "SELECT orders.id FROM items", "INSERT INTO items SELECT 1", "SELECT 1 IN items",
+    "SELECT 1 FROM (items)", "SELECT 1 FROM items WHERE (TABLE orders)", "SELECT 1 FROM items)", "SELECT (1 FROM items",
+    "SELECT 1 FROM items WHERE sku = 'a\\'", "SELECT 1 FROM items WHERE sku = 'a''b'", "SELECT 1 FROM information_schema.tables",
+]  # fmt: skip
+
+
+def short_way(dialect: str = "duckdb") -> ShortWay:
+    service = recorded_service()
+    service.rewrite(RewriteRequest("SELECT 1", dialect, NOBODY))
+    return service._policies.short_ways[dialect]
+
+
+@pytest.mark.parametrize("text", OPEN)
+@pytest.mark.parametrize("dialect", ["duckdb", "trino", "spark"])
+def test_a_plain_text_on_open_tables_passes(text: str, dialect: str) -> None:
+    assert short_way(dialect).passes(text)
+
+
+@pytest.mark.parametrize("text", DOUBTFUL)
+@pytest.mark.parametrize("dialect", ["duckdb", "trino", "spark", "bigquery"])
+def test_a_doubtful_text_does_not_pass(text: str, dialect: str) -> None:
+    assert not short_way(dialect).passes(text)
+
+
+def test_bigquery_tells_tables_by_case() -> None:
+    assert short_way("bigquery").passes("SELECT 1 FROM items")
+    assert not short_way("bigquery").passes("SELECT 1 FROM Items")
+
+
+def test_no_recorded_case_passes_with_another_outcome() -> None:
+    for case in recorded_cases():
+        if short_way(case["dialect"]).passes(case["sql"]):
+            assert "error" not in case["expect"], case
+
+
+def test_generated_texts_that_pass_are_unchanged_by_the_long_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    dice = random.Random(21)
+    passed = 0
+    for _ in range(12):
+        service = service_of(random_policies(dice))
+        service.rewrite(RewriteRequest("SELECT 1", "duckdb", NOBODY))
+        short = service._policies.short_ways["duckdb"]
+        texts = [SqlGenerator(random.Random(dice.random())).statement()[0] for _ in range(60)]
+        passing = [text for text in texts if short.passes(text)]
+        with monkeypatch.context() as patch:
+            patch.setattr(ShortWay, "passes", lambda *_: False)
+            for text in passing:
+                request = RewriteRequest(text, "duckdb", NOBODY)
+                assert not code_of(service, request), text
+                assert service.rewrite(request) == text
+        passed += len(passing)
+    assert passed > 5
