@@ -33,6 +33,18 @@ _REFERENCE: Final = 0x0A
 """Tags: field number and wire type in one byte. The length of the field follows, in one byte if below 128."""
 
 
+_DENSE: Final = 10
+"""Bytes of a message for each of its tags of checks, ids and references. Ordinary checks have more."""
+
+
+def is_dense(body: bytes) -> bool:
+    """Tell whether a short message may have thousands of tiny checks, such as empty ones.
+
+    Each of these costs as much as a check of ordinary length, because few bytes repeat.
+    """
+    return len(body) > SHORT and body.count(_CHECKS) * _DENSE > len(body)
+
+
 class _OtherLayout(Exception):
     """Signal that the generated classes must read the whole message."""
 

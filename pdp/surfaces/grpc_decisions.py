@@ -12,12 +12,12 @@ from pdp.config.server import LimitSettings
 from pdp.decision.bodies import AnswerForm
 from pdp.decision.codec import bound_checks, call_limit
 from pdp.decision.service import Pdp
-from pdp.decision.turns import LONGEST_IMMEDIATE, converted
+from pdp.decision.turns import LONGEST_IMMEDIATE, converted, run_aside
 from pdp.identity.evidence import admit
 from pdp.management.service import Management
 from pdp.model.checks import BatchRequest, Caller, Consistency
 from pdp.surfaces.grpc_answers import check_response
-from pdp.surfaces.grpc_checks import SHORT, read_checks, read_single
+from pdp.surfaces.grpc_checks import SHORT, is_dense, read_checks, read_single
 from pdp.surfaces.grpc_handlers import GrpcHandlers, GrpcMethod, RpcAnswer
 from pdp.surfaces.grpc_management import list_objects
 from pdp.surfaces.grpc_messages import (
@@ -63,13 +63,14 @@ class DecisionService:
 
     async def check(self, body: bytes, caller: Caller) -> RpcAnswer:
         """Decide a batch of checks."""
-        request, form = await converted(body, self._decode)
+        decoded = run_aside(self._decode, body) if is_dense(body) else converted(body, self._decode)
+        request, form = await decoded
         answer = (await self._pdp.decide(admit(request, caller))).answer
         return RpcAnswer(check_response(answer, form), answer.id)
 
     def check_now(self, body: bytes, caller: Caller) -> RpcAnswer | None:
         """Decide a batch of checks without waiting; return None if that is not possible."""
-        if len(body) > LONGEST_IMMEDIATE:
+        if len(body) > LONGEST_IMMEDIATE or is_dense(body):
             return None
         request, form = self._decode(body)
         result = self._pdp.decide_now(admit(request, caller))

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from support.batch_requests import expand, unresolved
 
 from pdp.decision.batch_builder import BatchBuilder
+from pdp.decision.turns import LONGEST_IMMEDIATE
 from pdp.errors import InvalidArgument, PdpError, TooManyChecks
 from pdp.model.checks import BatchRequest, Rejection
-from pdp.surfaces.grpc_checks import read_checks, read_single
+from pdp.surfaces.grpc_checks import is_dense, read_checks, read_single
 from pdp.surfaces.grpc_messages import read_check, read_resource
 from pdp.wire import decision_pb2 as wire
 
@@ -180,3 +181,29 @@ def test_the_limit_counts_resources(lists: bool) -> None:
     assert read_checks(body, 30)[0].size == 30
     with pytest.raises(TooManyChecks, match="30 checks in one request, the limit is 29"):
         read_checks(body, 29)
+
+
+TINY = {
+    "empty": wire.Check(),
+    "action": wire.Check(action="x"),
+    "principal": wire.Check(principal=wire.Principal(id="")),
+    "no reference": wire.Check(action="a", resource=wire.Resource(reference="")),
+}
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_thousands_of_tiny_checks_in_a_short_body_are_read_beside_the_event_loop(name: str) -> None:
+    body = wire.CheckRequest(checks=[TINY[name]] * 5000).SerializeToString()
+    assert len(body) < LONGEST_IMMEDIATE
+    assert is_dense(body)
+
+
+@pytest.mark.parametrize("count", [1, 40, 1000])
+@pytest.mark.parametrize("principal", ["", "user:oidc~alice"])
+def test_ordinary_checks_are_read_at_once(count: int, principal: str) -> None:
+    resources = [wire.Resource(reference=f"table:lake/sales/orders_{at}") for at in range(count)]
+    who = wire.Principal(id=principal) if principal else None
+    checks = [wire.Check(principal=who, action="read_data", resource=one) for one in resources]
+    column = [wire.Check(principal=who, action="read_data", resources=resources)]
+    assert not is_dense(wire.CheckRequest(checks=checks).SerializeToString())
+    assert not is_dense(wire.CheckRequest(checks=column).SerializeToString())
