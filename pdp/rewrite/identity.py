@@ -20,6 +20,7 @@ _ANONYMOUS_NAME: Final = "anonymous"
 _PROVIDER: Final = "iam"
 _MEMBERS: Final = Members("{subject}", _PROVIDER)
 """Members of callers whose whole name is an IAM member."""
+_NO_FACTS: Final = Facts.empty()
 _KINDS: Final = ("user:", "serviceAccount:", "group:", "domain:")
 _UNUSABLE: Final = re.compile(r"[\s,]")
 CALLER_HEADER: Final = "x-bqemu-caller"
@@ -36,7 +37,7 @@ class CallerIdentity:
         self.member = member
         self.groups = tuple(groups)
         self.authenticated = authenticated
-        self._facts = facts or Facts.empty()
+        self._facts = facts or _NO_FACTS
         self.key = None if facts else (member, self.groups, authenticated)
         """Key of what is known of the caller, if no roles of a store count."""
 

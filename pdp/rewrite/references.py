@@ -132,6 +132,7 @@ class ReferenceWalk:
         """Return the references of a statement; raise RewriteRefused for a refused statement or source."""
         _check_statement(tree)
         steps: list[_Step] = [(tree, {})]
+        kinds = _KINDS.get
         while steps:
             node, scope = steps.pop()
             kind = _kind_of(node)
@@ -143,14 +144,15 @@ class ReferenceWalk:
                 self._column(node)
             elif kind == _CHECKED:
                 self._check(node)
-            with_ = node.args.get("with_")
+            args = node.args
+            with_ = args.get("with_")
             if with_ is not None:
                 scope = dict(scope)
                 steps += _common_tables(with_, scope)
-            for value in node.args.values():
-                if isinstance(value, list):
-                    steps += [(part, scope) for part in value if _kind_of(part) != _INERT]
-                elif value is not with_ and _kind_of(value) != _INERT:
+            for value in args.values():
+                if value.__class__ is list:
+                    steps += [(part, scope) for part in value if _kind_of(part)]
+                elif kinds(value.__class__, _PLAIN) and value is not with_ and _kind_of(value):
                     steps.append((value, scope))
         return self._references
 

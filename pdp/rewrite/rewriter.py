@@ -16,12 +16,14 @@ from sqlglot import exp
 from pdp.rewrite.catalog import Catalog, Relation, RelationKey, View
 from pdp.rewrite.clauses import TableClauses
 from pdp.rewrite.columns import qualifier_edits
+from pdp.rewrite.ddl import read_policy_statement
 from pdp.rewrite.errors import (
     AMBIGUOUS_NAME,
     COPY_NEEDS_FULL_ACCESS,
     HIDDEN_COLUMN,
     MATERIALIZE,
     METADATA_TABLE,
+    NO_STORE,
     PARSE_ERROR,
     UNSUPPORTED_SOURCE,
     UNSUPPORTED_STATEMENT,
@@ -71,6 +73,8 @@ class Rewriter:
         short = policies.short_ways.get(dialect) or self._short_way(dialect, policies)
         if short is not None and short.passes(text):
             return Rewritten(text, changed=False)
+        if read_policy_statement(text) is not None:
+            raise RewriteRefused(NO_STORE, "row access policies are in files here: no store takes the statement")
         try:
             return self._rewrite(text, dialect, caller, policies)
         except RecursionError:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import re
+import threading
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from sqlglot import Dialect, Token, exp
+from sqlglot import Dialect, Parser, Tokenizer, exp
 from sqlglot.errors import SqlglotError
 
 from pdp.rewrite.errors import FILTER_INVALID, PARSE_ERROR, UNSUPPORTED_STATEMENT, RewriteRefused
@@ -23,7 +24,24 @@ STATEMENTS: Final = frozenset(
 )
 """First words of the statements that are read. The parser keeps other statements as a text of its own."""
 _PARSER_ERRORS: Final = (SqlglotError, ValueError, TypeError, AttributeError, IndexError, KeyError)
-_DIALECTS: dict[str, Dialect] = {}
+
+
+class _Grammars(threading.local):
+    """Tokenizers and parsers of this thread. Both begin anew with each text; making them costs as much as a text."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[Tokenizer, Parser]] = {}
+
+    def of(self, dialect: str) -> tuple[Tokenizer, Parser]:
+        """Return the tokenizer and parser of a dialect."""
+        found = self._known.get(dialect)
+        if found is None:
+            grammar = Dialect.get_or_raise(dialect)
+            found = self._known[dialect] = grammar.tokenizer(), grammar.parser()
+        return found
+
+
+_GRAMMARS: Final = _Grammars()
 logging.getLogger("sqlglot").setLevel(logging.ERROR)
 """The parser warns of statements that it keeps as text. Those are refused."""
 
@@ -39,11 +57,11 @@ class ParsedText:
         self.lexical = LexicalText(text, dialect)
         if statement:
             _check_opening(self.lexical.bare)
-        grammar = _DIALECTS.get(dialect) or _DIALECTS.setdefault(dialect, Dialect.get_or_raise(dialect))
+        tokenizer, parser = _GRAMMARS.of(dialect)
         try:
-            self.tokens: Sequence[Token] = grammar.tokenize(text)
+            self.tokens = tokenizer.tokenize(text)
             self.lexical.check_tokens(self.tokens)
-            trees = grammar.parser().parse(self.tokens, text)
+            trees = parser.parse(self.tokens, text)
         except RecursionError:
             raise RewriteRefused(PARSE_ERROR, "the text is nested too deeply") from None
         except _PARSER_ERRORS as error:
@@ -53,9 +71,9 @@ class ParsedText:
 
 def parse_part(text: str, dialect: str) -> exp.Expr:
     """Return the tree of a text made of parts that were read before; raise RewriteRefused."""
-    grammar = _DIALECTS.get(dialect) or _DIALECTS.setdefault(dialect, Dialect.get_or_raise(dialect))
+    tokenizer, parser = _GRAMMARS.of(dialect)
     try:
-        return _only_tree(grammar.parser().parse(grammar.tokenize(text), text))
+        return _only_tree(parser.parse(tokenizer.tokenize(text), text))
     except _PARSER_ERRORS as error:
         raise RewriteRefused(PARSE_ERROR, f"the text does not parse: {_first_line(str(error))}") from None
 

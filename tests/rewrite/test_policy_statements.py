@@ -1,0 +1,67 @@
+"""Statements on row access policies: every form is read to a value or refused, and none changes files."""
+
+from __future__ import annotations
+
+import pytest
+from support.rewriting import code_of, recorded_service
+
+from pdp.rewrite import errors
+from pdp.rewrite.ddl import CreatePolicy, DropAllPolicies, DropPolicy, PolicyStatement, read_policy_statement
+from pdp.rewrite.errors import RewriteRefused
+from pdp.rewrite.requests import RewriteRequest
+
+EU = "region = 'EU'"
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        (
+            "CREATE ROW ACCESS POLICY p ON ds.t GRANT TO ('user:a@x.example', \"group:g@x.example\") FILTER USING (region = 'EU')",
+            CreatePolicy("p", ("ds", "t"), ("user:a@x.example", "group:g@x.example"), EU),
+        ),
+        (
+            "create or replace row access policy `p` on `my-project.ds.t` filter using (region = 'EU');",
+            CreatePolicy("p", ("my-project", "ds", "t"), ("allAuthenticatedUsers",), EU, replace=True),
+        ),
+        (
+            "CREATE ROW ACCESS POLICY IF NOT EXISTS p ON my-project.`ds`.t -- why\n FILTER USING ((a > 1) OR (b < 2))",
+            CreatePolicy(
+                "p", ("my-project", "ds", "t"), ("allAuthenticatedUsers",), "(a > 1) OR (b < 2)", unless_exists=True
+            ),
+        ),
+        ("DROP ROW ACCESS POLICY p ON ds.t", DropPolicy("p", ("ds", "t"))),
+        ("DROP ROW ACCESS POLICY IF EXISTS p ON ds.t;", DropPolicy("p", ("ds", "t"), if_exists=True)),
+        ("DROP ALL ROW ACCESS POLICIES ON `ds.t`", DropAllPolicies(("ds", "t"))),
+        ("SELECT 'CREATE ROW ACCESS POLICY p ON t'", None),
+        ("SELECT policy FROM policies", None),
+    ],
+)
+def test_a_statement_is_read(text: str, wanted: PolicyStatement | None) -> None:
+    assert read_policy_statement(text) == wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("CREATE OR REPLACE ROW ACCESS POLICY IF NOT EXISTS p ON t FILTER USING (TRUE)", errors.PARSE_ERROR),
+        ("CREATE ROW ACCESS POLICY p ON t", errors.PARSE_ERROR),
+        ("CREATE ROW ACCESS POLICY a.p ON t FILTER USING (TRUE)", errors.PARSE_ERROR),
+        ("CREATE ROW ACCESS POLICY p ON t GRANT TO () FILTER USING (TRUE)", errors.PARSE_ERROR),
+        ("CREATE ROW ACCESS POLICY p ON t GRANT TO (user) FILTER USING (TRUE)", errors.PARSE_ERROR),
+        ("CREATE ROW ACCESS POLICY p ON t FILTER USING (TRUE) AND MORE", errors.PARSE_ERROR),
+        ("CREATE ROW ACCESS POLICY p ON t FILTER USING (FALSE) OR (1=1)", errors.FILTER_INVALID),
+        ("DROP ALL ROW ACCESS POLICIES", errors.PARSE_ERROR),
+        ("DROP ROW ACCESS POLICY p", errors.PARSE_ERROR),
+        ("DROP ROW ACCESS POLICY p ON t; DROP TABLE t", errors.MULTI_STATEMENT),
+    ],
+)
+def test_an_unknown_form_is_refused(text: str, code: str) -> None:
+    with pytest.raises(RewriteRefused) as refused:
+        read_policy_statement(text)
+    assert refused.value.rap == code
+
+
+def test_without_a_store_a_statement_is_refused_loudly() -> None:
+    request = RewriteRequest("DROP ALL ROW ACCESS POLICIES ON orders", "bigquery", "user:a@x.example")
+    assert code_of(recorded_service(), request) == errors.NO_STORE
