@@ -148,8 +148,8 @@ class AuditTrail:
 
     @property
     def failing(self) -> bool:
-        """Tell whether records cannot be written at present."""
-        return self._progress.failing
+        """Tell whether records cannot be written at present, or so many wait that requests are refused."""
+        return self._progress.failing or (not self._drops and self.is_full())
 
     def troubles(self) -> dict[str, str]:
         """Return why records do not reach the destination of a sink, by the name of the sink."""
