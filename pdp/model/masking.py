@@ -13,6 +13,7 @@ SECRET_WORDS: Final = ("password", "secret", "token", "key", "credential")
 SQL_KEYS: Final = frozenset({"sql", "query", "statement"})
 """Keys, as a whole and in any case, whose values are texts of SQL."""
 MASK: Final = "***"
+_TEXTS: Final = frozenset({str})
 _KEYS: Final = 1024
 _LONGEST_KEY: Final = 64
 """Keys that a masker remembers, and characters of a remembered key."""
@@ -28,6 +29,12 @@ class Masker:
 
     def masked(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the values with a mask in place of every secret; the same object if there is none."""
+        known = self._known.get
+        for key, value in values.items():
+            if known(key) is not False or not _is_text(value):
+                break
+        else:  # nearly always
+            return values
         shown = {key: MASK if self._is_secret(key) else self._masked(value) for key, value in values.items()}
         unchanged = all(shown[key] is value for key, value in values.items())
         return values if unchanged else shown
@@ -74,6 +81,11 @@ class Masker:
 def _pointer_part(key: str) -> str:
     """Return a key as a part of a JSON pointer."""
     return str(key).replace("~", "~0").replace("/", "~1")
+
+
+def _is_text(value: Any) -> bool:
+    """Tell whether a value is a text or a list of texts: no key inside can be that of a secret."""
+    return type(value) is str or ((type(value) is list or type(value) is tuple) and set(map(type, value)) <= _TEXTS)
 
 
 def _is_same(one: object, other: object) -> bool:
