@@ -43,7 +43,8 @@ def _unnamed_owners(node: exp.Expr) -> list[tuple[int, bool]]:
     """Return the queries around a table, inner first: the position of the projection, and if it needs a name."""
     owners = []
     while (parent := node.parent) is not None:
-        if isinstance(parent, exp.Select):
+        # The SELECT of the query around a common table expression comes after the expression.
+        if isinstance(parent, exp.Select) and node.arg_key != "with_":
             is_projection = node.arg_key == "expressions"
             unnamed = is_projection and not isinstance(node, (exp.Alias, exp.Aliases, exp.Column, exp.Star))
             owners.append((node.index or 0, unnamed))
