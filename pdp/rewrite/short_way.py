@@ -60,7 +60,7 @@ class ShortWay:
 
     def passes(self, text: str) -> bool:
         """Tell whether a text certainly is a query that shows no protected row."""
-        if len(text) > LONGEST or not _PLAIN.fullmatch(text):
+        if len(text) > LONGEST or not self._closed.isdisjoint(text.lower().split()) or not _PLAIN.fullmatch(text):
             return False
         written = _WORD.findall(text)
         words = [word.lower() for word in written]
