@@ -11,6 +11,7 @@ import click
 _COMMANDS: Final[Mapping[str, str]] = {
     "compact": "Join the small files of a lake.",
     "expire": "Remove old snapshots of a lake.",
+    "history": "Tell who could do what on a day, through what, and whether he did.",
     "ingest": "Write the audit of services into the tables of a lake.",
     "replay": "Decide recorded checks again, as recorded or under new policies.",
     "suggest": "Propose grants or rules with which no recorded access is lost.",

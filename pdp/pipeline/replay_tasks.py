@@ -32,18 +32,17 @@ class ReplayOrder(NamedTuple):
     """Everything that an executor needs. `candidate` has no facts: `facts` at `revision` are the candidate's."""
 
     archive: LakeArchive
-    rebuild: Callable[[bytes], Pdp]
     candidate: CandidatePolicies
     facts: FactLog | None = None
     revision: Revision = Revision("", 0)
 
-    def begin(self) -> TableReplay:
-        """Return a replay."""
+    def begin(self, rebuild: Callable[[bytes], Pdp]) -> TableReplay:
+        """Return a replay. `rebuild` makes a service without facts from the text of a bundle."""
         policies = self.candidate
         if self.facts is not None:
             facts = self.facts.at(self.revision)
             policies = CandidatePolicies(policies.rules, policies.forbid, policies.row_access, policies.bundle, facts)
-        return TableReplay(self.archive, self.rebuild, policies)
+        return TableReplay(self.archive, rebuild, policies)
 
 
 _REPLAYS: Final[dict[str, TableReplay]] = {}
@@ -59,7 +58,7 @@ def result_schema() -> str:
 
 
 def replay_task(
-    run: str, order: Broadcast[ReplayOrder]
+    run: str, order: Broadcast[ReplayOrder], rebuild: Callable[[bytes], Pdp]
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Return the function that decides the questions of batches."""
 
@@ -67,7 +66,7 @@ def replay_task(
         for batch in batches:
             if run not in _REPLAYS:
                 _REPLAYS.clear()
-                _REPLAYS[run] = order.value.begin()
+                _REPLAYS[run] = order.value.begin(rebuild)
             yield results_batch(_REPLAYS[run].decide(read_questions(batch)))
 
     return decide

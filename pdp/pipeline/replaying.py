@@ -67,14 +67,14 @@ class LakeReplay:
         self._lake = lake
         self._choice = choice
         self._rows = question_rows(lake, choice)
-        self.decided = self._decide(_order(archive, rebuild, candidate))
+        self.decided = self._decide(_order(archive, candidate), rebuild)
 
-    def _decide(self, order: ReplayOrder) -> DataFrame:
+    def _decide(self, order: ReplayOrder, rebuild: Callable[[bytes], Pdp]) -> DataFrame:
         """Return the results of all questions. Facts advance within a partition, and equal subjects are neighbours."""
         spark = self._lake.spark
         found = questions(self._rows).selectExpr(*SENT, *_PLACE)
         ordered = found.sortWithinPartitions("epoch", "sequence", "revision", "stale", "inputs", "action")
-        task = replay_task(self.run, spark.sparkContext.broadcast(order))
+        task = replay_task(self.run, spark.sparkContext.broadcast(order), rebuild)
         return ordered.mapInArrow(task, result_schema())
 
     def save(self, candidate: str, say: Callable[[str], None] = _silent) -> DataFrame:
@@ -184,13 +184,13 @@ def _heaviest(rows: DataFrame, kind: str, limit: int) -> list[dict[str, Any]]:
     return [row.asDict() for row in rows.where(sql.col("kind") == kind).orderBy(*order).limit(limit).collect()]
 
 
-def _order(archive: LakeArchive, rebuild: Callable[[bytes], Pdp], candidate: CandidatePolicies) -> ReplayOrder:
+def _order(archive: LakeArchive, candidate: CandidatePolicies) -> ReplayOrder:
     """Return the order for executors. Facts travel as changes, which are smaller and are built once there."""
     facts = candidate.facts
     if facts is None:
-        return ReplayOrder(archive, rebuild, candidate)
+        return ReplayOrder(archive, candidate)
     policies = msgspec.structs.replace(candidate, facts=None)
-    return ReplayOrder(archive, rebuild, policies, FactLog(change_rows(facts)), Revision(facts.epoch, facts.sequence))
+    return ReplayOrder(archive, policies, FactLog(change_rows(facts)), Revision(facts.epoch, facts.sequence))
 
 
 def _column(name: str) -> Any:

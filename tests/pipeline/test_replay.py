@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
+from support.command_line import COMPOSITION
 from support.lakes import ingest
 from support.recorded_company import RULES, Company, planted_rows, planted_rules
-from support.spark import folder_lake
+from support.spark import folder_lake, spark_options
 
 from pdp.app.archived_bundle import rebuild_pdp
 from pdp.audit.reader import read_audit
 from pdp.audit.recorded import ReadReport, RecordFilter
+from pdp.cli.pipeline import pipeline
 from pdp.facts.objects import Change, Grant, GrantAdded, GrantRemoved
 from pdp.offline.candidates import AS_RECORDED, CandidatePolicies
 from pdp.offline.recorded_basis import FolderArchive, RecordedBasis, RecordedFacts
@@ -181,3 +187,61 @@ def test_without_facts_the_cause_is_told(company: Company, tmp_path: Path) -> No
     assert causes == {"changes of the epoch `c0ffee` are missing"}
     assert result.totals.decided + result.totals.undecidable == company.checks
     assert result.totals.same == result.totals.decided > 0
+
+
+def run(lake: Lake, *options: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run the command in a process of its own, with a Spark of its own."""
+    assert lake.catalog.folder
+    command = [sys.executable, "-m", "pdp", "pipeline", "replay", "--lake", lake.catalog.folder, *spark_options()]
+    return subprocess.run(
+        [*map(str, command), *map(str, options)], capture_output=True, text=True, timeout=800, check=False
+    )
+
+
+def test_the_command_tells_gains_and_losses_of_files(company: Company, lake: Lake, tmp_path: Path) -> None:
+    rules = tmp_path / "new.properties"
+    prefix = "nessie.server.authorization.rules"
+    rules.write_text("".join(f"{prefix}.{id}={text}\n" for id, text in planted_rules(company.rules).items()))
+    done = run(lake, "--candidate", rules, "--format", "json")
+    lost, gained = company.used["rule_user"], company.used["rule_newcomer"]
+    assert done.returncode == 3, done.stderr
+    totals = json.loads(done.stdout.splitlines()[-1])
+    assert totals.pop("run")
+    assert totals == {
+        "decided": company.checks, "same": company.checks - lost - gained, "gained": gained, "lost": lost,
+        "undecidable": 0, "reason": 0, "errors": 0,
+    }  # fmt: skip
+    assert {json.loads(line)["principal"] for line in done.stdout.splitlines()[:-1]} == {
+        "user:oidc~rule_user", "user:oidc~rule_newcomer",
+    }  # fmt: skip
+    rows = tmp_path / "rows.yaml"
+    rows.write_text(json.dumps(planted_rows()))
+    done = run(lake, "--candidate", rows)
+    assert done.returncode == 3, done.stderr
+    assert "rows may be newly seen: region = 'EU' -> (region = 'EU') OR (region = 'US')" in done.stdout
+    assert "columns newly seen: ssn" in done.stdout
+
+
+def test_bad_options_and_files_are_one_line(lake: Lake, tmp_path: Path) -> None:
+    (tmp_path / "bad.properties").write_text("nessie.server.authorization.rules.a=path ==\n")
+    place = str(lake.catalog.folder)
+    for options, text in (
+        ([], "give either --recorded or a --candidate"),
+        (["--recorded", "--candidate", "a.yaml"], "give either --recorded or a --candidate"),
+        (["--candidate", str(tmp_path / "no.yaml")], "cannot read"),
+        (["--candidate", str(tmp_path / "bad.properties")], "bad.properties"),
+        (["--recorded", "--principal", "user:oidc~nobody"], "nothing to decide"),
+        (["--recorded", "--since", "soon"], "`--since soon` is no time"),
+    ):
+        result = CliRunner().invoke(pipeline, ["replay", "--lake", place, *options], obj=COMPOSITION)
+        assert (result.exit_code, len(result.output.splitlines())) == (2, 1), result.output
+        assert text in result.output
+
+
+def test_the_plan_is_shown_without_deciding(lake: Lake) -> None:
+    before = lake.table("replay_differences").count()
+    options = ["replay", "--lake", str(lake.catalog.folder), "--recorded", "--explain"]
+    result = CliRunner().invoke(pipeline, options, obj=COMPOSITION)
+    assert result.exit_code == 0
+    assert "MapInArrow" in result.output
+    assert lake.table("replay_differences").count() == before

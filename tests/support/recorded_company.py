@@ -152,8 +152,7 @@ class Company:
     def play(self, checks: int, writes: int = 12) -> None:
         """Ask until so many checks are recorded, with changes of grants and policies in between."""
         asyncio.run(self._play(checks, writes))
-        self.audit.close()
-        assert self._writer.close(30)
+        self.close()
 
     async def _play(self, checks: int, writes: int) -> None:
         step, written = checks // (writes + 1) + 1, 0
@@ -186,10 +185,18 @@ class Company:
         changes: list[Change] = [GrantAdded(grant)]
         if number % 3 == 0:
             changes.append(GrantRemoved(grant))
+        self.change(changes, START + SPAN * self.checks // self._checks)
+
+    def change(self, changes: Sequence[Change], time: float) -> None:
+        """Change facts at a time in seconds."""
         self.facts = self.facts.apply(self.facts.sequence + 1, changes)
-        time = START + SPAN * self.checks // self._checks
         self._writer.follow(self.facts, [RecordedRevision(self.facts.sequence, time, "admin", tuple(changes))])
         self._take_facts()
+
+    def close(self) -> None:
+        """Write everything to the folder."""
+        self.audit.close()
+        assert self._writer.close(30)
 
     def _zipf(self, size: int) -> int:
         return min(int(self.random.paretovariate(1.1)) - 1, size - 1)
@@ -209,9 +216,10 @@ class Company:
             action = self.random.choice(("read_data", "read_data", "get_metadata", "write_data", "drop"))
             checks.append({"principal": self._person(), "action": action, "resource": f"table:lake/{schema}/{table}"})
         rename = {"principal": self._person(), "action": "rename", "resource": "table:lake/s3/t1"}
-        await self._check([*checks, {**rename, "context": {"arguments": {"destination": "table:lake/s3/t2"}}}])
+        await self.check([*checks, {**rename, "context": {"arguments": {"destination": "table:lake/s3/t2"}}}])
 
-    async def _check(self, checks: Sequence[dict[str, Any]]) -> Sequence[bool]:
+    async def check(self, checks: Sequence[dict[str, Any]]) -> Sequence[bool]:
+        """Return the verdicts on checks of the native interface."""
         request = decode_checks([msgspec.json.encode(check) for check in checks]).request("http")
         batch = admit(request, EMBEDDED_CALLER)
         assert not batch.rejected, batch.rejected
@@ -281,7 +289,7 @@ class Company:
             ("grant_user", "by_grant", True), ("grant_newcomer", "by_grant", False),
         ):  # fmt: skip
             check = {"principal": f"user:oidc~{person}", "action": "read_data", "resource": f"table:lake/plant/{table}"}
-            assert await self._check([check]) == [right], (person, table)
+            assert await self.check([check]) == [right], (person, table)
             self.used[person] += 1
         for table in ("t0", "t2"):
             await self._view("row_user", table)

@@ -1,0 +1,171 @@
+"""Time travel: the right of a principal on one day, by the facts and policies of that day, and its use."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, date, datetime, timedelta
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import msgspec
+
+from pdp.decision.service import Pdp
+from pdp.errors import InvalidArgument
+from pdp.identity.callers import EMBEDDED_CALLER
+from pdp.model.checks import DEFAULT_DENY, Batch, Check
+from pdp.model.revision import Revision
+from pdp.offline.deciding_again import LastRecord
+from pdp.offline.recorded_basis import RecordedBasis, UndecidableCheck
+from pdp.pipeline.lake import Lake
+from pdp.pipeline.recorded_archive import LakeArchive
+
+
+class RightInterval(msgspec.Struct, frozen=True):
+    """Part of a day with one answer: from a time on, by a revision. `actor` wrote the facts that begin it."""
+
+    since: datetime
+    until: datetime
+    allowed: bool
+    by: str
+    revision: str
+    actor: str = ""
+
+
+class RightUse(msgspec.Struct, frozen=True):
+    """Recorded checks of one action, with the ids of the first and the last decision."""
+
+    action: str
+    allowed: bool
+    checks: int
+    first: datetime
+    last: datetime
+    by: tuple[str, ...]
+    samples: tuple[str, ...]
+
+
+class RightHistory(msgspec.Struct, frozen=True):
+    """Right of a day, and its use."""
+
+    intervals: Sequence[RightInterval]
+    uses: Sequence[RightUse]
+
+    @property
+    def could(self) -> bool:
+        """Tell whether the principal had the right at any time of the day."""
+        return any(interval.allowed for interval in self.intervals)
+
+    @property
+    def did(self) -> int:
+        """Return the number of permitted checks."""
+        return sum(use.checks for use in self.uses if use.allowed)
+
+
+class _Moment(NamedTuple):
+    """Beginning of a revision of the facts, or of a bundle."""
+
+    time: datetime
+    epoch: str
+    sequence: int
+    digest: str
+    actor: str
+
+
+def right_on(
+    lake: Lake, archive: LakeArchive, rebuild: Callable[[bytes], Pdp], check: Check, day: date
+) -> RightHistory:
+    """Return the right that a check of one resource asks for, and its use, on a day in UTC.
+
+    Raise InvalidArgument if the lake has no facts or policies of the day.
+    """
+    begin = datetime.combine(day, datetime.min.time(), UTC)
+    end = begin + timedelta(days=1)
+    moments = _moments(lake, begin, end)
+    basis = RecordedBasis(archive, rebuild)
+    intervals = [
+        _interval(basis, check, now, later.time) for now, later in pairwise([*moments, moments[-1]._replace(time=end)])
+    ]
+    return RightHistory(list(_joined(intervals)), _uses(lake, check, day))
+
+
+def _moments(lake: Lake, begin: datetime, end: datetime) -> list[_Moment]:
+    """Return the states of a day: the one at its beginning, or the first known one, and each change."""
+    from pyspark.sql import functions as sql  # noqa: PLC0415  an extra
+
+    facts = lake.table("facts").where(sql.col("time") < end).groupBy("epoch", "sequence")
+    revisions = facts.agg(sql.min("time").alias("time"), sql.max("actor").alias("actor")).collect()
+    requests = lake.table("requests").where(sql.col("time") < end).groupBy("revision")
+    bundles = requests.agg(sql.min("time").alias("time")).collect()
+    changes = [_Moment(row.time, row.epoch, row.sequence, "", row.actor or "") for row in revisions]
+    changes += [_Moment(row.time, "", 0, Revision.parse(row.revision).digest, "") for row in bundles]
+    states: list[_Moment] = []
+    facts_now = bundle_now = None
+    for change in sorted(_in_utc(each) for each in changes):
+        facts_now, bundle_now = (facts_now, change) if change.digest else (change, bundle_now)
+        if facts_now and bundle_now:
+            state = facts_now._replace(time=change.time, digest=bundle_now.digest)
+            if change.time <= begin:
+                states = [state._replace(time=begin)]
+            else:
+                states.append(state)
+    if not states:
+        raise InvalidArgument(f"the lake has no facts or no policies of {begin:%Y-%m-%d} or earlier")
+    return states
+
+
+def _in_utc(moment: _Moment) -> _Moment:
+    time = moment.time
+    return moment._replace(time=time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC))
+
+
+def _interval(basis: RecordedBasis, check: Check, now: _Moment, until: datetime) -> RightInterval:
+    revision = str(Revision(now.epoch, now.sequence, now.digest))
+    try:
+        pdp = basis.pdp(revision, LastRecord(), stale=False)
+    except UndecidableCheck as error:
+        raise InvalidArgument(f"the revision {revision} cannot be decided again: {error}") from None
+    seconds = int(now.time.timestamp())
+    timed = msgspec.structs.replace(check, env=msgspec.structs.replace(check.env, now=seconds))
+    answer = asyncio.run(pdp.check(Batch("history", EMBEDDED_CALLER, 1, (timed if pdp.bundle.reads_time else check,))))
+    return RightInterval(now.time, until, bool(answer.allowed[0]), answer.by[0] or DEFAULT_DENY, revision, now.actor)
+
+
+def _joined(intervals: Sequence[RightInterval]) -> Iterator[RightInterval]:
+    """Yield intervals, with neighbours of the same answer as one."""
+    current: RightInterval | None = None
+    for each in intervals:
+        if current and (current.allowed, current.by) == (each.allowed, each.by):
+            current = msgspec.structs.replace(current, until=each.until)
+            continue
+        if current:
+            yield current
+        current = each
+    if current:
+        yield current
+
+
+def _uses(lake: Lake, check: Check, day: date) -> list[RightUse]:
+    """Return the recorded checks of a principal about an object, whatever the action and the ref."""
+    from pyspark.sql import functions as sql  # noqa: PLC0415  an extra
+
+    from pdp.model.references import format_resource  # noqa: PLC0415
+
+    bare = format_resource(msgspec.structs.replace(check.resources[0], ref=None)).partition(":")[2]
+    resource = sql.regexp_replace(sql.regexp_replace("resource", "@[^@]*$", ""), "^[^:]*:", "")
+    rows = lake.table("decisions").where(sql.col("day") == sql.lit(day)).where(resource == bare)
+    subject = sql.coalesce(sql.col("as"), sql.col("principal"))
+    rows = rows.where((sql.col("principal") == check.principal.id) | (subject == check.principal.id))
+    place: Any = sql.struct("time", "id")
+    found = rows.groupBy("action", "allowed").agg(
+        sql.count(sql.lit(1)), sql.min(place), sql.max(place), sql.sort_array(sql.collect_set("by"))
+    )
+    return [
+        RightUse(
+            action, allowed, checks, _utc(first[0]), _utc(last[0]), tuple(by), tuple(dict.fromkeys((first[1], last[1])))
+        )
+        for action, allowed, checks, first, last, by in sorted(found.collect(), key=lambda row: (row[0], not row[1]))
+    ]
+
+
+def _utc(time: datetime) -> datetime:
+    return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)

@@ -1,0 +1,64 @@
+"""Time travel on a lake: who could, through what, and who did."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from support.command_line import COMPOSITION
+from support.lakes import ingest
+from support.recorded_company import Company
+from support.spark import folder_lake
+
+from pdp.cli.pipeline import pipeline
+from pdp.facts.objects import Grant, GrantAdded, GrantRemoved
+
+pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.timeout(900)]
+
+
+def test_a_right_of_a_part_of_the_day_and_its_use(tmp_path: Path) -> None:
+    company = Company(tmp_path / "audit")
+    check = {"principal": "user:oidc~new", "action": "read_data", "resource": "table:lake/plant/by_grant"}
+    grant = Grant(("table", ("lake", "plant", "by_grant")), "select", "user:oidc~new")
+    assert asyncio.run(company.check([check])) == [False]
+    given = time.time()
+    company.change([GrantAdded(grant)], given)
+    assert asyncio.run(company.check([check, check])) == [True, True]
+    taken = time.time()
+    company.change([GrantRemoved(grant)], taken)
+    assert asyncio.run(company.check([check])) == [False]
+    company.close()
+    ingest(folder_lake(tmp_path / "lake"), company.folder)
+    day = datetime.now(UTC).date()
+
+    def history(*options: str) -> tuple[int, str]:
+        options = ("--lake", str(tmp_path / "lake"), "--resource", "table:lake/plant/by_grant", *options)
+        result = CliRunner().invoke(pipeline, ["history", *options], obj=COMPOSITION)
+        return result.exit_code, result.output
+
+    code, output = history("--principal", "user:oidc~new", "--on", str(day), "--format", "json")
+    assert code == 0, output
+    found = json.loads(output.splitlines()[-1])
+    assert (found["could"], found["did"]) == (True, 2)
+    assert [each["allowed"] for each in found["intervals"]] == [False, True, False]
+    could = found["intervals"][1]
+    assert could["by"] == "grants:select on table:lake/plant/by_grant via user:oidc~new"
+    assert could["actor"] == "admin"
+    for text, seconds in ((could["since"], given), (could["until"], taken)):
+        assert abs(datetime.fromisoformat(text).timestamp() - seconds) < 0.001
+    assert [(use["action"], use["allowed"], use["checks"]) for use in found["uses"]] == [
+        ("read_data", True, 2),
+        ("read_data", False, 2),
+    ]
+    code, output = history("--principal", "user:oidc~grant_user", "--on", str(day))
+    assert code == 0
+    assert "could, by grants:select on table:lake/plant/by_grant via user:oidc~grant_user" in output
+    assert "no recorded check of that day" in output
+    before = str(day - timedelta(days=1))
+    code, output = history("--principal", "user:oidc~new", "--on", before)
+    assert (code, output) == (2, f"pdp: the lake has no facts or no policies of {before} or earlier\n")
