@@ -36,7 +36,7 @@ CHOICE = ReplayChoice(listings=True)
 
 def hand_written(batches: Iterator[Any]) -> Iterator[Any]:
     """Evaluate a rule as a person would write it, check by check."""
-    rule = lambda principal, action, resource: (  # noqa: E731  the peer is a lambda
+    rule: Callable[[str, str, str], bool] = lambda principal, action, resource: (  # noqa: E731  the peer is a lambda
         principal.startswith("user:oidc~u1") and action in {"read_data", "trino:FilterTables"} and "/s1/" in resource
     )
     for batch in batches:

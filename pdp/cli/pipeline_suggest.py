@@ -53,13 +53,14 @@ def suggest(
 
         search = LakeSuggestion(opened, read_archive(opened), composition.rebuild_pdp, progress.say)
         found = search.rules() if suffix == _RULES else search.grants()
-    lines = _rule_lines(found.rules) if found.facts is None else world_lines(found.facts, yaml=suffix != ".json")
+    lines = rule_lines(found.rules) if found.facts is None else world_lines(found.facts, yaml=suffix != ".json")
     with whole_file(Path(out)) as file:
         file.writelines(f"{line}\n".encode() for line in lines)
     _say(found, out, form)
 
 
-def _rule_lines(rules: Mapping[str, str]) -> Iterator[str]:
+def rule_lines(rules: Mapping[str, str]) -> Iterator[str]:
+    """Yield the lines of a rule file."""
     for id, text in rules.items():
         escaped = "".join(_ESCAPES.get(sign, sign) for sign in text)
         yield f"{_PREFIX}{id}={escaped}"

@@ -4,21 +4,38 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import time
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 from support.command_line import COMPOSITION
 from support.lakes import ingest
+from support.paths import ROOT
 from support.recorded_company import Company
 from support.spark import folder_lake
 
 from pdp.cli.pipeline import pipeline
 from pdp.facts.objects import Grant, GrantAdded, GrantRemoved
 
+PAGE = ROOT / "docs" / "pipeline.md"
 pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.timeout(900)]
+
+
+def assert_the_sql_of_the_page_tells_uses(folder: Path, day: date) -> None:
+    """Run the statement of docs/pipeline.md for a day."""
+    lake = folder_lake(folder)
+    (statement,) = [
+        text for text in re.findall(r"```sql\n(.*?)```", PAGE.read_text(), re.DOTALL) if "max_by(kind" in text
+    ]
+    for written, wanted in (("2026-02-01", day + timedelta(days=1)), ("2026-01-31", day)):
+        assert written in statement
+        statement = statement.replace(written, str(wanted))
+    found = {(row.principal, row.privilege, row.object): row.uses for row in lake.spark.sql(statement).collect()}
+    assert found["user:oidc~grant_user", "select", "table:lake/plant/by_grant"] == 0
+    assert ("user:oidc~new", "select", "table:lake/plant/by_grant") not in found  # it was taken in the end
 
 
 def test_a_right_of_a_part_of_the_day_and_its_use(tmp_path: Path) -> None:
@@ -59,6 +76,7 @@ def test_a_right_of_a_part_of_the_day_and_its_use(tmp_path: Path) -> None:
     assert code == 0
     assert "could, by grants:select on table:lake/plant/by_grant via user:oidc~grant_user" in output
     assert "no recorded check of that day" in output
+    assert_the_sql_of_the_page_tells_uses(tmp_path / "lake", day)
     before = str(day - timedelta(days=1))
     code, output = history("--principal", "user:oidc~new", "--on", before)
     assert (code, output) == (2, f"pdp: the lake has no facts or no policies of {before} or earlier\n")
