@@ -33,14 +33,17 @@ def batch_frame(spark: SparkSession, batch: IngestBatch, left_out: LeftOut, tabl
 
 
 def _groups(batch: IngestBatch, numbers: Sequence[int], most: int) -> tuple[tuple[int, ...], ...]:
-    """Return the numbers of files in up to `most` groups of about the same size, each in the order of the batch."""
+    """Return the numbers of files in up to `most` groups of about the same size.
+
+    Neighbours stay together: they are of the same days, and a writer opens a file for each day.
+    """
     groups: list[list[int]] = [[] for _ in range(min(most, len(numbers)))]
-    sizes = [0] * len(groups)
-    for number in sorted(numbers, key=lambda number: -batch.files[number].end):
-        least = sizes.index(min(sizes))
-        groups[least].append(number)
-        sizes[least] += batch.files[number].end or 1
-    return tuple(tuple(sorted(group)) for group in groups)
+    sizes = [batch.files[number].end or 1 for number in numbers]
+    before, total = 0, sum(sizes)
+    for number, size in zip(numbers, sizes, strict=True):
+        groups[(before + size // 2) * len(groups) // total].append(number)
+        before += size
+    return tuple(tuple(group) for group in groups if group)
 
 
 def escape_glob(path: str) -> str:

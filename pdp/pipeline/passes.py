@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import islice
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -43,6 +44,9 @@ _SURVEY: Final = (
 SURVEY: Final = LakeTable("survey", "files of a batch by the beginnings of their lines", _SURVEY)
 PLACES: Final = LakeTable("places", "files of a batch with the place of each record", _SURVEY)
 _IDS: Final = 50_000
+_SORTED: Final = 50_000
+"""Rows that are sorted together."""
+_PRINCIPAL: Final = DECISIONS.names.index("principal")
 
 
 class IngestBatch(msgspec.Struct, frozen=True):
@@ -70,12 +74,15 @@ class FilePass:
         """Yield the rows of the files in numbered groups."""
         with _without_garbage():
             numbers = (at for batch in batches for group in batch["id"].to_pylist() for at in self._groups[group])
-            yield from record_batches((row for at in numbers for row in self._rows(at, None)), self._table)
+            yield from self._batches(row for at in numbers for row in self._rows(at, None))
 
     def of_contents(self, batches: Iterable[Any]) -> Iterator[Any]:
         """Yield the rows of files from paths and bytes."""
         with _without_garbage():
-            yield from record_batches(self._content_rows(batches), self._table)
+            yield from self._batches(self._content_rows(batches))
+
+    def _batches(self, rows: Iterable[Row]) -> Iterator[Any]:
+        return record_batches(_by_principal(rows) if self._table.name == DECISIONS.name else rows, self._table)
 
     def _content_rows(self, batches: Iterable[Any]) -> Iterator[Row]:
         for batch in batches:
@@ -93,6 +100,18 @@ def _judged(batch: IngestBatch, lines: Iterable[TrailLine]) -> Iterator[tuple[Tr
         found = judge(line)
         if found is not None:
             yield line, found
+
+
+def _by_principal(rows: Iterable[Row]) -> Iterator[Row]:
+    """Yield rows in runs of one principal: a run goes to one file, and a writer that stays at a file is fast."""
+    left = iter(rows)
+    while some := list(islice(left, _SORTED)):
+        some.sort(key=_principal_of)
+        yield from some
+
+
+def _principal_of(row: Row) -> str:
+    return row[_PRINCIPAL] or ""
 
 
 def survey_rows(batch: IngestBatch, at: int, lines: Iterable[TrailLine], left_out: frozenset[int]) -> Iterator[Row]:
