@@ -5,12 +5,24 @@ Only this package and `assembly` name concrete classes. `main` is the entry poin
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
 from pdp.app.quick_imports import quick_imports
 from pdp.cli.ending import end_on_interrupt
+
+
+class LateFunction:
+    """Function that is imported when it is called: no command needs all of them. Executors of Spark get it by name."""
+
+    def __init__(self, module: str, name: str) -> None:
+        self._module = module
+        self._name = name
+
+    def __call__(self, *args: Any, **keywords: Any) -> Any:
+        with quick_imports():
+            function = getattr(import_module(self._module), self._name)
+        return function(*args, **keywords)
 
 
 def main() -> None:
@@ -22,25 +34,14 @@ def main() -> None:
 
     run(
         Composition(
-            _late("pdp.app.example", "embedded_settings"),
-            _late("pdp.assembly", "read_rules"),
-            _late("pdp.app.parts", "read_facts"),
-            _late("pdp.app.parts", "build_pdp"),
-            _late("pdp.app.run", "serve"),
-            _late("pdp.app.parts", "writing"),
-            _late("pdp.app.parts", "build_catalogs"),
-            _late("pdp.app.parts", "inspect_facts"),
-            _late("pdp.app.archived_bundle", "rebuild_pdp"),
+            LateFunction("pdp.app.example", "embedded_settings"),
+            LateFunction("pdp.assembly", "read_rules"),
+            LateFunction("pdp.app.parts", "read_facts"),
+            LateFunction("pdp.app.parts", "build_pdp"),
+            LateFunction("pdp.app.run", "serve"),
+            LateFunction("pdp.app.parts", "writing"),
+            LateFunction("pdp.app.parts", "build_catalogs"),
+            LateFunction("pdp.app.parts", "inspect_facts"),
+            LateFunction("pdp.app.archived_bundle", "rebuild_pdp"),
         )
     )
-
-
-def _late(module: str, name: str) -> Callable[..., Any]:
-    """Return a function that is imported when it is called: no command needs all of them."""
-
-    def call(*args: Any, **keywords: Any) -> Any:
-        with quick_imports():
-            function = getattr(import_module(module), name)
-        return function(*args, **keywords)
-
-    return call

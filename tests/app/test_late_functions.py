@@ -1,0 +1,16 @@
+"""Functions of the composition that are imported late: they reach executors of Spark by name."""
+
+from __future__ import annotations
+
+import pickle
+
+import msgspec
+
+from pdp.app import LateFunction
+from pdp.app.archived_bundle import rebuild_pdp
+
+
+def test_a_late_function_survives_the_way_to_another_process() -> None:
+    late = pickle.loads(pickle.dumps(LateFunction("msgspec.json", "decode")))
+    assert late(b'{"a":1}', type=dict[str, int]) == msgspec.json.decode(b'{"a":1}') == {"a": 1}
+    assert pickle.dumps(LateFunction(rebuild_pdp.__module__, rebuild_pdp.__name__))
