@@ -10,10 +10,12 @@ import click
 
 _COMMANDS: Final[Mapping[str, str]] = {
     "compact": "Join the small files of a lake.",
+    "demo": "Play a month of a small company, and report on it.",
     "expire": "Remove old snapshots of a lake.",
     "history": "Tell who could do what on a day, through what, and whether he did.",
     "ingest": "Write the audit of services into the tables of a lake.",
     "replay": "Decide recorded checks again, as recorded or under new policies.",
+    "report": "Write a report on the decisions of a lake.",
     "suggest": "Propose grants or rules with which no recorded access is lost.",
 }
 """Name of a command -> its help in one line."""

@@ -45,7 +45,12 @@ def open_chosen_lake(
 
     has_configuration = config is EXAMPLE or chosen_file(config) is not None or overrides
     lakes = composition.settings(config, overrides).lakes if has_configuration else {}
-    return open_lake(choose_catalog(lake, lakes), dict(map(_property, properties)))
+    return open_lake(choose_catalog(lake, lakes), spark_properties(properties))
+
+
+def spark_properties(texts: Sequence[str]) -> dict[str, str]:
+    """Return the properties of Spark that `--spark` gives; raise InvalidArgument for a text of another form."""
+    return dict(map(_property, texts))
 
 
 def _property(text: str) -> tuple[str, str]:

@@ -247,6 +247,7 @@ _PLAYERS: Final[Mapping[str, Callable[[Player, Block, Entry], None]]] = {
     "answer": Player.answer,
     "file": Player.write,
     "text": _skip,
+    "sql": _skip,
     "sh": Player.run,
     "console": Player.converse,
     "yaml": Player.write,
@@ -255,7 +256,7 @@ _PLAYERS: Final[Mapping[str, Callable[[Player, Block, Entry], None]]] = {
     "http": Player.request_of_head,
 }
 """Way to play a block, by a key of its entry, else by its language."""
-LANGUAGES: Final = frozenset({"console", "http", "json", "properties", "sh", "text", "yaml"})
+LANGUAGES: Final = frozenset({"console", "http", "json", "properties", "sh", "sql", "text", "yaml"})
 """Languages of blocks."""
 
 

@@ -87,6 +87,10 @@ class _Month:
         readers = [*self._company.teams["executive"].members * 4, *self._company.teams["analyst"].members]
         weights = [weight for *_, weight in REPORTS]
         for day in range(DAYS):
+            for hour in range(6, 20, 2):  # the wall screen
+                yield requests.load_through_views(
+                    self._plan.at(day, hour), "svc-dashboards", REPORTS[0][1], REPORTS[0][0]
+                )
             for time in self._times(day, 46):
                 chain, table, _ = self._random.choices(REPORTS, weights)[0]
                 reader = "nadia" if chain[0][0] == "campaign_roi" else self._random.choice(readers)
@@ -161,6 +165,7 @@ class _Month:
         yield requests.select_query(time, user, table, query)
         if table in _RESTRICTED:
             yield requests.row_filter(time + 0.05, user, table, query)
+            yield requests.column_masks(time + 0.06, user, table, ("id", "email", "region"), query)
         if chance > 0.9 and team.writes and namespace == next(iter(team.interests)):
             yield requests.insert_query(time + 20, user, table, self._query_id(time))
         if chance > 0.995:  # curiosity

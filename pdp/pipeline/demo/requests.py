@@ -43,6 +43,13 @@ def row_filter(time: float, user: str, table: TableName, query: str) -> PlayedRe
     return _trino("rowFilters", time, user, action, query)
 
 
+def column_masks(time: float, user: str, table: TableName, columns: Sequence[str], query: str) -> PlayedRequest:
+    """Return the request of Trino for the masks of columns."""
+    place = _trino_table(table)
+    resources = [{"column": {**place, "columnName": name, "columnType": "varchar"}} for name in columns]
+    return _trino("batchColumnMasks", time, user, {"operation": "GetColumnMask", "filterResources": resources}, query)
+
+
 def show_tables(time: float, user: str, tables: Sequence[TableName], query: str) -> PlayedRequest:
     """Return the request of Trino for the tables that a user sees in a list."""
     resources = [{"table": _trino_table(table)} for table in tables]
