@@ -14,7 +14,7 @@ import sys
 import tempfile
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from uuid_utils import uuid7
 
@@ -51,50 +51,55 @@ def record(seq: int, draw: random.Random) -> str:
     )
 
 
-PLAIN = """
+CPU = """
 import sys, time
-from pdp.pipeline.catalog import folder_catalog
-from pdp.pipeline.session import start_session
-audit, lake, form, master = sys.argv[1:]
-spark = start_session(folder_catalog(lake), {"spark.master": master})
-spark.range(1).count()
-begun = time.monotonic()
-frame = spark.read.json(audit + "/decisions-*.jsonl")
-if form == "parquet":
-    frame.write.parquet(lake + "/plain")
-else:
-    spark.sql("CREATE NAMESPACE IF NOT EXISTS lake.pdp")
-    frame.writeTo("lake.pdp.plain").using("iceberg").create()
-print(time.monotonic() - begun)
-"""
-INGEST = """
-import sys, time
+import psutil
 from pdp.pipeline.catalog import folder_catalog
 from pdp.pipeline.ingest import AuditIngest, IngestOptions
 from pdp.pipeline.lake import Lake
 from pdp.pipeline.session import start_session
 from pdp.pipeline.tables import TABLES
-audit, lake, form, master = sys.argv[1:]
-catalog = folder_catalog(lake)
-opened = Lake(start_session(catalog, {"spark.master": master}), catalog)
-opened.spark.range(1).count()
-opened.create(TABLES.values())
+
+def used():
+    own = psutil.Process()
+    times = [each.cpu_times() for each in (own, *own.children(recursive=True))]
+    return sum(each.user + each.system for each in times)
+
+audit, place, master = sys.argv[1:]
+catalog = folder_catalog(place)
+lake = Lake(start_session(catalog, {"spark.master": master}), catalog)
+lake.spark.range(1).count()
+lake.create(TABLES.values())
 show = lambda text: print(f"{time.monotonic() - begun:7.2f} {text}", file=sys.stderr)
-begun = time.monotonic()
-AuditIngest(opened, IngestOptions((audit,), once=True), show, show).run()
-print(time.monotonic() - begun)
+begun, before = time.monotonic(), used()
 """
+"""Beginning of the scripts: Spark runs, and the tables are there."""
+END = "print(time.monotonic() - begun, used() - before)\n"
+FRAME = 'frame = lake.spark.read.json(audit + "/decisions-*.jsonl")\n'
+SCRIPTS = {
+    "plain iceberg": CPU + FRAME + 'frame.writeTo("lake.pdp.plain").using("iceberg").create()\n' + END,
+    "ingest": CPU + "AuditIngest(lake, IngestOptions((audit,), once=True), show, show).run()\n" + END,
+    "plain parquet": CPU + FRAME + 'frame.write.parquet(place + "/plain")\n' + END,
+}
 
 
-def seconds(script: str, audit: Path, form: str, master: str) -> float:
-    """Run a script on a lake of its own and return the seconds that it prints, without the start of Spark."""
-    lake = Path(tempfile.mkdtemp(prefix="pdp-bench-lake-"))
+class Cost(NamedTuple):
+    """Seconds of one run, and those of processors: the second hardly depends on what else the machine does."""
+
+    seconds: float
+    cpu: float
+
+
+def run(script: str, audit: Path, master: str) -> Cost:
+    """Run a script on a lake of its own. The start of Spark does not count."""
+    place = Path(tempfile.mkdtemp(prefix="pdp-bench-lake-"))
     try:
-        command = [sys.executable, "-c", script, str(audit), str(lake), form, master]
+        command = [sys.executable, "-c", script, str(audit), str(place), master]
         done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=3600)
     finally:
-        shutil.rmtree(lake)
-    return float(done.stdout.splitlines()[-1])
+        shutil.rmtree(place)
+    seconds, cpu = done.stdout.splitlines()[-1].split()
+    return Cost(float(seconds), float(cpu))
 
 
 def main() -> None:
@@ -117,24 +122,40 @@ def measure(chosen: Any, base: Path) -> None:
     small = base / f"audit-{chosen.records}"
     if not small.exists():
         write_folder(small, chosen.records)
-    found: dict[str, list[float]] = {"ingest": [], "plain iceberg": [], "plain parquet": []}
+    costs: dict[str, list[Cost]] = {name: [] for name in SCRIPTS}
     for _ in range(chosen.rounds):
-        found["plain iceberg"].append(seconds(PLAIN, small, "iceberg", chosen.master))
-        found["ingest"].append(seconds(INGEST, small, "", chosen.master))
-        found["plain parquet"].append(seconds(PLAIN, small, "parquet", chosen.master))
-    best = {name: min(times) for name, times in found.items()}
-    for name, took in best.items():
-        print(f"{name:14} {chosen.records / took:10,.0f} records/s   {took:7.1f} s")
+        for name, script in SCRIPTS.items():
+            costs[name].append(run(script, small, chosen.master))
+    best = {
+        name: Cost(min(one.seconds for one in found), min(one.cpu for one in found)) for name, found in costs.items()
+    }
+    for name, cost in best.items():
+        print(line(name, chosen.records, cost))
+    ours = best["ingest"]
     for name in ("plain iceberg", "plain parquet"):
-        print(f"ingest beside {name}: {best[name] / best['ingest']:.2f} (goal 0.60)", flush=True)
+        peer = best[name]
+        print(
+            f"rate of the ingest beside {name}: {peer.seconds / ours.seconds:.2f}, by processor time "
+            f"{peer.cpu / ours.cpu:.2f} (goal 0.60)",
+            flush=True,
+        )
     if chosen.times > 1:
         many = chosen.records * chosen.times
         large = base / f"audit-{many}"
         if not large.exists():
             write_folder(large, many)
-        took = seconds(INGEST, large, "", chosen.master)
-        print(f"ingest         {many / took:10,.0f} records/s   {took:7.1f} s for {many:,} records")
-        print(f"cost of {chosen.times} times the records: {took / best['ingest']:.1f} times (linear: {chosen.times})")
+        cost = run(SCRIPTS["ingest"], large, chosen.master)
+        print(line("ingest", many, cost))
+        print(
+            f"cost of {chosen.times} times the records: {cost.seconds / ours.seconds:.1f} times, by processor time "
+            f"{cost.cpu / ours.cpu:.1f} times"
+        )
+
+
+def line(name: str, records: int, cost: Cost) -> str:
+    """Return one row of the figures."""
+    rate, each = records / cost.seconds, cost.cpu / records * 1e6
+    return f"{name:14} {records:>11,} records {cost.seconds:8.1f} s {rate:10,.0f} records/s {each:7.1f} us of CPU each"
 
 
 if __name__ == "__main__":
