@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from pdp.audit.record import LISTING
+from pdp.audit.schema import SCHEMA
 from pdp.pipeline.lake import Lake
 
 if TYPE_CHECKING:
@@ -45,17 +46,23 @@ class ReplayChoice(msgspec.Struct, frozen=True):
 
 
 def question_rows(lake: Lake, choice: ReplayChoice) -> DataFrame:
-    """Return one row for each check: the columns of its question, `question` as a number, `id`, `time` and `at`."""
+    """Return one row for each check: the columns of its question, `id`, `time`, `at` and `principal`."""
     from pyspark.sql import functions as sql  # noqa: PLC0415  an extra
 
     rows = _concrete_rows(lake, choice).unionByName(_asked_rows(lake, choice))
     no_text, no_time = sql.lit(""), sql.lit(None).cast("bigint")
-    rows = rows.withColumns(
+    return rows.withColumns(
         {
             "revision": sql.col("revision") if choice.by_revision else no_text,
             "second": sql.unix_seconds("time") if choice.by_second else no_time,
         }
     )
+
+
+def numbered(rows: DataFrame) -> DataFrame:
+    """Return rows with `question`: a number that is equal for equal questions."""
+    from pyspark.sql import functions as sql  # noqa: PLC0415  an extra
+
     return rows.withColumn("question", sql.xxhash64(*QUESTION))
 
 
@@ -63,11 +70,13 @@ def questions(rows: DataFrame) -> DataFrame:
     """Return the questions of rows, with the number of checks, and the first and the last time in microseconds."""
     from pyspark.sql import functions as sql  # noqa: PLC0415  an extra
 
-    return rows.groupBy("question", *QUESTION).agg(
+    # numbers are reckoned for questions, which are fewer than rows
+    found = rows.groupBy(*QUESTION).agg(
         sql.count(sql.lit(1)).alias("checks"),
         sql.unix_micros(sql.min("time")).alias("first"),
         sql.unix_micros(sql.max("time")).alias("last"),
     )
+    return numbered(found)
 
 
 def undecidable_records(lake: Lake, choice: ReplayChoice) -> DataFrame:
@@ -76,9 +85,10 @@ def undecidable_records(lake: Lake, choice: ReplayChoice) -> DataFrame:
 
     asked = sql.from_json("asked", _ASKED)
     records = chosen(lake.table("requests"), choice).where("asked is not null")
-    causes = records.select(asked["undecidable"].alias("cause"), "id", "time").where("cause <> ''")
+    checks = sql.greatest("checks", sql.lit(1)).alias("checks")
+    causes = records.select(asked["undecidable"].alias("cause"), checks, "id", "time").where("cause <> ''")
     return causes.groupBy("cause").agg(
-        sql.count(sql.lit(1)).alias("checks"), sql.min("id").alias("id"), sql.min("time").alias("first"),
+        sql.sum("checks").alias("checks"), sql.min("id").alias("id"), sql.min("time").alias("first"),
         sql.max("time").alias("last"),
     )  # fmt: skip
 
@@ -101,6 +111,7 @@ def _concrete_rows(lake: Lake, choice: ReplayChoice) -> DataFrame:
     from pyspark.sql import functions as sql  # noqa: PLC0415  an extra
 
     rows = chosen(lake.table("decisions"), choice).where("asked and at is not null and invalid is null")
+    rows = rows.where(sql.col("record_version") <= SCHEMA)  # `undecidable_records` tells later ones
     if choice.principal:
         rows = rows.where(sql.col("principal") == choice.principal)
     return rows.select("id", "time", "at", "principal", *(name for name in QUESTION if name != "second"))

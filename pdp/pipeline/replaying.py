@@ -15,7 +15,7 @@ from pdp.model.revision import Revision
 from pdp.offline.candidates import AS_RECORDED, CandidatePolicies
 from pdp.pipeline.lake import Lake
 from pdp.pipeline.recorded_archive import LakeArchive
-from pdp.pipeline.replay_rows import ReplayChoice, question_rows, questions, undecidable_records
+from pdp.pipeline.replay_rows import ReplayChoice, numbered, question_rows, questions, undecidable_records
 from pdp.pipeline.replay_tables import REPLAY_DIFFERENCES
 from pdp.pipeline.replay_tasks import SENT, ReplayOrder, replay_task, result_schema
 
@@ -104,7 +104,8 @@ class LakeReplay:
         ids = changed.select(sql.col("id").alias("question")).distinct()
         decision = sql.struct("time", "id")
         found = (
-            self._rows.join(ids, "question", "left_semi")
+            numbered(self._rows)
+            .join(ids, "question", "left_semi")
             .groupBy("question")
             .agg(sql.min(decision).alias("oldest"), sql.max(decision).alias("newest"))
         )

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from support.command_line import COMPOSITION
-from support.lakes import ingest
+from support.lakes import decision_line, ingest, write_segment
 from support.recorded_company import RULES, Company, planted_rows, planted_rules
 from support.spark import folder_lake, spark_options
 
@@ -245,3 +245,21 @@ def test_the_plan_is_shown_without_deciding(lake: Lake) -> None:
     assert result.exit_code == 0
     assert "MapInArrow" in result.output
     assert lake.table("replay_differences").count() == before
+
+
+def test_records_that_no_lake_can_decide_are_counted_by_cause(tmp_path: Path) -> None:
+    lines = [
+        decision_line(0),
+        decision_line(1),
+        decision_line(2).replace(b'"schema":1', b'"schema":2,"purpose":"audit"'),
+    ]
+    empty = decision_line(3).partition(b'"checks":')[0] + b'"checks":[]}\n'
+    write_segment(tmp_path / "audit", 1, [*lines, empty])
+    lake = folder_lake(tmp_path / "lake")
+    ingest(lake, tmp_path / "audit")
+    result = replayed(lake)
+    assert result.totals == ReplayTotals(undecidable=4)
+    found = {row["cause"]: row["checks"] for row in result.rows["undecidable"] if row["cause"].startswith("a re")}
+    assert found == {"a record of schema 2": 1, "a request that was answered without a check": 1}
+    assert sum(row["checks"] for row in result.rows["undecidable"] if row["cause"].startswith("its bundle")) == 2
+    assert all(row["samples"] for row in result.rows["undecidable"])
