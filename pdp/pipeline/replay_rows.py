@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from pdp.audit.record import LISTING
-from pdp.audit.schema import SCHEMA
 from pdp.pipeline.lake import Lake
 
 if TYPE_CHECKING:
@@ -111,7 +110,6 @@ def _concrete_rows(lake: Lake, choice: ReplayChoice) -> DataFrame:
     from pyspark.sql import functions as sql  # noqa: PLC0415  an extra
 
     rows = chosen(lake.table("decisions"), choice).where("asked and at is not null and invalid is null")
-    rows = rows.where(sql.col("record_version") <= SCHEMA)  # `undecidable_records` tells later ones
     if choice.principal:
         rows = rows.where(sql.col("principal") == choice.principal)
     return rows.select("id", "time", "at", "principal", *(name for name in QUESTION if name != "second"))
