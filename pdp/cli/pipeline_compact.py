@@ -10,16 +10,16 @@ import msgspec
 
 from pdp.cli.composition import Composition
 from pdp.cli.options import format_option
-from pdp.cli.pipeline_options import lake_options, open_chosen_lake
+from pdp.cli.pipeline_options import lake_options, one_line_spark_errors, open_chosen_lake
 from pdp.cli.progress import Progress
-from pdp.cli.terminal import one_line_errors, plural
+from pdp.cli.terminal import plural
 
 
 @click.command()
 @lake_options
 @format_option("text", "json")
 @click.pass_obj
-@one_line_errors
+@one_line_spark_errors
 def compact(
     composition: Composition, /, lake: str, config: Path | None, overrides: tuple[str, ...], form: str, **values: Any
 ) -> None:

@@ -12,8 +12,9 @@ import click
 
 from pdp.cli.composition import Composition
 from pdp.cli.options import format_option
+from pdp.cli.pipeline_options import one_line_spark_errors, spark_properties
 from pdp.cli.pipeline_report import print_report, write_report
-from pdp.cli.terminal import one_line_errors, plural, visible
+from pdp.cli.terminal import plural, visible
 from pdp.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ _DAYS: Final = 14
 @click.option("--spark", "properties", multiple=True, metavar="KEY=VALUE", help="Property of Spark. Can be repeated.")
 @format_option("text", "json")
 @click.pass_obj
-@one_line_errors
+@one_line_spark_errors
 def demo(
     composition: Composition, /, out: Path, seed: int, share: float, until: str | None, properties: tuple[str, ...],
     form: str,
@@ -95,7 +96,6 @@ def _play(folder: Path, last: date, choice: tuple[int, float], say: Callable[[st
 
 
 def _lake(folder: Path, properties: tuple[str, ...], say: Callable[[str], None]) -> Lake:
-    from pdp.cli.pipeline_options import spark_properties  # noqa: PLC0415
     from pdp.pipeline.catalog import folder_catalog  # noqa: PLC0415
     from pdp.pipeline.lake import open_lake  # noqa: PLC0415
 

@@ -12,9 +12,9 @@ import msgspec
 
 from pdp.cli.composition import Composition
 from pdp.cli.options import format_option
-from pdp.cli.pipeline_options import lake_options, open_chosen_lake
+from pdp.cli.pipeline_options import lake_options, one_line_spark_errors, open_chosen_lake
 from pdp.cli.progress import Progress
-from pdp.cli.terminal import one_line_errors, plural, visible
+from pdp.cli.terminal import plural, visible
 from pdp.decision.codec import decode_checks
 from pdp.errors import InvalidArgument
 from pdp.identity.callers import EMBEDDED_CALLER
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 @click.option("--on", "day", required=True, metavar="DAY", help="Day in UTC, such as 2026-01-31.")
 @format_option("text", "json")
 @click.pass_obj
-@one_line_errors
+@one_line_spark_errors
 def history(
     composition: Composition, /, lake: str, config: Path | None, overrides: tuple[str, ...],
     properties: tuple[str, ...], principal: str, roles: tuple[str, ...], resource: str, action: str, day: str,

@@ -1,21 +1,48 @@
-"""Options of the commands of `pdp pipeline`: the lake, and the properties of Spark."""
+"""Options and errors of the commands of `pdp pipeline`: the lake, the properties of Spark, its failures."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
 from pdp.cli.composition import EXAMPLE, Composition, chosen_file
 from pdp.cli.options import config_options
-from pdp.errors import InvalidArgument
+from pdp.cli.terminal import one_line_errors
+from pdp.errors import InvalidArgument, Unavailable
 
 if TYPE_CHECKING:
     from pdp.pipeline.lake import Lake
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+_SPARK: Final = frozenset({"pyspark", "py4j"})
+"""Packages whose exceptions are failures of Spark. Help and other errors need none of them."""
+
+
+def one_line_spark_errors(command: F) -> F:
+    """Do the same as `one_line_errors`, also for failures of Spark."""
+
+    @functools.wraps(command)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return command(*args, **kwargs)
+        except Exception as error:
+            if type(error).__module__.partition(".")[0] not in _SPARK:
+                raise
+            raise Unavailable(f"Spark failed: {_first_line(error)}") from None
+
+    return one_line_errors(wrapped)  # type: ignore[return-value]
+
+
+def _first_line(error: Exception) -> str:
+    java = getattr(error, "java_exception", None)
+    text = str(error if java is None else java.toString())
+    return next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
 
 
 def lake_options(command: F) -> F:

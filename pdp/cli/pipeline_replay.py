@@ -12,9 +12,8 @@ from pdp.cli.composition import Composition
 from pdp.cli.dry_run import DIFFERENT, MultiValueCommand
 from pdp.cli.dry_run_checks import parse_time
 from pdp.cli.options import format_option
-from pdp.cli.pipeline_options import lake_options, open_chosen_lake
+from pdp.cli.pipeline_options import lake_options, one_line_spark_errors, open_chosen_lake
 from pdp.cli.progress import Progress
-from pdp.cli.terminal import one_line_errors
 from pdp.errors import InvalidArgument
 
 _RECORDED: Final = "recorded"
@@ -32,7 +31,7 @@ _RECORDED: Final = "recorded"
 @click.option("--explain", is_flag=True, help="Print Spark's plan, and decide nothing.")
 @format_option("text", "json")
 @click.pass_obj
-@one_line_errors
+@one_line_spark_errors
 def replay(
     composition: Composition, /, lake: str, config: Path | None, overrides: tuple[str, ...],
     properties: tuple[str, ...], form: str, **options: Any,

@@ -12,9 +12,9 @@ import msgspec
 
 from pdp.cli.composition import Composition
 from pdp.cli.options import format_option
-from pdp.cli.pipeline_options import lake_options, open_chosen_lake
+from pdp.cli.pipeline_options import lake_options, one_line_spark_errors, open_chosen_lake
 from pdp.cli.progress import Progress
-from pdp.cli.terminal import one_line_errors, plural, visible
+from pdp.cli.terminal import plural, visible
 from pdp.cli.whole_file import whole_file
 from pdp.errors import InvalidArgument
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 @click.option("--explain", is_flag=True, help="Print Spark's plan of each question, and answer none.")
 @format_option("text", "json")
 @click.pass_obj
-@one_line_errors
+@one_line_spark_errors
 def report(
     composition: Composition, /, lake: str, config: Path | None, overrides: tuple[str, ...],
     properties: tuple[str, ...], out: Path, csv: Path | None, json: Path | None, days: int, explain: bool, form: str,

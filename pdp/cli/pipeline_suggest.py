@@ -11,9 +11,9 @@ import click
 
 from pdp.cli.composition import Composition
 from pdp.cli.options import format_option
-from pdp.cli.pipeline_options import lake_options, open_chosen_lake
+from pdp.cli.pipeline_options import lake_options, one_line_spark_errors, open_chosen_lake
 from pdp.cli.progress import Progress
-from pdp.cli.terminal import one_line_errors, plural
+from pdp.cli.terminal import plural
 from pdp.cli.whole_file import whole_file
 from pdp.errors import InvalidArgument
 from pdp.store.world_text import world_lines
@@ -31,7 +31,7 @@ _ESCAPES: Final = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\
 @click.option("--out", required=True, metavar="FILE", help="Proposal: a world (.yaml, .json) or rules (.properties).")
 @format_option("text", "json")
 @click.pass_obj
-@one_line_errors
+@one_line_spark_errors
 def suggest(
     composition: Composition, /, lake: str, config: Path | None, overrides: tuple[str, ...],
     properties: tuple[str, ...], out: str, form: str,
