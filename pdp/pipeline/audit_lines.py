@@ -6,6 +6,7 @@ share them. A record of a later schema may have further fields: the inputs stay 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -26,9 +27,12 @@ DUPLICATE: Final = "duplicate"
 _MOST_TEXT: Final = 2000
 _KEPT: Final = 5000
 _LONGEST_KEPT: Final = 20_000
+_INT32: Final = 1 << 31
 _INT64: Final = 1 << 63
 _EPOCH: Final = date(1970, 1, 1)
-_PLAIN_TIME: Final = len("2026-01-31T12:00:00.000000Z")
+_SECOND: Final = len("2026-01-31T12:00:00")
+_FRACTION: Final = re.compile(r"\.[0-9]{6}Z")
+"""End of a time as records write it, after the second."""
 
 
 def _no_inputs() -> msgspec.Raw:
@@ -146,6 +150,8 @@ class LineJudge:
             raise _BadLine("event", f"event `{header.event[:50]}`")
         if header.schema < SCHEMA:
             raise _BadLine("schema", f"schema {header.schema}, this version reads {SCHEMA} and later ones")
+        if header.schema >= _INT32:
+            raise _BadLine("schema", f"schema {header.schema}, a number of more than 32 bits")
         if header.event in OTHER_EVENTS:
             return self._event(data)
         later = read_later(data) if record is None and header.schema > SCHEMA else None
@@ -200,12 +206,10 @@ class LineJudge:
         if not 0 <= place.seq < _INT64:
             raise _BadLine(MALFORMED, f"`seq` is {place.seq}")
         text = place.time
-        if len(text) != _PLAIN_TIME or text[-1] != "Z":
-            text = _plain_time(text)
-        day = self._days.get(text[:10])
+        day = self._days.get(text[:_SECOND]) if _FRACTION.fullmatch(text, _SECOND) else None
         if day is None:
             text = _plain_time(text)
-            day = self._days.keep(text[:10], (date.fromisoformat(text[:10]) - _EPOCH).days, 10)
+            day = self._days.keep(text[:_SECOND], (date.fromisoformat(text[:10]) - _EPOCH).days, _SECOND)
         return text, day
 
 
@@ -292,6 +296,8 @@ def _checked(record: Record) -> Record:
         raise _BadLine(MALFORMED, "a number of more than 64 bits")
     try:
         for entry in (*record.checks, *record.requests):
+            if not 0 <= entry.inputs <= len(record.other_inputs):
+                raise _BadLine(MALFORMED, f"there are no inputs {entry.inputs}")
             if any(not 0 <= row.at < _INT64 for row in entry_rows(entry)):
                 raise _BadLine(MALFORMED, "a position that is none")
     except EntryError as error:
@@ -308,11 +314,12 @@ def _plain_time(text: str) -> str:
     """Return a time as records write it; raise _BadLine for another text."""
     try:
         time = datetime.fromisoformat(text)
-    except ValueError:
+        if time.tzinfo is None:
+            raise _BadLine(MALFORMED, f"a time without a zone: `{text[:50]}`")
+        time = time.astimezone(UTC)
+    except (ValueError, OverflowError):
         raise _BadLine(MALFORMED, f"no time: `{text[:50]}`") from None
-    if time.tzinfo is None:
-        raise _BadLine(MALFORMED, f"a time without a zone: `{text[:50]}`")
-    return time.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+    return time.isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 def _text_of(day: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import date, datetime
 from typing import Any
 
@@ -26,8 +27,18 @@ from pdp.pipeline.arrow_rows import arrow_schema, record_batches
 from pdp.pipeline.audit_files import AuditFile
 from pdp.pipeline.audit_lines import EventLine, JudgedLine, LineJudge, LineProblem, RecordLine, line_place
 from pdp.pipeline.decision_rows import RowMaker
-from pdp.pipeline.passes import IngestBatch, event_rows
-from pdp.pipeline.tables import DECISIONS, EVENTS, REQUESTS
+from pdp.pipeline.passes import (
+    PLACES,
+    SURVEY,
+    IngestBatch,
+    decision_rows,
+    event_rows,
+    place_rows,
+    quarantine_rows,
+    request_rows,
+    survey_rows,
+)
+from pdp.pipeline.tables import DECISIONS, EVENTS, QUARANTINE, REQUESTS
 
 any_records = generated_records.records() | generated_records.single_records() | generated_records.split_records()
 columns_from = st.sampled_from([1, 2, 32])
@@ -141,6 +152,70 @@ def test_a_spoilt_line_is_refused_where_the_reader_refuses_it(line: bytes) -> No
     if isinstance(judged, LineProblem):
         assert judged.reason in ("malformed", "schema", "event")
         judged.text.encode()
+
+
+POISON: tuple[Any, ...] = (
+    -1, 1, 2, 1 << 31, 99999999999, 1 << 63, 1 << 64, -(1 << 70), 1e308, None, True, "", "0", [], {}, [0], [-1], ["x"],
+    {"a": 1 << 70}, "2026-01-31T25:00:00.000000Z", "0001-01-01T00:00:00+14:00", "9999-12-31T23:00:00-14:00",
+    "2026-01-31x12:00:00.000000Z", "2026-01-31T12:00:00,000000Z", "2026-01-31T12:00:00.00000aZ", "a\0b",
+)  # fmt: skip
+
+
+def places_in(value: Any) -> list[tuple[Any, Any]]:
+    """All values inside a value of JSON, each with its container."""
+    items = list(value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ())
+    return [(value, key) for key, _ in items] + [place for _, part in items for place in places_in(part)]
+
+
+@st.composite
+def poisoned(draw: st.DrawFn) -> bytes:
+    """A line of any schema with a few values replaced or added, wherever they are."""
+    fields = json.loads(encoded(draw(any_records), draw(columns_from)))
+    fields["schema"] = draw(st.sampled_from([1, 1, 2]))
+    for _ in range(draw(st.integers(1, 2))):
+        container, key = draw(st.sampled_from(places_in(fields)))
+        if isinstance(container, dict) and draw(st.booleans()):
+            key = draw(st.sampled_from(["inputs", "at", "arguments", "leftOut", "cached", "error", "properties"]))
+        container[key] = draw(st.sampled_from(POISON))
+    return json.dumps(fields).encode() + b"\n"
+
+
+def assert_rows_or_a_problem(*lines: bytes) -> None:
+    """Every pass can write what it makes of lines, and no line is lost."""
+    batch = IngestBatch("k", (AuditFile("file:/a/f", "file:/a", "f", 0),), time="2026-02-01T00:00:00.000000Z")
+    trail = [TrailLine(number, line) for number, line in enumerate(lines, 1)]
+    made = {
+        table.name: table_of(rows(batch, 0, trail, frozenset()), table)
+        for rows, table in (
+            (decision_rows, DECISIONS), (request_rows, REQUESTS), (event_rows, EVENTS), (quarantine_rows, QUARANTINE),
+            (place_rows, PLACES), (survey_rows, SURVEY),
+        )
+    }  # fmt: skip
+    assert len(made["requests"]) + len(made["events"]) + len(made["quarantine"]) == len(lines)
+
+
+@pytest.mark.slow
+@given(poisoned() | spoilt())
+def test_a_poisoned_line_is_rows_or_a_problem_for_every_pass(line: bytes) -> None:
+    assert_rows_or_a_problem(*([line] if line.strip() else []))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (b"T12:00:00.000001Z", b"T25:00:00.000000Z"),
+        (b"T12:00:00.000001Z", b"T12:00:00.00000xZ"),
+        (b"2026-01-31T12:00:00.000001Z", b"0001-01-01T00:00:00+14:00"),
+        (b'"schema":1', b'"schema":99999999999'),
+        (b'"at":0', b'"at":0,"inputs":-1'),
+        (b'"at":0', b'"at":0,"inputs":1'),
+    ],
+)
+@pytest.mark.parametrize("schema", [b'"schema":1', b'"schema":2'])
+def test_a_line_that_no_pass_can_write_is_a_problem(old: bytes, new: bytes, schema: bytes) -> None:
+    bad = GOOD.replace(old, new).replace(b'"schema":1,', schema + b",")
+    assert bad != GOOD
+    assert_rows_or_a_problem(GOOD, bad, GOOD)
 
 
 GOOD = (
