@@ -28,13 +28,16 @@ _DEFAULTS: Final = {
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "WARN",
     "spark.driver.memory": "2g",
-    "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "8",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
+}
+_FIXED: Final = {
+    "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+    "spark.sql.session.timeZone": "UTC",
     # `credential` is not among the words of the default
     "spark.redaction.regex": "(?i)secret|password|token|credential|access[.]?key",
 }
-_FIXED: Final = {"spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"}
+"""Settings of every session, whether or not `spark-submit` starts it."""
 _LOCAL: Final = {"spark.master": "local[*]", "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 """Settings without a cluster: nobody else can connect."""
 
@@ -60,7 +63,7 @@ def _submitted(given: Mapping[str, str]) -> SparkSession:
     from pyspark.sql import SparkSession  # noqa: PLC0415  an extra
 
     builder: Any = SparkSession.builder
-    for name, value in {**_FIXED, "spark.sql.session.timeZone": "UTC", **given}.items():
+    for name, value in {**_FIXED, **given}.items():
         builder = builder.config(name, value)
     session: SparkSession = builder.getOrCreate()
     return session
