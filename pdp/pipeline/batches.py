@@ -17,6 +17,7 @@ import msgspec
 
 from pdp.pipeline.audit_files import AuditFile
 from pdp.pipeline.batch_frames import batch_frame
+from pdp.pipeline.collected import utc_time
 from pdp.pipeline.duplicates import FileSurvey, find_duplicates, read_survey
 from pdp.pipeline.lake import Lake
 from pdp.pipeline.passes import PLACES, SURVEY, IngestBatch, LeftOut
@@ -142,9 +143,8 @@ class BatchWriter:
         rows = sorted(rows, key=lambda row: (row.source, row.folder, row.start))
         first = rows[0]
         files = tuple(AuditFile(row.path, row.folder, row.source, row.end, row.start) for row in rows)
-        batch = IngestBatch(
-            first.batch, files, first.oldest, first.time.astimezone(UTC).isoformat(timespec="microseconds")
-        )
+        time = utc_time(first.time).isoformat(timespec="microseconds")
+        batch = IngestBatch(first.batch, files, first.oldest, time)
         left_out = {at: lines for at, row in enumerate(rows) if (lines := read_ranges(row.duplicates))}
         return _Plan(batch, [(row.decisions, row.events, row.others) for row in rows], left_out, resumed=True)
 

@@ -17,6 +17,7 @@ from pdp.model.checks import DEFAULT_DENY, Batch, Check
 from pdp.model.revision import Revision
 from pdp.offline.deciding_again import LastRecord
 from pdp.offline.recorded_basis import RecordedBasis, UndecidableCheck
+from pdp.pipeline.collected import utc_time
 from pdp.pipeline.lake import Lake
 from pdp.pipeline.recorded_archive import LakeArchive
 
@@ -96,11 +97,11 @@ def _moments(lake: Lake, begin: datetime, end: datetime) -> list[_Moment]:
     revisions = facts.agg(sql.min("time").alias("time"), sql.max("actor").alias("actor")).collect()
     requests = lake.table("requests").where(sql.col("time") < end).groupBy("revision")
     bundles = requests.agg(sql.min("time").alias("time")).collect()
-    changes = [_Moment(row.time, row.epoch, row.sequence, "", row.actor or "") for row in revisions]
-    changes += [_Moment(row.time, "", 0, Revision.parse(row.revision).digest, "") for row in bundles]
+    changes = [_Moment(utc_time(row.time), row.epoch, row.sequence, "", row.actor or "") for row in revisions]
+    changes += [_Moment(utc_time(row.time), "", 0, Revision.parse(row.revision).digest, "") for row in bundles]
     states: list[_Moment] = []
     facts_now = bundle_now = None
-    for change in sorted(_in_utc(each) for each in changes):
+    for change in sorted(changes):
         facts_now, bundle_now = (facts_now, change) if change.digest else (change, bundle_now)
         if facts_now and bundle_now:
             state = facts_now._replace(time=change.time, digest=bundle_now.digest)
@@ -111,11 +112,6 @@ def _moments(lake: Lake, begin: datetime, end: datetime) -> list[_Moment]:
     if not states:
         raise InvalidArgument(f"the lake has no facts or no policies of {begin:%Y-%m-%d} or earlier")
     return states
-
-
-def _in_utc(moment: _Moment) -> _Moment:
-    time = moment.time
-    return moment._replace(time=time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC))
 
 
 def _interval(basis: RecordedBasis, check: Check, now: _Moment, until: datetime) -> RightInterval:
@@ -161,11 +157,13 @@ def _uses(lake: Lake, check: Check, day: date) -> list[RightUse]:
     )
     return [
         RightUse(
-            action, allowed, checks, _utc(first[0]), _utc(last[0]), tuple(by), tuple(dict.fromkeys((first[1], last[1])))
+            action,
+            allowed,
+            checks,
+            utc_time(first[0]),
+            utc_time(last[0]),
+            tuple(by),
+            tuple(dict.fromkeys((first[1], last[1]))),
         )
         for action, allowed, checks, first, last, by in sorted(found.collect(), key=lambda row: (row[0], not row[1]))
     ]
-
-
-def _utc(time: datetime) -> datetime:
-    return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)

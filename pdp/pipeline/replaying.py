@@ -13,6 +13,7 @@ from pdp.decision.service import Pdp
 from pdp.model.ids import new_id
 from pdp.model.revision import Revision
 from pdp.offline.candidates import AS_RECORDED, CandidatePolicies
+from pdp.pipeline.collected import utc_value
 from pdp.pipeline.lake import Lake
 from pdp.pipeline.recorded_archive import LakeArchive
 from pdp.pipeline.replay_rows import ReplayChoice, numbered, question_rows, questions, undecidable_records
@@ -182,7 +183,8 @@ def _heaviest(rows: DataFrame, kind: str, limit: int) -> list[dict[str, Any]]:
     from pyspark.sql import functions as sql  # noqa: PLC0415  an extra
 
     order = (sql.col("checks").desc(), "principal", "action", "resource", "by_before", "by_after", "detail")
-    return [row.asDict() for row in rows.where(sql.col("kind") == kind).orderBy(*order).limit(limit).collect()]
+    found = rows.where(sql.col("kind") == kind).orderBy(*order).limit(limit).collect()
+    return [{name: utc_value(value) for name, value in row.asDict().items()} for row in found]
 
 
 def _order(archive: LakeArchive, candidate: CandidatePolicies) -> ReplayOrder:

@@ -12,7 +12,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from pdp.engines.grants.model import MODEL
-from pdp.pipeline.report.answers import Cell, CellType, ReportAnswer, ReportColumn
+from pdp.pipeline.collected import utc_value
+from pdp.pipeline.report.answers import CellType, ReportAnswer, ReportColumn
 from pdp.pipeline.report.questions import VIEWS, LakeQuestion, read_view
 
 if TYPE_CHECKING:
@@ -38,8 +39,8 @@ class Asker:
         self._most_rows = most_rows
         newest = spark.sql("SELECT max(time) AS last, min(time) AS first FROM requests").first()
         assert newest
-        self.first: datetime | None = newest["first"]
-        self.last: datetime | None = newest["last"]
+        self.first: datetime | None = utc_value(newest["first"])
+        self.last: datetime | None = utc_value(newest["last"])
 
     def ask(self, question: LakeQuestion) -> ReportAnswer:
         """Return the answer to a question."""
@@ -87,7 +88,7 @@ class Asker:
         columns = tuple(ReportColumn(name, _TYPES.get(type, "text")) for name, type in asked.dtypes)
         asked.createOrReplaceTempView("asked")
         top = self._spark.sql(f"SELECT * FROM asked ORDER BY {question.order} LIMIT {self._most_rows}").collect()  # noqa: S608
-        rows = tuple(tuple(map(_cell, row)) for row in top)
+        rows = tuple(tuple(map(utc_value, row)) for row in top)
         if len(rows) < self._most_rows:
             return ReportAnswer(question.name, question.title, question.text, columns, rows, sums=question.sums)
         sums = "".join(f", sum(`{name}`) AS `{name}`" for name in question.sums)
@@ -108,10 +109,3 @@ def missing_privileges() -> dict[tuple[str, str], str]:
         for actions, rule in model.actions.items()
         for action in actions.split()
     }
-
-
-def _cell(value: Any) -> Cell:
-    if isinstance(value, datetime):
-        return value.astimezone(UTC) if value.tzinfo else value.replace(tzinfo=UTC)
-    cell: Cell = value
-    return cell
