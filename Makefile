@@ -42,7 +42,7 @@ test: $(STAMP) ## every test but long differential runs, Spark and a real Trino:
 	$(PYTEST) --dist worksteal -m "not differential and not spark"
 
 test-long: $(STAMP) ## long runs of generated input against references, and a minute of hostile clients
-	$(PYTEST) --dist worksteal -m differential
+	$(PYTEST) -m differential
 
 test-trino: $(STAMP) ## a real Trino, fetched once (820 MB; Java 24, Maven), asks the service about users with different rights
 	$(PY) -m pytest -q -rs tests/real_trino
