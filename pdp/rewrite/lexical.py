@@ -13,7 +13,7 @@ from typing import Final
 
 from sqlglot import Parser, Token, Tokenizer
 
-from pdp.rewrite.errors import MULTI_STATEMENT, PARSE_ERROR, RewriteRefused
+from pdp.rewrite.errors import MULTI_STATEMENT, PARSE_ERROR, UNSUPPORTED_STATEMENT, RewriteRefused
 
 DIALECTS: Final = ("bigquery", "trino", "spark", "duckdb")
 MAX_CHARACTERS: Final = 100_000
@@ -70,6 +70,14 @@ _REPEATED: Final = re.compile(
 """Forms that nest without brackets, or by brackets in a row."""
 _JOIN: Final = re.compile(r"\b(?:(cross\s+|natural\s+(?:\w+\s+)*)?(join)|(on|using))\b")
 _SET: Final = re.compile(r"\b(?:join|union|except|intersect|minus)\b|\|>")
+_PIPE: Final = re.compile(r"\|\s*>")
+_PIPED: Final = re.compile(
+    r"\s*from\s+[\w.-]+(?:\s+(?:as\s+)?\w+)?\s*(?:\|>\s*(?:where|select)\b[\w\s.,=<>!+*/%-]*)+[;\s]*"
+)
+"""Pipes that are read: a named table with conditions and columns. The parser drops parts of other pipes."""
+_QUERY_WORD: Final = re.compile(
+    r"\b(?:from|select|where|join|table|unnest|with|union|intersect|except|in|exists|array|as\s+struct|as\s+value)\b"
+)
 _SHORT: Final = 256
 """Characters of a text in which no form without brackets can nest too deep."""
 
@@ -93,6 +101,7 @@ class LexicalText:
         self.comments: list[tuple[int, int]] = []
         self.bare = self._read(dialect)
         _check_bounds(self.bare)
+        _check_pipes(self.bare.lower(), dialect)
         if dialect == "spark" and _SUBSTITUTED in text:
             raise RewriteRefused(PARSE_ERROR, "variables (`${`) are not read")
 
@@ -146,6 +155,16 @@ def _check_comment(piece: str) -> None:
     """Raise RewriteRefused for a comment in a comment: some engines nest comments, and others do not."""
     if "/*" in piece[1:] or "*/" in piece[2:-2]:
         raise RewriteRefused(PARSE_ERROR, "a comment holds the start or the end of a comment")
+
+
+def _check_pipes(bare: str, dialect: str) -> None:
+    """Raise RewriteRefused for pipe syntax, but for plain conditions and columns of one table in BigQuery."""
+    if not _PIPE.search(bare):
+        return
+    _, *steps = bare.split("|>")
+    is_plain = dialect == "bigquery" and _PIPED.fullmatch(bare) is not None
+    if not is_plain or any(len(_QUERY_WORD.findall(step)) != 1 for step in steps):
+        raise RewriteRefused(UNSUPPORTED_STATEMENT, "pipe syntax (`|>`) of this form is not supported")
 
 
 def _check_bounds(bare: str) -> None:

@@ -65,6 +65,40 @@ def test_a_deep_or_long_text_is_refused_soon(dialect: str, text: str) -> None:
     assert time.process_time() - start < 2
 
 
+@pytest.mark.parametrize("dialect", ["bigquery", "spark", "duckdb", "trino"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT ARRAY(SELECT AS STRUCT * FROM orders) AS a FROM items |> SELECT a",
+        "SELECT (SELECT MAX(id) FROM orders) AS a FROM items |> SELECT a",
+        "FROM items |> ORDER BY (SELECT MAX(id) FROM orders) |> ORDER BY qty",
+        "FROM items |> SELECT * UNION ALL (SELECT * FROM orders)",
+        "FROM items |> UNION ALL SELECT * FROM orders",
+        "FROM items |> SELECT sku |> JOIN orders ON TRUE",
+        "FROM items |> SELECT sku UNION ALL SELECT status FROM orders",
+        "FROM items, orders |> SELECT sku",
+        "FROM items | > SELECT sku",
+        "SELECT * FROM (FROM items |> SELECT sku)",
+        "CREATE VIEW v9 AS FROM items |> SELECT sku",
+    ],
+)
+def test_a_pipe_is_refused(dialect: str, text: str) -> None:
+    codes = {errors.UNSUPPORTED_STATEMENT, errors.PARSE_ERROR}
+    assert code_of(SERVICE, RewriteRequest(text, dialect, BOB)) in codes
+
+
+def test_a_pipe_in_a_text_or_comment_is_no_pipe() -> None:
+    text = "SELECT '|>' AS x FROM items -- |>"
+    assert SERVICE.rewrite(RewriteRequest(text, "bigquery", BOB)) == text
+
+
+def test_a_plain_pipe_of_one_table_is_filtered() -> None:
+    sql = SERVICE.rewrite(
+        RewriteRequest("FROM orders AS o |> WHERE amount > 4 |> SELECT o.id, status", "bigquery", BOB)
+    )
+    assert sql.startswith("FROM (SELECT * FROM orders WHERE region = 'US') AS o |> WHERE")
+
+
 @pytest.mark.parametrize(
     ("filter_text", "accepted"),
     [
