@@ -204,11 +204,11 @@ class ReferenceWalk:
         self._reference(node, role, parts)
 
     def _reference(self, node: exp.Table, role: str, parts: tuple[str, ...]) -> None:
-        places = [place_of(part) for part in node.parts]
-        start, end = min(places)[0], max(end for _, end in places)
         if role == READ and _is_information(parts):
             _check_information(parts)
             return
+        places = [place_of(part) for part in node.parts]
+        start, end = min(places)[0], max(end for _, end in places)
         relations, is_metadata = self._resolve(parts, role)
         self._references.found.append(Reference(node, role, parts, relations, start, end, is_metadata))
 

@@ -43,7 +43,7 @@ class RewriteService:
         """Return the answer to one request: `sql`, or `error` with a code and a message."""
         try:
             request = msgspec.json.decode(body, type=RewriteRequest)
-        except (msgspec.ValidationError, msgspec.DecodeError) as error:
+        except (msgspec.ValidationError, msgspec.DecodeError, RecursionError) as error:
             return _error("invalid_argument", str(error))
         try:
             return {"sql": self.rewrite(request)}

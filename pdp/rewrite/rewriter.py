@@ -6,7 +6,9 @@ is. The result is read a second time by other code (`second_reading.py`), which 
 
 from __future__ import annotations
 
+import logging
 import re
+import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -43,6 +45,7 @@ from pdp.rewrite.short_way import ShortWay
 from pdp.rewrite.splice import Edit, apply_edits, without_spans
 from pdp.rewrite.syntax import quote_name, quote_names
 
+_LOG: Final = logging.getLogger(__name__)
 MAX_REPLACEMENTS: Final = 500
 MAX_RESULT: Final = 1_000_000
 _TABLE_WORD: Final = re.compile(r"\btable\s+\Z", re.IGNORECASE)
@@ -70,15 +73,25 @@ class Rewriter:
         """Return the statement that shows the caller's rows alone; raise RewriteRefused."""
         if dialect not in DIALECTS:
             raise RewriteRefused(UNSUPPORTED_STATEMENT, f"the dialect `{dialect}` is not supported")
+        try:
+            return self._answer(text, dialect, caller, policies)
+        except RewriteRefused:
+            raise
+        except RecursionError:
+            raise RewriteRefused(PARSE_ERROR, "the text is nested too deeply") from None
+        except Exception as error:  # noqa: BLE001  a text that nobody foresaw is refused; other texts go on
+            # Without the message of the error, which can hold values of the text.
+            last = traceback.extract_tb(error.__traceback__)[-1]
+            _LOG.error("a text is refused for an unforeseen %s in %s", type(error).__name__, last.name)
+            raise RewriteRefused(PARSE_ERROR, "the text meets an error of the rewriter") from None
+
+    def _answer(self, text: str, dialect: str, caller: CallerIdentity, policies: PolicySet) -> Rewritten:
         short = policies.short_ways.get(dialect) or self._short_way(dialect, policies)
         if short is not None and short.passes(text):
             return Rewritten(text, changed=False)
         if read_policy_statement(text) is not None:
             raise RewriteRefused(NO_STORE, "row access policies are in files here: no store takes the statement")
-        try:
-            return self._rewrite(text, dialect, caller, policies)
-        except RecursionError:
-            raise RewriteRefused(PARSE_ERROR, "the text is nested too deeply") from None
+        return self._rewrite(text, dialect, caller, policies)
 
     def _short_way(self, dialect: str, policies: PolicySet) -> ShortWay | None:
         """Return the short way for policies that stay; None for policies of one request."""

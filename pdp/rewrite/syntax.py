@@ -23,7 +23,7 @@ STATEMENTS: Final = frozenset(
     "select with from table values insert update delete merge create truncate pivot unpivot".split()  # noqa: SIM905
 )
 """First words of the statements that are read. The parser keeps other statements as a text of its own."""
-_PARSER_ERRORS: Final = (SqlglotError, ValueError, TypeError, AttributeError, IndexError, KeyError)
+_PARSER_ERRORS: Final = (SqlglotError, ValueError, TypeError, AttributeError, IndexError, KeyError, AssertionError)
 
 
 class _Grammars(threading.local):
@@ -118,11 +118,10 @@ def quote_text(value: str, dialect: str) -> str:
 
 def place_of(identifier: exp.Expr) -> tuple[int, int]:
     """Return the place of an identifier in the text; raise RewriteRefused if the parser did not note the place."""
-    meta = identifier.meta
-    try:
-        return meta["start"], meta["end"] + 1
-    except KeyError:
-        raise RewriteRefused(PARSE_ERROR, f"`{identifier.name}` has no certain place in the text") from None
+    start, end = identifier.meta.get("start"), identifier.meta.get("end")
+    if start is None or end is None:
+        raise RewriteRefused(PARSE_ERROR, f"`{identifier.name}` has no certain place in the text")
+    return start, end + 1
 
 
 def _first_line(text: str) -> str:

@@ -9,7 +9,8 @@ import pytest
 from support.rewriting import code_of, recorded_service
 
 from pdp.rewrite import errors
-from pdp.rewrite.requests import RewriteRequest
+from pdp.rewrite.requests import RewriteRequest, answers
+from pdp.rewrite.restrictions import AnalyzedText, Analyzer
 
 SERVICE = recorded_service()
 BOB = "user:bob@example.com"
@@ -130,3 +131,36 @@ def test_the_name_of_a_caller_stays_a_literal(dialect: str, name: str) -> None:
 def test_a_name_with_control_characters_is_refused() -> None:
     request = RewriteRequest("SELECT salary FROM lake.hr.salaries", "duckdb", "user:a\n@example.com")
     assert code_of(SERVICE, request) == errors.FILTER_INVALID
+
+
+def test_an_unforeseen_error_refuses_one_text_alone(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    analyze = Analyzer.analyze
+
+    def broken(self: Analyzer, text: str, dialect: str, default: tuple[str, ...]) -> AnalyzedText:
+        if "sku" in text:
+            raise AssertionError("a secret of the text")
+        return analyze(self, text, dialect, default)
+
+    monkeypatch.setattr(Analyzer, "analyze", broken)
+    texts = ["SELECT id FROM orders", 'SELECT "sku" FROM items', "SELECT id FROM orders"]
+    lines = [json.dumps({"sql": text, "dialect": "duckdb", "principal": BOB}).encode() for text in texts]
+    first, second, third = map(json.loads, answers(recorded_service(), lines))
+    assert second["error"]["code"] == errors.PARSE_ERROR
+    assert first == third
+    assert "sql" in first
+    assert "AssertionError" in caplog.text
+    assert "secret" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("SELECT * FROM `lake.sales.INFORMATION_SCHEMA.TABLES`", ""),
+        ("SELECT * FROM `lake.sales.INFORMATION_SCHEMA.JOBS`", errors.METADATA_TABLE),
+        ("SELECT * FROM `lake.sales.orders.x.y`", errors.PARSE_ERROR),
+    ],
+)
+def test_a_long_name_in_quotes_is_no_crash(text: str, code: str) -> None:
+    assert code_of(SERVICE, RewriteRequest(text, "bigquery", BOB)) == code
