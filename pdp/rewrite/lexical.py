@@ -152,7 +152,12 @@ class LexicalText:
 
 
 def _check_comment(piece: str) -> None:
-    """Raise RewriteRefused for a comment in a comment: some engines nest comments, and others do not."""
+    """Raise RewriteRefused for a comment in a comment, and for a line comment that may go on in the next line.
+
+    Some engines nest comments, and others do not. In Spark a backslash before the end of the line goes on.
+    """
+    if not piece.startswith("/*") and piece.rstrip(" \t").endswith("\\"):
+        raise RewriteRefused(PARSE_ERROR, "a line comment ends with a backslash")
     if "/*" in piece[1:] or "*/" in piece[2:-2]:
         raise RewriteRefused(PARSE_ERROR, "a comment holds the start or the end of a comment")
 

@@ -31,6 +31,11 @@ BOB = "user:bob@example.com"
         ("spark", "SELECT 1 FROM ${t}"),
         ("trino", "SELECT 1 FROM items\u2028 WHERE 1 = 1"),
         ("trino", "SELECT /*+ x */ 1 /* FROM orders"),
+        ("spark", "SELECT id FROM\n-- \\\n(SELECT 1 AS id) AS x /*\norders -- */"),
+        ("spark", "SELECT 1 -- x\\\n, (SELECT MAX(amount) FROM orders)"),
+        ("spark", "SELECT 1 -- x\\\r\n, 2"),
+        ("trino", "SELECT 1 -- x\\ \n, 2"),
+        ("bigquery", "SELECT 1 # x\\\n, 2"),
     ],
 )
 def test_a_text_with_two_readings_is_refused(dialect: str, text: str) -> None:
