@@ -219,6 +219,17 @@ def test_sampled_permits_are_said(spark: Any) -> None:
     assert (totals["least_sampled"], totals["left_out"]) == (0.1, 9 * 13)
 
 
+def test_numbers_out_of_range_stop_no_question(spark: Any) -> None:
+    rows = LakeRows()
+    rows.request(check(ALICE, "read_data", ORDERS, DENIED), sampled=0.0)
+    for suppressed in ("many", 1 << 63, 4):
+        rows.event("refusal", "invalid_argument", surface="http", caller="catalog", details={"suppressed": suppressed})
+    found = answers(spark, rows)
+    totals = found["totals"].records()[0]
+    assert (totals["least_sampled"], totals["denied"], totals["refused"]) == (0, 1, 6)
+    assert [row["refused"] for name in ("days", "callers") for row in found[name].records()] == [6, 6]
+
+
 def test_a_lake_without_records(spark: Any) -> None:
     found = answers(spark, LakeRows())
     assert found["totals"].records()[0]["requests"] == 0

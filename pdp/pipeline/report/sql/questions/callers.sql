@@ -14,6 +14,6 @@ FROM (
 ) FULL JOIN (
   SELECT
     coalesce(caller, '') AS caller, coalesce(surface, '') AS surface,
-    sum(coalesce(CAST(get_json_object(details, '$.suppressed') AS BIGINT), 1)) AS refused, max(time) AS last_refusal
+    sum(coalesce(try_cast(get_json_object(details, '$.suppressed') AS BIGINT), 1)) AS refused, max(time) AS last_refusal
   FROM events WHERE event = 'refusal' GROUP BY ALL
 ) USING (caller, surface)

@@ -16,6 +16,6 @@ FROM (
     count(DISTINCT principal) AS principals
   FROM accesses GROUP BY day
 ) USING (day) FULL JOIN (
-  SELECT day, sum(coalesce(CAST(get_json_object(details, '$.suppressed') AS BIGINT), 1)) AS refused
+  SELECT day, sum(coalesce(try_cast(get_json_object(details, '$.suppressed') AS BIGINT), 1)) AS refused
   FROM events WHERE event = 'refusal' GROUP BY day
 ) USING (day)

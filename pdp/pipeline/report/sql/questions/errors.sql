@@ -4,7 +4,7 @@
 -- sum: count
 SELECT
   'request refused' AS problem, concat(coalesce(surface, ''), ' ', coalesce(kind, '')) AS source,
-  sum(coalesce(CAST(get_json_object(details, '$.suppressed') AS BIGINT), 1)) AS count, count(DISTINCT day) AS days,
+  sum(coalesce(try_cast(get_json_object(details, '$.suppressed') AS BIGINT), 1)) AS count, count(DISTINCT day) AS days,
   min(time) AS first_time, max(time) AS last_time, max_by(nullif(get_json_object(details, '$.message'), ''), if(get_json_object(details, '$.message') <> '', time, NULL)) AS example
 FROM events WHERE event = 'refusal' GROUP BY ALL
 UNION ALL

@@ -20,7 +20,7 @@ FROM (
     sum(if(allowed AND delegated AND kind = 'read', checks, 0)) AS delegated
   FROM accesses
 ) u CROSS JOIN (
-  SELECT sum(coalesce(CAST(get_json_object(details, '$.suppressed') AS BIGINT), 1)) AS refused
+  SELECT sum(coalesce(try_cast(get_json_object(details, '$.suppressed') AS BIGINT), 1)) AS refused
   FROM events WHERE event = 'refusal'
 ) e CROSS JOIN (
   SELECT sum(checks) AS raised FROM usage WHERE size(errors) > 0

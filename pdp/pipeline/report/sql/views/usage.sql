@@ -5,7 +5,6 @@ SELECT
   coalesce(allowed, false) AS allowed, coalesce(answer, allowed, false) AS answer, coalesce(`by`, '') AS reason,
   coalesce(delegated, false) AS delegated, coalesce(asked, true) AS asked, coalesce(invalid, '') AS invalid, errors,
   if(delegated AND query_user <> principal, query_user, NULL) AS query_user,
-  count(*) AS checks, min(time) AS first_time, max(time) AS last_time, max_by(id, time) AS sample_id,
-  sum(1 / coalesce(sampled, 1)) AS estimated
+  count(*) AS checks, min(time) AS first_time, max(time) AS last_time, max_by(id, time) AS sample_id
 FROM decisions
 GROUP BY ALL
