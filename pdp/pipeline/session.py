@@ -34,7 +34,7 @@ _DEFAULTS: Final = {
 _FIXED: Final = {
     "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
     "spark.sql.session.timeZone": "UTC",
-    # `credential` is not among the words of the default
+    # a cluster's own pattern may have fewer words
     "spark.redaction.regex": "(?i)secret|password|token|credential|access[.]?key",
 }
 """Settings of every session, whether or not `spark-submit` starts it."""

@@ -30,7 +30,11 @@ def test_spark_shows_no_credential_whoever_starts_it(tmp_path: Path, submitted: 
     import pyspark  # noqa: PLC0415  an extra
 
     submit = str(Path(pyspark.__file__).parent / "bin/spark-submit")
-    start = [submit, "--master", "local[2]"] if submitted else [sys.executable]
+    start = (
+        [submit, "--master", "local[2]", "--conf", "spark.redaction.regex=(?i)password"]
+        if submitted
+        else [sys.executable]
+    )
     job = tmp_path / "job.py"
     job.write_text(JOB)
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PYSPARK_PYTHON": sys.executable}
