@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.lakes import decision_line, ids_of, ingest, rows, snapshots, write_segment
+from support.lakes import decision_line, event_line, ids_of, ingest, rows, snapshots, write_segment
 from support.spark import folder_lake
 
 from pdp.errors import InvalidArgument, Unavailable
@@ -39,6 +39,26 @@ def test_compaction_and_expiry_keep_all_rows(tmp_path: Path) -> None:
     assert ingest(lake, tmp_path / "a") == BatchCounts()
     write_segment(tmp_path / "a", 9, [lines[0], decision_line(9)])
     assert ingest(lake, tmp_path / "a") == BatchCounts(1, 1, 1, 1)
+
+
+def test_deleted_records_are_new_as_the_page_says(tmp_path: Path) -> None:
+    """The statements of the page for retention, on records before and after their day."""
+    page = (Path(__file__).parents[2] / "docs/pipeline.md").read_text()
+    statements = [line.rstrip(";") for line in page.splitlines() if line.startswith("DELETE FROM lake.pdp.")]
+    lake = folder_lake(tmp_path / "lake")
+    lines = [decision_line(1), event_line(2)]
+    old = [line.replace(b"2026-01-05", b"2025-12-31") for line in (decision_line(3), event_line(4))]
+    write_segment(tmp_path / "a", 1, lines + old)
+    ingest(lake, tmp_path / "a")
+    decisions, *others = statements
+    lake.spark.sql(decisions)
+    write_segment(tmp_path / "b", 1, lines + old)
+    assert ingest(lake, tmp_path / "b").duplicates == 4
+    for statement in others:
+        lake.spark.sql(statement)
+    write_segment(tmp_path / "c", 1, lines + old)
+    assert ingest(lake, tmp_path / "c") == BatchCounts(1, 1, 2, 2)
+    assert len(rows(lake, "decisions", "id")) == len(rows(lake, "events", "id")) == 2
 
 
 def test_expiry_waits_for_the_end_of_an_ingest(tmp_path: Path) -> None:
