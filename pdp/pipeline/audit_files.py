@@ -12,7 +12,7 @@ import msgspec
 import zstandard
 
 from pdp.audit.segments import SUFFIXES, segment_of
-from pdp.audit.trail import TrailLine, trail_lines
+from pdp.audit.trail import TORN, TrailLine, trail_lines
 from pdp.errors import InvalidArgument
 
 _LOCAL: Final = "file:"
@@ -58,13 +58,16 @@ def audit_file(path: str, size: int) -> AuditFile | None:
 def file_lines(file: AuditFile, content: bytes | None = None) -> Iterator[TrailLine]:
     """Yield the lines of a file that count. `content` are its bytes, if the file is not on this machine.
 
-    A file that was compressed since it was listed is read in its new form.
+    A file that was compressed since the listing is read in its new form. In a file that has grown since, the line
+    across the end is cut there: every pass reads the same lines.
     """
     position = 0
     for line in _all_lines(file, content):
         if file.end and position >= file.end:
             return
-        position += len(line.data)
+        begin, position = position, position + len(line.data)
+        if file.end and position > file.end:
+            line = TrailLine(line.number, line.data[: file.end - begin], line.problem or TORN)  # noqa: PLW2901
         if position > file.start or line.problem:
             yield line
 
