@@ -11,6 +11,7 @@ from typing import Final, Literal, TypeAlias
 
 from sqlglot import exp
 
+from pdp.rewrite.array_paths import check_array_paths
 from pdp.rewrite.catalog import Catalog, Relation, RelationKey, View
 from pdp.rewrite.errors import UNSUPPORTED_SOURCE, VIEW_CYCLE, VIEW_DEPTH, RewriteRefused
 from pdp.rewrite.filters import NO_ROWS, FilterCompiler
@@ -43,6 +44,8 @@ class Analyzer:
     def analyze(self, text: str, dialect: str, default: tuple[str, ...]) -> AnalyzedText:
         """Return the analysis of a statement; raise RewriteRefused."""
         parsed = ParsedText(text, dialect, statement=True)
+        if dialect == "bigquery":
+            check_array_paths(parsed)
         return AnalyzedText(parsed, ReferenceWalk(self.catalog, dialect, default).walk(parsed.tree))
 
     def view(self, relation: Relation, view: View, dialect: str) -> AnalyzedText:

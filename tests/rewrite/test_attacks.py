@@ -169,3 +169,33 @@ def test_an_unforeseen_error_refuses_one_text_alone(
 )
 def test_a_long_name_in_quotes_is_no_crash(text: str, code: str) -> None:
     assert code_of(SERVICE, RewriteRequest(text, "bigquery", BOB)) == code
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT o.id FROM items AS lake, `lake.sales.orders` AS o",
+        "SELECT * FROM items AS sales, `sales.orders`",
+        "SELECT * FROM items AS lake, `lake.sales`.orders",
+        "SELECT * FROM items AS lake, lake.`sales.orders`",
+        "SELECT * FROM items AS sales CROSS JOIN `sales.orders` o",
+        "SELECT * FROM items AS sales INNER JOIN `sales.orders` USING (id)",
+        "SELECT * FROM items AS sales, sales.orders FOR SYSTEM_TIME AS OF CURRENT_TIMESTAMP()",
+        "SELECT * FROM items AS sales, sales.orders AS o FOR SYSTEM_TIME AS OF CURRENT_TIMESTAMP()",
+        "SELECT * FROM items AS sales, sales.orders AS `o` FOR SYSTEM_TIME AS OF CURRENT_TIMESTAMP()",
+        "SELECT * FROM items AS sales, sales.orders PIVOT (SUM(amount) FOR region IN ('US'))",
+        "SELECT * FROM items AS sales, sales.orders TABLESAMPLE SYSTEM (10 PERCENT)",
+        "SELECT * FROM items AS sales PIVOT (SUM(qty) FOR sku IN ('a')), sales.orders",
+        "SELECT (SELECT MAX(x.id) FROM items AS sales, `sales.orders` x) AS m FROM items",
+    ],
+)
+def test_a_path_that_can_be_a_table_is_refused(text: str) -> None:
+    assert code_of(SERVICE, RewriteRequest(text, "bigquery", BOB))
+
+
+@pytest.mark.parametrize(
+    "path", ["o.tags", "`o`.tags", "o.`tags` AS t", "UNNEST(o.tags) AS t", "o.tags WHERE o.id > 1"]
+)
+def test_an_array_path_of_an_alias_is_read(path: str) -> None:
+    sql = SERVICE.rewrite(RewriteRequest(f"SELECT o.id FROM orders AS o, {path}", "bigquery", BOB))
+    assert sql == f"SELECT o.id FROM (SELECT * FROM orders WHERE region = 'US') AS o, {path}"
