@@ -61,6 +61,9 @@ class Catalog:
         self._relations: dict[RelationKey, list[Relation]] = {}
         for relation in relations:
             self._relations.setdefault(relation.key, []).append(relation)
+        known = [relation.name[0].lower() for some in self._relations.values() for relation in some]
+        self.containers = frozenset((*known, *(part.lower() for part in self.default[:1])))
+        """First parts of all names."""
 
     def __iter__(self) -> Any:
         """Yield all relations."""

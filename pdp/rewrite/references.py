@@ -15,7 +15,6 @@ from sqlglot import exp
 from pdp.rewrite.catalog import Catalog, Relation
 from pdp.rewrite.errors import (
     AMBIGUOUS_NAME,
-    METADATA_TABLE,
     PARSE_ERROR,
     UNKNOWN_RELATION,
     UNSUPPORTED_FUNCTION,
@@ -24,14 +23,8 @@ from pdp.rewrite.errors import (
     RewriteRefused,
 )
 from pdp.rewrite.functions import is_allowed, is_table_function
-from pdp.rewrite.names import (
-    HIDDEN_COLUMNS,
-    INFORMATION_SCHEMA,
-    METADATA_SUFFIXES,
-    READABLE_INFORMATION,
-    RESERVED,
-    name_parts,
-)
+from pdp.rewrite.metadata import check_dots, check_information, check_new_name, is_information, metadata_base
+from pdp.rewrite.names import HIDDEN_COLUMNS, RESERVED, name_parts
 from pdp.rewrite.syntax import place_of
 
 READ, WRITE, CREATE, COPY = "read", "write", "create", "copy"
@@ -194,6 +187,7 @@ class ReferenceWalk:
                 raise RewriteRefused(UNSUPPORTED_SOURCE, f"the source `{_source_name(node)}` is not supported")
             return
         _check_name(node.this)
+        check_dots(node, self._dialect)
         if role == READ:
             self._references.exposed.append((node, parts[-1]))
         if role == READ and len(parts) == 1 and (kind := scope.get(parts[0].lower())):
@@ -204,8 +198,8 @@ class ReferenceWalk:
         self._reference(node, role, parts)
 
     def _reference(self, node: exp.Table, role: str, parts: tuple[str, ...]) -> None:
-        if role == READ and _is_information(parts):
-            _check_information(parts)
+        if role == READ and is_information(parts) and self._catalog.get(parts, self._dialect, self._default) is None:
+            check_information(parts, self._dialect, self._catalog)
             return
         places = [place_of(part) for part in node.parts]
         start, end = min(places)[0], max(end for _, end in places)
@@ -219,19 +213,15 @@ class ReferenceWalk:
         if found is not None:
             return (found,), False
         if role == CREATE:
+            check_new_name(parts)
             return (), False
         if dialect == "bigquery" and parts[-1].endswith("*"):
             members = catalog.with_prefix((*parts[:-1], parts[-1][:-1]), default)
             if members:
                 return tuple(members), False
-        base, dollar, _ = parts[-1].partition("$")
-        if dollar and (found := catalog.get((*parts[:-1], base), dialect, default)):
-            return (found,), True
-        if (
-            len(parts) > 1
-            and parts[-1].lower() in METADATA_SUFFIXES
-            and (found := catalog.get(parts[:-1], dialect, default))
-        ):
+        base = metadata_base(parts, dialect) if role == READ else None
+        found = catalog.get(base, dialect, default) if base else None
+        if found is not None and found.view is None:
             return (found,), True
         raise RewriteRefused(UNKNOWN_RELATION, f"`{'.'.join(parts)}` is no known table or view")
 
@@ -330,12 +320,3 @@ def scope_of(node: exp.Expr) -> exp.Expr | None:
 
 def _source_name(node: exp.Table) -> str:
     return node.this.name or type(node.this).__name__
-
-
-def _is_information(parts: Sequence[str]) -> bool:
-    return len(parts) > 1 and parts[-2].lower() == INFORMATION_SCHEMA
-
-
-def _check_information(parts: Sequence[str]) -> None:
-    if parts[-1].lower() not in READABLE_INFORMATION:
-        raise RewriteRefused(METADATA_TABLE, f"`{'.'.join(parts)}` is not among the readable views of metadata")

@@ -14,6 +14,7 @@ from pdp.rewrite.restrictions import AnalyzedText, Analyzer
 
 SERVICE = recorded_service()
 BOB = "user:bob@example.com"
+METADATA_NAMES = ("items$files", "items.files", "information_schema.tables", "x.information_schema.tables")
 
 
 @pytest.mark.parametrize(
@@ -199,3 +200,47 @@ def test_a_path_that_can_be_a_table_is_refused(text: str) -> None:
 def test_an_array_path_of_an_alias_is_read(path: str) -> None:
     sql = SERVICE.rewrite(RewriteRequest(f"SELECT o.id FROM orders AS o, {path}", "bigquery", BOB))
     assert sql == f"SELECT o.id FROM (SELECT * FROM orders WHERE region = 'US') AS o, {path}"
+
+
+@pytest.mark.parametrize(
+    ("dialect", "name"),
+    [
+        *((dialect, f'"{name}"') for dialect in ("trino", "duckdb") for name in METADATA_NAMES),
+        *(("spark", f"`{name}`") for name in METADATA_NAMES),
+        ("bigquery", "`items$files`"), ("bigquery", "sales.INFORMATION_SCHEMA.TABLES"), ("bigquery", "`lake.items.files`"),
+        ("trino", "lake.information_schema.tables"), ("spark", "items.files"), ("spark", "files"),
+        ("trino", "hive.information_schema.tables"), ("duckdb", "lake.sales.items.history"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("kind", ["VIEW", "TABLE"])
+def test_no_relation_gets_a_name_of_metadata(dialect: str, name: str, kind: str) -> None:
+    text = f"CREATE {kind} {name} AS SELECT * FROM lake.hr.salaries"
+    assert code_of(SERVICE, RewriteRequest(text, dialect, BOB))
+
+
+@pytest.mark.parametrize(
+    ("dialect", "name"),
+    [
+        *((dialect, f'"{name}"') for dialect in ("trino", "duckdb") for name in ("items$x", *METADATA_NAMES[1:])),
+        ("duckdb", '"items$files"'), ("duckdb", "items.files"), ("trino", "items.files"), ("trino", 'lake."sales.items"'),
+        ("trino", "hive.information_schema.tables"), ("trino", "a.b.information_schema.tables"),
+        ("trino", '"orders$files"'), ("trino", '"v_orders$files"'), ("spark", "orders.files"), ("spark", "v_pay.files"),
+        ("spark", "`items.files`"), ("spark", "`items$files`"), ("bigquery", "`items$files`"), ("trino", '"nosuch$files"'),
+        ("trino", '"$files"'), ("duckdb", '"sales.items"'), ("duckdb", "'a.csv'"), ("spark", "`lake.sales.items`"),
+    ],
+)  # fmt: skip
+def test_a_name_like_metadata_is_not_read(dialect: str, name: str) -> None:
+    assert code_of(SERVICE, RewriteRequest(f"SELECT * FROM {name}", dialect, BOB))
+
+
+@pytest.mark.parametrize(
+    ("dialect", "name"),
+    [
+        ("trino", '"items$files"'), ("trino", 'sales."items$snapshots"'), ("spark", "lake.sales.items.files"),
+        ("trino", "information_schema.tables"), ("duckdb", "lake.information_schema.columns"),
+        ("bigquery", "`lake.sales.items`"), ("bigquery", "sales.INFORMATION_SCHEMA.COLUMNS"),
+    ],
+)  # fmt: skip
+def test_metadata_of_open_tables_is_read(dialect: str, name: str) -> None:
+    text = f"SELECT * FROM {name}"
+    assert SERVICE.rewrite(RewriteRequest(text, dialect, BOB)) == text
