@@ -65,7 +65,7 @@ _PARTS_OF_TABLE: Final = ("this", "joins", "pivots", "sample", "version", "when"
 _REFUSED: Final = (
     exp.Command, exp.Summarize, exp.Describe, exp.Pragma, exp.Show, exp.Copy, exp.Export, exp.Set, exp.Use, exp.Attach,
     exp.Detach, exp.Into, exp.LoadData, exp.Alter, exp.Drop, exp.Directory, exp.MultitableInserts, exp.LikeProperty,
-    exp.LocationProperty, exp.ExternalProperty,
+    exp.LocationProperty, exp.ExternalProperty, exp.QueryTransform,
 )  # fmt: skip
 
 

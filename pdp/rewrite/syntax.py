@@ -6,9 +6,10 @@ import logging
 import re
 import threading
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import Final
 
-from sqlglot import Dialect, Parser, Tokenizer, exp
+from sqlglot import Dialect, Parser, Token, Tokenizer, exp
 from sqlglot.errors import SqlglotError
 
 from pdp.rewrite.errors import FILTER_INVALID, PARSE_ERROR, UNSUPPORTED_STATEMENT, RewriteRefused
@@ -61,6 +62,8 @@ class ParsedText:
         try:
             self.tokens = tokenizer.tokenize(text)
             self.lexical.check_tokens(self.tokens)
+            if dialect == "spark":
+                _check_scripts(self.tokens, text)
             trees = parser.parse(self.tokens, text)
         except RecursionError:
             raise RewriteRefused(PARSE_ERROR, "the text is nested too deeply") from None
@@ -92,6 +95,13 @@ def _check_opening(bare: str) -> None:
     opening = _OPENING.match(bare)
     if opening and opening[1].lower() not in STATEMENTS:
         raise RewriteRefused(UNSUPPORTED_STATEMENT, f"{opening[1].upper()[:40]} is not supported")
+
+
+def _check_scripts(tokens: Sequence[Token], text: str) -> None:
+    """Raise RewriteRefused for `USING 'script'`: Spark runs the script on the rows."""
+    for token, following in pairwise(tokens):
+        if token.text.lower() == "using" and text[following.start] in "'\"":
+            raise RewriteRefused(UNSUPPORTED_STATEMENT, "scripts (TRANSFORM, MAP and REDUCE) are not supported")
 
 
 def quote_name(name: str, dialect: str) -> str:

@@ -244,3 +244,24 @@ def test_a_name_like_metadata_is_not_read(dialect: str, name: str) -> None:
 def test_metadata_of_open_tables_is_read(dialect: str, name: str) -> None:
     text = f"SELECT * FROM {name}"
     assert SERVICE.rewrite(RewriteRequest(text, dialect, BOB)) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT TRANSFORM(id) USING 'cat' AS (x) FROM items",
+        'SELECT TRANSFORM(id) USING "cat" FROM items',
+        "SELECT * FROM (SELECT TRANSFORM(*) USING 'cat' FROM items)",
+        "SELECT TRANSFORM(id) ROW FORMAT DELIMITED FIELDS TERMINATED BY ',' USING /* x */ 'cat' AS (x) FROM items",
+        "FROM items MAP id USING 'cat'",
+        "FROM items REDUCE id USING 'cat' AS x",
+    ],
+)
+def test_a_script_of_spark_is_refused(text: str) -> None:
+    code = code_of(SERVICE, RewriteRequest(text, "spark", BOB))
+    assert code == errors.UNSUPPORTED_STATEMENT
+
+
+def test_the_function_transform_is_no_script() -> None:
+    text = "SELECT transform(array(qty), x -> x + 1) AS y FROM items JOIN items AS i USING (sku)"
+    assert SERVICE.rewrite(RewriteRequest(text, "spark", BOB)) == text
