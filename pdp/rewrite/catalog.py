@@ -83,6 +83,10 @@ class Catalog:
             raise RewriteRefused(AMBIGUOUS_NAME, f"`{'.'.join(parts)}` names more than one relation")
         return found[0] if found else None
 
+    def of_key(self, key: RelationKey) -> list[Relation]:
+        """Return the relations of a key: more than one if names differ in case alone."""
+        return self._relations.get(key, [])
+
     def with_prefix(self, parts: Sequence[str], default: Sequence[str]) -> list[Relation]:
         """Return the relations of a wildcard: all whose names begin with the full name, in any case."""
         prefix = key_of(full_name(parts, default))

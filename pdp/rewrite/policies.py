@@ -42,6 +42,8 @@ class PolicySet:
         """Filters by relation, dialect and caller."""
         self.short_ways: dict[str, ShortWay] = {}
         """Short ways by dialect, once a text was rewritten."""
+        self.lookups: Mapping[RelationKey, frozenset[RelationKey]] | None = None
+        """Tables that filters read, with the tables of the filters, once a statement changed a table."""
         self.is_passing = False
 
     def of(self, table: RelationKey) -> tuple[FilterPolicy, ...]:

@@ -36,6 +36,7 @@ from pdp.rewrite.errors import (
 from pdp.rewrite.filters import FilterCompiler
 from pdp.rewrite.identity import CallerIdentity
 from pdp.rewrite.lexical import DIALECTS
+from pdp.rewrite.lookups import check_lookups
 from pdp.rewrite.policies import PolicySet
 from pdp.rewrite.projections import NAMED_BY_TEXT, alias_edits
 from pdp.rewrite.references import COPY, CREATE, READ, Reference
@@ -107,6 +108,7 @@ class Rewriter:
         analyzed = self._analyzer.analyze(text, dialect, self._catalog.default)
         identities = (caller,)
         reading = SecondReading(self._catalog, dialect, restrictions, identities)
+        check_lookups(analyzed.references, self._compiler, self._catalog, policies, restrictions, identities)
         if isinstance(analyzed.parsed.tree, exp.Create):
             is_definition = _check_definition(analyzed, restrictions, identities)
             if is_definition:

@@ -8,12 +8,14 @@ import time
 import pytest
 from support.rewriting import code_of, recorded_service
 
+from pdp.engines.rowaccess.document import PolicyBody
 from pdp.rewrite import errors
 from pdp.rewrite.requests import RewriteRequest, answers
 from pdp.rewrite.restrictions import AnalyzedText, Analyzer
 
 SERVICE = recorded_service()
 BOB = "user:bob@example.com"
+LOOKUP = "region IN (SELECT region FROM lake.ref.user_regions WHERE principal = SESSION_USER())"
 METADATA_NAMES = ("items$files", "items.files", "information_schema.tables", "x.information_schema.tables")
 
 
@@ -265,3 +267,35 @@ def test_a_script_of_spark_is_refused(text: str) -> None:
 def test_the_function_transform_is_no_script() -> None:
     text = "SELECT transform(array(qty), x -> x + 1) AS y FROM items JOIN items AS i USING (sku)"
     assert SERVICE.rewrite(RewriteRequest(text, "spark", BOB)) == text
+
+
+CHANGES = [
+    "INSERT INTO lake.ref.user_regions VALUES ('bob@example.com', 'EU')",
+    "UPDATE ref.user_regions SET region = 'EU'",
+    "DELETE FROM lake.ref.user_regions WHERE TRUE",
+    "MERGE INTO lake.ref.user_regions AS t USING items AS i ON t.region = i.sku WHEN MATCHED THEN DELETE",
+    "CREATE OR REPLACE TABLE lake.ref.user_regions AS SELECT 'bob@example.com' AS principal, 'EU' AS region",
+    "CREATE OR REPLACE VIEW lake.ref.user_regions AS SELECT 'bob@example.com' AS principal, 'EU' AS region",
+    "TRUNCATE TABLE lake.ref.user_regions",
+]
+
+
+@pytest.mark.parametrize("dialect", ["duckdb", "spark", "bigquery", "trino"])
+@pytest.mark.parametrize("text", CHANGES)
+def test_a_table_that_filters_read_is_not_changed(dialect: str, text: str) -> None:
+    assert code_of(SERVICE, RewriteRequest(text, dialect, BOB)) == errors.WRITE_NEEDS_FULL_ACCESS
+
+
+@pytest.mark.parametrize("text", CHANGES)
+def test_who_sees_all_rows_changes_a_table_that_filters_read(text: str) -> None:
+    policies = [
+        PolicyBody("a", "lake.sales.leads", ("allUsers",), LOOKUP, "duckdb"),
+        PolicyBody("b", "lake.sales.leads", (BOB,), "TRUE", "duckdb"),
+    ]
+    assert not code_of(SERVICE, RewriteRequest(text, "duckdb", BOB, policies=tuple(policies)))
+    other = RewriteRequest(text, "duckdb", "user:eve@example.com", policies=tuple(policies))
+    assert code_of(SERVICE, other) == errors.WRITE_NEEDS_FULL_ACCESS
+
+
+def test_other_tables_are_changed() -> None:
+    assert not code_of(SERVICE, RewriteRequest("INSERT INTO lake.ref.regions VALUES ('x', 'y')", "duckdb", BOB))
