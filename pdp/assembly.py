@@ -5,7 +5,7 @@ This part of the composition root names the engines. `app` names the classes tha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from pdp.config.policy_files import FileKey, policy_files
@@ -15,8 +15,8 @@ from pdp.decision.bundle import Authority, Bundle, source_text
 from pdp.decision.plan import Planners
 from pdp.engines.cel.engine import CelEngine, CelForbid
 from pdp.engines.cel.rules import RuleSet, load_rules
-from pdp.engines.engine import Engine
 from pdp.engines.grants.engine import GrantsEngine
+from pdp.engines.kinds import EngineKind, PolicySources
 from pdp.engines.rowaccess.document import NamedDocument, read_documents
 from pdp.engines.rowaccess.engine import RowAccess
 from pdp.engines.rowaccess.members import Members
@@ -30,6 +30,10 @@ from pdp.views.plans import plan_views
 
 PLANNERS: Final = Planners((plan_views, plan_operation), restriction_of, has_plain_names)
 """Planners of view chains and of Trino's operations, which the decision itself does not know."""
+ENGINES: Final[Mapping[str, EngineKind]] = {
+    "grants": EngineKind(lambda settings, _: GrantsEngine(frozenset(settings.store.bootstrap_admins))),
+}
+"""Engines that authorities may name, beside `cel`, whose rules are read with those of `policies.forbid`."""
 
 
 def read_rules(settings: Settings) -> tuple[RuleSet, RuleSet]:
@@ -49,31 +53,31 @@ def _read_rules(settings: Settings, key: FileKey) -> RuleSet:
 
 
 def build_bundle(
-    settings: Settings, rules: RuleSet, forbid: RuleSet, documents: Iterable[NamedDocument] = ()
+    settings: Settings,
+    rules: RuleSet,
+    forbid: RuleSet,
+    documents: Iterable[NamedDocument] = (),
+    sources: Mapping[str, PolicySources] | None = None,
 ) -> Bundle:
     """Return the bundle of settings and rules, with the row policies of `documents` and of the configured files.
 
-    Raise ConfigError for an unknown engine or warehouse conflict, PolicyError for invalid row policies.
+    `sources` has the policies of some engines by name, in place of the configured files. Raise ConfigError for an
+    unknown engine or warehouse conflict, PolicyError for invalid policies.
     """
     provider, masker = settings.identity.cel_provider, Masker(settings.audit.mask)
-    admins = frozenset(settings.store.bootstrap_admins)
-    engines: Mapping[str, Callable[[], Engine]] = {
-        "cel": lambda: CelEngine(rules, provider, masker),
-        "grants": lambda: GrantsEngine(admins),
-    }
-    built: dict[str, Engine] = {}
-    for name, authority in settings.authorities.items():
-        for engine in authority.engines:
-            if engine not in engines:
-                raise ConfigError(f"`authorities.{name}.engines`: no engine `{engine}`, there are {', '.join(engines)}")
-            built[engine] = built.get(engine) or engines[engine]()
+    kinds = {"cel": EngineKind(lambda *_: CelEngine(rules, provider, masker)), **ENGINES}
+    chosen = _chosen_kinds(settings, kinds)
+    read = {name: (sources or {}).get(name) or kind.read(settings) for name, kind in chosen.items()}
+    built = {name: kind.build(settings, read[name]) for name, kind in chosen.items()}
     authorities = {
         name: Authority(name, tuple(built[engine] for engine in authority.engines), authority.combine)
         for name, authority in settings.authorities.items()
     }
     policies = _read_row_policies(settings, documents)
     forbids = (CelForbid(forbid, provider, masker),) if forbid.rules else ()
-    text, digest = source_text(_sources(settings, rules, forbid) | _row_sources(settings, policies))
+    text, digest = source_text(
+        _sources(settings, rules, forbid) | _row_sources(settings, policies) | _engine_sources(read)
+    )
     return Bundle(
         _by_warehouse(settings, authorities),
         _default(authorities),
@@ -91,6 +95,23 @@ def build_bundle(
         frozenset(settings.identity.instance_admins),
         tuple(path for engine in forbids for path in engine.paths_of_drops()),
     )
+
+
+def _chosen_kinds(settings: Settings, kinds: Mapping[str, EngineKind]) -> dict[str, EngineKind]:
+    """Return the kinds of the engines that authorities name; raise ConfigError for an unknown name."""
+    chosen: dict[str, EngineKind] = {}
+    for name, authority in settings.authorities.items():
+        for engine in authority.engines:
+            if engine not in kinds:
+                raise ConfigError(f"`authorities.{name}.engines`: no engine `{engine}`, there are {', '.join(kinds)}")
+            chosen[engine] = kinds[engine]
+    return chosen
+
+
+def _engine_sources(sources: Mapping[str, PolicySources]) -> dict[str, object]:
+    """Return the sources that engines with policies of their own add to a bundle; empty without such engines."""
+    found = {name: policies for name, policies in sources.items() if policies}
+    return {"engines": found} if found else {}
 
 
 def _read_row_policies(settings: Settings, documents: Iterable[NamedDocument]) -> RowPolicies:

@@ -36,6 +36,7 @@ class _Sources(msgspec.Struct, frozen=True, rename="camel"):
     instance_admins: Sequence[str]
     row_access: Sequence[dict[str, Any]] = ()
     row_access_rules: dict[str, Any] = {}
+    engines: dict[str, dict[str, Any]] = {}
 
 
 _SOURCES: Final = msgspec.json.Decoder(_Sources)
@@ -53,7 +54,7 @@ def rebuild_pdp(text: bytes) -> Pdp:
     extensions = frozenset(sources.cel_extensions)
     rules = inline_rules(sources.rules, extensions), inline_rules(sources.forbid, extensions)
     documents = [parse_document(document) for document in sources.row_access]
-    return build_pdp(_settings(sources), Facts.empty(), rules, documents=documents)
+    return build_pdp(_settings(sources), Facts.empty(), rules, documents=documents, sources=sources.engines)
 
 
 def _settings(sources: _Sources) -> Settings:

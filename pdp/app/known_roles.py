@@ -10,7 +10,7 @@ import structlog
 
 from pdp.config.names import suggest
 from pdp.config.origins import Key
-from pdp.config.policy_files import FILE_KEYS, FileKey
+from pdp.config.policy_files import FILE_KEYS, FileKey, patterns_of
 from pdp.config.references import listed_warehouses, unknown_warehouse
 from pdp.config.settings import Settings
 from pdp.facts.snapshot import Facts
@@ -68,7 +68,7 @@ def _named_roles(settings: Settings) -> Iterator[tuple[Key, str]]:
 
 
 def _existing(settings: Settings, key: FileKey) -> list[Path]:
-    return [file for file in settings.paths(getattr(settings.policies, key)) if file.is_file()]
+    return [file for file in settings.paths(patterns_of(settings.policies, key)) if file.is_file()]
 
 
 def _mentions(text: str, role: str) -> bool:

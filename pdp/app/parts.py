@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from typing import Final, TypeVar
 
@@ -17,6 +17,7 @@ from pdp.config.settings import Settings
 from pdp.decision.ports import AuditLog
 from pdp.decision.service import Pdp
 from pdp.engines.cel.rules import RuleSet
+from pdp.engines.kinds import PolicySources
 from pdp.engines.rowaccess.document import NamedDocument
 from pdp.errors import ConfigError, PolicyError, Unavailable
 from pdp.facts.objects import Change, GrantAdded, ObjectPut
@@ -166,7 +167,11 @@ def build_pdp(
     rules: tuple[RuleSet, RuleSet],
     audit: AuditLog | None = None,
     documents: Iterable[NamedDocument] = (),
+    sources: Mapping[str, PolicySources] | None = None,
 ) -> Pdp:
-    """Return a decision service on fixed facts. Without an `audit`, decisions are not recorded."""
+    """Return a decision service on fixed facts. Without an `audit`, decisions are not recorded.
+
+    `sources` has the policies of engines by name, in place of the configured files.
+    """
     source = FixedFacts(with_projects(settings, facts))
-    return Pdp(build_bundle(settings, *rules, documents), source, audit or NoAudit(), Telemetry(), PLANNERS)
+    return Pdp(build_bundle(settings, *rules, documents, sources), source, audit or NoAudit(), Telemetry(), PLANNERS)

@@ -10,7 +10,7 @@ from typing import Final
 import structlog
 
 from pdp.config.policies import PolicyFiles
-from pdp.config.policy_files import FILE_KEYS
+from pdp.config.policy_files import FILE_KEYS, patterns_of
 from pdp.config.settings import Settings
 from pdp.errors import ConfigError
 from pdp.facts.snapshot import Facts
@@ -66,7 +66,7 @@ class PolicyEdits:
         """Return the time and size of each file that the settings name."""
         stamps = {}
         policies, world = self._settings.policies, self._settings.store.world_file()
-        files = [file for key in FILE_KEYS for file in self._paths(getattr(policies, key))]
+        files = [file for key in FILE_KEYS for file in self._paths(patterns_of(policies, key))]
         for file in (*files, *([self._settings.path(world)] if world else [])):
             try:
                 stat = file.stat()

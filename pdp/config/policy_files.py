@@ -5,11 +5,14 @@ Knows keys and files, not the content of a file.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
+from operator import attrgetter
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
+from pdp.config.origins import Key
+from pdp.config.policies import PolicyFiles, PolicySettings
 from pdp.config.settings import Settings
 from pdp.errors import ConfigError, Place, PolicyError
 
@@ -49,12 +52,11 @@ def policy_files(settings: Settings, key: FileKey) -> PolicyFileList:
 
     The default of `policies.rules` may match none, and files of rules may be empty: rules permit.
     """
-    patterns = getattr(settings.policies, key)
+    patterns, is_default = patterns_of(settings.policies, key), _is_default(settings.policies, key)
     paths: list[Path] = []
     required: dict[Path, int] = {}
     for place, pattern in enumerate(patterns):
         files = settings.paths((pattern,))
-        is_default = key not in settings.policies.model_fields_set
         may_be_empty = is_default or (not isinstance(pattern, str) and pattern.allow_empty)
         existing = [file for file in files if file.exists()] if may_be_empty else files
         if not existing:
@@ -69,16 +71,30 @@ def policy_files(settings: Settings, key: FileKey) -> PolicyFileList:
     return PolicyFileList(settings, key, tuple(dict.fromkeys(paths)), required)
 
 
+def patterns_of(policies: PolicySettings, key: FileKey) -> Sequence[str | PolicyFiles]:
+    """Return the patterns of a key of `policies`. A dot leads to a key of a subsection."""
+    patterns: Sequence[str | PolicyFiles] = attrgetter(key)(policies)
+    return patterns
+
+
+def _is_default(policies: PolicySettings, key: FileKey) -> bool:
+    return "." not in key and key not in policies.model_fields_set
+
+
 def _require_readable(settings: Settings, key: FileKey, place: int, file: Path) -> None:
     try:
         file.open("rb").close()
     except OSError as error:
         cause = (error.strerror or str(error)).lower()
-        source = settings.origins.nearest(("policies", key, place))
+        source = settings.origins.nearest(_origin(key, place))
         named = PolicyError(f"cannot be read: {cause}", Place(str(file), 0, 0))
         raise named.of_key(f"policies.{key}", source) from None
 
 
 def _error(settings: Settings, key: FileKey, place: int, message: str) -> ConfigError:
     """Return an error about the pattern at a place of the list."""
-    return settings.origins.error(("policies", key, place), f"`policies.{key}`: {message}")
+    return settings.origins.error(_origin(key, place), f"`policies.{key}`: {message}")
+
+
+def _origin(key: FileKey, place: int) -> Key:
+    return ("policies", *key.split("."), place)
