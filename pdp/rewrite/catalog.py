@@ -31,11 +31,15 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """Table or view. `columns` maps folded names to types; empty if the columns are unknown."""
+    """Table or view. `columns` maps folded names to types; empty if the columns are unknown.
+
+    `spelled` has the names of the columns as the catalog writes them, or none.
+    """
 
     name: tuple[str, ...]
     columns: Mapping[str, str] = field(default_factory=dict)
     view: View | None = None
+    spelled: tuple[str, ...] = ()
 
     @property
     def key(self) -> RelationKey:
@@ -107,7 +111,8 @@ def catalog_of(documents: Iterable[Document]) -> Catalog:
         default = default or document.default
         for name, table in document.tables.items():
             columns = {column.lower(): kind for column, kind in table.columns.items()}
-            relations.append(Relation(full_name(name.split("."), document.default), columns))
+            spelled = tuple(table.columns)
+            relations.append(Relation(full_name(name.split("."), document.default), columns, spelled=spelled))
         for name, body in document.views.items():
             relations.append(Relation(full_name(name.split("."), document.default), {}, _view(body)))
     return Catalog(relations, default)

@@ -92,6 +92,18 @@ def check_filter(policy: FilterPolicy, relation: Relation, catalog: Catalog) -> 
     FilterCompiler(catalog).compile(policy, relation, policy.dialect, lambda key: False)
 
 
+def mask_expression(
+    text: str, dialect: str, relation: Relation, catalog: Catalog, target: str
+) -> FilterText:  # fmt: skip
+    """Return a mask's expression on the columns of a relation in another dialect; raise RewriteRefused.
+
+    A mask has no subquery, because a caller could learn values of the other table from masked rows.
+    """
+    if dialect not in DIALECTS:
+        raise _wrong(f"the dialect `{dialect}` has no certain meaning in `{target}`")
+    return _Filter(FilterPolicy("", relation.key, (), text, dialect), relation, catalog).expression(target)
+
+
 def _invalid(policy: FilterPolicy, cause: str) -> RewriteRefused:
     return RewriteRefused(FILTER_INVALID, f"the filter of policy `{policy.id}` is not used: {cause}")
 
@@ -117,9 +129,18 @@ class _Filter:
             return FilterText(("TRUE",), everything=True) if root.this else FilterText((NO_ROWS,))
         _check_form(self._tree)
         tables = self.relations()
-        self._check_columns(root, tables)
+        self._check_columns(tables)
+        self._check_condition(root)
         pieces = self._spliced(tables) if self._policy.dialect == dialect else self._generated(dialect, tables)
         return FilterText(pieces, reads=tuple(found.key for _, found in tables))
+
+    def expression(self, dialect: str) -> FilterText:
+        """Return the text as a value in a dialect, without subqueries; raise RewriteRefused."""
+        _check_form(self._tree)
+        if self._tree.find(exp.Query, exp.Table):
+            raise _wrong("it holds a subquery")
+        self._check_columns(())
+        return FilterText(self._spliced(()) if self._policy.dialect == dialect else self._generated(dialect, ()))
 
     def relations(self) -> list[tuple[exp.Table, Relation]]:
         """Return the tables of the filter's subqueries; raise RewriteRefused for an unknown table or a view."""
@@ -135,12 +156,12 @@ class _Filter:
             raise _wrong(f"`{table.name}` is read in a way that filters do not support")
         return found
 
-    def _check_columns(self, root: exp.Expr, tables: Sequence[tuple[exp.Table, Relation]]) -> None:
+    def _check_columns(self, tables: Sequence[tuple[exp.Table, Relation]]) -> None:
         """Raise RewriteRefused for a column that neither the table nor a subquery's table has.
 
         An unknown column could otherwise be found in a query around the filter, under the caller's hand.
         """
-        own = self._relation.columns or _view_columns(self._relation, self._policy.dialect)
+        own = self._own_columns()
         columns = {**own, **{name: "" for _, table in tables for name in table.columns}}
         qualifiers = {self._relation.name[-1].lower()}
         for table, found in tables:
@@ -152,7 +173,14 @@ class _Filter:
             name = fields[0] if fields and first in qualifiers else first
             if not isinstance(column.this, exp.Star) and name not in columns:
                 raise _wrong(f"`{name}` is no column of its table")
+
+    def _own_columns(self) -> Mapping[str, str]:
+        return known_columns(self._relation, self._policy.dialect)
+
+    def _check_condition(self, root: exp.Expr) -> None:
+        """Raise RewriteRefused for a value that is no condition."""
         if isinstance(root, exp.Column):
+            own = self._own_columns()
             kind = own.get(root.name.lower(), "") if len(root.parts) == 1 else ""
             if not kind.lower().startswith("bool"):
                 raise _wrong(f"`{root.name}` is no condition")
@@ -186,11 +214,14 @@ class _Filter:
         return tuple(text.split(f"'{_SENTINEL}'"))
 
 
-def _view_columns(relation: Relation, dialect: str) -> Mapping[str, str]:
-    """Return the columns of a view, of unknown types; empty if its text does not name them."""
+def known_columns(relation: Relation, dialect: str) -> Mapping[str, str]:
+    """Return the types of columns by name in lower case; empty if the columns are unknown.
+
+    Columns of a view come from the list or the text of the view, without types.
+    """
     view = relation.view
-    if view is None:
-        return {}
+    if view is None or relation.columns:
+        return relation.columns
     names: Sequence[str] = view.columns
     if not names:
         tree = ParsedText(view.sql, view.dialect or dialect).tree

@@ -29,23 +29,25 @@ GROUPS_HEADER: Final = "x-bqemu-groups"
 
 
 class CallerIdentity:
-    """Caller by IAM member, with groups. `facts` tell the roles of the caller."""
+    """Caller by IAM member, with groups; those of a `bare` caller are unknown. `facts` tell the roles of the caller."""
 
     def __init__(
-        self, member: str, groups: Iterable[str] = (), *, authenticated: bool = True, facts: Facts | None = None
-    ) -> None:
+        self, member: str, groups: Iterable[str] = (), *, authenticated: bool = True, facts: Facts | None = None,
+        bare: bool = False,
+    ) -> None:  # fmt: skip
         self.member = member
+        self._bare = bare
         self.groups = tuple(groups)
         self.authenticated = authenticated
         self._facts = facts or _NO_FACTS
-        self.key = None if facts else (member, self.groups, authenticated)
+        self.key = None if facts else (member, self.groups, authenticated, bare)
         """Key of what is known of the caller, if no roles of a store count."""
 
     @cached_property
     def _principal(self) -> Principal:
         if not self.authenticated:
             return Principal("anonymous", "", groups=self.groups)
-        return Principal("user", f"{_PROVIDER}~{self.member}", groups=self.groups)
+        return Principal("user", f"{_PROVIDER}~{self.member}", groups=self.groups, bare=self._bare)
 
     @cached_property
     def session_user(self) -> str:
@@ -58,6 +60,10 @@ class CallerIdentity:
     def is_named(self, grantees: tuple[Grantee, ...]) -> bool:
         """Tell whether grantees certainly name the caller."""
         return _MEMBERS.matches(self._principal, grantees, self._facts)
+
+    def may_be_named(self, grantees: tuple[Grantee, ...]) -> bool:
+        """Tell whether grantees possibly name the caller: for lists whose members see less."""
+        return _MEMBERS.may_match(self._principal, grantees, self._facts)
 
 
 def identity_of_headers(headers: Mapping[str, str]) -> CallerIdentity:

@@ -12,9 +12,11 @@ from pdp.memo import Memo
 from pdp.rewrite.catalog import RelationKey, full_name, key_of
 from pdp.rewrite.errors import FILTER_INVALID, RewriteRefused
 from pdp.rewrite.identity import CallerIdentity
+from pdp.rewrite.masks import ColumnMasks, mask_policy, masks_by_table
 from pdp.rewrite.short_way import ShortWay
 
 _MEMO_ENTRIES: Final = 5_000
+_NO_MASKS: Final[ColumnMasks] = {}
 EVERYONE: Final = ("allAuthenticatedUsers",)
 """Grantees of a policy without grantees."""
 
@@ -31,12 +33,16 @@ class FilterPolicy:
 
 
 class PolicySet:
-    """Policies of all relations. A relation below a prefix of `protected` shows no rows without a policy."""
+    """Policies and masks of all relations. A relation below a prefix of `protected` shows no rows without a policy."""
 
     def __init__(
-        self, tables: Mapping[RelationKey, tuple[FilterPolicy, ...]], protected: Sequence[RelationKey] = ()
+        self,
+        tables: Mapping[RelationKey, tuple[FilterPolicy, ...]],
+        protected: Sequence[RelationKey] = (),
+        masks: Mapping[RelationKey, ColumnMasks] | None = None,
     ) -> None:
         self._tables = tables
+        self._masks = masks or {}
         self._protected = tuple(f"{prefix}." for prefix in protected)
         self.memo: Memo[tuple[Any, ...], str | None] = Memo(_MEMO_ENTRIES)
         """Filters by relation, dialect and caller."""
@@ -54,6 +60,14 @@ class PolicySet:
         """Tell whether a relation has policies, or is in a protected container."""
         return table in self._tables or (bool(self._protected) and table.startswith(self._protected))
 
+    def masks(self, table: RelationKey) -> ColumnMasks:
+        """Return the masks of a relation by column in lower case. The mask that hides most comes first."""
+        return self._masks.get(table, _NO_MASKS)
+
+    def hides(self, table: RelationKey) -> bool:
+        """Tell whether a relation has policies or masks, or is in a protected container."""
+        return table in self._masks or self.protects(table)
+
     def matching(self, table: RelationKey, caller: CallerIdentity) -> list[FilterPolicy]:
         """Return the policies of a relation that name a caller, by id."""
         return [policy for policy in self._tables.get(table, ()) if caller.is_named(policy.grantees)]
@@ -65,16 +79,17 @@ class PolicySet:
     def replaced(self, policies: Iterable[FilterPolicy]) -> PolicySet:
         """Return a set with all policies of the named tables replaced."""
         tables = {**self._tables, **_by_table(policies)}
-        new = PolicySet(tables)
+        new = PolicySet(tables, masks=self._masks)
         new._protected = self._protected
         new.is_passing = True
         return new
 
 
-def policy_set_of(documents: Iterable[Document], protected: Sequence[RelationKey] = ()) -> PolicySet:
-    """Return the policies of documents; raise RewriteRefused for an unknown grantee."""
+def policy_set_of(documents: Sequence[Document], protected: Sequence[RelationKey] = ()) -> PolicySet:
+    """Return the policies and masks of documents; raise RewriteRefused for an unknown grantee."""
     policies = [filter_policy(body, document.default) for document in documents for body in document.policies]
-    return PolicySet(_by_table(policies), protected)
+    masks = [mask_policy(body, document.default) for document in documents for body in document.masks]
+    return PolicySet(_by_table(policies), protected, masks_by_table(masks))
 
 
 def filter_policy(body: PolicyBody, default: Sequence[str]) -> FilterPolicy:

@@ -14,8 +14,10 @@ from sqlglot import exp
 from pdp.rewrite.array_paths import check_array_paths
 from pdp.rewrite.catalog import Catalog, Relation, RelationKey, View
 from pdp.rewrite.errors import UNSUPPORTED_SOURCE, VIEW_CYCLE, VIEW_DEPTH, RewriteRefused
-from pdp.rewrite.filters import NO_ROWS, FilterCompiler
+from pdp.rewrite.filters import NO_ROWS, FilterCompiler, known_columns
 from pdp.rewrite.identity import CallerIdentity
+from pdp.rewrite.masked_columns import MaskCompiler
+from pdp.rewrite.masks import MaskPolicy
 from pdp.rewrite.policies import PolicySet
 from pdp.rewrite.references import Reference, References, ReferenceWalk
 from pdp.rewrite.syntax import ParsedText
@@ -24,6 +26,19 @@ MAX_VIEW_DEPTH: Final = 8
 ThroughViews: TypeAlias = Literal["owner", "caller", "both"]
 Identities: TypeAlias = tuple[CallerIdentity, ...]
 """Those whom a part of a statement runs for. A row is visible if each of them sees the row."""
+
+
+@dataclass(frozen=True, slots=True)
+class VisiblePart:
+    """Visible part of a relation as SQL: a condition of the rows, empty for every row, and the columns."""
+
+    rows: str
+    columns: str = "*"
+
+    def query(self, source: str) -> str:
+        """Return the query for the visible part of a source."""
+        where = f" WHERE {self.rows}" if self.rows else ""
+        return f"SELECT {self.columns} FROM {source}{where}"  # noqa: S608  parts that are parsed or quoted
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,10 +50,11 @@ class AnalyzedText:
 
 
 class Analyzer:
-    """Analyses of texts. Those of views are remembered, because a view's text rarely changes."""
+    """Analyses of texts, and compiled masks. Those of views are remembered, because a view's text rarely changes."""
 
     def __init__(self, catalog: Catalog) -> None:
         self.catalog = catalog
+        self.masks = MaskCompiler(catalog)
         self._views: dict[tuple[View, RelationKey, str], AnalyzedText] = {}
 
     def analyze(self, text: str, dialect: str, default: tuple[str, ...]) -> AnalyzedText:
@@ -71,23 +87,42 @@ class Restrictions:
     ) -> None:
         self._analyzer, self._policies, self._compiler = analyzer, policies, compiler
         self._dialect, self._through = dialect, through
-        self._rows: dict[tuple[RelationKey, Identities], str | None] = {}
+        self._parts: dict[tuple[RelationKey, Identities], VisiblePart | None] = {}
         self._views: dict[tuple[RelationKey, Identities], bool] = {}
         self._owners: dict[str, CallerIdentity] = {}
         self._readers: dict[Identities, None] = {}
 
-    def rows(self, relation: Relation, identities: Identities) -> str | None:
-        """Return the filter of a relation's own policies; None for every row."""
+    def visible(self, relation: Relation, identities: Identities) -> VisiblePart | None:
+        """Return the visible part of a relation by its own policies and masks; None for everything."""
         key = relation.key
-        if not self._policies.protects(key):
+        if not self._policies.hides(key):
             return None
         known = (key, identities)
-        if known not in self._rows:
-            parts = [part for identity in identities if (part := self._rows_of(relation, identity)) is not None]
-            parts = list(dict.fromkeys(parts))
-            joined = parts[0] if len(parts) == 1 else " AND ".join(f"({part})" for part in parts)
-            self._rows[known] = joined or None
-        return self._rows[known]
+        if known not in self._parts:
+            rows, columns = self._rows(relation, identities), self._columns(relation, identities)
+            self._parts[known] = VisiblePart(rows, columns) if rows or columns != "*" else None
+        return self._parts[known]
+
+    def _rows(self, relation: Relation, identities: Identities) -> str:
+        """Return the filter of a relation's own policies; empty for every row."""
+        if not self._policies.protects(relation.key):
+            return ""
+        parts = [part for identity in identities if (part := self._rows_of(relation, identity)) is not None]
+        parts = list(dict.fromkeys(parts))
+        return parts[0] if len(parts) == 1 else " AND ".join(f"({part})" for part in parts)
+
+    def _columns(self, relation: Relation, identities: Identities) -> str:
+        """Return the columns of a relation with their masks: a column is masked if any reader has a mask."""
+        held: dict[str, tuple[MaskPolicy, CallerIdentity]] = {}
+        for column, masks in self._policies.masks(relation.key).items():
+            found = [(mask, reader) for reader in identities for mask in masks if mask.holds(reader)]
+            if found:
+                held[column] = min(found, key=lambda pair: pair[0].rank)
+        if not held:
+            return "*"
+        types = known_columns(relation, self._dialect)
+        names = {name: types.get(name.lower(), "") for name in relation.spelled or types}
+        return self._analyzer.masks.columns(relation, held, names, self._dialect)
 
     def _rows_of(self, relation: Relation, identity: CallerIdentity) -> str | None:
         """Return the filter for one reader, as the policies remember it; None for every row."""
@@ -101,8 +136,8 @@ class Restrictions:
 
     def _find_rows(self, relation: Relation, identity: CallerIdentity) -> str | None:
         matching = self._policies.matching(relation.key, identity)
-        protects: Callable[[RelationKey], bool] = self._policies.protects
-        texts = [self._compiler.compile(policy, relation, self._dialect, protects) for policy in matching]
+        hides: Callable[[RelationKey], bool] = self._policies.hides
+        texts = [self._compiler.compile(policy, relation, self._dialect, hides) for policy in matching]
         if any(text.everything for text in texts):
             return None
         filters = list(dict.fromkeys(text.bind(identity.session_user, self._dialect) for text in texts))
@@ -111,12 +146,12 @@ class Restrictions:
         return filters[0] if len(filters) == 1 else " OR ".join(f"({text})" for text in filters)
 
     def is_protected(self, reference: Reference) -> bool:
-        """Tell whether a relation, or a relation behind a view, has policies at all."""
+        """Tell whether a relation, or a relation behind a view, has policies or masks at all."""
         return any(self.touches_policies(relation) for relation in reference.relations)
 
     def touches_policies(self, relation: Relation, above: tuple[RelationKey, ...] = ()) -> bool:
-        """Tell whether a relation, or a relation behind a view, has policies at all; raise RewriteRefused."""
-        if self._policies.protects(relation.key):
+        """Tell whether a relation, or a relation behind a view, has policies or masks; raise RewriteRefused."""
+        if self._policies.hides(relation.key):
             return True
         return relation.view is not None and any(
             self.touches_policies(inner, (*above, relation.key))
@@ -125,8 +160,8 @@ class Restrictions:
         )
 
     def is_restricted(self, relation: Relation, identities: Identities, above: tuple[RelationKey, ...] = ()) -> bool:
-        """Tell whether any row of a relation, or of a relation behind a view, can be hidden."""
-        if self.rows(relation, identities) is not None:
+        """Tell whether any row or column of a relation, or of a relation behind a view, can be hidden."""
+        if self.visible(relation, identities) is not None:
             return True
         return relation.view is not None and self.is_expanded(relation, relation.view, identities, above)
 
@@ -164,7 +199,7 @@ class Restrictions:
         """Return the readers within a view. A view without an owner runs for the reader of the view."""
         if self._through == "caller" or not view.owner:
             return identities
-        owner = self._owners.setdefault(view.owner, CallerIdentity(view.owner))
+        owner = self._owners.setdefault(view.owner, CallerIdentity(view.owner, bare=True))
         readers = (owner,) if self._through == "owner" else tuple(dict.fromkeys((*identities, owner)))
         self._readers[readers] = None
         return readers

@@ -209,24 +209,24 @@ class _Rendering:
         relation, *others = reference.relations
         if others:
             return None
-        rows = self._restrictions.rows(relation, identities)
+        part = self._restrictions.visible(relation, identities)
         view = relation.view
         expanded = view is not None and self._restrictions.is_expanded(relation, view, identities, above)
-        if rows is None and not expanded:
+        if part is None and not expanded:
             return None
         self._replacements += 1
         if self._replacements > MAX_REPLACEMENTS:
             raise RewriteRefused(PARSE_ERROR, f"more than {MAX_REPLACEMENTS} references are to be replaced")
         if view is not None and expanded:
             source = self._expand(reference, relation, view, identities, above)
-            if rows is None:
+            if part is None:
                 return source
             source = f"{source} AS {quote_name(relation.name[-1], self._dialect)}"
         else:
             name = quote_names(relation.name, self._dialect) if above else text[reference.start : reference.end]
             clauses = TableClauses(reference.node, text, reference.end)
             source = f"{name}{clauses.travel}{clauses.sample}"
-        return f"(SELECT * FROM {source} WHERE {rows})"  # noqa: S608  parts that are parsed or quoted
+        return f"({part.query(source)})" if part else source
 
     def _expand(
         self,

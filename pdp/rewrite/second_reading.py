@@ -1,4 +1,4 @@
-"""Second reading of a rewritten text: every table must be open, or stand right behind the filter.
+"""Second reading of a rewritten text: every table must be open, or stand right behind the filter and the masks.
 
 Shares no walk with the rewriter: the result is parsed again, every table of the tree is looked at, and names of common
 table expressions are found by climbing from the table to the root. The scopes of the parser's library are a third
@@ -19,7 +19,7 @@ from pdp.rewrite.catalog import Catalog, Relation
 from pdp.rewrite.errors import NOT_COVERED, RewriteRefused
 from pdp.rewrite.functions import is_table_function
 from pdp.rewrite.names import INFORMATION_SCHEMA, name_parts
-from pdp.rewrite.restrictions import MAX_VIEW_DEPTH, Identities, Restrictions
+from pdp.rewrite.restrictions import MAX_VIEW_DEPTH, Identities, Restrictions, VisiblePart
 from pdp.rewrite.syntax import parse_part
 
 _WRAP_ARGS: Final = frozenset({"kind", "expressions", "from_", "where"})
@@ -55,9 +55,9 @@ def _only_table(source: str, dialect: str) -> tuple[str, ...] | None:
 
 
 @lru_cache(maxsize=2_000)
-def _is_source_covered(source: str, rows: str, dialect: str) -> bool:
+def _is_source_covered(source: str, part: VisiblePart, dialect: str) -> bool:
     table = _source_tree(source, dialect).find(exp.Table)
-    return table is not None and _is_covered(table, _filter_tree(rows, dialect))
+    return table is not None and _is_covered(table, _part_tree(part, dialect))
 
 
 def _new_name(text: str) -> str:
@@ -69,8 +69,8 @@ def _new_name(text: str) -> str:
 
 
 @lru_cache(maxsize=2_000)
-def _filter_tree(text: str, dialect: str) -> exp.Expr:
-    return parse_part(text, dialect)
+def _part_tree(part: VisiblePart, dialect: str) -> exp.Expr:
+    return parse_part(part.query("t"), dialect)
 
 
 class SecondReading:
@@ -106,8 +106,8 @@ class SecondReading:
             self._verify_tree(_source_tree(source, self._dialect), "")
             return
         for identities in self._restrictions.readers(self._identities):
-            rows = self._restrictions.rows(relation, identities)
-            if rows is not None and _is_source_covered(source, rows, self._dialect):
+            part = self._restrictions.visible(relation, identities)
+            if part is not None and _is_source_covered(source, part, self._dialect):
                 return
         raise RewriteRefused(NOT_COVERED, f"`{relation.name[-1]}` is not covered by its filter")
 
@@ -132,10 +132,10 @@ class SecondReading:
         default = self._catalog.default
         for relation in self._relations(table, parts, default):
             for identities in self._restrictions.readers(self._identities):
-                rows = self._restrictions.rows(relation, identities)
-                if rows is None and not self._reads_hidden_rows(relation, identities, MAX_VIEW_DEPTH):
+                part = self._restrictions.visible(relation, identities)
+                if part is None and not self._reads_hidden_rows(relation, identities, MAX_VIEW_DEPTH):
                     break
-                if rows is not None and _is_covered(table, _filter_tree(rows, self._dialect)):
+                if part is not None and _is_covered(table, _part_tree(part, self._dialect)):
                     break
             else:
                 raise _uncovered(table)
@@ -148,7 +148,7 @@ class SecondReading:
         inside = self._restrictions.inside(view, identities)
         for parts in _tables_of(view.sql, self._dialect):
             found = self._catalog.get(parts, self._dialect, relation.schema)
-            if found is None or depth == 0 or self._restrictions.rows(found, inside) is not None:
+            if found is None or depth == 0 or self._restrictions.visible(found, inside) is not None:
                 return parts[-2:-1] != (INFORMATION_SCHEMA,)
             if self._reads_hidden_rows(found, inside, depth - 1):
                 return True
@@ -216,8 +216,8 @@ def _visible_names(table: exp.Expr) -> Iterator[str]:
         node = parent
 
 
-def _is_covered(table: exp.Table, rows: exp.Expr) -> bool:
-    """Tell whether a table stands in `(SELECT * FROM table WHERE rows)`."""
+def _is_covered(table: exp.Table, part: exp.Expr) -> bool:
+    """Tell whether a table stands in `(SELECT columns FROM table WHERE rows)`, as in the query of the visible part."""
     source = table.parent
     query = source.parent if isinstance(source, exp.From) else None
     if not isinstance(query, exp.Select) or not isinstance(query.parent, exp.Subquery):
@@ -226,7 +226,4 @@ def _is_covered(table: exp.Table, rows: exp.Expr) -> bool:
         return False
     if {name for name, value in table.args.items() if value} - _SOURCE_ARGS:
         return False
-    shown, where = query.expressions, query.args.get("where")
-    if len(shown) != 1 or type(shown[0]) is not exp.Star or any(shown[0].args.values()):
-        return False
-    return where is not None and where.this == rows
+    return query.expressions == part.expressions and query.args.get("where") == part.args.get("where")

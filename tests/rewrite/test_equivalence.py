@@ -14,10 +14,10 @@ import pytest
 from sqlglot import exp
 from support.equivalence import Comparison, comparisons
 
-from pdp.rewrite import references, restrictions, rewriter
+from pdp.rewrite import masks, references, restrictions, rewriter
 from pdp.rewrite.errors import NOT_COVERED
 from pdp.rewrite.references import ReferenceWalk
-from pdp.rewrite.restrictions import Restrictions
+from pdp.rewrite.restrictions import Restrictions, VisiblePart
 from pdp.rewrite.second_reading import SecondReading
 
 SKIPPED_KINDS = [
@@ -116,12 +116,20 @@ def keep_views(patch: pytest.MonkeyPatch) -> None:
 
 
 def drop_filters_of_views(patch: pytest.MonkeyPatch) -> None:
-    original = Restrictions.rows
+    original = Restrictions.visible
 
-    def of_tables(self: Restrictions, relation: Any, identities: Any) -> str | None:
+    def of_tables(self: Restrictions, relation: Any, identities: Any) -> VisiblePart | None:
         return None if relation.view else original(self, relation, identities)
 
-    patch.setattr(Restrictions, "rows", of_tables)
+    patch.setattr(Restrictions, "visible", of_tables)
+
+
+def drop_masks(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Restrictions, "_columns", lambda *_: "*")
+
+
+def exempt_nobody(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(masks.MaskPolicy, "holds", lambda self, caller: caller.may_be_named(self.grantees))
 
 
 def keep_qualifiers(patch: pytest.MonkeyPatch) -> None:
@@ -139,6 +147,8 @@ MUTANTS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "keep views": keep_views,
     "drop filters of views": drop_filters_of_views,
     "keep qualifiers": keep_qualifiers,
+    "drop masks": drop_masks,
+    "exempt nobody": exempt_nobody,
 }
 READ_BY_THE_SECOND = [name for name in MUTANTS if name.startswith(("skip", "see later"))]
 

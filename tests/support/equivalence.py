@@ -10,7 +10,7 @@ from typing import Any, Final
 import duckdb
 from support.generated_sql import SqlGenerator
 from support.rewriting import full_database, recorded_data, rows_of
-from support.secure_views import filtered_database, random_policies
+from support.secure_views import filtered_database, random_masks, random_policies
 
 from pdp.engines.rowaccess.document import parse_document
 from pdp.rewrite.catalog import catalog_of
@@ -37,7 +37,7 @@ class Comparison:
     told: str = ""
 
 
-def service_of(policies: list[dict[str, Any]]) -> RewriteService:
+def service_of(policies: list[dict[str, Any]], masks: list[dict[str, Any]] | None = None) -> RewriteService:
     body = {
         "default": ["lake", "sales"],
         "tables": {name: {"columns": _columns(table["ddl"])} for name, table in DATA["tables"].items()},
@@ -45,6 +45,7 @@ def service_of(policies: list[dict[str, Any]]) -> RewriteService:
             name: {"sql": view["sql"], "columns": view.get("columns") or []} for name, view in DATA["views"].items()
         },
         "policies": policies,
+        "masks": masks or [],
     }
     document = parse_document(body).document
     catalog = catalog_of([document])
@@ -53,11 +54,12 @@ def service_of(policies: list[dict[str, Any]]) -> RewriteService:
 
 def comparisons(seed: int, count: int) -> Iterator[Comparison]:
     """Yield comparisons of random statements: the policies and the caller change after some of them."""
-    dice = random.Random(seed)
+    dice, mask_dice = random.Random(seed), random.Random(seed)
     full = full_database(DATA)
     for start in range(0, count, STATEMENTS_PER_WORLD):
         policies, caller = random_policies(dice), dice.choice(CALLERS)
-        service, filtered = service_of(policies), filtered_database(policies, caller)
+        masks = random_masks(mask_dice)
+        service, filtered = service_of(policies, masks), filtered_database(policies, caller, masks)
         for _ in range(start, min(start + STATEMENTS_PER_WORLD, count)):
             sql, after = SqlGenerator(random.Random(dice.random())).statement()
             yield _compare(service, caller, (full, filtered), (sql, after))

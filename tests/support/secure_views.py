@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import duckdb
@@ -49,8 +50,77 @@ def random_policies(dice: random.Random) -> list[dict[str, Any]]:
     return policies
 
 
-def filtered_database(policies: Sequence[Mapping[str, Any]], caller: str) -> duckdb.DuckDBPyConnection:
-    """Return a database in which tables hold the rows that policies show to a caller, and no others."""
+def random_masks(dice: random.Random) -> list[dict[str, Any]]:
+    """Return masks for some columns: none in most worlds."""
+    if dice.random() < 0.6:
+        return []
+    masks = []
+    for at, (table, column, body) in enumerate(MASKED):
+        if dice.random() < 0.4:
+            grantees, exempt = dice.sample(_GRANTEES, 2), dice.sample(_GRANTEES, 1)
+            masks.append({
+                "id": f"m{at}", "table": table, "column": column, "grantees": grantees, "except": exempt, **body,
+            })  # fmt: skip
+    return masks
+
+
+def mask_columns(
+    database: duckdb.DuckDBPyConnection, masks: Iterable[Mapping[str, Any]], caller: str
+) -> duckdb.DuckDBPyConnection:
+    """Put masked values into the columns that masks hide from a caller: the first mask of a column alone."""
+    done = set()
+    for mask in sorted(masks, key=lambda mask: (_STRICTEST.index(mask["kind"]), mask["id"])):
+        place = mask["table"], mask["column"]
+        hidden = _is_named(mask["grantees"], caller) and not _is_named(mask["except"], caller)
+        if not hidden or place in done:
+            continue
+        done.add(place)
+        table, column = place
+        value_of = _VALUES[mask["kind"]](mask.get("expression"))
+        for row, value in database.execute(f"SELECT rowid, {column} FROM {table}").fetchall():
+            database.execute(f"UPDATE {table} SET {column} = ? WHERE rowid = ?", [value_of(value), row])
+    return database
+
+
+def _partial(value: str | None) -> str:
+    return f"****{value[-4:]}" if value is not None and len(value) >= 8 else "****"
+
+
+def _hash(value: str | None) -> str | None:
+    return None if value is None else hashlib.sha256(value.encode()).hexdigest()
+
+
+_VALUES: Final[dict[str, Callable[[Any], Callable[[Any], Any]]]] = {
+    "null": lambda _: lambda value: None,
+    "constant": lambda constant: lambda value: constant,
+    "hash": lambda _: _hash,
+    "partial": lambda _: _partial,
+    "expression": lambda text: _EXPRESSIONS[text],
+}
+_EXPRESSIONS: Final[dict[str, Callable[[Any], Any]]] = {
+    "score % 2": lambda value: value % 2,
+    "COALESCE(dept, 'none') || '!'": lambda value: f"{value or 'none'}!",
+}
+_STRICTEST: Final = ("null", "constant", "hash", "partial", "expression")
+MASKED: Final[tuple[tuple[str, str, dict[str, Any]], ...]] = (
+    ("lake.sales.orders", "amount", {"kind": "null"}),
+    ("lake.sales.orders", "amount", {"kind": "constant", "expression": 7}),
+    ("lake.sales.orders", "region", {"kind": "hash"}),
+    ("lake.sales.orders", "status", {"kind": "constant", "expression": "x'y"}),
+    ("lake.sales.customers", "name", {"kind": "hash"}),
+    ("lake.sales.customers", "region", {"kind": "partial"}),
+    ("lake.sales.leads", "score", {"kind": "expression", "expression": "score % 2", "dialect": "duckdb"}),
+    ("lake.hr.emp", "dept", {"kind": "expression", "expression": "COALESCE(dept, 'none') || '!'", "dialect": "duckdb"}),
+    ("lake.hr.emp", "mgr_id", {"kind": "null"}),
+    ("lake.sales.items", "sku", {"kind": "constant", "expression": "thing"}),
+)
+"""Columns with masks for them."""
+
+
+def filtered_database(
+    policies: Sequence[Mapping[str, Any]], caller: str, masks: Sequence[Mapping[str, Any]] = ()
+) -> duckdb.DuckDBPyConnection:
+    """Return a database in which tables hold the rows and values that a caller may see, and no others."""
     database = full_database(DATA)
     shown: dict[str, list[str]] = {}
     for policy in policies:
@@ -64,7 +134,7 @@ def filtered_database(policies: Sequence[Mapping[str, Any]], caller: str) -> duc
             database.execute(f"CREATE OR REPLACE VIEW {table} AS SELECT * FROM ({text}) v WHERE {visible}")
         else:
             database.execute(f"DELETE FROM {table} WHERE NOT COALESCE(({visible}), FALSE)")
-    return database
+    return mask_columns(database, masks, caller)
 
 
 def _is_named(grantees: Sequence[str], caller: str) -> bool:

@@ -1,0 +1,141 @@
+"""Masks of columns as SQL of an engine's dialect.
+
+A mask in the engine's own dialect stays to the letter, without comments. A mask without a certain meaning in the
+dialect is NULL. NULL is written as a CASE without a true branch, so that the type of the column stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+from pdp.engines.rowaccess.trino_sql import mask_sql
+from pdp.rewrite.catalog import Catalog, Relation
+from pdp.rewrite.errors import FILTER_INVALID, RewriteRefused
+from pdp.rewrite.filters import FilterText, mask_expression
+from pdp.rewrite.identity import CallerIdentity
+from pdp.rewrite.lexical import DIALECTS
+from pdp.rewrite.masks import MaskPolicy
+from pdp.rewrite.syntax import quote_name, quote_text
+
+_VISIBLE_CHARACTERS: Final = 4
+_SHORTEST_VALUE: Final = 8
+_WITHOUT_VALUE: Final = frozenset({"hash", "partial"})
+_TRY_CAST: Final = {"duckdb": "TRY_CAST", "spark": "TRY_CAST", "bigquery": "SAFE_CAST"}
+_HASH: Final = {
+    "duckdb": "SHA256({})",
+    "spark": "SHA2({}, 256)",
+    "bigquery": "TO_HEX(SHA256({}))",
+}
+"""Hexadecimal SHA-256 of a text in UTF-8, in lower case: the same in every dialect."""
+_CASTABLE: Final = (
+    exp.DataType.TEXT_TYPES | exp.DataType.NUMERIC_TYPES | exp.DataType.TEMPORAL_TYPES | {exp.DataType.Type.BOOLEAN}
+)
+"""Types to which constants are cast."""
+
+
+class MaskCompiler:
+    """Expressions in place of columns. Those with an expression of the author are parsed once."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self._known: dict[tuple[MaskPolicy, str], FilterText | None] = {}
+
+    def columns(
+        self, relation: Relation, masks: Mapping[str, tuple[MaskPolicy, CallerIdentity]], names: Mapping[str, str],
+        dialect: str,
+    ) -> str:  # fmt: skip
+        """Return the columns of a relation as SQL, some of them masked.
+
+        `names` has the types of all columns by name. `masks` has the mask of a column, and the reader under the mask.
+        Raise RewriteRefused for a relation with unknown columns.
+        """
+        if not names:
+            message = f"a column of `{relation.name[-1]}` is masked, and the columns are unknown"
+            raise RewriteRefused(FILTER_INVALID, message)
+        shown = []
+        for name, type in names.items():
+            quoted = quote_name(name, dialect)
+            found = masks.get(name.lower())
+            shown.append(f"{self._masked(found, relation, (name, type), dialect)} AS {quoted}" if found else quoted)
+        return ", ".join(shown)
+
+    def _masked(
+        self, found: tuple[MaskPolicy, CallerIdentity], relation: Relation, column: tuple[str, str], dialect: str
+    ) -> str:
+        """Return the expression in place of a column; a NULL of the column's type without a certain expression."""
+        (mask, reader), (name, text) = found, column
+        value, type = mask.text, _type(text, dialect)
+        if mask.kind == "expression":
+            expression = self._expression(mask, relation, dialect)
+            value = expression.bind(reader.session_user, dialect) if expression else ""
+        sql = None
+        if type is not None and (value or mask.kind in _WITHOUT_VALUE):
+            sql = (_trino if dialect == "trino" else _sql)(mask.kind, value, name, type, dialect)
+        return sql or f"CASE WHEN FALSE THEN {quote_name(name, dialect)} END"
+
+    def _expression(self, mask: MaskPolicy, relation: Relation, dialect: str) -> FilterText | None:
+        """Return the expression of a mask; None without a certain meaning in the dialect."""
+        key = (mask, dialect)
+        if key not in self._known:
+            try:
+                found = mask_expression(mask.text, mask.dialect, relation, self._catalog, dialect)
+            except RewriteRefused:
+                found = None
+            self._known[key] = found
+        return self._known[key]
+
+
+def _type(text: str, dialect: str) -> exp.DataType | None:
+    """Return the type of a column, as the target or another dialect writes types; None for an unknown type."""
+    for read in (dialect, *DIALECTS) if text else ():
+        try:
+            found = exp.DataType.build(text, dialect=read)
+        except (SqlglotError, ValueError, RecursionError):
+            continue
+        if found.this not in (exp.DataType.Type.USERDEFINED, exp.DataType.Type.UNKNOWN):
+            return found
+    return None
+
+
+def _trino(kind: str, value: str, column: str, type: exp.DataType, dialect: str) -> str:
+    """Return the expression that Trino's plugin gets for a mask."""
+    return mask_sql(kind, value, column, type.sql(dialect=dialect))
+
+
+def _sql(kind: str, value: str, column: str, type: exp.DataType, dialect: str) -> str | None:
+    """Return the expression of a dialect beside Trino, with the meaning of Trino's; None for NULL."""
+    name = type.sql(dialect=dialect)
+    if kind == "expression":
+        return f"CAST({value} AS {name})"
+    if kind == "constant":
+        text = _constant(value, dialect)
+        return f"{_TRY_CAST[dialect]}({text} AS {name})" if text and type.this in _CASTABLE else None
+    if type.this not in exp.DataType.TEXT_TYPES:
+        return None
+    text = quote_name(column, dialect)
+    if type.this in (exp.DataType.Type.CHAR, exp.DataType.Type.NCHAR):
+        text = f"RTRIM({text})"  # without the blanks that pad a value
+    if kind == "hash":
+        return _cut(_HASH[dialect].format(text), type)
+    if kind == "partial":
+        end = f"CONCAT('****', SUBSTR({text}, -{_VISIBLE_CHARACTERS}))"
+        return _cut(f"CASE WHEN LENGTH({text}) >= {_SHORTEST_VALUE} THEN {end} ELSE '****' END", type)
+    return None
+
+
+def _cut(sql: str, type: exp.DataType) -> str:
+    """Return a text cut to the length of the type."""
+    length = type.expressions[0].name if type.expressions else ""
+    return f"SUBSTR({sql}, 1, {length})" if length.isdigit() else sql
+
+
+def _constant(value: str, dialect: str) -> str:
+    """Return Trino's literal as a text literal of a dialect; an empty text for NULL."""
+    if value.upper() == "NULL":
+        return ""
+    bare = value[1:-1].replace("''", "'") if value.startswith("'") else value
+    return quote_text(bare.lower() if bare.upper() in ("TRUE", "FALSE") else bare, dialect)

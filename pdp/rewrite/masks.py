@@ -1,0 +1,65 @@
+"""Masks by relation and column, with grantees. Reads no SQL but the literals of constants."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from pdp.engines.rowaccess.document import KINDS, MaskBody
+from pdp.engines.rowaccess.members import Grantee, parse_grantee
+from pdp.engines.rowaccess.translation import translate_constant
+from pdp.rewrite.catalog import RelationKey, full_name, key_of
+from pdp.rewrite.errors import FILTER_INVALID, RewriteRefused
+from pdp.rewrite.identity import CallerIdentity
+
+
+@dataclass(frozen=True, slots=True)
+class MaskPolicy:
+    """Mask of a column for grantees, except for exempt members. `text` is an expression, or a literal of Trino."""
+
+    id: str
+    table: RelationKey
+    column: str
+    kind: str
+    grantees: tuple[Grantee, ...]
+    exempt: tuple[Grantee, ...] = ()
+    text: str = ""
+    dialect: str = "trino"
+
+    @property
+    def rank(self) -> tuple[int, str]:
+        """Return the place among the masks of a column. The first one hides most."""
+        return KINDS.index(self.kind), self.id
+
+    def holds(self, caller: CallerIdentity) -> bool:
+        """Tell whether the mask hides the column from a caller. Doubt about a grantee masks; doubt exempts nobody."""
+        return caller.may_be_named(self.grantees) and not caller.is_named(self.exempt)
+
+
+def mask_policy(body: MaskBody, default: Sequence[str]) -> MaskPolicy:
+    """Return the mask of a body; raise RewriteRefused for an unreadable grantee, table or constant."""
+    try:
+        grantees, exempt = (tuple(map(parse_grantee, texts)) for texts in (body.grantees, body.exempt))
+    except ValueError as error:
+        raise RewriteRefused(FILTER_INVALID, f"mask `{body.id}`: {error}") from None
+    parts = body.table.split(".")
+    if not all(parts) or not body.column:
+        raise RewriteRefused(FILTER_INVALID, f"mask `{body.id}` names no column of a table")
+    kind = body.kind or "null"
+    text = translate_constant(body.text) if kind == "constant" else body.text
+    table = key_of(full_name(parts, default))
+    return MaskPolicy(body.id, table, body.column.lower(), kind, grantees, exempt, text, body.dialect)
+
+
+ColumnMasks: TypeAlias = Mapping[str, tuple[MaskPolicy, ...]]
+"""Column in lower case -> masks. The mask that hides most comes first."""
+
+
+def masks_by_table(masks: Iterable[MaskPolicy]) -> dict[RelationKey, ColumnMasks]:
+    """Return masks by table and column."""
+    tables: dict[RelationKey, ColumnMasks] = {}
+    for mask in sorted(masks, key=lambda mask: mask.rank):
+        columns = tables.get(mask.table, {})
+        tables[mask.table] = {**columns, mask.column: (*columns.get(mask.column, ()), mask)}
+    return tables
