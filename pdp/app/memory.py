@@ -11,8 +11,10 @@ import os
 from pathlib import Path
 from typing import Final
 
-GROWTH_BYTES: Final = 16 << 20
+GROWTH_BYTES: Final = 8 << 20
 """Growth after which freed memory is given back."""
+WORTH_BYTES: Final = 1 << 20
+"""Memory given back by one look after which the next look tries again."""
 PAUSE_SECONDS: Final = 5.0
 """Pause between two looks. A look that gives memory back holds up the event loop for some milliseconds."""
 
@@ -23,17 +25,22 @@ class FreedMemory:
     def __init__(self) -> None:
         self._trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # None where the C library is not glibc
         self._kept = resident_bytes()
-        self._grown = False
+        self._again = False
 
     def give_back(self) -> None:
-        """Give freed memory back to the system after the process has grown, and once more after it grows no longer."""
+        """Give freed memory back to the system after the process has grown, until a try is not worth its time.
+
+        Memory in use at one look is free at the next. So a try after growth, or a try that was worth its time, is
+        followed by another one.
+        """
         if self._trim is None:
             return
-        grows = resident_bytes() > self._kept + GROWTH_BYTES
-        if grows or self._grown:
+        resident = resident_bytes()
+        grown = resident > self._kept + GROWTH_BYTES
+        if grown or self._again:
             self._trim(0)
             self._kept = resident_bytes()
-        self._grown = grows
+            self._again = grown or resident - self._kept > WORTH_BYTES
 
 
 def resident_bytes() -> int:

@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from pdp.app import memory
+
 pytestmark = pytest.mark.process
 PROGRAM = """
 import ctypes
@@ -36,3 +38,16 @@ def test_freed_memory_is_given_back_after_growth() -> None:
     printed = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True).stdout
     grown, freed, kept = map(float, printed.split())
     assert (grown > 3, freed > 3, kept < 1) == (True, True, True), printed
+
+
+def test_a_try_that_gave_back_much_is_followed_by_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = iter([100, 120, 110, 110, 108, 108, 108, 108, 112, 117, 105])
+    tries: list[int] = []
+    monkeypatch.setattr(memory, "resident_bytes", lambda: next(sizes) << 20)
+    freed = memory.FreedMemory()
+    freed._trim = tries.append
+    counts = []
+    for _ in range(6):
+        freed.give_back()
+        counts.append(len(tries))
+    assert counts == [1, 2, 3, 3, 3, 4]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import statistics
 import time
@@ -15,9 +16,9 @@ MOST_MEMORY = 1.2
 """Most times the memory after an attack is that before the attack."""
 WINDOWS = 5
 """Parts of a measurement. The median of the parts counts: one of them may fall on a pause of the machine."""
-ASKS = 100
+ASKS = 200
 """Questions of one window."""
-_ROUNDS = 3
+_ROUNDS = 5
 """Measurements under an attack that goes on. The best counts."""
 _PATIENCE = 20.0
 
@@ -48,8 +49,8 @@ class Times(list[float]):
 
 
 def percentile(times: Sequence[float], part: float) -> float:
-    """Return the time of the answer that is slower than this part of all."""
-    return sorted(times)[min(len(times) - 1, int(len(times) * part))]
+    """Return the smallest time within which this part of all answers came (nearest rank)."""
+    return sorted(times)[max(0, math.ceil(len(times) * part) - 1)]
 
 
 async def is_quick(
