@@ -22,6 +22,10 @@ _SAMPLE: Final = re.compile(
     r"(?:\s+REPEATABLE\s*\(\s*\d+\s*\))?",
     re.IGNORECASE,
 )
+_SHARE: Final = re.compile(r"%|\bpercent\b|\bbucket\b", re.IGNORECASE)
+"""Sample of a share of the rows."""
+COUNTED_SAMPLES: Final = frozenset({"duckdb", "spark"})
+"""Dialects with samples of a number of rows. Trino reads every number as a share."""
 _COLUMNS: Final = re.compile(r"\s*\([^()]*\)")
 _GOES_ON: Final = re.compile(r"\s*(?:[-+*/|.:\[(]|AT\s+TIME|AS\s+OF)", re.IGNORECASE)
 """Text after a clause that shows that the clause has not ended."""
@@ -34,6 +38,8 @@ class TableClauses:
         """Find the clauses after a name that ends at `end`; raise RewriteRefused for an unknown form."""
         self.spans: list[tuple[int, int]] = []
         self.travel = self.sample = ""
+        self.counts_rows = False
+        """True for a sample of a number of rows: of the visible rows, or the size of the sample tells how many hide."""
         wants_travel = bool(node.args.get("version") or node.args.get("when"))
         wants_sample = bool(node.args.get("sample"))
         alias_end = _alias_end(node, text)
@@ -44,6 +50,7 @@ class TableClauses:
                 self.travel, wants_travel, at = travel[0], False, self._take(travel)
             elif wants_sample and sample:
                 self.sample, wants_sample, at = sample[0], False, self._take(sample)
+                self.counts_rows = not _SHARE.search(sample[0])
             elif at < alias_end:
                 at = alias_end
             else:

@@ -11,17 +11,15 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from sqlglot import Parser, Token, Tokenizer
+from sqlglot import Token
 
+from pdp.engines.rowaccess.nesting import MAX_DEPTH, is_deep
 from pdp.rewrite.errors import MULTI_STATEMENT, PARSE_ERROR, UNSUPPORTED_STATEMENT, RewriteRefused
 
 DIALECTS: Final = ("bigquery", "trino", "spark", "duckdb")
 MAX_CHARACTERS: Final = 100_000
 MAX_TOKENS: Final = 20_000
-MAX_DEPTH: Final = 48
-MAX_JOINS: Final = 256
-MAX_DOUBLING: Final = 6
-"""Bounds of one text. The compiled parser recurses without a limit of its own: deeper texts can end the process."""
+"""Bounds of one text."""
 
 _LINE_COMMENT: Final = r"--[^\n\r]*"
 _BLOCK_COMMENT: Final = r"/\*.*?\*/"
@@ -58,18 +56,6 @@ _PREFIX: Final = re.compile(r"(?:[$@&]|(?<!\w)[A-Za-z]\w?)\Z")
 _DOLLAR_QUOTE: Final = re.compile(r"\$\w*\$")
 _SUBSTITUTED: Final = "${"
 """Start of a variable, which Spark replaces before it reads the text."""
-_STEP: Final = re.compile(r"(\b\w+\s*)?([(\[{<])|[)\]}]|\b(?:case|end)\b")
-_TYPES: Final = frozenset(
-    word.lower() for word, kind in Tokenizer.KEYWORDS.items() if kind in Parser.TYPE_TOKENS and word.isidentifier()
-) | {"date", "timestamp", "string", "array", "list", "map", "struct", "row", "right", "left", "if", "null"}
-"""Words before a bracket that the parser reads as a type first, and then again as a function."""
-_REPEATED: Final = re.compile(
-    r"(?:(?:\b(?:not|interval|distinct|all|any|prior)\b|[-+~!])\s*){24}|(?:\w+\s*->\s*){24}"
-    r"|(?:(?:::|\.|\bcollate\b)\s*\w*\s*){64}|(?:\[[^\[\]]*\]\s*){48}|(?:\([^()]*\)\s*){48}"
-)
-"""Forms that nest without brackets, or by brackets in a row."""
-_JOIN: Final = re.compile(r"\b(?:(cross\s+|natural\s+(?:\w+\s+)*)?(join)|(on|using))\b")
-_SET: Final = re.compile(r"\b(?:join|union|except|intersect|minus)\b|\|>")
 _PIPE: Final = re.compile(r"\|\s*>")
 _PIPED: Final = re.compile(
     r"\s*from\s+[\w.-]+(?:\s+(?:as\s+)?\w+)?\s*(?:\|>\s*(?:where|select)\b[\w\s.,=<>!+*/%-]*)+[;\s]*"
@@ -78,8 +64,6 @@ _PIPED: Final = re.compile(
 _QUERY_WORD: Final = re.compile(
     r"\b(?:from|select|where|join|table|unnest|with|union|intersect|except|in|exists|array|as\s+struct|as\s+value)\b"
 )
-_SHORT: Final = 256
-"""Characters of a text in which no form without brackets can nest too deep."""
 
 
 class LexicalText:
@@ -179,52 +163,5 @@ def _check_bounds(bare: str) -> None:
     _, semicolon, rest = bare.partition(";")
     if semicolon and rest.strip(" \t\r\n;"):
         raise RewriteRefused(MULTI_STATEMENT, "the text has more than one statement")
-    if _is_deep(bare.lower()):
+    if is_deep(bare.lower()):
         raise RewriteRefused(PARSE_ERROR, f"the text is nested deeper than {MAX_DEPTH} levels, or has too many joins")
-
-
-def _is_deep(bare: str) -> bool:
-    """Tell whether a text may nest beyond the bounds, or takes the parser a time that doubles with each level."""
-    brackets = bare.count("(") + bare.count("[") + bare.count("{") + bare.count("<")
-    if brackets + bare.count("case") > MAX_DOUBLING and _has_deep_brackets(bare):
-        return True
-    if bare.count("join") > MAX_DOUBLING and _open_joins(bare) > MAX_DOUBLING:
-        return True
-    return len(bare) > _SHORT and (_REPEATED.search(bare) is not None or len(_SET.findall(bare)) > MAX_JOINS)
-
-
-def _has_deep_brackets(bare: str) -> bool:
-    """Tell whether brackets nest beyond the bounds: all of them, or those after a word that can be a type."""
-    open_types: list[bool] = []
-    cases = types = 0
-    for match in _STEP.finditer(bare):
-        word, bracket = match.groups()
-        if bracket == "<":
-            types_here = word is not None and word.strip() in _TYPES
-            cases += types_here  # closed by a sign that also compares: counted, never closed
-        elif bracket:
-            is_type = word is not None and word.strip() in _TYPES
-            open_types.append(is_type)
-            types += is_type
-        elif match[0] == "case":
-            cases += 1
-        elif match[0] == "end":
-            cases = max(cases - 1, 0)
-        elif open_types:
-            types -= open_types.pop()
-        if len(open_types) + cases > MAX_DEPTH or types > MAX_DOUBLING:
-            return True
-    return False
-
-
-def _open_joins(bare: str) -> int:
-    """Return the largest number of joins in a row that wait for their condition."""
-    waiting = most = 0
-    for match in _JOIN.finditer(bare):
-        crossed, join, _ = match.groups()
-        if not join:
-            waiting = max(waiting - 1, 0)
-        elif not crossed:
-            waiting += 1
-            most = max(most, waiting)
-    return most

@@ -24,7 +24,10 @@ _CLOSING: Final = frozenset(")]}")
 
 
 def alias_edits(node: exp.Table, start: int, bare: str, taken: str) -> list[Edit]:
-    """Return the insertions that name each unnamed projection around a table whose name begins at `start`."""
+    """Return the insertions that name each unnamed projection around a table whose name begins at `start`.
+
+    Raise RewriteRefused for an unnamed projection over a named window that holds the table.
+    """
     owners = _unnamed_owners(node)
     if not any(unnamed for _, unnamed in owners):
         return []
@@ -45,11 +48,20 @@ def _unnamed_owners(node: exp.Expr) -> list[tuple[int, bool]]:
     while (parent := node.parent) is not None:
         # The SELECT of the query around a common table expression comes after the expression.
         if isinstance(parent, exp.Select) and node.arg_key != "with_":
+            if node.arg_key == "windows":
+                _check_named_windows(parent)
             is_projection = node.arg_key == "expressions"
             unnamed = is_projection and not isinstance(node, (exp.Alias, exp.Aliases, exp.Column, exp.Star))
             owners.append((node.index or 0, unnamed))
         node = parent
     return owners
+
+
+def _check_named_windows(query: exp.Select) -> None:
+    """Raise RewriteRefused for an unnamed projection over a named window: the name would hold the window's text."""
+    for projection in query.expressions:
+        if not isinstance(projection, (exp.Alias, exp.Aliases)) and projection.find(exp.Window):
+            raise RewriteRefused(UNSUPPORTED_SOURCE, "give the column over the named window a name (AS)")
 
 
 def _select_levels(bare: str, start: int) -> list[int]:

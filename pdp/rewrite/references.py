@@ -99,6 +99,9 @@ class References:
     found: list[Reference] = field(default_factory=list)
     hidden: list[str] = field(default_factory=list)
     columns: list[exp.Column] = field(default_factory=list)
+    """Columns with a name of at least three parts."""
+    pairs: list[tuple[str, str, exp.Column]] = field(default_factory=list)
+    """Columns with a name of two parts, and the parts in lower case: a column, or a table with its schema."""
     exposed: list[tuple[exp.Table, str]] = field(default_factory=list)
     """Sources of all queries, common table expressions as well, with the last part of the name."""
 
@@ -169,10 +172,20 @@ class ReferenceWalk:
         folded = name.args["this"].lower()
         if folded in RESERVED:
             _check_name(name)
-        if node.args.get("db"):
-            self._references.columns.append(node)
         if folded in HIDDEN_COLUMNS or folded.startswith("$"):
             self._references.hidden.append(folded)
+        table = node.args.get("table")
+        if table is None:
+            return
+        if node.args.get("db"):
+            self._references.columns.append(node)
+            qualifiers = [part.name.lower() for part in node.parts[:-1]]
+            self._references.hidden += [name for name in qualifiers if name in HIDDEN_COLUMNS]
+        else:
+            qualifier = table.name.lower()
+            self._references.pairs.append((qualifier, folded, node))
+            if qualifier in HIDDEN_COLUMNS:
+                self._references.hidden.append(qualifier)
 
     def _table(self, node: exp.Table, scope: Scope) -> None:
         role = _role_of(node)

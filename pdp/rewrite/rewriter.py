@@ -16,7 +16,7 @@ from typing import Final
 from sqlglot import exp
 
 from pdp.rewrite.catalog import Catalog, Relation, RelationKey, View
-from pdp.rewrite.clauses import TableClauses
+from pdp.rewrite.clauses import COUNTED_SAMPLES, TableClauses
 from pdp.rewrite.columns import qualifier_edits
 from pdp.rewrite.ddl import read_policy_statement
 from pdp.rewrite.errors import (
@@ -225,6 +225,8 @@ class _Rendering:
         else:
             name = quote_names(relation.name, self._dialect) if above else text[reference.start : reference.end]
             clauses = TableClauses(reference.node, text, reference.end)
+            if part and clauses.counts_rows and self._dialect in COUNTED_SAMPLES:
+                return f"(SELECT * FROM ({part.query(f'{name}{clauses.travel}')}){clauses.sample})"  # noqa: S608
             source = f"{name}{clauses.travel}{clauses.sample}"
         return f"({part.query(source)})" if part else source
 

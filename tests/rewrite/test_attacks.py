@@ -6,6 +6,7 @@ import json
 import time
 
 import pytest
+from support.equivalence import service_of
 from support.rewriting import code_of, recorded_service
 
 from pdp.engines.rowaccess.document import PolicyBody
@@ -299,3 +300,48 @@ def test_who_sees_all_rows_changes_a_table_that_filters_read(text: str) -> None:
 
 def test_other_tables_are_changed() -> None:
     assert not code_of(SERVICE, RewriteRequest("INSERT INTO lake.ref.regions VALUES ('x', 'y')", "duckdb", BOB))
+
+
+@pytest.mark.parametrize(
+    "column", ["_metadata.file_path", "o._metadata.file_name", "_metadata.row_index + 1", "_metadata"]
+)
+def test_a_hidden_column_of_spark_is_refused_in_every_spelling(column: str) -> None:
+    for source in ("orders o", "items JOIN orders AS o ON TRUE", "v_orders o"):
+        text = f"SELECT {column} FROM {source}"
+        assert code_of(SERVICE, RewriteRequest(text, "spark", BOB)) == errors.HIDDEN_COLUMN, text
+
+
+def test_a_qualified_row_with_the_name_of_a_column_is_refused() -> None:
+    policy = {"id": "p", "table": "lake.ref.user_regions", "grantees": [BOB], "filter": "region = 'US'"}
+    service = service_of([policy])
+    text = "SELECT ref.user_regions FROM ref.user_regions"
+    assert code_of(service, RewriteRequest(text, "duckdb", BOB)) == ""
+    other = "SELECT region.user_regions FROM ref.user_regions AS region"
+    assert code_of(service, RewriteRequest(other, "duckdb", BOB)) == ""
+
+
+@pytest.mark.parametrize("dialect", ["duckdb", "spark"])
+def test_a_sample_of_rows_takes_visible_rows(dialect: str) -> None:
+    sql = SERVICE.rewrite(RewriteRequest("SELECT id FROM orders TABLESAMPLE (3 ROWS)", dialect, BOB))
+    assert "(SELECT * FROM (SELECT * FROM orders WHERE region = 'US') TABLESAMPLE (3 ROWS)) AS orders" in sql
+
+
+@pytest.mark.parametrize(
+    ("dialect", "text"),
+    [
+        ("bigquery", "SELECT * FROM sales.`INFORMATION_SCHEMA`.`ROW_ACCESS_POLICIES`"),
+        ("bigquery", "SELECT * FROM `lake.sales.INFORMATION_SCHEMA.JOBS`"),
+        ("spark", "SELECT * FROM `information_schema`.`column_statistics`"),
+        ("spark", "SELECT TRANSFORM(id) USING 'cat' AS x FROM orders"),
+        ("duckdb", 'CREATE VIEW "items$files" AS SELECT * FROM orders'),
+        ("trino", 'CREATE VIEW "orders$files" AS SELECT 1 AS x'),
+        ("duckdb", "INSERT INTO lake.ref.user_regions VALUES ('bob@example.com', 'EU')"),
+        ("duckdb", "UPDATE lake.ref.user_regions SET principal = 'bob@example.com'"),
+        ("bigquery", "SELECT x FROM items AS lake, `lake.sales.orders` AS x"),
+        ("bigquery", "FROM items |> UNION ALL (FROM orders)"),
+    ],
+)
+def test_known_attacks_stay_refused(dialect: str, text: str) -> None:
+    body = {"id": "p", "table": "orders", "grantees": [BOB], "filter": LOOKUP, "dialect": "duckdb"}
+    service = service_of([{**body, "table": "lake.sales.orders"}])
+    assert code_of(service, RewriteRequest(text, dialect, BOB)) != ""

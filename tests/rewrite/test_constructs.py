@@ -79,6 +79,14 @@ STATEMENTS = [
     "SELECT COLUMNS(c -> c LIKE 'a%') FROM orders",
     "SELECT orders FROM orders",
     "SELECT orders.* FROM lake.sales.orders",
+    "SELECT sales.orders FROM sales.orders",
+    "SELECT lake.sales.orders AS x, sales.orders.id FROM orders",
+    "SELECT o.sku, sales.orders FROM items o, sales.orders",
+    "SELECT (SELECT sales.orders) AS x FROM orders",
+    "SELECT count(*) AS n FROM orders TABLESAMPLE 1 ROWS",
+    "SELECT count(*) AS n FROM orders o TABLESAMPLE reservoir(2 ROWS)",
+    "SELECT count(*) AS n FROM orders TABLESAMPLE (2 ROWS)",
+    "SELECT count(*) AS n FROM v_orders TABLESAMPLE 1 ROWS",
     "SELECT struct_pack(o := orders) AS x FROM orders",
     "SELECT row_to_json(orders) AS x FROM orders",
     "SELECT rowid FROM items",
@@ -115,6 +123,14 @@ STATEMENTS = [
     "SELECT * FROM (SELECT 1, (SELECT MAX(amount) FROM orders)) AS t(a, b)",
 ]
 REFUSED = [
+    (
+        "RAP_UNSUPPORTED_SOURCE",
+        "SELECT sum(qty) OVER w FROM items WINDOW w AS (ORDER BY (SELECT MAX(amount) FROM orders))",
+    ),
+    (
+        "RAP_UNSUPPORTED_SOURCE",
+        "SELECT 1 + rank() OVER w FROM items WINDOW v AS (ORDER BY (SELECT 1 FROM orders)), w AS (v)",
+    ),
     ("RAP_UNSUPPORTED_SOURCE", "SELECT (FROM orders SELECT max(amount))"),
     ("RAP_UNSUPPORTED_SOURCE", "SELECT EXISTS (FROM orders WHERE region = 'EU')"),
     ("RAP_UNSUPPORTED_SOURCE", "SELECT * FROM read_text('/etc/passwd')"),

@@ -7,12 +7,14 @@ close the parentheses and open others. Every text is parsed before use.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Final
 
 import sqlglot
-from sqlglot import exp
+from sqlglot import Dialect, Token, TokenType, exp
 from sqlglot.errors import ParseError, SqlglotError, TokenError
 
+from pdp.engines.rowaccess.nesting import MAX_DEPTH, is_deep
 from pdp.engines.rowaccess.trino_sql import FALSE
 from pdp.engines.rowaccess.trino_text import check_readable, strip_comments
 
@@ -26,6 +28,11 @@ _PORTABLE: Final = (
     exp.Boolean, exp.Null, exp.Literal, exp.Column, exp.Identifier, exp.Neg,
 )  # fmt: skip
 """Expressions with the same meaning in these dialects."""
+_QUOTED: Final = frozenset(
+    {TokenType.STRING, TokenType.IDENTIFIER, TokenType.RAW_STRING, TokenType.NATIONAL_STRING, TokenType.HEREDOC_STRING}
+)
+_MOST_TOKENS: Final = 20_000
+"""Words and signs of one text."""
 _OF_QUERIES: Final = ((exp.AggFunc, "an aggregate"), (exp.Window, "a window"), (exp.Star, "a star"))
 """Expressions that only a query can contain: in a filter, only a subquery."""
 _UNFIT: Final = (
@@ -56,7 +63,10 @@ def translate_expression(text: str, dialect: str) -> str:
         raise UntranslatableSql(f"comparisons in `{dialect}` are not Trino's")
     if not all(map(_is_portable, tree.walk())):
         raise UntranslatableSql(f"it is `{dialect}` and more than comparisons of columns with values")
-    return tree.sql(dialect=DIALECT, comments=False)
+    try:
+        return tree.sql(dialect=DIALECT, comments=False)
+    except RecursionError:
+        raise ValueError("it is too long") from None
 
 
 def translate_filter(text: str, dialect: str) -> str | None:
@@ -106,9 +116,21 @@ def _is_portable(node: exp.Expr) -> bool:
     return isinstance(node, _PORTABLE) and not (isinstance(node, exp.Is) and not isinstance(node.expression, exp.Null))
 
 
+def _check_depth(tokens: Sequence[Token]) -> None:
+    """Raise ValueError for a text that can end the process in the parser, or keep the parser busy."""
+    if len(tokens) > _MOST_TOKENS:
+        raise ValueError(f"it has more than {_MOST_TOKENS} words and signs")
+    bare = " ".join("x" if token.token_type in _QUOTED else token.text.lower() for token in tokens)
+    if is_deep(bare):
+        raise ValueError(f"it is nested deeper than {MAX_DEPTH} levels")
+
+
 def _parse(text: str, dialect: str) -> exp.Expr:
     try:
-        trees = sqlglot.parse(text, read=dialect)
+        grammar = Dialect.get_or_raise(dialect)
+        tokens = grammar.tokenize(text)
+        _check_depth(tokens)
+        trees = grammar.parser().parse(tokens, text)
     except ParseError as error:
         raise ValueError(f"it does not parse: {_cause(error)}") from None
     except TokenError:

@@ -323,3 +323,21 @@ def test_comments_change_nothing_else(pieces: list[str], data: st.DataObject) ->
 @pytest.mark.parametrize("text", ["1 = 1", "NOT FALSE", "TRUE OR x = 1", "x = x", "TRUE = TRUE"])
 def test_what_is_always_true_is_a_filter_all_the_same(text: str) -> None:
     assert translate_filter(text, "trino") == text
+
+
+@pytest.mark.parametrize("dialect", ["trino", "bigquery", "duckdb", "spark"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "(" * 20_000 + "a" + ")" * 20_000,
+        "NOT " * 20_000 + "a",
+        "a" + "[1]" * 5_000 + " = 1",
+        "case when a then " * 5_000 + "1" + " end" * 5_000,
+        "date(" * 40 + "a" + ")" * 40 + " = 1",
+        "a = 1 OR ')' = '(' AND (" * 3_000 + "a = 1" + ")" * 3_000,
+        "a = " + "1 + " * 30_000 + "1",
+    ],
+)
+def test_a_deep_or_long_filter_is_refused(dialect: str, text: str) -> None:
+    with pytest.raises(ValueError, match=r"nested deeper|more than"):
+        translate_filter(text, dialect)
