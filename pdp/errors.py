@@ -9,7 +9,11 @@ PdpError
 │   ├── ReferencedByDepthExceeded   more views in a chain than the limit
 │   ├── NamespaceDepthExceeded      a namespace of more parts than the limit
 │   ├── AmbiguousViewOwner          two trusted engines name different owners of a view
-│   └── UnresolvableViewOwner       a view owner other than a user
+│   ├── UnresolvableViewOwner       a view owner other than a user
+│   └── InvalidFilter      a filter of a row policy other than one condition on the table's columns
+├── NotFound               a missing row rule
+├── AlreadyExists          a second row rule of an id
+├── Conflict               a row rule, changed since the caller read the rule
 ├── Unauthenticated        a peer without a configured caller
 ├── Forbidden              a request without the right to make the request
 │   ├── AssertionNotAllowed evidence without the right to assert the evidence
@@ -88,6 +92,30 @@ class UnresolvableViewOwner(InvalidArgument):
     """The owner property of a view names no user."""
 
     code = "UnresolvableViewOwner"
+
+
+class InvalidFilter(InvalidArgument):
+    """Filter of a row policy other than one condition on the columns of its table."""
+
+    code = "RAP_FILTER_INVALID"
+
+
+class NotFound(PdpError):
+    """Name without an object."""
+
+    code = "not_found"
+
+
+class AlreadyExists(PdpError):
+    """Id in use."""
+
+    code = "already_exists"
+
+
+class Conflict(PdpError):
+    """Edit of an entry in a version that is not the newest."""
+
+    code = "conflict"
 
 
 class Unauthenticated(PdpError):

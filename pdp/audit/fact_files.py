@@ -28,7 +28,7 @@ from typing import Final, NamedTuple, Protocol
 import msgspec
 
 from pdp.audit.encoding import timestamp
-from pdp.facts.objects import Change, GrantAdded, ObjectPut
+from pdp.facts.objects import Change
 from pdp.facts.snapshot import Facts
 
 FOLDER: Final = "facts"
@@ -182,7 +182,7 @@ def encode_snapshot(facts: Facts, instance: str, seconds: float) -> Iterator[byt
     packer, digest, count = zlib.compressobj(1, zlib.DEFLATED, zlib.MAX_WBITS | 16), sha256(), 0
     head = SnapshotHead(SNAPSHOT_EVENT, SCHEMA, facts.epoch, facts.sequence, instance, timestamp(seconds))
     line = _ENCODER.encode(head) + b"\n"
-    for part in _slices(_as_changes(facts)):
+    for part in _slices(facts.as_changes()):
         digest.update(line)
         yield packer.compress(line)
         count += len(part)
@@ -190,12 +190,6 @@ def encode_snapshot(facts: Facts, instance: str, seconds: float) -> Iterator[byt
     digest.update(line)
     yield packer.compress(line)
     yield packer.compress(_ENCODER.encode(SnapshotEnd(count, digest.hexdigest())) + b"\n") + packer.flush()
-
-
-def _as_changes(facts: Facts) -> Iterator[Change]:
-    """Yield the changes that make the facts from nothing: all objects, then all grants."""
-    yield from map(ObjectPut, facts.objects())
-    yield from map(GrantAdded, facts.grants())
 
 
 def _slices(changes: Iterable[Change]) -> Iterator[Sequence[Change]]:

@@ -30,7 +30,7 @@ from pdp.audit.fact_files import (
     read_seal,
 )
 from pdp.errors import MissingFacts
-from pdp.facts.objects import Change, Grant, GrantAdded, Object, ObjectKey, ObjectPut
+from pdp.facts.objects import Change, Grant, GrantAdded, ObjectKey, ObjectPut, RulePut
 from pdp.facts.snapshot import Facts
 from pdp.model.revision import Revision
 
@@ -266,23 +266,23 @@ def _decompressed_lines(file: BinaryIO) -> Iterator[bytes]:
 def build_facts(epoch: str, sequence: int, changes: Iterable[Change]) -> Facts:
     """Return the facts that changes make from nothing. Equal keys and names share memory.
 
-    Raise MissingFacts if the changes are no objects and then grants.
+    Raise MissingFacts if the changes are no objects and row rules and then grants.
     """
-    objects: list[Object] = []
-    first_grants: list[Grant] = []
-    left = iter(changes)
-    for change in left:
-        if isinstance(change, ObjectPut):
-            objects.append(change.object)
-        elif isinstance(change, GrantAdded):
-            first_grants.append(change.grant)
-            break
+    return Facts.from_changes(epoch, sequence, _shared(iter(changes)))
+
+
+def _shared(changes: Iterator[Change]) -> Iterator[Change]:
+    """Yield changes in which equal keys and names share memory; raise MissingFacts as `build_facts` does."""
+    for change in changes:
+        if isinstance(change, GrantAdded):
+            yield from map(GrantAdded, _shared_grants(change.grant, changes))
+        elif isinstance(change, ObjectPut | RulePut):
+            yield change
         else:
             raise MissingFacts("a snapshot is damaged", "it removes something")
-    return Facts.build(epoch, sequence, objects, _shared_grants(first_grants, left))
 
 
-def _shared_grants(first: list[Grant], changes: Iterable[Change]) -> Iterator[Grant]:
+def _shared_grants(first: Grant, changes: Iterable[Change]) -> Iterator[Grant]:
     texts: dict[str, str] = {}
     last: ObjectKey = ("", ())
 
@@ -293,7 +293,7 @@ def _shared_grants(first: list[Grant], changes: Iterable[Change]) -> Iterator[Gr
         share = texts.setdefault
         return Grant(last, share(grant.privilege, grant.privilege), share(grant.principal, grant.principal), grant.id)
 
-    yield from map(share, first)
+    yield share(first)
     for change in changes:
         if not isinstance(change, GrantAdded):
             raise MissingFacts("a snapshot is damaged", "an object follows the grants")

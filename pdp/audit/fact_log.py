@@ -15,7 +15,7 @@ import msgspec
 
 from pdp.audit.fact_history import build_facts
 from pdp.errors import MissingFacts
-from pdp.facts.objects import Change, GrantAdded, ObjectPut
+from pdp.facts.objects import Change
 from pdp.facts.snapshot import Facts
 from pdp.model.revision import Revision
 
@@ -153,5 +153,5 @@ def _unpack(part: bytes) -> list[Change]:
 def change_rows(facts: Facts) -> Iterator[ChangeRow]:
     """Yield all facts of a revision as rows of a snapshot. The first row stands for the snapshot alone."""
     yield ChangeRow(facts.epoch, facts.sequence, True, "")
-    for change in (*map(ObjectPut, facts.objects()), *map(GrantAdded, facts.grants())):
+    for change in facts.as_changes():
         yield ChangeRow(facts.epoch, facts.sequence, True, _ENCODER.encode(change).decode())

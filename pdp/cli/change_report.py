@@ -9,7 +9,19 @@ from typing import Any, Final
 import msgspec
 
 from pdp.cli.terminal import plural, visible
-from pdp.facts.objects import Change, Grant, GrantAdded, GrantRemoved, Object, ObjectDeleted, ObjectPut, key_text
+from pdp.facts.objects import (
+    Change,
+    Grant,
+    GrantAdded,
+    GrantRemoved,
+    Object,
+    ObjectDeleted,
+    ObjectPut,
+    RulePut,
+    RuleRemoved,
+    key_text,
+)
+from pdp.facts.row_rules import RuleKey
 from pdp.facts.snapshot import Facts
 from pdp.model.revision import Revision
 from pdp.store.world import format_grant, format_object
@@ -23,8 +35,11 @@ _KINDS: Final = {
     "registered": ("object", "registered"),
     "changed": ("object", "changed"),
     "deleted": ("registration", "deleted"),
+    "rule_put": ("row rule", "written"),
+    "rule_removed": ("row rule", "removed"),
 }
 """Kind of change -> noun and participle for the summary, in the order of the report."""
+_RULE_KINDS: Final = frozenset({"rule_put", "rule_removed"})
 
 
 class ChangeReport(msgspec.Struct, frozen=True):
@@ -44,14 +59,16 @@ class ChangeReport(msgspec.Struct, frozen=True):
         return cls(changes, facts, str(Revision(facts.epoch, facts.sequence)), dry_run=True)
 
     def counts(self) -> dict[str, int]:
-        """Return the number of changes of every kind, also of kinds without a change."""
+        """Return the number of changes of every kind, also of kinds without a change but for row rules."""
         counts = Counter(self.kind(change) for change in self.changes)
-        return {kind: counts[kind] for kind in _KINDS}
+        return {kind: counts[kind] for kind in _KINDS if counts[kind] or kind not in _RULE_KINDS}
 
     def kind(self, change: Change) -> str:
         """Return the kind of a change, a key of `counts`."""
         if isinstance(change, GrantAdded | GrantRemoved):
             return "added" if isinstance(change, GrantAdded) else "removed"
+        if isinstance(change, RulePut | RuleRemoved):
+            return "rule_put" if isinstance(change, RulePut) else "rule_removed"
         if isinstance(change, ObjectDeleted):
             return "deleted"
         return "changed" if self.before.is_registered(change.object.key) else "registered"
@@ -61,6 +78,12 @@ def grant_text(grant: Grant) -> str:
     """Return a grant in words, without escapes for the terminal."""
     id = f" (id {grant.id})" if grant.id else ""
     return f"{grant.privilege} on {key_text(grant.object)}{id} for {grant.principal}"
+
+
+def rule_text(key: RuleKey) -> str:
+    """Return the key of a row rule in words, without escapes for the terminal."""
+    table, column, id = key
+    return f"{f'mask `{id}` of column `{column}`' if column else f'row policy `{id}`'} on {key_text(('table', table))}"
 
 
 # --- text ---------------------------------------------------------------------------------------------------------
@@ -87,6 +110,11 @@ def summary(report: ChangeReport) -> str:
 def _change_text(report: ChangeReport, change: Change) -> str:
     if isinstance(change, GrantAdded | GrantRemoved):
         return f"{'+' if isinstance(change, GrantAdded) else '-'} {grant_text(change.grant)}"
+    if isinstance(change, RulePut):
+        end = " (its table was dropped)" if change.rule.tombstone else ""
+        return f"+ {rule_text(change.rule.key)}{end}"
+    if isinstance(change, RuleRemoved):
+        return f"- {rule_text(change.key)}"
     if isinstance(change, ObjectDeleted):
         return f"- {_object_text(report.before.object(change.key))}"
     if report.kind(change) == "registered":
@@ -128,6 +156,9 @@ def _change_body(report: ChangeReport, change: Change) -> dict[str, Any]:
     kind = report.kind(change)
     if isinstance(change, GrantAdded | GrantRemoved):
         return {"change": kind, "grant": format_grant(change.grant)}
+    if isinstance(change, RulePut | RuleRemoved):
+        table, column, id = change.rule.key if isinstance(change, RulePut) else change.key
+        return {"change": kind, "rule": {"table": key_text(("table", table)), "id": id, "column": column}}
     key = change.object.key if isinstance(change, ObjectPut) else change.key
     body: dict[str, Any] = {"change": kind}
     if isinstance(change, ObjectPut):

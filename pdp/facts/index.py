@@ -35,12 +35,15 @@ from pdp.facts.objects import (
     GrantAdded,
     GrantRemoved,
     Object,
+    ObjectDeleted,
     ObjectKey,
     ObjectName,
     ObjectPut,
+    RulePut,
     container_key,
     split_key,
 )
+from pdp.facts.row_rules import FoldedName, RowRule, RuleKey, fold_name
 from pdp.facts.tree_edit import TreeEdit, merge
 from pdp.model.checks import CONTENT_TYPES
 
@@ -54,7 +57,7 @@ class Index(msgspec.Struct, frozen=True):
     `memberships` maps a grantee to the roles of direct membership. `managed` has the objects with managed access.
     `layout` is a token without content: a new token replaces the old token whenever a registration changes rights
     inside a container of principals whose own grants did not change. The project of a role or tag is no such
-    registration.
+    registration. `rules` has the row rules of each table by key.
     """
 
     objects: Map[ContainerPath, Map[ObjectName, ObjectNode]] = Map()
@@ -62,6 +65,7 @@ class Index(msgspec.Struct, frozen=True):
     memberships: Map[str, frozenset[str]] = Map()
     managed: Map[ObjectKey, bool] = Map()
     layout: object = None
+    rules: Map[FoldedName, Map[RuleKey, RowRule]] = Map()
 
     def node(self, key: ObjectKey) -> ObjectNode:
         """Return the node of an object; `UNKNOWN` for an unknown object."""
@@ -87,6 +91,7 @@ class _IndexBuilder:
         self._memberships: dict[str, frozenset[str]] = {}
         self._managed: dict[ObjectKey, bool | None] = {}
         self._layout = index.layout
+        self._rules: dict[FoldedName, dict[RuleKey, RowRule | None]] = {}
         # Stores list grants by object, so the split key of the last grant mostly serves the next grant as well.
         # Sharing the split tuples also saves memory: the trees hold them as keys.
         self._last_split: tuple[ObjectKey, tuple[ContainerPath, ObjectName]] = (SERVER, split_key(SERVER))
@@ -99,18 +104,25 @@ class _IndexBuilder:
             self._set_grant(change.grant, wanted=False)
         elif isinstance(change, ObjectPut):
             self._register(change.object.key, change.object)
-        else:
+        elif isinstance(change, ObjectDeleted):
             self._register(change.key, None)
+        elif isinstance(change, RulePut):
+            self._rules.setdefault(change.rule.covers, {})[change.rule.key] = change.rule
+        else:
+            table = change.key[0]
+            self._rules.setdefault(fold_name(table[0], table[1:]), {})[change.key] = None
 
     def index(self) -> Index:
         grantees = {grantee: edit.tree() or None for grantee, edit in self._grantees.items()}
         memberships = {grantee: roles or None for grantee, roles in self._memberships.items()}
+        rules = {table: merge(self._index.rules.get(table), new) or None for table, new in self._rules.items()}
         return Index(
             self._objects.tree(),
             merge(self._index.grantees, grantees),
             merge(self._index.memberships, memberships),
             merge(self._index.managed, self._managed),
             self._layout,
+            merge(self._index.rules, rules),
         )
 
     def _set_grant(self, grant: Grant, *, wanted: bool) -> None:

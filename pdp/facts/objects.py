@@ -12,6 +12,7 @@ from urllib.parse import unquote
 
 import msgspec
 
+from pdp.facts.row_rules import RowRule, RuleKey
 from pdp.model.checks import NAMED_TYPES, Resource
 from pdp.model.references import VERBATIM_TYPES, encode_part
 from pdp.model.vocabulary import PRIVILEGES
@@ -81,7 +82,19 @@ class GrantRemoved(msgspec.Struct, frozen=True, tag="remove"):
     grant: Grant
 
 
-Change: TypeAlias = ObjectPut | ObjectDeleted | GrantAdded | GrantRemoved
+class RulePut(msgspec.Struct, frozen=True, tag="put_rule"):
+    """New row rule, or new content of a known row rule."""
+
+    rule: RowRule
+
+
+class RuleRemoved(msgspec.Struct, frozen=True, tag="remove_rule"):
+    """End of a row rule."""
+
+    key: RuleKey
+
+
+Change: TypeAlias = ObjectPut | ObjectDeleted | GrantAdded | GrantRemoved | RulePut | RuleRemoved
 """Change of one row. A revision is a sequence of changes."""
 
 

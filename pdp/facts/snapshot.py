@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from typing import Final, NamedTuple
 
 from pdp.errors import ConfigError
@@ -26,8 +27,10 @@ from pdp.facts.objects import (
     Object,
     ObjectKey,
     ObjectPut,
+    RulePut,
     join_key,
 )
+from pdp.facts.row_rules import FoldedName, RowRule
 from pdp.memo import Memo
 from pdp.model.checks import CONTENT_TYPES, Principal
 
@@ -75,13 +78,19 @@ class Facts:
     @classmethod
     def build(cls, epoch: str, sequence: int, objects: Iterable[Object], grants: Iterable[Grant]) -> Facts:
         """Build a snapshot from nothing, at the cost of the size of the world. A repeated grant counts once."""
+        return cls.from_changes(epoch, sequence, chain(map(ObjectPut, objects), map(GrantAdded, grants)))
 
-        def changes() -> Iterator[Change]:
-            yield from map(ObjectPut, objects)
-            yield from map(GrantAdded, grants)
-
+    @classmethod
+    def from_changes(cls, epoch: str, sequence: int, changes: Iterable[Change]) -> Facts:
+        """Build a snapshot from the changes that make it from nothing, as `as_changes` yields them."""
         with _garbage_collection_off():
-            return cls(epoch, sequence, Index().after(changes()))
+            return cls(epoch, sequence, Index().after(changes))
+
+    def as_changes(self) -> Iterator[Change]:
+        """Yield the changes that make the facts from nothing: all objects, all row rules, then all grants."""
+        yield from map(ObjectPut, self.objects())
+        yield from map(RulePut, self.row_rules())
+        yield from map(GrantAdded, self.grants())
 
     def apply(self, sequence: int, changes: Iterable[Change]) -> Facts:
         """Return the snapshot of revision `sequence`, made by the changes. Costs the size of the changes."""
@@ -132,6 +141,16 @@ class Facts:
         for path, names in self.index.objects.items():
             for name, node in names.items():
                 yield from _grants(join_key(path, name), node)
+
+    def row_rules(self) -> Iterator[RowRule]:
+        """Yield every row rule, in no order."""
+        for rules in self.index.rules.values():
+            yield from rules.values()
+
+    def rules_of(self, table: FoldedName) -> tuple[RowRule, ...]:
+        """Return the row rules of a table, tombstones included, in the order of column and id."""
+        rules = self.index.rules.get(table)
+        return tuple(sorted(rules.values(), key=lambda rule: (rule.key[1:], rule.table))) if rules else ()
 
     def count_grants(self) -> int:
         """Return the number of grants, at the cost of a visit of each object with grants."""

@@ -90,7 +90,7 @@ class Management:
     def __init__(self, pdp: Pdp, writer: FactsWriter | None, bootstrap_admins: frozenset[str]) -> None:
         self._pdp = pdp
         self._writer = writer
-        self._rules = Administration(bootstrap_admins, frozenset(pdp.bundle.warehouses))
+        self.rights = Administration(bootstrap_admins, frozenset(pdp.bundle.warehouses))
         self._admins = bootstrap_admins
 
     async def write_grants(self, requester: Requester, edits: GrantEdits) -> tuple[str, tuple[GrantListing, ...]]:
@@ -98,33 +98,33 @@ class Management:
 
         Raise Forbidden, InvalidArgument, Unavailable.
         """
-        work = self._write(requester, lambda facts, actor: self._rules.edit_grants(facts, actor, edits))
-        facts = await recorded(self._pdp.audit, grants_request(requester, edits), work, self._revision)
+        work = self.write(requester, lambda facts, actor: self.rights.edit_grants(facts, actor, edits))
+        facts = await recorded(self._pdp.audit, grants_request(requester, edits), work, self.revision)
         listings = (describe_grant(facts, grant) for grant in dict.fromkeys(edits.add))
-        return self._revision(facts), tuple(listing for listing in listings if listing.flags)
+        return self.revision(facts), tuple(listing for listing in listings if listing.flags)
 
     async def write_objects(self, requester: Requester, edits: ObjectEdits) -> str:
         """Register, move and delete objects, all or nothing; return the revision. Raise as `write_grants` does."""
         work = self._write_objects(requester, edits)
-        facts = await recorded(self._pdp.audit, objects_request(requester, edits), work, self._revision)
-        return self._revision(facts)
+        facts = await recorded(self._pdp.audit, objects_request(requester, edits), work, self.revision)
+        return self.revision(facts)
 
     async def _write_objects(self, requester: Requester, edits: ObjectEdits) -> Facts:
         if requester.principal is None or not requester.caller.may_write:
-            return await self._write(requester, lambda facts, actor: self._rules.edit_objects(facts, actor, edits))
+            return await self.write(requester, lambda facts, actor: self.rights.edit_objects(facts, actor, edits))
         await self._pdp.await_consistency("full")
         asked_of = self._pdp.source.facts
         # the rights come first: whoever lacks them must not make the service ask about many objects
-        await run_aside(self._rules.edit_objects, asked_of, self._actor(asked_of, requester), edits)
+        await run_aside(self.rights.edit_objects, asked_of, self.actor(asked_of, requester), edits)
         questions = await run_aside(edit_questions, asked_of, edits)
         await refuse_forbidden(self._pdp, requester, questions)
 
         def decide(facts: Facts, actor: Actor) -> Sequence[Change]:
             if facts.sequence != asked_of.sequence and edit_questions(facts, edits) != questions:
                 raise Unavailable("the objects changed while policies were asked: ask again")
-            return self._rules.edit_objects(facts, actor, edits)
+            return self.rights.edit_objects(facts, actor, edits)
 
-        return await self._write(requester, decide)
+        return await self.write(requester, decide)
 
     async def list_grants(self, requester: Requester, filter: GrantFilter, page: PageRequest) -> GrantPage:
         """Return a page of grants.
@@ -137,17 +137,17 @@ class Management:
         return await recorded(self._pdp.audit, list_grants_request(requester, filter), work, _revision_of_page)
 
     async def _list_grants(self, requester: Requester, filter: GrantFilter, page: PageRequest) -> GrantPage:
-        facts = await self._facts(requester)
-        actor = self._actor(facts, requester)
+        facts = await self.facts(requester)
+        actor = self.actor(facts, requester)
         if actor.principal is not None and filter.object is None and not filter.principal:
             # without this, each request of an actor would read all grants and the rights on each object
             filter = msgspec.structs.replace(filter, principal=actor.name)
         if filter.object is not None and actor.principal is not None and filter.principal != actor.name:
-            self._rules.require(facts, actor, "read_assignments", filter.object)
+            self.rights.require(facts, actor, "read_assignments", filter.object)
         listings = await run_aside(self._readable_grants, facts, actor, filter)
         rest = [listing for listing in listings if listing.name > page.after]
         entries = rest[: page.size]
-        return GrantPage(entries, entries[-1].name if len(rest) > page.size else "", self._revision(facts))
+        return GrantPage(entries, entries[-1].name if len(rest) > page.size else "", self.revision(facts))
 
     async def list_access(self, requester: Requester, action: str, resource: Resource, page: PageRequest) -> PageResult:
         """Return a page of the principals that may do an action on an object, each with the reason of the permit.
@@ -163,8 +163,8 @@ class Management:
     async def _list_access(
         self, requester: Requester, action: str, resource: Resource, page: PageRequest
     ) -> PageResult:
-        facts, key = await self._facts(requester), key_of(resource)
-        self._rules.require(facts, self._actor(facts, requester), "read_assignments", key)
+        facts, key = await self.facts(requester), key_of(resource)
+        self.rights.require(facts, self.actor(facts, requester), "read_assignments", key)
         await self._require_inspection(requester, resource)
         candidates = await run_aside(
             lambda: sorted(name for name in self._candidates(facts, action, key) if name > page.after)
@@ -191,7 +191,7 @@ class Management:
         return await recorded(self._pdp.audit, list_objects_request(requester, query), work, _revision_of_page)
 
     async def _list_objects(self, requester: Requester, query: ObjectQuery, page: PageRequest) -> PageResult:
-        facts = await self._facts(requester)
+        facts = await self.facts(requester)
         principal, caller = requester.principal, linked(requester)
         if principal is None:
             raise InvalidArgument("`principal` is missing")
@@ -249,7 +249,11 @@ class Management:
         self._pdp.record_listing(ListedPage(listing.asked, permitted, reasons, checked, result, elapsed, since))
         return PageResult(entries, batch[-1] if checked < len(names) else "", answer.revision)
 
-    async def _write(self, requester: Requester, decide: Callable[[Facts, Actor], Sequence[Change]]) -> Facts:
+    async def write(self, requester: Requester, decide: Callable[[Facts, Actor], Sequence[Change]]) -> Facts:
+        """Write the changes that `decide` makes for the actor from the newest facts; return the facts after the write.
+
+        Raise Forbidden, InvalidArgument, Unavailable, and every exception of `decide`.
+        """
         caller = requester.caller
         if not caller.may_write:
             raise Forbidden(f"caller `{caller.name}` may not write: `may_write` is not set for it")
@@ -259,14 +263,14 @@ class Management:
         written_by = f"{name} as role:{requester.acting_role}" if requester.acting_role else name
 
         def changes(facts: Facts) -> Sequence[Change]:
-            decided = decide(facts, self._actor(facts, requester))
+            decided = decide(facts, self.actor(facts, requester))
             if len(decided) > MAX_CHANGES:
                 raise InvalidArgument(f"{len(decided)} rows would change, a request may change {MAX_CHANGES}")
             return decided
 
         return await self._writer.write(written_by, changes)
 
-    async def _facts(self, requester: Requester) -> Facts:
+    async def facts(self, requester: Requester) -> Facts:
         """Return facts of the demanded consistency; raise Forbidden, or Unavailable for facts too stale for rights."""
         caller = requester.caller
         if requester.principal is None and not caller.may_write and "principals" not in caller.may_assert:
@@ -276,7 +280,8 @@ class Management:
             raise Unavailable("the store has been silent too long to tell who may look at grants")
         return self._pdp.source.facts
 
-    def _revision(self, facts: Facts) -> str:
+    def revision(self, facts: Facts) -> str:
+        """Return the revision of facts under the policies of now."""
         return str(Revision(facts.epoch, facts.sequence, self._pdp.bundle.digest))
 
     def _readable_grants(self, facts: Facts, actor: Actor, filter: GrantFilter) -> list[GrantListing]:
@@ -287,7 +292,7 @@ class Management:
                 return True
             known = readable.get(grant.object)
             if known is None:
-                known = readable[grant.object] = self._rules.may(facts, actor, "read_assignments", grant.object)
+                known = readable[grant.object] = self.rights.may(facts, actor, "read_assignments", grant.object)
             return known
 
         return list_grants(facts, (grant for grant in matching_grants(facts, filter) if is_readable(grant)))
@@ -319,7 +324,7 @@ class Management:
         if not answer.allowed[0]:
             raise Forbidden(f"`{actor.id}` lacks read_assignments on {format_resource(resource)}")
 
-    def _actor(self, facts: Facts, requester: Requester) -> Actor:
+    def actor(self, facts: Facts, requester: Requester) -> Actor:
         """Return the actor whose rights count; raise Forbidden for a role that the principal may not assume."""
         if requester.principal is None:
             return Actor(requester.caller.name)

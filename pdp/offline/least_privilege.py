@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Final, NamedTuple
 
 import msgspec
@@ -15,7 +16,7 @@ import msgspec
 from pdp.engines.grants.reasons import grant_reason
 from pdp.engines.grants.smallest import conveyed, grant_for
 from pdp.errors import InvalidReference
-from pdp.facts.objects import BIT, MEMBERSHIP, Grant, ObjectKey, key_of
+from pdp.facts.objects import BIT, MEMBERSHIP, Change, Grant, GrantAdded, ObjectKey, key_of
 from pdp.facts.snapshot import Facts
 from pdp.model.checks import NAMED_TYPES, Principal, Resource
 from pdp.model.references import parse_principal, parse_resource
@@ -50,7 +51,7 @@ class GrantNeeds:
     def __init__(self, facts: Facts, uses: Iterable[GrantUse], protected: Collection[str] = ()) -> None:
         self._facts = facts
         self._grants = sorted(facts.grants())
-        self._bare = Facts.build(facts.epoch, facts.sequence, facts.objects(), ()).with_projects(facts.projects)
+        self._bare = _with_grants(facts, ()).with_projects(facts.projects)
         self._members: dict[str, list[Grant]] = defaultdict(list)
         for grant in self._grants:
             if _is_membership(grant):
@@ -87,7 +88,7 @@ class GrantNeeds:
                 narrowed += smaller != {grant}
                 needed |= smaller
         used = len(self._kept | set(self._uses))
-        facts = Facts.build(self._facts.epoch, self._facts.sequence, self._facts.objects(), sorted(needed))
+        facts = _with_grants(self._facts, sorted(needed))
         return GrantProposal(facts, len(self._grants) - used, narrowed, used - narrowed)
 
     def rights(self, facts: Facts, seen: Iterable[str]) -> int:
@@ -192,6 +193,12 @@ def _end_of_text(text: str, at: int) -> int:
     while end < len(text) and text[end] != quote:
         end += 2 if text[end] == "\\" else 1
     return end + 1 if end < len(text) else -1
+
+
+def _with_grants(facts: Facts, grants: Iterable[Grant]) -> Facts:
+    """Return the facts with other grants."""
+    changes: Iterable[Change] = (change for change in facts.as_changes() if not isinstance(change, GrantAdded))
+    return Facts.from_changes(facts.epoch, facts.sequence, chain(changes, map(GrantAdded, grants)))
 
 
 def _is_membership(grant: Grant) -> bool:

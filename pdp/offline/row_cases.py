@@ -10,7 +10,8 @@ import msgspec
 from pdp.audit.record import DecisionRecord
 from pdp.decision.service import Pdp
 from pdp.engines.rowaccess.document import KINDS
-from pdp.engines.rowaccess.engine import NO_ROWS, REASON_PREFIX, UNRESTRICTED, Mask, Policy, RowAccess
+from pdp.engines.rowaccess.engine import NO_ROWS, REASON_PREFIX, UNRESTRICTED, RowAccess
+from pdp.engines.rowaccess.table_policies import Mask, Policy
 from pdp.engines.rowaccess.translation import same_sql
 from pdp.model.checks import Batch, Check, Predicate, Reason, Resource, RowView, TypedColumn
 from pdp.offline.case_outcomes import Problem

@@ -7,8 +7,10 @@ from typing import Final
 
 from pdp.audit.record import DecisionRecord
 from pdp.decision.bundle import Bundle
-from pdp.engines.rowaccess.engine import REASON_PREFIX, FoldedName, Mask, Policy, RowAccess
+from pdp.engines.rowaccess.engine import REASON_PREFIX, RowAccess
 from pdp.engines.rowaccess.members import ALL_USERS, Grantee
+from pdp.engines.rowaccess.table_policies import Mask, Policy
+from pdp.facts.row_rules import FoldedName
 from pdp.facts.snapshot import Facts
 from pdp.model.checks import Principal
 from pdp.offline.coverage import Coverage, PolicyItem

@@ -53,7 +53,7 @@ def policy_view(pdp: Pdp, check: Check, repeated: RepeatedView) -> PolicyView:
 def _parts(pdp: Pdp, check: Check, rows: Predicate, by: str) -> frozenset[str]:
     """Return the predicates of a filter; the filter as one predicate if the policies do not explain it."""
     ids = set(by.partition(" (")[0].removeprefix(REASON_PREFIX).split(","))
-    policies = pdp.bundle.row_access.policies_of(check.resources[0]).policies
+    policies = pdp.bundle.row_access.policies_of(check.resources[0], pdp.source.facts).policies
     parts = [policy.predicate for policy in policies if policy.id in ids and policy.predicate is not None]
     if not parts or join_filters(parts) != rows.expression:
         parts = [rows.expression]

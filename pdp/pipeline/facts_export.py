@@ -17,7 +17,7 @@ from pdp.audit.fact_files import FOLDER, SnapshotHead, epoch_folder, list_files
 from pdp.audit.fact_history import FactsHistory
 from pdp.audit.reader import read_bundle_text
 from pdp.errors import MissingFacts
-from pdp.facts.objects import Change, GrantAdded, GrantRemoved, ObjectPut, key_text
+from pdp.facts.objects import Change, GrantAdded, GrantRemoved, ObjectPut, RulePut, RuleRemoved, key_text
 from pdp.model.revision import Revision
 from pdp.pipeline.arrow_rows import arrow_schema, record_batches
 from pdp.pipeline.audit_folders import copy_files
@@ -120,7 +120,7 @@ def _snapshot_rows(history: FactsHistory, epoch: str, sequence: int, file: Path)
     facts = history.at(Revision(epoch, sequence))
     with gzip.open(file) as lines:
         time = _HEAD.decode(lines.readline()).time
-    changes: list[Change] = [*map(ObjectPut, facts.objects()), *map(GrantAdded, facts.grants())]
+    changes = list(facts.as_changes())
     yield (epoch, sequence, -1, time, None, "", *_no_change(snapshot=True), file.name)
     for number, change in enumerate(changes):
         yield (epoch, sequence, number, time, None, "", *_change_columns(change, snapshot=True), file.name)
@@ -148,4 +148,8 @@ def _change_columns(change: Change, *, snapshot: bool) -> Row:
         return kind, snapshot, key_text(grant.object), grant.principal, grant.privilege, text
     if isinstance(change, ObjectPut):
         return "put", snapshot, key_text(change.object.key), None, None, text
+    if isinstance(change, RulePut | RuleRemoved):
+        kind = "rule_put" if isinstance(change, RulePut) else "rule_removed"
+        table = change.rule.table if isinstance(change, RulePut) else change.key[0]
+        return kind, snapshot, key_text(("table", table)), None, None, text
     return "delete", snapshot, key_text(change.key), None, None, text

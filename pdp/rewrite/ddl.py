@@ -11,9 +11,9 @@ from typing import Final, TypeAlias
 
 import msgspec
 
+from pdp.engines.rowaccess.document import EVERYONE
 from pdp.rewrite.errors import FILTER_INVALID, PARSE_ERROR, RewriteRefused
 from pdp.rewrite.lexical import LexicalText
-from pdp.rewrite.policies import EVERYONE
 from pdp.rewrite.splice import apply_edits, without_spans
 from pdp.rewrite.syntax import parse_part
 

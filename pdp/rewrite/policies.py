@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from pdp.engines.rowaccess.document import Document, PolicyBody
 from pdp.engines.rowaccess.members import Grantee, parse_grantee
@@ -12,13 +12,11 @@ from pdp.memo import Memo
 from pdp.rewrite.catalog import RelationKey, full_name, key_of
 from pdp.rewrite.errors import FILTER_INVALID, RewriteRefused
 from pdp.rewrite.identity import CallerIdentity
-from pdp.rewrite.masks import ColumnMasks, mask_policy, masks_by_table
+from pdp.rewrite.masks import ColumnMasks, MaskPolicy, mask_policy, masks_by_table
 from pdp.rewrite.short_way import ShortWay
 
 _MEMO_ENTRIES: Final = 5_000
 _NO_MASKS: Final[ColumnMasks] = {}
-EVERYONE: Final = ("allAuthenticatedUsers",)
-"""Grantees of a policy without grantees."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +28,14 @@ class FilterPolicy:
     grantees: tuple[Grantee, ...]
     text: str
     dialect: str
+
+
+class StoredTable(NamedTuple):
+    """Stored policies and masks of one relation."""
+
+    key: RelationKey
+    policies: tuple[FilterPolicy, ...]
+    masks: tuple[MaskPolicy, ...]
 
 
 class PolicySet:
@@ -75,6 +81,19 @@ class PolicySet:
     def tables(self) -> Iterable[RelationKey]:
         """Return the keys of all relations with policies."""
         return self._tables.keys()
+
+    def joined(self, others: Iterable[StoredTable]) -> PolicySet:
+        """Return a set with more policies and masks of some tables."""
+        tables, masks = dict(self._tables), dict(self._masks)
+        for key, policies, more in others:
+            if policies:
+                tables[key] = tuple(sorted((*tables.get(key, ()), *policies), key=lambda policy: policy.id))
+            if more:
+                filed = (mask for some in masks.get(key, _NO_MASKS).values() for mask in some)
+                masks |= masks_by_table((*filed, *more))
+        new = PolicySet(tables, masks=masks)
+        new._protected = self._protected
+        return new
 
     def replaced(self, policies: Iterable[FilterPolicy]) -> PolicySet:
         """Return a set with all policies of the named tables replaced."""

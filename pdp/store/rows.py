@@ -21,9 +21,12 @@ from pdp.facts.objects import (
     Object,
     ObjectKey,
     ObjectPut,
+    RulePut,
+    RuleRemoved,
     key_from_text,
     key_text,
 )
+from pdp.facts.row_rules import RowRule, RuleKey
 from pdp.store.database import Connection, Database
 
 Values: TypeAlias = dict[str, Any]
@@ -34,6 +37,11 @@ _BATCH: Final = 5_000
 _PRIVILEGE: Final = {privilege: privilege for privilege in BIT}
 _ENCODER: Final = msgspec.json.Encoder()
 _DECODER: Final = msgspec.json.Decoder(tuple[Change, ...])
+_RULE_DECODER: Final = msgspec.json.Decoder(RowRule)
+_DELETE_RULE: Final = "DELETE FROM row_rules WHERE object = :object AND masked_column = :masked_column AND id = :id"
+_INSERT_RULE: Final = (
+    "INSERT INTO row_rules (object, masked_column, id, body) VALUES (:object, :masked_column, :id, :body)"
+)
 _DELETE_OBJECT: Final = 'DELETE FROM objects WHERE "key" = :key'
 _INSERT_OBJECT: Final = 'INSERT INTO objects ("key", project, managed, id) VALUES (:key, :project, :managed, :id)'
 _DELETE_GRANT: Final = (
@@ -70,6 +78,15 @@ def read_grants(rows: Iterable[Sequence[Any]]) -> Iterator[Grant]:
         yield Grant(key, known, principals.setdefault(principal, principal), id)
 
 
+def read_rules(rows: Iterable[Sequence[Any]]) -> Iterator[RowRule]:
+    """Yield row rules from rows of `body`; raise UnreadableRow for any other text."""
+    for (body,) in rows:
+        try:
+            yield _RULE_DECODER.decode(body)
+        except msgspec.MsgspecError as error:
+            raise UnreadableRow(f"an unreadable row rule: {error}") from error
+
+
 def encode_changes(changes: Sequence[Change]) -> str:
     """Return the log's text for the changes of a revision."""
     return _ENCODER.encode(changes).decode()
@@ -90,14 +107,21 @@ def write_changes(database: Database, connection: Connection, sequence: int, cha
     """
     grants: dict[Grant, list[bool]] = {}
     objects: dict[ObjectKey, Object | None] = {}
+    rules: dict[RuleKey, RowRule | None] = {}
     for change in changes:
         if isinstance(change, GrantAdded | GrantRemoved):
             grants.setdefault(change.grant, []).append(isinstance(change, GrantAdded))
         elif isinstance(change, ObjectPut):
             objects[change.object.key] = change.object
+        elif isinstance(change, RulePut):
+            rules[change.rule.key] = change.rule
+        elif isinstance(change, RuleRemoved):
+            rules[change.key] = None
         else:
             objects[change.key] = None
     run = partial(_run, database, connection)
+    run(_DELETE_RULE, map(_rule_key_row, rules))
+    run(_INSERT_RULE, (_rule_row(rule) for rule in rules.values() if rule is not None))
     run(_DELETE_OBJECT, ({"key": key_text(key)} for key in objects))
     run(_INSERT_OBJECT, (_object_row(object) for object in objects.values() if object is not None))
     # a revision may remove and add the same grant: the first change tells whether the row exists before, the last one
@@ -125,6 +149,15 @@ def _grant_row(grant: Grant) -> Values:
         "principal": grant.principal,
         "id": grant.id,
     }
+
+
+def _rule_key_row(key: RuleKey) -> Values:
+    table, column, id = key
+    return {"object": key_text(("table", table)), "masked_column": column, "id": id}
+
+
+def _rule_row(rule: RowRule) -> Values:
+    return _rule_key_row(rule.key) | {"body": _ENCODER.encode(rule).decode()}
 
 
 def _run(database: Database, connection: Connection, statement: str, rows: Iterable[Values]) -> int:

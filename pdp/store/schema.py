@@ -16,7 +16,7 @@ from pdp.store.database import Connection, Database
 if TYPE_CHECKING:
     import sqlalchemy
 
-VERSIONS: Final = ("0001",)
+VERSIONS: Final = ("0001", "0002")
 """Versions of the schema, oldest first: the revision ids of the migrations."""
 VERSION_TABLE: Final = "pdp_version"
 """Table of Alembic: the version of the schema."""
@@ -45,6 +45,14 @@ TABLES: Final = {
             added BIGINT NOT NULL,
             PRIMARY KEY (object, privilege, principal, id)
         ){without_rowid}""",
+    "row_rules": """
+        CREATE TABLE row_rules (
+            object {name} NOT NULL,
+            masked_column {name} NOT NULL,
+            id {name} NOT NULL,
+            body TEXT NOT NULL,
+            PRIMARY KEY (object, masked_column, id)
+        ){without_rowid}""",
     "changes": """
         CREATE TABLE changes (
             sequence BIGINT NOT NULL,
@@ -61,6 +69,8 @@ TABLES: Final = {
         )""",
 }
 """Statements that create the tables. `meta` has one row. `grants.added` is the revision that added the grant.
+
+`row_rules.masked_column` is empty for a row policy; `body` is the JSON of the whole rule.
 
 `changes.token` is random: it tells a revision from one of the same number elsewhere.
 """

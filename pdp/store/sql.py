@@ -13,9 +13,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
+from itertools import chain
 from typing import Final
 
 from pdp.errors import ConfigError, Unavailable
+from pdp.facts.objects import Change, GrantAdded, ObjectPut, RulePut
 from pdp.facts.snapshot import Facts
 from pdp.store import rows, schema
 from pdp.store.commit_gate import CommitGate
@@ -28,6 +30,7 @@ _WRITE_LOCK_SECONDS: Final = 8.0
 _SELECT_META: Final = "SELECT epoch, sequence FROM meta"
 _SELECT_OBJECTS: Final = 'SELECT "key", project, managed, id FROM objects'
 _SELECT_GRANTS: Final = "SELECT object, privilege, principal, id FROM grants ORDER BY object"
+_SELECT_RULES: Final = "SELECT body FROM row_rules"
 _SELECT_LOG: Final = "SELECT sequence, time, actor, changes FROM changes WHERE sequence > :sequence ORDER BY sequence"
 _SELECT_BY_NUMBER: Final = "SELECT token FROM changes WHERE sequence = :sequence"
 _SELECT_TIME: Final = "SELECT time FROM changes WHERE sequence = :sequence"
@@ -119,8 +122,11 @@ class SqlStore:
             token = self._token(connection, head.sequence)
             with self._database.stream(connection, _SELECT_OBJECTS) as registered:
                 objects = list(rows.read_objects(registered))  # the rows must be read before the next statement
+            with self._database.stream(connection, _SELECT_RULES) as stored:
+                first: list[Change] = [*map(ObjectPut, objects), *map(RulePut, rows.read_rules(stored))]
             with self._database.stream(connection, _SELECT_GRANTS) as grants:
-                facts = Facts.build(head.epoch, head.sequence, objects, rows.read_grants(grants))
+                changes = chain(first, map(GrantAdded, rows.read_grants(grants)))
+                facts = Facts.from_changes(head.epoch, head.sequence, changes)
         self._remember(head.epoch, head.sequence, token)
         return facts
 

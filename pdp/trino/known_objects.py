@@ -31,7 +31,7 @@ def objects_at(context: PlanContext, table: Resource) -> tuple[Resource, ...]:
     """
     if known := known_at(context.facts, table):
         return known
-    is_covered = context.bundle.row_access.covers(table)
+    is_covered = context.bundle.row_access.covers(table, context.facts)
     return (replace(table, type="table_or_view", arguments=NO_ARGUMENTS),) if is_covered else ()
 
 
@@ -73,7 +73,7 @@ def _known_below(context: PlanContext, schema: Resource) -> Iterator[Resource]:
 
 def _covered_below(context: PlanContext, schema: Resource) -> Iterator[Resource]:
     """Yield the tables of row policies below a namespace that facts do not know."""
-    for path in context.bundle.row_access.tables_below(schema):
+    for path in context.bundle.row_access.tables_below(schema, context.facts):
         table = Resource("table_or_view", schema.warehouse, path, schema.ref)
         container = known_container(context.facts, schema.warehouse, path[:-1])
         if container is None or not spellings(context.facts.index.objects, container, path[-1]):

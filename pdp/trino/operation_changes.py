@@ -60,7 +60,7 @@ def _reason_against_creation(planner: OperationPlanner, table: Resource) -> Reas
     context = planner.context
     if planner.trino.external_locations == "deny" and _names_place(table):
         return _EXTERNAL_LOCATIONS
-    if not context.bundle.row_access.has_policies(table):
+    if not context.bundle.row_access.has_policies(table, context.facts):
         return None
     return context.restriction(table).reason if known_at(context.facts, table) else None
 

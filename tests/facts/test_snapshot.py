@@ -14,6 +14,7 @@ from pdp.facts.objects import (
     Change,
     Grant,
     GrantAdded,
+    GrantRemoved,
     Object,
     ObjectDeleted,
     ObjectKey,
@@ -35,7 +36,7 @@ def rebuilt(made: list[Change]) -> Facts:
             objects.pop(change.key, None)
         elif isinstance(change, GrantAdded):
             grants.add(change.grant)
-        else:
+        elif isinstance(change, GrantRemoved):
             grants.discard(change.grant)
     return Facts.build("e", len(made), objects.values(), grants)
 

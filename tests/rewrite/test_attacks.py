@@ -290,8 +290,8 @@ def test_a_table_that_filters_read_is_not_changed(dialect: str, text: str) -> No
 @pytest.mark.parametrize("text", CHANGES)
 def test_who_sees_all_rows_changes_a_table_that_filters_read(text: str) -> None:
     policies = [
-        PolicyBody("a", "lake.sales.leads", ("allUsers",), LOOKUP, "duckdb"),
-        PolicyBody("b", "lake.sales.leads", (BOB,), "TRUE", "duckdb"),
+        PolicyBody("a", "lake.sales.leads", LOOKUP, ("allUsers",), "duckdb"),
+        PolicyBody("b", "lake.sales.leads", "TRUE", (BOB,), "duckdb"),
     ]
     assert not code_of(SERVICE, RewriteRequest(text, "duckdb", BOB, policies=tuple(policies)))
     other = RewriteRequest(text, "duckdb", "user:eve@example.com", policies=tuple(policies))

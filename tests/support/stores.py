@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
-from pdp.facts.objects import Change, Grant, GrantAdded, Object
+from pdp.facts.objects import Change, Grant, GrantAdded, Object, RulePut
+from pdp.facts.row_rules import RowRule
 from pdp.facts.snapshot import Facts
 from pdp.store.store import LogEntry, Store
 
@@ -15,6 +16,16 @@ Open: TypeAlias = Callable[[], Store]
 
 def grant(number: int, id: str = "") -> Grant:
     return Grant(("table", ("lake", "sales", f"t{number}")), "select", "user:oidc~alice", id)
+
+
+def rule(number: int, column: str = "", **more: Any) -> RowRule:
+    """A row policy, or a mask of a column."""
+    text, kind = ("", "hash") if column else ("region = 'EU'", "")
+    return RowRule(("lake", "sales", "orders"), f"r{number}", ("allUsers",), text, column=column, kind=kind, **more)
+
+
+def put(*rules: RowRule) -> list[Change]:
+    return [RulePut(one) for one in rules]
 
 
 def added(*numbers: int) -> list[Change]:
@@ -37,5 +48,5 @@ def followed(facts: Facts, log: Sequence[LogEntry]) -> Facts:
     return facts
 
 
-def content(facts: Facts) -> set[Object | Grant]:
-    return {*facts.objects(), *facts.grants()}
+def content(facts: Facts) -> set[Object | Grant | RowRule]:
+    return {*facts.objects(), *facts.grants(), *facts.row_rules()}

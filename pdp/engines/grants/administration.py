@@ -15,6 +15,7 @@ from pdp.config.references import unknown_warehouse
 from pdp.engines.grants.edits import Actor, GrantEdits, ObjectEdits, ObjectPatch
 from pdp.engines.grants.engine import GrantsEngine
 from pdp.engines.grants.rights import ACCEPT, CREATE, DELETE, OWNER, RENAME, right_to_add, right_to_remove
+from pdp.engines.grants.rule_moves import rules_of_dropped, rules_of_moved, rules_of_returned
 from pdp.errors import Forbidden, InvalidArgument
 from pdp.facts.objects import (
     SERVER,
@@ -134,6 +135,7 @@ class _ObjectDraft:
             changes += [ObjectDeleted(below)] if node.registered else []
         if key[0] in ("role", "user"):
             changes += map(GrantRemoved, self.facts.grants_to(key_text(key)))
+        changes += rules_of_dropped(self.facts, key)
         self._apply(list(dict.fromkeys(changes)))  # a grant to a role on itself is on and to the role
 
     def move(self, source: ObjectKey, target: ObjectKey) -> None:
@@ -158,7 +160,7 @@ class _ObjectDraft:
                 changes += [GrantRemoved(grant), GrantAdded(msgspec.structs.replace(grant, object=moved))]
             if node.registered:
                 changes += [ObjectDeleted(below), ObjectPut(msgspec.structs.replace(node.registered, key=moved))]
-        self._apply(changes)
+        self._apply([*changes, *rules_of_moved(self.facts, source, target)])
 
     def _refuse_target(self, source: ObjectKey, target: ObjectKey) -> None:
         """Raise InvalidArgument if the new name is in use, or configured for another project."""
@@ -217,7 +219,7 @@ class _ObjectDraft:
             self._require(DELETE[key[0]], key)
         elif in_use and after.id:
             self._require("change_ownership", key)
-        self._apply([ObjectPut(created)])
+        self._apply([ObjectPut(created), *rules_of_returned(self.facts, key, after.id)])
         if self.actor.principal is not None and key[0] in OWNER and (replaced or not in_use):
             ownership = Grant(key, OWNER[key[0]], self.actor.principal.id, after.id)
             self._apply([] if self.facts.has(ownership) else [GrantAdded(ownership)])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -11,10 +11,11 @@ from typing import Any, Final
 import msgspec
 
 from pdp.config.references import unknown_warehouse
-from pdp.engines.rowaccess.document import KINDS, MaskBody, NamedDocument, PolicyBody
-from pdp.engines.rowaccess.engine import FoldedName, Mask, Policy, TablePolicies, fold_name
+from pdp.engines.rowaccess.document import MaskBody, NamedDocument, PolicyBody
 from pdp.engines.rowaccess.members import Grantee, parse_grantee
 from pdp.engines.rowaccess.policies import RowPolicies
+from pdp.engines.rowaccess.table_names import table_path
+from pdp.engines.rowaccess.table_policies import Mask, Policy, TablePolicies, sort_masks
 from pdp.engines.rowaccess.translation import (
     UntranslatableSql,
     translate_constant,
@@ -23,10 +24,9 @@ from pdp.engines.rowaccess.translation import (
 )
 from pdp.engines.rowaccess.trino_sql import FALSE
 from pdp.errors import DuplicateRule, InvalidReference, Notice, Place, PolicyError
-from pdp.model.references import check_part, is_id, parse_resource
-from pdp.model.trino_operations import METADATA_TABLES, SYSTEM_TABLES
+from pdp.facts.row_rules import FoldedName, fold_name
+from pdp.model.references import is_id
 
-_TABLES: Final = frozenset({"table", "view", "table_or_view", "dataset", "generic_table"})
 _NEEDS_EXPRESSION: Final = frozenset({"constant", "expression"})
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 """Characters that break a line of a message or hide a part of the line."""
@@ -42,7 +42,7 @@ def compile_policies(sources: Iterable[NamedDocument], warehouses: frozenset[str
     for source in sources:
         compiler.add(source)
     texts = [msgspec.to_builtins(source.document) for source in sources]
-    return RowPolicies(compiler.tables(), texts, tuple(compiler.warnings))
+    return RowPolicies(compiler.tables(), texts, tuple(compiler.warnings), compiler.columns)
 
 
 @dataclass
@@ -66,6 +66,7 @@ class _Compiler:
         self._policies: dict[FoldedName, dict[str, Policy]] = {}
         self._masks: dict[FoldedName, dict[str, dict[str, Mask]]] = {}
         self._spots: dict[tuple[FoldedName, str], _Spot] = {}
+        self.columns: dict[FoldedName, dict[str, str]] = {}
 
     def add(self, source: NamedDocument) -> None:
         document, columns = source.document, self._columns(source)
@@ -153,14 +154,15 @@ class _Compiler:
             raise ValueError(unknown)
         return name
 
-    def _columns(self, source: NamedDocument) -> dict[FoldedName, set[str]]:
-        """Return the columns of the document's tables, by table."""
+    def _columns(self, source: NamedDocument) -> dict[FoldedName, dict[str, str]]:
+        """Return the columns of the document's tables with their types, by table."""
         columns = {}
         for name, table in source.document.tables.items():
             if table.columns:
                 with _located("`tables`", _Spot(source, ("tables", name))):
                     known = self._known(_table(name, source.document.default))
-                    columns[known] = {column.casefold() for column in table.columns}
+                    columns[known] = {column.casefold(): kind for column, kind in table.columns.items()}
+        self.columns |= columns
         return columns
 
 
@@ -174,13 +176,10 @@ def _located(entry: str, spot: _Spot) -> Iterator[None]:
 
 
 def _sort_masks(masks: dict[str, dict[str, Mask]]) -> dict[str, tuple[Mask, ...]]:
-    return {
-        column: tuple(sorted(here.values(), key=lambda mask: (KINDS.index(mask.kind), mask.id)))
-        for column, here in masks.items()
-    }
+    return {column: sort_masks(here.values()) for column, here in masks.items()}
 
 
-def _known_column(body: MaskBody, columns: set[str] | None, spot: _Spot) -> None:
+def _known_column(body: MaskBody, columns: Mapping[str, str] | None, spot: _Spot) -> None:
     spot.field = ("column",)
     if not body.column:
         raise ValueError("it names no column")
@@ -197,28 +196,6 @@ def _grantees(texts: Iterable[str], field: str, spot: _Spot) -> tuple[Grantee, .
 
 
 def _table(text: str, default: Sequence[str]) -> FoldedName:
-    """Return the name of a table, written as `<warehouse>.<namespace>.<table>`, within `default` or as a reference."""
-    if ":" in text:
-        resource = parse_resource(text)
-        if resource.type not in _TABLES or resource.ref is not None:
-            raise ValueError(f"`{text}` is no table or view without a ref")
-        _refuse_uncovered(text, resource.path)
-        return fold_name(resource.warehouse, resource.path)
-    parts = text.split(".")
-    if len(parts) == 1:
-        parts = [*default, *parts]
-    elif len(parts) == 2 and default:
-        parts = [default[0], *parts]
-    if len(parts) < 3 or any(not part or part != part.strip() for part in parts):
-        raise ValueError(f"`{text}` is no `<warehouse>.<namespace>.<table>`")
-    warehouse, *path = map(check_part, parts)
-    _refuse_uncovered(text, path)
+    """Return the name of a table of an entry; raise ValueError or InvalidReference."""
+    warehouse, *path = table_path(text, default)
     return fold_name(warehouse, path)
-
-
-def _refuse_uncovered(text: str, path: Sequence[str]) -> None:
-    """Raise ValueError for a metadata table and a system table: a policy there would hide nothing."""
-    if suffix := next((s for s in METADATA_TABLES if path[-1].lower().endswith(f"${s}")), ""):
-        raise ValueError(f"`{text}` shows what its table holds: `${suffix}` is covered by policies on that")
-    if path[0].lower() in SYSTEM_TABLES:
-        raise ValueError(f"`{text}` stands in a schema of the engine's own, which policies do not cover")

@@ -22,6 +22,9 @@ from pdp.strict import refuse_duplicates, sentence
 KINDS: Final = ("null", "constant", "hash", "partial", "expression")
 """Kinds of masks. The kind that hides most comes first, and wins among several masks of one column."""
 
+EVERYONE: Final = ("allAuthenticatedUsers",)
+"""Grantees of a policy that names none: everyone with a name, as in BigQuery."""
+
 _PATH: Final = re.compile(r"`\$([^`]*)`$")
 _UNKNOWN: Final = re.compile(r"unknown field `([^`]*)`")
 _STEP: Final = re.compile(r"\[\d+\]|\.[^.\[]+")
@@ -32,8 +35,8 @@ class PolicyBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     id: str
     table: str
-    grantees: tuple[str, ...]
     filter: str | bool
+    grantees: tuple[str, ...] = EVERYONE
     dialect: str = "trino"
     identity: str = ""
 

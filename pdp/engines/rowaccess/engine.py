@@ -14,59 +14,18 @@ from typing import Final, TypeAlias
 import msgspec
 
 from pdp.engines.rowaccess.members import Grantee, Members
+from pdp.engines.rowaccess.stored import StoredPolicies
+from pdp.engines.rowaccess.table_policies import NO_POLICIES, Mask, Policy, TablePolicies
 from pdp.engines.rowaccess.trino_sql import FALSE, join_filters, mask_sql, null_sql
+from pdp.facts.row_rules import FoldedName, fold_name
 from pdp.facts.snapshot import Facts
 from pdp.model.checks import STORE_STALE, Predicate, Principal, Reason, Resource, RowView, TypedColumn
 
-FoldedName: TypeAlias = tuple[str, str]
-"""Warehouse and path of a table, as policies compare them: the path is one text, joined by dots, in one case."""
 KnownMasks: TypeAlias = dict[tuple[str, str], tuple[Predicate | None, Reason]]
 """Name and type of a column -> mask and reason, for the columns of one request."""
 HIDDEN_COLUMN_PREFIX: Final = "$"
 """First character of the columns that say where a row is stored, such as `$path`."""
 REASON_PREFIX: Final = "row_access:"
-
-
-def fold_name(warehouse: str, path: Iterable[str]) -> FoldedName:
-    """Return the name under which policies cover a table. Trino folds case, and writes `[a, b]` as `a.b`."""
-    return warehouse, ".".join(path).casefold()
-
-
-class Policy(msgspec.Struct, frozen=True):
-    """Rows that grantees see. `predicate` None means every row. `identity` is the user of Trino who evaluates."""
-
-    id: str
-    grantees: tuple[Grantee, ...]
-    predicate: str | None
-    identity: str = ""
-
-
-class Mask(msgspec.Struct, frozen=True):
-    """Mask of a column for grantees, except for exempt members. `value` is SQL."""
-
-    id: str
-    kind: str
-    grantees: tuple[Grantee, ...]
-    exempt: tuple[Grantee, ...] = ()
-    value: str = ""
-    identity: str = ""
-
-
-class TablePolicies(msgspec.Struct, frozen=True):
-    """Policies of a table by id, and masks by folded column name. The mask that hides most comes first."""
-
-    policies: tuple[Policy, ...] = ()
-    masks: Mapping[str, tuple[Mask, ...]] = {}
-
-    def reads_facts(self) -> bool:
-        """Tell whether memberships of roles can change the restriction."""
-        masks = [mask for masks in self.masks.values() for mask in masks]
-        lists = [policy.grantees for policy in self.policies]
-        lists += [grantees for mask in masks for grantees in (mask.grantees, mask.exempt)]
-        return any(grantee.kind == "role" for grantees in lists for grantee in grantees)
-
-
-_NO_POLICIES: Final = TablePolicies()
 
 
 class Restriction(msgspec.Struct, frozen=True):
@@ -137,25 +96,36 @@ def hide_everything(by: Reason) -> Restriction:
 
 
 _PROTECTED: Final = Restriction(NO_ROWS, "config:row_access.protected")
+_NO_FACTS: Final = Facts.empty()
 
 
 class RowAccess:
-    """All policies and masks. A table without policies in one of the `protected` containers shows no rows."""
+    """Policies and masks of files, joined with the rules of facts, for each table.
+
+    `tables` has the policies of files. A table without policies in one of the `protected` containers shows no rows.
+    """
 
     def __init__(
-        self, tables: Mapping[FoldedName, TablePolicies], members: Members, protected: Sequence[FoldedName] = ()
+        self,
+        tables: Mapping[FoldedName, TablePolicies],
+        members: Members,
+        protected: Sequence[FoldedName] = (),
+        columns: Mapping[FoldedName, Mapping[str, str]] = {},
     ) -> None:
         self.tables = tables
+        self.columns = columns
+        """Folded columns with their types, of the tables that files describe."""
         self.members = members
         self._protected = tuple(protected)
-        self._tables_with_roles = frozenset(name for name, table in tables.items() if table.reads_facts())
+        self._stored = StoredPolicies()
 
     def restrict(self, principal: Principal, table: Resource, facts: Facts, *, stale: bool = False) -> Restriction:
         """Return the restriction of a table or view for a principal.
 
-        With `stale` facts a table with roles in its lists shows nothing: a membership may have ended since.
+        With `stale` facts a table with roles in its lists, or with policies of the store, shows nothing: a membership
+        or a policy may have ended since.
         """
-        if not self.tables and not self._protected:
+        if not self.tables and not self._protected and not facts.index.rules:
             return UNRESTRICTED
         return self._restrict(principal, fold_name(table.warehouse, table.path), facts, stale)
 
@@ -172,44 +142,54 @@ class RowAccess:
             return _PROTECTED.by
         if self._is_protected((warehouse, inside)):
             return _PROTECTED.by
-        below = sorted(name for name in self.tables if name[0] == warehouse and name[1].startswith(inside))
+        below = sorted(name for name in self._names(facts) if name[0] == warehouse and name[1].startswith(inside))
         reasons = (self._restrict(principal, name, facts, stale).reason for name in below)
         return next((reason for reason in reasons if reason), None)
 
     def count(self) -> int:
-        """Return the number of policies and masks."""
+        """Return the number of policies and masks of files."""
         masks = (mask for table in self.tables.values() for mask in table.masks.values())
         return sum(len(table.policies) for table in self.tables.values()) + sum(map(len, masks))
 
-    def has_policies(self, table: Resource) -> bool:
+    def has_policies(self, table: Resource, facts: Facts = _NO_FACTS) -> bool:
         """Tell whether a policy or mask names a table."""
-        return fold_name(table.warehouse, table.path) in self.tables
+        name = fold_name(table.warehouse, table.path)
+        return name in self.tables or name in facts.index.rules
 
-    def policies_of(self, table: Resource) -> TablePolicies:
+    def policies_of(self, table: Resource, facts: Facts = _NO_FACTS) -> TablePolicies:
         """Return the policies and masks of a table; empty if none names the table."""
-        return self.named_policies(table)[1]
+        return self.named_policies(table, facts)[1]
 
-    def named_policies(self, table: Resource) -> tuple[FoldedName, TablePolicies]:
+    def named_policies(self, table: Resource, facts: Facts = _NO_FACTS) -> tuple[FoldedName, TablePolicies]:
         """Return the policies and masks of a table with the name under which they cover the table."""
         name = fold_name(table.warehouse, table.path)
-        return name, self.tables.get(name, _NO_POLICIES)
+        return name, self._policies(name, facts) or NO_POLICIES
 
-    def covers(self, table: Resource) -> bool:
+    def covers(self, table: Resource, facts: Facts = _NO_FACTS) -> bool:
         """Tell whether a policy or mask names a table, or whether a protected container holds the table."""
-        return self.has_policies(table) or self._is_protected(fold_name(table.warehouse, table.path))
+        return self.has_policies(table, facts) or self._is_protected(fold_name(table.warehouse, table.path))
 
-    def tables_below(self, container: Resource) -> list[tuple[str, ...]]:
+    def tables_below(self, container: Resource, facts: Facts = _NO_FACTS) -> list[tuple[str, ...]]:
         """Return the folded paths of the tables with policies or masks below a namespace or warehouse."""
         warehouse, path = fold_name(container.warehouse, container.path)
         inside = f"{path}." if path else ""
-        below = sorted(name for above, name in self.tables if above == warehouse and name.startswith(inside))
+        below = sorted(name for above, name in self._names(facts) if above == warehouse and name.startswith(inside))
         return [tuple(name.split(".")) for name in below]
 
+    def _names(self, facts: Facts) -> Iterable[FoldedName]:
+        """Return the names of all tables with policies or masks."""
+        return {*self.tables, *facts.index.rules} if facts.index.rules else self.tables
+
+    def _policies(self, name: FoldedName, facts: Facts) -> TablePolicies | None:
+        """Return the policies and masks of a table in files and facts; None without any."""
+        filed, stored = self.tables.get(name), facts.index.rules.get(name)
+        return filed if stored is None else self._stored.joined(name, filed or NO_POLICIES, stored)
+
     def _restrict(self, principal: Principal, name: FoldedName, facts: Facts, stale: bool) -> Restriction:
-        table = self.tables.get(name)
+        table = self._policies(name, facts)
         if table is None:
             return _PROTECTED if self._is_protected(name) else UNRESTRICTED
-        if stale and name in self._tables_with_roles:
+        if stale and (name in facts.index.rules or table.reads_facts()):
             return hide_everything(STORE_STALE)
         masks = {column: mask for column in table.masks if (mask := self._mask(principal, table, column, facts))}
         if not table.policies:
@@ -245,5 +225,5 @@ def _join(matching: Sequence[Policy], masks: Mapping[str, Mask]) -> Restriction:
         return Restriction(None, REASON_PREFIX + everything.id, masks)
     ids = ",".join(policy.id for policy in matching)
     filters = [policy.predicate for policy in matching if policy.predicate is not None]
-    # The compiler checks that all policies of a table with a filter have the same identity.
+    # The compiler and `stored` see to one identity of all policies of a table with a filter.
     return Restriction(Predicate(join_filters(filters), matching[0].identity), REASON_PREFIX + ids, masks)

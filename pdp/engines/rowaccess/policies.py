@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
-from pdp.engines.rowaccess.engine import FoldedName, RowAccess, TablePolicies, fold_name
+from pdp.engines.rowaccess.engine import RowAccess
 from pdp.engines.rowaccess.members import Members
+from pdp.engines.rowaccess.table_policies import TablePolicies
 from pdp.errors import InvalidReference, Notice
+from pdp.facts.row_rules import FoldedName, fold_name
 from pdp.model.references import parse_resource
 
 _CONTAINERS: Final = frozenset({"warehouse", "namespace"})
 
 
 class RowPolicies(msgspec.Struct, frozen=True):
-    """Policies of all files: by table, as canonical data, and with warnings."""
+    """Policies of all files: by table, as canonical data, with warnings, and with the columns of described tables."""
 
     tables: dict[FoldedName, TablePolicies]
     texts: Sequence[dict[str, Any]]
     warnings: tuple[Notice, ...]
+    columns: Mapping[FoldedName, Mapping[str, str]] = {}
 
     def build_engine(self, members: Members, protected: Iterable[str]) -> RowAccess:
         """Return the engine; raise ValueError if an entry of `protected` is not a container."""
-        return RowAccess(self.tables, members, [_container(text) for text in protected])
+        return RowAccess(self.tables, members, [_container(text) for text in protected], self.columns)
 
 
 def _container(text: str) -> FoldedName:

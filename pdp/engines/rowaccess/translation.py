@@ -58,7 +58,7 @@ def translate_expression(text: str, dialect: str) -> str:
     """
     if dialect == DIALECT:
         return _author_text(text)[0]
-    tree = _parse(text, dialect)
+    tree = parse_expression(text, dialect)
     if dialect not in _ALIKE:
         raise UntranslatableSql(f"comparisons in `{dialect}` are not Trino's")
     if not all(map(_is_portable, tree.walk())):
@@ -71,7 +71,7 @@ def translate_expression(text: str, dialect: str) -> str:
 
 def translate_filter(text: str, dialect: str) -> str | None:
     """Return a row filter as Trino's SQL; None for TRUE. Raise the errors of `translate_expression`."""
-    tree = (_author_text(text)[1] if dialect == DIALECT else _parse(text, dialect)).unnest()
+    tree = (_author_text(text)[1] if dialect == DIALECT else parse_expression(text, dialect)).unnest()
     if isinstance(tree, exp.Literal):
         raise ValueError("it is a value, not a condition")  # noqa: TRY004  a text's value, not a Python type
     if isinstance(tree, exp.Boolean):
@@ -100,13 +100,13 @@ def same_sql(first: str, second: str) -> bool:
 
 
 def _canonical(text: str) -> str:
-    return _parse(text, DIALECT).unnest().sql(dialect=DIALECT, comments=False, normalize=True)
+    return parse_expression(text, DIALECT).unnest().sql(dialect=DIALECT, comments=False, normalize=True)
 
 
 def _author_text(text: str) -> tuple[str, exp.Expr]:
     """Return an expression in Trino's dialect as written, without comments, and its tree; raise ValueError."""
     text = strip_comments(text)
-    tree = _parse(text, DIALECT)
+    tree = parse_expression(text, DIALECT)
     check_readable(text, sqlglot.tokenize(text, read=DIALECT), tree)
     return text, tree
 
@@ -125,7 +125,8 @@ def _check_depth(tokens: Sequence[Token]) -> None:
         raise ValueError(f"it is nested deeper than {MAX_DEPTH} levels")
 
 
-def _parse(text: str, dialect: str) -> exp.Expr:
+def parse_expression(text: str, dialect: str) -> exp.Expr:
+    """Return the tree of a text that is exactly one expression; raise ValueError as `translate_expression` does."""
     try:
         grammar = Dialect.get_or_raise(dialect)
         tokens = grammar.tokenize(text)

@@ -124,7 +124,7 @@ def test_a_policy_that_is_none(tmp_path: Path, change: dict[str, Any], word: str
     assert word in str(refused(tmp_path, "rows.yaml", yaml.safe_dump({"policies": [POLICY | change]})))
 
 
-@pytest.mark.parametrize("key", ["id", "table", "grantees", "filter"])
+@pytest.mark.parametrize("key", ["id", "table", "filter"])
 def test_a_policy_lacks_a_field(tmp_path: Path, key: str) -> None:
     assert f"`{key}`" in str(refused(tmp_path, "rows.yaml", yaml.safe_dump({"policies": [without(key, POLICY)]})))
 

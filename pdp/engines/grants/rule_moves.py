@@ -1,0 +1,104 @@
+"""Row rules that follow their tables: changes of rules that come with moves, drops and returns of objects.
+
+Pure. A rule covers every spelling of a table's name, so a move in one spelling may concern a rule in another. In doubt
+a rule stays *and* goes along: two closed names are better than an open name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import msgspec
+
+from pdp.errors import InvalidArgument
+from pdp.facts.objects import Change, ObjectKey, RulePut, RuleRemoved, key_text
+from pdp.facts.row_rules import RowRule, TablePath, fold_name
+from pdp.facts.snapshot import Facts
+from pdp.model.vocabulary import TABULAR_TYPES
+
+_CONTAINERS: Final = frozenset({"warehouse", "namespace"})
+
+
+def rules_of_moved(facts: Facts, source: ObjectKey, target: ObjectKey) -> list[Change]:
+    """Return the changes of rules for a move of an object with all objects below.
+
+    Raise InvalidArgument if the new name has rules: rules add up, and would show rows of the moved table.
+    """
+    moved = list(_rules_at(facts, source))
+    there = next((rule for rule in _rules_at(facts, target) if not rule.tombstone), None)
+    if moved and there is not None:
+        raise InvalidArgument(
+            f"{key_text(target)} cannot take the row rules of {key_text(source)}: {_text(there)} has some already, "
+            "drop those first"
+        )
+    changes: list[Change] = []
+    stays = _has_namesake(facts, source)
+    for rule in moved:
+        if not stays and _is_below(rule.table, source[1]):
+            changes.append(RuleRemoved(rule.key))
+        table = (*target[1], *rule.table[len(source[1]) :]) if _is_below(rule.table, source[1]) else None
+        changes.append(RulePut(msgspec.structs.replace(rule, table=table or _respelled(rule, source, target))))
+    return changes
+
+
+def rules_of_dropped(facts: Facts, dropped: ObjectKey) -> list[Change]:
+    """Return the changes of rules for a drop of an object with all objects below: each rule becomes a tombstone.
+
+    A tombstone names nobody, so that a new table of the name shows no rows.
+    """
+    if _has_namesake(facts, dropped):
+        return []
+    rules = [rule for rule in _rules_at(facts, dropped) if _is_below(rule.table, dropped[1]) and not rule.tombstone]
+    return [
+        RulePut(msgspec.structs.replace(rule, tombstone=True, object_id=_id_of(facts, rule.table))) for rule in rules
+    ]
+
+
+def rules_of_returned(facts: Facts, key: ObjectKey, id: str) -> list[Change]:
+    """Return the changes of rules for a dropped table that is back with its stable id: tombstones are rules again."""
+    if key[0] not in TABULAR_TYPES or not id:
+        return []
+    rules = facts.rules_of(fold_name(key[1][0], key[1][1:]))
+    return [
+        RulePut(msgspec.structs.replace(rule, tombstone=False, object_id=""))
+        for rule in rules
+        if rule.tombstone and rule.object_id == id and rule.table == key[1]
+    ]
+
+
+def _rules_at(facts: Facts, key: ObjectKey) -> Iterator[RowRule]:
+    """Yield the rules of a table by any spelling of the name, or of all tables below a container."""
+    if key[0] in TABULAR_TYPES:
+        yield from facts.rules_of(fold_name(key[1][0], key[1][1:]))
+    elif key[0] in _CONTAINERS:
+        warehouse, path = fold_name(key[1][0], key[1][1:])
+        inside = f"{path}." if path else ""
+        for name in sorted(facts.index.rules):
+            if name[0] == warehouse and name[1].startswith(inside):
+                yield from facts.rules_of(name)
+
+
+def _is_below(table: TablePath, path: Sequence[str]) -> bool:
+    return table[: len(path)] == tuple(path)
+
+
+def _respelled(rule: RowRule, source: ObjectKey, target: ObjectKey) -> TablePath:
+    """Return the new path of a table in another spelling of its name: the folded rest behind the moved object's."""
+    old = fold_name(source[1][0], source[1][1:])[1]
+    rest = rule.covers[1][len(old) + 1 :] if old else rule.covers[1]
+    return (*target[1], rest) if rest else target[1]
+
+
+def _has_namesake(facts: Facts, key: ObjectKey) -> bool:
+    """Tell whether an object of another type has the name: the rules are then that object's as well."""
+    types = TABULAR_TYPES if key[0] in TABULAR_TYPES else ()
+    return any(facts.node((type, key[1])).is_known for type in types if type != key[0])
+
+
+def _id_of(facts: Facts, table: TablePath) -> str:
+    return next((id for type in TABULAR_TYPES if (id := facts.object((type, table)).id)), "")
+
+
+def _text(rule: RowRule) -> str:
+    return key_text(("table", rule.table))

@@ -1,0 +1,95 @@
+"""Policies and masks of the store, joined with policies and masks of files. An unusable rule shows nothing.
+
+Rules of the store are texts. A rule is parsed when a decision first needs the table, and again after a change of the
+table's rules. The parser of SQL is loaded then, so that a service without stored rules never loads it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from immutables import Map
+
+from pdp.engines.rowaccess.members import ALL_USERS, Grantee, parse_grantee
+from pdp.engines.rowaccess.table_policies import Mask, Policy, TablePolicies, sort_masks
+from pdp.engines.rowaccess.trino_sql import FALSE
+from pdp.facts.row_rules import FoldedName, RowRule, RuleKey
+from pdp.memo import Memo
+
+_MEMO_ENTRIES: Final = 20_000
+_EVERYBODY: Final = (Grantee(ALL_USERS),)
+_KINDS_WITH_VALUE: Final = frozenset({"constant", "expression"})
+
+
+class StoredPolicies:
+    """Compiled rules by table. An entry is valid as long as the rules are the very same map."""
+
+    def __init__(self) -> None:
+        self._known: Memo[FoldedName, tuple[Map[RuleKey, RowRule], TablePolicies]] = Memo(_MEMO_ENTRIES)
+
+    def joined(self, table: FoldedName, filed: TablePolicies, rules: Map[RuleKey, RowRule]) -> TablePolicies:
+        """Return the policies and masks of files and of the store for one table."""
+        known = self._known.get(table)
+        if known is not None and known[0] is rules:
+            return known[1]
+        return self._known.keep(table, (rules, _join(filed, rules)))[1]
+
+
+def _join(filed: TablePolicies, rules: Map[RuleKey, RowRule]) -> TablePolicies:
+    stored = [rules[key] for key in sorted(rules)]
+    identity = next((policy.identity for policy in filed.policies if policy.identity), "")
+    policies = [*filed.policies, *(_policy(rule, identity) for rule in stored if not rule.column)]
+    # The mask of a dropped table alone closes a new table of the name, too.
+    policies += [Policy(rule.id, (), FALSE, identity) for rule in stored if rule.column and rule.tombstone]
+    masks = {column: {f"{number}": mask for number, mask in enumerate(some)} for column, some in filed.masks.items()}
+    for rule in stored:
+        if rule.column:
+            masks.setdefault(rule.column.casefold(), {})[f"{rule.table}:{rule.id}"] = _mask(rule)
+    by_id = sorted(policies, key=lambda policy: policy.id)
+    return TablePolicies(tuple(by_id), {column: sort_masks(some.values()) for column, some in masks.items()})
+
+
+def _policy(rule: RowRule, identity: str) -> Policy:
+    """Return the policy of a rule.
+
+    Trino evaluates the joined filters of a table as one user. Beside a file that names this user, a filter of the store
+    shows no row: the filter was written for the caller.
+    """
+    if rule.tombstone:
+        return Policy(rule.id, (), FALSE, identity)
+    try:
+        grantees = tuple(map(parse_grantee, rule.grantees))
+        predicate = _filter(rule)
+    except ValueError:
+        return Policy(rule.id, (), FALSE, identity)
+    return Policy(rule.id, grantees, FALSE if predicate is not None and identity else predicate, identity)
+
+
+def _filter(rule: RowRule) -> str | None:
+    from pdp.engines.rowaccess.translation import UntranslatableSql, translate_filter  # noqa: PLC0415  30 MB
+
+    try:
+        return translate_filter(rule.text, rule.dialect)
+    except UntranslatableSql:
+        return FALSE
+
+
+def _mask(rule: RowRule) -> Mask:
+    """Return the mask of a rule; NULL for everybody if the rule is unusable or its table was dropped."""
+    try:
+        grantees, exempt = tuple(map(parse_grantee, rule.grantees)), tuple(map(parse_grantee, rule.exempt))
+    except ValueError:
+        return Mask(rule.id, "null", _EVERYBODY)
+    if rule.tombstone:
+        return Mask(rule.id, "null", _EVERYBODY)
+    if rule.kind not in _KINDS_WITH_VALUE:
+        return Mask(rule.id, rule.kind, grantees, exempt)
+    from pdp.engines.rowaccess.translation import translate_constant, translate_expression  # noqa: PLC0415  30 MB
+
+    try:
+        value = (
+            translate_constant(rule.text) if rule.kind == "constant" else translate_expression(rule.text, rule.dialect)
+        )
+    except ValueError:
+        return Mask(rule.id, "null", grantees, exempt)
+    return Mask(rule.id, rule.kind, grantees, exempt, value)

@@ -1,0 +1,107 @@
+"""Checks of a row rule before a write: the name, the grantees, and the condition on the columns of the table.
+
+The checks are those of an entry in a file. The parser of SQL is loaded when the first rule is written.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from pdp.engines.rowaccess.document import KINDS
+from pdp.engines.rowaccess.engine import RowAccess
+from pdp.engines.rowaccess.members import parse_grantee
+from pdp.errors import InvalidArgument, InvalidFilter, InvalidReference
+from pdp.facts.row_rules import RowRule
+from pdp.model.references import is_id
+from pdp.model.trino_operations import METADATA_TABLES, SYSTEM_TABLES
+
+MOST_GRANTEES: Final = 1_000
+LONGEST_TEXT: Final = 10_000
+"""Characters of a filter or expression."""
+_LONGEST_NAME: Final = 512
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_NEEDS_TEXT: Final = frozenset({"constant", "expression"})
+
+
+def check_rule(rule: RowRule, access: RowAccess) -> None:
+    """Raise InvalidArgument for an unsound rule, InvalidFilter for an unsound filter.
+
+    `access` knows the columns of tables that files describe.
+    """
+    if not rule.id or not is_id(rule.id):
+        raise InvalidArgument("`id` is up to 128 letters, digits and `._:-`")
+    _check_table(rule)
+    if not rule.grantees:
+        raise InvalidArgument(f"`{rule.id}` has no grantees, so it is for nobody: name some, or leave `grantees` out")
+    if len(rule.grantees) + len(rule.exempt) > MOST_GRANTEES:
+        raise InvalidArgument(f"`{rule.id}` has more than {MOST_GRANTEES} grantees: use a group or a role")
+    for text in (*rule.grantees, *rule.exempt):
+        _check_grantee(text)
+    if len(rule.text) > LONGEST_TEXT:
+        raise InvalidFilter(f"`{rule.id}` has more than {LONGEST_TEXT:,} characters of SQL")
+    columns = access.columns.get(rule.covers)
+    if rule.column:
+        _check_mask(rule, columns)
+    else:
+        _check_filter(rule, columns)
+
+
+def _check_table(rule: RowRule) -> None:
+    warehouse, *path = rule.table
+    if not warehouse or len(path) < 2 or not all(path):
+        raise InvalidArgument(f"`{'.'.join(rule.table)}` is no `<warehouse>.<namespace>.<table>`")
+    if any(path[-1].lower().endswith(f"${suffix}") for suffix in METADATA_TABLES):
+        raise InvalidArgument(f"`{path[-1]}` shows what its table holds: write the policy on the table")
+    if path[0].lower() in SYSTEM_TABLES:
+        raise InvalidArgument(f"`{'.'.join(path)}` is in a schema of the engine's own, which policies do not cover")
+
+
+def _check_grantee(text: str) -> None:
+    try:
+        parse_grantee(text)
+    except ValueError as error:
+        raise InvalidArgument(str(error)) from None
+    if len(text) > _LONGEST_NAME or _CONTROL.search(text):
+        raise InvalidArgument("a grantee has up to 512 characters, without control characters")
+
+
+def _check_mask(rule: RowRule, columns: Mapping[str, str] | None) -> None:
+    if rule.kind not in KINDS:
+        raise InvalidArgument(f"`kind` is one of {', '.join(KINDS)}, not `{rule.kind}`")
+    if len(rule.column) > _LONGEST_NAME or _CONTROL.search(rule.column):
+        raise InvalidArgument("a column has up to 512 characters, without control characters")
+    if (rule.kind in _NEEDS_TEXT) != bool(rule.text):
+        amount = "an" if rule.kind in _NEEDS_TEXT else "no"
+        raise InvalidArgument(f"the kind `{rule.kind}` takes {amount} `expression`")
+    if columns is not None and rule.column.casefold() not in columns:
+        raise InvalidArgument(f"the table has no column `{rule.column}`")
+    if rule.kind == "expression":
+        from pdp.engines.rowaccess.conditions import check_expression  # noqa: PLC0415  its parser of SQL takes 30 MB
+
+        try:
+            check_expression(rule.text, rule.dialect, columns, rule.table[-1])
+        except ValueError as error:
+            raise InvalidFilter(f"the expression of `{rule.id}` cannot be used: {error}") from None
+
+
+def _check_filter(rule: RowRule, columns: Mapping[str, str] | None) -> None:
+    from pdp.engines.rowaccess.conditions import check_condition  # noqa: PLC0415  its parser of SQL takes 30 MB
+
+    if rule.kind or rule.exempt:
+        raise InvalidArgument("`kind` and `except` are for masks, which name a `column`")
+    try:
+        check_condition(rule.text, rule.dialect, columns, rule.table[-1])
+    except ValueError as error:
+        raise InvalidFilter(f"the filter of `{rule.id}` cannot be used: {error}") from None
+
+
+def table_of(text: str) -> tuple[str, ...]:
+    """Return the path of a table from `<warehouse>.<namespace>.<table>` or a reference; raise InvalidArgument."""
+    from pdp.engines.rowaccess.table_names import table_path  # noqa: PLC0415
+
+    try:
+        return table_path(text, ())
+    except (ValueError, InvalidReference) as error:
+        raise InvalidArgument(str(error)) from None

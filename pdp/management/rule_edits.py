@@ -1,0 +1,204 @@
+"""Edits of row rules: an edit on a snapshot becomes changes of rules, or is refused.
+
+Pure. `rule_checks` judges rules, the grants model judges actors: a writer must have the right to manage the grants of
+the table, under every known spelling of the name, because a rule covers all spellings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from hashlib import sha256
+from typing import Final, Literal, TypeAlias
+
+import msgspec
+
+from pdp.engines.grants.administration import Administration
+from pdp.engines.grants.edits import Actor
+from pdp.engines.rowaccess.engine import RowAccess
+from pdp.errors import AlreadyExists, Conflict, InvalidArgument, NotFound
+from pdp.facts.objects import Change, ObjectKey, RulePut, RuleRemoved, join_key, key_text
+from pdp.facts.row_rules import FoldedName, RowRule, TablePath, fold_name
+from pdp.facts.snapshot import Facts
+from pdp.management.rule_checks import check_rule
+from pdp.model.vocabulary import TABULAR_TYPES
+
+MANAGE: Final = "grant_manage_grants"
+"""Action on a table that writing its rules requires."""
+READ: Final = "read_assignments"
+"""Action on a table that reading its rules requires."""
+Mode: TypeAlias = Literal["insert", "update", "replace", "unless_exists"]
+
+
+class RuleWrite(msgspec.Struct, frozen=True):
+    """Rule to write.
+
+    `insert` demands a new id, `update` a known one, `replace` takes both, `unless_exists` leaves a known rule alone.
+    With an `etag`, the known rule must still have this tag.
+    """
+
+    rule: RowRule
+    mode: Mode = "insert"
+    etag: str = ""
+
+
+class RuleDrop(msgspec.Struct, frozen=True):
+    """Rule to drop. `column` names the column of a mask. `if_exists`: a missing rule is no error."""
+
+    table: TablePath
+    id: str
+    column: str = ""
+    if_exists: bool = False
+    etag: str = ""
+
+
+class RulesClear(msgspec.Struct, frozen=True):
+    """All row policies of a table to drop, tombstones included. Masks stay, tombstones of masks end."""
+
+    table: TablePath
+
+
+RuleEdit: TypeAlias = RuleWrite | RuleDrop | RulesClear
+
+
+def etag_of(rule: RowRule) -> str:
+    """Return the tag of a version of a rule: any change gives another one."""
+    return sha256(msgspec.json.encode(rule)).hexdigest()[:16]
+
+
+class RuleAdministration:
+    """Judgement of edits of rules. `access` has the policies of files, with ids in use and known columns."""
+
+    def __init__(self, rules: Administration, access: RowAccess) -> None:
+        self._rules = rules
+        self._access = access
+
+    def edit(self, facts: Facts, actor: Actor, edits: Sequence[RuleEdit], now: float) -> tuple[Change, ...]:
+        """Return the changes for all edits, in order, each judged on the rules after the edits before.
+
+        `now` is in seconds since 1970. Raise Forbidden, NotFound, AlreadyExists, Conflict, InvalidArgument.
+        """
+        for table in dict.fromkeys(_table_of(edit) for edit in edits):
+            self.require(facts, actor, MANAGE, table)
+        changes: list[Change] = []
+        for edit in edits:
+            new = list(self._changes(facts, actor, edit, now))
+            facts = facts.apply(facts.sequence, new)
+            changes += new
+        return tuple(changes)
+
+    def require(self, facts: Facts, actor: Actor, action: str, table: TablePath) -> None:
+        """Raise Forbidden if the actor may not do an action on a table under every known spelling of the name."""
+        for key in known_tables(facts, table):
+            self._rules.require(facts, actor, action, key)
+
+    def may(self, facts: Facts, actor: Actor, action: str, table: TablePath) -> bool:
+        """Tell whether the actor may do an action on a table under every known spelling of the name."""
+        return all(self._rules.may(facts, actor, action, key) for key in known_tables(facts, table))
+
+    def _changes(self, facts: Facts, actor: Actor, edit: RuleEdit, now: float) -> Iterator[Change]:
+        if isinstance(edit, RulesClear):
+            self._refuse_filed(edit.table)
+            rules = _rules_of(facts, edit.table)
+            yield from (RuleRemoved(rule.key) for rule in rules if not rule.column or rule.tombstone)
+        elif isinstance(edit, RuleDrop):
+            yield from self._drop(facts, edit)
+        else:
+            yield from self._write(facts, actor, edit, now)
+
+    def _drop(self, facts: Facts, edit: RuleDrop) -> Iterator[Change]:
+        found = find_rule(facts, edit.table, edit.id, edit.column)
+        if found is None:
+            if self._is_filed(edit.table, edit.id, edit.column):
+                raise InvalidArgument(f"`{edit.id}` of {_name(edit.table)} stands in a file: edit the file")
+            if edit.if_exists:
+                return
+            raise _missing(edit.table, edit.id)
+        _check_etag(found, edit.etag)
+        yield RuleRemoved(found.key)
+
+    def _write(self, facts: Facts, actor: Actor, edit: RuleWrite, now: float) -> Iterator[Change]:
+        rule = edit.rule
+        self._rules.require_known_warehouse(facts, ("table", rule.table))
+        check_rule(rule, self._access)
+        found = find_rule(facts, rule.table, rule.id, rule.column)
+        if found is None or found.tombstone:
+            if self._is_filed(rule.table, rule.id, rule.column):
+                if edit.mode == "unless_exists":
+                    return
+                raise AlreadyExists(f"`{rule.id}` of {_name(rule.table)} stands in a file: edit the file")
+            if edit.mode == "update":
+                raise _missing(rule.table, rule.id)
+        elif edit.mode == "unless_exists":
+            return
+        elif edit.mode == "insert":
+            raise AlreadyExists(f"`{rule.id}` stands there already for {_name(rule.table)}")
+        if found is not None:
+            _check_etag(found, edit.etag)
+            if found.key != rule.key:
+                yield RuleRemoved(found.key)
+        created = found.created if found is not None and not found.tombstone else now
+        yield RulePut(msgspec.structs.replace(rule, author=actor.name, created=created, updated=now))
+
+    def _is_filed(self, table: TablePath, id: str, column: str) -> bool:
+        """Tell whether a file gives an id to a rule of the table. Reasons name rules by their ids."""
+        filed = self._access.tables.get(fold_name(table[0], table[1:]))
+        if filed is None:
+            return False
+        return any(other.id == id for other in (filed.masks.get(column.casefold(), ()) if column else filed.policies))
+
+    def _refuse_filed(self, table: TablePath) -> None:
+        """Raise InvalidArgument for a table with policies of files, which a statement on all policies cannot drop."""
+        filed = self._access.tables.get(fold_name(table[0], table[1:]))
+        if filed is not None and filed.policies:
+            raise InvalidArgument(f"`{filed.policies[0].id}` of {_name(table)} stands in a file: edit the file")
+
+
+def find_rule(facts: Facts, table: TablePath, id: str, column: str = "") -> RowRule | None:
+    """Return the rule of an id, tombstones included, in any spelling of the table's name."""
+    folded = column.casefold()
+    same = [rule for rule in _rules_of(facts, table) if rule.id == id and rule.key[1] == folded]
+    return min(same, key=lambda rule: (rule.tombstone, rule.table != table, rule.table), default=None)
+
+
+def known_tables(facts: Facts, table: TablePath) -> list[ObjectKey]:
+    """Return the keys of all known tables and views that rules of a table cover, the named table first.
+
+    A name without a known object counts as a table.
+    """
+    name = fold_name(table[0], table[1:])
+    found = [key for key in _spelled(facts, name, table[:1]) if key[1] != table]
+    here: list[ObjectKey] = [(type, table) for type in TABULAR_TYPES if facts.node((type, table)).is_known]
+    return [*(here or [("table", table)]), *sorted(found)]
+
+
+def _spelled(facts: Facts, name: FoldedName, container: TablePath) -> Iterator[ObjectKey]:
+    """Yield the known tables and views below a container with a folded name."""
+    inside = fold_name(container[0], container[1:])[1]
+    for other in facts.index.objects.get(container, ()):
+        path = f"{inside}.{other[1].casefold()}" if inside else other[1].casefold()
+        if other[0] == "namespace":
+            if name[1].startswith(f"{path}."):
+                yield from _spelled(facts, name, (*container, other[1]))
+        elif path == name[1] and other[0] in TABULAR_TYPES:
+            yield join_key(container, other)
+
+
+def _rules_of(facts: Facts, table: TablePath) -> tuple[RowRule, ...]:
+    return facts.rules_of(fold_name(table[0], table[1:]))
+
+
+def _table_of(edit: RuleEdit) -> TablePath:
+    return edit.rule.table if isinstance(edit, RuleWrite) else edit.table
+
+
+def _check_etag(found: RowRule, etag: str) -> None:
+    if etag and etag != etag_of(found):
+        raise Conflict(f"`{found.id}` of {_name(found.table)} has changed: read it again")
+
+
+def _missing(table: TablePath, id: str) -> NotFound:
+    return NotFound(f"there is no `{id}` for {_name(table)}")
+
+
+def _name(table: TablePath) -> str:
+    return f"`{key_text(('table', table))}`"

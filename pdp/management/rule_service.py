@@ -1,0 +1,212 @@
+"""Row rules on behalf of an actor: list, get, write and drop stored row policies and column masks, also by DDL.
+
+Owns the right to use these operations and their records. `rule_edits` judges edits; knows no wire format.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from pdp.decision.service import Pdp
+from pdp.decision.turns import run_aside
+from pdp.engines.grants.edits import Actor
+from pdp.errors import InvalidArgument, NotFound
+from pdp.facts.objects import Change, key_text
+from pdp.facts.row_rules import FoldedName, RowRule, TablePath, fold_name
+from pdp.facts.snapshot import Facts
+from pdp.management.recording import ManagementRequest, recorded
+from pdp.management.requests import PageRequest, Requester
+from pdp.management.rule_edits import (
+    MANAGE,
+    READ,
+    RuleAdministration,
+    RuleDrop,
+    RuleEdit,
+    RulesClear,
+    RuleWrite,
+    find_rule,
+)
+from pdp.management.service import Management
+
+if TYPE_CHECKING:
+    from pdp.rewrite.ddl import PolicyStatement
+
+PERMISSIONS: Final = {
+    "rowAccessPolicies.create": MANAGE,
+    "rowAccessPolicies.delete": MANAGE,
+    "rowAccessPolicies.get": READ,
+    "rowAccessPolicies.list": READ,
+    "rowAccessPolicies.update": MANAGE,
+}
+"""Permission -> action on the table that the permission requires."""
+_VENDOR: Final = "bigquery."
+MOST_RULES: Final = 10_000
+"""Edits of rules in one request."""
+
+
+class RulePage(msgspec.Struct, frozen=True):
+    """A page of rules, in order. `next` names the last entry of the page, "" on the last page."""
+
+    rules: Sequence[RowRule]
+    next: str
+    revision: str
+
+
+class RuleResult(msgspec.Struct, frozen=True):
+    """Result of a write of rules: the revision, and the named rules after the write, None for a rule that is gone."""
+
+    revision: str
+    rules: Sequence[RowRule | None]
+
+
+class StatementResult(msgspec.Struct, frozen=True):
+    """Result of a DDL statement. `changed` tells whether any rule changed; IF EXISTS may change none."""
+
+    operation: str
+    revision: str
+    changed: bool
+
+
+class RuleService:
+    """Operations on row rules. Every one raises Forbidden, NotFound, InvalidArgument or Unavailable."""
+
+    def __init__(self, pdp: Pdp, management: Management) -> None:
+        self._pdp = pdp
+        self._management = management
+
+    async def write(self, requester: Requester, edits: Sequence[RuleEdit]) -> RuleResult:
+        """Write and drop rules, all or nothing."""
+        if len(edits) > MOST_RULES:
+            raise InvalidArgument(f"{len(edits)} rules in one request, the limit is {MOST_RULES}")
+        work = self._write(requester, edits)
+        facts = await recorded(self._pdp.audit, write_request(requester, edits), work, self._management.revision)
+        found = [_written(facts, edit) for edit in edits if not isinstance(edit, RulesClear)]
+        return RuleResult(self._management.revision(facts), found)
+
+    async def get_rule(self, requester: Requester, table: TablePath, id: str, column: str = "") -> RulePage:
+        """Return a page with one rule. Raise NotFound for a missing rule."""
+        asked: dict[str, Any] = {"table": _table_text(table), "id": id} | ({"column": column} if column else {})
+        work = self._get(requester, table, id, column)
+        return await recorded(
+            self._pdp.audit, ManagementRequest("get_row_rule", requester, asked), work, lambda page: page.revision
+        )
+
+    async def list_rules(
+        self, requester: Requester, table: TablePath | None, page: PageRequest, *, masks: bool
+    ) -> RulePage:
+        """Return a page of the row policies, or of the masks, of a table; without a table, of all readable tables."""
+        asked: dict[str, Any] = {"table": _table_text(table)} if table else {}
+        work = self._list(requester, table, page, masks=masks)
+        request = ManagementRequest("list_row_rules", requester, asked | {"masks": masks})
+        return await recorded(self._pdp.audit, request, work, lambda found: found.revision)
+
+    async def permissions(self, requester: Requester, table: TablePath, asked: Sequence[str]) -> tuple[str, ...]:
+        """Return the permissions, of some named ones, that the actor has on the rules of a table."""
+        unknown = next((name for name in asked if name.removeprefix(_VENDOR) not in PERMISSIONS), None)
+        if unknown is not None:
+            raise InvalidArgument(f"no permission `{unknown}`: there are {', '.join(sorted(PERMISSIONS))}")
+        facts = await self._management.facts(requester)
+        actor, rules = self._management.actor(facts, requester), self._administration()
+        return tuple(name for name in asked if rules.may(facts, actor, PERMISSIONS[name.removeprefix(_VENDOR)], table))
+
+    async def execute(
+        self, requester: Requester, statement: PolicyStatement, default: Sequence[str] = ()
+    ) -> StatementResult:
+        """Carry out a DDL statement on row access policies. `default` completes the name of the table.
+
+        Raise RewriteRefused besides, for a name that cannot be read.
+        """
+        from pdp.management.rule_statements import edit_of, operation_of  # noqa: PLC0415  its parser of SQL takes 30 MB
+
+        edit = edit_of(statement, default)
+        changes: list[Change] = []
+        work = self._write(requester, (edit,), changes)
+        facts = await recorded(self._pdp.audit, write_request(requester, (edit,)), work, self._management.revision)
+        return StatementResult(operation_of(statement), self._management.revision(facts), bool(changes))
+
+    async def _write(
+        self, requester: Requester, edits: Sequence[RuleEdit], written: list[Change] | None = None
+    ) -> Facts:
+        """Write the changes of edits; leave them in `written`. Return the facts after the write."""
+        rules, now = self._administration(), time.time()
+
+        def decide(facts: Facts, actor: Actor) -> Sequence[Change]:
+            changes = rules.edit(facts, actor, edits, now)
+            if written is not None:
+                written[:] = changes
+            return changes
+
+        return await self._management.write(requester, decide)
+
+    async def _get(self, requester: Requester, table: TablePath, id: str, column: str) -> RulePage:
+        facts = await self._management.facts(requester)
+        self._administration().require(facts, self._management.actor(facts, requester), READ, table)
+        found = find_rule(facts, table, id, column)
+        if found is None:
+            raise NotFound(f"there is no `{id}` for `{_table_text(table)}`")
+        return RulePage((found,), "", self._management.revision(facts))
+
+    async def _list(self, requester: Requester, table: TablePath | None, page: PageRequest, *, masks: bool) -> RulePage:
+        facts = await self._management.facts(requester)
+        actor = self._management.actor(facts, requester)
+        if table is not None:
+            self._administration().require(facts, actor, READ, table)
+        named = await run_aside(self._readable, facts, actor, table, masks)
+        rest = [(name, rule) for name, rule in named if name > page.after]
+        entries = rest[: page.size]
+        more = entries[-1][0] if len(rest) > page.size else ""
+        return RulePage([rule for _, rule in entries], more, self._management.revision(facts))
+
+    def _readable(self, facts: Facts, actor: Actor, table: TablePath | None, masks: bool) -> list[tuple[str, RowRule]]:
+        """Return the rules readable to an actor, by name."""
+        rules, readable = self._administration(), dict[FoldedName, bool]()
+        found = []
+        for rule in facts.row_rules() if table is None else facts.rules_of(fold_name(table[0], table[1:])):
+            known = readable.get(rule.covers)
+            if known is None:
+                known = readable[rule.covers] = table is not None or rules.may(facts, actor, READ, rule.table)
+            if known and bool(rule.column) == masks:
+                found.append((rule_name(rule), rule))
+        return sorted(found, key=lambda each: each[0])
+
+    def _administration(self) -> RuleAdministration:
+        return RuleAdministration(self._management.rights, self._pdp.bundle.row_access)
+
+
+def rule_name(rule: RowRule) -> str:
+    """Return the name of a rule, which sorts rules by table, column and id."""
+    return "\0".join((_table_text(rule.table), rule.column.casefold(), rule.id))
+
+
+def write_request(requester: Requester, edits: Sequence[RuleEdit]) -> ManagementRequest:
+    """Return the request to write rules, for its record."""
+    asked: dict[str, Any] = {}
+    for edit in edits:
+        if isinstance(edit, RuleWrite):
+            asked.setdefault("put", []).append(_rule_entry(edit.rule) | {"mode": edit.mode})
+        elif isinstance(edit, RuleDrop):
+            column = {"column": edit.column} if edit.column else {}
+            asked.setdefault("drop", []).append({"table": _table_text(edit.table), "id": edit.id} | column)
+        else:
+            asked.setdefault("clear", []).append({"table": _table_text(edit.table)})
+    return ManagementRequest("write_row_rules", requester, asked)
+
+
+def _rule_entry(rule: RowRule) -> dict[str, Any]:
+    fields = msgspec.to_builtins(rule)
+    shown = ("id", "grantees", "text", "dialect", "column", "kind", "exempt")
+    return {"table": _table_text(rule.table)} | {name: fields[name] for name in shown if fields[name]}
+
+
+def _written(facts: Facts, edit: RuleWrite | RuleDrop) -> RowRule | None:
+    if isinstance(edit, RuleWrite):
+        return find_rule(facts, edit.rule.table, edit.rule.id, edit.rule.column)
+    return find_rule(facts, edit.table, edit.id, edit.column)
+
+
+def _table_text(table: TablePath) -> str:
+    return key_text(("table", table))

@@ -1,0 +1,45 @@
+"""DDL statements on row access policies as edits of row rules. Loads the parser of SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from pdp.errors import InvalidArgument
+from pdp.facts.row_rules import RowRule, TablePath
+from pdp.management.rule_edits import Mode, RuleDrop, RuleEdit, RulesClear, RuleWrite
+from pdp.model.references import check_part
+from pdp.rewrite.ddl import CreatePolicy, DropAllPolicies, DropPolicy, PolicyStatement
+
+DIALECT: Final = "bigquery"
+"""Dialect of the statements, and so of their filters."""
+_LEAST_PARTS: Final = 3
+
+
+def edit_of(statement: PolicyStatement, default: Sequence[str]) -> RuleEdit:
+    """Return the edit of a statement. `default` is the warehouse and namespace of a short name.
+
+    Raise InvalidArgument for a table without a full name.
+    """
+    table = _table(statement.table, default)
+    if isinstance(statement, DropAllPolicies):
+        return RulesClear(table)
+    if isinstance(statement, DropPolicy):
+        return RuleDrop(table, statement.name, if_exists=statement.if_exists)
+    mode: Mode = "replace" if statement.replace else "unless_exists" if statement.unless_exists else "insert"
+    return RuleWrite(RowRule(table, statement.name, statement.grantees, statement.filter, DIALECT), mode)
+
+
+def operation_of(statement: PolicyStatement) -> str:
+    """Return the type of a statement, as BigQuery's statistics name it."""
+    if isinstance(statement, CreatePolicy):
+        return "CREATE_ROW_ACCESS_POLICY"
+    return "DROP_ROW_ACCESS_POLICY" if isinstance(statement, DropPolicy) else "DROP_ALL_ROW_ACCESS_POLICIES"
+
+
+def _table(parts: Sequence[str], default: Sequence[str]) -> TablePath:
+    missing = max(_LEAST_PARTS - len(parts), 0)
+    full = (*default[:missing], *parts)
+    if len(full) < _LEAST_PARTS:
+        raise InvalidArgument(f"`{'.'.join(parts)}` is no `<warehouse>.<namespace>.<table>`")
+    return tuple(map(check_part, full))
