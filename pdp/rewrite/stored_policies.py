@@ -46,7 +46,7 @@ class StoredPolicySets:
 
 
 def _stored(rules: Map[RuleKey, RowRule]) -> StoredTable:
-    """Return the policies and masks of one table. The tombstone of a mask closes the table, as that of a policy does."""
+    """Return the policies and masks of one table. The tombstone of a mask closes the table, too."""
     some = [rules[key] for key in sorted(rules)]
     key = key_of(some[0].table)
     policies = (_policy(key, rule) for rule in some if rule.tombstone or not rule.column)
