@@ -15,12 +15,14 @@ from pdp.decision.bundle import Authority, Bundle, source_text
 from pdp.decision.plan import Planners
 from pdp.engines.cel.engine import CelEngine, CelForbid
 from pdp.engines.cel.rules import RuleSet, load_rules
+from pdp.engines.engine import Engine
 from pdp.engines.grants.engine import GrantsEngine
 from pdp.engines.kinds import EngineKind, PolicySources
 from pdp.engines.rowaccess.document import NamedDocument, read_documents
 from pdp.engines.rowaccess.engine import RowAccess
 from pdp.engines.rowaccess.members import Members
 from pdp.engines.rowaccess.policies import RowPolicies
+from pdp.engines.scopes.kind import build_scopes, read_permissions
 from pdp.errors import ConfigError, InvalidReference
 from pdp.model.masking import Masker
 from pdp.model.references import parse_resource
@@ -32,6 +34,7 @@ PLANNERS: Final = Planners((plan_views, plan_operation), restriction_of, has_pla
 """Planners of view chains and of Trino's operations, which the decision itself does not know."""
 ENGINES: Final[Mapping[str, EngineKind]] = {
     "grants": EngineKind(lambda settings, _: GrantsEngine(frozenset(settings.store.bootstrap_admins))),
+    "scopes": EngineKind(build_scopes, read_permissions),
 }
 """Engines that authorities may name, beside `cel`, whose rules are read with those of `policies.forbid`."""
 
@@ -68,11 +71,7 @@ def build_bundle(
     kinds = {"cel": EngineKind(lambda *_: CelEngine(rules, provider, masker)), **ENGINES}
     chosen = _chosen_kinds(settings, kinds)
     read = {name: (sources or {}).get(name) or kind.read(settings) for name, kind in chosen.items()}
-    built = {name: kind.build(settings, read[name]) for name, kind in chosen.items()}
-    authorities = {
-        name: Authority(name, tuple(built[engine] for engine in authority.engines), authority.combine)
-        for name, authority in settings.authorities.items()
-    }
+    authorities = _authorities(settings, {name: kind.build(settings, read[name]) for name, kind in chosen.items()})
     policies = _read_row_policies(settings, documents)
     forbids = (CelForbid(forbid, provider, masker),) if forbid.rules else ()
     text, digest = source_text(
@@ -106,6 +105,13 @@ def _chosen_kinds(settings: Settings, kinds: Mapping[str, EngineKind]) -> dict[s
                 raise ConfigError(f"`authorities.{name}.engines`: no engine `{engine}`, there are {', '.join(kinds)}")
             chosen[engine] = kinds[engine]
     return chosen
+
+
+def _authorities(settings: Settings, engines: Mapping[str, Engine]) -> dict[str, Authority]:
+    return {
+        name: Authority(name, tuple(engines[engine] for engine in authority.engines), authority.combine)
+        for name, authority in settings.authorities.items()
+    }
 
 
 def _engine_sources(sources: Mapping[str, PolicySources]) -> dict[str, object]:
@@ -193,6 +199,9 @@ def _warnings(settings: Settings, rules: RuleSet, forbid: RuleSet) -> tuple[str,
     providers, idp = settings.identity.providers, settings.identity.cel_provider
     if providers and idp not in providers:
         warnings.append(f"`identity.cel_provider` names `{idp}`, which is none of `identity.providers`")
-    if not rules.rules:
+    named = {engine for authority in settings.authorities.values() for engine in authority.engines}
+    if settings.policies.scopes.permissions and "scopes" not in named:
+        warnings.append("`policies.scopes.permissions` decides nothing: no authority names the engine `scopes`")
+    if not rules.rules and "cel" in named:
         warnings.append("no rules are loaded: CEL permits nothing but VIEW_REFERENCE")
     return tuple(warnings)

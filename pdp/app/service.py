@@ -50,6 +50,7 @@ from pdp.surfaces.http_decisions import decision_routes
 from pdp.surfaces.http_diagnostics import diagnostics_routes
 from pdp.surfaces.http_handlers import HttpHandlers
 from pdp.surfaces.http_management import management_routes
+from pdp.surfaces.http_scopes import scope_routes
 from pdp.surfaces.http_server import AiohttpServer, HttpServer
 from pdp.surfaces.http_views import view_routes
 from pdp.surfaces.listeners import BACKLOG, Listeners, Sockets, bound_address, open_listeners
@@ -100,13 +101,12 @@ class Service:
         self._refusals = RefusalRecorder(self.pdp.audit, self.audit.gate if self.audit else OPEN_GATE)
         handlers = HttpHandlers(*shared, refusals=self._refusals)
         management, self._catalogs = _manage(self.pdp, self.source, settings), build_catalogs(settings)
-        seconds = limits.request_timeout_seconds * _TRINO_TIME_SHARE
-        trino = TrinoSurface(self.pdp, limits.trino_max_resources, seconds, self._catalogs)
-        views = ViewSecurity(self.pdp, settings, self._catalogs)
+        trino, views = self._trino(), ViewSecurity(self.pdp, settings, self._catalogs)
         routes = (
             decision_routes(handlers, self.pdp, limits.max_checks, sizes)
             | management_routes(handlers, management, sizes)
             | view_routes(handlers, views, sizes)
+            | scope_routes(handlers, self.pdp, settings.identity.cel_provider, sizes, limits.max_checks)
             | trino.routes(handlers, BodyLimits.of_trino(limits))
         )
         connect = ConnectHandlers(*shared, refusals=self._refusals)
@@ -126,6 +126,11 @@ class Service:
         self._out_of_files_until = 0.0
         self._hurry = asyncio.Event()
         self._following: asyncio.Task[None] | None = None
+
+    def _trino(self) -> TrinoSurface:
+        limits = self.settings.limits
+        seconds = limits.request_timeout_seconds * _TRINO_TIME_SHARE
+        return TrinoSurface(self.pdp, limits.trino_max_resources, seconds, self._catalogs)
 
     def _make_pdp(self, bundle: Bundle) -> Pdp:
         cache = build_cache(self.settings, self._telemetry, bundle)

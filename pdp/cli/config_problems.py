@@ -17,7 +17,6 @@ from pdp.audit.push.receiver import open_receiver
 from pdp.cache.authorities import read_authorities
 from pdp.cli.composition import Composition
 from pdp.cli.foreign_variables import refuse_nessie, warn_of_lakekeeper
-from pdp.config.policies import PolicySettings
 from pdp.config.policy_files import FileKey, policy_files
 from pdp.config.references import known_warehouses, listed_warehouses
 from pdp.config.settings import Settings
@@ -80,7 +79,8 @@ def _unplaced_problems(composition: Composition, settings: Settings) -> Iterator
         yield from (_of_finding(finding, key) for finding in find_rule_errors(settings, key))
     yield from find_row_access_problems(settings)
     yield from _raised(composition.inspect_facts or composition.read_facts, settings)
-    bare = settings.model_copy(update={"policies": PolicySettings(rules=())})
+    others = {"rules": (), "forbid": (), "row_access": ()}  # their problems are listed above
+    bare = settings.model_copy(update={"policies": settings.policies.model_copy(update=others)})
     yield from _raised(composition.build_pdp, bare, Facts.empty(), (_NO_RULES, _NO_RULES))
     for idp, provider in settings.identity.providers.items():
         if "://" not in provider.jwks:

@@ -57,7 +57,6 @@ def load_settings(
 
 UNSUPPORTED: Final[Mapping[str, Any]] = {
     "policies.cedar": {"policies": [], "entities": [], "schema": None},
-    "policies.scopes": {"permissions": [], "strict": False},
     "policies.refresh_seconds": 5,
     "row_access.strict_dialects": True,
 }  # fmt: skip

@@ -58,6 +58,15 @@ FilePattern = Annotated[
 """File or glob; as a mapping, with `allow_empty`."""
 
 
+class ScopesSettings(Section):
+    """Permissions in LakeQL's shape, for the engine `scopes`."""
+
+    permissions: tuple[FilePattern, ...] = Field((), description="files (globs) of permissions: .json or .yaml")
+    strict: bool = Field(
+        False, description="whether reads need a rule; otherwise a user without an entry or without rules may read"
+    )
+
+
 class PolicySettings(Section):
     """Locations of policies. Relative paths start at the folder of pdp.yaml."""
 
@@ -72,6 +81,7 @@ class PolicySettings(Section):
     row_access: tuple[FilePattern, ...] = Field(
         (), description="files (globs) of row policies and masks: .yaml or .json"
     )
+    scopes: ScopesSettings = ScopesSettings()
 
 
 class MemberSettings(Section):

@@ -16,11 +16,15 @@ from pdp.audit.record import DecisionRecord
 from pdp.config.load import make_settings
 from pdp.config.policy_files import FileKey, policy_files
 from pdp.config.settings import Settings
-from pdp.decision.answer_codec import encode_answer
+from pdp.decision.answer_codec import decision_body, encode_answer
 from pdp.decision.codec import decode_batch
+from pdp.decision.scope_requests import decide_scopes, decode_scopes
 from pdp.decision.service import Pdp
 from pdp.engines.cel.rules import RuleSet, inline_rules, join_rules, load_rules
+from pdp.engines.kinds import PolicySources
 from pdp.engines.rowaccess.document import NamedDocument, parse_document, read_documents
+from pdp.engines.scopes.document import parse_entries, read_entries
+from pdp.engines.scopes.kind import sources_of
 from pdp.errors import PdpError, Unauthenticated
 from pdp.facts.snapshot import Facts
 from pdp.identity.callers import EMBEDDED_CALLER, local_caller
@@ -39,7 +43,10 @@ from pdp.views.loads import ViewSecurity
 
 _RULE_KEYS: Final[tuple[FileKey, ...]] = ("rules", "forbid")
 BuildPdp = Callable[..., Pdp]
-"""Constructor of a service: (settings, facts, (permitting rules, forbidding rules), audit, row-access documents)."""
+"""Constructor of a service.
+
+(settings, facts, (permitting rules, forbidding rules), audit, row-access documents, policies of engines)
+"""
 
 
 class MemoryAudit:
@@ -91,6 +98,9 @@ class CaseRunner:
                 if case.view_key:
                     answer = self._runner.run(_decide_view(case, watched, settings, caller))
                     return compare_view(case, msgspec.json.decode(answer), audit.records)
+                if "scopeChecks" in case.data:
+                    decisions = self._runner.run(_decide_scopes(case, watched, settings, caller))
+                    return compare_checks(case, decisions, audit.records)
                 batch = _admitted(case, settings, caller)
                 outcome = self._decide(case, watched, batch, audit)
                 remarks = remarks_on_names(case, batch, settings)
@@ -159,7 +169,8 @@ def build_case_pdp(case: Case, build_pdp: BuildPdp, audit: MemoryAudit) -> tuple
         config.setdefault("authorities", {"default": {"engines": data["engines"]}})
     settings = make_settings(config, case.folder)
     rules = tuple(_rules(case, settings, key) for key in _RULE_KEYS)
-    pdp = build_pdp(settings, case_facts(case) or Facts.empty(), rules, audit, _documents(case))
+    facts, sources = case_facts(case) or Facts.empty(), _engine_sources(case, settings)
+    pdp = build_pdp(settings, facts, rules, audit, _documents(case), sources)
     set_clock(pdp, case)
     return pdp, settings
 
@@ -183,6 +194,16 @@ async def _decide_view(case: Case, pdp: Pdp, settings: Settings, caller: Caller)
     return encode_change(await views.change(decode_change(body), caller, "case"))
 
 
+async def _decide_scopes(case: Case, pdp: Pdp, settings: Settings, caller: Caller) -> list[dict[str, Any]]:
+    """Return the answers to the scopes of a case, as POST /v1/scopes gives them, with their reasons."""
+    found = []
+    for body in case.data["scopeChecks"]:
+        request = decode_scopes(msgspec.json.encode(body), settings.identity.cel_provider, settings.limits.max_checks)
+        answer = await decide_scopes(pdp, request, caller, "case")
+        found.append(msgspec.json.decode(msgspec.json.encode(decision_body(answer.decision))))
+    return found
+
+
 def _caller(settings: Settings) -> Caller:
     caller = local_caller(settings)
     if caller is None:
@@ -204,6 +225,16 @@ def _rules(case: Case, settings: Settings, key: FileKey) -> RuleSet:
         return _rule_files(tuple(dict.fromkeys((*files.paths, *case_files(case, value)))), *options)
     inline = inline_rules(value, frozenset(settings.policies.cel_extensions))
     return join_rules(_rule_files(files.paths, *options), inline) if files.paths else inline
+
+
+def _engine_sources(case: Case, settings: Settings) -> dict[str, PolicySources]:
+    """Return the policies of engines that a case brings, by the name of the engine."""
+    given = case.data.get("permissions")
+    if given is None:
+        return {}
+    files = [given] if isinstance(given, str) else [each for each in given if isinstance(each, str)]
+    entries = read_entries(case_files(case, files)) if files else parse_entries(given)
+    return {"scopes": sources_of([each.entry for each in entries], settings)}
 
 
 def _documents(case: Case) -> Sequence[NamedDocument]:

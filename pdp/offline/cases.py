@@ -32,6 +32,7 @@ class CaseBody(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
     """Keys of a case and the types of their values."""
 
     checks: list[Any] | None = None
+    scope_checks: list[dict[str, Any]] | None = None
     load: dict[str, Any] | None = None
     commit_view: dict[str, Any] | None = None
     note: Any = None
@@ -39,6 +40,7 @@ class CaseBody(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
     rules: str | list[str] | dict[str, str] = ""
     forbid: str | list[str] | dict[str, str] = ""
     policies: str | list[str] | dict[str, Any] = ""
+    permissions: str | list[Any] = ""
     world: str | dict[str, Any] | None = None
     config: dict[str, Any] = {}
     caller: dict[str, Any] | None = None

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from pdp.config.references import listed_warehouses
 from pdp.config.settings import Settings
@@ -18,7 +18,7 @@ from pdp.store.replica import FixedFacts
 from pdp.store.world import load_world, parse_world
 
 _OWN_SETTINGS: Final = ("config", "engines")
-_OWN_POLICIES: Final = ("rules", "forbid", "policies")
+_OWN_POLICIES: Final = ("rules", "forbid", "policies", "permissions")
 
 
 class Deployment:
@@ -32,7 +32,7 @@ class Deployment:
         self._pdp = pdp
         self._read_facts = read_facts
         policies = settings.policies
-        configured = (policies.rules, policies.forbid, policies.row_access)
+        configured = (policies.rules, policies.forbid, policies.row_access, policies.scopes.permissions)
         self._files = {
             key: frozenset(path.resolve() for path in settings.paths(patterns))
             for key, patterns in zip(_OWN_POLICIES, configured, strict=True)
@@ -63,9 +63,16 @@ class Deployment:
                 raise InvalidCase(f"`{key}` of a test has no effect under deployed settings: leave it out")
         for key in _OWN_POLICIES:
             value = case.data.get(key) or ()
-            files = None if isinstance(value, Mapping) else case_files(case, value)
+            files = None if _is_inline(value) else case_files(case, value)
             if files is None or any(file.resolve() not in self._files[key] for file in files):
                 raise InvalidCase(f"`{key}` of the test are not deployed: leave them out, or run without -c")
+
+
+def _is_inline(value: str | Sequence[Any] | Mapping[str, Any]) -> bool:
+    """Tell whether a key of a case has policies, not files."""
+    return isinstance(value, Mapping) or (
+        not isinstance(value, str) and not all(isinstance(part, str) for part in value)
+    )
 
 
 def set_clock(pdp: Pdp, case: Case) -> None:

@@ -32,7 +32,7 @@ BASE: Final[dict[str, Any]] = {
         "lame_duck_seconds": 0, "drain_seconds": 0,
         "tls": {"cert": "cert.pem", "key": "key.pem", "client_ca": "ca.pem"},
     },
-    "authorities": {"default": {"engines": ["cel", "grants"]}, "strict": {"engines": ["grants"], "warehouses": ["prod"]}},
+    "authorities": {"default": {"engines": ["cel", "grants"]}, "strict": {"engines": ["grants", "scopes"], "warehouses": ["prod"]}},
     "warehouses": {
         "prod": {"project": "p", "default_ref": "main"},
         "lake": {"catalog": {"uri": "http://127.0.0.1:1", "warehouse": "w", "token_file": "token.txt"}},
@@ -40,6 +40,7 @@ BASE: Final[dict[str, Any]] = {
     "policies": {
         "rules": [{"files": "rules.properties"}], "profiles": ["prod"],
         "forbid": [{"files": "forbid.yaml", "allow_empty": False}], "row_access": [{"files": "rows.yaml"}],
+        "scopes": {"permissions": [{"files": "permissions.yaml"}]},
     },
     "row_access": {"protected": ["namespace:lake/s"]},
     "store": {"url": "sqlite:///pdp.db", "seed": "world.yaml", "bootstrap_admins": ["user:oidc~root"]},
@@ -64,6 +65,7 @@ TEXTS: Final = {
     "rules.properties": "nessie.server.authorization.rules.a=true\n",
     "forbid.yaml": "rules: {f: \"role=='x'\"}\n",
     "rows.yaml": "policies: [{id: p, table: lake.s.t, grantees: [allUsers], filter: x = 1}]\n",
+    "permissions.yaml": "[{name: svc, permissions: {Query: [{catalog: prod, schema: s, tables: [t]}]}}]\n",
     "world.yaml": "objects: [{object: warehouse:prod, parent: project:p}, role:analyst]\n",
     "token.txt": "abc\n",
     "credential.txt": "client:secret\n",
@@ -78,6 +80,7 @@ FILES: Final = {
     "policies.rules": "rules.properties",
     "policies.forbid": "forbid.yaml",
     "policies.row_access": "rows.yaml",
+    "policies.scopes.permissions": "permissions.yaml",
     "store.seed": "world.yaml",
     "store.url": "world.yaml",
     "store.url sqlite": "pdp.db",
@@ -276,6 +279,7 @@ def test_every_key_with_texts_is_in_a_list() -> None:
         "policies.rules.0.files",
         "policies.forbid.0.files",
         "policies.row_access.0.files",
+        "policies.scopes.permissions.0.files",
         "audit.sinks.0.file",
     }
     judged = {key.split(" ")[0] for key in (*FILES, *REFERENCES, *FORMS)}

@@ -13,6 +13,7 @@ from pdp.app.service import Service
 from pdp.assembly import build_bundle, read_rules
 from pdp.config.load import load_settings
 from pdp.decision.bundle import Bundle
+from pdp.engines.cel.rules import RuleSet
 from pdp.errors import ConfigError, PdpError
 
 RULES = {
@@ -23,6 +24,7 @@ RULES = {
 EMPTY = {"rules": "# nothing", "forbid": "# nothing", "row_access": "views: {}"}
 FILES = {"rules": "a.properties", "forbid": "f.properties", "row_access": "r.yaml"}
 KEYS = list(RULES)
+NO_RULE_SETS = RuleSet((), {}, ()), RuleSet((), {}, ())
 
 
 def bundle_of(folder: Path, key: str, entry: Any) -> Bundle:
@@ -59,6 +61,27 @@ def test_a_file_that_holds_no_policy(tmp_path: Path, key: str) -> None:
     (tmp_path / f"x{file.suffix}").write_text(EMPTY[key])
     with pytest.raises(ConfigError, match=r"/x\..* holds no "):
         bundle_of(tmp_path, key, f"*{file.suffix}")
+
+
+def test_permission_files_are_read_where_an_authority_names_scopes(tmp_path: Path) -> None:
+    policies: dict[str, Any] = {"rules": [], "scopes": {"permissions": ["none/*"]}}
+    unused = build_bundle(settings_of({"policies": policies}, tmp_path), *NO_RULE_SETS)
+    assert any("`policies.scopes.permissions` decides nothing" in warning for warning in unused.warnings)
+    config: dict[str, Any] = {"policies": policies, "authorities": {"default": {"engines": ["scopes"]}}}
+    for text, message in (
+        (None, "matches no file"),
+        ("[]", "holds no entry"),
+        ("{name: svc}", r"p\.yaml:1:1: expected `array`"),
+        ("[{name: svc, permissions: {Querry: []}}]", r"p\.yaml:1:27: .*unknown field `Querry`"),
+        ("[{name: svc, permissions: {Query: [{catalog: hive, schema: 1}]}}]", r"p\.yaml:1:60: expected `str`"),
+        ("[{name: svc\n", r"p\.yaml:2:1: does not parse"),
+    ):
+        if text is not None:
+            (tmp_path / "p.yaml").write_text(text)
+            policies["scopes"] = {"permissions": ["p.yaml"]}
+        with pytest.raises(PdpError, match=message) as raised:
+            build_bundle(settings_of(config, tmp_path), *NO_RULE_SETS)
+        assert "`policies.scopes.permissions`" in str(raised.value)
 
 
 @pytest.mark.parametrize("key", KEYS)

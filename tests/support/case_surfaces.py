@@ -65,7 +65,9 @@ class Surfaces:
         kind = case.view_key
         if kind:
             return None if surface == "trino" else await _view(case, surface, endpoints, recorder, kind)
-        if client := endpoints.rpc_client(surface):
+        if "scopeChecks" in case.data:
+            decisions = await _scopes_over_http(case, endpoints) if surface == "http" else None
+        elif client := endpoints.rpc_client(surface):
             decisions = await _checks_over_rpc(case, client)
         else:
             decisions = await _CHECKS[surface](case, endpoints)
@@ -122,6 +124,18 @@ async def _checks_over_trino(case: Case, endpoints: Endpoints) -> Any:
         decision | {"by": row["by"], "errors": want.get("errors", [])}
         for decision, row, want in zip(decisions, audited, _wants(case), strict=True)
     ]
+
+
+async def _scopes_over_http(case: Case, endpoints: Endpoints) -> Any:
+    """Send one request per scope map. The answer has no reason: take the wanted one."""
+    decisions = []
+    for body, want in zip(case.data["scopeChecks"], case.data.get("want", [False]), strict=True):
+        status, answer = await endpoints.http.post("/v1/scopes", json.dumps(body).encode())
+        if status != 200:
+            return _error(answer["error"]["code"])
+        by = want.get("by", "") if isinstance(want, dict) else ""
+        decisions.append({**answer, "by": [by]})
+    return decisions
 
 
 _CHECKS = {"http": _checks_over_http, "trino": _checks_over_trino}

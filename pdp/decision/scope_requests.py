@@ -1,0 +1,191 @@
+"""Scopes of a LakeQL field: a body of POST /v1/scopes to checks, and their decisions to one answer.
+
+LakeQL joins the members of a scope map by OR, and those of `$all` by AND. Each table scope becomes one check, which
+takes the way of all checks, by the authority of the catalog. A failed check denies the whole map, as an exception does
+in LakeQL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from pdp.decision.bodies import JsonBody, bound_values
+from pdp.decision.codec import bound_checks
+from pdp.decision.service import Pdp
+from pdp.errors import InvalidArgument
+from pdp.identity.evidence import admit, asserted_principal
+from pdp.model.checks import DEFAULT_DENY, Batch, BatchRequest, Caller, Check, Decision, Principal, Reason, Resource
+from pdp.strict import decode
+
+PUBLIC: Final = "scopes:(public)"
+AUTHORIZED: Final = "scopes:(authorized)"
+"""Reasons of permits for a field without scopes, and for any user."""
+_MOST_LEVELS: Final = 16
+_TABLE_SCOPES: Final = {"readPermission": "read_data", "writePermission": "write_data"}
+"""Scopes of a table -> the catalog action that the authority of the catalog decides."""
+_JOINS: Final = {"$all": all, "$any": any}
+_PARTS: Final = frozenset({"catalog", "schema", "tableName"})
+ScopeNode: TypeAlias = "bool | int | ScopeJoin"
+"""Known answer, number of a check, or join of nodes."""
+
+
+class ScopeJoin(NamedTuple):
+    """Members of a scope map, all or any of which must permit. A map without members denies."""
+
+    all: bool
+    members: tuple[ScopeNode, ...]
+
+
+class ScopesBody(JsonBody):
+    """Body of POST /v1/scopes."""
+
+    current_user: Any = None
+    scopes: dict[str, Any] | UnsetType | None = UNSET
+
+
+class ScopeRequest(msgspec.Struct, frozen=True):
+    """Scopes of one field. `root` refers to `checks` by number; None for a public field."""
+
+    principal: Principal
+    checks: tuple[Check, ...]
+    root: ScopeNode | None
+
+
+class ScopeAnswer(msgspec.Struct, frozen=True):
+    """Answer to the scopes of one field. `id` is the id of the audit record."""
+
+    decision: Decision
+    id: str
+
+
+_BODY: Final = msgspec.json.Decoder(ScopesBody)
+
+
+def decode_scopes(body: bytes, provider: str, max_checks: int) -> ScopeRequest:
+    """Return the request of a body, whose users are users of `provider`; raise InvalidArgument."""
+    return make_request(decode(body, _BODY), provider, max_checks)
+
+
+def make_request(body: ScopesBody, provider: str, max_checks: int) -> ScopeRequest:
+    """Return the request of a decoded body; raise InvalidArgument."""
+    principal = _principal(body.current_user, provider)
+    reader = _ScopeReader(principal)
+    scopes = body.scopes
+    if scopes is None or scopes is UNSET:
+        return ScopeRequest(principal, (), None)
+    bound_values(scopes, "scopes")
+    root = reader.join(scopes, all=False, level=0)
+    bound_checks(len(reader.checks), max_checks)
+    return ScopeRequest(principal, tuple(reader.checks), root)
+
+
+async def decide_scopes(pdp: Pdp, request: ScopeRequest, caller: Caller, surface: str) -> ScopeAnswer:
+    """Decide the scopes of a field and record the decision.
+
+    Raise AssertionNotAllowed for a user that the caller may not assert, Unavailable as `Pdp.check` does.
+    """
+    asserted_principal(caller, request.principal)
+    size = len(request.checks)
+    batch: Batch = admit(BatchRequest(surface, size, request.checks, {}), caller)
+    answer = (pdp.decide_now(batch) or await pdp.decide(batch)).answer
+    decisions = [answer.decision(at) for at in range(size)]
+    return ScopeAnswer(_joined(request.root, decisions), answer.id)
+
+
+def encode_scopes(answer: ScopeAnswer) -> bytes:
+    """Return the answer of POST /v1/scopes."""
+    return b'{"allowed":true}' if answer.decision.allowed else b'{"allowed":false}'
+
+
+def _joined(root: ScopeNode | None, decisions: Sequence[Decision]) -> Decision:
+    if root is None:
+        return Decision(True, (PUBLIC,))
+    failed = next((decision for decision in decisions if decision.errors or decision.error), None)
+    if failed:
+        return failed
+    allowed = _holds(root, decisions)
+    reasons: list[Reason] = [decision.by[0] for decision in decisions if decision.allowed is allowed]
+    return Decision(allowed, (reasons[0] if reasons else AUTHORIZED if allowed else DEFAULT_DENY,))
+
+
+def _holds(node: ScopeNode, decisions: Sequence[Decision]) -> bool:
+    if isinstance(node, bool):
+        return node
+    if isinstance(node, int):
+        return decisions[node].allowed
+    join = all if node.all else any
+    return bool(node.members) and join(_holds(member, decisions) for member in node.members)
+
+
+def _principal(user: Any, provider: str) -> Principal:
+    """Return the principal of LakeQL's user. JavaScript's empty values are no user."""
+    if user is None or user is False or user in (0, ""):
+        return Principal("anonymous", "")
+    if not isinstance(user, Mapping):
+        raise InvalidArgument("`currentUser` is an object, or absent")
+    bound_values(user, "currentUser")
+    name = user.get("userName")
+    known = isinstance(name, str) and name
+    rest = {key: value for key, value in user.items() if key != "userName" or not known}
+    attributes = msgspec.json.encode(rest, order="sorted").decode() if rest else "{}"
+    return Principal("user", f"{provider}~{name}" if known else "", attributes=attributes)
+
+
+class _ScopeReader:
+    """Reader of scope maps. Equal table scopes become one check."""
+
+    def __init__(self, principal: Principal) -> None:
+        self.checks: list[Check] = []
+        self._principal = principal
+        self._numbers: dict[tuple[str, bytes], int] = {}
+
+    def join(self, scopes: Any, *, all: bool, level: int) -> ScopeJoin:
+        """Return the join of a scope map; raise InvalidArgument for an unknown scope."""
+        if not isinstance(scopes, dict):
+            raise InvalidArgument("scopes are an object")
+        if level > _MOST_LEVELS:
+            raise InvalidArgument(f"scopes are nested deeper than {_MOST_LEVELS} levels")
+        return ScopeJoin(all, tuple([self._member(name, value, level) for name, value in scopes.items()]))
+
+    def _member(self, name: str, value: Any, level: int) -> ScopeNode:
+        if value is None or value is False:
+            return False
+        if name in _JOINS:
+            return self.join(value, all=name == "$all", level=level + 1)
+        if name in _TABLE_SCOPES:
+            return self._table(name, value)
+        if name != "authorized":
+            known = ", ".join(sorted((*_JOINS, *_TABLE_SCOPES, "authorized")))
+            raise InvalidArgument(f"no scope `{name}`, there are {known}")
+        if value is not True:
+            raise InvalidArgument("`authorized` is true or false")
+        return self._principal.type == "user"
+
+    def _table(self, scope: str, value: Any) -> int:
+        if not isinstance(value, dict) or not _PARTS.issuperset(value):
+            raise InvalidArgument(f"`{scope}` is an object of `catalog`, `schema` and `tableName`")
+        resource = _resource(*(value.get(part) for part in ("catalog", "schema", "tableName")))
+        key = scope, msgspec.json.encode(value, order="sorted")
+        number = self._numbers.setdefault(key, len(self.checks))
+        if number == len(self.checks):
+            self.checks.append(Check(self._principal, _TABLE_SCOPES[scope], (resource,), (number,)))
+        return number
+
+
+def _resource(catalog: Any, schema: Any, table: Any) -> Resource:
+    """Return the object that a scope names: a table, or less where a name is missing. No rule has an empty name."""
+    if not _is_name(catalog):
+        return Resource("server")
+    if not _is_name(schema):
+        return Resource("warehouse", catalog)
+    parts = tuple(schema.split("."))
+    path = parts if all(parts) else (schema,)
+    return Resource("table", catalog, (*path, table)) if _is_name(table) else Resource("namespace", catalog, path)
+
+
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str) and bool(value)
