@@ -12,8 +12,8 @@ from pdp.app.parts import build_pdp
 from pdp.config.load import make_settings
 from pdp.config.settings import Settings
 from pdp.decision.service import Pdp
-from pdp.engines.cel.rules import inline_rules
-from pdp.engines.rowaccess.document import parse_document
+from pdp.engines.cel.rules import RuleSet, inline_rules
+from pdp.engines.rowaccess.document import NamedDocument, parse_document
 from pdp.errors import Place, PolicyError
 from pdp.facts.snapshot import Facts
 
@@ -21,7 +21,7 @@ _NOWHERE: Final = "archived"
 """Issuer and keys of a provider in the settings of a rebuilt service, which verifies no token."""
 
 
-class _Sources(msgspec.Struct, frozen=True, rename="camel"):
+class BundleSources(msgspec.Struct, frozen=True, rename="camel"):
     """Sources of a bundle, as `source_text` wrote them."""
 
     rules: dict[str, str]
@@ -38,8 +38,17 @@ class _Sources(msgspec.Struct, frozen=True, rename="camel"):
     row_access_rules: dict[str, Any] = {}
     engines: dict[str, dict[str, Any]] = {}
 
+    def rule_sets(self) -> tuple[RuleSet, RuleSet]:
+        """Return the permitting and the forbidding rules; raise RuleCompileError."""
+        extensions = frozenset(self.cel_extensions)
+        return inline_rules(self.rules, extensions), inline_rules(self.forbid, extensions)
 
-_SOURCES: Final = msgspec.json.Decoder(_Sources)
+    def documents(self) -> list[NamedDocument]:
+        """Return the documents of row policies; raise PolicyError."""
+        return [parse_document(document) for document in self.row_access]
+
+
+_SOURCES: Final = msgspec.json.Decoder(BundleSources)
 
 
 def rebuild_pdp(text: bytes) -> Pdp:
@@ -47,17 +56,22 @@ def rebuild_pdp(text: bytes) -> Pdp:
 
     Raise ConfigError or PolicyError for a text that this version cannot read.
     """
+    sources = read_sources(text)
+    documents = sources.documents()
+    return build_pdp(
+        _settings(sources), Facts.empty(), sources.rule_sets(), documents=documents, sources=sources.engines
+    )
+
+
+def read_sources(text: bytes) -> BundleSources:
+    """Return the sources in the text of a bundle; raise PolicyError for a text that this version cannot read."""
     try:
-        sources = _SOURCES.decode(text)
+        return _SOURCES.decode(text)
     except msgspec.MsgspecError as error:
         raise PolicyError(f"no bundle of this version: {error}", Place("<bundle>", 0)) from None
-    extensions = frozenset(sources.cel_extensions)
-    rules = inline_rules(sources.rules, extensions), inline_rules(sources.forbid, extensions)
-    documents = [parse_document(document) for document in sources.row_access]
-    return build_pdp(_settings(sources), Facts.empty(), rules, documents=documents, sources=sources.engines)
 
 
-def _settings(sources: _Sources) -> Settings:
+def _settings(sources: BundleSources) -> Settings:
     """Return settings with everything that decides; all other settings have their defaults."""
     providers = {
         idp: {"issuer": f"{_NOWHERE}:{idp}", "jwks": _NOWHERE, "role_map": role_map}

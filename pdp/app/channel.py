@@ -28,6 +28,8 @@ class Assignment(msgspec.Struct, frozen=True, tag=True):
     grpc: str
     http: dict[int, tuple[int, ...]]
     unix: int | None = None
+    policies: bytes = b""
+    """Text of the bundle that other workers serve; empty to read the files."""
 
 
 class AcceptOrder(msgspec.Struct, frozen=True, tag=True):
@@ -48,11 +50,25 @@ class MetricsQuestion(msgspec.Struct, frozen=True, tag=True):
     number: int
 
 
+class PrepareOrder(msgspec.Struct, frozen=True, tag=True):
+    """Order to build the bundle of a text, and to keep it beside the one that serves."""
+
+    number: int
+    text: bytes
+
+
+class SwitchOrder(msgspec.Struct, frozen=True, tag=True):
+    """Order to serve the prepared bundle of a digest."""
+
+    number: int
+    bundle: str
+
+
 class NoteOrder(msgspec.Struct, frozen=True, tag=True):
-    """Order to record a step in the life of the whole service. `cause` is that of a failure."""
+    """Order to record a step in the life of the whole service."""
 
     what: str
-    cause: str = ""
+    details: dict[str, str]
 
 
 class StopOrder(msgspec.Struct, frozen=True, tag=True):
@@ -66,9 +82,10 @@ class StopOrder(msgspec.Struct, frozen=True, tag=True):
 
 
 class ReadyReport(msgspec.Struct, frozen=True, tag=True):
-    """Report of a worker that listens. `bundle` is the digest of its policies; `counts` has what it loaded."""
+    """Report of a worker that listens: digest and text of its bundle, and the counts of what it loaded."""
 
     bundle: str
+    policies: bytes
     counts: dict[str, int] = {}
 
 
@@ -93,6 +110,14 @@ class MetricsReport(msgspec.Struct, frozen=True, tag=True):
     text: bytes
 
 
+class BundleReport(msgspec.Struct, frozen=True, tag=True):
+    """Answer to a `PrepareOrder` or `SwitchOrder`: the digest of the bundle, or the cause of a `failure`."""
+
+    number: int
+    bundle: str
+    failure: str = ""
+
+
 class StopReport(msgspec.Struct, frozen=True, tag=True):
     """Last message of a worker. `flushed`: every audit record is written. `text` are the last metrics."""
 
@@ -100,9 +125,10 @@ class StopReport(msgspec.Struct, frozen=True, tag=True):
     text: bytes
 
 
-Question: TypeAlias = HealthQuestion | MetricsQuestion
+Question: TypeAlias = HealthQuestion | MetricsQuestion | PrepareOrder | SwitchOrder
 Order: TypeAlias = Assignment | Question | AcceptOrder | NoteOrder | StopOrder
-Report: TypeAlias = ReadyReport | FailureReport | HealthReport | MetricsReport | StopReport
+Answer: TypeAlias = HealthReport | MetricsReport | BundleReport
+Report: TypeAlias = ReadyReport | FailureReport | Answer | StopReport
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _ORDERS: Final[Callable[[bytes], Order]] = msgspec.msgpack.Decoder(Order).decode
 _REPORTS: Final[Callable[[bytes], Report]] = msgspec.msgpack.Decoder(Report).decode

@@ -32,7 +32,7 @@ def serve(
     with instance_lock(settings, alone=workers > 1):
         if workers == 1:
             with quick_imports():
-                from pdp.app.service import serve_alone  # noqa: PLC0415  a supervisor does without a service
+                from pdp.app.serving import serve_alone  # noqa: PLC0415  a supervisor does without a service
 
             return serve_alone(settings, announce)
         from pdp.app.supervisor import supervise  # noqa: PLC0415  a service alone does without a supervisor

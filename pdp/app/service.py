@@ -4,33 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import gc
 import os
-import signal
 import ssl
-import sys
 import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import structlog
-import uvloop
 from aiohttp import web
 
 from pdp.app.audit import open_audit
 from pdp.app.caching import build_cache
 from pdp.app.memory import PAUSE_SECONDS, FreedMemory
 from pdp.app.parts import build_catalogs, read_source, record_facts
-from pdp.app.stale_files import PolicyEdits
-from pdp.assembly import PLANNERS, build_bundle, read_rules
+from pdp.app.reload.load_messages import LoadedPolicies
+from pdp.app.reload.published import load_bundle, prepare_bundle
+from pdp.app.reload.reloader import Reloader
+from pdp.app.stale_files import WorldEdits
+from pdp.assembly import PLANNERS
 from pdp.audit.known_instances import KnownInstance, known_instances
 from pdp.audit.log import NoAudit
 from pdp.config.section import is_loopback, split_address
 from pdp.config.settings import Settings
 from pdp.decision.bundle import Bundle
 from pdp.decision.service import Pdp
-from pdp.errors import ConfigError
 from pdp.identity.callers import Callers
 from pdp.identity.tls import read_certificates, server_context
 from pdp.identity.tokens import Tokens
@@ -74,15 +72,19 @@ SILENT_SECONDS: Final = 10.0
 class Service:
     """Running service: start, serve until a signal, drain, stop.
 
-    A worker process `inherited` its sockets. Otherwise the service binds the configured addresses.
+    A worker process `inherited` its sockets, otherwise the service binds the configured addresses. A worker may get the
+    `policies` of other workers as the text of a bundle, otherwise the service reads the configured files.
     """
 
-    def __init__(self, settings: Settings, inherited: Listeners | None = None) -> None:
+    reloader: Reloader | None = None
+    """Reload of policies in this process. A worker has none: the supervisor reloads."""
+
+    def __init__(self, settings: Settings, inherited: Listeners | None = None, policies: bytes = b"") -> None:
         self.settings = settings
         self._inherited = inherited
         telemetry = self._telemetry = Telemetry()
-        self.edits = PolicyEdits(settings)  # before the files are read: a later edit must not go unseen
-        bundle, self.counts = _load_policies(settings)
+        self.edits = WorldEdits(settings)  # before the file is read: a later edit must not go unseen
+        bundle, self.counts = load_bundle(settings, policies)
         self.source = read_source(settings)
         self.audit = open_audit(settings, telemetry)
         self._history = record_facts(settings, self.source, self.audit.instance) if self.audit else None
@@ -151,7 +153,7 @@ class Service:
             reasons.append("out of file descriptors")
         if self._http_server.is_crowded():
             reasons.append("too many connections")
-        return reasons
+        return reasons + (self.reloader.unready() if self.reloader else [])
 
     def details(self) -> dict[str, str]:
         """Return the condition of parts that readiness does not rest on."""
@@ -241,6 +243,29 @@ class Service:
         """Record a step in the life of the service."""
         self.pdp.audit.note(ServiceEvent(what=what, details={"process": os.getpid(), **details}))
 
+    def reload_by(self, reloader: Reloader) -> None:
+        """Let a reloader replace the policies of this service, and show its state."""
+        self.reloader = reloader
+        self._telemetry.registry.register(reloader.metrics)
+
+    def digests(self) -> set[str]:
+        """Return the digest of the bundle that serves, as a set of one."""
+        return {self.pdp.bundle.digest}
+
+    async def publish(self, result: LoadedPolicies) -> None:
+        """Serve a loaded bundle from now on; raise PdpError and change nothing if that is not possible."""
+        self.switch(await prepare_bundle(self.settings, result.text))
+
+    def switch(self, bundle: Bundle) -> None:
+        """Serve a bundle from now on. Requests in flight keep the bundle with which they began."""
+        self.pdp.bundle = bundle
+
+    def reload(self) -> None:
+        """Begin new files of the audit, and reload policies at once."""
+        self.reopen_audit()
+        if self.reloader:
+            self.reloader.order()
+
     def reopen_audit(self) -> None:
         """Complete the present files of the audit, and begin new ones."""
         if self.audit:
@@ -293,14 +318,6 @@ class Service:
             await asyncio.sleep(0.25)
 
 
-def _load_policies(settings: Settings) -> tuple[Bundle, dict[str, int]]:
-    """Return the bundle, and the numbers of its policies."""
-    rules, forbid = read_rules(settings)
-    bundle = build_bundle(settings, rules, forbid)
-    counts = {"rules": len(rules.rules), "forbids": len(forbid.rules), "row_policies": bundle.row_access.count()}
-    return bundle, counts
-
-
 def _audit_before(settings: Settings) -> list[KnownInstance]:
     """Return the instances in the audit folder: the record of the start names them."""
     folders = [sink.file for sink in settings.audit.sinks if sink.file]
@@ -342,77 +359,3 @@ async def _serve_on(
     for site in sites:
         await site.start()
     return sites
-
-
-class StopEvent(asyncio.Event):
-    """Event that ends a service. `successor`: another process serves on the same sockets already."""
-
-    successor = False
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.at_once = asyncio.Event()
-        """Set when the service must not wait for anything."""
-        self._signalled = False
-
-    def take_signal(self) -> None:
-        """Begin to stop; at the second signal, stop at once."""
-        if self._signalled:
-            self.at_once.set()
-        self._signalled = True
-        self.set()
-
-
-async def serve_until(service: Service, stopping: StopEvent, announce: Callable[[], None]) -> bool:
-    """Serve until the event, SIGTERM or SIGINT. Call `announce` once all addresses listen.
-
-    Return False if audit records are left.
-    """
-    try:
-        await service.start()
-    except ConfigError:
-        await service.hurry()
-        await service.stop()
-        raise
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopping.take_signal)
-    loop.add_signal_handler(signal.SIGHUP, service.reopen_audit)
-    announce()
-    watch = asyncio.create_task(service.watch())
-    edits = asyncio.create_task(service.edits.watch())
-    gc.freeze()  # loaded modules and facts stay: exclude them from every collection
-    gc.set_threshold(20_000, 20, 50)  # requests make no reference cycles, so collections can be rare
-    await stopping.wait()
-    watch.cancel()
-    edits.cancel()
-    log.info("stopping", drain_seconds=service.settings.server.drain_seconds)
-    hurry = asyncio.create_task(_hurry(service, stopping))
-    flushed = await service.stop(successor=stopping.successor)
-    hurry.cancel()
-    log.info("stopped", audit="flushed" if flushed else "records lost")
-    return flushed
-
-
-async def _hurry(service: Service, stopping: StopEvent) -> None:
-    await stopping.at_once.wait()
-    await service.hurry()
-
-
-def run_loop(work: Callable[[], Coroutine[Any, Any, int]]) -> int:
-    """Run the event loop of a service until the end of `work`; return its exit code."""
-    sys.setswitchinterval(0.0001)  # a thread that computes must not hold up answers for the default 5 ms
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(work())
-
-
-async def _serve_alone(settings: Settings, announce: Callable[[Service], None]) -> int:
-    service = Service(settings)
-    loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGUSR2, log.warning, "no rolling restart: `server.workers` is 1")
-    return 0 if await serve_until(service, StopEvent(), lambda: announce(service)) else 1
-
-
-def serve_alone(settings: Settings, announce: Callable[[Service], None]) -> int:
-    """Serve in this process until SIGTERM or SIGINT; return the exit code."""
-    return run_loop(lambda: _serve_alone(settings, announce))

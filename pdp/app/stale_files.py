@@ -1,23 +1,19 @@
-"""Files that are newer than what the service serves: a seed after the first start, and edited policies."""
+"""Files that are newer than what the service serves: a seed after the first start, and an edited world file."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 import structlog
 
-from pdp.config.policies import PolicyFiles
-from pdp.config.policy_files import FILE_KEYS, patterns_of
 from pdp.config.settings import Settings
-from pdp.errors import ConfigError
 from pdp.facts.snapshot import Facts
 from pdp.store.sql import SqlStore
 
 LOOK_SECONDS: Final = 5.0
-"""Time between two looks at the files."""
+"""Time between two looks at the file."""
 log = structlog.get_logger()
 
 
@@ -36,47 +32,30 @@ def warn_of_newer_seed(file: Path, seed: Facts, facts: Facts, store: SqlStore) -
         )
 
 
-class PolicyEdits:
-    """Edits of policy files since the start. Files are read at the start alone."""
+class WorldEdits:
+    """Edits of the world file since the start. The file is read at the start alone."""
 
     def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+        world = settings.store.world_file()
+        self._file = settings.path(world) if world else None
         self._seen = self._look()
 
     async def watch(self) -> None:
         """Log each edit once, until cancelled."""
-        while True:
+        while self._file:
             await asyncio.sleep(LOOK_SECONDS)
-            if edited := await asyncio.to_thread(self.edited):
-                log.warning(
-                    "policy files have changed since the start: restart to serve them",
-                    first=edited[0],
-                    count=len(edited),
-                )
+            if await asyncio.to_thread(self.is_edited):
+                log.warning("the world file has changed since the start: restart to serve it", file=str(self._file))
 
-    def edited(self) -> list[str]:
-        """Return the files that were made, changed or removed since the start or the last call."""
-        now = self._look()
-        files = sorted(now.keys() | self._seen.keys())
-        changed = [str(file) for file in files if now.get(file) != self._seen.get(file)]
-        self._seen = now
-        return changed
+    def is_edited(self) -> bool:
+        """Tell whether the file was changed or removed since the start or the last call."""
+        before, self._seen = self._seen, self._look()
+        return self._seen != before
 
-    def _look(self) -> Mapping[Path, tuple[int, int]]:
-        """Return the time and size of each file that the settings name."""
-        stamps = {}
-        policies, world = self._settings.policies, self._settings.store.world_file()
-        files = [file for key in FILE_KEYS for file in self._paths(patterns_of(policies, key))]
-        for file in (*files, *([self._settings.path(world)] if world else [])):
-            try:
-                stat = file.stat()
-            except OSError:
-                continue
-            stamps[file] = stat.st_mtime_ns, stat.st_size
-        return stamps
-
-    def _paths(self, patterns: Sequence[str | PolicyFiles]) -> Sequence[Path]:
+    def _look(self) -> tuple[int, int] | None:
+        """Return the time and size of the file; None without one."""
         try:
-            return self._settings.paths(patterns)
-        except (ConfigError, OSError):  # a folder that cannot be listed now
-            return ()
+            stat = self._file.stat() if self._file else None
+        except OSError:
+            return None
+        return (stat.st_mtime_ns, stat.st_size) if stat else None

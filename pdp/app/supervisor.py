@@ -9,19 +9,22 @@ import asyncio
 import contextlib
 import signal
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final
 
 import structlog
 from aiohttp import web
+from prometheus_client import CollectorRegistry, generate_latest
 
 from pdp.app.merged_metrics import MergedMetrics
+from pdp.app.reload.load_messages import LoadedPolicies
+from pdp.app.reload.reloader import Reloader
 from pdp.app.worker_process import WorkerProcess
 from pdp.app.worker_slot import ServiceSockets, WorkerSlot
 from pdp.config.settings import Settings
 from pdp.errors import PdpError
 from pdp.surfaces.connection_shares import ConnectionShares
-from pdp.surfaces.http_diagnostics import diagnostics_routes
+from pdp.surfaces.http_diagnostics import RELOAD_FAILED, diagnostics_routes
 from pdp.surfaces.http_server import AiohttpServer
 from pdp.surfaces.listeners import BACKLOG, Sockets, bind, bound_address, close, listen, reserve
 from pdp.surfaces.unix_socket import bind_unix, remove_socket
@@ -47,7 +50,10 @@ class Supervisor:
         self._restart = asyncio.Event()
         self._failed_reload = ""
         """Cause of the failure of the last reload."""
+        self._reloader = Reloader(settings)
         self._metrics = MergedMetrics()
+        self._registry = CollectorRegistry()
+        self._registry.register(self._reloader.metrics)
         self._tasks: list[asyncio.Task[None]] = []
         self._held = contextlib.ExitStack()
         """Sockets of this process, to be closed at the end. The workers have them, too."""
@@ -59,7 +65,8 @@ class Supervisor:
         """Return the reasons why the service is not ready: it is ready if every worker is."""
         return [
             *(["stopping"] if self._stopping else []),
-            *([f"the last reload failed: {self._failed_reload}"] if self._failed_reload else []),
+            *([f"{RELOAD_FAILED}: {self._failed_reload}"] if self._failed_reload else []),
+            *self._reloader.unready(),
             *(reason for slot in self._slots for reason in slot.unready()),
         ]
 
@@ -85,6 +92,7 @@ class Supervisor:
         self.counts |= loaded
         self._tasks = [asyncio.create_task(slot.keep()) for slot in self._slots]
         self._tasks.append(asyncio.create_task(self._carry_out_restarts()))
+        self._tasks.append(asyncio.create_task(self._reloader.watch(self)))
 
     async def serve_until(self, stop: asyncio.Task[Any]) -> None:
         """Serve until `stop` is done; raise the exception of a task that ends by a defect."""
@@ -97,11 +105,31 @@ class Supervisor:
         """Order a rolling restart, after the present one if there is one."""
         self._restart.set()
 
-    def reopen_audit(self) -> None:
-        """Let all workers complete the present files of their audits, and begin new ones."""
+    def reload(self) -> None:
+        """Let all workers begin new files of their audits, and reload policies at once."""
+        self._reloader.order()
         for slot in self._slots:
             if slot.worker:
                 slot.worker.reopen_audit()
+
+    def digests(self) -> set[str]:
+        """Return the digests of the bundles that workers serve."""
+        return {slot.worker.bundle for slot in self._slots if slot.worker}
+
+    async def publish(self, result: LoadedPolicies) -> None:
+        """Let all workers prepare a bundle, then let all switch at once.
+
+        Raise WorkerFailed if a worker cannot prepare the bundle. A worker that ends meanwhile starts again with the
+        bundle of its place, and `digests` shows the difference.
+        """
+        asked = {slot: slot.worker for slot in self._slots if slot.worker}
+        steps = [_ends_well(worker.prepare(result.text)) for worker in asked.values()]
+        prepared = await asyncio.gather(*steps, return_exceptions=True)
+        for outcome in prepared:
+            if isinstance(outcome, BaseException):
+                raise outcome
+        ready = [each for each, well in zip(asked.items(), prepared, strict=True) if well]
+        await asyncio.gather(*(_ends_well(slot.switch(worker, result.digest, result.text)) for slot, worker in ready))
 
     def note_change(self) -> None:
         """Let a worker that answers accept the connections of each place whose worker does not."""
@@ -165,22 +193,29 @@ class Supervisor:
         while True:
             await self._restart.wait()
             self._restart.clear()
-            self._note("reloading")
-            try:
-                await self._replace_all(self._reloaded())
-            except PdpError as error:
-                log.error("rolling restart ends, workers go on as they are", cause=str(error))  # noqa: TRY400
-                self._failed_reload = str(error)
-                self._note("reload_failed", str(error))
-            else:
-                self._failed_reload = ""
-                self._note("reloaded")
+            async with self._reloader.paused():
+                await self._carry_out_restart()
 
-    def _note(self, what: str, cause: str = "") -> None:
-        """Let a worker record a step of a reload. The supervisor has no audit of its own."""
+    async def _carry_out_restart(self) -> None:
+        self.note("reloading")
+        try:
+            settings = self._reloaded()
+            await self._reloader.use(settings)
+            await self._replace_all(settings)
+        except PdpError as error:
+            log.error("rolling restart ends, workers go on as they are", cause=str(error))  # noqa: TRY400
+            self._failed_reload = str(error)
+            await self._reloader.use(self._settings)
+            self.note("reload_failed", cause=str(error))
+        else:
+            self._failed_reload = ""
+            self.note("reloaded")
+
+    def note(self, what: str, **details: str) -> None:
+        """Let a worker record a step in the life of the service. The supervisor has no audit of its own."""
         worker = next((slot.worker for slot in self._slots if slot.worker and slot.answers()), None)
         if worker:
-            worker.note(what, cause)
+            worker.note(what, **details)
 
     def _reloaded(self) -> Settings:
         """Return the settings as they are now, except for those that only a new supervisor can change."""
@@ -219,7 +254,7 @@ class Supervisor:
             f"pdp_worker_bundles {len({worker.bundle for worker in workers})}\n"
             "# HELP pdp_worker_restarts_total Workers that ended, hung, or were replaced on order\n"
             f"# TYPE pdp_worker_restarts_total counter\n{causes}"
-        ).encode()
+        ).encode() + generate_latest(self._registry)
 
 
 def supervise(
@@ -245,7 +280,7 @@ async def _run(supervisor: Supervisor, announce: Callable[[Supervisor], None]) -
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, take_signal)
     loop.add_signal_handler(signal.SIGUSR2, supervisor.order_restart)
-    loop.add_signal_handler(signal.SIGHUP, supervisor.reopen_audit)
+    loop.add_signal_handler(signal.SIGHUP, supervisor.reload)
     start, stop = asyncio.create_task(supervisor.start()), asyncio.create_task(stopping.wait())
     try:
         await asyncio.wait((start, stop), return_when=asyncio.FIRST_COMPLETED)
@@ -259,6 +294,15 @@ async def _run(supervisor: Supervisor, announce: Callable[[Supervisor], None]) -
         flushed = await supervisor.stop()
     log.info("stopped", audit="flushed" if flushed else "records lost")
     return 0 if flushed else 1
+
+
+async def _ends_well(step: Coroutine[Any, Any, None]) -> bool:
+    """Tell whether a step of a worker is done; False for a worker that has ended or does not answer."""
+    try:
+        await step
+    except TimeoutError:
+        return False
+    return True
 
 
 async def _cancel(tasks: Sequence[asyncio.Task[None]]) -> None:

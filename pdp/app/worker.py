@@ -22,6 +22,7 @@ from aiohttp import web
 from pdp.app.channel import (
     AcceptOrder,
     Assignment,
+    BundleReport,
     Channel,
     FailureReport,
     HealthQuestion,
@@ -29,13 +30,18 @@ from pdp.app.channel import (
     MetricsQuestion,
     MetricsReport,
     NoteOrder,
+    PrepareOrder,
     ReadyReport,
     StopOrder,
     StopReport,
+    SwitchOrder,
 )
-from pdp.app.service import Service, StopEvent, run_loop, serve_until
+from pdp.app.reload.published import prepare_bundle
+from pdp.app.service import Service
+from pdp.app.serving import StopEvent, run_loop, serve_until
 from pdp.cli.logs import configure_logging
 from pdp.config.load import make_settings
+from pdp.decision.bundle import Bundle
 from pdp.errors import PdpError
 from pdp.surfaces.listeners import Listeners, Sockets, close
 
@@ -74,9 +80,13 @@ class _Worker:
         self._sites: dict[int, list[web.SockSite]] = {}
         """Sites on the sockets of other places."""
         self._stopping = StopEvent()
+        self._prepared: Bundle | None = None
+        self._preparing: asyncio.Task[None] | None = None
         settings = make_settings(msgspec.json.decode(assignment.settings), Path(assignment.base))
         unix = None if assignment.unix is None else _socket(assignment.unix)
-        self._service = Service(settings, Listeners(self._copies(assignment.worker), assignment.grpc, unix))
+        self._service = Service(
+            settings, Listeners(self._copies(assignment.worker), assignment.grpc, unix), assignment.policies
+        )
 
     async def serve(self) -> bool:
         """Serve until an order to stop or a signal. Return False if audit records are left."""
@@ -99,28 +109,51 @@ class _Worker:
                 case MetricsQuestion(number):
                     self._channel.send(MetricsReport(number, self._service.metrics()))
                 case AcceptOrder(workers) if not self._stopping.is_set():
-                    try:
-                        await self._accept_for(workers)
-                    except OSError as error:  # out of file descriptors, of which readiness tells
-                        log.warning("cannot accept for other workers", cause=error.strerror)
-                case NoteOrder(what, cause):
-                    self._service.note(what, **({"cause": cause} if cause else {}))
+                    await self._accept_for(workers)
+                case PrepareOrder() | SwitchOrder():
+                    self._change_policies(order)
+                case NoteOrder(what, details):
+                    self._service.note(what, **details)
                 case StopOrder(at_once=True):
                     self._stopping.at_once.set()
                 case StopOrder(successor):
                     self._stop(successor=successor)
         self._stop(successor=False)
 
+    def _change_policies(self, order: PrepareOrder | SwitchOrder) -> None:
+        """Build a bundle, or serve the one that was built; answer with the digest."""
+        if isinstance(order, PrepareOrder):
+            self._preparing = asyncio.create_task(self._prepare(order.number, order.text))
+            return
+        prepared, self._prepared = self._prepared, None
+        if prepared and prepared.digest == order.bundle:
+            self._service.switch(prepared)
+        self._channel.send(BundleReport(order.number, self._service.pdp.bundle.digest))
+
     def _report_ready(self) -> None:
-        self._channel.send(ReadyReport(self._service.pdp.bundle.digest, self._service.counts))
+        bundle = self._service.pdp.bundle
+        self._channel.send(ReadyReport(bundle.digest, bundle.text, self._service.counts))
+
+    async def _prepare(self, number: int, text: bytes) -> None:
+        """Build a bundle while requests go on, and report the result."""
+        try:
+            self._prepared = bundle = await prepare_bundle(self._service.settings, text)
+        except PdpError as error:
+            self._channel.send(BundleReport(number, "", str(error)))
+        else:
+            self._channel.send(BundleReport(number, bundle.digest))
 
     async def _accept_for(self, workers: Sequence[int]) -> None:
+        """Accept the connections of these workers, too, and of no others."""
         for number in self._sites.keys() - workers:
             for site in self._sites.pop(number):
                 await site.stop()
-        for number in workers:
-            if number not in self._sites:
-                self._sites[number] = await self._service.accept_on(self._copies(number))
+        try:
+            for number in workers:
+                if number not in self._sites:
+                    self._sites[number] = await self._service.accept_on(self._copies(number))
+        except OSError as error:  # out of file descriptors, of which readiness tells
+            log.warning("cannot accept for other workers", cause=error.strerror)
 
     def _copies(self, number: int) -> Sockets:
         """Return copies of the sockets of a place: a server closes its own."""

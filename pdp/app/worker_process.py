@@ -14,7 +14,9 @@ from typing import Final, TypeVar
 
 from pdp.app.channel import (
     AcceptOrder,
+    Answer,
     Assignment,
+    BundleReport,
     Channel,
     FailureReport,
     HealthQuestion,
@@ -22,11 +24,13 @@ from pdp.app.channel import (
     MetricsQuestion,
     MetricsReport,
     NoteOrder,
+    PrepareOrder,
     Question,
     ReadyReport,
     Report,
     StopOrder,
     StopReport,
+    SwitchOrder,
 )
 from pdp.errors import PdpError
 
@@ -43,7 +47,11 @@ with quick_imports():
 main(int(sys.argv[1]))
 """
 """Program of a worker. The modules come from the supervisor's places: no folder of its own may shadow one."""
-R = TypeVar("R", HealthReport, MetricsReport)
+PREPARE_SECONDS: Final = 600.0
+"""Longest preparation of a bundle beside requests."""
+SWITCH_SECONDS: Final = 10.0
+"""Longest switch to a prepared bundle."""
+R = TypeVar("R", HealthReport, MetricsReport, BundleReport)
 
 
 class WorkerFailed(PdpError):
@@ -60,6 +68,8 @@ class WorkerProcess:
         self.begun = time.monotonic()
         self.bundle = ""
         """Digest of the policies, once the worker is ready."""
+        self.policies = b""
+        """Text of the bundle, once the worker is ready."""
         self.counts: dict[str, int] = {}
         """Numbers of loaded policies and grants, once the worker is ready."""
         self.details: dict[str, str] = {}
@@ -71,7 +81,7 @@ class WorkerProcess:
         self._channel = channel
         self._accepts: tuple[int, ...] = ()
         self._numbers = count()
-        self._asked: dict[int, asyncio.Future[HealthReport | MetricsReport]] = {}
+        self._asked: dict[int, asyncio.Future[Answer]] = {}
         self._started: asyncio.Future[ReadyReport | FailureReport] = asyncio.get_running_loop().create_future()
         self._reading = asyncio.create_task(self._read())
 
@@ -123,9 +133,22 @@ class WorkerProcess:
             self._accepts = workers
             self._channel.send(AcceptOrder(workers))
 
-    def note(self, what: str, cause: str = "") -> None:
+    async def prepare(self, text: bytes) -> None:
+        """Let the worker build a bundle beside the one that serves; raise WorkerFailed, or TimeoutError at its end."""
+        report = await self._ask(lambda number: PrepareOrder(number, text), BundleReport, PREPARE_SECONDS)
+        if report.failure:
+            raise WorkerFailed(report.failure)
+
+    async def switch(self, bundle: str, text: bytes) -> None:
+        """Let the worker serve the prepared bundle of a digest; raise TimeoutError."""
+        report = await self._ask(lambda number: SwitchOrder(number, bundle), BundleReport, SWITCH_SECONDS)
+        self.bundle = report.bundle
+        if report.bundle == bundle:
+            self.policies = text
+
+    def note(self, what: str, **details: str) -> None:
         """Let the worker record a step in the life of the whole service."""
-        self._channel.send(NoteOrder(what, cause))
+        self._channel.send(NoteOrder(what, details))
 
     def reopen_audit(self) -> None:
         """Order the worker to complete the present files of its audit. A worker that starts has none yet."""
@@ -176,7 +199,7 @@ class WorkerProcess:
             raise WorkerFailed(f"not ready after {START_SECONDS:g} seconds") from None
         if isinstance(report, FailureReport):
             raise WorkerFailed(report.message)
-        self.bundle, self.counts = report.bundle, report.counts
+        self.bundle, self.counts, self.policies = report.bundle, report.counts, report.policies
 
     async def _ask(self, question: Callable[[int], Question], kind: type[R], seconds: float) -> R:
         if self._reading.done():
@@ -210,7 +233,7 @@ class WorkerProcess:
                 self._started.set_result(report)
             case StopReport():
                 self.last = report
-            case HealthReport(number) | MetricsReport(number):
+            case HealthReport(number) | MetricsReport(number) | BundleReport(number):
                 asked = self._asked.get(number)
                 if asked and not asked.done():
                     asked.set_result(report)

@@ -68,7 +68,8 @@ class WorkerSlot:
         self._settings = settings
         self._sockets = sockets
         self._observer = observer
-        self._bundle = ""
+        self._policies = b""
+        """Text of the bundle that this place serves: its next worker begins with that, whatever the files are."""
         self._pause = self._silence = 0.0
         self._reasons: tuple[str, ...] = ()
         self._orders: asyncio.Queue[Order] = asyncio.Queue()
@@ -97,6 +98,11 @@ class WorkerSlot:
         done = asyncio.get_running_loop().create_future()
         await self._orders.put((settings, done))
         await done
+
+    async def switch(self, worker: WorkerProcess, bundle: str, text: bytes) -> None:
+        """Let a worker of this place serve the prepared bundle of a digest; raise TimeoutError."""
+        self._policies = text
+        await worker.switch(bundle, text)
 
     async def keep(self) -> None:
         """Start the worker again whenever it ends, and carry out orders to replace it, until cancelled."""
@@ -133,7 +139,7 @@ class WorkerSlot:
         for worker in self._running:
             worker.hurry()
 
-    async def _launch(self, settings: Settings) -> WorkerProcess:
+    async def _launch(self, settings: Settings, policies: bytes = b"") -> WorkerProcess:
         sockets = self._sockets
         worker = await WorkerProcess.launch(
             Assignment(
@@ -143,6 +149,7 @@ class WorkerSlot:
                 sockets.grpc,
                 {number: tuple(each.fileno() for each in http) for number, http in sockets.http.items()},
                 sockets.unix.fileno() if sockets.unix else None,
+                policies,
             )
         )
         self._running.add(worker)
@@ -204,13 +211,11 @@ class WorkerSlot:
 
     async def _start_again(self) -> None:
         try:
-            worker = await self._launch(self._settings)
+            worker = await self._launch(self._settings, self._policies)
         except PdpError as error:
             log.error("worker cannot start", worker=self.number, cause=str(error))  # noqa: TRY400  a cause, no defect
             self._slow_down()
             return
-        if self._bundle != worker.bundle:
-            log.warning("worker has other policies than before: SIGUSR2 restarts all workers", worker=self.number)
         self._serve_with(worker)
 
     async def _exchange(self, settings: Settings, done: asyncio.Future[None]) -> None:
@@ -229,7 +234,7 @@ class WorkerSlot:
         done.set_result(None)
 
     def _serve_with(self, worker: WorkerProcess) -> None:
-        self.worker, self._bundle, self._silence = worker, worker.bundle, 0.0
+        self.worker, self._policies, self._silence = worker, worker.policies, 0.0
         self._observer.note_change()
 
     def _forget(self, worker: WorkerProcess) -> None:

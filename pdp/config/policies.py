@@ -82,6 +82,9 @@ class PolicySettings(Section):
         (), description="files (globs) of row policies and masks: .yaml or .json"
     )
     scopes: ScopesSettings = ScopesSettings()
+    refresh_seconds: float = Field(
+        5, ge=0.1, le=3600, description="how often the service looks for changed policies and certificates"
+    )
 
 
 class MemberSettings(Section):

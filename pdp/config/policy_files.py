@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from operator import attrgetter
 from pathlib import Path
-from typing import Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from pdp.config.origins import Key
 from pdp.config.policies import PolicyFiles, PolicySettings
@@ -79,6 +79,24 @@ def patterns_of(policies: PolicySettings, key: FileKey) -> Sequence[str | Policy
 
 def _is_default(policies: PolicySettings, key: FileKey) -> bool:
     return "." not in key and key not in policies.model_fields_set
+
+
+def policy_patterns(settings: Settings) -> tuple[str, ...]:
+    """Return the files and globs of all keys that name policies, also those that match nothing now."""
+    patterns = (pattern for key in FILE_KEYS for pattern in patterns_of(settings.policies, key))
+    return tuple(pattern if isinstance(pattern, str) else pattern.files for pattern in patterns)
+
+
+def without_files(settings: Settings) -> Settings:
+    """Return settings without files of policies, for policies that are at hand."""
+    policies = settings.policies
+    for key in FILE_KEYS:
+        section, _, name = key.rpartition(".")
+        update: dict[str, Any] = {name: ()}
+        if section:
+            update = {section: getattr(policies, section).model_copy(update=update)}
+        policies = policies.model_copy(update=update)
+    return settings.model_copy(update={"policies": policies})
 
 
 def _require_readable(settings: Settings, key: FileKey, place: int, file: Path) -> None:

@@ -62,7 +62,10 @@ class ManagementEvent(_Event, frozen=True, kw_only=True, tag_field="event", tag=
 
 
 class ServiceEvent(_Event, frozen=True, kw_only=True, tag_field="event", tag="service"):
-    """A step in the life of a service: `started`, `stopping`, `stopped`, `reloading`, `reloaded`, `reload_failed`."""
+    """A step in the life of a service: `started`, `stopping`, `stopped`, `reloading`, `reloaded`, `reload_failed`.
+
+    `policies_replaced` and `policies_refused` are steps of a reload without a restart.
+    """
 
     what: str
     details: dict[str, Any] = {}

@@ -6,11 +6,15 @@ Liveness says that the event loop runs. Readiness says whether to send traffic.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final
 
 import msgspec
 from aiohttp import web
 
 from pdp.surfaces.http_handlers import Routes
+
+RELOAD_FAILED: Final = "the last reload failed"
+"""Beginning of the reason of a service that serves its last good policies: it is degraded."""
 
 
 def diagnostics_routes(
@@ -30,7 +34,8 @@ def diagnostics_routes(
         reasons = await unready()
         more = {"details": found} if (found := details()) else {}
         if reasons:
-            return _json(503, {"status": "not ready", "reasons": reasons, **more})
+            degraded = all(reason.startswith(RELOAD_FAILED) for reason in reasons)
+            return _json(503, {"status": "degraded" if degraded else "not ready", "reasons": reasons, **more})
         return _json(200, {"status": "ready", **more})
 
     async def show_metrics(request: web.BaseRequest) -> web.Response:

@@ -15,7 +15,7 @@ import yaml
 
 from pdp.app.parts import read_facts, read_source
 from pdp.app.service import Service
-from pdp.app.stale_files import PolicyEdits
+from pdp.app.stale_files import WorldEdits
 from pdp.config.load import load_settings, make_settings
 from pdp.config.names import known_keys, suggest
 from pdp.config.settings import Settings
@@ -208,26 +208,25 @@ def test_a_seed_that_is_newer_than_its_database_is_warned_of(tmp_path: Path) -> 
     assert warnings() == []
 
 
-def test_policy_files_that_are_edited_after_the_start_are_named_once(tmp_path: Path) -> None:
-    (tmp_path / "a.properties").write_text("nessie.server.authorization.rules.a=true")
-    edits = PolicyEdits(load(tmp_path, policies={"rules": ["*.properties"]}))
-    assert edits.edited() == []
-    (tmp_path / "b.properties").write_text("")
-    (tmp_path / "a.properties").write_text("nessie.server.authorization.rules.a=false")
-    assert edits.edited() == [str(tmp_path / "a.properties"), str(tmp_path / "b.properties")]
-    assert edits.edited() == []
-    (tmp_path / "b.properties").unlink()
-    assert edits.edited() == [str(tmp_path / "b.properties")]
+def test_an_edit_of_the_world_file_is_noticed_once(tmp_path: Path) -> None:
+    world = tmp_path / "world.json"
+    world.write_text("{}")
+    edits = WorldEdits(load(tmp_path, store={"url": "file:world.json"}))
+    assert not edits.is_edited()
+    world.write_text('{"objects": []}')
+    assert [edits.is_edited(), edits.is_edited()] == [True, False]
+    world.unlink()
+    assert [edits.is_edited(), edits.is_edited()] == [True, False]
 
 
 async def test_a_running_service_logs_an_edit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pdp.app.stale_files.LOOK_SECONDS", 0.01)
-    (tmp_path / "a.properties").write_text("nessie.server.authorization.rules.a=true")
-    edits = PolicyEdits(load(tmp_path, policies={"rules": ["*.properties"]}))
+    (tmp_path / "world.json").write_text("{}")
+    edits = WorldEdits(load(tmp_path, store={"url": "file:world.json"}))
     with structlog.testing.capture_logs() as logs:
-        (tmp_path / "a.properties").write_text("nessie.server.authorization.rules.a=false")
+        (tmp_path / "world.json").write_text('{"objects": []}')
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(edits.watch(), 1)
-    assert [(entry["event"], entry["first"], entry["count"]) for entry in logs] == [
-        ("policy files have changed since the start: restart to serve them", str(tmp_path / "a.properties"), 1)
+    assert [(entry["event"], entry["file"]) for entry in logs] == [
+        ("the world file has changed since the start: restart to serve it", str(tmp_path / "world.json"))
     ]

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, Final
+from weakref import WeakValueDictionary
 
 from pdp.cel.checker import CheckedExpression, Variable, check
 from pdp.cel.compiler import function_table, load_function
@@ -54,7 +55,7 @@ class Program:
     made on first use. The function of any other rule is made at load: no request waits for that.
     """
 
-    __slots__ = ("_function", "extensions", "requirements", "text", "variables")
+    __slots__ = ("__weakref__", "_function", "_function_without_ref", "extensions", "requirements", "text", "variables")
 
     def __init__(self, text: str, extensions: frozenset[str], checked: CheckedExpression) -> None:
         self.text = text
@@ -62,6 +63,7 @@ class Program:
         self.variables = _intern(frozenset({name.name for name in checked.names.values() if type(name) is Variable}))
         self.requirements = requirements_of(checked)
         self._function: Callable[..., bool] | None = None
+        self._function_without_ref: Callable[..., bool] | None = None
         if not _is_decided_by_tables(self.requirements) or checked.root.depth > _MAX_LAZY_DEPTH:
             self._function = _load_rule(checked)
 
@@ -88,16 +90,25 @@ class Program:
         """Return the function for checks without a known ref: any use of `ref` raises `missing_reference`."""
         if "ref" not in self.variables:
             return self.evaluate
-        return _without_ref(self.text, self.extensions)
+        if self._function_without_ref is None:
+            checked = check_rule(self.text, self.extensions)
+            self._function_without_ref = _load_rule(checked, {"ref": MISSING_REFERENCE})
+        return self._function_without_ref
 
 
-@lru_cache(maxsize=16_384)
+_PROGRAMS: Final[WeakValueDictionary[tuple[str, frozenset[str]], Program]] = WeakValueDictionary()
+"""Programs of living rule sets: a new set compiles nothing but its new texts, and a program ends with its last set."""
+
+
 def compile_program(text: str, extensions: frozenset[str] = frozenset()) -> Program:
-    """Check the types of the rule `text` and compile the rule.
+    """Check the types of the rule `text` and compile the rule, or return the program of an equal rule in use.
 
     Raise CompileError if the rule is not valid.
     """
-    return Program(text, extensions, check_rule(text, extensions))
+    program = _PROGRAMS.get((text, extensions))
+    if program is None:
+        program = _PROGRAMS[text, extensions] = Program(text, extensions, check_rule(text, extensions))
+    return program
 
 
 def check_rule(text: str, extensions: frozenset[str]) -> CheckedExpression:
@@ -106,11 +117,6 @@ def check_rule(text: str, extensions: frozenset[str]) -> CheckedExpression:
     Raise CompileError if the rule is not valid.
     """
     return check(parse(text), RULE_VARIABLES, function_table(extensions))
-
-
-@lru_cache(maxsize=16_384)
-def _without_ref(text: str, extensions: frozenset[str]) -> Callable[..., bool]:
-    return _load_rule(check_rule(text, extensions), {"ref": MISSING_REFERENCE})
 
 
 def _emit_rule(checked: CheckedExpression, missing: Mapping[str, str] | None = None) -> tuple[Emitter, str]:

@@ -1,0 +1,69 @@
+"""Messages between a service and its loader process, and their blocking transport."""
+
+from __future__ import annotations
+
+import socket
+from typing import Final
+
+import msgspec
+
+from pdp.app.reload.watched_files import Stamps
+
+_LENGTH_BYTES: Final = 8
+
+
+class LoadRequest(msgspec.Struct, frozen=True):
+    """Request for a load. The first request has the settings as JSON, and the folder of relative paths."""
+
+    settings: bytes = b""
+    base: str = ""
+
+
+class LoadedPolicies(msgspec.Struct, frozen=True):
+    """Loaded policies: the text of the bundle, or the cause of a `failure`.
+
+    `stamps` belong to the files of the load. `more` has the files without an entry in the lists of the settings.
+    """
+
+    text: bytes = b""
+    digest: str = ""
+    failure: str = ""
+    warnings: tuple[str, ...] = ()
+    stamps: Stamps = {}
+    more: tuple[str, ...] = ()
+
+
+class Connection:
+    """Socket for whole messages. Calls wait."""
+
+    def __init__(self, end: socket.socket) -> None:
+        self._end = end
+
+    def send(self, content: bytes) -> None:
+        """Send a message; raise OSError if the other end is gone."""
+        self._end.sendall(len(content).to_bytes(_LENGTH_BYTES) + content)
+
+    def receive(self) -> bytes | None:
+        """Return the next message; None at the end. Raise TimeoutError after the socket's time."""
+        head = self._exactly(_LENGTH_BYTES)
+        return None if head is None else self._exactly(int.from_bytes(head))
+
+    def limit(self, seconds: float) -> None:
+        """Let each later wait end after a number of seconds."""
+        self._end.settimeout(seconds)
+
+    def close(self) -> None:
+        """Close this end."""
+        self._end.close()
+
+    def _exactly(self, size: int) -> bytes | None:
+        content = bytearray()
+        while len(content) < size:
+            try:
+                part = self._end.recv(min(size - len(content), 1 << 20))
+            except ConnectionResetError:
+                return None
+            if not part:
+                return None
+            content += part
+        return bytes(content)

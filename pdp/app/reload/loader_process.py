@@ -1,0 +1,89 @@
+"""Loader process: reads, compiles and checks policies and certificates, apart from every process that serves.
+
+Rules that did not change keep their programs from one load to the next. The service ends the process.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import time
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from pdp.app.reload.load_messages import Connection, LoadedPolicies, LoadRequest
+from pdp.app.reload.watched_files import OpenedFiles, Stamps, take_stamps, unsettled_seconds
+from pdp.assembly import build_bundle, read_rules
+from pdp.cli.logs import configure_logging
+from pdp.config.load import make_settings
+from pdp.config.settings import Settings
+from pdp.decision.bundle import Bundle
+from pdp.errors import PdpError
+
+_NICENESS: Final = 5
+"""Priority below serving processes, on a machine without free CPUs."""
+_ATTEMPTS: Final = 20
+"""Reads of files during continual changes."""
+_PAUSE_SECONDS: Final = 0.05
+
+
+class BundleLoader:
+    """Loader of the policies and certificates of one configuration."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._opened = OpenedFiles()
+        self._more: tuple[str, ...] = ()
+        self._last: Bundle | None = None
+        """Newest good bundle, kept for the programs of unchanged rules."""
+
+    def load(self) -> LoadedPolicies:
+        """Return the bundle of the files as they are, read while none of them changed, or the cause of a failure."""
+        for _ in range(_ATTEMPTS):
+            before = self._settled_stamps()
+            self._opened.known = before.keys() - set(self._more)
+            result = self._read()
+            if take_stamps(self._settings, self._more) == before:
+                break
+            time.sleep(_PAUSE_SECONDS)
+        else:
+            result = LoadedPolicies(failure="the files of policies or certificates change all the time")
+        return msgspec.structs.replace(result, stamps=before, more=self._more)
+
+    def _settled_stamps(self) -> Stamps:
+        while True:
+            stamps = take_stamps(self._settings, self._more)
+            if not (seconds := unsettled_seconds(stamps)):
+                return stamps
+            time.sleep(seconds)
+
+    def _read(self) -> LoadedPolicies:
+        self._opened.recording = True
+        try:
+            rules, forbid = read_rules(self._settings)
+            bundle = build_bundle(self._settings, rules, forbid)
+        except PdpError as error:
+            return LoadedPolicies(failure=str(error))
+        finally:
+            self._opened.recording = False
+            self._more = self._opened.take()
+        self._last = bundle
+        return LoadedPolicies(text=bundle.text, digest=bundle.digest, warnings=bundle.warnings)
+
+
+def main(descriptor: int) -> None:
+    """Load on each request, until the other end of the connection closes."""
+    os.nice(_NICENESS)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR2):
+        signal.signal(number, signal.SIG_IGN)  # orders to the service may reach the whole group
+    configure_logging()
+    connection = Connection(socket.socket(fileno=descriptor))
+    loader: BundleLoader | None = None
+    while (content := connection.receive()) is not None:
+        request = msgspec.msgpack.decode(content, type=LoadRequest)
+        if loader is None:
+            loader = BundleLoader(make_settings(msgspec.json.decode(request.settings), Path(request.base)))
+        connection.send(msgspec.msgpack.encode(loader.load()))

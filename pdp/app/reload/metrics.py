@@ -1,0 +1,48 @@
+"""Metrics of reloads: the policies at hand, their age, and the number of reloads by outcome."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Final, Literal
+
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+Outcome = Literal["published", "unchanged", "failed"]
+_OUTCOMES: Final[tuple[Outcome, ...]] = ("published", "unchanged", "failed")
+
+
+class ReloadMetrics(Collector):
+    """Numbers of a service. Only the present digest is a label, so old digests have no series."""
+
+    def __init__(self) -> None:
+        self._digest = ""
+        self._since = time.time()
+        self._failing = False
+        self._reloads = dict.fromkeys(_OUTCOMES, 0)
+
+    def publish(self, digest: str) -> None:
+        """Note that the bundle of a digest serves from now on."""
+        self._digest, self._since = digest, time.time()
+
+    def count(self, outcome: Outcome) -> None:
+        """Count a reload."""
+        self._reloads[outcome] += 1
+        self._failing = outcome == "failed"
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the families with the numbers of this moment."""
+        bundle = GaugeMetricFamily("pdp_policies_info", "1 for the digest of the policies at hand", labels=["bundle"])
+        bundle.add_metric([self._digest], 1)
+        yield bundle
+        age = GaugeMetricFamily("pdp_policies_age_seconds", "Time since these policies serve")
+        age.add_metric([], max(0.0, time.time() - self._since))
+        yield age
+        failing = GaugeMetricFamily("pdp_policies_reload_failing", "1 after a failed reload, until a good one")
+        failing.add_metric([], self._failing)
+        yield failing
+        reloads = CounterMetricFamily("pdp_policies_reloads", "Reloads of policies", labels=["outcome"])
+        for outcome, number in self._reloads.items():
+            reloads.add_metric([outcome], number)
+        yield reloads

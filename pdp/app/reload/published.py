@@ -1,0 +1,70 @@
+"""Published bundles: built in a serving process from the text of the loader process.
+
+The text has all sources, so a serving process reads no file: each process builds the same bundle, also while the
+files change. The digest proves so.
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+import structlog
+
+from pdp.app.archived_bundle import read_sources
+from pdp.app.reload.pacing import run_paced
+from pdp.assembly import build_bundle, read_rules
+from pdp.config.policy_files import without_files
+from pdp.config.settings import Settings
+from pdp.decision.bundle import Bundle
+from pdp.errors import ConfigError, PdpError
+
+log = structlog.get_logger()
+
+
+class BundleUnusable(PdpError):
+    """Loaded bundle without a way to build the engines in a serving process."""
+
+    code = "bundle_unusable"
+
+
+def build_published(settings: Settings, text: bytes) -> Bundle:
+    """Return the bundle of a text under settings.
+
+    Raise ConfigError if these settings make another bundle of the same policies, PolicyError if this version cannot
+    read the text.
+    """
+    sources = read_sources(text)
+    bundle = build_bundle(without_files(settings), *sources.rule_sets(), sources.documents(), sources.engines)
+    if bundle.text != text:
+        raise ConfigError("the loaded policies belong to other settings: restart the service")
+    return bundle
+
+
+async def prepare_bundle(settings: Settings, text: bytes) -> Bundle:
+    """Return the bundle of a text, built while requests go on; raise PdpError, also for a defect."""
+    try:
+        return await run_paced(lambda: build_published(settings, text))
+    except PdpError:
+        raise
+    except Exception as error:
+        log.exception("a loaded bundle cannot be built")
+        raise BundleUnusable(f"a process that serves cannot build the policies: {type(error).__name__}") from None
+
+
+def load_bundle(settings: Settings, text: bytes) -> tuple[Bundle, dict[str, int]]:
+    """Return the bundle of a text, else of the files, and the numbers of its policies; raise PdpError.
+
+    After a failed rolling restart, the text may belong to other settings.
+    """
+    if text:
+        with contextlib.suppress(ConfigError):
+            bundle = build_published(settings, text)
+            sources = read_sources(text)
+            return bundle, _counts(len(sources.rules), len(sources.forbid), bundle)
+    rules, forbid = read_rules(settings)
+    bundle = build_bundle(settings, rules, forbid)
+    return bundle, _counts(len(rules.rules), len(forbid.rules), bundle)
+
+
+def _counts(rules: int, forbids: int, bundle: Bundle) -> dict[str, int]:
+    return {"rules": rules, "forbids": forbids, "row_policies": bundle.row_access.count()}

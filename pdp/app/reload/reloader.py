@@ -1,0 +1,152 @@
+"""Reload of policies: looks for changed files, lets the loader process load them, and publishes the result.
+
+A failure leaves everything as it is. Reloads follow one another, so that a later state of the files always wins.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator
+from typing import Final, Protocol
+
+import structlog
+
+from pdp.app.reload.load_messages import LoadedPolicies
+from pdp.app.reload.loader import Loader
+from pdp.app.reload.metrics import ReloadMetrics
+from pdp.app.reload.watched_files import Stamps, changed_files, take_stamps
+from pdp.config.settings import Settings
+from pdp.errors import PdpError
+from pdp.surfaces.http_diagnostics import RELOAD_FAILED
+
+IDLE_SECONDS: Final = 60.0
+"""Time without a load until the end of the loader process."""
+log = structlog.get_logger()
+
+
+class Publisher(Protocol):
+    """Destination of loaded policies: all serving processes."""
+
+    def digests(self) -> set[str]:
+        """Return the digests of the bundles in use; several while processes differ."""
+        ...
+
+    async def publish(self, result: LoadedPolicies) -> None:
+        """Let every process serve the bundle; raise PdpError and change nothing if a process cannot."""
+        ...
+
+    def note(self, what: str, **details: str) -> None:
+        """Record a step of a reload in the audit."""
+        ...
+
+
+class Reloader:
+    """Reload of the policies of a service. Create the reloader before the files are read, to see all later changes."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.metrics = ReloadMetrics()
+        self.failure = ""
+        """Cause of the failure of the last reload; empty after success."""
+        self._settings = settings
+        self._loader = Loader(settings)
+        self._more: tuple[str, ...] = ()
+        self._stamps = take_stamps(settings)
+        self._demand = asyncio.Event()
+        self._turn = asyncio.Lock()
+        self._loaded_at = time.monotonic()
+
+    def unready(self) -> list[str]:
+        """Return the reason why the service is not ready, if the last reload failed."""
+        return [f"{RELOAD_FAILED}: {self.failure}"] if self.failure else []
+
+    def order(self) -> None:
+        """Order a reload at once, whether files seem changed or not."""
+        self._demand.set()
+
+    @contextlib.asynccontextmanager
+    async def paused(self) -> AsyncIterator[None]:
+        """Let no reload run meanwhile, such as during a rolling restart."""
+        async with self._turn:
+            yield
+
+    async def use(self, settings: Settings) -> None:
+        """Reload by other settings from now on. The policies at hand are as new as the files."""
+        self._settings, self._more = settings, ()
+        self._stamps = await asyncio.to_thread(take_stamps, settings)
+        await asyncio.to_thread(self._loader.use, settings)
+        self.failure = ""
+
+    async def watch(self, publisher: Publisher) -> None:
+        """Reload whenever files change or `order` is called, until cancelled."""
+        self.metrics.publish(min(publisher.digests(), default=""))
+        try:
+            while True:
+                ordered = await self._wait()
+                async with self._turn:
+                    if ordered or await self._is_due(publisher):
+                        await self._reload(publisher)
+                if time.monotonic() > self._loaded_at + IDLE_SECONDS:
+                    await asyncio.to_thread(self._loader.close)
+        finally:
+            self._loader.abandon()
+
+    async def _wait(self) -> bool:
+        """Wait for the next look; tell whether a reload was ordered."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._demand.wait(), self._settings.policies.refresh_seconds)
+        ordered = self._demand.is_set()
+        self._demand.clear()
+        return ordered
+
+    async def _is_due(self, publisher: Publisher) -> bool:
+        """Tell whether files differ from the last load, or processes from each other."""
+        now = await asyncio.to_thread(take_stamps, self._settings, self._more)
+        if now != self._stamps:
+            if not self.failure:
+                changed = changed_files(self._stamps, now)
+                log.info("policies have changed", first=changed[0], count=len(changed))
+            return True
+        return not self.failure and len(publisher.digests()) > 1
+
+    async def _reload(self, publisher: Publisher) -> None:
+        """Load and publish; keep the policies at hand if that fails."""
+        began = time.monotonic()
+        try:
+            result = await asyncio.to_thread(self._loader.load)
+            self._loaded_at = time.monotonic()
+            self._remember(result.stamps, result.more)
+            if result.failure:
+                self._fail(publisher, result.failure)
+                return
+            unchanged = publisher.digests() == {result.digest}
+            if not unchanged:
+                await publisher.publish(result)
+        except PdpError as error:
+            self._fail(publisher, str(error))
+            return
+        self._succeed(publisher, result, began, unchanged=unchanged)
+
+    def _remember(self, stamps: Stamps, more: tuple[str, ...]) -> None:
+        self._more = more
+        self._stamps = stamps
+
+    def _fail(self, publisher: Publisher, cause: str) -> None:
+        self.metrics.count("failed")
+        if cause != self.failure:
+            log.error("reload failed, the policies at hand stay", cause=cause)
+            publisher.note("policies_refused", cause=cause)
+        self.failure = cause
+
+    def _succeed(self, publisher: Publisher, result: LoadedPolicies, began: float, *, unchanged: bool) -> None:
+        self.failure = ""
+        self.metrics.count("unchanged" if unchanged else "published")
+        if unchanged:
+            log.info("reload is done, the policies are the same", bundle=result.digest)
+            return
+        for warning in result.warnings:
+            log.warning("policies", warning=warning)
+        self.metrics.publish(result.digest)
+        publisher.note("policies_replaced", bundle=result.digest)
+        log.info("reload is done", bundle=result.digest, seconds=round(time.monotonic() - began, 3))

@@ -1,0 +1,113 @@
+"""Files behind a bundle and the certificates, and signs of their changes. Reads no content.
+
+A mounted ConfigMap changes by one swap of the link `..data`. All stamps follow links, so a swap changes every stamp.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from collections.abc import Set as AbstractSet
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from pdp.config.policy_files import policy_patterns
+from pdp.config.settings import Settings
+from pdp.errors import ConfigError
+
+Stamp: TypeAlias = tuple[int, int, int, int, int]
+"""Device, inode, size, and the times of the last change of the content and of the inode, in nanoseconds."""
+Stamps: TypeAlias = dict[str, Stamp]
+"""Stamps of existing files by path."""
+SETTLED_SECONDS: Final = 0.02
+"""Age of the newest change from which a further change is sure to have another time. Kernels count in ticks."""
+_MODULES: Final = (".py", ".pyc", ".so")
+
+
+def take_stamps(settings: Settings, more: Iterable[str] = ()) -> Stamps:
+    """Return the stamps of all policy files of settings, their certificates, and the files of `more`."""
+    stamps: Stamps = {}
+    for file in (*_policies(settings), *_certificates(settings), *more):
+        try:
+            found = Path(file).stat()
+        except OSError:
+            continue  # a missing file has no stamp
+        stamps[file] = found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+    return stamps
+
+
+def unsettled_seconds(stamps: Stamps) -> float:
+    """Return the seconds until a further change of these files is sure to change a stamp; 0 for none."""
+    newest = max((max(stamp[3:]) for stamp in stamps.values()), default=0)
+    age = time.time() - newest / 1e9
+    return SETTLED_SECONDS - age if 0 <= age < SETTLED_SECONDS else 0.0
+
+
+def changed_files(before: Stamps, now: Stamps) -> list[str]:
+    """Return the new, changed and removed files."""
+    return sorted(file for file in before.keys() | now.keys() if before.get(file) != now.get(file))
+
+
+def watched_folders(settings: Settings, more: Iterable[str] = ()) -> set[Path]:
+    """Return the existing folders of policies, certificates and the files of `more`."""
+    texts = [str(settings.path(_text_before_glob(text))) for text in policy_patterns(settings)]
+    folders = {Path(text) if Path(text).is_dir() else Path(text).parent for text in texts}
+    folders |= {Path(file).parent for file in (*_certificates(settings), *more)}
+    return {folder for folder in folders if folder.is_dir()}
+
+
+class OpenedFiles:
+    """Files that this process opens for reading while `recording`, but for modules and the system's own.
+
+    An engine may read files outside of all lists, such as a schema. The interpreter reports every open file, so a
+    bundle cannot rest on a file without a stamp.
+    """
+
+    def __init__(self) -> None:
+        self.recording = False
+        self.known: AbstractSet[str] = frozenset()
+        """Files of the lists."""
+        self._found: set[str] = set()
+        sys.addaudithook(self._note)
+
+    def take(self) -> tuple[str, ...]:
+        """Return the files since the last call, sorted."""
+        found, self._found = self._found, set()
+        return tuple(sorted(found - self.known))
+
+    def _note(self, event: str, arguments: tuple[object, ...]) -> None:
+        if not self.recording or event != "open":
+            return
+        file, mode = arguments[0], arguments[1]
+        if isinstance(file, (str, bytes, os.PathLike)) and not (isinstance(mode, str) and set(mode) & set("wax+")):
+            path = os.fsdecode(file)
+            if path.endswith(_MODULES) or path.startswith(("/proc/", "/sys/", "/dev/", sys.prefix, sys.base_prefix)):
+                return
+            self._found.add(os.path.abspath(path))  # noqa: PTH100  a link stays a link: a swap must be seen
+
+
+def _policies(settings: Settings) -> Iterator[str]:
+    for text in policy_patterns(settings):
+        try:
+            yield from map(str, settings.paths((text,)))
+        except (ConfigError, OSError):
+            continue  # a folder that cannot be listed now
+
+
+def _certificates(settings: Settings) -> Iterator[str]:
+    tls = settings.server.tls
+    for file in (tls.cert, tls.key, tls.client_ca):
+        if file is not None:
+            yield str(settings.path(file))
+
+
+def _text_before_glob(pattern: str) -> str:
+    """Return the folder in which a glob begins; a plain name as it is."""
+    if not glob.has_magic(pattern):
+        return pattern
+    parts = Path(pattern).parts
+    plain = next(number for number, part in enumerate(parts) if glob.has_magic(part))
+    return str(Path(*parts[:plain])) if plain else "."

@@ -1,0 +1,117 @@
+"""Published bundles: the bundle of a text is the bundle of the files, and shares all that did not change."""
+
+from __future__ import annotations
+
+import gc
+import json
+import weakref
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from support.generated_pdps import decide
+from support.serving import settings_of
+
+from pdp.app.parts import build_pdp
+from pdp.app.reload.published import build_published, load_bundle, prepare_bundle
+from pdp.assembly import build_bundle, read_rules
+from pdp.config.settings import Settings
+from pdp.errors import ConfigError, PdpError
+from pdp.facts.snapshot import Facts
+
+RULES = ["op=='READ_ENTITY_VALUE'", "role=='alice'", "path.startsWith('s.')", "ref.matches('m.*')", "'r' in roles"]
+texts = st.lists(st.sampled_from(RULES), min_size=1, max_size=3).map(" && ".join)
+rule_sets = st.dictionaries(st.sampled_from("abcdef"), texts, max_size=5)
+ROWS = {
+    "policies": [
+        {"id": "own", "table": "lake.s.t", "grantees": ["user:oidc~alice"], "filter": "owner = 'alice'"},
+        {"id": "all", "table": "lake.s.u", "grantees": ["role:r"], "filter": True},
+    ],
+    "masks": [
+        {"id": "m", "table": "lake.s.t", "column": "c", "grantees": ["role:r"], "kind": "constant", "expression": 5}
+    ],
+}
+
+
+def configured(folder: Path, rules: dict[str, str], forbid: dict[str, str], rows: dict[str, Any]) -> Settings:
+    for name, content in (("rules", {"rules": rules}), ("forbid", {"rules": forbid}), ("rows", rows)):
+        (folder / f"{name}.json").write_text(json.dumps(content))
+        (folder / f"{name}.yaml").write_text(json.dumps(content))
+    entry = {"allow_empty": True}
+    policies = {
+        "rules": ["rules.yaml"],
+        "forbid": [{"files": "forbid.yaml", **entry}],
+        "row_access": [{"files": "rows.json", **entry}],
+    }
+    return settings_of({"policies": policies, "warehouses": {"lake": {"default_ref": "main"}}}, folder)
+
+
+@hypothesis_settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(rule_sets, rule_sets, st.sampled_from([{}, ROWS]))
+def test_the_bundle_of_a_text_is_that_of_the_files(
+    tmp_path: Path, rules: dict[str, str], forbid: dict[str, str], rows: dict[str, Any]
+) -> None:
+    settings = configured(tmp_path, rules, forbid, rows)
+    read, counts = load_bundle(settings, b"")
+    published, same_counts = load_bundle(settings, read.text)
+    assert (published.text, published.digest, same_counts) == (read.text, read.digest, counts)
+    assert published.undroppable == read.undroppable
+    assert [type(engine) for engine in published.forbids] == [type(engine) for engine in read.forbids]
+    assert published.row_access.count() == read.row_access.count()
+
+
+def test_both_bundles_decide_alike(tmp_path: Path) -> None:
+    settings = configured(tmp_path, {str(n): rule for n, rule in enumerate(RULES)}, {"f": "path=='s.x'"}, ROWS)
+    checks = [
+        {"principal": f"user:oidc~{name}", "action": action, "resource": f"table:lake/s/{table}"}
+        for name in ("alice", "bob")
+        for action in ("read_data", "write_data", "drop", "rename")
+        for table in "tux"
+    ]
+    pdp = build_pdp(settings, Facts.empty(), read_rules(settings))
+    by_files = decide(pdp, checks)
+    pdp.bundle = build_published(settings, pdp.bundle.text)
+    by_text = decide(pdp, checks)
+    assert {*by_files.allowed} == {0, 1}
+    assert (by_text.allowed, by_text.by, by_text.errors) == (by_files.allowed, by_files.by, by_files.errors)
+    assert by_text.revision == by_files.revision
+
+
+def test_rules_that_did_not_change_are_not_compiled_again(tmp_path: Path) -> None:
+    rules = {str(number): f"role=='r{number}' && path.size() > {number}" for number in range(20)}
+    settings = configured(tmp_path, rules, {}, {})
+    before = read_rules(settings)[0]
+    rules["7"] = "role=='other' && path.size() > 1"
+    (tmp_path / "rules.yaml").write_text(json.dumps({"rules": rules}))
+    after = read_rules(settings)[0]
+    shared = [old.id for old, new in zip(before.rules, after.rules, strict=True) if old.program is new.program]
+    assert shared == [rule.id for rule in before.rules if rule.id != "7"]
+
+
+def test_a_bundle_ends_with_its_last_use_without_a_collection(tmp_path: Path) -> None:
+    settings = configured(tmp_path, {"a": "role=='a' && path.size() > 1"}, {"f": "role=='f'"}, ROWS)
+    rules, forbid = read_rules(settings)
+    bundle = build_bundle(settings, rules, forbid)
+    ends: list[weakref.ref[Any]] = [weakref.ref(rules.rules[0].program), weakref.ref(bundle.default.engines[0])]
+    gc.disable()
+    try:
+        del rules, forbid, bundle
+        assert [end() for end in ends] == [None, None]
+    finally:
+        gc.enable()
+
+
+async def test_a_text_of_other_settings_is_refused(tmp_path: Path) -> None:
+    settings = configured(tmp_path, {"a": "true"}, {}, {})
+    text = build_bundle(settings, *read_rules(settings)).text
+    other = settings.model_copy(update={"warehouses": {}})
+    with pytest.raises(ConfigError, match="other settings"):
+        build_published(other, text)
+    with pytest.raises(PdpError):
+        await prepare_bundle(settings, text.replace(b'"true"', b'"role =="'))
+    with pytest.raises(PdpError):
+        await prepare_bundle(settings, b"{}")
+    assert load_bundle(other, text)[0].digest != load_bundle(settings, text)[0].digest

@@ -1,0 +1,190 @@
+"""Reload in running services, of one process and of two workers: edits, failures, signals and crashes."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.audit_files import all_records
+from support.converging import until
+from support.http_client import fetch
+from support.serving import Process, serve_process
+
+pytestmark = pytest.mark.process
+
+SECONDS_OF_LONG_PAUSE = 3600
+CHECK = {"principal": "user:oidc~alice", "action": "READ_ENTITY_VALUE", "resource": "table:lake/s/t@main"}
+
+
+def write_rules(folder: Path, **rules: str) -> None:
+    file = folder / "rules" / "a.yaml"
+    file.parent.mkdir(exist_ok=True)
+    new = file.with_suffix(".new")
+    new.write_text(json.dumps({"rules": rules}))
+    new.replace(file)
+
+
+@contextmanager
+def serving(folder: Path, workers: int, refresh: float = 0.1, **policies: Any) -> Iterator[Process]:
+    write_rules(folder, a="role=='alice'")
+    config = {
+        "policies": {"rules": ["rules/*.yaml"], "refresh_seconds": refresh, **policies},
+        "store": {"url": "sqlite:///pdp.db"},
+    }
+    (folder / "pdp.yaml").write_text(json.dumps(config))
+    with serve_process(folder, "--workers", str(workers)) as process:
+        yield process
+        assert process.terminate() == 0
+        assert "Traceback" not in process.stderr()
+
+
+def readiness(process: Process) -> tuple[int, str, str]:
+    answer = fetch(process.url("/health/ready", "diagnostics"))
+    body = answer.json()
+    return answer.status, body["status"], "".join(body.get("reasons", ()))
+
+
+def metrics(process: Process) -> str:
+    return fetch(process.url("/metrics", "diagnostics")).text
+
+
+def bundle(process: Process) -> str:
+    found = re.search(r'pdp_policies_info{bundle="(\w+)"} 1', metrics(process))
+    assert found
+    return found[1]
+
+
+def answers(process: Process, count: int = 8) -> set[tuple[bool, str]]:
+    """Permits, and the digests of their bundles, over connections of their own."""
+    found = set()
+    for _ in range(count):
+        answer = fetch(process.url("/v1/check"), json.dumps({"checks": [CHECK]}).encode()).json()
+        found.add((answer["decisions"][0]["allowed"], answer["revision"].rpartition(".")[2]))
+    return found
+
+
+def children(process: Process, module: str) -> list[int]:
+    """Ids of the child processes that run a module. A thread of its own may have started them."""
+    tasks = Path(f"/proc/{process.process.pid}/task").glob("*/children")
+    found = [child for task in tasks for child in task.read_text().split()]
+    return [int(child) for child in found if module in Path(f"/proc/{child}/cmdline").read_text()]
+
+
+def steps(process: Process) -> list[dict[str, Any]]:
+    found = [record for record in all_records(process.folder, running=True) if record["event"] == "service"]
+    return [record for record in found if record["what"].startswith("policies_")]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_an_edit_is_served_and_a_failure_keeps_the_last_good_policies(tmp_path: Path, workers: int) -> None:
+    with serving(tmp_path, workers) as process:
+        first = bundle(process)
+        assert answers(process) == {(True, first)}
+        write_rules(tmp_path, a="role=='alice'", b="role == ")
+        until(lambda: readiness(process)[0] == 503)
+        status, state, reason = readiness(process)
+        assert (status, state) == (503, "degraded")
+        assert re.search(r"reload failed: \S+rules/a.yaml:1:\d+: rule `b`: ", reason)
+        assert "pdp_policies_reload_failing 1" in metrics(process)
+        assert answers(process) == {(True, first)}
+        write_rules(tmp_path, a="role=='bob'")
+        until(lambda: readiness(process)[:2] == (200, "ready"))
+        second = bundle(process)
+        assert second != first
+        assert answers(process) == {(False, second)}
+        text = metrics(process)
+        assert 'pdp_policies_reloads_total{outcome="published"} 1' in text
+        assert 'pdp_policies_reloads_total{outcome="failed"} 1' in text
+        assert "pdp_policies_reload_failing 0" in text
+        assert float(re.findall(r"^pdp_policies_age_seconds (\S+)", text, re.MULTILINE)[0]) < 60
+    refused, replaced = steps(process)
+    assert (refused["what"], "rules/a.yaml" in refused["details"]["cause"]) == ("policies_refused", True)
+    assert (replaced["what"], replaced["details"]["bundle"]) == ("policies_replaced", second)
+    assert {first, second} == {file.name for file in (tmp_path / "audit" / "bundles").iterdir()}
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_signal_reloads_at_once_and_the_same_policies_change_nothing(tmp_path: Path, workers: int) -> None:
+    with serving(tmp_path, workers, refresh=SECONDS_OF_LONG_PAUSE) as process:
+        first = bundle(process)
+        process.process.send_signal(signal.SIGHUP)
+        until(lambda: 'outcome="unchanged"} 1' in metrics(process))
+        assert bundle(process) == first
+        write_rules(tmp_path, a="false")
+        process.process.send_signal(signal.SIGHUP)
+        until(lambda: bundle(process) != first)
+        assert answers(process) == {(False, bundle(process))}
+    assert [step["what"] for step in steps(process)] == ["policies_replaced"]
+
+
+def test_a_pattern_that_matches_nothing_fails_until_a_file_is_back(tmp_path: Path) -> None:
+    with serving(tmp_path, 1, forbid=[{"files": "forbid/*.yaml", "allow_empty": True}]) as process:
+        first = bundle(process)
+        (tmp_path / "rules" / "a.yaml").rename(tmp_path / "a.yaml")
+        until(lambda: "`rules/*.yaml` matches no file" in readiness(process)[2])
+        assert answers(process) == {(True, first)}
+        (tmp_path / "a.yaml").rename(tmp_path / "rules" / "a.yaml")
+        until(lambda: readiness(process)[0] == 200)
+        assert bundle(process) == first
+        (tmp_path / "forbid").mkdir()
+        (tmp_path / "forbid" / "f.yaml").write_text('rules: {f: "true"}')
+        until(lambda: answers(process, 1) == {(False, bundle(process))})
+
+
+def test_a_swapped_config_map_is_served_as_a_whole(tmp_path: Path) -> None:
+    """Two files of one mount: the rule of the one permits, the forbid of the other denies."""
+    mount = tmp_path / "mount"
+    for version, subject in (("..1", "alice"), ("..2", "bob")):
+        (mount / version).mkdir(parents=True)
+        (mount / version / "rules.yaml").write_text(json.dumps({"rules": {"a": "true"}}))
+        (mount / version / "forbid.yaml").write_text(json.dumps({"rules": {"f": f"role=='{subject}'"}}))
+    (mount / "..data").symlink_to("..1")
+    for name in ("rules.yaml", "forbid.yaml"):
+        (mount / name).symlink_to(f"..data/{name}")
+    with serving(tmp_path, 1, rules=["mount/rules.yaml"], forbid=["mount/forbid.yaml"]) as process:
+        first = bundle(process)
+        assert answers(process, 1) == {(False, first)}
+        (mount / "..new").symlink_to("..2")
+        (mount / "..new").rename(mount / "..data")
+        until(lambda: bundle(process) != first)
+        assert answers(process, 1) == {(True, bundle(process))}
+
+
+def test_a_worker_that_is_killed_comes_back_with_the_published_policies(tmp_path: Path) -> None:
+    """The files are broken by then. The next good ones reach all workers."""
+    with serving(tmp_path, 2) as process:
+        write_rules(tmp_path, a="role=='bob'")
+        until(lambda: answers(process, 1) == {(False, bundle(process))})
+        published = bundle(process)
+        write_rules(tmp_path, a="role ==")
+        until(lambda: readiness(process)[1] == "degraded")
+        for worker in children(process, "app.worker"):
+            os.kill(worker, signal.SIGKILL)
+        until(lambda: "pdp_workers 2" in metrics(process) and 'end"} 2' in metrics(process))
+        until(lambda: readiness(process)[1] == "degraded")
+        assert answers(process) == {(False, published)}
+        assert "pdp_worker_bundles 1" in metrics(process)
+        write_rules(tmp_path, a="true")
+        until(lambda: readiness(process)[0] == 200)
+        assert answers(process) == {(True, bundle(process))}
+
+
+def test_a_loader_that_is_killed_is_started_again(tmp_path: Path) -> None:
+    with serving(tmp_path, 1) as process:
+        first = bundle(process)
+        write_rules(tmp_path, a="false")
+        until(lambda: bundle(process) != first)
+        (loader,) = children(process, "loader_process")
+        os.kill(loader, signal.SIGKILL)
+        second = bundle(process)
+        write_rules(tmp_path, a="role=='alice'")
+        until(lambda: bundle(process) != second)
+        assert readiness(process)[0] == 200
+        assert answers(process) == {(True, first)}
