@@ -26,6 +26,21 @@ ReplayKind: TypeAlias = Literal["same", "gained", "lost", "reason", "errors", "u
 REPLAY_KINDS: Final[tuple[ReplayKind, ...]] = ("undecidable", *KINDS, "same")
 
 
+class _NamedPrincipal(msgspec.Struct, frozen=True):
+    """Principal of inputs, whatever else the inputs hold."""
+
+    id: str = ""
+
+
+class _NamedInputs(msgspec.Struct, frozen=True):
+    """Inputs of which the principal alone is read."""
+
+    principal: _NamedPrincipal = _NamedPrincipal()
+
+
+_NAMED: Final = msgspec.json.Decoder(_NamedInputs)
+
+
 class RowQuestion(msgspec.Struct, frozen=True):
     """Equal rows: the first row, the number of rows, a name of the question as a number, and both ends of the times.
 
@@ -42,7 +57,8 @@ class RowQuestion(msgspec.Struct, frozen=True):
 class ReplayedQuestion(msgspec.Struct, frozen=True):
     """Result of a question, or of all questions of a batch with the same decision as before.
 
-    `cause` and `detail` tell why a question is undecidable. A row view has its filters and the changed columns.
+    `cause` and `detail` tell why a question is undecidable; `by_before` is the recorded reason then, too. A row view
+    has its filters and the changed columns.
     """
 
     kind: ReplayKind
@@ -191,7 +207,10 @@ def _difference(
 
 
 def _undecidable(question: _ReadQuestion, error: UndecidableCheck) -> ReplayedQuestion:
-    return msgspec.structs.replace(_about(question.question, question.first), cause=error.cause, detail=error.place)
+    about = _about(question.question, question.first)
+    return msgspec.structs.replace(
+        about, by_before=question.question.row.by or "", cause=error.cause, detail=error.place
+    )
 
 
 def _about(question: RowQuestion, recorded: RecordedCheck) -> ReplayedQuestion:
@@ -222,10 +241,20 @@ def _unread(question: RowQuestion, error: UnusableRow) -> ReplayedQuestion:
         question.checks,
         id=question.id,
         event=row.event,
+        principal=_principal(row.inputs),
         action=row.action or "",
         resource=row.resource or "",
+        by_before=row.by or "",
         cause=error.cause,
         detail=error.detail,
         first_used=question.first,
         last_used=question.last,
     )
+
+
+def _principal(inputs: str | None) -> str:
+    """Return the principal of inputs that cannot be read as a whole; empty if there is none."""
+    try:
+        return _NAMED.decode(inputs or "{}").principal.id
+    except msgspec.MsgspecError:
+        return ""

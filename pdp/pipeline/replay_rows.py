@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from pdp.audit.record import LISTING
+from pdp.audit.schema import FILTER_EVENT
 from pdp.pipeline.lake import Lake
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 _ASKED: Final = (
     "rows array<struct<at:bigint, principal:string, inputs:string, action:string, resource:string, "
@@ -32,8 +33,8 @@ QUESTION: Final = (
 class ReplayChoice(msgspec.Struct, frozen=True):
     """Choice of records, with times as records write them, and what else tells questions apart.
 
-    `listings`: include the checks behind listings. `by_revision`: checks of two revisions are two questions.
-    `by_second`: checks of two seconds are two.
+    `listings`: include the checks behind listings. `by_revision`: checks of two revisions are two questions. Row views
+    of two revisions always are. `by_second`: checks of two seconds are two.
     """
 
     since: str = ""
@@ -49,13 +50,12 @@ def question_rows(lake: Lake, choice: ReplayChoice) -> DataFrame:
     from pyspark.sql import functions as sql  # noqa: PLC0415  an extra
 
     rows = _concrete_rows(lake, choice).unionByName(_asked_rows(lake, choice))
-    no_text, no_time = sql.lit(""), sql.lit(None).cast("bigint")
-    return rows.withColumns(
-        {
-            "revision": sql.col("revision") if choice.by_revision else no_text,
-            "second": sql.unix_seconds("time") if choice.by_second else no_time,
-        }
-    )
+    revision: Column = sql.col("revision")
+    if not choice.by_revision:
+        # a row view is compared with the view of its revision, whatever the candidate replaces
+        revision = sql.when(sql.col("event") == FILTER_EVENT, revision).otherwise("")
+    second = sql.unix_seconds("time") if choice.by_second else sql.lit(None).cast("bigint")
+    return rows.withColumns({"revision": revision, "second": second})
 
 
 def numbered(rows: DataFrame) -> DataFrame:

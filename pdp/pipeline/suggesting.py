@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
+from pdp.audit.schema import FILTER_EVENT
 from pdp.decision.service import Pdp
 from pdp.errors import InvalidArgument, MissingFacts, PdpError
 from pdp.facts.snapshot import Facts
 from pdp.model.revision import Revision
 from pdp.offline.candidates import CandidatePolicies
 from pdp.offline.least_privilege import GrantNeeds, GrantUse, split_rules, unused_rules
-from pdp.offline.table_replay import RowQuestion, TableReplay
+from pdp.offline.table_replay import ReplayedQuestion, RowQuestion, TableReplay
 from pdp.pipeline.lake import Lake
+from pdp.pipeline.record_gaps import RecordGaps, lost_lines, require_whole, unread_causes
 from pdp.pipeline.recorded_archive import LakeArchive
-from pdp.pipeline.replay_rows import ReplayChoice, question_rows, questions
+from pdp.pipeline.replay_rows import ReplayChoice, chosen, question_rows, questions
 from pdp.pipeline.replay_tasks import SENT, read_questions
 from pdp.pipeline.replaying import LakeReplay
 
@@ -30,14 +33,19 @@ _MOST_USES: Final = 2_000_000
 _MOST_SEEN: Final = 20_000
 _MOST_TRIED: Final = 3_000
 """Questions on which single rules are tried."""
-_CHANGES: Final = ("gained", "lost")
-_ALL: Final = ReplayChoice(by_revision=False)
+_RULE: Final = "cel:"
+_UNDECIDABLE: Final = "undecidable"
+_CHANGES: Final = ("gained", "lost", _UNDECIDABLE)
+_IS_CHANGE: Final = f"kind IN {_CHANGES} OR event = '{FILTER_EVENT}'"
+"""Condition on results that selects the same as `_is_change`. The result of all equal decisions has no event."""
+_OUTCOME: Final = ("id", "principal", "kind", "event", "by_after", "rows_after", "columns_seen", "columns_hidden")
 
 
 class Suggestion(msgspec.Struct, frozen=True):
-    """Proposal that loses no recorded access. `rights` count pairs of privilege and seen object; zero for rules.
+    """Proposal that loses no replayed access. `rights` count pairs of privilege and seen object; zero for rules.
 
-    `earlier` are recorded accesses that today's policies deny already, or permit although they were denied.
+    `earlier` are recorded accesses that today's policies deny already, or permit although they were denied. `gaps` are
+    records that nothing is proven about.
     """
 
     before: int
@@ -50,15 +58,44 @@ class Suggestion(msgspec.Struct, frozen=True):
     rights_after: int = 0
     facts: Facts | None = None
     rules: Mapping[str, str] = {}
+    gaps: RecordGaps = RecordGaps()
+
+
+class _Replayed(NamedTuple):
+    """Result of a replay. `changed`: principal and new outcome of each question with another outcome than recorded."""
+
+    decided: int
+    changed: Mapping[int, tuple[str, str]]
+    undecidable: Sequence[Any]
+
+    @property
+    def earlier(self) -> int:
+        """Return the number of questions that are decided otherwise than recorded."""
+        return sum(1 for _, outcome in self.changed.values() if outcome != _UNDECIDABLE)
+
+    def differing(self, other: _Replayed) -> dict[int, str]:
+        """Return the questions that the other replay decides otherwise, with their principals."""
+        ids = {id for id, _ in self.changed.items() ^ other.changed.items()}
+        return {id: (self.changed.get(id) or other.changed[id])[0] for id in ids}
 
 
 class LakeSuggestion:
-    """Search for a proposal in the newest policies and facts of a lake. `say` gets the stages."""
+    """Search for a proposal in the newest policies and facts of a lake. `say` gets the stages.
+
+    `since` chooses records from a time on. Principals of checks that cannot be decided again keep all of their grants,
+    and the rules that permitted such checks stay: nothing else would keep these accesses.
+    """
 
     def __init__(
-        self, lake: Lake, archive: LakeArchive, rebuild: Callable[[bytes], Pdp], say: Callable[[str], None]
+        self,
+        lake: Lake,
+        archive: LakeArchive,
+        rebuild: Callable[[bytes], Pdp],
+        say: Callable[[str], None],
+        since: str = "",
     ) -> None:
-        _require_whole(lake)
+        self._choice = ReplayChoice(since, listings=True, by_revision=False)
+        require_whole(lake, self._choice)
         self._lake = lake
         self._archive = archive
         self._rebuild = rebuild
@@ -72,21 +109,32 @@ class LakeSuggestion:
             self.facts = archive.facts_at(newest)
         except MissingFacts as error:
             raise InvalidArgument(f"the lake lacks the newest facts: {error}") from None
+        self._choice = msgspec.structs.replace(self._choice, by_second=rebuild(text).bundle.reads_time)
         say("replaying under today's policies")
-        self._decided, self._changed = self._replay(CandidatePolicies(bundle=text, facts=self.facts))
+        self._today = self._replay(CandidatePolicies(bundle=text, facts=self.facts))
+        self._gaps = self._read_gaps()
+
+    def _read_gaps(self) -> RecordGaps:
+        causes = Counter(unread_causes(self._lake, self._choice))
+        for row in self._today.undecidable:
+            causes[row.cause] += row.checks
+        return RecordGaps(dict(causes), lost_lines(self._lake))
+
+    def _kept_principals(self) -> set[str]:
+        """Return the principals who keep all grants: writers of grants and objects, and those of undecidable checks."""
+        return self._managers() | {row.principal for row in self._today.undecidable if row.principal}
 
     def grants(self) -> Suggestion:
         """Return fewer and weaker grants; raise InvalidArgument if a loss remains in spite of all grants."""
         self._say("reading uses of grants")
-        needs = GrantNeeds(self.facts, self._permits("grants:"), self._managers())
+        needs = GrantNeeds(self.facts, self._permits("grants:"), self._kept_principals())
         for round in range(_ROUNDS + 1):
             if round == _ROUNDS:
                 needs.restore_all()
             proposal = needs.proposal()
             self._say(f"replaying under {sum(1 for _ in proposal.facts.grants()):,} grants")
-            changed = self._replay(CandidatePolicies(bundle=self._bundle, facts=proposal.facts))[1]
-            hurt = {principal for id, principal in changed.items() if id not in self._changed}
-            hurt |= {principal for id, principal in self._changed.items() if id not in changed}
+            replayed = self._replay(CandidatePolicies(bundle=self._bundle, facts=proposal.facts))
+            hurt = set(self._today.differing(replayed).values())
             if not hurt:
                 break
             restored = [needs.restore(principal) for principal in sorted(hurt)]
@@ -97,15 +145,17 @@ class LakeSuggestion:
         seen = self._seen()
         rights = needs.rights(self.facts, seen), needs.rights(proposal.facts, seen)
         counts = sum(1 for _ in self.facts.grants()), sum(1 for _ in proposal.facts.grants())
-        earlier = len(self._changed)
-        return Suggestion(*counts, proposal.dropped, proposal.narrowed, self._decided, earlier, *rights, proposal.facts)
+        return Suggestion(
+            *counts, proposal.dropped, proposal.narrowed, self._today.decided, self._today.earlier, *rights,
+            proposal.facts, gaps=self._gaps,
+        )  # fmt: skip
 
     def rules(self) -> Suggestion:
         """Return the rules that are needed, without unused rules and unused alternatives of rules."""
         rules: dict[str, str] = msgspec.json.decode(self._bundle)["rules"]
         split = self._usable_split(rules)
         self._say("reading uses of rules")
-        kept = set(split) - unused_rules(split, self._reasons(split))
+        kept = set(split) - unused_rules(split, self._reasons(split)) | self._needed_blindly(split)
         hurt = self._hurt(_chosen(split, kept))
         if hurt:
             kept |= self._regaining(split, kept, hurt)
@@ -121,8 +171,16 @@ class LakeSuggestion:
         dropped = [id for id in rules if not ({id} | _parts_of(id, split)) & kept]
         narrowed = len(rules) - len(whole) - len(dropped)
         return Suggestion(
-            len(rules), len(proposed), len(dropped), narrowed, self._decided, len(self._changed), rules=proposed
-        )
+            len(rules), len(proposed), len(dropped), narrowed, self._today.decided, self._today.earlier,
+            rules=proposed, gaps=self._gaps,
+        )  # fmt: skip
+
+    def _needed_blindly(self, split: Mapping[str, str]) -> set[str]:
+        """Return the rules that undecidable checks name, with all alternatives: any of these may have permitted."""
+        named = {
+            row.by_before.removeprefix(_RULE) for row in self._today.undecidable if row.by_before.startswith(_RULE)
+        }
+        return {part for id in named for part in _parts_of(id, split) | ({id} & set(split))}
 
     def _usable_split(self, rules: Mapping[str, str]) -> Mapping[str, str]:
         split = split_rules(rules)
@@ -137,64 +195,68 @@ class LakeSuggestion:
 
     def _reasons(self, rules: Mapping[str, str]) -> set[str]:
         """Return all reasons of permits: those of records, and those of a replay under split rules."""
-        recorded = {use.by for use in self._permits("cel:")}
+        recorded = {use.by for use in self._permits(_RULE)}
         results = self._results(self._under(rules)).where("kind IN ('reason', 'gained')").select("by_after").distinct()
         return recorded | {by for (by,) in results.collect()}
 
     def _hurt(self, rules: Mapping[str, str]) -> list[int]:
         """Return the questions that rules decide otherwise than today's rules."""
         self._say(f"replaying under {len(rules):,} rules")
-        changed = self._replay(self._under(rules))[1]
-        return sorted(set(changed) ^ set(self._changed))
+        return sorted(self._today.differing(self._replay(self._under(rules))))
 
     def _regaining(self, split: Mapping[str, str], kept: set[str], hurt: Sequence[int]) -> set[str]:
-        """Return the rules of which one alone gives some lost access back."""
+        """Return the rules of which one alone gives some outcome of today back."""
         rows = self._question_rows(hurt[:_MOST_TRIED])
         found: set[str] = set()
         for id in sorted(set(split) - kept):
             tried = TableReplay(self._archive, self._rebuild, self._under(_chosen(split, {*kept, id})))
-            results = tried.decide(rows)
-            if len([each for each in results if each.kind in _CHANGES]) < len(rows):
+            outcomes = {each.id: _outcome(each) for each in tried.decide(rows) if _is_change(each)}
+            if any(outcomes.get(row.id, "") == self._today.changed.get(row.id, ("", ""))[1] for row in rows):
                 found.add(id)
         return found
 
     def _question_rows(self, ids: Sequence[int]) -> list[RowQuestion]:
-        chosen = questions(question_rows(self._lake, _ALL)).selectExpr(*SENT)
+        chosen = questions(question_rows(self._lake, self._choice)).selectExpr(*SENT)
         rows = chosen.where(chosen["question"].isin(list(ids)))
         return [each for batch in rows.toArrow().to_batches() for each in read_questions(batch)]
 
     def _results(self, candidate: CandidatePolicies) -> DataFrame:
-        return LakeReplay(self._lake, self._archive, self._rebuild, _ALL, candidate).decided
+        return LakeReplay(self._lake, self._archive, self._rebuild, self._choice, candidate).decided
 
-    def _replay(self, candidate: CandidatePolicies) -> tuple[int, dict[int, str]]:
-        """Return the number of decided checks, and the principals of changed questions."""
+    def _replay(self, candidate: CandidatePolicies) -> _Replayed:
+        """Return the numbers and the changed outcomes of a replay of all records."""
         results = self._results(candidate).persist()
         try:
-            counts = results.where("kind <> 'undecidable'").groupBy().sum("checks").collect()
-            changed = results.where(results["kind"].isin(*_CHANGES)).select("id", "principal").collect()
+            counts = results.where(f"kind <> '{_UNDECIDABLE}'").groupBy().sum("checks").collect()
+            changed = results.where(_IS_CHANGE).select(*_OUTCOME).collect()
+            undecidable = results.where(f"kind = '{_UNDECIDABLE}'").groupBy("cause", "principal", "by_before")
+            gaps = undecidable.agg({"checks": "sum"}).withColumnRenamed("sum(checks)", "checks").collect()
         finally:
             results.unpersist()
-        return counts[0][0] or 0, dict(changed)
+        return _Replayed(counts[0][0] or 0, {row.id: (row.principal, _outcome(row)) for row in changed}, gaps)
 
     def _permits(self, prefix: str) -> list[GrantUse]:
         """Return the distinct permits whose reason has a prefix."""
         from pyspark.sql import functions as sql  # noqa: PLC0415  an extra
 
-        rows = self._lake.table("decisions").where("allowed").where(sql.col("by").startswith(prefix))
+        rows = self._rows("decisions").where("allowed").where(sql.col("by").startswith(prefix))
         subject = sql.coalesce(sql.col("as"), sql.col("acting_role"), sql.col("principal"))
         found = rows.select("by", subject, "action", "resource").distinct().limit(_MOST_USES + 1).collect()
         if len(found) > _MOST_USES:
-            raise InvalidArgument(f"more than {_MOST_USES:,} different uses: give a shorter time to the lake")
+            raise InvalidArgument(f"more than {_MOST_USES:,} different uses: choose fewer records with --since")
         return [GrantUse(*(value or "" for value in row)) for row in found]
 
     def _managers(self) -> set[str]:
         """Return the principals who changed objects or grants: records of decisions do not show what they need."""
-        rows = self._lake.table("events").where("event = 'management' AND allowed").select("actor").distinct()
+        rows = self._rows("events").where("event = 'management' AND allowed").select("actor").distinct()
         return {actor for (actor,) in rows.collect() if actor}
 
     def _seen(self) -> list[str]:
-        rows = self._lake.table("decisions").select("resource").where("resource IS NOT NULL").distinct()
+        rows = self._rows("decisions").select("resource").where("resource IS NOT NULL").distinct()
         return sorted(resource for (resource,) in rows.limit(_MOST_SEEN).collect())
+
+    def _rows(self, table: str) -> DataFrame:
+        return chosen(self._lake.table(table), self._choice)
 
 
 def _chosen(rules: Mapping[str, str], ids: Collection[str]) -> dict[str, str]:
@@ -209,18 +271,17 @@ def _parts_of(id: str, split: Mapping[str, str]) -> set[str]:
     return {f"{id}-{number}" for number in numbers}
 
 
-def _require_whole(lake: Lake) -> None:
-    """Raise InvalidArgument for a lake that lacks permits: an unused right would only look unused."""
-    from pyspark.sql import functions as sql  # noqa: PLC0415  an extra
+def _is_change(result: ReplayedQuestion) -> bool:
+    """Tell whether a question has another outcome than recorded. A row view has one for every change of its reasons."""
+    return result.kind in _CHANGES or result.event == FILTER_EVENT
 
-    rows = lake.table("requests").agg(sql.min("sampled"), sql.sum("left_out")).collect()
-    sampled, left_out = rows[0]
-    if (sampled is not None and sampled < 1) or left_out:
-        raise InvalidArgument(
-            f"the permits of this lake were sampled ({left_out or 0:,} have no record), so that used rights look unused"
-        )
-    if sampled is None:
-        raise InvalidArgument("the lake has no records: run `pdp pipeline ingest`")
+
+def _outcome(result: Any) -> str:
+    """Return the new outcome of a changed question: equal texts show the same rows and columns."""
+    if result.event != FILTER_EVENT or result.kind == _UNDECIDABLE:
+        return str(result.kind)
+    columns = list(result.columns_seen), list(result.columns_hidden)
+    return "\n".join(map(str, (result.kind, result.by_after, result.rows_after, *columns)))
 
 
 def _newest_revision(lake: Lake) -> Revision:

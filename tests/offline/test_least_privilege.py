@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,8 +9,6 @@ from hypothesis import given
 from support import worlds
 from support.generated_pdps import decide, make_pdp
 
-from pdp.cli.pipeline_suggest import rule_lines
-from pdp.engines.cel.rules import load_rules
 from pdp.errors import PolicyError
 from pdp.facts.objects import Grant
 from pdp.offline.least_privilege import GrantNeeds, GrantUse, alternatives, split_rules, unused_rules
@@ -126,9 +123,3 @@ def test_split_rules_give_the_same_verdicts(rules: dict[str, str], checks: Any) 
 def test_rules_that_no_reason_names_are_unused() -> None:
     assert unused_rules({"a": "", "b": ""}, ["cel:b", "grants:x", "default_deny"]) == {"a"}
     assert split_rules({"a": "x || y", "a-1": "z"}) == {"a": "x || y", "a-1": "z"}
-
-
-def test_written_rules_read_back_to_the_same_texts(tmp_path: Path) -> None:
-    rules = {"a": "path == 'a\\\\b' || path.matches('^\\\\d+$')", "b-1": "role in ['ä', '😀'] && ref != 'x=y:#!'"}
-    (tmp_path / "r.properties").write_text("".join(f"{line}\n" for line in rule_lines(rules)), encoding="utf-8")
-    assert load_rules([tmp_path / "r.properties"]).texts == rules

@@ -135,19 +135,31 @@ class SegmentAudit:
 
 
 class Company:
-    """Players and their service. `used` counts the checks of planted people by principal."""
+    """Players and their service. `used` counts the checks of planted people by principal.
 
-    def __init__(self, folder: Path, seed: int = 1, per_file: int = 20_000) -> None:
+    `policies` are rules and a document of row access in place of those of the company, `start` is another world.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        seed: int = 1,
+        per_file: int = 20_000,
+        *,
+        policies: tuple[dict[str, str], dict[str, Any]] = (RULES, ROWS),
+        start: dict[str, Any] | None = None,
+    ) -> None:
         self.folder = folder
         self.random = Random(seed)
         self.audit = SegmentAudit(folder, per_file)
         self.checks = 0
         self.used: Counter[str] = Counter()
         self.settings: Settings = make_settings(CONFIG, folder)
-        self.facts = Facts.build("c0ffee", 4, *_parts(parse_world(world())))
+        self.facts = Facts.build("c0ffee", 4, *_parts(parse_world(start or world())))
         self._writer = FactWriter(folder, "writer")
         self._writer.begin(self.facts)
-        self._load(RULES)
+        rules, self.document = policies
+        self._load(rules)
 
     def play(self, checks: int, writes: int = 12) -> None:
         """Ask until so many checks are recorded, with changes of grants and policies in between."""
@@ -170,7 +182,7 @@ class Company:
         """Take policies into force."""
         self.rules = rules
         sets = inline_rules(rules), inline_rules(FORBID)
-        self.pdp: Pdp = build_pdp(self.settings, Facts.empty(), sets, documents=[parse_document(ROWS)])
+        self.pdp: Pdp = build_pdp(self.settings, Facts.empty(), sets, documents=[parse_document(self.document)])
         self.pdp.audit = self.audit
         self.trino = TrinoSurface(self.pdp, 10_000, 60.0)
         self.views = ViewSecurity(self.pdp, self.settings)
@@ -266,9 +278,10 @@ class Company:
     async def _rows(self) -> None:
         """Ask for rows and masks of a table as Trino does."""
         user = self.random.choice(["u1", "u2", "u3", "u4"])
-        await self._view(user, "t1")
+        await self.row_view(user, "t1")
 
-    async def _view(self, user: str, table: str) -> None:
+    async def row_view(self, user: str, table: str) -> None:
+        """Ask for the row filter and the column masks of a table of `s4`, as Trino does."""
         resource = _table_of("s4", table)
         context = {"identity": {"user": user, "groups": []}, "queryId": "q", "softwareStack": {"trinoVersion": "477"}}
         rows = {"input": {"context": context, "action": {"operation": "GetRowFilters", "resource": resource}}}
@@ -292,7 +305,7 @@ class Company:
             assert await self.check([check]) == [right], (person, table)
             self.used[person] += 1
         for table in ("t0", "t2"):
-            await self._view("row_user", table)
+            await self.row_view("row_user", table)
             self.used[f"row_user/{table}"] += 1
 
 
