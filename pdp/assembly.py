@@ -120,6 +120,11 @@ def _engine_sources(sources: Mapping[str, PolicySources]) -> dict[str, object]:
     return {"engines": found} if found else {}
 
 
+def read_row_access(settings: Settings) -> RowAccess:
+    """Return the row policies and masks of the configured files; raise ConfigError or PolicyError."""
+    return _row_access(settings, _read_row_policies(settings, ()))
+
+
 def _read_row_policies(settings: Settings, documents: Iterable[NamedDocument]) -> RowPolicies:
     files = policy_files(settings, "row_access")
     with files.naming_key():

@@ -43,5 +43,6 @@ def main() -> None:
             LateFunction("pdp.app.parts", "build_catalogs"),
             LateFunction("pdp.app.parts", "inspect_facts"),
             LateFunction("pdp.app.archived_bundle", "rebuild_pdp"),
+            LateFunction("pdp.assembly", "read_row_access"),
         )
     )

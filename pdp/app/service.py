@@ -32,6 +32,7 @@ from pdp.decision.service import Pdp
 from pdp.identity.callers import Callers
 from pdp.identity.tls import read_certificates, server_context
 from pdp.identity.tokens import Tokens
+from pdp.management.rule_service import RuleService
 from pdp.management.service import Management
 from pdp.model.events import OPEN_GATE, ServiceEvent
 from pdp.store.replica import FixedFacts, Replica
@@ -48,6 +49,7 @@ from pdp.surfaces.http_decisions import decision_routes
 from pdp.surfaces.http_diagnostics import diagnostics_routes
 from pdp.surfaces.http_handlers import HttpHandlers
 from pdp.surfaces.http_management import management_routes
+from pdp.surfaces.http_row_rules import row_rule_routes
 from pdp.surfaces.http_scopes import scope_routes
 from pdp.surfaces.http_server import AiohttpServer, HttpServer
 from pdp.surfaces.http_views import view_routes
@@ -107,6 +109,7 @@ class Service:
         routes = (
             decision_routes(handlers, self.pdp, limits.max_checks, sizes)
             | management_routes(handlers, management, sizes)
+            | row_rule_routes(handlers, RuleService(self.pdp, management), sizes)
             | view_routes(handlers, views, sizes)
             | scope_routes(handlers, self.pdp, settings.identity.cel_provider, sizes, limits.max_checks)
             | trino.routes(handlers, BodyLimits.of_trino(limits))

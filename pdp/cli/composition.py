@@ -14,6 +14,7 @@ if TYPE_CHECKING:  # the help of the commands needs none of these
     from pdp.config.settings import Settings
     from pdp.decision.service import Pdp
     from pdp.engines.cel.rules import RuleSet
+    from pdp.engines.rowaccess.engine import RowAccess
     from pdp.facts.snapshot import Facts
     from pdp.store.writer import Writer
     from pdp.views.catalog import IcebergCatalog
@@ -33,6 +34,10 @@ def _no_catalogs(_: Settings) -> Mapping[str, IcebergCatalog]:
     return {}
 
 
+def _no_row_access(_: Settings) -> RowAccess:
+    raise ConfigError("row policies cannot be written here")
+
+
 @dataclass(frozen=True)
 class Composition:
     """Constructors of the product's parts, injected so that no command names a concrete class."""
@@ -48,6 +53,9 @@ class Composition:
     """As `read_facts`, without any change of the store."""
     rebuild_pdp: Callable[[bytes], Pdp] = _no_archives
     """Makes a service without facts from the text of an archived bundle."""
+
+    row_access: Callable[[Settings], RowAccess] = _no_row_access
+    """Row policies and masks of the configured files."""
 
     def settings(self, config: Path | None, overrides: Sequence[str] = ()) -> Settings:
         """Return the settings of the file or of EXAMPLE, else of ./pdp.yaml; raise ConfigError without any."""

@@ -42,7 +42,7 @@ class PlanContext(msgspec.Struct, frozen=True, gc=False):
     """Principal and circumstances of the concrete checks of one check.
 
     `admin`: the principal is an instance admin, asks for itself and acts as no role. `stale`: the facts are too old to
-    permit anything.
+    permit anything. `rules_follow`: row rules of the store follow the object of a rename.
     """
 
     principal: Principal
@@ -52,6 +52,7 @@ class PlanContext(msgspec.Struct, frozen=True, gc=False):
     facts: Facts
     stale: bool = False
     admin: bool = False
+    rules_follow: bool = False
 
     def group(self, type: str, action: str, resource: Resource) -> Group:
         """Return the group of a concrete check. The ref is resolved here, before any engine."""
@@ -98,9 +99,10 @@ class PlanContext(msgspec.Struct, frozen=True, gc=False):
 
     def restriction_reason(self, object: Resource) -> Reason | None:
         """Return the reason why rows or columns of a table, or of tables in a container, are hidden; None if none."""
+        access, facts = self.bundle.row_access, self.facts.without_rules() if self.rules_follow else self.facts
         if object.type in ("namespace", "warehouse"):
-            return self.bundle.row_access.reason_below(self.principal, object, self.facts, stale=self.stale)
-        return self.restriction(object).reason
+            return access.reason_below(self.principal, object, facts, stale=self.stale)
+        return access.restrict(self.principal, object, facts, stale=self.stale).reason
 
     def deny_restricted(
         self, resources: Sequence[Resource], action: str, node: Callable[[Sequence[Resource]], Node]
@@ -129,8 +131,8 @@ class PlanContext(msgspec.Struct, frozen=True, gc=False):
     def _with_target(self, type: str, action: str, resources: Sequence[Resource]) -> Node:
         """Plan an action; a rename also needs the right to create in the target's container.
 
-        Row policies and masks belong to a name and do not follow the object to another. Therefore only a principal that
-        sees all rows and columns may rename.
+        Row policies and masks of files do not follow an object to another name, and those of the store follow only when
+        the rename is reported. Therefore only a principal that sees all rows and columns may rename.
         """
         if (action == "DELETE_ENTITY" and _RENAME_FROM in self.env.actions) or (
             action in RENAMES and type == "warehouse"
@@ -189,7 +191,7 @@ def context_of(check: Check, bundle: Bundle, facts: Facts, *, stale: bool) -> Pl
     """Return the context in which the planning of a check begins."""
     principal = bundle.with_mapped_roles(check.principal)
     admin = principal.id in bundle.instance_admins and not check.inspected
-    return PlanContext(principal, check.delegated, check.env, bundle, facts, stale, admin)
+    return PlanContext(principal, check.delegated, check.env, bundle, facts, stale, admin, check.rules_follow)
 
 
 def parent_of(resource: Resource) -> Resource:

@@ -83,7 +83,11 @@ class PlanMemo:
             some = resources[0]
             if some.arguments.destination is not None or not some.path:
                 return None
-        if check.view_security is not None or not self._planners.has_plain_names(check, self._facts):
+        if (
+            check.view_security is not None
+            or check.rules_follow
+            or not self._planners.has_plain_names(check, self._facts)
+        ):
             return None
         return (
             check.principal, check.action, check.delegated, check.acting_role, check.env, check.inspected,

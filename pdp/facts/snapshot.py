@@ -14,6 +14,9 @@ from functools import partial
 from itertools import chain
 from typing import Final, NamedTuple
 
+import msgspec
+from immutables import Map
+
 from pdp.errors import ConfigError
 from pdp.facts.index import Index
 from pdp.facts.nodes import UNKNOWN, ObjectNode, StoredPrivileges
@@ -111,6 +114,10 @@ class Facts:
                 cause = f"warehouse `{warehouse}` belongs to `{registered.project}`, not to `{project}`"
                 raise ConfigError(f"`warehouses` contradicts the store: {cause}")
         return replace(self, projects=dict(projects))
+
+    def without_rules(self) -> Facts:
+        """Return the same facts without row rules."""
+        return replace(self, index=msgspec.structs.replace(self.index, rules=Map())) if self.index.rules else self
 
     def node(self, key: ObjectKey) -> ObjectNode:
         """Return the node of an object: registration, grants and number of known objects inside."""

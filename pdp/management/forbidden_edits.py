@@ -1,6 +1,6 @@
 """Policies against edits of objects: forbids and row access that deny what grants permit.
 
-An actor must not do by management what a check denies: a rename would leave the row policy of a table behind. Grants
+An actor must not do by management what a check denies: a rename would leave the row policy of a file behind. Grants
 themselves are judged by `engines.grants.administration`.
 """
 
@@ -52,7 +52,7 @@ async def refuse_forbidden(pdp: Pdp, requester: Requester, questions: Sequence[Q
         return
     principal, role = requester.principal, requester.acting_role
     checks = [
-        Check(principal, action, (resource,), (at,), acting_role=role)
+        Check(principal, action, (resource,), (at,), acting_role=role, rules_follow=True)
         for at, (action, resource) in enumerate(questions)
     ]
     result = await pdp.decide_unrecorded(Batch(LISTING, linked(requester), len(checks), checks))

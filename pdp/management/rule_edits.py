@@ -75,16 +75,27 @@ class RuleAdministration:
     def edit(self, facts: Facts, actor: Actor, edits: Sequence[RuleEdit], now: float) -> tuple[Change, ...]:
         """Return the changes for all edits, in order, each judged on the rules after the edits before.
 
-        `now` is in seconds since 1970. Raise Forbidden, NotFound, AlreadyExists, Conflict, InvalidArgument.
+        `now` is in seconds since 1970. Raise Forbidden, NotFound, AlreadyExists, Conflict, InvalidArgument. The caller
+        has called `check` before.
         """
-        for table in dict.fromkeys(_table_of(edit) for edit in edits):
-            self.require(facts, actor, MANAGE, table)
+        self.require_rights(facts, actor, edits)
         changes: list[Change] = []
         for edit in edits:
             new = list(self._changes(facts, actor, edit, now))
             facts = facts.apply(facts.sequence, new)
             changes += new
         return tuple(changes)
+
+    def check(self, edits: Sequence[RuleEdit]) -> None:
+        """Raise InvalidArgument for the first unsound rule of some edits. Parses SQL, and so needs no lock."""
+        for edit in edits:
+            if isinstance(edit, RuleWrite):
+                check_rule(edit.rule, self._access)
+
+    def require_rights(self, facts: Facts, actor: Actor, edits: Sequence[RuleEdit]) -> None:
+        """Raise Forbidden for the first table whose rules the actor may not write."""
+        for table in dict.fromkeys(_table_of(edit) for edit in edits):
+            self.require(facts, actor, MANAGE, table)
 
     def require(self, facts: Facts, actor: Actor, action: str, table: TablePath) -> None:
         """Raise Forbidden if the actor may not do an action on a table under every known spelling of the name."""
@@ -119,7 +130,6 @@ class RuleAdministration:
     def _write(self, facts: Facts, actor: Actor, edit: RuleWrite, now: float) -> Iterator[Change]:
         rule = edit.rule
         self._rules.require_known_warehouse(facts, ("table", rule.table))
-        check_rule(rule, self._access)
         found = find_rule(facts, rule.table, rule.id, rule.column)
         if found is None or found.tombstone:
             if self._is_filed(rule.table, rule.id, rule.column):

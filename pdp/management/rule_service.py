@@ -133,6 +133,11 @@ class RuleService:
     ) -> Facts:
         """Write the changes of edits; leave them in `written`. Return the facts after the write."""
         rules, now = self._administration(), time.time()
+        await self._pdp.await_consistency("full")
+        facts = self._pdp.source.facts
+        # Rights come first: an actor without them learns nothing of rules, and costs no parsing.
+        rules.require_rights(facts, self._management.actor(facts, requester), edits)
+        await run_aside(rules.check, edits)
 
         def decide(facts: Facts, actor: Actor) -> Sequence[Change]:
             changes = rules.edit(facts, actor, edits, now)

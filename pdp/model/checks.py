@@ -162,7 +162,7 @@ class Check(msgspec.Struct, frozen=True, gc=False):
     `at[i]` is the position of `resources[i]` in the answer. `query_user` is the id of the user who runs the query
     `query_id`, if not the principal. `view_security` is present for loads and changes of views. `inspected`: the caller
     asks about another principal and may not assert principals. Such a caller gets answers only for objects whose
-    grants the caller may read.
+    grants the caller may read. `rules_follow`: the row rules of the store follow the object of a rename.
     """
 
     principal: Principal
@@ -176,6 +176,7 @@ class Check(msgspec.Struct, frozen=True, gc=False):
     query_user: str = ""
     view_security: Load | ViewCommit | None = None
     inspected: bool = False
+    rules_follow: bool = False
 
 
 def grouping_key(check: Check, resource: Resource) -> Hashable:

@@ -141,7 +141,10 @@ FACTS: Final = LakeTable(
         LakeColumn("day", "date", "day of `time`, UTC"),
         LakeColumn("actor", "string", "writer, as it named itself; empty in a snapshot"),
         LakeColumn(
-            "kind", "string", "`put`, `delete`, `grant_added`, `grant_removed`, `rule_put`, `rule_removed`; `revision` for a row without a change"
+            "kind",
+            "string",
+            "`put`, `delete`, `grant_added`, `grant_removed`, `rule_put`, `rule_removed`; `revision` for a row without "
+            "a change",
         ),
         LakeColumn("snapshot", "boolean", "the row is a part of all facts of its revision, not a change"),
         LakeColumn("object", "string", "object of the change: `table:lake/sales/orders`"),

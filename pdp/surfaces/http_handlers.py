@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import ExitStack
+from typing import NamedTuple
 
 from aiohttp import web
 
@@ -35,6 +36,18 @@ from pdp.telemetry import Telemetry
 
 Query = Iterable[tuple[str, str]]
 """Query parameters: names and values, in order."""
+
+
+class EntryRequest(NamedTuple):
+    """Request about one entry of a collection: the last part of the path, the query parameters, and the body."""
+
+    name: str
+    query: Query
+    body: bytes
+
+
+EntryEndpoint = Callable[[EntryRequest, Caller], Awaitable[EndpointAnswer]]
+"""Endpoint about one entry: (request, caller) -> the 200 response."""
 QueryEndpoint = Callable[[Query, Caller], Awaitable[EndpointAnswer]]
 """Endpoint without a request body: (query parameters, caller) -> the 200 response."""
 Routes = dict[tuple[str, str], Handler]
@@ -83,6 +96,16 @@ class HttpHandlers:
 
         return self._handler(surface, answer, 0)
 
+    def for_entry(self, surface: str, endpoint: EntryEndpoint, limits: BodyLimits) -> Handler:
+        """Return the handler of an endpoint about one entry, for a route that ends with `/*`."""
+
+        async def answer(request: web.BaseRequest, caller: Caller, admitted: AdmittedRequest) -> EndpointAnswer:
+            body = await read_body(request, limits.size, admitted)
+            await limits.check(body)
+            return await endpoint(EntryRequest(request.path.rpartition("/")[2], request.query.items(), body), caller)
+
+        return self._handler(surface, answer, limits.size)
+
     def _outcomes(self, surface: str) -> Outcomes:
         return Outcomes(surface, self._telemetry, self._refusals, self._timeout)
 
@@ -115,13 +138,16 @@ class HttpHandlers:
 
 
 def router(routes: Routes) -> Handler:
-    """Return one handler for all routes. Unknown paths and methods get a 404 or 405 in the common error form."""
+    """Return one handler for all routes. Unknown paths and methods get a 404 or 405 in the common error form.
+
+    A route that ends with `/*` takes any last part of the path.
+    """
     paths: dict[str, dict[str, Handler]] = {}
     for (method, path), handler in routes.items():
         paths.setdefault(path, {})[method] = handler
 
     async def handle(request: web.BaseRequest) -> web.Response:
-        methods = paths.get(request.path)
+        methods = paths.get(request.path) or paths.get(f"{request.path.rpartition('/')[0]}/*")
         if methods is None:
             return _refusal(request, HttpFailure(404, "not_found", "no such endpoint"))
         handler = methods.get(request.method)

@@ -87,10 +87,14 @@ class ConnectionEvidence(NamedTuple):
         return None
 
 
+_WITHOUT_BODY: Final = frozenset({"GET", "DELETE"})
+"""Methods without a content type. A page may GET, but not read the answer, and may not DELETE without asking first."""
+
+
 def http_peer(request: web.BaseRequest, content_types: Container[str] = _JSON) -> Peer:
     """Return the peer of an HTTP request. `content_types` are those that no web page may send without asking first."""
     evidence = ConnectionEvidence.of(request.transport, request.remote or "")
-    asked = request.method == "GET" or request.content_type in content_types
+    asked = request.method in _WITHOUT_BODY or request.content_type in content_types
     # without the header, `request.host` is the name of this machine
     suspicion = evidence.suspicion(request.headers, request.headers.get("Host", ""), json=asked)
     return evidence.peer(tuple(request.headers.getall("Authorization", ())), suspicion)

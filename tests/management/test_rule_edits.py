@@ -58,6 +58,8 @@ def rules(tmp_path: Path) -> RuleAdministration:
 
 
 def after(rules: RuleAdministration, facts: Facts, *edits: RuleEdit, by: Actor = OPERATOR, now: float = 5.0) -> Facts:
+    rules.require_rights(facts, by, edits)
+    rules.check(edits)
     return facts.apply(facts.sequence + 1, rules.edit(facts, by, edits, now))
 
 

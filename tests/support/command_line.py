@@ -10,13 +10,27 @@ from pdp.app.archived_bundle import rebuild_pdp
 from pdp.app.example import embedded_settings
 from pdp.app.parts import build_pdp, read_facts, writing
 from pdp.app.run import serve
-from pdp.assembly import read_rules
+from pdp.assembly import read_row_access, read_rules
 from pdp.cli.composition import Composition
 from pdp.cli.main import cli
 
-COMPOSITION = Composition(embedded_settings, read_rules, read_facts, build_pdp, serve, writing, rebuild_pdp=rebuild_pdp)
+COMPOSITION = Composition(
+    embedded_settings,
+    read_rules,
+    read_facts,
+    build_pdp,
+    serve,
+    writing,
+    rebuild_pdp=rebuild_pdp,
+    row_access=read_row_access,
+)
 
 
 def grants(*arguments: str | Path) -> Result:
     """Run `pdp grants` with some arguments in the working directory."""
     return CliRunner().invoke(cli, ["grants", *map(str, arguments)], obj=COMPOSITION)
+
+
+def policy(*arguments: str | Path, input: str = "") -> Result:
+    """Run `pdp policy` with some arguments in the working directory."""
+    return CliRunner().invoke(cli, ["policy", *map(str, arguments)], obj=COMPOSITION, input=input)

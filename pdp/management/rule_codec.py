@@ -1,0 +1,206 @@
+"""JSON of requests and results about row rules: row policies, and masks with a `column`. Only converts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from pdp.audit.encoding import timestamp
+from pdp.decision.bodies import PrincipalBody
+from pdp.engines.rowaccess.document import EVERYONE
+from pdp.errors import InvalidArgument
+from pdp.facts.objects import key_text
+from pdp.facts.row_rules import RowRule, TablePath
+from pdp.management.codec import PAGE_SIZE, make_page_request, make_requester, page_token
+from pdp.management.requests import PageRequest, Requester
+from pdp.management.rule_checks import table_of
+from pdp.management.rule_edits import Mode, RuleDrop, RuleWrite, etag_of
+from pdp.management.rule_service import RulePage, StatementResult
+from pdp.model.checks import Caller
+from pdp.strict import decode
+
+LIST_KEYS: Final = frozenset({"table", "pageSize", "pageToken", "actor", "actingRole"})
+ENTRY_KEYS: Final = frozenset({"table", "column", "etag", "actor", "actingRole"})
+
+
+class _RequesterBody(msgspec.Struct, forbid_unknown_fields=True, rename="camel", kw_only=True):
+    actor: str | PrincipalBody | UnsetType = UNSET
+    acting_role: str | UnsetType = UNSET
+
+    def requester(self, caller: Caller) -> Requester:
+        """Return the requester; raise AssertionNotAllowed if the caller may not speak for the named actor."""
+        return make_requester(caller, self.actor, self.acting_role)
+
+
+class RowPolicyBody(_RequesterBody, kw_only=True):
+    """Row policy to write. Without `grantees` the policy is for all authenticated users."""
+
+    table: str
+    id: str = ""
+    grantees: tuple[str, ...] = EVERYONE
+    filter: str | bool
+    dialect: str = "trino"
+    etag: str = ""
+
+    def rule(self, id: str) -> RowRule:
+        """Return the rule with the id of the path, or of the body without such."""
+        text = self.filter if isinstance(self.filter, str) else str(self.filter).upper()
+        return RowRule(table_of(self.table), _same_id(self.id, id), self.grantees, text, self.dialect)
+
+
+class ColumnMaskBody(
+    _RequesterBody, kw_only=True, rename={"exempt": "except", "acting_role": "actingRole"}, forbid_unknown_fields=True
+):
+    """Mask of a column to write, with the keys of a file."""
+
+    table: str
+    id: str = ""
+    column: str
+    grantees: tuple[str, ...]
+    kind: str | None
+    expression: str | int | float | bool | None = None
+    dialect: str = "trino"
+    exempt: tuple[str, ...] = ()
+    etag: str = ""
+
+    def rule(self, id: str) -> RowRule:
+        """Return the rule with the id of the path, or of the body without such."""
+        value = self.expression
+        text = "" if value is None else value if isinstance(value, str) else str(value).lower()
+        if not self.column:
+            raise InvalidArgument("`column` is empty")
+        return RowRule(
+            table_of(self.table), _same_id(self.id, id), self.grantees, text, self.dialect,
+            column=self.column, kind=self.kind or "null", exempt=self.exempt,
+        )  # fmt: skip
+
+
+class BatchDeleteBody(_RequesterBody, kw_only=True):
+    """Rules of one table to delete, all or none. Masks need their `column`."""
+
+    table: str
+    ids: tuple[str, ...]
+    column: str = ""
+
+
+class PermissionsBody(_RequesterBody, kw_only=True):
+    """Permissions on the rules of a table to test."""
+
+    table: str
+    permissions: tuple[str, ...]
+
+
+_POLICY: Final = msgspec.json.Decoder(RowPolicyBody)
+_MASK: Final = msgspec.json.Decoder(ColumnMaskBody)
+_BATCH: Final = msgspec.json.Decoder(BatchDeleteBody)
+_PERMISSIONS: Final = msgspec.json.Decoder(PermissionsBody)
+
+
+def decode_rule(body: bytes, caller: Caller, id: str, mode: Mode, *, masks: bool) -> tuple[Requester, RuleWrite]:
+    """Return the requester and the rule to write. `id` is that of the path, if the path has one."""
+    decoder: msgspec.json.Decoder[Any] = _MASK if masks else _POLICY
+    request: RowPolicyBody | ColumnMaskBody = decode(body, decoder)
+    return request.requester(caller), RuleWrite(request.rule(id), mode, request.etag)
+
+
+def decode_batch_delete(body: bytes, caller: Caller, *, masks: bool) -> tuple[Requester, list[RuleDrop]]:
+    """Return the requester and the rules to drop; raise InvalidArgument for an id that stands twice."""
+    request = decode(body, _BATCH)
+    if bool(request.column) != masks:
+        raise InvalidArgument("a mask has a `column`, a row policy has none")
+    if not request.ids or len(set(request.ids)) < len(request.ids):
+        raise InvalidArgument("`ids` is a list of different ids")
+    table = table_of(request.table)
+    return request.requester(caller), [RuleDrop(table, id, request.column) for id in request.ids]
+
+
+def decode_permissions(body: bytes, caller: Caller) -> tuple[Requester, TablePath, tuple[str, ...]]:
+    """Return requester, table and permissions."""
+    request = decode(body, _PERMISSIONS)
+    return request.requester(caller), table_of(request.table), request.permissions
+
+
+def decode_rule_list(
+    query: Iterable[tuple[str, str]], caller: Caller
+) -> tuple[Requester, TablePath | None, PageRequest]:
+    """Return requester, table if any, and page from query parameters."""
+    given = _parameters(query, LIST_KEYS)
+    size = given.get("pageSize", str(PAGE_SIZE))
+    if not (size.isascii() and size.isdecimal() and len(size) < 10):
+        raise InvalidArgument(f"`pageSize` must be a number, not `{size}`")
+    table = table_of(given["table"]) if "table" in given else None
+    return _requester(given, caller), table, make_page_request(int(size), given.get("pageToken", ""))
+
+
+def decode_entry(
+    query: Iterable[tuple[str, str]], caller: Caller, id: str, *, masks: bool
+) -> tuple[Requester, RuleDrop]:
+    """Return the requester, and the rule that a path and its query parameters name."""
+    given = _parameters(query, ENTRY_KEYS)
+    if not given.get("table"):
+        raise InvalidArgument("`table` is missing: an id names a policy of one table")
+    if bool(given.get("column")) != masks:
+        raise InvalidArgument("a mask has a `column`, a row policy has none")
+    drop = RuleDrop(table_of(given["table"]), id, given.get("column", ""), etag=given.get("etag", ""))
+    return _requester(given, caller), drop
+
+
+def rule_body(rule: RowRule) -> dict[str, Any]:
+    """Return a rule as JSON: the keys of a file, with author, times and etag."""
+    body: dict[str, Any] = {"id": rule.id, "table": key_text(("table", rule.table)), "grantees": list(rule.grantees)}
+    if rule.column:
+        body |= {"column": rule.column, "kind": rule.kind}
+        body |= {"expression": rule.text} if rule.text else {}
+        body |= {"except": list(rule.exempt)} if rule.exempt else {}
+    else:
+        body["filter"] = rule.text
+    body |= {"dialect": rule.dialect, "author": rule.author}
+    body |= {"created": timestamp(rule.created), "updated": timestamp(rule.updated), "etag": etag_of(rule)}
+    return body | ({"tombstone": True} if rule.tombstone else {})
+
+
+def encode_rule(rule: RowRule, revision: str) -> bytes:
+    """Return one rule with the revision."""
+    return msgspec.json.encode(rule_body(rule) | {"revision": revision})
+
+
+def encode_rules(page: RulePage, *, masks: bool) -> bytes:
+    """Return a page of rules."""
+    name = "columnMasks" if masks else "rowAccessPolicies"
+    return msgspec.json.encode(
+        {name: [*map(rule_body, page.rules)], "nextPageToken": page_token(page.next), "revision": page.revision}
+    )
+
+
+def encode_permissions(permissions: Sequence[str]) -> bytes:
+    """Return the permissions that an actor has."""
+    return msgspec.json.encode({"permissions": permissions})
+
+
+def statement_body(result: StatementResult) -> dict[str, Any]:
+    """Return the result of a DDL statement as JSON."""
+    return {"statementType": result.operation, "changed": result.changed, "revision": result.revision}
+
+
+def _same_id(given: str, id: str) -> str:
+    if id and given and given != id:
+        raise InvalidArgument(f"`id` is `{given}`, and the path says `{id}`")
+    return id or given
+
+
+def _parameters(query: Iterable[tuple[str, str]], known: frozenset[str]) -> dict[str, str]:
+    given: dict[str, str] = {}
+    for name, value in query:
+        if name not in known:
+            raise InvalidArgument(f"unknown parameter `{name}`: known are {', '.join(sorted(known))}")
+        if name in given:
+            raise InvalidArgument(f"parameter `{name}` is given twice")
+        given[name] = value
+    return given
+
+
+def _requester(given: dict[str, str], caller: Caller) -> Requester:
+    return make_requester(caller, given.get("actor", UNSET), given.get("actingRole", UNSET))
