@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+from msgspec.structs import replace
+
 from pdp.config.policy_files import FileKey, policy_files
 from pdp.config.references import known_warehouses, unknown_warehouse
 from pdp.config.settings import Settings
-from pdp.decision.bundle import Authority, Bundle, source_text
+from pdp.decision.bundle import Authority, Bundle, ReportingAuthority, source_text
 from pdp.decision.plan import Planners
 from pdp.engines.cel.engine import CelEngine, CelForbid
 from pdp.engines.cel.rules import RuleSet, load_rules
@@ -77,9 +79,9 @@ def build_bundle(
     text, digest = source_text(
         _sources(settings, rules, forbid) | _row_sources(settings, policies) | _engine_sources(read)
     )
-    return Bundle(
+    bundle = Bundle(
         _by_warehouse(settings, authorities),
-        _default(authorities),
+        _default(settings, authorities),
         forbids,
         settings.warehouses,
         settings.trino,
@@ -94,6 +96,7 @@ def build_bundle(
         frozenset(settings.identity.instance_admins),
         tuple(path for engine in forbids for path in engine.paths_of_drops()),
     )
+    return _with_reports(settings, bundle, authorities)
 
 
 def _chosen_kinds(settings: Settings, kinds: Mapping[str, EngineKind]) -> dict[str, EngineKind]:
@@ -160,18 +163,31 @@ def _row_sources(settings: Settings, policies: RowPolicies) -> dict[str, object]
     return {"rowAccess": policies.texts, "rowAccessRules": settings.row_access.model_dump()}
 
 
-def _default(authorities: Mapping[str, Authority]) -> Authority:
+def _with_reports(settings: Settings, bundle: Bundle, authorities: Mapping[str, Authority]) -> Bundle:
+    """Return the bundle with the authorities in report mode, each with a bundle that decides as it would."""
+    reports = tuple(
+        ReportingAuthority(replace(bundle, authorities={}, default=authorities[name]), frozenset(authority.warehouses))
+        for name, authority in settings.authorities.items()
+        if authority.mode == "report"
+    )
+    return replace(bundle, reports=reports) if reports else bundle
+
+
+def _default(settings: Settings, authorities: Mapping[str, Authority]) -> Authority:
     if "default" not in authorities:
         raise ConfigError(
             "`authorities.default` is missing: it decides for warehouses without an authority of their own"
         )
+    if settings.authorities["default"].mode == "report":
+        message = "the default authority answers: name engines to compare in another authority with `mode: report`"
+        raise settings.error(("authorities", "default", "mode"), message)
     return authorities["default"]
 
 
 def _by_warehouse(settings: Settings, authorities: Mapping[str, Authority]) -> dict[str, Authority]:
     owners: dict[str, Authority] = {}
     for name, authority in settings.authorities.items():
-        for warehouse in authority.warehouses:
+        for warehouse in authority.warehouses if authority.mode == "enforce" else ():
             if warehouse in owners:
                 raise ConfigError(f"warehouse `{warehouse}` has two authorities: {owners[warehouse].name} and {name}")
             owners[warehouse] = authorities[name]

@@ -114,6 +114,10 @@ class Telemetry:
             registry=self.registry,
         )  # fmt: skip
         self.ready = Gauge("pdp_ready", "1 while the service is ready", registry=self.registry)
+        self._reported = Counter(
+            "pdp_report_checks_total", "Concrete checks compared with an authority in report mode",
+            ["authority", "outcome"], registry=self.registry,
+        )  # fmt: skip
 
     def _of_sinks(self, name: str, text: str) -> Counter:
         return Counter(f"pdp_audit_sink_{name}", text, ["sink"], registry=self.registry)
@@ -135,6 +139,11 @@ class Telemetry:
         tally.denials += denials
         tally.seconds += seconds
         tally.buckets[bisect_left(_LATENCY, seconds) if seconds > _LATENCY[0] else 0] += 1
+
+    def count_reported(self, authority: str, compared: int, differing: int) -> None:
+        """Count concrete checks that an authority in report mode decided, too."""
+        self._reported.labels(authority, "differs").inc(differing)
+        self._reported.labels(authority, "same").inc(compared - differing)
 
     def text(self) -> bytes:
         """Return the metrics in Prometheus' exposition format."""

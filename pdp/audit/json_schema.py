@@ -13,7 +13,7 @@ import msgspec
 
 from pdp.audit.chain import CHAIN, SEGMENT, SEGMENT_END, ChainLine, EndLine
 from pdp.audit.schema import DECISION_EVENT, FILTER_EVENT, SCHEMA, Record, RecordPlace
-from pdp.model.events import ManagementEvent, RefusalEvent, ServiceEvent
+from pdp.model.events import ManagementEvent, RefusalEvent, ReportEvent, ServiceEvent
 
 
 class SegmentLine(msgspec.Struct, frozen=True):
@@ -37,6 +37,7 @@ _KINDS: Final[Mapping[type[msgspec.Struct], tuple[str, ...]]] = {
     RefusalEvent: ("refusal",),
     ManagementEvent: ("management",),
     ServiceEvent: ("service",),
+    ReportEvent: ("report",),
     SegmentLine: (SEGMENT,),
     ChainLine: (CHAIN,),
     EndLine: (SEGMENT_END,),
@@ -48,6 +49,7 @@ _FIRST: Final[Mapping[str, tuple[str, ...]]] = {
     "RefusalEvent": (*_EVERY_RECORD, "surface", "status", "code"),
     "ManagementEvent": (*_EVERY_RECORD, "operation", "caller", "allowed"),
     "ServiceEvent": (*_EVERY_RECORD, "what"),
+    "ReportEvent": (*_EVERY_RECORD, "authority", "decision", "surface", "caller", "compared", "differences"),
     "SegmentLine": ("event", "schema", "instance", "number", "seq", "time", "previous"),
     "ChainLine": ("event", "records", "seq", "digest", "crc"),
     "EndLine": ("event", "records", "seq", "digest", "time"),
@@ -77,8 +79,8 @@ def audit_schema() -> dict[str, Any]:
     return {
         "$schema": _DIALECT,
         "title": f"A line of the audit of pdp, schema {SCHEMA}",
-        "description": "A record (`decision`, `filter`, `refusal`, `management`, `service`) or a line that holds a "
-        "segment together (`segment`, `chain`, `segment_end`). Further fields may come in later versions.",
+        "description": "A record (`decision`, `filter`, `refusal`, `management`, `service`, `report`) or a line that "
+        "holds a segment together (`segment`, `chain`, `segment_end`). Further fields may come in later versions.",
         "oneOf": refs,
         "$defs": dict(sorted(definitions.items())),
     }

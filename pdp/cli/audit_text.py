@@ -108,7 +108,7 @@ class RecordText:
         elif kind == "management":
             word, first = "allow" if rest.pop("allowed", None) is True else "deny", ["operation"]
         else:
-            word, first = str(kind), ["what"]
+            word, first = str(kind), ["authority" if kind == "report" else "what"]
         texts = [_value(rest.pop(name, "")) for name in first]
         details = rest.pop("details", None) or {}
         return " ".join(text for text in (self._word(word), *texts, _fields(details), _fields(rest)) if text)

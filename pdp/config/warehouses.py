@@ -15,6 +15,9 @@ class AuthoritySettings(Section):
     engines: tuple[str, ...] = Field(min_length=1, description="engines in order; the first that permits is named")
     combine: Literal["any", "all"] = Field("any", description="`any` engine that applies, or `all` of them")
     warehouses: tuple[str, ...] = Field((), description="the warehouses it decides; `default` has the rest")
+    mode: Literal["enforce", "report"] = Field(
+        "enforce", description="`report` changes no answer: the audit has the differences from the other engines"
+    )
 
 
 class CatalogSettings(Section):

@@ -31,6 +31,10 @@ class Basis(NamedTuple):
         evaluator = Evaluator(bundle, facts, telemetry, stale=stale)
         return cls(bundle, facts, stale, revision_of(bundle, facts), plans, evaluator)
 
+    def under(self, bundle: Bundle) -> Basis:
+        """Return a basis for evaluations under another bundle and the same facts. Plans stay those of this basis."""
+        return self._replace(bundle=bundle, evaluator=self.evaluator.under(bundle))
+
     def origin(self, elapsed: float) -> tuple[str, bytes, float, int]:
         """Return the bundle's digest and text, the time, and the latency in microseconds, for a record."""
         return self.bundle.digest, self.bundle.text, time.time(), int(elapsed * 1e6)

@@ -15,6 +15,7 @@ import msgspec
 from pdp.config.trino import TrinoSettings
 from pdp.config.warehouses import WarehouseSettings
 from pdp.engines.engine import Engine, ForbiddenPath, Source
+from pdp.engines.guarded import AwaitedEngine
 from pdp.engines.rowaccess.engine import RowAccess
 from pdp.memo import Memo
 from pdp.model.checks import Principal, Reason
@@ -30,6 +31,20 @@ class Authority(msgspec.Struct, frozen=True):
     name: str
     engines: tuple[Engine, ...]
     combine: Literal["any", "all"]
+
+
+class ReportingAuthority(msgspec.Struct, frozen=True):
+    """Authority in report mode: decides beside the others, and changes no answer.
+
+    `bundle` decides as the authority would. No `warehouses` means all.
+    """
+
+    bundle: Bundle
+    warehouses: frozenset[str]
+
+    def covers(self, warehouse: str) -> bool:
+        """Tell whether decisions about a warehouse are compared."""
+        return not self.warehouses or warehouse in self.warehouses
 
 
 class EngineStack(msgspec.Struct, frozen=True):
@@ -66,6 +81,8 @@ class Bundle(msgspec.Struct, frozen=True, dict=True):
     """Ids of users with a permit for every control-plane action."""
     undroppable: tuple[ForbiddenPath, ...] = ()
     """Paths that forbids of drops name. Facts need not know these objects."""
+    reports: tuple[ReportingAuthority, ...] = ()
+    """Authorities in report mode."""
 
     @cached_property
     def _stacks(self) -> Memo[tuple[str, str, str], EngineStack]:
@@ -76,6 +93,17 @@ class Bundle(msgspec.Struct, frozen=True, dict=True):
         """Tell whether an engine's verdicts rest on the time of the decision."""
         stacks = (authority.engines for authority in (self.default, *self.authorities.values()))
         return any(Source.TIME in engine.reads for engines in (self.forbids, *stacks) for engine in engines)
+
+    @cached_property
+    def must_wait(self) -> bool:
+        """Tell whether decisions may have to wait for an engine, or are compared with other engines."""
+        return bool(self.reports) or self.has_awaited
+
+    @cached_property
+    def has_awaited(self) -> bool:
+        """Tell whether an engine of an authority must be awaited."""
+        stacks = (authority.engines for authority in (self.default, *self.authorities.values()))
+        return any(isinstance(engine, AwaitedEngine) for engines in stacks for engine in engines)
 
     def engines_for(self, warehouse: str, action: str, type: str) -> EngineStack:
         """Return the engines that decide an action on a type in a warehouse: the forbidding ones first."""

@@ -1,4 +1,6 @@
-"""Evaluation with a cache: known verdicts first, engines for the rest, then the usual combination.
+"""Evaluation that may wait: for cached verdicts, and for engines that must be awaited. Then the usual combination.
+
+Known verdicts come first, engines decide the rest. Engines that must be awaited are asked all at once.
 
 A cached verdict is one engine's verdict on one resource. Batches with more than MOST_FIELDS verdicts do without the
 cache. Combination, overrides, folds, visibility and the audit come after the cache, so that they are the same with and
@@ -28,20 +30,24 @@ from pdp.decision.tree import FixedDecision, Leaf
 from pdp.decision.turns import Pace
 from pdp.decision.verdict_cache import VerdictCache
 from pdp.engines.engine import Engine, Group, Verdicts
+from pdp.engines.guarded import AwaitedEngine
 from pdp.model.checks import Reason, Resource
 
 
 class EngineQuestion:
     """Question to one engine about the resources of a group, and the verdicts as they come in."""
 
-    __slots__ = ("engine", "fields", "flight", "followed", "group", "key", "known", "raised", "resources", "shared")
+    __slots__ = (
+        "engine", "fields", "flight", "followed", "group", "is_cached", "key", "known", "raised", "resources", "shared",
+    )  # fmt: skip
 
-    def __init__(self, engine: Engine, group: Group, resources: Sequence[Resource], lookup: Lookup) -> None:
+    def __init__(self, engine: Engine, group: Group, resources: Sequence[Resource], lookup: Lookup | None) -> None:
+        """Make a question without verdicts. `lookup` is None for a question that is not cached."""
         self.engine = engine
         self.group = group
         self.resources = resources
-        self.key = lookup.key
-        self.fields = lookup.fields
+        self.is_cached = lookup is not None
+        self.key, self.fields = (lookup.key, lookup.fields) if lookup else (b"", ())
         self.known: list[tuple[int, Reason | None] | None] = [None] * len(resources)
         """Effect and reason of each resource."""
         self.raised: dict[int, tuple[str, ...]] = {}
@@ -114,10 +120,15 @@ def may_cache(leaves: Iterable[Leaf | FixedDecision], basis: Basis, cache: Verdi
 
 
 class CachedEvaluation:
-    """Evaluation of the leaves of one batch that `may_cache`. `run` it once, then read the results."""
+    """Evaluation of the leaves of one batch. `run` it once, then read the results.
 
-    def __init__(self, leaves: Sequence[Leaf | FixedDecision], basis: Basis, cache: VerdictCache) -> None:
+    `cache` is None without a cache; leaves with one must be such that `may_cache` permits.
+    """
+
+    def __init__(self, leaves: Sequence[Leaf | FixedDecision], basis: Basis, cache: VerdictCache | None) -> None:
         self._leaves = leaves
+        self._places: dict[int, tuple[_Members, int]] = {}
+        """For leaves by `id(leaf)`: their group, and the row of their first resource in it."""
         self._basis = basis
         self._cache = cache
         self._pace = Pace()
@@ -132,15 +143,21 @@ class CachedEvaluation:
         members = await self._members()
         questions = [question for each in members for question in each.questions.values()]
         try:
-            await self._find(questions)
+            if self._cache is not None:
+                await self._find(self._cache, [question for question in questions if question.is_cached])
+            awaited = [question for question in questions if isinstance(question.engine, AwaitedEngine)]
+            if awaited:
+                await asyncio.gather(*[self._decide(question, _unknown(question)) for question in awaited])
             for question in questions:
                 await self._decide(question, _unknown(question))
-                self._land(question)
+                if self._cache is not None and question.flight is not None:
+                    self._land(self._cache, question, question.flight)
                 await self._turn()
-            await self._follow(questions)
+            if self._cache is not None:
+                await self._follow(self._cache, [question for question in questions if question.is_cached])
         finally:
             for question in questions:
-                if question.flight is not None:
+                if self._cache is not None and question.flight is not None:
                     self._cache.flights.land(question.flight, {})
         verdicts: dict[int, Verdicts] = {}
         for each in members:
@@ -151,24 +168,40 @@ class CachedEvaluation:
 
     def keep(self) -> None:
         """Let the cache keep the new verdicts."""
-        self._cache.keep(self._new)
+        if self._cache is not None:
+            self._cache.keep(self._new)
+
+    def verdict(self, engine: Engine, leaf: Leaf, row: int) -> tuple[int, Reason | None] | None:
+        """Return the effect and reason of an engine that was asked before the combination; None for another engine."""
+        members, start = self._places[id(leaf)]
+        question = members.questions.get(id(engine))
+        return None if question is None else question.known[start + row]
 
     async def _members(self) -> list[_Members]:
         bundle = self._basis.bundle
-        makers = self._cache.makers(bundle, self._basis.facts)
+        makers = {} if self._cache is None else self._cache.makers(bundle, self._basis.facts)
         found = []
         for leaves in leaves_by_group(self._leaves):
             group = leaves[0].group
             resources = [resource for leaf in leaves for resource in leaf.resources]
             engines = bundle.engines_for(group.warehouse, group.action, group.type).engines
-            keys = [(engine, makers[id(engine)].key(group)) for engine in engines if id(engine) in makers]
-            asked = [(engine, key) for engine, key in keys if key is not None]
-            fields = await self._fields(resources) if asked else None
+            keys = {id(engine): makers[id(engine)].key(group) for engine in engines if id(engine) in makers}
+            fields = await self._fields(resources) if any(key is not None for key in keys.values()) else None
             questions: dict[int, EngineQuestion] = {}
-            for engine, key in asked if fields else ():
-                questions[id(engine)] = EngineQuestion(engine, group, resources, Lookup(key, fields or ()))
+            for engine in engines:
+                key = keys.get(id(engine))
+                lookup = Lookup(key, fields) if fields and key is not None else None
+                if lookup or isinstance(engine, AwaitedEngine):
+                    questions[id(engine)] = EngineQuestion(engine, group, resources, lookup)
             found.append(_Members(leaves, resources, questions))
+            self._place(found[-1])
         return found
+
+    def _place(self, members: _Members) -> None:
+        start = 0
+        for leaf in members.leaves:
+            self._places[id(leaf)] = members, start
+            start += len(leaf.resources)
 
     async def _fields(self, resources: Sequence[Resource]) -> list[bytes] | None:
         """Return the digests of resources, made once for all engines; None if one of them cannot be cached."""
@@ -181,25 +214,25 @@ class CachedEvaluation:
             await self._turn()
         return fields
 
-    async def _find(self, questions: Sequence[EngineQuestion]) -> None:
+    async def _find(self, cache: VerdictCache, questions: Sequence[EngineQuestion]) -> None:
         """Join the flights of others, and look the rest up: all questions in one round trip."""
         rows_of: list[list[int]] = []
         for question in questions:
-            question.flight, question.followed = self._cache.flights.begin(question.key, question.fields)
+            question.flight, question.followed = cache.flights.begin(question.key, question.fields)
             rows_of.append([row for row in range(len(question.fields)) if row not in question.followed])
             await self._turn()
         asked = [(question, rows) for question, rows in zip(questions, rows_of, strict=True) if rows]
         if not asked:
             return
         lookups = [Lookup(question.key, [question.fields[row] for row in rows]) for question, rows in asked]
-        for (question, rows), found in zip(asked, await self._cache.cache.find(lookups), strict=True):
+        for (question, rows), found in zip(asked, await cache.cache.find(lookups), strict=True):
             question.take(rows, found)
             hits = len(found) - found.count(None)
-            self._cache.metrics.hits.inc(hits)
-            self._cache.metrics.misses.inc(len(found) - hits)
+            cache.metrics.hits.inc(hits)
+            cache.metrics.misses.inc(len(found) - hits)
             await self._turn()
 
-    def _land(self, question: EngineQuestion) -> None:
+    def _land(self, cache: VerdictCache, question: EngineQuestion, flight: Flight) -> None:
         """Give the verdicts of a question to all that wait for it, and keep the engine's own."""
         own = question.own_verdicts()
         if own:
@@ -208,15 +241,14 @@ class CachedEvaluation:
         for row, verdict in enumerate(question.known):
             if verdict is not None and question.shared[row]:
                 found[question.fields[row]] = CachedVerdict(*verdict)
-        assert question.flight
-        self._cache.flights.land(question.flight, found)
+        cache.flights.land(flight, found)
 
-    async def _follow(self, questions: Sequence[EngineQuestion]) -> None:
+    async def _follow(self, cache: VerdictCache, questions: Sequence[EngineQuestion]) -> None:
         """Take the verdicts of others' flights, and decide what they do not bring in time."""
         own = {id(question.flight) for question in questions}
         others: dict[float, dict[int, Flight]] = {}
         for question in questions:
-            waited = others.setdefault(self._cache.longest_wait(question.engine), {})
+            waited = others.setdefault(cache.longest_wait(question.engine), {})
             waited.update((id(flight), flight) for flight in question.followed.values())
         for seconds in sorted(others):
             await await_landings(list(others[seconds].values()), seconds)
@@ -227,11 +259,15 @@ class CachedEvaluation:
                     question.take_own(row, verdict)
                 elif verdict is not None:
                     question.take((row,), (verdict,))
-                    self._cache.metrics.joined.inc()
+                    cache.metrics.joined.inc()
             await self._decide(question, [row for row in question.followed if question.known[row] is None])
 
     async def _decide(self, question: EngineQuestion, rows: Sequence[int]) -> None:
-        """Let the engine decide some rows, in chunks."""
+        """Let the engine decide some rows: in chunks, or all at once if the engine must be awaited."""
+        if rows and isinstance(question.engine, AwaitedEngine):
+            resources = [question.resources[row] for row in rows]
+            question.put(rows, await self._basis.evaluator.ask(question.engine, question.group, resources))
+            return
         size = ChunkSize()
         start = 0
         while start < len(rows):

@@ -19,6 +19,7 @@ from pdp.decision.fold import fixed_verdicts
 from pdp.decision.tree import FixedDecision, Leaf
 from pdp.decision.turns import Pace, Steps
 from pdp.engines.engine import FAILED, Engine, Group, Source, Verdicts
+from pdp.engines.guarded import AwaitedEngine
 from pdp.facts.snapshot import Facts
 from pdp.model.checks import Reason, Resource
 from pdp.telemetry import Telemetry
@@ -37,6 +38,10 @@ class Evaluator:
         self._facts = facts
         self._telemetry = telemetry
         self._stale = stale
+
+    def under(self, bundle: Bundle) -> Evaluator:
+        """Return an evaluator under another bundle and the same facts."""
+        return Evaluator(bundle, self._facts, self._telemetry, stale=self._stale)
 
     def evaluate(self, leaves: Iterable[Leaf | FixedDecision]) -> Steps[LeafVerdicts]:
         """Return the verdicts on leaves. A step ends after the time of a turn, however few resources that takes.
@@ -95,6 +100,16 @@ class Evaluator:
             self._telemetry.engine_failures.labels(engine.name).inc()
             count = len(resources)
             return Verdicts(bytes([FAILED]) * count, [f"{engine.name}:failed"] * count)
+        return self._permitted(engine, verdicts)
+
+    async def ask(self, engine: AwaitedEngine, group: Group, resources: Sequence[Resource]) -> Verdicts:
+        """Return the verdicts of an engine that must be awaited, as `decide_by_engine` does."""
+        verdicts = await engine.ask(group, resources, self._facts)
+        if FAILED in verdicts.effects:
+            self._telemetry.engine_failures.labels(engine.name).inc()
+        return self._permitted(engine, verdicts)
+
+    def _permitted(self, engine: Engine, verdicts: Verdicts) -> Verdicts:
         return without_permits(verdicts) if self._stale and Source.FACTS in engine.reads else verdicts
 
 

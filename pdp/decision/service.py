@@ -21,7 +21,7 @@ from pdp.decision.bundle import Bundle
 from pdp.decision.cached_evaluation import CachedEvaluation, may_cache
 from pdp.decision.combine import CHUNK
 from pdp.decision.evaluation import LeafVerdicts
-from pdp.decision.explanation import Explainer
+from pdp.decision.explanation import Explainer, no_verdict
 from pdp.decision.fold import fold
 from pdp.decision.grant_visibility import GrantVisibility
 from pdp.decision.inspection import guards, reduce_answer, reject_invisible, sees_all
@@ -29,6 +29,7 @@ from pdp.decision.one_resource import decide_check
 from pdp.decision.plan import Planners
 from pdp.decision.planning import bound_traces, in_parts, plan_checks
 from pdp.decision.ports import AuditLog, FactsSource
+from pdp.decision.reporting import compare, report_event
 from pdp.decision.row_filter import DecidedView, restrict, row_view
 from pdp.decision.tree import FixedDecision, Leaf, Node, leaves
 from pdp.decision.turns import Pace, Steps, WaitingSteps, finish, finish_in_turns
@@ -47,6 +48,7 @@ from pdp.model.checks import (
     Reason,
     TypedColumn,
 )
+from pdp.model.events import ReportEvent
 from pdp.model.ids import new_id
 from pdp.model.revision import Revision
 from pdp.telemetry import Telemetry
@@ -62,12 +64,13 @@ _TURNS_AT_ONCE: Final = 5
 class BatchResult(msgspec.Struct, frozen=True, gc=False):
     """Decided batch. `visible[i]` is 1 where the caller may see reasons; None means everywhere.
 
-    `grants` tells which grants the reasons may name; None means all.
+    `grants` tells which grants the reasons may name; None means all. `reports` has differences in report mode.
     """
 
     record: DecisionRecord
     visible: bytes | None = None
     grants: GrantVisibility | None = None
+    reports: tuple[ReportEvent, ...] = ()
 
     @property
     def answer(self) -> Answer:
@@ -135,7 +138,7 @@ class Pdp:
 
         Raise Unavailable if the audit cannot be served.
         """
-        if batch.size > CHUNK or batch.explain or batch.consistency != "minimize_latency":
+        if batch.size > CHUNK or batch.explain or batch.consistency != "minimize_latency" or self.bundle.must_wait:
             return None
         cache = self.cache
         if cache is not None and (cache.newest is not self.bundle or cache.has_engines) and cache.serves(self.bundle):
@@ -203,15 +206,12 @@ class Pdp:
         trees, found = yield from plan_checks(batch.checks, basis.plans)
         if batch.explain:
             bound_traces(found)
-        cached = CachedEvaluation(found, basis, cache) if cache and may_cache(found, basis, cache) else None
-        if cached is not None:
-            yield cached.run()
-            verdicts_of = cached.verdicts_of
-        else:
-            verdicts_of = yield from self._evaluate(found, basis)
+        cached, verdicts_of = yield from self._verdicts(found, basis, cache)
         traces = NO_TRACES
         if batch.explain:
-            traces = yield from trace_checks(batch.checks, trees, Explainer(basis.bundle, basis.facts, verdicts_of))
+            asked = cached.verdict if cached else no_verdict
+            explainer = Explainer(basis.bundle, basis.facts, verdicts_of, asked)
+            traces = yield from trace_checks(batch.checks, trees, explainer)
         outcomes = yield from _each(fold, trees, repeat(verdicts_of))
         answer = fold_answer(batch, outcomes, basis.revision, traces)
         if cached is not None:
@@ -222,11 +222,14 @@ class Pdp:
         grants = None if visible is None else self.grant_visibility(batch.caller, basis.facts, basis.bundle)
         if cached is not None:
             cached.keep()
-        return BatchResult(record, visible, grants)
+        reports = yield from self._reports(batch, found, basis, verdicts_of, answer.id)
+        return BatchResult(record, visible, grants, reports)
 
     def _keep(self, result: BatchResult) -> BatchResult:
         """Record a decided batch."""
         self._record(result.record, result.record.latency_us / 1e6)
+        for event in result.reports:
+            self.audit.note(event)
         return result
 
     def record_listing(self, page: ListedPage) -> None:
@@ -296,6 +299,37 @@ class Pdp:
             return Basis.make(self.planners, bundle, facts, self.telemetry, stale=True)
         return last
 
+    def _verdicts(
+        self, found: Sequence[Leaf | FixedDecision], basis: Basis, cache: VerdictCache | None
+    ) -> WaitingSteps[tuple[CachedEvaluation | None, LeafVerdicts]]:
+        """Return the verdicts on all leaves, and the evaluation if verdicts had to be waited for."""
+        if cache is not None and not may_cache(found, basis, cache):
+            cache = None
+        if cache is None and not basis.bundle.has_awaited:
+            return None, (yield from self._evaluate(found, basis))
+        evaluation = CachedEvaluation(found, basis, cache)
+        yield evaluation.run()
+        return evaluation, evaluation.verdicts_of
+
+    def _reports(
+        self,
+        batch: Batch,
+        found: Sequence[Leaf | FixedDecision],
+        basis: Basis,
+        verdicts_of: LeafVerdicts,
+        decision: str,
+    ) -> WaitingSteps[tuple[ReportEvent, ...]]:
+        """Return the differences from authorities in report mode."""
+        events = []
+        for report in basis.bundle.reports:
+            checks = yield from compare(report, found, basis, verdicts_of)
+            if checks.compared:
+                name = report.bundle.default.name
+                self.telemetry.count_reported(name, checks.compared, len(checks.differences))
+            if checks.differences:
+                events.append(report_event(report, batch, decision, checks))
+        return tuple(events)
+
     def _evaluate(self, found: Sequence[Leaf | FixedDecision], basis: Basis) -> Steps[LeafVerdicts]:
         """Return the verdicts on all leaves."""
         evaluator = basis.evaluator
@@ -317,11 +351,11 @@ class Pdp:
             actor.id, lambda key: engine is not None and engine.may(actor, "read_assignments", key, facts)
         )
 
-    def _visible(self, batch: Batch, basis: Basis) -> Steps[bytes]:
+    def _visible(self, batch: Batch, basis: Basis) -> WaitingSteps[bytes]:
         """Return 1 for each position that has guards, all of them permitted."""
         checks = guards(batch)
         trees, found = yield from plan_checks(checks, basis.plans)
-        verdicts_of = yield from self._evaluate(found, basis)
+        _, verdicts_of = yield from self._verdicts(found, basis, None)
         guarded, refused = set[int](), set[int]()
         for check, tree in zip(checks, trees, strict=True):
             guarded.update(check.at)

@@ -152,3 +152,42 @@ class PreparingEngine(Protocol):
     def prepare(self, group: Group, facts: Facts) -> ResourceCall | None:
         """Return the call that decides one resource of the group as `decide` does; None for a group without one."""
         ...
+
+
+@runtime_checkable
+class AsyncEngine(Protocol):
+    """Policy model that waits for others, such as a remote service. An error, a late or an invalid answer denies.
+
+    The service asks before verdicts are combined. Other requests have their turns meanwhile.
+    """
+
+    @property
+    def name(self) -> str:
+        """Return the name of the engine in `by` and in the configuration."""
+        ...
+
+    @property
+    def digest(self) -> str:
+        """Return the digest of the engine's policies."""
+        ...
+
+    @property
+    def reads(self) -> frozenset[Source]:
+        """Return all that the verdicts rest on besides the question; empty if unknown, then nothing is cached."""
+        ...
+
+    @property
+    def cost(self) -> Cost:
+        """Return the class of the time that a verdict takes."""
+        ...
+
+    def applies(self, action: str, type: str) -> bool:
+        """Tell whether the engine can decide the action on the concrete type: constant for one set of policies."""
+        ...
+
+    async def decide(self, group: Group, resources: Sequence[Resource], facts: Facts, deadline: float) -> Verdicts:
+        """Return the verdicts on the resources of the group, in order.
+
+        `deadline` is on the clock of the running event loop, in seconds. The service gives the call up then.
+        """
+        ...

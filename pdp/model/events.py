@@ -71,7 +71,37 @@ class ServiceEvent(_Event, frozen=True, kw_only=True, tag_field="event", tag="se
     details: dict[str, Any] = {}
 
 
-Event: TypeAlias = RefusalEvent | ManagementEvent | ServiceEvent
+class ReportedDifference(
+    msgspec.Struct, frozen=True, kw_only=True, rename={"principal": "as", "report_by": "reportBy"}
+):
+    """A concrete check that an authority in report mode decides in another way. `by` is the reason of the answer."""
+
+    action: str
+    resource: str
+    principal: str
+    delegated: bool
+    allowed: bool
+    by: tuple[str, ...]
+    report_by: tuple[str, ...]
+    errors: tuple[str, ...] = ()
+
+
+class ReportEvent(_Event, frozen=True, kw_only=True, tag_field="event", tag="report"):
+    """Differences between one decision and an authority in report mode, with at most `left_out` missing.
+
+    `decision` is the id of the decision's record, `compared` the number of concrete checks.
+    """
+
+    authority: str
+    decision: str
+    surface: str
+    caller: str
+    compared: int
+    differences: tuple[ReportedDifference, ...]
+    left_out: int = 0
+
+
+Event: TypeAlias = RefusalEvent | ManagementEvent | ServiceEvent | ReportEvent
 
 
 class AnswerGate(Protocol):

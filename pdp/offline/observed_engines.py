@@ -10,6 +10,7 @@ import msgspec
 from pdp.decision.bundle import Authority, Bundle
 from pdp.decision.service import Pdp
 from pdp.engines.engine import Cost, Engine, Group, Source, Verdicts
+from pdp.engines.guarded import AwaitedEngine
 from pdp.facts.snapshot import Facts
 from pdp.model.checks import Resource, Trace
 
@@ -76,7 +77,9 @@ def observe(pdp: Pdp, answers: list[EngineAnswer]) -> Pdp:
 def _observed_bundle(bundle: Bundle, answers: list[EngineAnswer]) -> Bundle:
     engines: dict[int, ObservedEngine] = {}
 
-    def watch(engine: Engine) -> ObservedEngine:
+    def watch(engine: Engine) -> Engine:
+        if isinstance(engine, AwaitedEngine):  # the service must see that the engine has to be awaited
+            return engine
         if id(engine) not in engines:
             engines[id(engine)] = ObservedEngine(engine, answers)
         return engines[id(engine)]

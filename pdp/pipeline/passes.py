@@ -185,7 +185,7 @@ def quarantine_rows(batch: IngestBatch, at: int, lines: Iterable[TrailLine], lef
 
 def _event_row(line: EventLine, source: str) -> Row:
     place, fields = line.place, line.fields
-    kind = {"management": "operation", "refusal": "code"}.get(place.event, "what")
+    kind = {"management": "operation", "refusal": "code", "report": "authority"}.get(place.event, "what")
     allowed = {"management": fields.get("allowed"), "refusal": False}.get(place.event)
     caller = _text(fields.get("caller"))
     return (

@@ -174,6 +174,7 @@ def test_the_defaults_are_those_of_the_contract() -> None:
         "engines": ("cel", "grants"),
         "combine": "any",
         "warehouses": (),
+        "mode": "enforce",
     }
     assert settings.policies.rules == ("rules/*.properties",)
     assert settings.policies.forbid == ()

@@ -1,0 +1,172 @@
+"""Guards around engines that are not part of the product: an invalid, missing or late answer denies the whole group."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import structlog
+
+from pdp.engines.engine import (
+    ABSTAIN,
+    EFFECT_NAMES,
+    FAILED,
+    FORBID,
+    PERMIT,
+    AsyncEngine,
+    Cost,
+    Engine,
+    Group,
+    Source,
+    Verdicts,
+)
+from pdp.facts.snapshot import Facts
+from pdp.model.checks import Resource, Trace
+from pdp.model.references import format_resource
+
+_EFFECTS: Final = frozenset((ABSTAIN, PERMIT, FORBID, FAILED))
+_LONGEST_REASON: Final = 1000
+log = structlog.get_logger()
+
+
+class InvalidVerdicts(Exception):
+    """Verdicts of a wrong length or type. The text names the engine and the fault."""
+
+
+def checked(engine: str, verdicts: object, count: int) -> Verdicts:
+    """Return the verdicts of an engine on `count` resources; raise InvalidVerdicts for anything else."""
+    fault = _fault(engine, verdicts, count)
+    if fault:
+        raise InvalidVerdicts(f"engine `{engine}`: {fault}")
+    assert isinstance(verdicts, Verdicts)
+    return verdicts
+
+
+def _fault(engine: str, verdicts: object, count: int) -> str:
+    """Return the fault of verdicts; empty for valid ones."""
+    if type(verdicts) is not Verdicts:
+        return f"`decide` returned {type(verdicts).__name__}, not Verdicts"
+    effects, by = verdicts.effects, verdicts.by
+    if type(effects) is not bytes or not isinstance(by, (list, tuple)):
+        return "`effects` are bytes, and `by` is a list or a tuple"
+    if len(effects) != count or len(by) != count:
+        return f"{len(effects)} effects and {len(by)} reasons for {count} resources"
+    if not _EFFECTS.issuperset(effects):
+        return f"an effect is none of {', '.join(EFFECT_NAMES)}"
+    for effect, reason in zip(effects, by, strict=True):
+        if effect and not (type(reason) is str and reason.startswith(f"{engine}:") and len(reason) < _LONGEST_REASON):
+            return f"a {EFFECT_NAMES[effect]} has a reason that begins with `{engine}:`, not {str(reason)[:80]!r}"
+        if not effect and reason is not None:
+            return "silence has the reason None"
+    return _fault_of_errors(verdicts.errors, count)
+
+
+def _fault_of_errors(errors: object, count: int) -> str:
+    if not isinstance(errors, Mapping):
+        return "`errors` is a mapping"
+    for row, raised in errors.items():
+        if type(row) is not int or not 0 <= row < count:
+            return "`errors` has positions of resources"
+        if type(raised) is not tuple or not all(type(rule) is str for rule in raised):
+            return "`errors` has tuples of texts"
+    return ""
+
+
+class _Guard:
+    """Common part of both guards: description of the engine behind a guard."""
+
+    def __init__(self, name: str, engine: Engine | AsyncEngine, digest: str) -> None:
+        self._name = name
+        self._digest = digest
+        self._reads = engine.reads
+        self._cost = engine.cost
+
+    @property
+    def name(self) -> str:
+        """Return the name of the engine in the configuration."""
+        return self._name
+
+    @property
+    def digest(self) -> str:
+        """Return the digest of the package, the options and the engine's own policies."""
+        return self._digest
+
+    @property
+    def reads(self) -> frozenset[Source]:
+        """Return the sources of the engine's verdicts."""
+        return self._reads
+
+    @property
+    def cost(self) -> Cost:
+        """Return the cost of a verdict."""
+        return self._cost
+
+
+class GuardedEngine(_Guard):
+    """Engine of another package. Raises InvalidVerdicts in place of invalid verdicts, so that the service denies."""
+
+    def __init__(self, name: str, engine: Engine, digest: str) -> None:
+        super().__init__(name, engine, digest)
+        self._engine = engine
+
+    def applies(self, action: str, type: str) -> bool:
+        """Tell whether the engine can decide the action on the type."""
+        return bool(self._engine.applies(action, type))
+
+    def decide(self, group: Group, resources: Sequence[Resource], facts: Facts) -> Verdicts:
+        """Return the engine's verdicts."""
+        return checked(self._name, self._engine.decide(group, resources, facts), len(resources))
+
+    def explain(self, group: Group, resource: Resource, facts: Facts) -> Trace:
+        """Return the engine's explanation; the bare verdict in place of an invalid explanation."""
+        try:
+            trace = self._engine.explain(group, resource, facts)
+        except Exception as error:  # noqa: BLE001  the verdict is known, and the explanation decides nothing
+            return Trace(self._name, "not explained", type(error).__name__)
+        return trace if type(trace) is Trace else Trace(self._name, "not explained", "`explain` returned no Trace")
+
+
+class AwaitedEngine(_Guard):
+    """Engine that the service awaits before verdicts are combined. `timeout` is in seconds.
+
+    Like any engine, but `decide` raises: a path without `ask` denies.
+    """
+
+    def __init__(self, name: str, engine: AsyncEngine, digest: str, timeout: float) -> None:
+        super().__init__(name, engine, digest)
+        self._engine = engine
+        self._timeout = timeout
+
+    def applies(self, action: str, type: str) -> bool:
+        """Tell whether the engine can decide the action on the type."""
+        return bool(self._engine.applies(action, type))
+
+    async def ask(self, group: Group, resources: Sequence[Resource], facts: Facts) -> Verdicts:
+        """Return the engine's verdicts; all failed if the engine raises, is late, or answers with anything else."""
+        deadline = asyncio.get_running_loop().time() + self._timeout
+        try:
+            async with asyncio.timeout_at(deadline):
+                found = await self._engine.decide(group, resources, facts, deadline)
+            return checked(self._name, found, len(resources))
+        except TimeoutError:
+            log.warning("engine is late, all denied", engine=self._name, seconds=self._timeout, action=group.action)
+            why = "late"
+        except Exception:
+            log.exception("engine failed, all denied", engine=self._name, action=group.action, type=group.type)
+            why = "failed"
+        return Verdicts(bytes([FAILED]) * len(resources), [f"{self._name}:{why}"] * len(resources))
+
+    def decide(self, group: Group, resources: Sequence[Resource], facts: Facts) -> Verdicts:
+        """Raise RuntimeError: the verdicts need a wait, and the caller cannot wait."""
+        raise RuntimeError(f"engine `{self._name}` must be awaited")
+
+    def explain(self, group: Group, resource: Resource, facts: Facts) -> Trace:
+        """Return a trace without a verdict. `explain_verdict` has one."""
+        return Trace(self._name, "not asked", "the engine must be awaited")
+
+    def explain_verdict(self, group: Group, resource: Resource, verdict: tuple[int, str | None]) -> Trace:
+        """Return the trace of a verdict that `ask` returned."""
+        effect, reason = verdict
+        what = f"{self._name}: {group.action} on {format_resource(resource, group.ref, group.type)}"
+        return Trace(f"{what} for {group.principal.id}", EFFECT_NAMES[effect], reason or "")
