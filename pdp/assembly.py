@@ -15,6 +15,7 @@ from pdp.config.references import known_warehouses, unknown_warehouse
 from pdp.config.settings import Settings
 from pdp.decision.bundle import Authority, Bundle, ReportingAuthority, source_text
 from pdp.decision.plan import Planners
+from pdp.engines.cedar.kind import build_cedar, read_cedar
 from pdp.engines.cel.engine import CelEngine, CelForbid
 from pdp.engines.cel.rules import RuleSet, load_rules
 from pdp.engines.engine import Engine
@@ -37,6 +38,7 @@ PLANNERS: Final = Planners((plan_views, plan_operation), restriction_of, has_pla
 ENGINES: Final[Mapping[str, EngineKind]] = {
     "grants": EngineKind(lambda settings, _: GrantsEngine(frozenset(settings.store.bootstrap_admins))),
     "scopes": EngineKind(build_scopes, read_permissions),
+    "cedar": EngineKind(build_cedar, read_cedar),
 }
 """Engines that authorities may name, beside `cel`, whose rules are read with those of `policies.forbid`."""
 
@@ -223,6 +225,8 @@ def _warnings(settings: Settings, rules: RuleSet, forbid: RuleSet) -> tuple[str,
     named = {engine for authority in settings.authorities.values() for engine in authority.engines}
     if settings.policies.scopes.permissions and "scopes" not in named:
         warnings.append("`policies.scopes.permissions` decides nothing: no authority names the engine `scopes`")
+    if settings.policies.cedar.policies and "cedar" not in named:
+        warnings.append("`policies.cedar.policies` decides nothing: no authority names the engine `cedar`")
     if not rules.rules and "cel" in named:
         warnings.append("no rules are loaded: CEL permits nothing but VIEW_REFERENCE")
     return tuple(warnings)

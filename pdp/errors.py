@@ -26,7 +26,10 @@ PdpError
 ├── ConfigError            unusable settings
 └── PolicyError            unusable policy files
     ├── RuleCompileError   a rule with a syntax or type error
-    └── DuplicateRule      a rule id in two places
+    ├── DuplicateRule      a rule id in two places
+    ├── PolicyInvalid      a Cedar policy that does not parse or does not fit the schema
+    ├── EntitiesInvalid    an entity of a Cedar file that does not fit the schema
+    └── SchemaInvalid      a Cedar schema that does not parse
 """
 
 from __future__ import annotations
@@ -243,3 +246,21 @@ class DuplicateRule(PolicyError):
     """Rule id in two places."""
 
     code = "duplicate_rule"
+
+
+class PolicyInvalid(PolicyError):
+    """Cedar policy that does not parse or does not fit the schema, or that has an empty or a double id."""
+
+    code = "policy_invalid"
+
+
+class EntitiesInvalid(PolicyError):
+    """Entity of a Cedar file that does not fit the schema, or stands twice with different content, or in a cycle."""
+
+    code = "entities_invalid"
+
+
+class SchemaInvalid(PolicyError):
+    """Cedar schema, or fragment of one, that does not parse."""
+
+    code = "schema_invalid"

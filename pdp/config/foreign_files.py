@@ -6,12 +6,12 @@ import re
 from typing import Final
 
 _CEDAR: Final = (
-    "Cedar policies are not read: write grants, such as `select` on `namespace:wh-1/analytics` to a user or role in a "
-    "world file, or a rule in CEL"
+    "Cedar policies are no rules: name the file in `policies.cedar.policies`, and `cedar` in the engines of an "
+    "authority (docs/cedar.md)"
 )
 _BY_SUFFIX: Final = {
     ".cedar": _CEDAR,
-    ".cedarschema": _CEDAR,
+    ".cedarschema": "a Cedar schema is no rule file: name it in `policies.cedar.schema`",
     ".rego": "Rego is not read: write rules in CEL, or grants; Trino's OPA plugin asks pdp (`pdp trino-config`)",
     ".ts": "permissions in code are not read: write grants of `select` and `modify` in a world file, or rules in CEL",
     ".js": "permissions in code are not read: write grants of `select` and `modify` in a world file, or rules in CEL",
@@ -23,8 +23,8 @@ _ROW_POLICY: Final = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 CEDAR_ENTITIES: Final = (
-    "Cedar entities are not read: for each parent of a user or role, write a grant "
-    '`{principal: "user:oidc~...", privilege: assignee, object: "role:..."}`'
+    "Cedar entities are no world: name the file in `policies.cedar.entities`, or for each parent of a user or role "
+    'write a grant `{principal: "user:oidc~...", privilege: assignee, object: "role:..."}`'
 )
 """Advice for the entities of Cedar."""
 

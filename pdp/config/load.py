@@ -56,7 +56,6 @@ def load_settings(
 
 
 UNSUPPORTED: Final[Mapping[str, Any]] = {
-    "policies.cedar": {"policies": [], "entities": [], "schema": None},
     "row_access.strict_dialects": True,
 }  # fmt: skip
 """Keys of the public contract that this version supports only at their default. Any other value is an error, because an

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Mapping
-from typing import Annotated, Any, Final, Literal, TypeAlias
+from typing import Annotated, Any, Final, Literal, Self, TypeAlias
 
-from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from pdp.config.section import Section
 
@@ -49,7 +50,7 @@ FORMS: Final = ("<text>", "<mapping>")
 
 
 def _form(entry: Any) -> str:
-    return FORMS[isinstance(entry, (Mapping, PolicyFiles))]
+    return FORMS[isinstance(entry, (Mapping, Section))]
 
 
 FilePattern = Annotated[
@@ -67,6 +68,39 @@ class ScopesSettings(Section):
     )
 
 
+class CedarSchemaFiles(Section):
+    """Schema of Cedar with its options. A text alone is the file of `replace`."""
+
+    replace: str | None = Field(None, description="the schema in place of pdp's own; a text alone is the same")
+    extend: str | None = Field(None, description="a fragment that adds types, actions or attributes of new types")
+
+    @model_validator(mode="after")
+    def _require_file(self) -> Self:
+        if self.replace is None and self.extend is None:
+            raise ValueError("`replace` or `extend` names a file")
+        return self
+
+
+CedarSchemaChoice = Annotated[
+    Annotated[str, Field(min_length=1), Tag("<text>")] | Annotated[CedarSchemaFiles, Tag("<mapping>")],
+    Discriminator(_form),
+]
+"""File of a schema; as a mapping, `replace` or `extend`."""
+
+with warnings.catch_warnings():
+    # pydantic warns of the name `schema`: an old method of its models, which nothing here calls
+    warnings.filterwarnings("ignore", 'Field name "schema"', UserWarning)
+
+    class CedarSettings(Section):
+        """Files of the engine `cedar`."""
+
+        policies: tuple[FilePattern, ...] = Field((), description="Cedar policies (globs): .cedar")
+        entities: tuple[FilePattern, ...] = Field((), description="entities in Cedar's JSON (globs), several files")
+        schema: CedarSchemaChoice | None = Field(  # type: ignore[assignment]
+            None, description="a schema in place of pdp's own, or `{extend: <file>}` that adds to the schema"
+        )
+
+
 class PolicySettings(Section):
     """Locations of policies. Relative paths start at the folder of pdp.yaml."""
 
@@ -82,6 +116,7 @@ class PolicySettings(Section):
         (), description="files (globs) of row policies and masks: .yaml or .json"
     )
     scopes: ScopesSettings = ScopesSettings()
+    cedar: CedarSettings = CedarSettings()
     refresh_seconds: float = Field(
         5, ge=0.1, le=3600, description="how often the service looks for changed policies and certificates"
     )

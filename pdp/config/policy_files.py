@@ -16,10 +16,23 @@ from pdp.config.policies import PolicyFiles, PolicySettings
 from pdp.config.settings import Settings
 from pdp.errors import ConfigError, Place, PolicyError
 
-FileKey = Literal["rules", "forbid", "row_access", "scopes.permissions"]
-FILE_KEYS: Final[tuple[FileKey, ...]] = ("rules", "forbid", "row_access", "scopes.permissions")
+FileKey = Literal["rules", "forbid", "row_access", "scopes.permissions", "cedar.policies", "cedar.entities"]
+FILE_KEYS: Final[tuple[FileKey, ...]] = (
+    "rules",
+    "forbid",
+    "row_access",
+    "scopes.permissions",
+    "cedar.policies",
+    "cedar.entities",
+)
 """Keys of `policies` that name files."""
-_CONTENT: Final = {"forbid": "rule", "row_access": "policy and no mask", "scopes.permissions": "entry"}
+_CONTENT: Final = {
+    "forbid": "rule",
+    "row_access": "policy and no mask",
+    "scopes.permissions": "entry",
+    "cedar.policies": "policy",
+    "cedar.entities": "entity",
+}
 _REMEDY: Final = "`allow_empty: true` beside `files` permits that"
 
 

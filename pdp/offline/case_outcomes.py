@@ -15,6 +15,7 @@ from pdp.audit.rows import rows
 from pdp.decision.bodies import ResourceBody, make_resource
 from pdp.errors import PdpError
 from pdp.model.references import format_resource
+from pdp.model.vocabulary import RENAMES
 from pdp.offline.cases import VIEW_REQUESTS, Case, InvalidCase
 
 _UNKNOWN_ACTION: Final = "unknown_action"
@@ -85,7 +86,9 @@ def compare_checks(case: Case, decisions: Sequence[Mapping[str, Any]], records: 
         if at < len(want) and not wanted and not case.wants_more:
             problems.append(Problem("the case wants nothing of it", at))
         problems += [Problem(text, at, wrong_verdict=key == "allowed") for key, text in _differences(wanted, got)]
-        problems += [Problem(text, at, unknown_action="error" not in got) for text in _void_checks(case, wanted, got)]
+        problems += [
+            Problem(text, at, unknown_action="error" not in got) for text in _void_checks(case, at, wanted, got)
+        ]
         if (raised := got.get("errors")) and "errors" not in wanted:
             warnings.append(Problem(_raised_text(raised), at, raised=tuple(raised)))
     if "wantAudit" in data and records:
@@ -143,15 +146,26 @@ def _missing_error(case: Case, got: Any) -> CaseOutcome:
     return CaseOutcome(case.note, got, (Problem(f"wanted the error {case.data['wantError']}, nothing raised"),))
 
 
-def _void_checks(case: Case, wanted: Mapping[str, Any], got: Mapping[str, Any]) -> Iterator[str]:
-    """Yield why a check proves nothing: nobody could permit the check. A case may want this by `by` or `error`."""
+def _void_checks(case: Case, at: int, wanted: Mapping[str, Any], got: Mapping[str, Any]) -> Iterator[str]:
+    """Yield why a check proves nothing: nobody could permit the check. A case may want this by `by` or `error`.
+
+    The target of a rename is no misspelt word: a table cannot move to where no engine knows the creation of tables.
+    """
     reason, error = got["by"][0], got.get("error")
     if "by" in wanted or "error" in wanted or reason in _audited_reasons(case):
         return
     if error:
         yield f"`{reason}`: {error['message']}: want this by `by` or `error`"
-    elif reason == _UNKNOWN_ACTION or reason.endswith(f": {_UNKNOWN_ACTION}"):
+    elif reason == _UNKNOWN_ACTION or (reason.endswith(f": {_UNKNOWN_ACTION}") and not _has_target(case, at)):
         yield f"`{reason}`: no engine knows this action on this type: want this by `by`"
+
+
+def _has_target(case: Case, at: int) -> bool:
+    """Tell whether the check at a position is a rename with a destination."""
+    checks = case.data.get("checks", ())
+    check = checks[at] if at < len(checks) and "resources" not in checks[at] else {}
+    arguments = (check.get("context") or {}).get("arguments") or {}
+    return check.get("action") in RENAMES and arguments.get("destination") is not None
 
 
 def _audited_reasons(case: Case) -> Iterator[str]:

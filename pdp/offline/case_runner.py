@@ -37,6 +37,7 @@ from pdp.offline.case_places import forget_places
 from pdp.offline.case_reasons import explain_outcome
 from pdp.offline.case_remarks import remarks_on_names
 from pdp.offline.cases import ROW_WANTS, Case, InvalidCase
+from pdp.offline.cedar_cases import CedarCase, cedar_policies
 from pdp.offline.deployment import Deployment, case_facts, case_files, forget_worlds, set_clock
 from pdp.views.codec import decode_change, decode_load, encode_change, encode_load
 from pdp.views.loads import ViewSecurity
@@ -229,12 +230,14 @@ def _rules(case: Case, settings: Settings, key: FileKey) -> RuleSet:
 
 def _engine_sources(case: Case, settings: Settings) -> dict[str, PolicySources]:
     """Return the policies of engines that a case brings, by the name of the engine."""
-    given = case.data.get("permissions")
-    if given is None:
-        return {}
-    files = [given] if isinstance(given, str) else [each for each in given if isinstance(each, str)]
-    entries = read_entries(case_files(case, files)) if files else parse_entries(given)
-    return {"scopes": sources_of([each.entry for each in entries], settings)}
+    sources: dict[str, PolicySources] = {}
+    if (given := case.data.get("permissions")) is not None:
+        files = [given] if isinstance(given, str) else [each for each in given if isinstance(each, str)]
+        entries = read_entries(case_files(case, files)) if files else parse_entries(given)
+        sources["scopes"] = sources_of([each.entry for each in entries], settings)
+    if (cedar := case.data.get("cedar")) is not None:
+        sources["cedar"] = cedar_policies(msgspec.convert(cedar, CedarCase), case.folder)
+    return sources
 
 
 def _documents(case: Case) -> Sequence[NamedDocument]:

@@ -17,6 +17,7 @@ import yaml
 
 from pdp import strict
 from pdp.errors import InvalidArgument
+from pdp.offline.cedar_cases import CedarCase
 from pdp.strict import sentence
 
 SUFFIXES: Final = (".yaml", ".yml", ".json", ".jsonl")
@@ -41,6 +42,7 @@ class CaseBody(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
     forbid: str | list[str] | dict[str, str] = ""
     policies: str | list[str] | dict[str, Any] = ""
     permissions: str | list[Any] = ""
+    cedar: CedarCase | None = None
     world: str | dict[str, Any] | None = None
     config: dict[str, Any] = {}
     caller: dict[str, Any] | None = None

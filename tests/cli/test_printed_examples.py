@@ -21,7 +21,7 @@ WORLD = ("check", "--world", "{file}")
 LAKEKEEPER = ("migrate", "lakekeeper", "{file}")
 OPENFGA = ("migrate", "openfga", "{file}")
 ROWS = ("check", "--set", "policies.row_access=[{file}]")
-CEDAR = "Cedar policies are not read: write grants"
+CEDAR = "name the file in `policies.cedar.policies`"
 CODE = "permissions in code are not read: write grants"
 
 
@@ -195,7 +195,7 @@ EXAMPLES: list[Printed] = [
         "LAKEKEEPER__CEDAR__REFRESH_INTERVAL_SECS=5\n",
         LAKEKEEPER,
         1,
-        "pdp has no Cedar: write grants, or rules in CEL",
+        "name policies and entities in `policies.cedar`",
     ),
     *(
         Printed(name, "a.cedar", text, command, 2, CEDAR)
@@ -213,7 +213,7 @@ EXAMPLES: list[Printed] = [
             ENTITIES,
             command,
             2,
-            "Cedar entities are not read: for each parent of a user or role, write",
+            "name the file in `policies.cedar.entities`, or for each parent",
         )
         for command in (WORLD, OPENFGA)
     ),

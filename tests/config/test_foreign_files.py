@@ -12,7 +12,7 @@ POLICY = "create or replace row access policy if not exists p on `a`.`b`\n grant
 @pytest.mark.parametrize(
     ("suffix", "text", "words"),
     [
-        (".cedar", "", "Cedar policies are not read"),
+        (".cedar", "", "name the file in `policies.cedar.policies`"),
         (".rego", "", "Rego is not read"),
         (".ts", "", "permissions in code are not read"),
         (".sql", "SELECT 1", "write row policies in YAML"),

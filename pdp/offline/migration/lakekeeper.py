@@ -21,7 +21,7 @@ from pdp.offline.migration.variables import check_unique, read_variables
 _PREFIX: Final = "LAKEKEEPER__"
 _GRANTS: Final = "grants come by `pdp migrate openfga`"
 _NO_COUNTERPART: Final[Mapping[str, str]] = {
-    "cedar": "pdp has no Cedar: write grants, or rules in CEL",
+    "cedar": "name policies and entities in `policies.cedar`, and the engine `cedar` in an authority (docs/cedar.md)",
     "role_provider": "pdp asks no directory: map roles of tokens (`identity.providers.<idp>.role_map`), or grant roles",
     "role_provider_file": "pdp asks no directory: map roles of tokens, or grant roles",
     "role_provider_chain": "pdp keeps no roles of tokens: a view owner's roles are those with grants of `assignee`",

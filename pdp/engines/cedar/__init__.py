@@ -1,0 +1,1 @@
+"""Engine of Cedar policies: Lakekeeper's schema, entities of checks, decisions by cedarpy."""

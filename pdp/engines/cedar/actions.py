@@ -1,0 +1,157 @@
+"""Actions of Cedar: the name behind each catalog action, and the form of each context.
+
+The names are those of Lakekeeper's schema. `lakekeeper.cedarschema` declares the same actions; a test compares the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+NAMESPACE: Final = "Lakekeeper"
+ACTION: Final = f"{NAMESPACE}::Action"
+"""Entity type of actions."""
+ENTITY_NAMES: Final[Mapping[str, str]] = {
+    "server": "Server",
+    "project": "Project",
+    "warehouse": "Warehouse",
+    "namespace": "Namespace",
+    "table": "Table",
+    "view": "View",
+    "generic_table": "GenericTable",
+    "role": "Role",
+    "tag": "Tag",
+}
+"""Type of a resource -> name of the entity type, without the namespace. A check on a user asks about the server."""
+
+_EVERYWHERE: Final = "get_metadata include_in_list read_assignments"
+_IN_WAREHOUSE: Final = f"{_EVERYWHERE} set_protection manage_tags"
+_TABULAR: Final = f"{_IN_WAREHOUSE} get_tasks rename undrop drop control_tasks"
+_ASKED: Final[Mapping[str, str]] = {
+    "table": f"{_TABULAR} read_data write_data commit",
+    "view": f"{_TABULAR} select commit",
+    "generic_table": f"{_TABULAR} read_data write_data",
+    "namespace": f"{_IN_WAREHOUSE} list_tables list_views list_generic_tables list_everything list_namespaces delete "
+    "create_table create_view create_namespace create_generic_table update_properties",
+    "warehouse": f"{_IN_WAREHOUSE} get_endpoint_statistics get_config list_deleted_tabulars get_task_queue_config "
+    "get_all_tasks use list_namespaces list_everything delete rename activate deactivate update_storage "
+    "update_storage_credential modify_soft_deletion modify_task_queue_config control_all_tasks create_namespace "
+    "set_format_version_policy",
+    "project": f"{_EVERYWHERE} get_endpoint_statistics list_warehouses list_roles search_roles list_tags "
+    "get_project_tasks get_task_queue_config delete rename create_warehouse create_role create_tag "
+    "control_project_tasks modify_task_queue_config",
+    "server": "create_project list_users provision_users update_users delete_users read_assignments",
+    "user": "update delete read_role_assignments",
+    "role": "assume read update delete read_assignments grant_assignee update_source_system read_metadata",
+    "tag": "apply read update delete read_assignments read_attachments",
+}
+_IRREGULAR: Final[Mapping[tuple[str, str], str]] = {
+    ("update", "user"): "UpdateUsers",
+    ("delete", "user"): "DeleteUsers",
+    ("read_role_assignments", "user"): "ReadUserRoleAssignments",
+    ("grant_assignee", "role"): "ManageRoleAssignments",
+    ("update_source_system", "role"): "UpdateRoleSourceSystem",
+    ("read_metadata", "role"): "ReadRoleMetadata",
+    ("read_attachments", "tag"): "ReadTagAttachments",
+    ("create_generic_table", "namespace"): "CreateGenericTableInNamespace",
+    ("update_properties", "namespace"): "UpdateNamespaceProperties",
+    ("select", "view"): "SelectView",
+    ("get_task_queue_config", "project"): "GetProjectTaskQueueConfig",
+    ("modify_task_queue_config", "project"): "ModifyProjectTaskQueueConfig",
+    ("include_in_list", ""): "Include{T}InList",
+    ("read_assignments", ""): "Introspect{T}Authorization",
+    ("read_data", ""): "Read{T}Data",
+    ("write_data", ""): "Write{T}Data",
+}
+"""Names outside the rules. With an empty type: a pattern for all types, where `{T}` is the entity type."""
+_BEHIND_VERB: Final = frozenset(
+    {
+        "get_metadata",
+        "get_tasks",
+        "get_endpoint_statistics",
+        "control_tasks",
+        "set_protection",
+        "manage_tags",
+        "set_format_version_policy",
+    }
+)
+"""Words with the entity type behind the verb: `GetTableTasks`."""
+_VERB_WORDS: Final = "rename drop undrop delete commit use activate deactivate assume read update apply"
+_VERBS: Final = frozenset(_VERB_WORDS.split())
+"""Words that are a verb before the entity type: `DropTable`."""
+_INSIDE: Final = frozenset({"list_everything", "list_namespaces", "create_namespace"})
+"""Words with the container at the end: `ListEverythingInNamespace`."""
+
+
+def _name(action: str, type: str) -> str:
+    entity, words = ENTITY_NAMES.get(type, ""), [word.capitalize() for word in action.split("_")]
+    irregular = _IRREGULAR.get((action, type)) or _IRREGULAR.get((action, ""))
+    if irregular:
+        return irregular.replace("{T}", entity)
+    if action in _BEHIND_VERB:
+        return words[0] + entity + "".join(words[1:])
+    if action in _VERBS:
+        return words[0] + entity
+    return "".join(words) + (f"In{entity}" if action in _INSIDE else "")
+
+
+CEDAR_ACTIONS: Final[Mapping[tuple[str, str], str]] = {
+    (action, type): _name(action, type) for type, actions in _ASKED.items() for action in actions.split()
+}
+"""(catalog action, concrete type) -> id of the action in Cedar. Cedar does not apply to any other pair."""
+
+
+class ContextForm(msgspec.Struct, frozen=True):
+    """Attributes of a context beside `delegated`.
+
+    `texts` and `flags` map an attribute to the argument behind. `initial`, `updates` and `removal` are the attributes
+    with properties of a new object, with changed properties and with the keys of removed ones; empty for none.
+    """
+
+    texts: Mapping[str, str] = {}
+    flags: tuple[str, ...] = ()
+    initial: str = ""
+    updates: str = ""
+    removal: str = ""
+
+
+NO_CONTEXT: Final = ContextForm()
+
+
+def _creation(name: str, *same: str, initial: str = "", **others: str) -> ContextForm:
+    return ContextForm({name: "name", **{each: each for each in same}, **others}, initial=initial)
+
+
+def _change(kind: str) -> ContextForm:
+    return ContextForm(updates=f"{kind}_properties_updates", removal=f"{kind}_properties_removal")
+
+
+_NAMESPACE_FORM: Final = _creation("namespace_name", initial="initial_namespace_properties")
+_DROP_FORM: Final = ContextForm(flags=("force", "purge"))
+CONTEXTS: Final[Mapping[str, ContextForm]] = {
+    "CreateProject": _creation("project_name", "project_id"),
+    "CreateWarehouse": _creation("warehouse_name"),
+    "CreateRole": _creation("role_name"),
+    "CreateTag": _creation("tag_name"),
+    "UpdateRoleSourceSystem": ContextForm({"requested_provider_id": "provider_id", "requested_source_id": "source_id"}),
+    "CreateNamespaceInWarehouse": _NAMESPACE_FORM,
+    "CreateNamespaceInNamespace": _NAMESPACE_FORM,
+    "CreateTable": _creation("table_name", "table_id", initial="initial_table_properties"),
+    "CreateView": _creation("view_name", initial="initial_view_properties"),
+    "CreateGenericTableInNamespace": _creation(
+        "generic_table_name",
+        "format",
+        "base_location",
+        initial="initial_generic_table_properties",
+        generic_table_id="id",
+    ),
+    "UpdateNamespaceProperties": _change("namespace"),
+    "CommitTable": _change("table"),
+    "CommitView": _change("view"),
+    "DropTable": _DROP_FORM,
+    "DropView": _DROP_FORM,
+    "DeleteNamespace": ContextForm(flags=("force", "purge", "recursive")),
+}
+"""Id of an action -> form of the context; all other actions have `NO_CONTEXT`."""

@@ -1,0 +1,191 @@
+"""Cedar engine: decides by Cedar policies, with one call of cedarpy for a group.
+
+Stands for Cedar's decision, with one deviation: a forbid that raises denies. Cedar alone would ignore that forbid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from hashlib import sha256
+from typing import Any, Final
+
+import msgspec
+
+from pdp.engines.cedar.actions import CEDAR_ACTIONS
+from pdp.engines.cedar.contexts import InvalidContext, RequestContext, has_arguments, make_context, plain_context
+from pdp.engines.cedar.entities import Entity, EntityBuilder
+from pdp.engines.cedar.explain import explain_judgement
+from pdp.engines.cedar.judgement import Judgement, judgement_of
+from pdp.engines.cedar.library import load_cedarpy
+from pdp.engines.cedar.model import CedarModel, entities_as_json
+from pdp.engines.cedar.requests import (
+    RequestRound,
+    RoundTable,
+    ShownEntities,
+    action_entities,
+    context_entities,
+    make_request,
+    property_entities,
+)
+from pdp.engines.cedar.schema import action_uid
+from pdp.engines.cedar.uids import PROPERTIES, SERVER, Uid, has_properties, uid_of_principal, uid_of_resource
+from pdp.engines.engine import FAILED, Cost, Group, Source, Verdicts
+from pdp.facts.snapshot import Facts
+from pdp.memo import Memo
+from pdp.model.checks import Principal, Reason, Resource, Trace
+
+_READS: Final = frozenset({Source.POLICIES, Source.FACTS})
+_PRINCIPALS: Final = 256
+_LONGEST_PRINCIPAL: Final = 2_048
+_CONTAINERS: Final = 2_000
+"""Principals whose entities are remembered at one revision, characters of one, and containers of one."""
+_INVALID: Final[Reason] = "cedar:invalid_arguments"
+"""Reason of a denial because the arguments of the check are no context."""
+
+
+class CedarEngine:
+    """Engine of Cedar policies."""
+
+    def __init__(self, model: CedarModel) -> None:
+        self.model = model
+        policies, files, schema = model.policies, model.files, model.schema
+        self._named = policies.reads | files.references
+        self._shows_properties = "properties" in policies.words or any(type == PROPERTIES for type, _ in self._named)
+        self._actions = {
+            pair: action_uid(action) for pair, action in CEDAR_ACTIONS.items() if action_uid(action) in schema.groups
+        }
+        self._named_actions = self._named & schema.groups.keys()
+        self._shown: tuple[Facts, Memo[tuple[Principal, bool], ShownEntities]] | None = None
+        self._chains: tuple[Facts, Collection[Uid]] | None = None
+        parts = (policies.text, entities_as_json(files), schema.text)
+        self._digest = sha256(msgspec.json.encode(parts, order="sorted")).hexdigest()
+
+    @property
+    def name(self) -> str:
+        """Return the name of the engine in `by` and `engines`."""
+        return "cedar"
+
+    @property
+    def digest(self) -> str:
+        """Return the digest of policies, entities and schema."""
+        return self._digest
+
+    @property
+    def reads(self) -> frozenset[Source]:
+        """Return the sources of verdicts: memberships and projects are facts."""
+        return _READS
+
+    @property
+    def cost(self) -> Cost:
+        """Return the cost of a verdict: Cedar asks every policy."""
+        return Cost.MILLISECONDS
+
+    def applies(self, action: str, type: str) -> bool:
+        """Tell whether the schema has an action for the catalog action on the type."""
+        return (action, type) in self._actions
+
+    def decide(self, group: Group, resources: Sequence[Resource], facts: Facts) -> Verdicts:
+        """Decide every resource. Resources share one call, unless one could see the entities of another."""
+        effects = bytearray(len(resources))
+        by: list[Reason | None] = [None] * len(resources)
+        errors: dict[int, tuple[str, ...]] = {}
+        for row, judgement in self._judge(group, resources, facts).items():
+            if judgement is None:
+                effects[row], by[row] = FAILED, _INVALID
+                continue
+            effects[row] = judgement.effect
+            by[row] = f"cedar:{judgement.by.id}" if judgement.by else None
+            if judgement.raised:
+                errors[row] = tuple(sorted(judgement.raised))
+        return Verdicts(bytes(effects), by, errors)
+
+    def explain(self, group: Group, resource: Resource, facts: Facts) -> Trace:
+        """Return the policies that decide, those that raise, and for a denial a policy that would permit."""
+        action = self._actions.get((group.action, group.type))
+        if action is None:
+            return Trace("cedar", "silent", f"does not apply to {group.action} on {group.type}")
+        judgement = self._judge(group, (resource,), facts)[0]
+        uid = uid_of_resource(resource, group.type)
+        return explain_judgement(judgement, uid_of_principal(group.principal), action, uid)
+
+    def _judge(self, group: Group, resources: Sequence[Resource], facts: Facts) -> dict[int, Judgement | None]:
+        """Return the decision on each row; None for arguments that are no context. Empty if no action applies."""
+        action = self._actions.get((group.action, group.type))
+        judged: dict[int, Judgement | None] = {}
+        if action is None:
+            return judged
+        shown = self._shown_to(group, facts)
+        table = self._table(shown, action)
+        plain = None if has_arguments(action[1]) else plain_context(delegated=group.delegated)
+        for row, resource in enumerate(resources):
+            uid = uid_of_resource(resource, group.type)
+            context = plain or _context(action, resource, shown.builder, uid, delegated=group.delegated)
+            if context is None:
+                judged[row] = None
+                continue
+            own = self._own(shown, uid, resource, context)
+            table.add(row, make_request(shown.builder.principal, action, uid, context), own)
+        policies = self.model.policies.policies
+        for each in table.rounds:
+            answers = zip(each.rows, self._ask(each), strict=True)
+            judged.update((row, judgement_of(answer, policies)) for row, answer in answers)
+        return judged
+
+    def _table(self, shown: ShownEntities, action: Uid) -> RoundTable:
+        """Return an empty table of requests about one action."""
+        actions = action_entities({action, *self._named_actions}, self.model.schema.groups)
+        properties = {uid for uid in shown.common if uid[0] == PROPERTIES}
+        return RoundTable({**shown.common, **actions}, self._named | properties)
+
+    def _own(self, shown: ShownEntities, uid: Uid, resource: Resource, context: RequestContext) -> dict[Uid, Entity]:
+        """Return the entities of a resource and a context. Properties of the check win over those of files."""
+        own = shown.of_resource(uid)
+        if resource.properties is not None and self._shows_properties and has_properties(uid):
+            entity = property_entities(uid, resource.properties, shown.builder.project_of(uid))
+            own[entity.uid] = entity
+        own.update((entity.uid, entity) for entity in context_entities(context))
+        return own
+
+    def _ask(self, each: RequestRound) -> Sequence[Any]:
+        """Return the answers of cedarpy to the requests of a round."""
+        library = load_cedarpy()
+        entities = library.Entities.from_json_str(each.entities)
+        answers: Sequence[Any] = library.is_authorized_batch(each.requests, self.model.policies.handle, entities)
+        return answers
+
+    def _shown_to(self, group: Group, facts: Facts) -> ShownEntities:
+        """Return the entities of a principal's checks, remembered for some principals of one revision."""
+        if self._shown is None or self._shown[0] is not facts:
+            self._shown = facts, Memo(_PRINCIPALS, _LONGEST_PRINCIPAL)
+        memo, principal, on_server = self._shown[1], group.principal, group.type in ("server", "user")
+        shown = memo.get((principal, on_server))
+        if shown is None or shown.size > _CONTAINERS:
+            files, words = self.model.files, self.model.policies.words
+            builder = EntityBuilder(facts, principal, files, words, on_server=on_server)
+            shown = ShownEntities(
+                builder, files, self._named, self._chains_of(facts), with_properties=self._shows_properties
+            )
+            memo.keep((principal, on_server), shown, principal.length())
+        return shown
+
+    def _chains_of(self, facts: Facts) -> Collection[Uid]:
+        """Return the entities of files with all above; without those above if nothing names one."""
+        files = self.model.files
+        if self._named <= files.by_uid.keys() or not files.by_uid:
+            return files.by_uid.keys()
+        if self._chains is None or self._chains[0] is not facts:
+            builder = EntityBuilder(facts, Principal("anonymous", ""), files, on_server=False)
+            above = frozenset(entity.uid for uid in files.by_uid for entity in builder.with_chain(uid))
+            self._chains = facts, above
+        return self._chains[1]
+
+
+def _context(
+    action: Uid, resource: Resource, builder: EntityBuilder, uid: Uid, *, delegated: bool
+) -> RequestContext | None:
+    """Return the context of a check with arguments; None for arguments that are no context."""
+    project = "" if uid == SERVER else builder.project_of(uid)[1]
+    try:
+        return make_context(action[1], resource.arguments.given, project, delegated=delegated)
+    except InvalidContext:
+        return None

@@ -1,0 +1,251 @@
+"""Entities of a check: the principal with all roles, the resource with all objects above, and the entities of files.
+
+Every entity follows from its uid, the facts and the entity files: attributes of a file win, parents add up, gaps are
+filled. An `EntityBuilder` serves one principal at one revision and remembers the entities that several resources share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from pdp.engines.cedar.entity_files import NO_FILES, EntityFiles, FileEntity
+from pdp.engines.cedar.uids import (
+    ANONYMOUS,
+    NAMESPACE_TYPE,
+    PROJECT,
+    ROLE,
+    SERVER,
+    TABULAR,
+    TAG,
+    USER,
+    WAREHOUSE,
+    Uid,
+    as_json,
+    as_value,
+    path_id,
+    path_of,
+    properties_uid,
+    role_name,
+    uid_of_principal,
+)
+from pdp.facts.snapshot import Facts
+from pdp.model.checks import Principal
+from pdp.model.references import encode_part
+
+_DOTS: Final = str.maketrans({"%": "%25", ".": "%2E"})
+_NO_ROLES: Final[frozenset[str]] = frozenset()
+_BLANK: Final = FileEntity({}, (), {})
+
+
+class Entity(NamedTuple):
+    """Entity of a check. `text` is Cedar's JSON; `references` are the entities that attributes of a file name."""
+
+    uid: Uid
+    text: str
+    parents: tuple[Uid, ...]
+    references: tuple[Uid, ...] = ()
+
+
+class _Draft(NamedTuple):
+    """Entity without the part of the files."""
+
+    attributes: dict[str, Any]
+    parents: Sequence[Uid]
+
+
+class EntityBuilder:
+    """Builder of the entities of one principal's checks. `on_server`: the checks are about the server.
+
+    The builder of a check on the server leaves `roles` and `project_roles` empty: there is no project. `words` are the
+    names of attributes that policies read; all others are left out. None for all attributes.
+    """
+
+    def __init__(
+        self,
+        facts: Facts,
+        principal: Principal,
+        files: EntityFiles = NO_FILES,
+        words: frozenset[str] | None = None,
+        *,
+        on_server: bool,
+    ) -> None:
+        self.principal = uid_of_principal(principal)
+        self._facts = facts
+        self._claims = principal
+        self._files = files
+        self._words = words
+        self._on_server = on_server
+        self._known: dict[Uid, Entity] = {}
+        self._projects: dict[Uid, Uid] = {}
+        self._roles: dict[Uid, frozenset[str]] = {}
+        self._drafts: dict[str, Callable[[Uid], _Draft | None]] = {
+            USER: self._user,
+            ROLE: self._role,
+            TAG: self._tag,
+            WAREHOUSE: self._warehouse,
+            NAMESPACE_TYPE: self._namespace,
+            PROJECT: lambda uid: _Draft({}, (SERVER,)),
+            **dict.fromkeys(TABULAR, self._tabular),
+        }
+
+    def entity(self, uid: Uid) -> Entity:
+        """Return an entity, remembered for later checks."""
+        known = self._known.get(uid)
+        return self._known.setdefault(uid, self.make(uid)) if known is None else known
+
+    def make(self, uid: Uid) -> Entity:
+        """Return an entity without remembering it."""
+        draft_of = self._drafts.get(uid[0])
+        draft = draft_of(uid) if draft_of else None
+        entity = self._files.by_uid.get(uid, _BLANK)
+        return _written(uid, entity, draft or _Draft({}, ()), self._words)
+
+    def with_chain(self, uid: Uid) -> Iterator[Entity]:
+        """Yield an entity and all entities above, each once."""
+        pending, seen = [uid], {uid}
+        while pending:
+            entity = self.entity(pending.pop())
+            yield entity
+            new = [parent for parent in entity.parents if parent not in seen]
+            seen.update(new)
+            pending += new
+
+    def project_of(self, uid: Uid) -> Uid:
+        """Return the project of a warehouse, a role or a tag, and of the warehouse of any object below."""
+        if uid[0] == NAMESPACE_TYPE or uid[0] in TABULAR:
+            uid = WAREHOUSE, uid[1].partition("/")[0]
+        project = self._projects.get(uid)
+        return self._projects.setdefault(uid, self._find_project(uid)) if project is None else project
+
+    def _find_project(self, uid: Uid) -> Uid:
+        """Return the project by the entity file, else by configuration or registration, else by the id of a role."""
+        type, id = uid
+        if type == PROJECT:
+            return uid
+        file = self._files.by_uid.get(uid)
+        if file is not None and (named := file.named("project")):
+            return named
+        parts = (id,) if type == ROLE else path_of(uid)
+        kind = {ROLE: "role", TAG: "tag", WAREHOUSE: "warehouse"}.get(type)
+        parent = self._facts.parent((kind, parts)) if kind and parts else None
+        if parent is not None and parent[0] == "project":
+            return PROJECT, encode_part(parent[1][0])
+        return PROJECT, role_name(id).project if type == ROLE else ""
+
+    def roles_above(self, uid: Uid) -> frozenset[str]:
+        """Return the ids of all roles that a user or role is in: by the facts, by files, and by roles of roles."""
+        roles = self._roles.get(uid)
+        return self._roles.setdefault(uid, self._find_roles(uid)) if roles is None else roles
+
+    def _find_roles(self, uid: Uid) -> frozenset[str]:
+        stored = _NO_ROLES
+        if uid != ANONYMOUS:
+            is_own = uid == self.principal
+            name = self._claims if is_own else Principal("role" if uid[0] == ROLE else "user", uid[1])
+            stored = self._facts.roles_of(name)
+        files = self._files
+        if not files.has_memberships:
+            return stored
+        found = set(stored | files.roles_of(uid))
+        pending = list(found)
+        while pending:
+            role = pending.pop()
+            new = {*self._facts.roles_of(Principal("role", role)), *files.roles_of((ROLE, role))} - found
+            found |= new
+            pending += new
+        return frozenset(found)
+
+    def _user(self, uid: Uid) -> _Draft:
+        is_anonymous = uid == ANONYMOUS
+        provider, _, source = ("", "", uid[1]) if is_anonymous else uid[1].partition("~")
+        roles = sorted(self.roles_above(uid))
+        shown = [] if self._on_server else roles
+        pairs = [self._pair((ROLE, role)) for role in shown]
+        attributes: dict[str, Any] = {"provider_id": provider, "source_id": source, "global_role_ids": []}
+        if uid == self.principal:
+            claimed = () if self._on_server else self._claims.roles
+            pairs += [{"provider_id": provider, "source_id": role} for role in claimed]
+            email = msgspec.json.decode(self._claims.attributes).get("email")
+            attributes |= {"email": email} if isinstance(email, str) else {}
+        attributes |= {"roles": [as_value((ROLE, role)) for role in shown], "project_roles": pairs}
+        return _Draft(attributes, [*((ROLE, role) for role in roles), *(() if is_anonymous else (SERVER,))])
+
+    def _pair(self, role: Uid) -> dict[str, Any]:
+        """Return provider and source of a role, also where an entity file says so."""
+        name = role_name(role[1])
+        pair = {"provider_id": name.provider, "source_id": name.source}
+        file = self._files.by_uid.get(role, _BLANK)
+        return pair | {key: file.attributes[key] for key in pair if key in file.attributes}
+
+    def _role(self, uid: Uid) -> _Draft:
+        """Return a role with edges to all roles above. In a cycle, the principal alone has such edges."""
+        project, above = self.project_of(uid), self.roles_above(uid)
+        if uid[1] in above:
+            above = above - {uid[1]} if uid == self.principal else _NO_ROLES
+        attributes = {"project": as_value(project), **self._pair(uid)}
+        return _Draft(attributes, [project, *((ROLE, role) for role in sorted(above))])
+
+    def _tag(self, uid: Uid) -> _Draft | None:
+        parts, project = path_of(uid), self.project_of(uid)
+        return _Draft({"name": parts[0], "project": as_value(project)}, [project]) if parts else None
+
+    def _warehouse(self, uid: Uid) -> _Draft | None:
+        parts, project = path_of(uid), self.project_of(uid)
+        if not parts:
+            return None
+        flags = {"is_active": True, "protected": False, "soft_delete_enabled": False}
+        return _Draft({"name": parts[0], "project": as_value(project), **flags}, [project])
+
+    def _namespace(self, uid: Uid) -> _Draft | None:
+        parts = path_of(uid)
+        if not parts:
+            return None
+        warehouse = WAREHOUSE, path_id(parts[:1])
+        parent = (NAMESPACE_TYPE, path_id(parts[:-1])) if len(parts) > 2 else warehouse
+        name = ".".join(part.translate(_DOTS) for part in parts[1:])
+        return _Draft({"name": name, **self._in_warehouse(uid, warehouse)}, [parent])
+
+    def _tabular(self, uid: Uid) -> _Draft | None:
+        parts = path_of(uid)
+        if len(parts) < 2:
+            return None
+        warehouse, parent = (WAREHOUSE, path_id(parts[:1])), (NAMESPACE_TYPE, path_id(parts[:-1]))
+        attributes = {"name": parts[-1], "namespace": as_value(parent), **self._in_warehouse(uid, warehouse)}
+        return _Draft(attributes, [parent])
+
+    def _in_warehouse(self, uid: Uid, warehouse: Uid) -> dict[str, Any]:
+        return {
+            "project": as_value(self.project_of(warehouse)),
+            "warehouse": as_value(warehouse),
+            "protected": False,
+            "properties": as_value(properties_uid(uid)),
+        }
+
+
+def tagged_entity(uid: Uid, tags: Mapping[str, Any]) -> Entity:
+    """Return an entity with tags and nothing else."""
+    return _written(uid, FileEntity({}, (), tags), _Draft({}, ()), None)
+
+
+def bare_entity(uid: Uid, parents: Iterable[Uid]) -> Entity:
+    """Return an entity with parents and nothing else."""
+    return _written(uid, FileEntity({}, tuple(parents), {}), _Draft({}, ()), None)
+
+
+def _written(uid: Uid, file: FileEntity, draft: _Draft, words: frozenset[str] | None) -> Entity:
+    """Return an entity with the part of a file laid over. Sets of a user unite."""
+    attributes = {**draft.attributes, **file.attributes}
+    if uid[0] == USER:
+        for name, value in file.attributes.items():
+            if isinstance(value, list) and isinstance(own := draft.attributes.get(name), list):
+                attributes[name] = [*own, *value]
+    if words is not None:
+        attributes = {name: value for name, value in attributes.items() if name in words}
+    parents = tuple(dict.fromkeys((*draft.parents, *file.other_parents(uid))))
+    form: dict[str, Any] = {"uid": as_json(uid), "attrs": attributes, "parents": [as_json(above) for above in parents]}
+    if file.tags:
+        form["tags"] = file.tags
+    return Entity(uid, msgspec.json.encode(form).decode(), parents, file.references)

@@ -1,0 +1,164 @@
+"""Entity files: Cedar's JSON of users, roles and objects, from several files, with the place of each entity."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any, Final
+
+import msgspec
+
+from pdp.engines.cedar.sources import SourceText
+from pdp.engines.cedar.uids import ROLE, USER, Uid
+from pdp.errors import EntitiesInvalid, Place
+
+_BLANKS: Final = " \t\r\n"
+
+
+class FileEntity(msgspec.Struct, frozen=True, dict=True):
+    """Entity as files declare it: some attributes, parents and tags; gaps are filled later."""
+
+    attributes: Mapping[str, Any]
+    parents: tuple[Uid, ...]
+    tags: Mapping[str, Any]
+
+    def named(self, attribute: str) -> Uid | None:
+        """Return the entity that an attribute names; None for an absent attribute and any other value."""
+        value = self.attributes.get(attribute)
+        return _uid(value) if isinstance(value, dict) and "__entity" in value else None
+
+    def other_parents(self, uid: Uid) -> Iterable[Uid]:
+        """Return the parents but those of memberships, which `EntityFiles.roles_of` returns."""
+        return (parent for parent in self.parents if not _is_membership(uid, parent))
+
+    @cached_property
+    def references(self) -> tuple[Uid, ...]:
+        """Return the entities that attributes and tags name."""
+        return tuple(_references([self.attributes, self.tags]))
+
+
+class DeclaredEntity(msgspec.Struct, frozen=True):
+    """Entity of a file, with its place."""
+
+    uid: Uid
+    entity: FileEntity
+    place: Place
+
+
+class EntityFiles(msgspec.Struct, frozen=True, dict=True):
+    """Entities of all files by uid."""
+
+    by_uid: Mapping[Uid, FileEntity]
+
+    @cached_property
+    def has_memberships(self) -> bool:
+        """Tell whether a file puts a user or role into a role."""
+        return any(_is_membership(uid, parent) for uid, entity in self.by_uid.items() for parent in entity.parents)
+
+    def roles_of(self, uid: Uid) -> set[str]:
+        """Return the ids of the roles that a file puts a user or role into."""
+        entity = self.by_uid.get(uid)
+        return {parent[1] for parent in entity.parents if _is_membership(uid, parent)} if entity else set()
+
+    @cached_property
+    def references(self) -> frozenset[Uid]:
+        """Return all entities that attributes and tags of files name."""
+        return frozenset(uid for entity in self.by_uid.values() for uid in entity.references)
+
+
+NO_FILES: Final = EntityFiles({})
+
+
+def read_entities_json(sources: Iterable[SourceText]) -> list[DeclaredEntity]:
+    """Return the entities of files, each once, in order.
+
+    Raise EntitiesInvalid for a file that is no list of entities, and for two different entities of one uid.
+    """
+    declared: dict[Uid, DeclaredEntity] = {}
+    for source in sources:
+        for new in _entities_of(source):
+            old = declared.setdefault(new.uid, new)
+            if old.entity != new.entity:
+                name = f'{new.uid[0]}::"{new.uid[1]}"'
+                raise EntitiesInvalid(f"`{name}` stands at {old.place} already, with other content", new.place)
+    return list(declared.values())
+
+
+def _entities_of(source: SourceText) -> Iterator[DeclaredEntity]:
+    for value, offset in _elements(source):
+        place = source.place(offset)
+        try:
+            yield DeclaredEntity(*_entity(value), place)
+        except (KeyError, TypeError, ValueError) as error:
+            cause = f"`{error.args[0]}` is missing" if isinstance(error, KeyError) else str(error)
+            raise EntitiesInvalid(f"not an entity: {cause}", place) from None
+
+
+def _elements(source: SourceText) -> Iterator[tuple[Any, int]]:
+    """Yield the elements of a JSON list with their offsets."""
+    text, decoder = source.text, json.JSONDecoder(object_pairs_hook=_unique)
+    at = _skip(text, 0)
+    if text[at : at + 1] != "[":
+        raise EntitiesInvalid("entities are a JSON list of objects with `uid`, `attrs` and `parents`", source.place(at))
+    at = _skip(text, at + 1)
+    while text[at : at + 1] != "]":
+        try:
+            value, end = decoder.raw_decode(text, at)
+        except (ValueError, RecursionError) as error:
+            cause, offset = (error.msg, error.pos) if isinstance(error, json.JSONDecodeError) else (str(error), at)
+            raise EntitiesInvalid(f"not JSON: {cause[:1].lower()}{cause[1:]}", source.place(offset)) from None
+        yield value, at
+        at = _skip(text, end)
+        if text[at : at + 1] == ",":
+            at = _skip(text, at + 1)
+        elif text[at : at + 1] != "]":
+            raise EntitiesInvalid("not JSON: expected `,` or `]`", source.place(at))
+    if (rest := _skip(text, at + 1)) < len(text):
+        raise EntitiesInvalid("not JSON: text behind the list", source.place(rest))
+
+
+def _skip(text: str, at: int) -> int:
+    while at < len(text) and text[at] in _BLANKS:
+        at += 1
+    return at
+
+
+def _entity(value: Any) -> tuple[Uid, FileEntity]:
+    if not isinstance(value, dict):
+        raise TypeError("an entity is an object")
+    if unknown := value.keys() - {"uid", "attrs", "parents", "tags"}:
+        raise ValueError(f"unknown key `{min(unknown)}`")
+    attributes, parents, tags = value.get("attrs", {}), value.get("parents", []), value.get("tags", {})
+    if not isinstance(attributes, dict) or not isinstance(parents, list) or not isinstance(tags, dict):
+        raise TypeError("`attrs` and `tags` are objects, `parents` is a list")
+    return _uid(value["uid"]), FileEntity(attributes, tuple(dict.fromkeys(map(_uid, parents))), tags)
+
+
+def _uid(value: Any) -> Uid:
+    inner = value.get("__entity", value) if isinstance(value, dict) else None
+    if not isinstance(inner, dict) or not isinstance(inner["type"], str) or not isinstance(inner["id"], str):
+        raise TypeError('a uid is `{"type": "Lakekeeper::User", "id": "..."}`')
+    return inner["type"], inner["id"]
+
+
+def _unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("an object has a key twice")
+    return found
+
+
+def _is_membership(uid: Uid, parent: Uid) -> bool:
+    return parent[0] == ROLE and uid[0] in (USER, ROLE)
+
+
+def _references(values: Iterable[Any]) -> Iterator[Uid]:
+    for value in values:
+        if isinstance(value, dict):
+            if "__entity" in value:
+                yield _uid(value)
+            else:
+                yield from _references(value.values())
+        elif isinstance(value, list):
+            yield from _references(value)

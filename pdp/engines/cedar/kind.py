@@ -1,0 +1,105 @@
+"""Cedar engine from settings: configured files to policies as JSON, and the engine that these make."""
+
+from __future__ import annotations
+
+import msgspec
+
+from pdp.config.policies import CedarSchemaFiles
+from pdp.config.policy_files import FileKey, policy_files
+from pdp.config.settings import Settings
+from pdp.engines.cedar.engine import CedarEngine
+from pdp.engines.cedar.model import CedarModel, entities_as_json, load_model
+from pdp.engines.cedar.sources import CedarSources, SourceText, read_sources
+from pdp.engines.cedar.tokens import split_policies, tokens_of
+from pdp.engines.kinds import PolicySources
+from pdp.errors import EntitiesInvalid, PolicyError, PolicyInvalid, SchemaInvalid
+
+
+def read_cedar(settings: Settings) -> PolicySources:
+    """Return policies, entities and schema of the configured files.
+
+    Raise ConfigError for a pattern without a file or a file without content, PolicyError with the place of a problem.
+    """
+    return as_sources(configured_model(settings))
+
+
+def build_cedar(settings: Settings, sources: PolicySources) -> CedarEngine:
+    """Return the engine of policies as JSON; raise PolicyError where they do not fit together."""
+    entities = msgspec.json.encode(sources["entities"]).decode()
+    texts = CedarSources((SourceText(sources["policies"]),), (SourceText(entities),), SourceText(sources["schema"]))
+    return CedarEngine(load_model(texts))
+
+
+def as_sources(model: CedarModel) -> PolicySources:
+    """Return a model as JSON, without the places of files: they decide nothing."""
+    return {
+        "policies": model.policies.text,
+        "entities": entities_as_json(model.files),
+        "schema": model.schema.text,
+    }
+
+
+def configured_model(settings: Settings) -> CedarModel:
+    """Return the model of the configured files; raise ConfigError or PolicyError."""
+    if not settings.policies.cedar.policies:
+        raise settings.error(("policies", "cedar", "policies"), "no file is named, and an authority asks `cedar`")
+    sources = configured_sources(settings)
+    try:
+        return load_model(sources)
+    except PolicyInvalid as error:
+        raise error.of_key("policies.cedar.policies") from None
+    except EntitiesInvalid as error:
+        raise error.of_key("policies.cedar.entities") from None
+    except SchemaInvalid as error:
+        is_fragment = sources.fragment is not None and sources.fragment.file == error.place.file
+        raise error.of_key(_schema_key(settings, "extend" if is_fragment else "replace")) from None
+
+
+def configured_sources(settings: Settings) -> CedarSources:
+    """Return the texts of the configured files; raise ConfigError or PolicyError."""
+    policies = _texts(settings, "cedar.policies")
+    entities = _texts(settings, "cedar.entities")
+    replacement, fragment = _schema_texts(settings)
+    return CedarSources(policies, entities, replacement, fragment)
+
+
+def _schema_texts(settings: Settings) -> tuple[SourceText | None, SourceText | None]:
+    """Return the configured schema and the configured fragment of a schema; None for neither."""
+    chosen = settings.policies.cedar.schema
+    if chosen is None:
+        return None, None
+    given = CedarSchemaFiles(replace=chosen) if isinstance(chosen, str) else chosen
+    return _schema_text(settings, "replace", given.replace), _schema_text(settings, "extend", given.extend)
+
+
+def _schema_text(settings: Settings, key: str, file: str | None) -> SourceText | None:
+    if file is None:
+        return None
+    try:
+        text = read_sources([settings.path(file)])[0]
+        if not any(True for _ in tokens_of(text.text)):
+            raise SchemaInvalid("no declaration in the schema", text.place())
+    except PolicyError as error:
+        raise error.of_key(
+            _schema_key(settings, key), settings.origins.nearest(("policies", "cedar", "schema", key))
+        ) from None
+    return text
+
+
+def _schema_key(settings: Settings, key: str) -> str:
+    is_text = isinstance(settings.policies.cedar.schema, str)
+    return "policies.cedar.schema" if is_text else f"policies.cedar.schema.{key}"
+
+
+def _texts(settings: Settings, key: FileKey) -> tuple[SourceText, ...]:
+    files = policy_files(settings, key)
+    with files.naming_key():
+        texts = read_sources(files.paths)
+    is_filled = split_policies if key == "cedar.policies" else _has_entities
+    files.require_content({text.file for text in texts if is_filled(text.text)})
+    return texts
+
+
+def _has_entities(text: str) -> bool:
+    """Tell whether a JSON text is anything but an empty list; a text that is no list is refused later, with a place."""
+    return "".join(text.split()) not in ("", "[]")

@@ -1,0 +1,149 @@
+"""Everything that a Cedar engine is made of: schema, policies and entities, validated against one another."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from typing import Any, Final
+
+import msgspec
+
+from pdp.engines.cedar.entities import EntityBuilder
+from pdp.engines.cedar.entity_files import DeclaredEntity, EntityFiles, FileEntity, read_entities_json
+from pdp.engines.cedar.library import load_cedarpy
+from pdp.engines.cedar.policies import CedarPolicies, load_policies
+from pdp.engines.cedar.schema import CedarSchema, load_schema
+from pdp.engines.cedar.sources import CedarSources
+from pdp.engines.cedar.tokens import tokens_of
+from pdp.engines.cedar.uids import ROLE, Uid, as_json, as_text
+from pdp.errors import EntitiesInvalid
+from pdp.facts.snapshot import Facts
+from pdp.model.checks import Principal
+
+_NOBODY: Final = Principal("anonymous", "")
+
+
+class CedarModel(msgspec.Struct, frozen=True):
+    """Schema, policies and entities of files in force."""
+
+    schema: CedarSchema
+    policies: CedarPolicies
+    files: EntityFiles
+
+
+@lru_cache(maxsize=8)
+def load_model(sources: CedarSources) -> CedarModel:
+    """Return the model of sources; raise SchemaInvalid, PolicyInvalid or EntitiesInvalid with the place."""
+    schema = load_schema(sources.schema, sources.fragment)
+    policies = load_policies(sources.policies, schema)
+    return CedarModel(schema, policies, load_entities(read_entities_json(sources.entities), schema))
+
+
+def load_entities(declared: Sequence[DeclaredEntity], schema: CedarSchema) -> EntityFiles:
+    """Return the entities of files in Cedar's explicit form; raise EntitiesInvalid for the first that does not fit."""
+    if not declared:
+        return EntityFiles({})
+    files = EntityFiles({each.uid: each.entity for each in declared})
+    for problem in find_misfits(declared, files, schema):
+        raise problem
+    explicit = _explicit(files, schema)
+    return EntityFiles({each.uid: _as_declared(each, explicit[each.uid]) for each in declared})
+
+
+def find_misfits(
+    declared: Sequence[DeclaredEntity], files: EntityFiles, schema: CedarSchema
+) -> Iterator[EntitiesInvalid]:
+    """Yield a problem for each entity that does not fit the schema with its gaps filled; else for each in a cycle."""
+    builder = _builder(files)
+    cyclic = [each for each in declared if each.uid[0] == ROLE and each.uid[1] in builder.roles_above(each.uid)]
+    if not cyclic and _parse(_with_chains(builder, files), schema) is None:
+        return
+    is_clean = True
+    for each in declared:
+        if (cause := _parse([builder.make(each.uid).text], schema)) is not None:
+            is_clean = False
+            hint = _wrong_part(each, files, schema) or cause
+            yield EntitiesInvalid(f"`{as_text(each.uid)}` does not fit the schema: {hint}", each.place)
+    for each in (cyclic or [_inside_itself(declared, builder)]) if is_clean else ():
+        yield EntitiesInvalid(f"`{as_text(each.uid)}` is inside itself by the parents of entities", each.place)
+
+
+def _builder(files: EntityFiles) -> EntityBuilder:
+    """Return a builder without facts, and without the roles of users that no file lists."""
+    return EntityBuilder(Facts.empty(), _NOBODY, files, on_server=True)
+
+
+def _with_chains(builder: EntityBuilder, files: EntityFiles) -> list[str]:
+    """Return the entities of files and all entities above, each once."""
+    texts = {entity.uid: entity.text for uid in files.by_uid for entity in builder.with_chain(uid)}
+    return list(texts.values())
+
+
+def _parse(texts: Iterable[str], schema: CedarSchema) -> str | None:
+    """Return the message with which Cedar refuses entities; None if all are well."""
+    try:
+        load_cedarpy().Entities.from_json_str(f"[{','.join(texts)}]", schema.handle)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def _wrong_part(each: DeclaredEntity, files: EntityFiles, schema: CedarSchema) -> str:
+    """Return the attribute, the tag or the parent of a file without which the entity fits; empty if there is none."""
+    entity = each.entity
+    without = [
+        *((f"attribute `{name}`", _less(entity, attribute=name)) for name in entity.attributes),
+        *((f"parent `{as_text(parent)}`", _less(entity, parent=parent)) for parent in entity.parents),
+        *((f"tag `{name}`", _less(entity, tag=name)) for name in entity.tags),
+    ]
+    for name, changed in without:
+        builder = _builder(EntityFiles({**files.by_uid, each.uid: changed}))
+        if _parse([builder.make(each.uid).text], schema) is None:
+            return name
+    basename = each.uid[0].rpartition("::")[2]
+    is_known = any(token.text == basename for token in tokens_of(schema.text))
+    return "" if is_known else f"no entity type `{each.uid[0]}`"
+
+
+def _less(entity: FileEntity, attribute: str = "", parent: Uid | None = None, tag: str = "") -> FileEntity:
+    return FileEntity(
+        {name: value for name, value in entity.attributes.items() if name != attribute},
+        tuple(other for other in entity.parents if other != parent),
+        {name: value for name, value in entity.tags.items() if name != tag},
+    )
+
+
+def _inside_itself(declared: Sequence[DeclaredEntity], builder: EntityBuilder) -> DeclaredEntity:
+    """Return the first entity above itself; the first of all if none is."""
+    for each in declared:
+        parents = builder.make(each.uid).parents
+        if any(entity.uid == each.uid for parent in parents for entity in builder.with_chain(parent)):
+            return each
+    return declared[0]
+
+
+def _explicit(files: EntityFiles, schema: CedarSchema) -> dict[Uid, Any]:
+    """Return the entities as Cedar writes them, with references and extension values in their explicit form."""
+    builder = _builder(files)
+    handle = load_cedarpy().Entities.from_json_str(f"[{','.join(_with_chains(builder, files))}]", schema.handle)
+    return {(entity["uid"]["type"], entity["uid"]["id"]): entity for entity in json.loads(str(handle))}
+
+
+def _as_declared(each: DeclaredEntity, explicit: Any) -> FileEntity:
+    """Return an entity of a file with the explicit values of its own attributes and tags."""
+    attributes = {name: explicit["attrs"][name] for name in each.entity.attributes}
+    return FileEntity(attributes, each.entity.parents, explicit.get("tags", {}))
+
+
+def entities_as_json(files: EntityFiles) -> list[dict[str, Any]]:
+    """Return the entities of files in Cedar's JSON, in the order of their uids."""
+    return [
+        {
+            "uid": as_json(uid),
+            "attrs": entity.attributes,
+            "parents": [as_json(parent) for parent in sorted(entity.parents)],
+            "tags": entity.tags,
+        }
+        for uid, entity in sorted(files.by_uid.items())
+    ]

@@ -1,0 +1,184 @@
+"""Policies: texts of files as one parsed and validated policy set, with ids, effects and places."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import Any, Final, Literal
+
+import msgspec
+
+from pdp.engines.cedar.library import load_cedarpy
+from pdp.engines.cedar.schema import CedarSchema
+from pdp.engines.cedar.sources import SourceText
+from pdp.engines.cedar.tokens import (
+    CedarToken,
+    PolicyText,
+    named_entities,
+    read_entities,
+    split_policies,
+    tokens_of,
+    unquote,
+)
+from pdp.engines.cedar.uids import Uid
+from pdp.errors import Place, PolicyInvalid
+
+_QUOTED: Final = re.compile(r"`([^`]+)`|'([^']+)'")
+_PREFIX: Final = re.compile(r"^for policy `[^`]*`, ")
+
+
+class CedarPolicy(msgspec.Struct, frozen=True, dict=True):
+    """Policy of a file. `id` is the annotation `@id`, else `policy<N>` by the place among all policies."""
+
+    id: str
+    effect: Literal["permit", "forbid"]
+    text: str
+    place: Place
+
+    @cached_property
+    def reads(self) -> frozenset[Uid]:
+        """Return the entities that the policy names and whose content the policy may read."""
+        return read_entities(self.text)
+
+    @cached_property
+    def names(self) -> frozenset[Uid]:
+        """Return all entities that the policy names."""
+        return named_entities(self.text)
+
+
+class CedarPolicies(msgspec.Struct, frozen=True, dict=True):
+    """Policies in order, with cedarpy's parsed set; Cedar calls policy N `policy<N>`."""
+
+    policies: tuple[CedarPolicy, ...]
+    text: str
+    handle: Any
+
+    @cached_property
+    def reads(self) -> frozenset[Uid]:
+        """Return the entities that policies name and whose content they may read."""
+        return frozenset(uid for policy in self.policies for uid in policy.reads)
+
+    @cached_property
+    def words(self) -> frozenset[str]:
+        """Return all names and strings of the policies: no other attribute of an entity can be read."""
+        tokens = (token for policy in self.policies for token in tokens_of(policy.text))
+        return frozenset(unquote(token) for token in tokens if token.kind != "sign")
+
+
+def load_policies(sources: Sequence[SourceText], schema: CedarSchema) -> CedarPolicies:
+    """Return the policies of files; raise PolicyInvalid with the place of the first problem."""
+    for problem in find_problems(sources, schema):
+        raise problem
+    text = joined_text(sources)
+    return CedarPolicies(tuple(_policies(sources)), text, load_cedarpy().PolicySet.from_str(text))
+
+
+def joined_text(sources: Sequence[SourceText]) -> str:
+    """Return the texts of files as one text."""
+    return "\n".join(source.text for source in sources)
+
+
+def find_problems(sources: Sequence[SourceText], schema: CedarSchema) -> Iterator[PolicyInvalid]:
+    """Yield the problems of policies: of the texts, then of the ids, then of the types."""
+    unparsed = list(_find_unparsed(sources))
+    yield from unparsed
+    policies = () if unparsed else tuple(_policies(sources))
+    if not policies and not unparsed:
+        yield PolicyInvalid("no policy in the text", Place(sources[0].file if sources else Place().file, 1))
+    yield from _find_bad_ids(policies)
+    yield from _find_misfits(policies, joined_text(sources), schema) if policies else ()
+
+
+def policy_number(cedar_id: str) -> int:
+    """Return the place of a policy by the id that Cedar gave."""
+    return int(cedar_id.removeprefix("policy"))
+
+
+def _policies(sources: Sequence[SourceText]) -> Iterator[CedarPolicy]:
+    number = 0
+    for source in sources:
+        for part in split_policies(source.text):
+            id, effect = _head(part)
+            yield CedarPolicy(f"policy{number}" if id is None else id, effect, part.text, source.place(part.start))
+            number += 1
+
+
+def _head(part: PolicyText) -> tuple[str | None, Literal["permit", "forbid"]]:
+    """Return the annotation `@id`, None without one, and the effect of a policy that Cedar parsed."""
+    tokens, at, id = list(tokens_of(part.text)), 0, None
+    while tokens[at].text == "@":
+        has_value = tokens[at + 2].text == "("
+        if tokens[at + 1].text == "id":
+            id = unquote(tokens[at + 3]) if has_value else ""
+        at += 5 if has_value else 2
+    return id, "permit" if tokens[at].text == "permit" else "forbid"
+
+
+def _find_unparsed(sources: Sequence[SourceText]) -> Iterator[PolicyInvalid]:
+    for source in sources:
+        if _error(source.text) is None and not _has_slot(source.text):
+            continue
+        for part in split_policies(source.text):
+            if cause := _error(part.text):
+                yield PolicyInvalid(f"does not parse: {cause}", _nearest(source, part, cause))
+            elif slot := _has_slot(part.text):
+                place = source.place(part.start + slot.start)
+                yield PolicyInvalid("a template with `?`, which nothing links: write the principal or resource", place)
+
+
+def _error(text: str) -> str | None:
+    try:
+        load_cedarpy().PolicySet.from_str(text)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def _has_slot(text: str) -> CedarToken | None:
+    return next((token for token in tokens_of(text) if token.text == "?" and token.kind == "sign"), None)
+
+
+def _find_bad_ids(policies: Sequence[CedarPolicy]) -> Iterator[PolicyInvalid]:
+    places: dict[str, Place] = {}
+    for policy in policies:
+        if not policy.id:
+            yield PolicyInvalid("`@id` is empty: reasons name a policy by its id", policy.place)
+        elif policy.id in places:
+            yield PolicyInvalid(f"policy `{policy.id}` stands at {places[policy.id]} already", policy.place)
+        places.setdefault(policy.id, policy.place)
+
+
+def _find_misfits(policies: Sequence[CedarPolicy], text: str, schema: CedarSchema) -> Iterator[PolicyInvalid]:
+    """Yield one problem for each policy that does not fit the schema. Cedar reports one for each possible action."""
+    result = load_cedarpy().validate_policies(text, schema.handle)
+    causes: dict[int, list[str]] = {}
+    for error in result.errors:
+        causes.setdefault(policy_number(error.policy_id), []).append(_PREFIX.sub("", error.error))
+    for number in sorted(causes):
+        policy, cause = policies[number], min(causes[number], key=_rank)
+        place = policy.place
+        offset = _offset(policy.text, cause)
+        inside = SourceText(policy.text).place(offset)
+        line, column = place.line + inside.line - 1, inside.column + (place.column - 1 if inside.line == 1 else 0)
+        message = f"policy `{policy.id}` does not fit the schema: {cause}"
+        yield PolicyInvalid(message, Place(place.file, line, column))
+
+
+def _rank(cause: str) -> tuple[bool, str]:
+    """Return the order of causes: an unknown word first, for other causes follow from the word."""
+    return not cause.startswith("unrecognized"), cause
+
+
+def _nearest(source: SourceText, part: PolicyText, cause: str) -> Place:
+    return source.place(part.start + _offset(part.text, cause))
+
+
+def _offset(text: str, cause: str) -> int:
+    """Return where a message points to: the first token that the message quotes. Cedar's messages have no place."""
+    for match in _QUOTED.finditer(cause):
+        quoted = [token.text for token in tokens_of(match[1] or match[2])]
+        for token in tokens_of(text) if quoted else ():
+            if token.text == quoted[-1] or (len(quoted) == 1 and token.text == f'"{quoted[0]}"'):
+                return token.start
+    return 0

@@ -1,0 +1,163 @@
+"""Requests of one group: their entities, divided so that no request sees the entity of another one's resource.
+
+Cedar takes one set of entities for many requests. An entity of a neighbour changes nothing while no policy can read it:
+policies read the principal, the resource, the context, what these name, and the entities that policies or files name.
+So a division is needed only where the own entities of a resource are among the last, or contradict those of a
+neighbour.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from pdp.engines.cedar.contexts import RequestContext
+from pdp.engines.cedar.entities import Entity, EntityBuilder, bare_entity, tagged_entity
+from pdp.engines.cedar.entity_files import EntityFiles
+from pdp.engines.cedar.properties import property_tags
+from pdp.engines.cedar.uids import Uid, as_json, has_properties, properties_uid
+
+_NOTHING: Final[frozenset[Uid]] = frozenset()
+
+
+class ShownEntities:
+    """Entities of the checks of one principal: those of the check, and those of files that a policy can reach.
+
+    `named` are the entities that policies or files name. `chains` has the entities of files with all above.
+    """
+
+    def __init__(
+        self,
+        builder: EntityBuilder,
+        files: EntityFiles,
+        named: frozenset[Uid],
+        chains: Collection[Uid],
+        *,
+        with_properties: bool,
+    ) -> None:
+        self.builder = builder
+        self._with_properties = with_properties
+        self._files = files
+        self._chains = chains
+        found: dict[Uid, Entity] = {}
+        self._add(builder.principal, found)
+        for uid in sorted(named):
+            if uid in chains:
+                self._add(uid, found)
+        self.common = found
+        self._above: dict[Uid, Mapping[Uid, Entity]] = {}
+
+    @property
+    def size(self) -> int:
+        """Return the number of remembered containers."""
+        return len(self._above)
+
+    def of_resource(self, uid: Uid) -> dict[Uid, Entity]:
+        """Return the entities of a resource: all above and their properties, and all that files' attributes name."""
+        entity = self.builder.make(uid)
+        found = {uid: entity}
+        for above in (*entity.parents, *self._referenced(entity)):
+            found |= self._above_of(above)
+        self._add_properties(uid, found)
+        return found
+
+    def _above_of(self, uid: Uid) -> Mapping[Uid, Entity]:
+        known = self._above.get(uid)
+        if known is None:
+            found: dict[Uid, Entity] = {}
+            self._add(uid, found)
+            known = self._above[uid] = found
+        return known
+
+    def _add(self, uid: Uid, found: dict[Uid, Entity]) -> None:
+        pending = [uid]
+        while pending:
+            next = pending.pop()
+            if next not in found:
+                entity = found[next] = self.builder.entity(next)
+                self._add_properties(next, found)
+                pending += [*entity.parents, *self._referenced(entity)]
+
+    def _referenced(self, entity: Entity) -> Iterable[Uid]:
+        return (uid for uid in entity.references if uid in self._chains)
+
+    def _add_properties(self, uid: Uid, found: dict[Uid, Entity]) -> None:
+        """Add the properties of an object from the files; an entity without text stands for none."""
+        if self._with_properties and has_properties(uid):
+            own = properties_uid(uid)
+            found[own] = self.builder.entity(own) if own in self._files.by_uid else Entity(own, "", ())
+
+
+class RequestRound:
+    """Requests that share one set of entities. `rows` are their positions in the group."""
+
+    def __init__(self, common: Mapping[Uid, Entity]) -> None:
+        self.rows: list[int] = []
+        self.requests: list[dict[str, Any]] = []
+        self._texts = {uid: entity.text for uid, entity in common.items()}
+
+    def accepts(self, own: Mapping[Uid, Entity]) -> bool:
+        """Tell whether no entity here has another content."""
+        texts = self._texts
+        return all(texts.get(uid, entity.text) == entity.text for uid, entity in own.items())
+
+    def add(self, row: int, request: dict[str, Any], own: Mapping[Uid, Entity]) -> None:
+        """Add a request with its own entities, which win."""
+        self.rows.append(row)
+        self.requests.append(request)
+        self._texts.update((uid, entity.text) for uid, entity in own.items())
+
+    @property
+    def entities(self) -> str:
+        """Return the entities as Cedar's JSON."""
+        return f"[{','.join(filter(None, self._texts.values()))}]"
+
+
+class RoundTable:
+    """Division of the requests of a group into rounds. `sensitive` are the entities that policies or files name."""
+
+    def __init__(self, common: Mapping[Uid, Entity], sensitive: frozenset[Uid]) -> None:
+        self._common = common
+        self._sensitive = sensitive
+        self._open: dict[frozenset[Uid], RequestRound] = {}
+        self.rounds: list[RequestRound] = []
+
+    def add(self, row: int, request: dict[str, Any], own: Mapping[Uid, Entity]) -> None:
+        """Add a request to a round whose requests have the same sensitive entities."""
+        key = self._sensitive.intersection(own) if self._sensitive else _NOTHING
+        current = self._open.get(key)
+        if current is None or not current.accepts(own):
+            current = self._open[key] = RequestRound(self._common)
+            self.rounds.append(current)
+        current.add(row, request, own)
+
+
+def property_entities(uid: Uid, given: Mapping[str, Any], project: Uid) -> Entity:
+    """Return the properties that a check brings of its own resource."""
+    return tagged_entity(properties_uid(uid), property_tags(given, project[1]))
+
+
+def context_entities(context: RequestContext) -> Iterator[Entity]:
+    """Yield the sets of properties that a context names."""
+    for uid, tags in context.property_sets:
+        yield tagged_entity(uid, tags)
+
+
+def make_request(principal: Uid, action: Uid, resource: Uid, context: RequestContext) -> dict[str, Any]:
+    """Return a request in cedarpy's form."""
+    return {
+        "principal": as_json(principal),
+        "action": as_json(action),
+        "resource": as_json(resource),
+        "context": context.text,
+    }
+
+
+def action_entities(actions: Iterable[Uid], groups: Mapping[Uid, Sequence[Uid]]) -> dict[Uid, Entity]:
+    """Return actions with their groups as entities."""
+    found: dict[Uid, Entity] = {}
+    for uid in actions:
+        parents = groups.get(uid, ())
+        found[uid] = bare_entity(uid, parents)
+        found |= {parent: bare_entity(parent, groups.get(parent, ())) for parent in parents}
+    return found

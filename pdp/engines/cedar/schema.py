@@ -1,0 +1,123 @@
+"""Schema of policies and entities: pdp's own, replaced or extended, and the groups of each action."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from pdp.engines.cedar.actions import ACTION
+from pdp.engines.cedar.library import load_cedarpy
+from pdp.engines.cedar.sources import SourceText
+from pdp.engines.cedar.tokens import CedarToken, tokens_of
+from pdp.engines.cedar.uids import Uid
+from pdp.errors import Place, SchemaInvalid
+
+OWN_FILE: Final = Path(__file__).with_name("lakekeeper.cedarschema")
+
+
+class CedarSchema(msgspec.Struct, frozen=True):
+    """Schema in force. `handle` is cedarpy's; `groups` maps each action to all groups that contain the action."""
+
+    text: str
+    handle: Any
+    groups: Mapping[Uid, tuple[Uid, ...]]
+
+
+def load_schema(replacement: SourceText | None, fragment: SourceText | None) -> CedarSchema:
+    """Return the schema in force; raise SchemaInvalid with the file that is wrong."""
+    text = own_text() if replacement is None else replacement.text
+    schema = _parsed(text, replacement or SourceText(text, str(OWN_FILE)))
+    if fragment is None:
+        return schema
+    return _parsed(join_schemas(text, fragment.text), fragment)
+
+
+@cache
+def own_text() -> str:
+    """Return the text of pdp's own schema."""
+    return OWN_FILE.read_text("utf-8")
+
+
+@cache
+def _known(text: str) -> CedarSchema:
+    library = load_cedarpy()
+    handle = library.Schema.from_str(text)
+    return CedarSchema(text, handle, _groups(library, handle))
+
+
+def _parsed(text: str, blamed: SourceText) -> CedarSchema:
+    try:
+        return _known(text)
+    except ValueError as error:
+        cause = str(error).removeprefix("error parsing schema: ")
+        raise SchemaInvalid(f"not a Cedar schema: {cause}", Place(blamed.file, 1)) from None
+
+
+def _groups(library: Any, handle: Any) -> dict[Uid, tuple[Uid, ...]]:
+    """Return the groups of actions: cedarpy adds the actions of a schema to entities."""
+    entities = json.loads(str(library.Entities.from_json_str("[]", handle)))
+    return {
+        (entity["uid"]["type"], entity["uid"]["id"]): tuple(
+            sorted((parent["type"], parent["id"]) for parent in entity["parents"])
+        )
+        for entity in entities
+    }
+
+
+def action_uid(action: str) -> Uid:
+    """Return the uid of an action."""
+    return ACTION, action
+
+
+def join_schemas(schema: str, fragment: str) -> str:
+    """Return a schema with a fragment.
+
+    Cedar takes each namespace once. So the declarations of a namespace that the schema has, too, go into that block.
+    """
+    added = []
+    for name, body in _blocks(fragment):
+        known = dict(_blocks(schema)).get(name) if name else None
+        if known is None:
+            added.append(f"namespace {name} {{{body}}}" if name else body)
+        else:
+            schema = schema.replace(known, f"{known}\n{body}", 1)
+    return "\n".join([schema, *added])
+
+
+def _blocks(text: str) -> list[tuple[str, str]]:
+    """Return the namespaces of a schema with their bodies; text outside of namespaces has an empty name."""
+    tokens = list(tokens_of(text))
+    blocks, outside, at, last = [], [], 0, 0
+    while at < len(tokens):
+        if tokens[at].text != "namespace":
+            at += 1
+            continue
+        opening = _next(tokens, at, "{")
+        closing = _closing(tokens, opening)
+        if closing >= len(tokens):
+            break
+        name = "".join(token.text for token in tokens[at + 1 : opening])
+        blocks.append((name, text[tokens[opening].start + 1 : tokens[closing].start]))
+        outside.append(text[last : tokens[at].start])
+        at, last = closing + 1, tokens[closing].start + 1
+    outside.append(text[last:])
+    rest = "".join(outside)
+    return [*blocks, ("", rest)] if rest.strip() else blocks
+
+
+def _next(tokens: list[CedarToken], at: int, sign: str) -> int:
+    return next((place for place in range(at, len(tokens)) if tokens[place].text == sign), len(tokens) - 1)
+
+
+def _closing(tokens: list[CedarToken], opening: int) -> int:
+    depth = 0
+    for place in range(opening, len(tokens)):
+        depth += (tokens[place].text == "{") - (tokens[place].text == "}")
+        if depth == 0:
+            return place
+    return len(tokens)

@@ -1,0 +1,50 @@
+"""Texts of Cedar files, and the places of their characters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+
+from pdp.errors import Place, PolicyError
+
+
+class SourceText(msgspec.Struct, frozen=True):
+    """Text of a file. `file` serves messages alone."""
+
+    text: str
+    file: str = Place().file
+
+    def place(self, offset: int = 0) -> Place:
+        """Return the place of a character."""
+        line_start = self.text.rfind("\n", 0, offset) + 1
+        return Place(self.file, self.text.count("\n", 0, offset) + 1, offset - line_start + 1)
+
+
+class CedarSources(msgspec.Struct, frozen=True):
+    """All texts that a Cedar engine is made of.
+
+    `schema` replaces the schema of pdp, `fragment` adds to the schema; None for neither.
+    """
+
+    policies: tuple[SourceText, ...]
+    entities: tuple[SourceText, ...] = ()
+    schema: SourceText | None = None
+    fragment: SourceText | None = None
+
+
+def read_sources(paths: Iterable[Path]) -> tuple[SourceText, ...]:
+    """Return the texts of files; raise PolicyError for a file that cannot be read or is not UTF-8."""
+    return tuple(SourceText(_read(path), str(path)) for path in paths)
+
+
+def _read(path: Path) -> str:
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise PolicyError(f"cannot be read: {(error.strerror or str(error)).lower()}", Place(str(path), 0)) from None
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise PolicyError("not UTF-8", Place(str(path), data.count(b"\n", 0, error.start) + 1)) from None

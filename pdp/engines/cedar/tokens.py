@@ -1,0 +1,145 @@
+"""Tokens of Cedar policies: where each policy begins, and the entities whose attributes or parents a condition reads.
+
+Serves places in messages and the division of batches. Cedar's own parser decides what is a policy; a text that Cedar
+refuses may give any tokens here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+from pdp.engines.cedar.uids import Uid
+
+_TOKEN: Final = re.compile(
+    r"""
+    (?P<skip>\s+|//[^\n]*)
+  | (?P<text>"(?:[^"\\]|\\.)*")
+  | (?P<name>[A-Za-z_][A-Za-z0-9_]*)
+  | (?P<sign>::|==|!=|<=|>=|&&|\|\||.)
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_ESCAPE: Final = re.compile(r"\\(?:x([0-7][0-9A-Fa-f])|u\{([0-9A-Fa-f_]+)\}|(.))", re.DOTALL)
+_PLAIN_ESCAPES: Final = {"n": "\n", "r": "\r", "t": "\t", "0": "\0"}
+_OPENING: Final = {"(": ")", "[": "]", "{": "}"}
+_COMPARED: Final = frozenset({"==", "!=", "in"})
+_NOT_READ_AFTER: Final = frozenset({"contains"})
+
+
+class CedarToken(NamedTuple):
+    """CedarToken with its offset. `kind` is text, name, sign or entity; an entity's `text` is its id, not escaped."""
+
+    kind: str
+    text: str
+    start: int
+    type: str = ""
+
+
+class PolicyText(NamedTuple):
+    """One policy of a file: the offsets of its first character and behind its semicolon."""
+
+    start: int
+    end: int
+    text: str
+
+
+def split_policies(text: str) -> list[PolicyText]:
+    """Return the policies of a text, in order. Text behind the last semicolon is one more."""
+    policies, start, end = [], -1, 0
+    for token in tokens_of(text):
+        start = token.start if start < 0 else start
+        end = token.start + len(token.text)
+        if token.text == ";" and token.kind == "sign":
+            policies.append(PolicyText(start, end, text[start:end]))
+            start = -1
+    if start >= 0:
+        policies.append(PolicyText(start, len(text), text[start:].rstrip()))
+    return policies
+
+
+def named_entities(policy: str) -> frozenset[Uid]:
+    """Return all entities that a policy names."""
+    return frozenset((token.type, token.text) for token in _joined(list(tokens_of(policy))) if token.kind == "entity")
+
+
+def read_entities(policy: str) -> frozenset[Uid]:
+    """Return the entities whose attributes, tags or parents a condition may read, because the policy names them.
+
+    Leaves out an entity that is only compared, or that stands to the right of `in`, alone or in a set: the parents of
+    the left side decide there. May return too many, but never too few.
+    """
+    tokens = _joined(list(tokens_of(policy)))
+    begin = next((at for at, token in enumerate(tokens) if token.text in ("when", "unless")), len(tokens))
+    found: set[Uid] = set()
+    brackets: list[int] = []
+    for at in range(begin, len(tokens)):
+        token = tokens[at]
+        if token.kind == "entity":
+            if not _is_only_compared(tokens, at, brackets):
+                found.add((token.type, token.text))
+        elif token.kind == "sign" and token.text in _OPENING:
+            brackets.append(at)
+        elif token.kind == "sign" and token.text in _OPENING.values() and brackets:
+            brackets.pop()
+    return frozenset(found)
+
+
+def _is_only_compared(tokens: Sequence[CedarToken], at: int, brackets: Sequence[int]) -> bool:
+    """Tell whether the entity at a position is an operand of `==`, the right side of `in`, or an element of a set.
+
+    Member access binds tighter than every operator. So a whole operand is known by its neighbours, and an element of a
+    set by its commas and brackets: no expression leads from a set to an element.
+    """
+    before, after = tokens[at - 1], tokens[at + 1] if at + 1 < len(tokens) else CedarToken("sign", "", 0)
+    if after.kind == "sign" and after.text in (".", "["):
+        return False
+    if before.text in _COMPARED and before.kind != "text":
+        return after.text not in _COMPARED
+    if after.kind == "sign" and after.text in ("==", "!="):
+        return True
+    opening = brackets[-1] if brackets else 0
+    inside = tokens[opening].text
+    is_element = inside == "[" or (inside == "(" and tokens[opening - 1].text in _NOT_READ_AFTER)
+    return is_element and before.text in (inside, ",") and after.text in (_OPENING[inside], ",")
+
+
+def _joined(tokens: Sequence[CedarToken]) -> list[CedarToken]:
+    """Return the tokens with each `Type::"id"` as one token of the kind entity."""
+    joined: list[CedarToken] = []
+    at = 0
+    while at < len(tokens):
+        names, ahead = [], at
+        while ahead + 1 < len(tokens) and tokens[ahead].kind == "name" and tokens[ahead + 1].text == "::":
+            names.append(tokens[ahead].text)
+            ahead += 2
+        if names and ahead < len(tokens) and tokens[ahead].kind == "text":
+            joined.append(CedarToken("entity", _unescape(tokens[ahead].text[1:-1]), tokens[at].start, "::".join(names)))
+            at = ahead + 1
+        else:
+            joined.append(tokens[at])
+            at += 1
+    return joined
+
+
+def tokens_of(text: str) -> Iterator[CedarToken]:
+    """Yield the tokens of a policy or a schema."""
+    for match in _TOKEN.finditer(text):
+        if match.lastgroup != "skip":
+            yield CedarToken(str(match.lastgroup), match.group(), match.start())
+
+
+def unquote(token: CedarToken) -> str:
+    """Return the text of a name, or the value of a string."""
+    return _unescape(token.text[1:-1]) if token.kind == "text" else token.text
+
+
+def _unescape(text: str) -> str:
+    return _ESCAPE.sub(_unescaped, text) if "\\" in text else text
+
+
+def _unescaped(match: re.Match[str]) -> str:
+    if match[3]:
+        return _PLAIN_ESCAPES.get(match[3], match[3])
+    return chr(int((match[1] or match[2]).replace("_", ""), 16))
