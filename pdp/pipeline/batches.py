@@ -9,7 +9,7 @@ depends on a checkpoint: the lake knows its content.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -21,12 +21,14 @@ from pdp.pipeline.collected import utc_time
 from pdp.pipeline.duplicates import FileSurvey, find_duplicates, read_survey
 from pdp.pipeline.lake import Lake
 from pdp.pipeline.passes import PLACES, SURVEY, IngestBatch, LeftOut
+from pdp.pipeline.table_state import SoleWriter, TableChanged, TableState
 from pdp.pipeline.tables import DECISIONS, EVENTS, QUARANTINE, REQUESTS, SOURCES, LakeTable
 
 BATCH: Final = "pdp.batch"
 """Property of a snapshot: the batch that it wrote."""
 BEGUN: Final = "begun"
 DONE: Final = "done"
+_FILLED: Final = (REQUESTS, EVENTS, DECISIONS, QUARANTINE)
 
 
 class BatchCounts(msgspec.Struct):
@@ -51,7 +53,8 @@ class _Plan(msgspec.Struct):
     batch: IngestBatch
     lines: list[tuple[int, int, int]]
     left_out: LeftOut
-    resumed: bool = False
+    before: Mapping[str, TableState] | None = None
+    """Tables before the batch began; None for a batch of a killed process."""
 
     def count(self, kind: int) -> int:
         """Return the lines of one kind."""
@@ -64,12 +67,20 @@ class _Plan(msgspec.Struct):
 
 
 class BatchWriter:
-    """Writer of batches into the tables of a lake. `late_days`: older records than so many days go to quarantine."""
+    """Writer of batches into the tables of a lake. `late_days`: older records than so many days go to quarantine.
+
+    Another writer of the lake since `begin` makes every method raise TableChanged.
+    """
 
     def __init__(self, lake: Lake, say: Callable[[str], None], late_days: int | None = None) -> None:
         self._lake = lake
+        self._notes: SoleWriter | None = None
         self._say = say
         self._late_days = late_days
+
+    def begin(self) -> None:
+        """Be the only writer from now on. Files of the lake are to be read after this call."""
+        self._notes = SoleWriter(self._lake, SOURCES)
 
     def write(self, files: Sequence[AuditFile]) -> BatchCounts:
         """Write the files into all tables, and return the counts."""
@@ -80,8 +91,9 @@ class BatchWriter:
         self._say(f"reading {len(ordered)} files")
         surveys = self._survey(batch, SURVEY)
         left_out = find_duplicates(self._lake, surveys, lambda: self._survey(batch, PLACES))
-        plan = _Plan(batch, [(each.decisions, each.events, each.others) for each in surveys], left_out)
-        self._note(plan, BEGUN)
+        before = {table.name: self._lake.state(table) for table in _FILLED}
+        plan = _Plan(batch, [(each.decisions, each.events, each.others) for each in surveys], left_out, before)
+        self._add_note(plan, BEGUN)
         return self._finish(plan)
 
     def resume(self) -> BatchCounts:
@@ -103,19 +115,24 @@ class BatchWriter:
         quarantined = decisions + events + others - requests - events_kept
         if quarantined:
             self._put(plan, QUARANTINE)
-        self._note(plan, DONE)
+        self._add_note(plan, DONE)
         return BatchCounts(len(plan.batch.files), ingested, plan.duplicates, quarantined)
 
     def _put(self, plan: _Plan, table: LakeTable) -> int:
         """Write the rows of a batch to a table that does not have them yet, and return their number."""
-        key = plan.batch.key
-        if not (plan.resumed and self._snapshots(table, key)):
+        key, state = plan.batch.key, self._lake.state(table)
+        before = plan.before[table.name].newest if plan.before else None
+        added = state.added_rows(BATCH, key, before)
+        if added is None:
             self._say(f"writing {table.name}")
             frame = batch_frame(self._lake.spark, plan.batch, plan.left_out, table)
-            self._lake.append(table, frame, {BATCH: key})
-        return sum(int(row.added or 0) for row in self._snapshots(table, key))
+            self._lake.append(table, frame, {BATCH: key}, state)
+            return self._lake.state(table).added_rows(BATCH, key, state.newest) or 0
+        if plan.before:
+            raise TableChanged(f"another ingest has finished the batch {key}: run one ingest of a lake at a time")
+        return added
 
-    def _note(self, plan: _Plan, state: str) -> None:
+    def _add_note(self, plan: _Plan, state: str) -> None:
         batch, time = plan.batch, datetime.now(UTC)
         rows = [
             (
@@ -124,7 +141,8 @@ class BatchWriter:
             )
             for at, file in enumerate(batch.files)
         ]  # fmt: skip
-        self._lake.append(SOURCES, self._lake.spark.createDataFrame(rows, SOURCES.schema), {BATCH: batch.key})
+        assert self._notes
+        self._notes.append(self._lake.spark.createDataFrame(rows, SOURCES.schema), {BATCH: batch.key})
 
     def _oldest(self) -> int | None:
         """Return the first day that is not late, by the newest day in the lake."""
@@ -146,13 +164,7 @@ class BatchWriter:
         time = utc_time(first.time).isoformat(timespec="microseconds")
         batch = IngestBatch(first.batch, files, first.oldest, time)
         left_out = {at: lines for at, row in enumerate(rows) if (lines := read_ranges(row.duplicates))}
-        return _Plan(batch, [(row.decisions, row.events, row.others) for row in rows], left_out, resumed=True)
-
-    def _snapshots(self, table: LakeTable, key: str) -> list[Any]:
-        rows = self._lake.spark.table(f"{self._lake.name(table.name)}.snapshots")
-        chosen = rows.selectExpr(f"summary['{BATCH}'] AS batch", "summary['added-records'] AS added")
-        found: list[Any] = chosen.where(chosen.batch == key).collect()
-        return found
+        return _Plan(batch, [(row.decisions, row.events, row.others) for row in rows], left_out)
 
 
 def unfinished_batches(lake: Lake) -> list[Any]:

@@ -23,6 +23,7 @@ from pdp.pipeline.arrow_rows import arrow_schema, record_batches
 from pdp.pipeline.audit_folders import copy_files
 from pdp.pipeline.decision_rows import Row
 from pdp.pipeline.lake import Lake
+from pdp.pipeline.table_state import SoleWriter
 from pdp.pipeline.tables import BUNDLES, FACTS, LakeTable
 
 _BUNDLES: Final = "bundles"
@@ -38,6 +39,7 @@ class FactsExport:
         self._note = note
         self._last: dict[str, int] | None = None
         self._digests: set[str] = set()
+        self._writers: dict[str, SoleWriter] = {}
         self._signatures: dict[str, Any] = {}
         """Folder -> names and sizes of its files at the export before: nothing is read again without a change."""
 
@@ -56,6 +58,7 @@ class FactsExport:
 
     def _read_state(self) -> dict[str, int]:
         if self._last is None:
+            self._writers = {table.name: SoleWriter(self._lake, table) for table in (FACTS, BUNDLES)}
             rows = self._lake.table("facts").groupBy("epoch").agg({"sequence": "max"}).collect()
             self._last = {row.epoch: row["max(sequence)"] for row in rows}
             self._digests = {row.digest for row in self._lake.table("bundles").select("digest").collect()}
@@ -108,7 +111,7 @@ class FactsExport:
     def _append(self, table: LakeTable, rows: list[Row]) -> None:
         if rows:
             data = pa.Table.from_batches(record_batches(rows, table), schema=arrow_schema(table))
-            self._lake.append(table, self._lake.spark.createDataFrame(data))
+            self._writers[table.name].append(self._lake.spark.createDataFrame(data))
 
 
 def _signature(place: Path) -> Any:

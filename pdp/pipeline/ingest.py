@@ -21,6 +21,7 @@ from pdp.pipeline.batch_frames import batch_frame, escape_glob
 from pdp.pipeline.batches import BatchCounts, BatchWriter
 from pdp.pipeline.facts_export import FactsExport
 from pdp.pipeline.lake import Lake
+from pdp.pipeline.lake_lock import ingest_lock
 from pdp.pipeline.passes import IngestBatch
 from pdp.pipeline.tables import DECISIONS, TABLES
 
@@ -71,8 +72,14 @@ class AuditIngest:
         """Ingest all files, and with `once` end then; raise InvalidArgument or Unavailable."""
         for folder in self._folders:
             check_folder(self._lake.spark, folder, needs_files=self._options.once)
+        with ingest_lock(self._lake.spark, self._lake.catalog.folder):
+            self._run()
+        return self._counts
+
+    def _run(self) -> None:
         self._say("preparing the tables")
         self._lake.create(TABLES.values(), {"decisions": ("day", f"bucket(16, {self._options.bucket})")})
+        self._writer.begin()
         resumed = self._writer.resume()
         if resumed.files:
             self._report(resumed, 0)
@@ -80,7 +87,6 @@ class AuditIngest:
         self._export_facts()
         with tempfile.TemporaryDirectory(prefix="pdp-ingest-") as scratch:
             self._stream(f"file:{scratch}")
-        return self._counts
 
     def explain(self) -> str:
         """Return Spark's plan for the rows of `decisions`."""

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Final
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, Final
 
 from pdp.errors import InvalidArgument, Unavailable
 from pdp.pipeline.catalog import LakeCatalog
+from pdp.pipeline.lake_lock import commit_lock
 from pdp.pipeline.session import start_session
+from pdp.pipeline.table_state import TableChanged, TableState
 from pdp.pipeline.tables import LakeTable
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, DataFrameWriterV2, SparkSession
 
 _PROPERTIES: Final = {
     "format-version": "2",
@@ -21,6 +24,7 @@ _PROPERTIES: Final = {
     "write.metadata.previous-versions-max": "50",
 }
 """Properties of every table. Writers bring rows in the order of the audit, and open a file for each partition."""
+_CONFLICT: Final = "org.apache.iceberg.exceptions.ValidationException"
 
 
 class Lake:
@@ -41,7 +45,7 @@ class Lake:
         return self.spark.table(self.name(table))
 
     def tables(self) -> list[str]:
-        """Return the names of all tables; raise InvalidArgument for a lake without any."""
+        """Return the names of all tables of the namespace; raise InvalidArgument for a lake without any."""
         self.table("sources")
         rows = self.spark.sql(f"SHOW TABLES IN {self.catalog.table('').rstrip('.')}").collect()
         return sorted(row.tableName for row in rows)
@@ -72,8 +76,39 @@ class Lake:
                 chosen = (partitions or {}).get(table.name, table.partitions)
                 self.spark.sql(self._definition(table, chosen))
 
-    def append(self, table: LakeTable, frame: DataFrame, properties: Mapping[str, str] | None = None) -> None:
-        """Append rows in one commit; the snapshot gets the properties. Columns of the lake alone are null."""
+    def state(self, table: LakeTable) -> TableState:
+        """Return the state of a table as the catalog has it now."""
+        name = self.name(table.name)
+        self.spark.catalog.refreshTable(name)
+        jvm: Any = self.spark._jvm  # noqa: SLF001  PySpark has no other way to Iceberg's tables
+        session = self.spark._jsparkSession  # noqa: SLF001
+        read = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(session, name)
+        return TableState(read, read.currentSnapshot())
+
+    def append(
+        self,
+        table: LakeTable,
+        frame: DataFrame,
+        properties: Mapping[str, str] | None = None,
+        after: TableState | None = None,
+    ) -> None:
+        """Append rows in one commit; the snapshot gets the properties. Columns of the lake alone are null.
+
+        Raise TableChanged if anyone has added rows since the state `after`.
+        """
+        writer = self._writer(table, frame, properties or {})
+        with self.commits():
+            if after is None:
+                writer.append()
+            else:
+                self._append_after(table, writer, after)
+
+    def commits(self) -> AbstractContextManager[None]:
+        """Return a block for changes of tables: of this lake, one at a time on this machine."""
+        return commit_lock(self.spark, self.catalog.folder)
+
+    def _writer(self, table: LakeTable, frame: DataFrame, properties: Mapping[str, str]) -> DataFrameWriterV2:
+        """Return a writer of rows to a table; the snapshot gets the properties."""
         from pyspark.sql import functions as sql  # noqa: PLC0415  an extra
 
         own = set(table.names)
@@ -82,9 +117,26 @@ class Lake:
             for field in self.table(table.name).schema
         ]
         writer = frame.select(columns).writeTo(self.name(table.name))
-        for name, value in (properties or {}).items():
+        for name, value in properties.items():
             writer = writer.option(f"snapshot-property.{name}", value)
-        writer.append()
+        return writer
+
+    def _append_after(self, table: LakeTable, writer: DataFrameWriterV2, after: TableState) -> None:
+        from py4j.protocol import Py4JJavaError  # noqa: PLC0415  an extra
+        from pyspark.sql import functions as sql  # noqa: PLC0415
+
+        writer = writer.option("isolation-level", "serializable")
+        if after.newest is not None:
+            writer = writer.option("validate-from-snapshot-id", str(after.newest))
+        try:
+            # an overwrite of no row is an append, and Iceberg looks for rows of others
+            writer.overwrite(sql.lit(False))
+        except Py4JJavaError as error:
+            if error.java_exception.getClass().getName() != _CONFLICT:
+                raise
+            raise TableChanged(
+                f"another job has written to `{self.name(table.name)}`: run one ingest of a lake at a time"
+            ) from None
 
     def _definition(self, table: LakeTable, partitions: tuple[str, ...]) -> str:
         columns = ", ".join(f"{column.sql} COMMENT {_literal(column.text)}" for column in table.columns)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -12,7 +12,14 @@ from pdp.errors import Unavailable
 from pdp.pipeline.batches import unfinished_batches
 from pdp.pipeline.catalog import CATALOG
 from pdp.pipeline.lake import Lake
+from pdp.pipeline.lake_lock import ingest_lock
+from pdp.pipeline.replay_tables import REPLAY_DIFFERENCES
+from pdp.pipeline.report.outputs import PREFIX
+from pdp.pipeline.report.questions import QUESTIONS
+from pdp.pipeline.tables import TABLES
 
+_OWN: Final = frozenset({*TABLES, REPLAY_DIFFERENCES.name, *(f"{PREFIX}{name}" for name in (*QUESTIONS, "candidate"))})
+"""Names of the tables that jobs of the pipeline make. A namespace may have others."""
 _LEAST_ORPHAN_DAYS: Final = 1.0
 """Age from which a file without a table is no file of a running writer. Iceberg refuses less."""
 
@@ -35,7 +42,7 @@ class ExpiryCounts(msgspec.Struct):
 def compact(lake: Lake, say: Callable[[str], None]) -> CompactionCounts:
     """Join small files of each partition of all tables; raise InvalidArgument for a folder without a lake."""
     counts = CompactionCounts()
-    for table in lake.tables():
+    for table in _own_tables(lake):
         say(f"compacting {table}")
         row = _call(lake, "rewrite_data_files", table, "options => map('min-input-files', '2')")
         counts.rewritten += row.rewritten_data_files_count
@@ -50,11 +57,17 @@ def expire(lake: Lake, keep_days: float, say: Callable[[str], None]) -> ExpiryCo
 
     Raise Unavailable if an ingest has not ended: the snapshots tell the next one what is left to do.
     """
-    if unfinished_batches(lake):
-        raise Unavailable("an ingest runs, or was killed: let it end, or run `pdp pipeline ingest --once`")
+    tables = _own_tables(lake)
+    with ingest_lock(lake.spark, lake.catalog.folder):
+        if unfinished_batches(lake):
+            raise Unavailable("an ingest runs, or was killed: let it end, or run `pdp pipeline ingest --once`")
+        return _expire(lake, tables, keep_days, say)
+
+
+def _expire(lake: Lake, tables: Iterable[str], keep_days: float, say: Callable[[str], None]) -> ExpiryCounts:
     counts = ExpiryCounts()
     now = datetime.now(UTC)
-    for table in lake.tables():
+    for table in tables:
         say(f"expiring {table}")
         before = _snapshots(lake, table)
         row = _call(lake, "expire_snapshots", table, f"older_than => {_time(now - timedelta(days=keep_days))}")
@@ -65,13 +78,19 @@ def expire(lake: Lake, keep_days: float, say: Callable[[str], None]) -> ExpiryCo
     return counts
 
 
+def _own_tables(lake: Lake) -> list[str]:
+    return [table for table in lake.tables() if table in _OWN]
+
+
 def _call(lake: Lake, procedure: str, table: str, *arguments: str) -> Any:
     return _rows(lake, procedure, table, *arguments)[0]
 
 
 def _rows(lake: Lake, procedure: str, table: str, *arguments: str) -> list[Any]:
     name = f"table => '{lake.catalog.namespace}.{table}'"
-    found: list[Any] = lake.spark.sql(f"CALL {CATALOG}.system.{procedure}({', '.join((name, *arguments))})").collect()
+    with lake.commits():
+        called = lake.spark.sql(f"CALL {CATALOG}.system.{procedure}({', '.join((name, *arguments))})")
+        found: list[Any] = called.collect()
     return found
 
 

@@ -10,6 +10,7 @@ from support.spark import folder_lake
 
 from pdp.errors import InvalidArgument, Unavailable
 from pdp.pipeline.batches import BatchCounts
+from pdp.pipeline.lake_lock import ingest_lock
 from pdp.pipeline.upkeep import compact, expire
 
 pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.timeout(600)]
@@ -39,6 +40,28 @@ def test_compaction_and_expiry_keep_all_rows(tmp_path: Path) -> None:
     assert ingest(lake, tmp_path / "a") == BatchCounts()
     write_segment(tmp_path / "a", 9, [lines[0], decision_line(9)])
     assert ingest(lake, tmp_path / "a") == BatchCounts(1, 1, 1, 1)
+
+
+def test_upkeep_leaves_tables_of_others_alone(tmp_path: Path) -> None:
+    lake = folder_lake(tmp_path / "lake")
+    write_segment(tmp_path / "a", 1, [decision_line(1)])
+    ingest(lake, tmp_path / "a")
+    name = lake.name("report_of_someone_else")
+    lake.spark.sql(f"CREATE TABLE {name} (a int) USING iceberg")
+    for value in (1, 2):
+        lake.spark.sql(f"INSERT INTO {name} VALUES ({value})")
+    compact(lake, quiet)
+    assert expire(lake, 0, quiet).snapshots > 0
+    assert lake.spark.table(f"{name}.snapshots").count() == lake.spark.table(f"{name}.files").count() == 2
+
+
+def test_expiry_and_ingest_exclude_each_other(tmp_path: Path) -> None:
+    lake = folder_lake(tmp_path / "lake")
+    write_segment(tmp_path / "a", 1, [decision_line(1)])
+    ingest(lake, tmp_path / "a")
+    with ingest_lock(lake.spark, lake.catalog.folder), pytest.raises(Unavailable, match="another ingest of the lake"):
+        expire(lake, 0, quiet)
+    expire(lake, 0, quiet)
 
 
 def test_deleted_records_are_new_as_the_page_says(tmp_path: Path) -> None:
