@@ -19,6 +19,7 @@ from pdp.pipeline.audit_files import AuditFile
 from pdp.pipeline.batch_frames import batch_frame
 from pdp.pipeline.collected import utc_time
 from pdp.pipeline.duplicates import FileSurvey, find_duplicates, read_survey
+from pdp.pipeline.known_files import KnownFiles, read_known_files
 from pdp.pipeline.lake import Lake
 from pdp.pipeline.passes import PLACES, SURVEY, IngestBatch, LeftOut
 from pdp.pipeline.table_state import SoleWriter, TableChanged, TableState
@@ -48,10 +49,14 @@ class BatchCounts(msgspec.Struct):
 
 
 class _Plan(msgspec.Struct):
-    """Batch with the numbers of lines of each file by what they say they are: decisions, events, others."""
+    """Batch with the numbers of lines of each file by what they say they are: decisions, events, others.
+
+    `complete` tells of each file whether the part ends with the end of a segment.
+    """
 
     batch: IngestBatch
     lines: list[tuple[int, int, int]]
+    complete: list[bool]
     left_out: LeftOut
     before: Mapping[str, TableState] | None = None
     """Tables before the batch began; None for a batch of a killed process."""
@@ -75,12 +80,15 @@ class BatchWriter:
     def __init__(self, lake: Lake, say: Callable[[str], None], late_days: int | None = None) -> None:
         self._lake = lake
         self._notes: SoleWriter | None = None
+        self.known = KnownFiles()
+        """Files in the lake, with those of all batches of this writer."""
         self._say = say
         self._late_days = late_days
 
     def begin(self) -> None:
-        """Be the only writer from now on. Files of the lake are to be read after this call."""
+        """Be the only writer from now on, and read which files the lake has."""
         self._notes = SoleWriter(self._lake, SOURCES)
+        self.known = read_known_files(self._lake)
 
     def write(self, files: Sequence[AuditFile]) -> BatchCounts:
         """Write the files into all tables, and return the counts."""
@@ -92,8 +100,10 @@ class BatchWriter:
         surveys = self._survey(batch, SURVEY)
         left_out = find_duplicates(self._lake, surveys, lambda: self._survey(batch, PLACES))
         before = {table.name: self._lake.state(table) for table in _FILLED}
-        plan = _Plan(batch, [(each.decisions, each.events, each.others) for each in surveys], left_out, before)
-        self._add_note(plan, BEGUN)
+        lines = [(each.decisions, each.events, each.others) for each in surveys]
+        plan = _Plan(batch, lines, [each.complete for each in surveys], left_out, before)
+        if any(map(any, lines)):
+            self._add_note(plan, BEGUN)
         return self._finish(plan)
 
     def resume(self) -> BatchCounts:
@@ -116,6 +126,8 @@ class BatchWriter:
         if quarantined:
             self._put(plan, QUARANTINE)
         self._add_note(plan, DONE)
+        for file, complete in zip(plan.batch.files, plan.complete, strict=True):
+            self.known.add(file, complete=complete)
         return BatchCounts(len(plan.batch.files), ingested, plan.duplicates, quarantined)
 
     def _put(self, plan: _Plan, table: LakeTable) -> int:
@@ -138,6 +150,7 @@ class BatchWriter:
             (
                 file.name, file.folder, file.path, file.start, file.end, batch.key, state, *plan.lines[at],
                 write_ranges(plan.left_out.get(at, frozenset())), batch.oldest, time,
+                plan.complete[at],
             )
             for at, file in enumerate(batch.files)
         ]  # fmt: skip
@@ -164,7 +177,8 @@ class BatchWriter:
         time = utc_time(first.time).isoformat(timespec="microseconds")
         batch = IngestBatch(first.batch, files, first.oldest, time)
         left_out = {at: lines for at, row in enumerate(rows) if (lines := read_ranges(row.duplicates))}
-        return _Plan(batch, [(row.decisions, row.events, row.others) for row in rows], left_out)
+        counts = [(row.decisions, row.events, row.others) for row in rows]
+        return _Plan(batch, counts, [bool(row.complete) for row in rows], left_out)
 
 
 def unfinished_batches(lake: Lake) -> list[Any]:

@@ -23,13 +23,17 @@ _MOST_SPANS: Final = 40
 
 
 class FileSurvey(NamedTuple):
-    """Content of one file: ids of records as a column of Arrow, and the numbers of lines by kind."""
+    """Content of one file: ids of records as a column of Arrow, and the numbers of lines by kind.
+
+    `complete`: the last line is the end of a segment.
+    """
 
     ids: Any
     numbers: Any
     decisions: int
     events: int
     others: int
+    complete: bool
 
 
 def read_survey(frame: DataFrame, files: int) -> list[FileSurvey]:
@@ -38,13 +42,16 @@ def read_survey(frame: DataFrame, files: int) -> list[FileSurvey]:
     parts: list[list[Any]] = [[] for _ in range(files)]
     for batch in table.to_batches():
         for at in range(batch.num_rows):
-            row = [batch[name][at].as_py() for name in ("decisions", "events", "others")]
+            row = [batch[name][at].as_py() for name in ("decisions", "events", "others", "complete")]
             parts[batch["file"][at].as_py()].append((batch["ids"][at].values, batch["numbers"][at].values, *row))
     return [
         FileSurvey(
             pa.concat_arrays([part[0] for part in found]) if found else pa.array([], pa.string()),
             pa.concat_arrays([part[1] for part in found]) if found else pa.array([], pa.string()),
-            *(sum(part[column] for part in found) for column in (2, 3, 4)),
+            sum(part[2] for part in found),
+            sum(part[3] for part in found),
+            sum(part[4] for part in found),
+            any(part[5] for part in found),
         )
         for found in parts
     ]

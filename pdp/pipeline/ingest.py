@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import reduce
+from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -64,8 +65,8 @@ class AuditIngest:
         self._writer = BatchWriter(lake, say, options.late_days)
         self._facts = FactsExport(lake, note)
         self._counts = BatchCounts()
-        self._parts: dict[tuple[str, str], int] = {}
-        """Files in the lake, with the ends of their parts in bytes; 0 for a compressed one."""
+        self._turn = Lock()
+        """Held while a batch is chosen and written: the stream has a thread of its own."""
         self._error: PdpError | None = None
 
     def run(self) -> BatchCounts:
@@ -83,7 +84,6 @@ class AuditIngest:
         resumed = self._writer.resume()
         if resumed.files:
             self._report(resumed, 0)
-        self._parts = self._known()
         self._export_facts()
         with tempfile.TemporaryDirectory(prefix="pdp-ingest-") as scratch:
             self._stream(f"file:{scratch}")
@@ -102,9 +102,12 @@ class AuditIngest:
         trigger: dict[str, Any] = {"processingTime": f"{self._options.interval_seconds} seconds"}
         query = writer.trigger(**({"availableNow": True} if self._options.once else trigger)).start()
         self._say("waiting for files")
+        looked = time.monotonic()
         try:
             while not (query.awaitTermination(_TURN_SECONDS) or self._error):
-                pass
+                if not self._options.once and time.monotonic() - looked >= self._options.interval_seconds:
+                    self._look()
+                    looked = time.monotonic()
         except PySparkException as error:
             raise Unavailable(f"Spark failed: {_first_line(error)}") from None
         finally:
@@ -124,34 +127,26 @@ class AuditIngest:
         if self._error:
             return
         try:
-            files = [audit_file(row.path, row.length) for row in frame.collect()]
-            chosen = self._new(file for file in files if file)
-            if chosen:
-                self._export_facts()
-                started = time.monotonic()
-                self._report(self._writer.write(chosen), time.monotonic() - started)
+            self._ingest(file for row in frame.collect() if (file := audit_file(row.path, row.length)))
         except PdpError as error:
             self._error = error
         except PySparkException as error:
             self._error = Unavailable(f"Spark failed: {_first_line(error)}")
 
-    def _new(self, files: Any) -> list[AuditFile]:
-        """Return the files, or their last parts, without those of the lake. A file comes once in all its forms."""
-        chosen: list[AuditFile] = []
-        for file in files:
-            end = self._parts.get(file.place)
-            if end is None:
-                chosen.append(file)
-            elif end and file.end > end:
-                chosen.append(msgspec.structs.replace(file, start=end))
-            else:
-                continue
-            self._parts[file.place] = file.end
-        return chosen
+    def _look(self) -> None:
+        """Write further parts of known files: Spark's stream gives each name once, however long a file grows."""
+        listed = (
+            file for folder in self._folders for file in check_folder(self._lake.spark, folder, needs_files=False)
+        )
+        self._ingest(filter(self._writer.known.has, listed))
 
-    def _known(self) -> dict[tuple[str, str], int]:
-        rows = self._lake.table("sources").groupBy("folder", "source").agg({"end": "max"}).collect()
-        return {(row.folder, row.source): row["max(end)"] for row in rows}
+    def _ingest(self, files: Iterable[AuditFile]) -> None:
+        with self._turn:
+            chosen = self._writer.known.new(files)
+            if chosen:
+                self._export_facts()
+                started = time.monotonic()
+                self._report(self._writer.write(chosen), time.monotonic() - started)
 
     def _export_facts(self) -> None:
         for folder in self._folders:

@@ -14,6 +14,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
+from pdp.audit.chain import SEGMENT_END
 from pdp.audit.schema import OTHER_EVENTS, RECORD_EVENTS
 from pdp.audit.trail import TrailLine
 from pdp.pipeline.arrow_rows import record_batches
@@ -40,9 +41,11 @@ _SURVEY: Final = (
     LakeColumn("decisions", "bigint", "lines that say that they are a record of decisions"),
     LakeColumn("events", "bigint", "lines that say that they are a record of an event"),
     LakeColumn("others", "bigint", "lines that say neither"),
+    LakeColumn("complete", "boolean", "the last line is the end of a segment"),
 )
 SURVEY: Final = LakeTable("survey", "files of a batch by the beginnings of their lines", _SURVEY)
 PLACES: Final = LakeTable("places", "files of a batch with the place of each record", _SURVEY)
+_SEGMENT_END: Final = f'{{"event":"{SEGMENT_END}"'.encode()
 _IDS: Final = 50_000
 _SORTED: Final = 50_000
 """Rows that are sorted together."""
@@ -118,17 +121,19 @@ def survey_rows(batch: IngestBatch, at: int, lines: Iterable[TrailLine], left_ou
     """Yield the ids of a file and the numbers of lines by kind. Most fields are not read."""
     ids: list[str] = []
     counts = [0, 0, 0]
+    complete = False
     for line in lines:
         place = line_place(line)
+        complete = place is None and not line.problem and (complete or line.data.startswith(_SEGMENT_END))
         if place is None:
             continue
         counts[place.event in OTHER_EVENTS if place.event in RECORD_EVENTS else 2] += 1
         if place.id:
             ids.append(place.id)
         if len(ids) == _IDS:
-            yield at, ids, (), 0, 0, 0
+            yield at, ids, (), 0, 0, 0, False
             ids = []
-    yield at, ids, (), *counts
+    yield at, ids, (), *counts, complete
 
 
 def place_rows(batch: IngestBatch, at: int, lines: Iterable[TrailLine], left_out: frozenset[int]) -> Iterator[Row]:
@@ -141,9 +146,9 @@ def place_rows(batch: IngestBatch, at: int, lines: Iterable[TrailLine], left_out
         ids.append((found.record if isinstance(found, RecordLine) else found.place).id)
         numbers.append(str(line.number))
         if len(ids) == _IDS:
-            yield at, ids, numbers, 0, 0, 0
+            yield at, ids, numbers, 0, 0, 0, False
             ids, numbers = [], []
-    yield at, ids, numbers, 0, 0, 0
+    yield at, ids, numbers, 0, 0, 0, False
 
 
 def decision_rows(batch: IngestBatch, at: int, lines: Iterable[TrailLine], left_out: frozenset[int]) -> Iterator[Row]:

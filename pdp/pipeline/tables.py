@@ -195,6 +195,7 @@ SOURCES: Final = LakeTable(
         LakeColumn("duplicates", "string", "JSON: first and last numbers of lines that are duplicates"),
         LakeColumn("oldest", "bigint", "first day that is not late, in days since 1970; null for none"),
         LakeColumn("time", "timestamp", "time of the ingest"),
+        LakeColumn("complete", "boolean", "the part ends with the end of a segment; a compressed form adds nothing"),
     ),
 )
 TABLES: Final = {table.name: table for table in (DECISIONS, REQUESTS, EVENTS, FACTS, BUNDLES, QUARANTINE, SOURCES)}

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.lakes import decision_line, event_line, ids_of, ingest, rows, snapshots, write_segment
+from support.lakes import control_lines, decision_line, event_line, ids_of, ingest, rows, snapshots, write_segment
 from support.spark import folder_lake
 
 from pdp.errors import InvalidArgument, PdpError
@@ -105,6 +106,36 @@ def test_lines_that_a_file_gets_later_are_taken(lake: Lake, tmp_path: Path) -> N
     assert ids(lake) == sorted(ids_of(lines))
     assert rows(lake, "quarantine", "line_number", "reason") == [(4, "duplicate"), (5, "malformed")]
     assert ingest(lake, tmp_path / "a") == BatchCounts()
+
+
+@pytest.mark.parametrize("end", [".zst", ".gz"])
+def test_lines_that_a_file_gets_before_it_is_compressed_are_taken(lake: Lake, tmp_path: Path, end: str) -> None:
+    lines = [decision_line(seq) for seq in range(4)]
+    file = tmp_path / "a" / "decisions-a1-000001.jsonl"
+    file.parent.mkdir()
+    file.write_bytes(b"".join([control_lines()[0], *lines[:2]]))
+    assert ingest(lake, tmp_path / "a") == BatchCounts(1, 2, 0, 0)
+    write_segment(tmp_path / "a", 1, lines, end=end)  # both forms are there for a moment
+    assert ingest(lake, tmp_path / "a") == BatchCounts()
+    file.unlink()
+    assert ingest(lake, tmp_path / "a") == BatchCounts(1, 2, 0, 0)
+    assert ids(lake) == sorted(ids_of(lines))
+    before = snapshots(lake)
+    assert ingest(lake, tmp_path / "a") == BatchCounts()
+    assert snapshots(lake) == before
+
+
+def test_a_file_without_an_end_may_have_grown_before_it_is_compressed(lake: Lake, tmp_path: Path) -> None:
+    file = tmp_path / "a" / "decisions-old.jsonl"
+    file.parent.mkdir()
+    file.write_bytes(decision_line(1))
+    ingest(lake, tmp_path / "a")
+    file.with_name(file.name + ".gz").write_bytes(gzip.compress(file.read_bytes()))
+    file.unlink()
+    assert ingest(lake, tmp_path / "a") == BatchCounts(1, 0, 0, 0)
+    before = snapshots(lake)
+    assert ingest(lake, tmp_path / "a") == BatchCounts()
+    assert snapshots(lake) == before
 
 
 def test_late_records_go_to_quarantine_by_the_newest_day(lake: Lake, tmp_path: Path) -> None:
