@@ -63,6 +63,22 @@ def file_system(spark: SparkSession, address: str) -> tuple[Any, Any]:
         raise InvalidArgument(f"cannot read `{address}`: {error.java_exception.getMessage()}") from None
 
 
+def tree_files(spark: SparkSession, address: str) -> list[tuple[str, int]]:
+    """Return the files below an address with their sizes, in order; none if there is nothing."""
+    if address.startswith("file:"):
+        below = Path(address.removeprefix("file:")).rglob("*")
+        return sorted((str(path), path.stat().st_size) for path in below if path.is_file())
+    place, system = file_system(spark, address)
+    if not system.exists(place):
+        return []
+    found: list[tuple[str, int]] = []
+    left = system.listFiles(place, True)
+    while left.hasNext():
+        each = left.next()
+        found.append((each.getPath().toString(), each.getLen()))
+    return sorted(found)
+
+
 def copy_files(spark: SparkSession, address: str, target: Path) -> None:
     """Copy the files below an address to a new folder of this machine; none if there is nothing."""
     place, system = file_system(spark, address)

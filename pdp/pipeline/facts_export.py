@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -20,8 +20,9 @@ from pdp.errors import MissingFacts
 from pdp.facts.objects import Change, GrantAdded, GrantRemoved, ObjectPut, RulePut, RuleRemoved, key_text
 from pdp.model.revision import Revision
 from pdp.pipeline.arrow_rows import arrow_schema, record_batches
-from pdp.pipeline.audit_folders import copy_files
+from pdp.pipeline.audit_folders import copy_files, tree_files
 from pdp.pipeline.decision_rows import Row
+from pdp.pipeline.known_facts import KnownFacts, read_known_facts
 from pdp.pipeline.lake import Lake
 from pdp.pipeline.table_state import SoleWriter
 from pdp.pipeline.tables import BUNDLES, FACTS, LakeTable
@@ -32,12 +33,12 @@ _HEAD: Final = msgspec.json.Decoder(SnapshotHead)
 
 
 class FactsExport:
-    """Export of the facts and bundles of folders. The lake tells the last revision of each epoch."""
+    """Export of the facts and bundles of folders. Replicas have folders with parts of one epoch, in any order."""
 
     def __init__(self, lake: Lake, note: Callable[[str], None]) -> None:
         self._lake = lake
         self._note = note
-        self._last: dict[str, int] | None = None
+        self._known: KnownFacts | None = None
         self._digests: set[str] = set()
         self._writers: dict[str, SoleWriter] = {}
         self._signatures: dict[str, Any] = {}
@@ -45,24 +46,22 @@ class FactsExport:
 
     def export(self, folder: str) -> None:
         """Append the facts and bundles missing in the lake."""
-        last = self._read_state()
+        known = self._known or self._read_state()
+        signature = [tree_files(self._lake.spark, f"{folder}/{part}") for part in (FOLDER, _BUNDLES)]
+        if signature == self._signatures.get(folder):
+            return
         with self._local(folder) as place:
-            signature = _signature(place)
-            if signature == self._signatures.get(folder):
-                return
-            self._signatures[folder] = signature
             history = FactsHistory(place)
             for epoch in history.epochs():
-                self._append(FACTS, list(self._new_facts(place, history, epoch, last)))
+                self._append(FACTS, list(self._new_facts(place, history, epoch, known)))
             self._append(BUNDLES, list(self._new_bundles(place, folder)))
+        self._signatures[folder] = signature
 
-    def _read_state(self) -> dict[str, int]:
-        if self._last is None:
-            self._writers = {table.name: SoleWriter(self._lake, table) for table in (FACTS, BUNDLES)}
-            rows = self._lake.table("facts").groupBy("epoch").agg({"sequence": "max"}).collect()
-            self._last = {row.epoch: row["max(sequence)"] for row in rows}
-            self._digests = {row.digest for row in self._lake.table("bundles").select("digest").collect()}
-        return self._last
+    def _read_state(self) -> KnownFacts:
+        self._writers = {table.name: SoleWriter(self._lake, table) for table in (FACTS, BUNDLES)}
+        self._known = read_known_facts(self._lake)
+        self._digests = {row.digest for row in self._lake.table("bundles").select("digest").collect()}
+        return self._known
 
     @contextmanager
     def _local(self, folder: str) -> Iterator[Path]:
@@ -74,31 +73,34 @@ class FactsExport:
                 copy_files(self._lake.spark, f"{folder}/{part}", Path(scratch) / part)
             yield Path(scratch)
 
-    def _new_facts(self, place: Path, history: FactsHistory, epoch: str, last: dict[str, int]) -> Iterator[Row]:
-        """Yield new rows of an epoch: changes, and a snapshot wherever changes are missing."""
+    def _new_facts(self, place: Path, history: FactsHistory, epoch: str, known: KnownFacts) -> Iterator[Row]:
+        """Yield new rows of an epoch: changes, and a snapshot wherever the change before is missing."""
         folder = epoch_folder(place, epoch)
         assert folder
         snapshots = sorted(list_files(folder).snapshots.items())
-        known = last.get(epoch, -1)
+        last = -1
         try:
-            if known < 0 and snapshots:
-                known = snapshots[0][0]
-                yield from _snapshot_rows(history, epoch, *snapshots[0])
             for revision in history.revisions(epoch):
-                if revision.sequence <= known:
+                if known.has_changes(epoch, revision.sequence):
                     continue
-                between = [each for each in snapshots if known < each[0] < revision.sequence]
-                if revision.sequence != known + 1 and between:
-                    yield from _snapshot_rows(history, epoch, *between[-1])
+                if not known.has(epoch, revision.sequence - 1):
+                    nearest = [each for each in snapshots if each[0] < revision.sequence][-1:]
+                    yield from self._new_snapshots(history, epoch, nearest, known)
                 yield from _change_rows(epoch, revision.sequence, revision.time, revision.actor, revision.changes)
-                known = revision.sequence
-            if snapshots and snapshots[-1][0] > known:
-                known = snapshots[-1][0]
-                yield from _snapshot_rows(history, epoch, *snapshots[-1])
+                known.add_changes(epoch, revision.sequence)
+                last = revision.sequence
+            yield from self._new_snapshots(history, epoch, snapshots[-1:], known)
         except MissingFacts as error:
-            self._note(f"left out facts after the revision {epoch}.{known}: {error}")
-        if known >= 0:
-            last[epoch] = known
+            after = f" after the revision {epoch}.{last}" if last >= 0 else f" of the epoch `{epoch}`"
+            self._note(f"left out facts{after}: {error}")
+
+    def _new_snapshots(
+        self, history: FactsHistory, epoch: str, snapshots: Iterable[tuple[int, Path]], known: KnownFacts
+    ) -> Iterator[Row]:
+        for sequence, file in snapshots:
+            if not known.has(epoch, sequence):
+                yield from _snapshot_rows(history, epoch, sequence, file)
+                known.add_snapshot(epoch, sequence)
 
     def _new_bundles(self, place: Path, folder: str) -> Iterator[Row]:
         bundles = place / _BUNDLES
@@ -112,11 +114,6 @@ class FactsExport:
         if rows:
             data = pa.Table.from_batches(record_batches(rows, table), schema=arrow_schema(table))
             self._writers[table.name].append(self._lake.spark.createDataFrame(data))
-
-
-def _signature(place: Path) -> Any:
-    files = [*(place / FOLDER).glob("*/*.jsonl*"), *(place / _BUNDLES).glob("*")]
-    return sorted((str(file), file.stat().st_size) for file in files)
 
 
 def _snapshot_rows(history: FactsHistory, epoch: str, sequence: int, file: Path) -> Iterator[Row]:
