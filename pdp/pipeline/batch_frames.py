@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pdp.pipeline.passes import FilePass, IngestBatch, LeftOut
-from pdp.pipeline.tables import LakeTable
+from pdp.pipeline.tables import REQUESTS, LakeTable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+SINGLE_REQUEST: Final = {
+    "left_out": "0", "checks": "1", "allowed": "allowed", "asked": "null", "listing": "null", "unencodable": "null",
+}  # fmt: skip
+"""Columns of `requests` that a single check has by another name, as SQL. All others are those of `decisions`."""
 
 
 def batch_frame(spark: SparkSession, batch: IngestBatch, left_out: LeftOut, table: LakeTable) -> DataFrame:
@@ -30,6 +35,17 @@ def batch_frame(spark: SparkSession, batch: IngestBatch, left_out: LeftOut, tabl
         contents = spark.read.format("binaryFile").load([escape_glob(path) for path in others])
         frames.append(contents.select("path", "content").mapInArrow(work.of_contents, table.schema))
     return reduce(lambda one, other: one.union(other), frames)
+
+
+def single_requests(decisions: DataFrame) -> DataFrame:
+    """Return the rows of `requests` for rows of `decisions` that are the single check of their record."""
+    from pyspark.sql import functions as sql  # noqa: PLC0415  an extra
+
+    columns = [
+        sql.expr(SINGLE_REQUEST.get(column.name, f"`{column.name}`")).cast(column.type).alias(column.name)
+        for column in REQUESTS.columns
+    ]
+    return decisions.where("single").select(columns)
 
 
 def _groups(batch: IngestBatch, numbers: Sequence[int], most: int) -> tuple[tuple[int, ...], ...]:

@@ -11,25 +11,28 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from pdp.pipeline.audit_files import AuditFile
-from pdp.pipeline.batch_frames import batch_frame
+from pdp.pipeline.batch_frames import batch_frame, single_requests
 from pdp.pipeline.collected import utc_time
 from pdp.pipeline.duplicates import FileSurvey, find_duplicates, read_survey
 from pdp.pipeline.known_files import KnownFiles, read_known_files
 from pdp.pipeline.lake import Lake
-from pdp.pipeline.passes import PLACES, SURVEY, IngestBatch, LeftOut
-from pdp.pipeline.table_state import SoleWriter, TableChanged, TableState
+from pdp.pipeline.passes import OTHER_REQUESTS, PLACES, SURVEY, IngestBatch, LeftOut
+from pdp.pipeline.table_state import SoleWriter, TableChanged, TableCommit, TableState
 from pdp.pipeline.tables import DECISIONS, EVENTS, QUARANTINE, REQUESTS, SOURCES, LakeTable
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 BATCH: Final = "pdp.batch"
 """Property of a snapshot: the batch that it wrote."""
 BEGUN: Final = "begun"
 DONE: Final = "done"
-_FILLED: Final = (REQUESTS, EVENTS, DECISIONS, QUARANTINE)
+_FILLED: Final = (DECISIONS, REQUESTS, EVENTS, QUARANTINE)
 
 
 class BatchCounts(msgspec.Struct):
@@ -119,9 +122,9 @@ class BatchWriter:
 
     def _finish(self, plan: _Plan) -> BatchCounts:
         decisions, events, others = map(plan.count, range(3))
+        ingested = self._put(plan, DECISIONS) if decisions else 0
         requests = self._put(plan, REQUESTS) if decisions else 0
         events_kept = self._put(plan, EVENTS) if events else 0
-        ingested = self._put(plan, DECISIONS) if decisions else 0
         quarantined = decisions + events + others - requests - events_kept
         if quarantined:
             self._put(plan, QUARANTINE)
@@ -134,15 +137,30 @@ class BatchWriter:
         """Write the rows of a batch to a table that does not have them yet, and return their number."""
         key, state = plan.batch.key, self._lake.state(table)
         before = plan.before[table.name].newest if plan.before else None
-        added = state.added_rows(BATCH, key, before)
-        if added is None:
+        done = state.commit(BATCH, key, before)
+        if done is None:
             self._say(f"writing {table.name}")
-            frame = batch_frame(self._lake.spark, plan.batch, plan.left_out, table)
-            self._lake.append(table, frame, {BATCH: key}, state)
-            return self._lake.state(table).added_rows(BATCH, key, state.newest) or 0
-        if plan.before:
+            self._lake.append(table, self._frame(plan, table), {BATCH: key}, state)
+            done = self._lake.state(table).commit(BATCH, key, state.newest)
+        elif plan.before:
             raise TableChanged(f"another ingest has finished the batch {key}: run one ingest of a lake at a time")
-        return added
+        return done.rows if done else 0
+
+    def _frame(self, plan: _Plan, table: LakeTable) -> DataFrame:
+        """Return the rows of a batch for one table; those of `requests` from the rows of `decisions` where possible."""
+        spark, batch, left_out = self._lake.spark, plan.batch, plan.left_out
+        decisions = self._commit(plan, DECISIONS) if table is REQUESTS and plan.before else None
+        if decisions is None:
+            return batch_frame(spark, batch, left_out, table)
+        singles = single_requests(self._lake.added(DECISIONS, decisions))
+        if decisions.rows == plan.count(0) == singles.count():
+            return singles
+        return singles.unionByName(batch_frame(spark, batch, left_out, OTHER_REQUESTS))
+
+    def _commit(self, plan: _Plan, table: LakeTable) -> TableCommit | None:
+        """Return the commit of a batch that this process has begun."""
+        assert plan.before
+        return self._lake.state(table).commit(BATCH, plan.batch.key, plan.before[table.name].newest)
 
     def _add_note(self, plan: _Plan, state: str) -> None:
         batch, time = plan.batch, datetime.now(UTC)

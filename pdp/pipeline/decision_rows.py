@@ -27,6 +27,11 @@ _KEPT: Final = 10_000
 _LONGEST_KEPT: Final = 200
 
 
+def is_single(line: RecordLine) -> bool:
+    """Tell whether the row of `requests` can be made of the one row of `decisions`: see `single_requests`."""
+    return line.whole is None and not line.record.left_out
+
+
 class RowMaker:
     """Maker of rows. Keeps the warehouses of resources by the beginning of their references."""
 
@@ -72,7 +77,7 @@ class RowMaker:
             entry.subject or None, entry.action or None, resource, details, entry.delegated, bool(entry.cached),
             entry.allowed, str(entry.by[0]), entry.errors or (), None, entry.allowed,
             json_value(record.masks) if record.masks else None, line.day, self._warehouse(resource),
-            f"{record.id}#0", record.schema, text, None, source,
+            f"{record.id}#0", record.schema, text, None, source, is_single(line),
         )  # fmt: skip
 
     def _any(self, line: RecordLine, record: Record, source: str) -> Iterator[Row]:
@@ -86,7 +91,7 @@ class RowMaker:
             text, rest = _again(line, record, item)
             yield (
                 *values, line.day, self._warehouse(row["resource"]), f"{record.id}#{number}", record.schema, text, rest,
-                source,
+                source, False,
             )  # fmt: skip
 
     def _warehouse(self, reference: str | None) -> str | None:

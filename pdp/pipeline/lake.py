@@ -10,7 +10,7 @@ from pdp.errors import InvalidArgument, Unavailable
 from pdp.pipeline.catalog import LakeCatalog
 from pdp.pipeline.lake_lock import commit_lock
 from pdp.pipeline.session import start_session
-from pdp.pipeline.table_state import TableChanged, TableState
+from pdp.pipeline.table_state import TableChanged, TableCommit, TableState
 from pdp.pipeline.tables import LakeTable
 
 if TYPE_CHECKING:
@@ -84,6 +84,16 @@ class Lake:
         session = self.spark._jsparkSession  # noqa: SLF001
         read = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(session, name)
         return TableState(read, read.currentSnapshot())
+
+    def added(self, table: LakeTable, commit: TableCommit) -> DataFrame:
+        """Return the rows that an append has added."""
+        reader = self.spark.read
+        if commit.before is None:
+            reader = reader.option("versionAsOf", str(commit.snapshot))
+        else:
+            reader = reader.option("start-snapshot-id", str(commit.before))
+            reader = reader.option("end-snapshot-id", str(commit.snapshot))
+        return reader.table(self.name(table.name))
 
     def append(
         self,

@@ -29,7 +29,7 @@ from pdp.pipeline.audit_lines import (
     line_place,
     line_problem,
 )
-from pdp.pipeline.decision_rows import Row, RowMaker
+from pdp.pipeline.decision_rows import Row, RowMaker, is_single
 from pdp.pipeline.tables import DECISIONS, EVENTS, QUARANTINE, REQUESTS, LakeColumn, LakeTable
 
 LeftOut: TypeAlias = Mapping[int, frozenset[int]]
@@ -44,6 +44,8 @@ _SURVEY: Final = (
     LakeColumn("complete", "boolean", "the last line is the end of a segment"),
 )
 SURVEY: Final = LakeTable("survey", "files of a batch by the beginnings of their lines", _SURVEY)
+OTHER_REQUESTS: Final = msgspec.structs.replace(REQUESTS, name="other_requests")
+"""Rows of `requests` that no row of `decisions` has all values of."""
 PLACES: Final = LakeTable("places", "files of a batch with the place of each record", _SURVEY)
 _SEGMENT_END: Final = f'{{"event":"{SEGMENT_END}"'.encode()
 _IDS: Final = 50_000
@@ -167,6 +169,16 @@ def request_rows(batch: IngestBatch, at: int, lines: Iterable[TrailLine], left_o
             yield make(found, source)
 
 
+def other_request_rows(
+    batch: IngestBatch, at: int, lines: Iterable[TrailLine], left_out: frozenset[int]
+) -> Iterator[Row]:
+    """Yield the rows of `requests` of a file, but those of records with a single check."""
+    make, source = RowMaker().request, batch.files[at].name
+    for line, found in _judged(batch, lines):
+        if isinstance(found, RecordLine) and line.number not in left_out and not is_single(found):
+            yield make(found, source)
+
+
 def event_rows(batch: IngestBatch, at: int, lines: Iterable[TrailLine], left_out: frozenset[int]) -> Iterator[Row]:
     """Yield the rows of `events` of a file."""
     source = batch.files[at].name
@@ -219,6 +231,7 @@ _MAKERS: Final[Mapping[str, Callable[[IngestBatch, int, Iterable[TrailLine], fro
     PLACES.name: place_rows,
     DECISIONS.name: decision_rows,
     REQUESTS.name: request_rows,
+    OTHER_REQUESTS.name: other_request_rows,
     EVENTS.name: event_rows,
     QUARANTINE.name: quarantine_rows,
 }

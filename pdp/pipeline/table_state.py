@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pdp.errors import Unavailable
 from pdp.pipeline.tables import LakeTable
@@ -25,6 +25,14 @@ class TableChanged(Unavailable):
     """Append that was refused, because another job has added rows to the table."""
 
 
+class TableCommit(NamedTuple):
+    """Snapshot of an append, the snapshot before, and the number of added rows."""
+
+    snapshot: int
+    before: int | None
+    rows: int
+
+
 class TableState:
     """State of a table at one moment: the newest snapshot and all before. `newest` is None for an empty table."""
 
@@ -37,10 +45,12 @@ class TableState:
         """Return the state right behind the newest snapshot with a property."""
         return TableState(self._table, self._find(name, value, None))
 
-    def added_rows(self, name: str, value: str, after: int | None = None) -> int | None:
-        """Return the rows that the snapshot with a property added; None without such a snapshot."""
+    def commit(self, name: str, value: str, after: int | None = None) -> TableCommit | None:
+        """Return the newest commit with a property, and after a snapshot; None without one."""
         found = self._find(name, value, after)
-        return None if found is None else int(found.summary().get("added-records") or 0)
+        if found is None:
+            return None
+        return TableCommit(found.snapshotId(), found.parentId(), int(found.summary().get("added-records") or 0))
 
     def _find(self, name: str, value: str, after: int | None) -> Any:
         return next((each for each in self._snapshots(after) if each.summary().get(name) == value), None)

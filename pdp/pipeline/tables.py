@@ -69,6 +69,9 @@ DECISIONS: Final = LakeTable(
         LakeColumn("inputs", "string", "JSON: the inputs of the check, as recorded"),
         LakeColumn("entry", "string", "JSON: `load` or `change` of the entry, as recorded; null without both"),
         LakeColumn("source", "string", "file of the audit, without the end of a compressed one"),
+        LakeColumn(
+            "single", "boolean", "the record has this check alone, and its row in `requests` has the same values"
+        ),
     ),
     ("day", "bucket(16, principal)"),
 )

@@ -26,6 +26,7 @@ from pdp.model.references import parse_resource
 from pdp.pipeline.arrow_rows import arrow_schema, record_batches
 from pdp.pipeline.audit_files import AuditFile
 from pdp.pipeline.audit_lines import EventLine, JudgedLine, LineJudge, LineProblem, RecordLine, line_place
+from pdp.pipeline.batch_frames import SINGLE_REQUEST
 from pdp.pipeline.decision_rows import RowMaker
 from pdp.pipeline.passes import (
     PLACES,
@@ -87,7 +88,7 @@ WITHOUT = "no reference"
 
 def assert_same(rows: list[dict[str, Any]], expected: list[dict[str, Any]]) -> None:
     found = [
-        row | {"warehouse": WITHOUT} if wanted["warehouse"] == WITHOUT else row
+        {name: row[name] for name in wanted} | ({"warehouse": WITHOUT} if wanted["warehouse"] == WITHOUT else {})
         for row, wanted in zip(rows, expected, strict=True)
     ]
     assert found == expected
@@ -110,6 +111,10 @@ def test_rows_are_those_of_the_export(record: Any, columns_from: int) -> None:
     assert request["allowed"] == sum(bool(row["allowed"]) for row in rows)
     assert request["asked"] == asked_text(read)
     assert request["masks"] == (json_value(read.masks) if read.masks else None)
+    if rows and rows[0]["single"]:
+        alone = {"left_out": 0, "checks": 1, "allowed": int(rows[0]["allowed"])}
+        others = {name: alone.get(name) for name in SINGLE_REQUEST}
+        assert request == {name: rows[0].get(name) for name in REQUESTS.names} | others
     place = line_place(TrailLine(1, line))
     assert place is not None
     assert (place.id, place.event) == (read.id, read.event)

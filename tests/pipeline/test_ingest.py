@@ -8,13 +8,18 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from support.lakes import control_lines, decision_line, event_line, ids_of, ingest, rows, snapshots, write_segment
 from support.spark import folder_lake
 
 from pdp.errors import InvalidArgument, PdpError
+from pdp.pipeline.arrow_rows import record_batches
+from pdp.pipeline.audit_files import AuditFile, file_lines
 from pdp.pipeline.batches import BatchCounts, read_ranges, write_ranges
 from pdp.pipeline.lake import Lake
+from pdp.pipeline.passes import IngestBatch, request_rows
+from pdp.pipeline.tables import REQUESTS
 
 pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.timeout(600)]
 
@@ -50,6 +55,24 @@ def test_all_forms_of_files_in_folders_with_odd_names(lake: Lake, tmp_path: Path
     before = snapshots(lake)
     assert ingest(lake, one, two) == BatchCounts()
     assert snapshots(lake) == before
+
+
+@pytest.mark.parametrize("others", [0, 1])
+def test_requests_of_single_checks_are_those_of_their_records(lake: Lake, tmp_path: Path, others: int) -> None:
+    """Spark makes most rows of `requests` from `decisions`; a worker makes each of them from its line."""
+    lines = [decision_line(seq, day=5 + seq % 2) for seq in range(4)]
+    lines[1] = (
+        lines[1].replace(b'"allowed":true', b'"allowed":false').replace(b'"surface"', b'"requestId":"r","surface"')
+    )
+    more = [decision_line(8).replace(b'"latencyUs"', b'"leftOut":9,"latencyUs"'), decision_line(9), b"broken\n"]
+    file = write_segment(tmp_path / "a", 1, [*lines, *(more * others)])
+    ingest(lake, tmp_path / "a")
+    found = lake.table("requests").orderBy("id").toArrow().to_pylist()
+    batch = IngestBatch("k", (AuditFile(f"file:{file}", f"file:{file.parent}", file.name, file.stat().st_size),))
+    made = request_rows(batch, 0, file_lines(batch.files[0]), frozenset())
+    expected = pa.Table.from_batches(record_batches(made, REQUESTS)).sort_by("id").to_pylist()
+    assert found == expected
+    assert len(found) == len(lines) + 2 * others
 
 
 def test_lines_that_are_no_new_record_go_to_quarantine(lake: Lake, tmp_path: Path) -> None:
@@ -115,12 +138,12 @@ def test_lines_that_a_file_gets_before_it_is_compressed_are_taken(lake: Lake, tm
     file.parent.mkdir()
     file.write_bytes(b"".join([control_lines()[0], *lines[:2]]))
     assert ingest(lake, tmp_path / "a") == BatchCounts(1, 2, 0, 0)
-    write_segment(tmp_path / "a", 1, lines, end=end)  # both forms are there for a moment
-    assert ingest(lake, tmp_path / "a") == BatchCounts()
-    file.unlink()
+    write_segment(tmp_path / "a", 1, lines, end=end)  # a compressed form is whole, and both are there for a moment
     assert ingest(lake, tmp_path / "a") == BatchCounts(1, 2, 0, 0)
     assert ids(lake) == sorted(ids_of(lines))
     before = snapshots(lake)
+    assert ingest(lake, tmp_path / "a") == BatchCounts()
+    file.unlink()
     assert ingest(lake, tmp_path / "a") == BatchCounts()
     assert snapshots(lake) == before
 
