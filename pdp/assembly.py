@@ -153,7 +153,9 @@ def _row_access(settings: Settings, policies: RowPolicies) -> RowAccess:
         for place, text in enumerate(rules.protected):
             if unknown := unknown_warehouse(parse_resource(text).warehouse, known_warehouses(settings)):
                 raise settings.error(("row_access", "protected", place), unknown)
-        return policies.build_engine(Members(rules.member.template, settings.identity.cel_provider), rules.protected)
+        provider, member = settings.identity.cel_provider, rules.member
+        members = Members(member.template, provider, member.claim, member.service_accounts)
+        return policies.build_engine(members, rules.protected)
     except (ValueError, InvalidReference) as error:
         raise settings.error(("row_access", "protected"), str(error)) from None
 

@@ -130,6 +130,16 @@ class MemberSettings(Section):
         description="a user of `identity.cel_provider` as a member; `{subject}` of others is `<idp>~<subject>`, unless "
         "the template holds `{idp}`",
     )
+    claim: str = Field(
+        "",
+        description="attribute in place of `{subject}`, such as `email`: a key of `claims.attributes` of a provider. A "
+        "user without this attribute is no member",
+    )
+    service_accounts: tuple[str, ...] = Field(
+        (),
+        description="patterns of addresses, such as `*.iam.gserviceaccount.com`: a `user:` with such an address is a "
+        "`serviceAccount:`",
+    )
 
 
 class RowAccessSettings(Section):

@@ -171,24 +171,26 @@ def find_rule(facts: Facts, table: TablePath, id: str, column: str = "") -> RowR
 
 
 def known_tables(facts: Facts, table: TablePath) -> list[ObjectKey]:
-    """Return the keys of all known tables and views that rules of a table cover, the named table first.
+    """Return the keys of all tables and views that rules of a table cover, as far as facts know, the named table first.
 
-    A name without a known object counts as a table.
+    A known namespace in another spelling may have a table of the name without the knowledge of the facts: this table
+    counts, too, and so does the table of each rule of the name.
     """
     name = fold_name(table[0], table[1:])
-    found = [key for key in _spelled(facts, name, table[:1]) if key[1] != table]
     here: list[ObjectKey] = [(type, table) for type in TABULAR_TYPES if facts.node((type, table)).is_known]
-    return [*(here or [("table", table)]), *sorted(found)]
+    others = {*_spelled(facts, name, table[:1]), *(("table", rule.table) for rule in facts.rules_of(name))}
+    return [*(here or [("table", table)]), *sorted(key for key in others if key[1] != table)]
 
 
 def _spelled(facts: Facts, name: FoldedName, container: TablePath) -> Iterator[ObjectKey]:
-    """Yield the known tables and views below a container with a folded name."""
+    """Yield the tables and views of a folded name below a container: known, or possible in a known namespace."""
     inside = fold_name(container[0], container[1:])[1]
     for other in facts.index.objects.get(container, ()):
         path = f"{inside}.{other[1].casefold()}" if inside else other[1].casefold()
-        if other[0] == "namespace":
-            if name[1].startswith(f"{path}."):
-                yield from _spelled(facts, name, (*container, other[1]))
+        if other[0] == "namespace" and name[1].startswith(f"{path}."):
+            namespace = (*container, other[1])
+            yield "table", (*namespace, name[1][len(path) + 1 :])
+            yield from _spelled(facts, name, namespace)
         elif path == name[1] and other[0] in TABULAR_TYPES:
             yield join_key(container, other)
 

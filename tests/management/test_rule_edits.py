@@ -98,6 +98,36 @@ def test_whoever_may_manage_a_table_writes_its_rules(
                 after(rules, facts, edit, by=actor("eve"))
 
 
+@pytest.mark.parametrize(
+    ("mine", "theirs"),
+    [
+        (("SALES",), ("sales",)),
+        (("SALES", "eu"), ("sales",)),
+        (("sales.eu",), ("sales", "eu")),
+        (("sales", "EU"), ("sales", "eu")),
+    ],
+)
+def test_an_owner_of_a_namespace_in_another_spelling_cannot_open_tables(
+    rules: RuleAdministration, mine: tuple[str, ...], theirs: tuple[str, ...]
+) -> None:
+    """Nobody has to register tables: the namespace alone tells whose tables a rule could cover."""
+    facts = world(
+        grant("eve", "ownership", *mine, type="namespace"), grant("alice", "ownership", *theirs, type="namespace")
+    )
+    path = ("lake", *mine, *(() if len(mine) == 2 or "." in mine[0] else ("eu",)), "orders")
+    for who in ("eve", "alice"):
+        with pytest.raises(Forbidden):
+            after(rules, facts, RuleWrite(policy("p", path, "TRUE")), by=actor(who))
+    after(rules, facts, RuleWrite(policy("p", path, "TRUE")))
+
+
+def test_an_owner_of_a_namesake_of_a_rule_cannot_open_the_table(rules: RuleAdministration) -> None:
+    """The facts may know a table by its rule alone."""
+    facts = world(grant("eve", "ownership", "SALES", type="namespace"), RulePut(policy()))
+    with pytest.raises(Forbidden):
+        after(rules, facts, RuleWrite(policy("q", ("lake", "SALES", "orders"), "TRUE")), by=actor("eve"))
+
+
 @pytest.mark.parametrize("mine", [("Sales", "orders"), ("sales", "ORDERS"), ("sales.orders",)])
 def test_an_owner_of_a_namesake_cannot_open_the_table(rules: RuleAdministration, mine: tuple[str, ...]) -> None:
     """A rule covers every spelling, so a table of eve's own, spelled otherwise, must not let eve write the rules."""
@@ -292,6 +322,15 @@ def test_a_drop_leaves_a_tombstone_and_the_return_of_the_table_ends_it(tmp_path:
         new = edit_objects(dropped, put=[ObjectPatch(orders, id=id or None)])
         assert access.restrict(who, resource, new).shows_rows == shows, id
     assert (live(dropped, "sales", "orders"), dead(dropped, "sales", "orders")) == ([], ["p"])
+
+
+def test_another_id_is_a_drop_of_the_table_before(rules: RuleAdministration) -> None:
+    orders = table("sales", "orders")
+    facts = world(ObjectPut(Object(orders, id="1")), RulePut(policy(text="TRUE")))
+    facts = edit_objects(facts, put=[ObjectPatch(orders, id="2")])
+    assert (live(facts, "sales", "orders"), dead(facts, "sales", "orders")) == ([], ["p"])
+    facts = edit_objects(facts, put=[ObjectPatch(orders, id="1")])
+    assert (live(facts, "sales", "orders"), dead(facts, "sales", "orders")) == (["p"], [])
 
 
 def test_a_drop_of_a_container_leaves_tombstones_below(rules: RuleAdministration) -> None:

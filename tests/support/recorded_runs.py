@@ -22,7 +22,18 @@ from pdp.audit.record import DecisionRecord
 from pdp.audit.recorded import ReadReport, RecordFilter
 from pdp.decision.codec import decode_checks
 from pdp.decision.service import Pdp
-from pdp.facts.objects import Change, Grant, GrantAdded, GrantRemoved, Object, ObjectPut, key_from_text
+from pdp.facts.objects import (
+    Change,
+    Grant,
+    GrantAdded,
+    GrantRemoved,
+    Object,
+    ObjectPut,
+    RulePut,
+    RuleRemoved,
+    key_from_text,
+)
+from pdp.facts.row_rules import RowRule
 from pdp.facts.snapshot import Facts
 from pdp.identity.callers import EMBEDDED_CALLER
 from pdp.identity.evidence import admit
@@ -125,10 +136,22 @@ GRANTS = st.builds(
     st.sampled_from(worlds.USERS),
     st.sampled_from(["", "", "", "id1"]),
 )
+ROW_RULES = st.builds(
+    RowRule,
+    st.sampled_from([("w", "n", "t"), ("w", "N", "T")]),
+    st.sampled_from(["s1", "s2"]),
+    st.sampled_from([("user:a",), ("role:r",), ("allUsers",)]),
+    st.sampled_from(["x = 2", "TRUE", "x ="]),
+    column=st.sampled_from(["", "", "c"]),
+    kind=st.just("null"),
+    tombstone=st.sampled_from([False, False, True]),
+)
 CHANGES = st.lists(
     st.builds(GrantAdded, GRANTS)
     | st.builds(GrantAdded, GRANTS)
     | st.builds(GrantRemoved, GRANTS)
+    | st.builds(RulePut, ROW_RULES)
+    | st.builds(RuleRemoved, ROW_RULES.map(lambda rule: rule.key))
     | st.builds(
         ObjectPut,
         st.builds(Object, st.sampled_from(OBJECTS[:3]).map(key_from_text), st.just(""), st.booleans(), st.just("id1")),

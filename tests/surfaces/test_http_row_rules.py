@@ -12,6 +12,7 @@ from urllib.parse import urlencode
 import pytest
 from support.audit_files import all_records
 from support.http_client import HttpClient, client_of
+from support.postgres import fresh_schema
 from support.serving import settings_of
 
 PATH, MASKS, ORDERS = "/v1/row-access-policies", "/v1/column-masks", "table:lake/sales/orders"
@@ -31,7 +32,10 @@ def config_of(folder: Path) -> dict[str, Any]:
         "warehouses": {"lake": {"project": "p"}},
         "trino": {"catalogs": {"lakehouse": {"warehouse": "lake"}}},
         "store": {"url": f"sqlite:///{folder}/pdp.db"},
-        "identity": {"instance_admins": [ADMIN]},
+        "identity": {
+            "instance_admins": [ADMIN],
+            "callers": {"catalog": {"loopback": True, "may_assert": ["principals"], "may_write": True}},
+        },
         "audit": {"sinks": [{"file": "audit/"}]},
     }
 
@@ -250,8 +254,35 @@ async def test_writes_are_recorded_done_and_refused(client: HttpClient, tmp_path
     ]
 
 
-async def test_two_services_on_one_store_see_the_same_rules(tmp_path: Path) -> None:
-    settings = settings_of(config_of(tmp_path) | {"audit": {"sinks": []}}, tmp_path)
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
+def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/pdp.db"
+    return fresh_schema(request.getfixturevalue("postgres_server"))
+
+
+async def test_of_updates_by_two_services_one_wins(tmp_path: Path, store_url: str) -> None:
+    """Both services read the same version, and write at the same time, in turns of several rounds."""
+    settings = settings_of(config_of(tmp_path) | {"audit": {"sinks": []}, "store": {"url": store_url}}, tmp_path)
+    async with client_of(settings) as one, client_of(settings) as two:
+        await one.post("/v1/objects", {"put": OBJECTS})
+        status, made = await ask(one, "POST", PATH, EU)
+        assert status == 200, made
+        etag = made["etag"]
+        for turn in range(5):
+            bodies = [EU | {"filter": f"x = {turn}{number}", "etag": etag} for number in range(4)]
+            asked = (ask((one, two)[number % 2], "PUT", f"{PATH}/eu", body) for number, body in enumerate(bodies))
+            answers = await asyncio.gather(*asked)
+            (won,) = [answer for status, answer in answers if status == 200]
+            assert sorted(status for status, _ in answers) == [200, 409, 409, 409]
+            etag = won["etag"]
+            for service in (one, two):
+                await service.post("/v1/check", {"checks": [], "consistency": {"atLeast": won["revision"]}})
+                assert await rows(service) == won["filter"]
+
+
+async def test_two_services_on_one_store_see_the_same_rules(tmp_path: Path, store_url: str) -> None:
+    settings = settings_of(config_of(tmp_path) | {"audit": {"sinks": []}, "store": {"url": store_url}}, tmp_path)
     async with client_of(settings) as one, client_of(settings) as two:
         await one.post("/v1/objects", {"put": OBJECTS})
         _, made = await ask(one, "POST", PATH, EU)

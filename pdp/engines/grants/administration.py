@@ -219,7 +219,8 @@ class _ObjectDraft:
             self._require(DELETE[key[0]], key)
         elif in_use and after.id:
             self._require("change_ownership", key)
-        self._apply([ObjectPut(created), *rules_of_returned(self.facts, key, after.id)])
+        gone = rules_of_dropped(self.facts, key) if replaced else []
+        self._apply([*gone, ObjectPut(created), *rules_of_returned(self.facts, key, after.id)])
         if self.actor.principal is not None and key[0] in OWNER and (replaced or not in_use):
             ownership = Grant(key, OWNER[key[0]], self.actor.principal.id, after.id)
             self._apply([] if self.facts.has(ownership) else [GrantAdded(ownership)])

@@ -11,6 +11,8 @@ meaning counts.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
 from typing import Final
 
 import msgspec
@@ -24,6 +26,8 @@ ALL_USERS: Final = "allUsers"
 ALL_AUTHENTICATED: Final = "allAuthenticatedUsers"
 _KINDS: Final = frozenset({"user", "serviceAccount", "group", "domain", "role"})
 _PERSONS: Final = frozenset({"user", "serviceAccount"})
+_ADDRESSED: Final = _PERSONS | {"domain"}
+"""Kinds of grantees with an address."""
 
 
 class Grantee(msgspec.Struct, frozen=True):
@@ -53,11 +57,18 @@ class Members:
     unless the template has a field for the provider. So does a subject of our provider that only looks like
     `<idp>~<subject>`. Groups are qualified alike. An address from another provider belongs to no domain, because
     nobody here knows whether that provider checks addresses.
+
+    With a `claim`, this attribute of a user takes the place of the subject, and a user without the attribute is no
+    member. A `user:` with an address like a pattern of `service_accounts` is a `serviceAccount:`.
     """
 
-    def __init__(self, template: str, provider: str) -> None:
+    def __init__(self, template: str, provider: str, claim: str = "", service_accounts: Sequence[str] = ()) -> None:
         self._template = template
         self._provider = provider
+        self._claim = claim
+        self._service_accounts = tuple(
+            _fold_address(one) if "@" in one else _fold_host(one) for one in service_accounts
+        )
         host = template.partition("@")[2]
         self._template_has_host = bool(host) and "{subject}" not in host
 
@@ -66,10 +77,22 @@ class Members:
         if principal.type != "user":
             return ""
         idp, _, subject = principal.name.partition("~")
+        if self._claim:
+            subject = _attribute(principal, self._claim)
+            if not subject:
+                return ""
         if "{idp}" not in self._template:
             subject = qualify(idp, subject, self._provider)
         # in one pass: a subject may contain the text of a field
-        return TEMPLATE_FIELD.sub(lambda field: subject if field[1] == "subject" else idp, self._template)
+        member = TEMPLATE_FIELD.sub(lambda field: subject if field[1] == "subject" else idp, self._template)
+        return self._with_kind(member) if self._service_accounts else member
+
+    def _with_kind(self, member: str) -> str:
+        """Return a member with the kind that the address has."""
+        kind, _, address = member.partition(":")
+        folded = _fold_address(address)
+        is_service = kind == "user" and any(fnmatchcase(folded, pattern) for pattern in self._service_accounts)
+        return f"serviceAccount:{address}" if is_service else member
 
     def matches(self, principal: Principal, grantees: tuple[Grantee, ...], facts: Facts) -> bool:
         """Tell whether grantees certainly name a principal: for lists whose members see more."""
@@ -85,6 +108,10 @@ class Members:
         any group and have any role.
         """
         if self.matches(principal, grantees, facts):
+            return True
+        # Nobody knows the address of a user without the claim: any address is possible.
+        is_nameless = bool(self._claim) and principal.type == "user" and not self.member(principal)
+        if is_nameless and any(grantee.kind in _ADDRESSED for grantee in grantees):
             return True
         groups = {_fold_address(group.removeprefix("group:")) for group in principal.groups}
         has_host = principal.type == "user" and "@" in principal.name
@@ -113,6 +140,12 @@ class Members:
             is_trusted = idp == self._provider or self._template_has_host
             return is_trusted and member[0] in _PERSONS and member[1].partition("@")[2] == grantee.name
         return member == (grantee.kind, grantee.name)
+
+
+def _attribute(principal: Principal, name: str) -> str:
+    """Return an attribute of a principal; an empty text for a missing value and for other values than texts."""
+    value = msgspec.json.decode(principal.attributes).get(name)
+    return value if isinstance(value, str) else ""
 
 
 def _fold_address(text: str) -> str:

@@ -89,6 +89,50 @@ def test_the_recorded_matches() -> None:
     assert matched == 64
 
 
+def claiming(idp: str, attributes: str) -> Principal:
+    return Principal("user", f"{idp}~s-1", attributes=attributes)
+
+
+@pytest.mark.parametrize(
+    ("grantee", "who", "named"),
+    [
+        ("user:a@x.com", claiming("oidc", '{"email":"a@X.com"}'), True),
+        ("user:s-1", claiming("oidc", '{"email":"a@x.com"}'), False),
+        ("user:s-1", claiming("oidc", "{}"), False),
+        ("user:", claiming("oidc", '{"email":""}'), False),
+        ("user:None", claiming("oidc", '{"email":null}'), False),
+        ("user:['a@x.com']", claiming("oidc", '{"email":["a@x.com"]}'), False),
+        ("user:a@x.com", claiming("oidc", '{"mail":"a@x.com"}'), False),
+        ("user:a@x.com", claiming("corp", '{"email":"a@x.com"}'), False),
+        ("user:corp~a@x.com", claiming("corp", '{"email":"a@x.com"}'), True),
+        ("user:corp~a@x.com", claiming("oidc", '{"email":"corp~a@x.com"}'), False),
+        ("domain:x.com", claiming("oidc", '{"email":"a@x.com"}'), True),
+        ("domain:x.com", claiming("corp", '{"email":"a@x.com"}'), False),
+        ("serviceAccount:etl@p.iam.gserviceaccount.com", claiming("oidc", '{"email":"etl@p.iam.gserviceaccount.com"}'), True),
+        ("serviceAccount:etl@p.iam.gserviceaccount.com", claiming("oidc", '{"email":"etl@P.IAM.gserviceaccount.com"}'), True),
+        ("user:etl@p.iam.gserviceaccount.com", claiming("oidc", '{"email":"etl@p.iam.gserviceaccount.com"}'), False),
+        ("serviceAccount:etl@iam.gserviceaccount.com.evil.com", claiming("oidc", '{"email":"etl@iam.gserviceaccount.com.evil.com"}'), False),
+        ("allAuthenticatedUsers", claiming("oidc", "{}"), True),
+        ("user:a@x.com", Principal("role", "a@x.com"), False),
+    ],
+)  # fmt: skip
+def test_a_claim_makes_members(grantee: str, who: Principal, named: bool) -> None:
+    """A user without the claim is nobody, and a service account is no user."""
+    try:
+        found = is_named(grantee, who, Members("user:{subject}", "oidc", "email", ["*.gserviceaccount.com"]))
+    except ValueError:
+        found = False
+    assert found == named
+
+
+@pytest.mark.parametrize("grantee", ["user:a@x.com", "serviceAccount:a@x.com", "domain:x.com", "group:g"])
+def test_a_user_without_the_claim_is_masked_as_anybody(grantee: str) -> None:
+    members = Members("user:{subject}", "oidc", "email")
+    who = claiming("oidc", "{}")
+    assert members.may_match(who, (parse_grantee(grantee),), Facts.empty()) == (grantee != "group:g")
+    assert not members.matches(who, (parse_grantee(grantee),), Facts.empty())
+
+
 # --- members ------------------------------------------------------------------------------------------------------
 
 
