@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from pdp.decision.service import Pdp
 from pdp.engines.rowaccess.engine import NO_ROWS, REASON_PREFIX
-from pdp.engines.rowaccess.trino_sql import join_filters, null_sql
+from pdp.engines.rowaccess.trino_sql import bind_caller, join_filters, null_sql
 from pdp.model.checks import Check, Predicate
 from pdp.offline.deciding_again import RepeatedView
 from pdp.offline.differences import DifferenceKind
@@ -54,7 +54,9 @@ def _parts(pdp: Pdp, check: Check, rows: Predicate, by: str) -> frozenset[str]:
     """Return the predicates of a filter; the filter as one predicate if the policies do not explain it."""
     ids = set(by.partition(" (")[0].removeprefix(REASON_PREFIX).split(","))
     policies = pdp.bundle.row_access.policies_of(check.resources[0], pdp.source.facts).policies
-    parts = [policy.predicate for policy in policies if policy.id in ids and policy.predicate is not None]
+    user = pdp.bundle.row_access.members.session_user(check.principal)
+    texts = [policy.predicate for policy in policies if policy.id in ids and policy.predicate is not None]
+    parts = [bind_caller(text, user) for text in texts]
     if not parts or join_filters(parts) != rows.expression:
         parts = [rows.expression]
     return frozenset(f"{part} (as {rows.identity})" if rows.identity else part for part in parts)

@@ -16,7 +16,7 @@ import msgspec
 from pdp.engines.rowaccess.members import Grantee, Members
 from pdp.engines.rowaccess.stored import StoredPolicies
 from pdp.engines.rowaccess.table_policies import NO_POLICIES, Mask, Policy, TablePolicies
-from pdp.engines.rowaccess.trino_sql import FALSE, join_filters, mask_sql, null_sql
+from pdp.engines.rowaccess.trino_sql import CALLER, FALSE, bind_caller, join_filters, mask_sql, null_sql
 from pdp.facts.row_rules import FoldedName, fold_name
 from pdp.facts.snapshot import Facts
 from pdp.model.checks import STORE_STALE, Predicate, Principal, Reason, Resource, RowView, TypedColumn
@@ -196,7 +196,11 @@ class RowAccess:
             rows = _PROTECTED if self._is_protected(name) else UNRESTRICTED
             return Restriction(rows.rows, rows.by, masks)
         matching = [policy for policy in table.policies if self._matches(principal, policy.grantees, facts)]
-        return _join(matching, masks)
+        filters = [policy.predicate for policy in matching if policy.predicate is not None]
+        if any(CALLER in text for text in filters):
+            user = self.members.session_user(principal)
+            filters = [bind_caller(text, user) for text in filters]
+        return _join(matching, filters, masks)
 
     def _mask(self, principal: Principal, table: TablePolicies, column: str, facts: Facts) -> Mask | None:
         """Return the first mask that holds, which hides most. Doubt about a grantee masks; doubt exempts nobody."""
@@ -216,14 +220,13 @@ class RowAccess:
         )
 
 
-def _join(matching: Sequence[Policy], masks: Mapping[str, Mask]) -> Restriction:
-    """Return the restriction of matching policies: the union of their rows."""
+def _join(matching: Sequence[Policy], filters: Sequence[str], masks: Mapping[str, Mask]) -> Restriction:
+    """Return the restriction of matching policies: the union of the rows of their filters, None for every row."""
     if not matching:
         return Restriction(NO_ROWS, f"{REASON_PREFIX}no_policy", masks)
     everything = next((policy for policy in matching if policy.predicate is None), None)
     if everything:
         return Restriction(None, REASON_PREFIX + everything.id, masks)
     ids = ",".join(policy.id for policy in matching)
-    filters = [policy.predicate for policy in matching if policy.predicate is not None]
     # The compiler and `stored` see to one identity of all policies of a table with a filter.
     return Restriction(Predicate(join_filters(filters), matching[0].identity), REASON_PREFIX + ids, masks)

@@ -24,6 +24,8 @@ from pdp.model.identities import qualify
 
 ALL_USERS: Final = "allUsers"
 ALL_AUTHENTICATED: Final = "allAuthenticatedUsers"
+ANONYMOUS: Final = "anonymous"
+"""Name for SESSION_USER() without a caller."""
 _KINDS: Final = frozenset({"user", "serviceAccount", "group", "domain", "role"})
 _PERSONS: Final = frozenset({"user", "serviceAccount"})
 _ADDRESSED: Final = _PERSONS | {"domain"}
@@ -93,6 +95,12 @@ class Members:
         folded = _fold_address(address)
         is_service = kind == "user" and any(fnmatchcase(folded, pattern) for pattern in self._service_accounts)
         return f"serviceAccount:{address}" if is_service else member
+
+    def session_user(self, principal: Principal) -> str:
+        """Return the name for SESSION_USER(): a member without its kind; empty for other principals."""
+        if principal.type == "anonymous":
+            return ANONYMOUS
+        return self.member(principal).partition(":")[2]
 
     def matches(self, principal: Principal, grantees: tuple[Grantee, ...], facts: Facts) -> bool:
         """Tell whether grantees certainly name a principal: for lists whose members see more."""

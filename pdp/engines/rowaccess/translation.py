@@ -15,7 +15,7 @@ from sqlglot import Dialect, Token, TokenType, exp
 from sqlglot.errors import ParseError, SqlglotError, TokenError
 
 from pdp.engines.rowaccess.nesting import MAX_DEPTH, is_deep
-from pdp.engines.rowaccess.trino_sql import FALSE
+from pdp.engines.rowaccess.trino_sql import CALLER, FALSE
 from pdp.engines.rowaccess.trino_text import check_readable, strip_comments
 
 DIALECT: Final = "trino"
@@ -58,7 +58,11 @@ def translate_expression(text: str, dialect: str) -> str:
     """
     if dialect == DIALECT:
         return _author_text(text)[0]
-    tree = parse_expression(text, dialect)
+    return _generated(parse_expression(text, dialect), dialect)
+
+
+def _generated(tree: exp.Expr, dialect: str) -> str:
+    """Return a tree of another dialect as Trino's SQL; raise the errors of `translate_expression`."""
     if dialect not in _ALIKE:
         raise UntranslatableSql(f"comparisons in `{dialect}` are not Trino's")
     if not all(map(_is_portable, tree.walk())):
@@ -70,13 +74,22 @@ def translate_expression(text: str, dialect: str) -> str:
 
 
 def translate_filter(text: str, dialect: str) -> str | None:
-    """Return a row filter as Trino's SQL; None for TRUE. Raise the errors of `translate_expression`."""
+    """Return a row filter as Trino's SQL; None for TRUE. Raise the errors of `translate_expression`.
+
+    SESSION_USER() and CURRENT_USER of another dialect become the mark CALLER.
+    """
     tree = (_author_text(text)[1] if dialect == DIALECT else parse_expression(text, dialect)).unnest()
     if isinstance(tree, exp.Literal):
         raise ValueError("it is a value, not a condition")  # noqa: TRY004  a text's value, not a Python type
     if isinstance(tree, exp.Boolean):
         return None if tree.this else FALSE
-    return translate_expression(text, dialect)
+    if dialect == DIALECT:
+        return translate_expression(text, dialect)
+    return _generated(tree.transform(_marked, copy=False), dialect)
+
+
+def _marked(node: exp.Expr) -> exp.Expr:
+    return exp.Literal.string(CALLER[1:-1]) if isinstance(node, (exp.SessionUser, exp.CurrentUser)) else node
 
 
 def translate_constant(value: str) -> str:
@@ -127,6 +140,8 @@ def _check_depth(tokens: Sequence[Token]) -> None:
 
 def parse_expression(text: str, dialect: str) -> exp.Expr:
     """Return the tree of a text that is exactly one expression; raise ValueError as `translate_expression` does."""
+    if "\0" in text:
+        raise ValueError("it does not parse: a NUL character")
     try:
         grammar = Dialect.get_or_raise(dialect)
         tokens = grammar.tokenize(text)

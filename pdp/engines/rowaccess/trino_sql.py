@@ -12,6 +12,10 @@ from typing import Final
 
 FALSE: Final = "false"
 """Filter without rows."""
+_CALLER: Final = "\0caller\0"
+CALLER: Final = f"'{_CALLER}'"
+"""Mark in a filter for the name of the caller. The texts of authors have no NUL."""
+_UNSAFE_NAME: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _BARE_NULL: Final = "NULL"
 _TEXTS: Final = frozenset({"varchar", "char"})
 _FROM_CONSTANTS: Final = _TEXTS | {
@@ -35,6 +39,15 @@ _SHORTEST_VALUE: Final = 8
 def join_filters(filters: Sequence[str]) -> str:
     """Return a filter for the rows of any of the filters; a single filter stays as written."""
     return filters[0] if len(filters) == 1 else " OR ".join(f"({text})" for text in filters)
+
+
+def bind_caller(filter: str, user: str) -> str:
+    """Return a filter with the name of the caller as a literal; no rows for a caller without a plain name."""
+    if CALLER not in filter:
+        return filter
+    if not user or _UNSAFE_NAME.search(user):
+        return FALSE
+    return filter.replace(CALLER, "'{}'".format(user.replace("'", "''")))
 
 
 def mask_sql(kind: str, value: str, column: str, type: str) -> str:

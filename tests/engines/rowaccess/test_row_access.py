@@ -16,6 +16,7 @@ from pdp.engines.rowaccess.compiler import compile_policies
 from pdp.engines.rowaccess.document import parse_document
 from pdp.engines.rowaccess.engine import UNRESTRICTED, Restriction, RowAccess
 from pdp.engines.rowaccess.members import Members, parse_grantee
+from pdp.errors import PolicyError
 from pdp.facts.snapshot import Facts
 from pdp.model.checks import Predicate, Principal, Resource, TypedColumn
 from pdp.model.references import parse_principal
@@ -318,3 +319,64 @@ def test_a_role_anywhere_among_the_grantees_hides_a_table_of_a_silent_store(wher
     engine = access({"policies": [policy], "masks": [mask]})
     assert engine.restrict(user("oidc~a"), table("s", "t"), NOBODY, stale=True).by == "store_stale"
     assert engine.restrict(user("oidc~a"), table("s", "u"), NOBODY, stale=True) is UNRESTRICTED
+
+
+# --- the name of the caller ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dialect", ["bigquery", "duckdb", "spark"])
+@pytest.mark.parametrize(
+    ("who", "members", "shown"),
+    [
+        (user("oidc~ann@x.example"), OIDC, "'ann@x.example'"),
+        (user("oidc~o'neil"), OIDC, "'o''neil'"),
+        (user("oidc~x' OR '1'='1"), OIDC, "'x'' OR ''1''=''1'"),
+        (user("other~ann"), OIDC, "'other~ann'"),
+        (user("oidc~ann"), Members("serviceAccount:{subject}@p.example", "oidc"), "'ann@p.example'"),
+        (Principal("anonymous", ""), OIDC, "'anonymous'"),
+    ],
+)
+def test_a_filter_with_the_caller_gets_a_literal(dialect: str, who: Principal, members: Members, shown: str) -> None:
+    policy = {
+        "id": "own",
+        "table": "lake.s.t",
+        "grantees": ["allUsers"],
+        "filter": "mail = SESSION_USER()",
+        "dialect": dialect,
+    }
+    rows = access({"policies": [policy]}, members).restrict(who, table("s", "t"), NOBODY).rows
+    assert rows == Predicate(f"mail = {shown}")
+
+
+@pytest.mark.parametrize("who", [user("oidc~a\nb"), user("oidc~\0caller\0"), Principal("role", "r")])
+def test_a_caller_without_a_plain_name_sees_no_row_of_a_filter_with_the_caller(who: Principal) -> None:
+    policies = [
+        {
+            "id": "own",
+            "table": "lake.s.t",
+            "grantees": ["allUsers"],
+            "filter": "mail = SESSION_USER()",
+            "dialect": "duckdb",
+        },
+        {"id": "two", "table": "lake.s.t", "grantees": ["user:nobody"], "filter": "x = 1"},
+    ]
+    assert access({"policies": policies}).restrict(who, table("s", "t"), NOBODY).rows == Predicate("false")
+
+
+def test_the_caller_in_a_filter_for_trino_is_trinos_own_word() -> None:
+    policy = {"id": "own", "table": "lake.s.t", "grantees": ["allUsers"], "filter": "mail = current_user"}
+    rows = access({"policies": [policy]}).restrict(user("oidc~ann"), table("s", "t"), NOBODY).rows
+    assert rows == Predicate("mail = current_user")
+
+
+@pytest.mark.parametrize("dialect", ["trino", "bigquery"])
+def test_a_filter_with_a_nul_is_refused(dialect: str) -> None:
+    policy = {
+        "id": "own",
+        "table": "lake.s.t",
+        "grantees": ["allUsers"],
+        "filter": "a = '\0caller\0'",
+        "dialect": dialect,
+    }
+    with pytest.raises(PolicyError, match="NUL"):
+        access({"policies": [policy]})
