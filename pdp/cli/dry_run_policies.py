@@ -66,7 +66,7 @@ def _kind(file: Path) -> FileKind:
     if file.suffix not in (".yaml", ".yml", ".json"):
         raise InvalidArgument(f"`{file}` is none of {_KINDS}: it ends in none of {_SUFFIXES}")
     key, value = _first_entry(file)
-    if key in _ROW_KEYS or (key == "policies" and value == "list"):
+    if _is_row_key(key, value):
         return "rows"
     if key in WORLD_KEYS or file.suffix == ".json":
         return "world"
@@ -75,6 +75,20 @@ def _kind(file: Path) -> FileKind:
     if key in _SETTINGS:
         return "settings"
     raise InvalidArgument(f"`{file}` is none of {_KINDS}: it begins with the key `{key}`")
+
+
+def is_row_file(file: Path) -> bool:
+    """Tell whether a file begins like a file of row policies."""
+    if file.suffix not in (".yaml", ".yml", ".json"):
+        return False
+    try:
+        return _is_row_key(*_first_entry(file))
+    except InvalidArgument:
+        return False
+
+
+def _is_row_key(key: str, value: str) -> bool:
+    return key in _ROW_KEYS or (key == "policies" and value == "list")
 
 
 def _first_entry(file: Path) -> tuple[str, str]:

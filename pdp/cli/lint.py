@@ -20,6 +20,7 @@ from pdp.cli.config_problems import (
     find_world_problems,
     finding_of,
 )
+from pdp.cli.dry_run_policies import is_row_file
 from pdp.cli.options import format_option, say_configuration
 from pdp.cli.terminal import fail, one_line_errors
 from pdp.config.load import load_settings
@@ -62,12 +63,12 @@ def lint(
     extensions: tuple[str, ...],
     profile: str | None,
 ) -> None:
-    """Check rule files and other policies before they are loaded.
+    """Check rule files, row policies and other policies before they are loaded.
 
     Without PATHS: the rules, forbids, row policies and the world file of the configuration. `pdp config check` checks
     all else of a configuration, too.
 
-    PATHS are files, or folders with .properties and .yaml files. Together, the files form one rule set.
+    PATHS are files, or folders with .properties, .yaml and .json files. Together, the rule files form one rule set.
 
     Prints file:line:column, severity and code of each finding; docs/lint.md explains the codes. Exits with 1 on an
     error.
@@ -84,10 +85,24 @@ def lint(
         witnesses=verbose,
         profiles=tuple(profile.split(",")) if profile else settings.policies.profiles,
     )
-    findings = lint_files(list(_files(paths)), options) if paths else _lint_configured(settings, options)
+    findings = _lint_paths(paths, options) if paths else _lint_configured(settings, options)
     _print(findings, form)
     failing = {"error", "warning"} if strict else {"error"}
     raise SystemExit(1 if any(finding.severity in failing for finding in findings) else 0)
+
+
+def _lint_paths(paths: Sequence[Path], options: LintOptions) -> list[Finding]:
+    """Return the findings of files and folders: rules first, then row policies."""
+    files = list(_files(paths))
+    rows = [file for file in files if is_row_file(file)]
+    findings = lint_files([file for file in files if file not in rows], options)
+    return [*findings, *_row_findings(rows)] if rows else findings
+
+
+def _row_findings(files: Sequence[Path]) -> list[Finding]:
+    from pdp.offline.row_lint import lint_row_files  # noqa: PLC0415  needs the parser of SQL
+
+    return lint_row_files(files)
 
 
 def _lint_configured(settings: Settings, options: LintOptions) -> list[Finding]:
@@ -98,18 +113,25 @@ def _lint_configured(settings: Settings, options: LintOptions) -> list[Finding]:
         missing = any(finding.code == CONFIGURATION for finding in errors)
         of_key = msgspec.structs.replace(options, forbid=key == "forbid")
         findings += errors if missing else lint_files(policy_files(settings, key).paths, of_key)
-    return [*findings, *map(finding_of, (*find_row_access_problems(settings), *find_world_problems(settings)))]
+    problems = find_row_access_problems(settings)
+    findings += map(finding_of, problems)
+    if not any(problem.severity == "error" for problem in problems):
+        files = policy_files(settings, "row_access").paths
+        findings += [found for found in _row_findings(files) if found.code != CONFIGURATION] if files else []
+    return [*findings, *map(finding_of, find_world_problems(settings))]
 
 
 def _files(paths: Sequence[Path]) -> Iterator[Path]:
     for path in paths:
         if not path.exists():
             raise InvalidArgument(f"cannot read `{path}`: no such file or folder")
-        yield from sorted(filter(_holds_rules, path.rglob("*"))) if path.is_dir() else [path]
+        yield from sorted(filter(_holds_policies, path.rglob("*"))) if path.is_dir() else [path]
 
 
-def _holds_rules(path: Path) -> bool:
-    """Tell whether a file of a folder holds rules; configuration and world files are YAML, too."""
+def _holds_policies(path: Path) -> bool:
+    """Tell whether a file of a folder holds rules or row policies; configuration and world files are YAML, too."""
+    if path.is_file() and is_row_file(path):
+        return True
     if path.suffix not in (".yaml", ".yml"):
         return path.suffix == ".properties"
     return bool(_RULES_KEY.search(path.read_text("utf-8", "replace")))
