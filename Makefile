@@ -47,9 +47,9 @@ test-long: $(STAMP) ## long runs of generated input against references, and a mi
 test-trino: $(STAMP) ## a real Trino, fetched once (820 MB; Java 24, Maven), asks the service about users with different rights
 	$(PY) -m pytest -q -rs tests/real_trino
 
-test-spark: $(SPARK) ## the audit lake on Spark (450 MB, fetched once; Java 17 or 21, a jar of Maven Central)
+test-spark: $(SPARK) ## the audit lake and rewritten SQL on Spark (450 MB, fetched once; Java 17 or 21, a jar of Maven Central)
 	$(PY) -m pytest -q -m spark tests/pipeline/test_tables.py # fetches the jar, before several processes do at once
-	$(PYTEST) --dist worksteal -rs -m spark tests/pipeline
+	$(PYTEST) --dist worksteal -rs -m spark tests/pipeline tests/rewrite
 
 chaos: $(STAMP) ## services on one database, written to and killed for SECONDS (60); then a Redis that fails in every way
 	PDP_CHAOS_SECONDS=$(or $(SECONDS),60) $(PY) -m pytest -q -s --timeout 3600 tests/store/test_convergence.py -k whoever_writes_and_dies

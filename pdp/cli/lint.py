@@ -63,7 +63,7 @@ def lint(
     extensions: tuple[str, ...],
     profile: str | None,
 ) -> None:
-    """Check rule files, row policies and other policies before they are loaded.
+    """Check rule files and other policies before they are loaded.
 
     Without PATHS: the rules, forbids, row policies and the world file of the configuration. `pdp config check` checks
     all else of a configuration, too.

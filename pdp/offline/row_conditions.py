@@ -29,7 +29,7 @@ _COMPARISONS: Final[Mapping[type, Callable[[Any, Any], bool]]] = {
     exp.LT: lambda left, right: left < right,
     exp.LTE: lambda left, right: left <= right,
 }
-_MIRRORED: Final = {exp.GT: exp.LT, exp.GTE: exp.LTE, exp.LT: exp.GT, exp.LTE: exp.GTE}
+_MIRRORED: Final[Mapping[type, type]] = {exp.GT: exp.LT, exp.GTE: exp.LTE, exp.LT: exp.GT, exp.LTE: exp.GTE}
 
 
 def truths(*trees: exp.Expr) -> Iterator[tuple[Truth, ...]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,21 @@ class RewriteService:
 
     def __init__(self, catalog: Catalog, policies: PolicySet, rewriter: Rewriter) -> None:
         self._catalog, self._policies, self._rewriter = catalog, policies, rewriter
+
+    @property
+    def default(self) -> tuple[str, ...]:
+        """Return the catalog and schema of short names."""
+        return self._catalog.default
+
+    @cached_property
+    def short_names(self) -> frozenset[str]:
+        """Return the last parts of the names of all relations, in lower case."""
+        return frozenset(relation.name[-1].lower() for relation in self._catalog)
+
+    @cached_property
+    def schema_names(self) -> frozenset[str]:
+        """Return the first parts of the schemas of all relations, in lower case."""
+        return frozenset(relation.name[1].lower() for relation in self._catalog if len(relation.name) > 1)
 
     def answer(self, body: bytes | str) -> dict[str, Any]:
         """Return the answer to one request: `sql`, or `error` with a code and a message."""
