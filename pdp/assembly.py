@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from pdp.config.policy_files import FileKey, policy_files
 from pdp.config.references import known_warehouses, unknown_warehouse
 from pdp.config.settings import Settings
-from pdp.decision.bundle import Authority, Bundle, ReportingAuthority, source_text
+from pdp.decision.bundle import Authority, Bundle, ReportingAuthority, RowSources, source_text
 from pdp.decision.plan import Planners
 from pdp.engines.cedar.kind import build_cedar, read_cedar
 from pdp.engines.cel.engine import CelEngine, CelForbid
@@ -97,6 +97,7 @@ def build_bundle(
         _role_maps(settings),
         frozenset(settings.identity.instance_admins),
         tuple(path for engine in forbids for path in engine.paths_of_drops()),
+        row_sources=_rewriting_sources(settings, policies),
     )
     return _with_reports(settings, bundle, authorities)
 
@@ -145,6 +146,20 @@ def _row_policies(documents: Sequence[NamedDocument], warehouses: frozenset[str]
     from pdp.engines.rowaccess.compiler import compile_policies  # noqa: PLC0415  its parser of SQL takes 30 MB
 
     return compile_policies(documents, warehouses)
+
+
+def _rewriting_sources(settings: Settings, policies: RowPolicies) -> RowSources:
+    """Return the row policies as the processes get them that rewrite statements."""
+    rules = settings.row_access
+    containers = map(parse_resource, rules.protected)
+    through = {name: known.through_views for name, known in settings.warehouses.items() if known.through_views}
+    return RowSources(
+        tuple(policies.texts),
+        tuple(".".join((at.warehouse, *at.path)).lower() for at in containers),
+        rules.member.template,
+        settings.identity.cel_provider,
+        {"": rules.through_views, **through},
+    )
 
 
 def _row_access(settings: Settings, policies: RowPolicies) -> RowAccess:

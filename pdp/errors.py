@@ -17,7 +17,8 @@ PdpError
 ├── Unauthenticated        a peer without a configured caller
 ├── Forbidden              a request without the right to make the request
 │   ├── AssertionNotAllowed evidence without the right to assert the evidence
-│   └── ProtectedPropertyModification   a change of a view owner by the wrong engine
+│   ├── ProtectedPropertyModification   a change of a view owner by the wrong engine
+│   └── TableDenied         a statement on a relation without the right to it
 ├── PayloadTooLarge        a body above its limit
 ├── UnsupportedMedia       a body in an unsupported encoding or type
 ├── Overloaded             too many checks or bytes in flight
@@ -36,13 +37,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import Self
 
 
 class PdpError(Exception):
     """Base of all exceptions of this package. `code` is stable, the text is not."""
 
-    code: ClassVar[str] = "internal"
+    code: str = "internal"
     record_id: str = ""
     """Id of the audit record of the refused request, if the request has one already."""
 
@@ -143,6 +144,12 @@ class ProtectedPropertyModification(Forbidden):
     """Change of a view's owner property, in any casing, without the trusted engine that owns the property."""
 
     code = "ProtectedPropertyModification"
+
+
+class TableDenied(Forbidden):
+    """Statement, or question for a filter, on a relation that the principal may not use in this way."""
+
+    code = "RAP_ACCESS_DENIED"
 
 
 class PayloadTooLarge(PdpError):

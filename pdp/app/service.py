@@ -28,6 +28,7 @@ from pdp.audit.log import NoAudit
 from pdp.config.section import is_loopback, split_address
 from pdp.config.settings import Settings
 from pdp.decision.bundle import Bundle
+from pdp.decision.rewriting import SqlRewriting
 from pdp.decision.service import Pdp
 from pdp.identity.callers import Callers
 from pdp.identity.tls import read_certificates, server_context
@@ -35,6 +36,7 @@ from pdp.identity.tokens import Tokens
 from pdp.management.rule_service import RuleService
 from pdp.management.service import Management
 from pdp.model.events import OPEN_GATE, ServiceEvent
+from pdp.rewrite.pool import WorkerPool
 from pdp.store.replica import FixedFacts, Replica
 from pdp.surfaces.admission import BODIES_IN_FLIGHT, Admission
 from pdp.surfaces.body_content import BodyLimits
@@ -49,6 +51,7 @@ from pdp.surfaces.http_decisions import decision_routes
 from pdp.surfaces.http_diagnostics import diagnostics_routes
 from pdp.surfaces.http_handlers import HttpHandlers
 from pdp.surfaces.http_management import management_routes
+from pdp.surfaces.http_rewriting import rewriting_routes
 from pdp.surfaces.http_row_rules import row_rule_routes
 from pdp.surfaces.http_scopes import scope_routes
 from pdp.surfaces.http_server import AiohttpServer, HttpServer
@@ -106,23 +109,29 @@ class Service:
         handlers = HttpHandlers(*shared, refusals=self._refusals)
         management, self._catalogs = _manage(self.pdp, self.source, settings), build_catalogs(settings)
         trino, views = self._trino(), ViewSecurity(self.pdp, settings, self._catalogs)
+        self._rewriters = WorkerPool(limits.rewrite_processes, limits.rewrite_seconds)
+        self._rewriting = SqlRewriting(self.pdp, self._rewriters)
         routes = (
             decision_routes(handlers, self.pdp, limits.max_checks, sizes)
             | management_routes(handlers, management, sizes)
             | row_rule_routes(handlers, RuleService(self.pdp, management), sizes)
             | view_routes(handlers, views, sizes)
             | scope_routes(handlers, self.pdp, settings.identity.cel_provider, sizes, limits.max_checks)
+            | rewriting_routes(handlers, self._rewriting, sizes)
             | trino.routes(handlers, BodyLimits.of_trino(limits))
         )
         connect = ConnectHandlers(*shared, refusals=self._refusals)
-        for service in (DecisionService(self.pdp, views, management, limits, "connect"), GrantsService(management)):
+        for service in (
+            DecisionService(self.pdp, views, management, self._rewriting, limits, "connect"),
+            GrantsService(management),
+        ):
             routes |= connect.routes(service, limits)
         shares = ConnectionShares.of_process()
         self._http_server = HttpServer(routes, callers, self._admission, limits, shares.http)
         self._http = _runner(self._http_server)
         diagnostics = diagnostics_routes(_as_async(self.unready), _as_async(self.metrics), self.details)
         self._diagnostics = _runner(AiohttpServer(diagnostics, limits.idle_timeout_seconds, shares.diagnostics))
-        services = (DecisionService(self.pdp, views, management, limits), GrantsService(management))
+        services = (DecisionService(self.pdp, views, management, self._rewriting, limits), GrantsService(management))
         arrivals, certificates = Arrivals(MOST_ARRIVING, limits.request_timeout_seconds), read_certificates(settings)
         certified = bool(certificates)
         grpc = GrpcHandlers(*shared, arrivals=arrivals, limits=sizes, certified=certified, refusals=self._refusals)
@@ -226,6 +235,7 @@ class Service:
         await self._tokens.stop()
         if "unix" in self.addresses and not self._inherited:
             remove_socket(Path(self.addresses["unix"]))
+        await self._rewriters.close()
         for catalog in self._catalogs.values():
             await catalog.close()
         if self.pdp.cache:

@@ -13,7 +13,7 @@ import msgspec
 
 from pdp.audit.chain import CHAIN, SEGMENT, SEGMENT_END, ChainLine, EndLine
 from pdp.audit.schema import DECISION_EVENT, FILTER_EVENT, SCHEMA, Record, RecordPlace
-from pdp.model.events import ManagementEvent, RefusalEvent, ReportEvent, ServiceEvent
+from pdp.model.events import ManagementEvent, RefusalEvent, ReportEvent, RewriteEvent, ServiceEvent
 
 
 class SegmentLine(msgspec.Struct, frozen=True):
@@ -36,6 +36,7 @@ _KINDS: Final[Mapping[type[msgspec.Struct], tuple[str, ...]]] = {
     Record: (DECISION_EVENT, FILTER_EVENT),
     RefusalEvent: ("refusal",),
     ManagementEvent: ("management",),
+    RewriteEvent: ("rewrite",),
     ServiceEvent: ("service",),
     ReportEvent: ("report",),
     SegmentLine: (SEGMENT,),
@@ -48,6 +49,7 @@ _FIRST: Final[Mapping[str, tuple[str, ...]]] = {
     "Record": (*_EVERY_RECORD, "latencyUs", "surface", "caller", "inputs", "revision", "checks"),
     "RefusalEvent": (*_EVERY_RECORD, "surface", "status", "code"),
     "ManagementEvent": (*_EVERY_RECORD, "operation", "caller", "allowed"),
+    "RewriteEvent": (*_EVERY_RECORD, "surface", "caller", "principal", "dialect", "length", "allowed"),
     "ServiceEvent": (*_EVERY_RECORD, "what"),
     "ReportEvent": (*_EVERY_RECORD, "authority", "decision", "surface", "caller", "compared", "differences"),
     "SegmentLine": ("event", "schema", "instance", "number", "seq", "time", "previous"),
@@ -79,8 +81,9 @@ def audit_schema() -> dict[str, Any]:
     return {
         "$schema": _DIALECT,
         "title": f"A line of the audit of pdp, schema {SCHEMA}",
-        "description": "A record (`decision`, `filter`, `refusal`, `management`, `service`, `report`) or a line that "
-        "holds a segment together (`segment`, `chain`, `segment_end`). Further fields may come in later versions.",
+        "description": "A record (`decision`, `filter`, `refusal`, `management`, `rewrite`, `service`, `report`) or a "
+        "line that holds a segment together (`segment`, `chain`, `segment_end`). Further fields may come in later "
+        "versions.",
         "oneOf": refs,
         "$defs": dict(sorted(definitions.items())),
     }

@@ -27,7 +27,7 @@ from pdp.audit.sampling import AllowSampler
 from pdp.audit.sinks import AuditSink, LineBatch, SlowestProgress
 from pdp.config.audit import Durability, OnFull
 from pdp.errors import Unavailable
-from pdp.model.events import Event, ManagementEvent, RefusalEvent
+from pdp.model.events import Event, ManagementEvent, RefusalEvent, RewriteEvent
 from pdp.model.masking import DEFAULT_MASKER, Masker
 from pdp.telemetry import Telemetry
 
@@ -38,6 +38,8 @@ MAX_PENDING_BYTES: Final = 256 << 20
 """Bytes of records that may wait for the disk, unless the configuration says otherwise."""
 CROWDED: Final = 0.875
 """Share of these bounds from which requests wait for room, so that those under way find some."""
+_ANSWERED: Final = (ManagementEvent, RewriteEvent)
+"""Events of requests with an answer."""
 _DECISION_BYTES: Final = 300
 """Estimate of the bytes of a record for each of its decisions, until it is encoded."""
 _LINE_BYTES: Final = 64
@@ -196,10 +198,10 @@ class AuditTrail:
         Return False for a refusal while too many records wait: nothing else bounds the number of refusals.
         """
         full = self._waiting() >= MAX_PENDING or self.waiting_bytes() >= self._max_bytes
-        is_refusal = isinstance(event, RefusalEvent) or (isinstance(event, ManagementEvent) and not event.allowed)
+        is_refusal = isinstance(event, RefusalEvent) or (isinstance(event, _ANSWERED) and not event.allowed)
         if full and is_refusal:
             return False
-        if full and self._drops and isinstance(event, ManagementEvent):
+        if full and self._drops and isinstance(event, _ANSWERED):
             self._drop(event, 0)
             return False
         self._put(self._sampler.announced(event) if self._sampler else event)

@@ -18,7 +18,7 @@ SCHEMA: Final = 1
 DECISION_EVENT: Final = "decision"
 FILTER_EVENT: Final = "filter"
 """`event` of a record: decisions, or the row view of a table."""
-OTHER_EVENTS: Final = frozenset({"refusal", "management", "service", "report"})
+OTHER_EVENTS: Final = frozenset({"refusal", "management", "rewrite", "service", "report"})
 """`event` of the records without a decision: `pdp.model.events` has their fields."""
 RECORD_EVENTS: Final = OTHER_EVENTS | {DECISION_EVENT, FILTER_EVENT}
 """`event` of all records."""

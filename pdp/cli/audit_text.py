@@ -107,6 +107,8 @@ class RecordText:
             word, first = "refused", ["status", "code", "endpoint"]
         elif kind == "management":
             word, first = "allow" if rest.pop("allowed", None) is True else "deny", ["operation"]
+        elif kind == "rewrite":
+            word, first = "allow" if rest.pop("allowed", None) is True else "deny", ["principal", "code"]
         else:
             word, first = str(kind), ["authority" if kind == "report" else "what"]
         texts = [_value(rest.pop(name, "")) for name in first]

@@ -142,6 +142,10 @@ class MemberSettings(Section):
     )
 
 
+ThroughViews: TypeAlias = Literal["owner", "caller", "both"]
+"""Readers of a table behind a view that runs as its owner."""
+
+
 class RowAccessSettings(Section):
     """Settings that row policies and masks share."""
 
@@ -149,3 +153,8 @@ class RowAccessSettings(Section):
         (), description="warehouses and namespaces below which a table without policies shows no rows"
     )
     member: MemberSettings = MemberSettings()
+    through_views: ThroughViews = Field(
+        "owner",
+        description="whose policies hold behind a view that runs as its owner: the owner's, those of the user of the "
+        "query, or both",
+    )

@@ -82,6 +82,10 @@ class LimitSettings(Section):
     idle_timeout_seconds: float = Field(
         65, gt=0, le=3600, description="a connection that sends no whole request head for so long is closed"
     )
+    rewrite_seconds: float = Field(
+        3, gt=0, le=60, description="how long a process may work on one statement before it is killed"
+    )
+    rewrite_processes: int = Field(2, ge=1, le=64, description="processes that rewrite statements, started on demand")
     referenced_by_depth: int = Field(10, ge=1, description="views that one load may go through")
     namespace_depth: int = Field(10, ge=1, description="parts in the namespace of what is loaded, and of its views")
     trino_max_resources: int = Field(100_000, ge=1, description="resources in one Trino batch")

@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from pdp.config.policies import ThroughViews
 from pdp.config.section import Section
 
 
@@ -36,4 +37,7 @@ class WarehouseSettings(Section):
     project: str | None = Field(None, description="the project it belongs to")
     default_ref: str | None = Field(None, min_length=1, description="the ref of resources that name none")
     kind: Literal["iceberg", "nessie", "hive"] = Field("iceberg", description="the catalog behind it")
+    through_views: ThroughViews | None = Field(
+        None, description="`row_access.through_views` of this warehouse, if another"
+    )
     catalog: CatalogSettings | None = Field(None, description="where views are read that a request does not bring")

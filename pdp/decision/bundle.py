@@ -12,6 +12,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from pdp.config.policies import ThroughViews
 from pdp.config.trino import TrinoSettings
 from pdp.config.warehouses import WarehouseSettings
 from pdp.engines.engine import Engine, ForbiddenPath, Source
@@ -63,6 +64,19 @@ class EngineStack(msgspec.Struct, frozen=True):
         return None if len(self.engines) > self.forbids else "unknown_action"
 
 
+class RowSources(msgspec.Struct, frozen=True):
+    """Row policies of files as data, for the processes that rewrite statements. `template` spells members.
+
+    `through` has the readers behind views by warehouse, with the general mode under an empty name.
+    """
+
+    documents: tuple[Mapping[str, Any], ...] = ()
+    protected: tuple[str, ...] = ()
+    template: str = "user:{subject}"
+    provider: str = "oidc"
+    through: Mapping[str, ThroughViews] = {}
+
+
 class Bundle(msgspec.Struct, frozen=True, dict=True):
     """One set of policies. `forbids` run in every authority. `text` has all sources of the bundle as canonical JSON."""
 
@@ -83,6 +97,7 @@ class Bundle(msgspec.Struct, frozen=True, dict=True):
     """Paths that forbids of drops name. Facts need not know these objects."""
     reports: tuple[ReportingAuthority, ...] = ()
     """Authorities in report mode."""
+    row_sources: RowSources = RowSources()
 
     @cached_property
     def _stacks(self) -> Memo[tuple[str, str, str], EngineStack]:

@@ -61,6 +61,33 @@ class ManagementEvent(_Event, frozen=True, kw_only=True, tag_field="event", tag=
     left_out: int = 0
 
 
+class RewriteEvent(_Event, frozen=True, kw_only=True, tag_field="event", tag="rewrite"):
+    """A statement that was rewritten or refused. Records hold no text of a statement.
+
+    `principal` is the reader, `decision` the id of the record with the rights. `tables` has each use of a relation: the
+    `table`, the `use` (read, write, create, copy), the owner `as` behind a view, and the ids of policies and masks.
+    `length` counts the characters of the statement. `code` and `message` are those of a refusal.
+    """
+
+    surface: str
+    caller: str
+    principal: str
+    acting_role: str = ""
+    dialect: str
+    length: int
+    request_id: str = ""
+    trace_id: str = ""
+    span_id: str = ""
+    allowed: bool
+    changed: bool = False
+    code: str = ""
+    message: str = ""
+    revision: str = ""
+    decision: str = ""
+    latency_us: int = 0
+    tables: list[dict[str, Any]] = []
+
+
 class ServiceEvent(_Event, frozen=True, kw_only=True, tag_field="event", tag="service"):
     """A step in the life of a service: `started`, `stopping`, `stopped`, `reloading`, `reloaded`, `reload_failed`.
 
@@ -101,7 +128,7 @@ class ReportEvent(_Event, frozen=True, kw_only=True, tag_field="event", tag="rep
     left_out: int = 0
 
 
-Event: TypeAlias = RefusalEvent | ManagementEvent | ServiceEvent | ReportEvent
+Event: TypeAlias = RefusalEvent | ManagementEvent | RewriteEvent | ServiceEvent | ReportEvent
 
 
 class AnswerGate(Protocol):

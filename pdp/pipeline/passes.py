@@ -202,12 +202,15 @@ def quarantine_rows(batch: IngestBatch, at: int, lines: Iterable[TrailLine], lef
 
 def _event_row(line: EventLine, source: str) -> Row:
     place, fields = line.place, line.fields
-    kind = {"management": "operation", "refusal": "code", "report": "authority"}.get(place.event, "what")
-    allowed = {"management": fields.get("allowed"), "refusal": False}.get(place.event)
+    kinds = {"management": "operation", "refusal": "code", "report": "authority", "rewrite": "dialect"}
+    kind = kinds.get(place.event, "what")
+    answered = place.event in ("management", "rewrite")
+    allowed = fields.get("allowed") if answered else False if place.event == "refusal" else None
     caller = _text(fields.get("caller"))
     return (
         place.event, place.id, place.instance, place.seq, line.time, line.day, _text(fields.get(kind)),
-        allowed if isinstance(allowed, bool) else None, _text(fields.get("actor")) or caller, caller,
+        allowed if isinstance(allowed, bool) else None,
+        _text(fields.get("actor") or fields.get("principal")) or caller, caller,
         _text(fields.get("surface")), _text(fields.get("revision")), line.text, place.schema, source,
     )  # fmt: skip
 

@@ -6,11 +6,13 @@ Names are resolved as the engine resolves them: BigQuery compares tables letter 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeAlias
 
 from pdp.engines.rowaccess.document import Document
-from pdp.rewrite.errors import AMBIGUOUS_NAME, RewriteRefused
+from pdp.errors import InvalidReference
+from pdp.model.references import parse_resource
+from pdp.rewrite.errors import AMBIGUOUS_NAME, UNKNOWN_RELATION, UNSUPPORTED_SOURCE, RewriteRefused
 
 RelationKey: TypeAlias = str
 """Full name of a relation, joined by dots, in lower case. However dots divide a name, the key is the same."""
@@ -57,6 +59,23 @@ def key_of(parts: Iterable[str]) -> RelationKey:
     return ".".join(parts).lower()
 
 
+def table_parts(text: str, default: Sequence[str]) -> tuple[str, ...]:
+    """Return the full name of a table in a policy file: divided by dots, or a reference such as `table:lake/a/b`.
+
+    Raise RewriteRefused for an unreadable name.
+    """
+    if ":" in text:
+        try:
+            resource = parse_resource(text)
+        except InvalidReference as error:
+            raise RewriteRefused(UNKNOWN_RELATION, str(error)) from None
+        return (resource.warehouse, *resource.path)
+    parts = text.split(".")
+    if not all(parts):
+        raise RewriteRefused(UNKNOWN_RELATION, f"`{text}` is no name of a table")
+    return (*default, *parts) if len(parts) == 1 else full_name(parts, default)
+
+
 class Catalog:
     """All known relations. `default` is the catalog and schema of short names."""
 
@@ -68,6 +87,22 @@ class Catalog:
         known = [relation.name[0].lower() for some in self._relations.values() for relation in some]
         self.containers = frozenset((*known, *(part.lower() for part in self.default[:1])))
         """First parts of all names."""
+
+    def extended(self, others: Iterable[Relation], default: Sequence[str] = ()) -> Catalog:
+        """Return a catalog with more relations, and with another default if there is one. Known relations stay."""
+        added = [relation for relation in others if relation.key not in self._relations]
+        return Catalog([*self, *added], default or self.default)
+
+    def renamed(self, catalogs: Mapping[str, Sequence[str]]) -> Catalog:
+        """Return a catalog with the names of catalogs in place of those of warehouses, by warehouse in lower case."""
+        relations = [
+            replace(relation, name=(catalog, *relation.name[1:]))
+            for relation in self
+            for catalog in catalogs.get(relation.name[0].lower(), relation.name[:1])
+        ]
+        first, *rest = self.default or ("",)
+        default = (*catalogs.get(first.lower(), (first,))[:1], *rest) if self.default else ()
+        return Catalog(relations, default)
 
     def __iter__(self) -> Any:
         """Yield all relations."""
@@ -112,13 +147,15 @@ def catalog_of(documents: Iterable[Document]) -> Catalog:
         for name, table in document.tables.items():
             columns = {column.lower(): kind for column, kind in table.columns.items()}
             spelled = tuple(table.columns)
-            relations.append(Relation(full_name(name.split("."), document.default), columns, spelled=spelled))
+            relations.append(Relation(table_parts(name, document.default), columns, spelled=spelled))
         for name, body in document.views.items():
-            relations.append(Relation(full_name(name.split("."), document.default), {}, _view(body)))
+            relations.append(Relation(table_parts(name, document.default), {}, _view(body)))
     return Catalog(relations, default)
 
 
-def _view(body: Mapping[str, Any]) -> View:
+def _view(body: Any) -> View:
+    if not isinstance(body, Mapping) or not isinstance(body.get("sql"), str):
+        raise RewriteRefused(UNSUPPORTED_SOURCE, "a view needs its text: `sql`")
     return View(
         str(body["sql"]), tuple(body.get("columns") or ()), str(body.get("dialect", "")), str(body.get("owner", ""))
     )

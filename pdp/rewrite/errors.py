@@ -31,4 +31,4 @@ class RewriteRefused(InvalidArgument):
 
     def __init__(self, rap: str, message: str) -> None:
         super().__init__(message)
-        self.rap = rap
+        self.rap = self.code = rap

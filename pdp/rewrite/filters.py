@@ -58,6 +58,8 @@ class FilterText:
         """Return the SQL for a caller."""
         if len(self.pieces) == 1:
             return self.pieces[0]
+        if not user:
+            raise _wrong("a filter or mask names the caller, and the caller is a role without a name")
         return quote_text(user, dialect).join(self.pieces)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from functools import cached_property
-from typing import Final
+from typing import Any, Final
 
 from pdp.engines.rowaccess.members import Grantee, Members
 from pdp.facts.snapshot import Facts
@@ -40,7 +40,7 @@ class CallerIdentity:
         self.groups = tuple(groups)
         self.authenticated = authenticated
         self._facts = facts or _NO_FACTS
-        self.key = None if facts else (member, self.groups, authenticated, bare)
+        self.key: tuple[Any, ...] | None = None if facts else (member, self.groups, authenticated, bare)
         """Key of what is known of the caller, if no roles of a store count."""
 
     @cached_property
@@ -64,6 +64,26 @@ class CallerIdentity:
     def may_be_named(self, grantees: tuple[Grantee, ...]) -> bool:
         """Tell whether grantees possibly name the caller: for lists whose members see less."""
         return _MEMBERS.may_match(self._principal, grantees, self._facts)
+
+
+class PrincipalCaller(CallerIdentity):
+    """Caller by principal of the service, under the service's own spelling of members. `member_of` has all roles.
+
+    A role has no name of its own: a filter with SESSION_USER() is refused for a role.
+    """
+
+    def __init__(self, principal: Principal, members: Members) -> None:
+        super().__init__(members.member(principal), principal.groups, authenticated=principal.type != "anonymous")
+        self._subject, self._members = principal, members
+        self.key = (principal,)
+
+    def is_named(self, grantees: tuple[Grantee, ...]) -> bool:
+        """Tell whether grantees certainly name the caller."""
+        return self._members.matches(self._subject, grantees, _NO_FACTS)
+
+    def may_be_named(self, grantees: tuple[Grantee, ...]) -> bool:
+        """Tell whether grantees possibly name the caller: for lists whose members see less."""
+        return self._members.may_match(self._subject, grantees, _NO_FACTS)
 
 
 def identity_of_headers(headers: Mapping[str, str]) -> CallerIdentity:

@@ -53,15 +53,25 @@ class MaskCompiler:
         `names` has the types of all columns by name. `masks` has the mask of a column, and the reader under the mask.
         Raise RewriteRefused for a relation with unknown columns.
         """
-        if not names:
-            message = f"a column of `{relation.name[-1]}` is masked, and the columns are unknown"
-            raise RewriteRefused(FILTER_INVALID, message)
+        _require_columns(relation, names)
         shown = []
         for name, type in names.items():
             quoted = quote_name(name, dialect)
             found = masks.get(name.lower())
             shown.append(f"{self._masked(found, relation, (name, type), dialect)} AS {quoted}" if found else quoted)
         return ", ".join(shown)
+
+    def expressions(
+        self, relation: Relation, masks: Mapping[str, tuple[MaskPolicy, CallerIdentity]], names: Mapping[str, str],
+        dialect: str,
+    ) -> list[tuple[str, str]]:  # fmt: skip
+        """Return the masked columns alone, with their expressions; raise RewriteRefused as `columns` does."""
+        _require_columns(relation, names)
+        return [
+            (name, self._masked(masks[name.lower()], relation, (name, type), dialect))
+            for name, type in names.items()
+            if name.lower() in masks
+        ]
 
     def _masked(
         self, found: tuple[MaskPolicy, CallerIdentity], relation: Relation, column: tuple[str, str], dialect: str
@@ -87,6 +97,12 @@ class MaskCompiler:
                 found = None
             self._known[key] = found
         return self._known[key]
+
+
+def _require_columns(relation: Relation, names: Mapping[str, str]) -> None:
+    if not names:
+        message = f"a column of `{relation.name[-1]}` is masked, and the columns are unknown"
+        raise RewriteRefused(FILTER_INVALID, message)
 
 
 def _type(text: str, dialect: str) -> exp.DataType | None:

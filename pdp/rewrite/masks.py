@@ -9,7 +9,7 @@ from typing import TypeAlias
 from pdp.engines.rowaccess.document import KINDS, MaskBody
 from pdp.engines.rowaccess.members import Grantee, parse_grantee
 from pdp.engines.rowaccess.translation import translate_constant
-from pdp.rewrite.catalog import RelationKey, full_name, key_of
+from pdp.rewrite.catalog import RelationKey, key_of, table_parts
 from pdp.rewrite.errors import FILTER_INVALID, RewriteRefused
 from pdp.rewrite.identity import CallerIdentity
 
@@ -43,12 +43,11 @@ def mask_policy(body: MaskBody, default: Sequence[str]) -> MaskPolicy:
         grantees, exempt = (tuple(map(parse_grantee, texts)) for texts in (body.grantees, body.exempt))
     except ValueError as error:
         raise RewriteRefused(FILTER_INVALID, f"mask `{body.id}`: {error}") from None
-    parts = body.table.split(".")
-    if not all(parts) or not body.column:
-        raise RewriteRefused(FILTER_INVALID, f"mask `{body.id}` names no column of a table")
+    if not body.column:
+        raise RewriteRefused(FILTER_INVALID, f"mask `{body.id}` names no column")
     kind = body.kind or "null"
     text = translate_constant(body.text) if kind == "constant" else body.text
-    table = key_of(full_name(parts, default))
+    table = key_of(table_parts(body.table, default))
     return MaskPolicy(body.id, table, body.column.lower(), kind, grantees, exempt, text, body.dialect)
 
 

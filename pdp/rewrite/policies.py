@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from pdp.engines.rowaccess.document import Document, PolicyBody
 from pdp.engines.rowaccess.members import Grantee, parse_grantee
 from pdp.memo import Memo
-from pdp.rewrite.catalog import RelationKey, full_name, key_of
+from pdp.rewrite.catalog import RelationKey, key_of, table_parts
 from pdp.rewrite.errors import FILTER_INVALID, RewriteRefused
 from pdp.rewrite.identity import CallerIdentity
 from pdp.rewrite.masks import ColumnMasks, MaskPolicy, mask_policy, masks_by_table
@@ -95,6 +95,13 @@ class PolicySet:
         new._protected = self._protected
         return new
 
+    def renamed(self, catalogs: Mapping[str, Sequence[str]]) -> PolicySet:
+        """Return a set with the names of catalogs in place of those of warehouses. A warehouse can have several."""
+        tables = {new: some for key, some in self._tables.items() for new in _renamed(key, catalogs)}
+        masks = {new: some for key, some in self._masks.items() for new in _renamed(key, catalogs)}
+        protected = [new for prefix in self._protected for new in _renamed(prefix[:-1], catalogs)]
+        return PolicySet(tables, protected, masks)
+
     def replaced(self, policies: Iterable[FilterPolicy]) -> PolicySet:
         """Return a set with all policies of the named tables replaced."""
         tables = {**self._tables, **_by_table(policies)}
@@ -102,6 +109,11 @@ class PolicySet:
         new._protected = self._protected
         new.is_passing = True
         return new
+
+
+def _renamed(key: RelationKey, catalogs: Mapping[str, Sequence[str]]) -> list[RelationKey]:
+    warehouse, dot, rest = key.partition(".")
+    return [f"{catalog.lower()}{dot}{rest}" for catalog in catalogs.get(warehouse, (warehouse,))]
 
 
 def policy_set_of(documents: Sequence[Document], protected: Sequence[RelationKey] = ()) -> PolicySet:
@@ -117,10 +129,8 @@ def filter_policy(body: PolicyBody, default: Sequence[str]) -> FilterPolicy:
         grantees = tuple(map(parse_grantee, body.grantees))
     except ValueError as error:
         raise RewriteRefused(FILTER_INVALID, f"policy `{body.id}`: {error}") from None
-    parts = body.table.split(".")
-    if not all(parts):
-        raise RewriteRefused(FILTER_INVALID, f"policy `{body.id}`: `{body.table}` is no name of a table")
-    return FilterPolicy(body.id, key_of(full_name(parts, default)), grantees, body.text, body.dialect)
+    key = key_of(table_parts(body.table, default))
+    return FilterPolicy(body.id, key, grantees, body.text, body.dialect)
 
 
 def _by_table(policies: Iterable[FilterPolicy]) -> dict[RelationKey, tuple[FilterPolicy, ...]]:

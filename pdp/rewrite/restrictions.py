@@ -5,8 +5,8 @@ One object lives for one rewriting. Views are looked through at every level, wit
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
 from sqlglot import exp
@@ -24,6 +24,21 @@ from pdp.rewrite.syntax import ParsedText
 
 MAX_VIEW_DEPTH: Final = 8
 ThroughViews: TypeAlias = Literal["owner", "caller", "both"]
+
+
+@dataclass(frozen=True, slots=True)
+class Through:
+    """Readers within views with an owner, by warehouse in lower case. `default` is for all other warehouses."""
+
+    default: ThroughViews = "owner"
+    warehouses: Mapping[str, ThroughViews] = field(default_factory=dict)
+
+    def of(self, view: Relation) -> ThroughViews:
+        """Return the readers within a view, by the warehouse of the view."""
+        return self.warehouses.get(view.name[0].lower(), self.default) if self.warehouses else self.default
+
+
+OWNER: Final = Through()
 Identities: TypeAlias = tuple[CallerIdentity, ...]
 """Those whom a part of a statement runs for. A row is visible if each of them sees the row."""
 
@@ -83,7 +98,7 @@ class Restrictions:
     """Restrictions within one rewriting. The groups of an owner of a view are unknown."""
 
     def __init__(
-        self, analyzer: Analyzer, policies: PolicySet, compiler: FilterCompiler, dialect: str, through: ThroughViews
+        self, analyzer: Analyzer, policies: PolicySet, compiler: FilterCompiler, dialect: str, through: Through
     ) -> None:
         self._analyzer, self._policies, self._compiler = analyzer, policies, compiler
         self._dialect, self._through = dialect, through
@@ -113,16 +128,30 @@ class Restrictions:
 
     def _columns(self, relation: Relation, identities: Identities) -> str:
         """Return the columns of a relation with their masks: a column is masked if any reader has a mask."""
+        held = self._held(relation, identities)
+        if not held:
+            return "*"
+        return self._analyzer.masks.columns(relation, held, self._types(relation), self._dialect)
+
+    def masked(self, relation: Relation, identities: Identities) -> list[tuple[str, str]]:
+        """Return the masked columns of a relation, each with the expression in place of the column."""
+        held = self._held(relation, identities)
+        if not held:
+            return []
+        return self._analyzer.masks.expressions(relation, held, self._types(relation), self._dialect)
+
+    def _held(self, relation: Relation, identities: Identities) -> dict[str, tuple[MaskPolicy, CallerIdentity]]:
         held: dict[str, tuple[MaskPolicy, CallerIdentity]] = {}
         for column, masks in self._policies.masks(relation.key).items():
             found = [(mask, reader) for reader in identities for mask in masks if mask.holds(reader)]
             if found:
                 held[column] = min(found, key=lambda pair: pair[0].rank)
-        if not held:
-            return "*"
+        return held
+
+    def _types(self, relation: Relation) -> dict[str, str]:
+        """Return the types of the columns of a relation by name, as the catalog spells the names."""
         types = known_columns(relation, self._dialect)
-        names = {name: types.get(name.lower(), "") for name in relation.spelled or types}
-        return self._analyzer.masks.columns(relation, held, names, self._dialect)
+        return {name: types.get(name.lower(), "") for name in relation.spelled or types}
 
     def _rows_of(self, relation: Relation, identity: CallerIdentity) -> str | None:
         """Return the filter for one reader, as the policies remember it; None for every row."""
@@ -172,7 +201,7 @@ class Restrictions:
         body = self.body(relation, view, above)
         known = (relation.key, identities)
         if above or known not in self._views:
-            inner = self.inside(view, identities)
+            inner = self.inside(relation, view, identities)
             within = (*above, relation.key)
             # A list: errors anywhere in the text count, also behind a restricted relation.
             inside = [found for reference in body.references.found for found in reference.relations]
@@ -195,12 +224,13 @@ class Restrictions:
             raise RewriteRefused(VIEW_CYCLE, f"the view `{above[-1]}` reads itself")
         raise RewriteRefused(VIEW_DEPTH, f"views are nested deeper than {MAX_VIEW_DEPTH}")
 
-    def inside(self, view: View, identities: Identities) -> Identities:
+    def inside(self, relation: Relation, view: View, identities: Identities) -> Identities:
         """Return the readers within a view. A view without an owner runs for the reader of the view."""
-        if self._through == "caller" or not view.owner:
+        through = self._through.of(relation)
+        if through == "caller" or not view.owner:
             return identities
         owner = self._owners.setdefault(view.owner, CallerIdentity(view.owner, bare=True))
-        readers = (owner,) if self._through == "owner" else tuple(dict.fromkeys((*identities, owner)))
+        readers = (owner,) if through == "owner" else tuple(dict.fromkeys((*identities, owner)))
         self._readers[readers] = None
         return readers
 

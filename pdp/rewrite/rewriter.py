@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import re
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -27,6 +27,7 @@ from pdp.rewrite.errors import (
     METADATA_TABLE,
     NO_STORE,
     PARSE_ERROR,
+    UNKNOWN_RELATION,
     UNSUPPORTED_SOURCE,
     UNSUPPORTED_STATEMENT,
     WILDCARD_TABLE,
@@ -40,42 +41,74 @@ from pdp.rewrite.lookups import check_lookups
 from pdp.rewrite.policies import PolicySet
 from pdp.rewrite.projections import NAMED_BY_TEXT, alias_edits
 from pdp.rewrite.references import COPY, CREATE, READ, Reference
-from pdp.rewrite.restrictions import AnalyzedText, Analyzer, Identities, Restrictions, ThroughViews
+from pdp.rewrite.restrictions import OWNER, AnalyzedText, Analyzer, Identities, Restrictions, Through
 from pdp.rewrite.second_reading import SecondReading
 from pdp.rewrite.short_way import ShortWay
 from pdp.rewrite.splice import Edit, apply_edits, without_spans
 from pdp.rewrite.syntax import quote_name, quote_names
+from pdp.rewrite.uses import Use, UseFinder
 
 _LOG: Final = logging.getLogger(__name__)
 MAX_REPLACEMENTS: Final = 500
 MAX_RESULT: Final = 1_000_000
 _TABLE_WORD: Final = re.compile(r"\btable\s+\Z", re.IGNORECASE)
+_FULL: Final = 3
+"""Parts of a full name."""
 _FRESH: Final = "_rap_"
 """Start of generated names."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """Statement to execute. `changed` is False if the text is the text of the caller."""
+    """Statement to execute. `changed` is False if the text is the text of the caller. `uses` are found on demand."""
 
     sql: str
     changed: bool
+    uses: tuple[Use, ...] = ()
 
 
 class Rewriter:
-    """Rewriter for one catalog. `through` names the readers within views with an owner."""
+    """Rewriter for one catalog. `through` names the readers within views with an owner.
 
-    def __init__(self, catalog: Catalog, through: ThroughViews = "owner") -> None:
-        self._catalog, self._through = catalog, through
+    `qualifies`: write full names into the result, for a session of the engine that may have another default.
+    """
+
+    def __init__(self, catalog: Catalog, through: Through = OWNER, *, qualifies: bool = False) -> None:
+        self._catalog, self._through, self._qualifies = catalog, through, qualifies
         self._analyzer = Analyzer(catalog)
         self._compiler = FilterCompiler(catalog)
 
     def rewrite(self, text: str, dialect: str, caller: CallerIdentity, policies: PolicySet) -> Rewritten:
         """Return the statement that shows the caller's rows alone; raise RewriteRefused."""
+        return self._guarded(self._answer, text, dialect, caller, policies)
+
+    def examine(self, text: str, dialect: str, caller: CallerIdentity, policies: PolicySet) -> Rewritten:
+        """Return the same with the uses of relations, which takes the parser for every text; raise RewriteRefused."""
+        return self._guarded(self._examine, text, dialect, caller, policies)
+
+    def visible(
+        self, parts: Sequence[str], dialect: str, caller: CallerIdentity, policies: PolicySet
+    ) -> tuple[str, list[tuple[str, str]]]:
+        """Return the filter of a relation, empty for every row, and the masked columns; raise RewriteRefused."""
+        restrictions = self._restrictions(dialect, policies)
+        relation = self._catalog.get(parts, dialect, self._catalog.default)
+        if relation is None:
+            raise RewriteRefused(UNKNOWN_RELATION, f"`{'.'.join(parts)}` is no known table or view")
+        part = restrictions.visible(relation, (caller,))
+        return part.rows if part else "", restrictions.masked(relation, (caller,))
+
+    def _restrictions(self, dialect: str, policies: PolicySet) -> Restrictions:
+        if dialect not in DIALECTS:
+            raise RewriteRefused(UNSUPPORTED_STATEMENT, f"the dialect `{dialect}` is not supported")
+        return Restrictions(self._analyzer, policies, self._compiler, dialect, self._through)
+
+    def _guarded(
+        self, work: Callable[..., Rewritten], text: str, dialect: str, caller: CallerIdentity, policies: PolicySet
+    ) -> Rewritten:
         if dialect not in DIALECTS:
             raise RewriteRefused(UNSUPPORTED_STATEMENT, f"the dialect `{dialect}` is not supported")
         try:
-            return self._answer(text, dialect, caller, policies)
+            return work(text, dialect, caller, policies)
         except RewriteRefused:
             raise
         except RecursionError:
@@ -90,34 +123,59 @@ class Rewriter:
         short = policies.short_ways.get(dialect) or self._short_way(dialect, policies)
         if short is not None and short.passes(text):
             return Rewritten(text, changed=False)
-        if read_policy_statement(text) is not None:
-            raise RewriteRefused(NO_STORE, "row access policies are in files here: no store takes the statement")
+        _refuse_policy_statement(text)
         return self._rewrite(text, dialect, caller, policies)
+
+    def _examine(self, text: str, dialect: str, caller: CallerIdentity, policies: PolicySet) -> Rewritten:
+        _refuse_policy_statement(text)
+        return self._rewrite(text, dialect, caller, policies, examined=True)
 
     def _short_way(self, dialect: str, policies: PolicySet) -> ShortWay | None:
         """Return the short way for policies that stay; None for policies of one request."""
         if policies.is_passing:
             return None
-        restrictions = Restrictions(self._analyzer, policies, self._compiler, dialect, self._through)
+        restrictions = self._restrictions(dialect, policies)
         closed = [relation for relation in self._catalog if _is_closed(relation, restrictions)]
         policies.short_ways[dialect] = found = ShortWay(self._catalog, closed, dialect)
         return found
 
-    def _rewrite(self, text: str, dialect: str, caller: CallerIdentity, policies: PolicySet) -> Rewritten:
-        restrictions = Restrictions(self._analyzer, policies, self._compiler, dialect, self._through)
+    def _rewrite(
+        self, text: str, dialect: str, caller: CallerIdentity, policies: PolicySet, *, examined: bool = False
+    ) -> Rewritten:
+        restrictions = self._restrictions(dialect, policies)
         analyzed = self._analyzer.analyze(text, dialect, self._catalog.default)
         identities = (caller,)
+        uses: tuple[Use, ...] = ()
+        if examined:
+            uses = UseFinder(restrictions, policies).uses(analyzed, identities, self._catalog.default)
+        if self._qualifies:
+            check_full_names(analyzed)
         reading = SecondReading(self._catalog, dialect, restrictions, identities)
         check_lookups(analyzed.references, self._compiler, self._catalog, policies, restrictions, identities)
         if isinstance(analyzed.parsed.tree, exp.Create):
             is_definition = _check_definition(analyzed, restrictions, identities)
             if is_definition:
-                return Rewritten(text, changed=False)
-        rendering = _Rendering(restrictions, dialect)
+                return Rewritten(text, changed=False, uses=uses)
+        rendering = _Rendering(restrictions, dialect, qualifies=self._qualifies)
         sql = rendering.render(analyzed, identities)
         tree = analyzed.parsed.tree
         reading.verify(tree if sql is text else sql, rendering.sources, type(tree))
-        return Rewritten(sql, sql is not text)
+        return Rewritten(sql, sql is not text, uses)
+
+
+def _refuse_policy_statement(text: str) -> None:
+    if read_policy_statement(text) is not None:
+        raise RewriteRefused(NO_STORE, "row access policies are in files here: no store takes the statement")
+
+
+def check_full_names(analyzed: AnalyzedText) -> None:
+    """Raise RewriteRefused for a short name at a place that keeps the text of the caller."""
+    for reference in analyzed.references.found:
+        stays = reference.role != READ or reference.is_metadata or len(reference.relations) != 1
+        is_definition = isinstance(analyzed.parsed.tree, exp.Create) and analyzed.parsed.tree.args.get("kind") == "VIEW"
+        if (stays or is_definition) and len(reference.parts) < _FULL:
+            message = f"`{'.'.join(reference.parts)}` needs the catalog and schema here"
+            raise RewriteRefused(UNSUPPORTED_SOURCE, message)
 
 
 def _is_closed(relation: Relation, restrictions: Restrictions) -> bool:
@@ -158,8 +216,8 @@ def _is_restricted(reference: Reference, restrictions: Restrictions, identities:
 class _Rendering:
     """Texts of one rewriting. The number of replacements and the size of the result are bounded."""
 
-    def __init__(self, restrictions: Restrictions, dialect: str) -> None:
-        self._restrictions, self._dialect = restrictions, dialect
+    def __init__(self, restrictions: Restrictions, dialect: str, *, qualifies: bool = False) -> None:
+        self._restrictions, self._dialect, self._qualifies = restrictions, dialect, qualifies
         self._replacements = 0
         self.sources: list[str] = []
         """Sources of the outermost text, each in brackets."""
@@ -177,7 +235,7 @@ class _Rendering:
                     if not above:
                         self.sources.append(source)
                     edits += self._wrap(reference, source, analyzed, wrapped)
-                elif above:
+                elif above or (self._qualifies and len(reference.relations) == 1):
                     name = quote_names(reference.relations[0].name, self._dialect)
                     edits.append(Edit(reference.start, reference.end, name))
         if wrapped:
@@ -223,7 +281,9 @@ class _Rendering:
                 return source
             source = f"{source} AS {quote_name(relation.name[-1], self._dialect)}"
         else:
-            name = quote_names(relation.name, self._dialect) if above else text[reference.start : reference.end]
+            name = text[reference.start : reference.end]
+            if above or self._qualifies:
+                name = quote_names(relation.name, self._dialect)
             clauses = TableClauses(reference.node, text, reference.end)
             if part and clauses.counts_rows and self._dialect in COUNTED_SAMPLES:
                 return f"(SELECT * FROM ({part.query(f'{name}{clauses.travel}')}){clauses.sample})"  # noqa: S608
@@ -243,7 +303,7 @@ class _Rendering:
         if reference.node.args.get("version") or reference.node.args.get("when"):
             raise RewriteRefused(UNSUPPORTED_SOURCE, f"`{name}` is a view: a view has no old versions")
         body = self._restrictions.body(relation, view, above)
-        inner = self._restrictions.inside(view, identities)
+        inner = self._restrictions.inside(relation, view, identities)
         text = self.render(body, inner, (*above, relation.key)).strip(" \t\r\n;")
         if len(text) > MAX_RESULT:
             raise RewriteRefused(PARSE_ERROR, "the text of the views is too long")

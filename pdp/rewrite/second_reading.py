@@ -145,7 +145,7 @@ class SecondReading:
         view = relation.view
         if view is None:
             return False
-        inside = self._restrictions.inside(view, identities)
+        inside = self._restrictions.inside(relation, view, identities)
         for parts in _tables_of(view.sql, self._dialect):
             found = self._catalog.get(parts, self._dialect, relation.schema)
             if found is None or depth == 0 or self._restrictions.visible(found, inside) is not None:

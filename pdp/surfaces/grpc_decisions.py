@@ -11,6 +11,7 @@ import grpc
 from pdp.config.server import LimitSettings
 from pdp.decision.bodies import AnswerForm
 from pdp.decision.codec import bound_checks, call_limit
+from pdp.decision.rewriting import SqlRewriting
 from pdp.decision.service import Pdp
 from pdp.decision.turns import LONGEST_IMMEDIATE, converted, run_aside
 from pdp.identity.evidence import admit
@@ -29,6 +30,7 @@ from pdp.surfaces.grpc_messages import (
     read_consistency,
     read_load,
 )
+from pdp.surfaces.grpc_rewriting import rewrite, row_filter
 from pdp.views.loads import ViewSecurity
 from pdp.wire import decision_pb2 as wire
 
@@ -39,12 +41,14 @@ class DecisionService:
     name: Final = "pdp.v1.DecisionService"
 
     def __init__(
-        self, pdp: Pdp, views: ViewSecurity, management: Management, limits: LimitSettings, surface: str = "grpc"
-    ) -> None:
+        self, pdp: Pdp, views: ViewSecurity, management: Management, rewriting: SqlRewriting, limits: LimitSettings,
+        surface: str = "grpc",
+    ) -> None:  # fmt: skip
         self._surface = surface
         self._pdp = pdp
         self._views = views
         self._management = management
+        self._rewriting = rewriting
         self._limits = limits
 
     @property
@@ -55,6 +59,8 @@ class DecisionService:
             "CheckLoad": self.check_load,
             "CheckViewCommit": self.check_view_commit,
             "List": partial(list_objects, self._management),
+            "RowFilter": partial(row_filter, self._rewriting, self._surface),
+            "Rewrite": partial(rewrite, self._rewriting, self._surface),
         }
 
     def handler(self, handlers: GrpcHandlers) -> grpc.GenericRpcHandler:

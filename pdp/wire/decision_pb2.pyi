@@ -327,6 +327,135 @@ class ListResponse(_message.Message):
     revision: str
     def __init__(self, objects: _Optional[_Iterable[str]] = ..., next_page_token: _Optional[str] = ..., revision: _Optional[str] = ...) -> None: ...
 
+class SqlCatalog(_message.Message):
+    __slots__ = ("default", "tables", "views")
+    class Columns(_message.Message):
+        __slots__ = ("columns",)
+        class ColumnsEntry(_message.Message):
+            __slots__ = ("key", "value")
+            KEY_FIELD_NUMBER: _ClassVar[int]
+            VALUE_FIELD_NUMBER: _ClassVar[int]
+            key: str
+            value: str
+            def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+        COLUMNS_FIELD_NUMBER: _ClassVar[int]
+        columns: _containers.ScalarMap[str, str]
+        def __init__(self, columns: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    class SqlView(_message.Message):
+        __slots__ = ("sql", "columns", "dialect", "owner")
+        SQL_FIELD_NUMBER: _ClassVar[int]
+        COLUMNS_FIELD_NUMBER: _ClassVar[int]
+        DIALECT_FIELD_NUMBER: _ClassVar[int]
+        OWNER_FIELD_NUMBER: _ClassVar[int]
+        sql: str
+        columns: _containers.RepeatedScalarFieldContainer[str]
+        dialect: str
+        owner: str
+        def __init__(self, sql: _Optional[str] = ..., columns: _Optional[_Iterable[str]] = ..., dialect: _Optional[str] = ..., owner: _Optional[str] = ...) -> None: ...
+    class TablesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: SqlCatalog.Columns
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[SqlCatalog.Columns, _Mapping]] = ...) -> None: ...
+    class ViewsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: SqlCatalog.SqlView
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[SqlCatalog.SqlView, _Mapping]] = ...) -> None: ...
+    DEFAULT_FIELD_NUMBER: _ClassVar[int]
+    TABLES_FIELD_NUMBER: _ClassVar[int]
+    VIEWS_FIELD_NUMBER: _ClassVar[int]
+    default: _containers.RepeatedScalarFieldContainer[str]
+    tables: _containers.MessageMap[str, SqlCatalog.Columns]
+    views: _containers.MessageMap[str, SqlCatalog.SqlView]
+    def __init__(self, default: _Optional[_Iterable[str]] = ..., tables: _Optional[_Mapping[str, SqlCatalog.Columns]] = ..., views: _Optional[_Mapping[str, SqlCatalog.SqlView]] = ...) -> None: ...
+
+class RewriteRequest(_message.Message):
+    __slots__ = ("sql", "dialect", "principal", "acting_role", "catalog", "consistency")
+    SQL_FIELD_NUMBER: _ClassVar[int]
+    DIALECT_FIELD_NUMBER: _ClassVar[int]
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+    ACTING_ROLE_FIELD_NUMBER: _ClassVar[int]
+    CATALOG_FIELD_NUMBER: _ClassVar[int]
+    CONSISTENCY_FIELD_NUMBER: _ClassVar[int]
+    sql: str
+    dialect: str
+    principal: Principal
+    acting_role: str
+    catalog: SqlCatalog
+    consistency: Consistency
+    def __init__(self, sql: _Optional[str] = ..., dialect: _Optional[str] = ..., principal: _Optional[_Union[Principal, _Mapping]] = ..., acting_role: _Optional[str] = ..., catalog: _Optional[_Union[SqlCatalog, _Mapping]] = ..., consistency: _Optional[_Union[Consistency, _Mapping]] = ...) -> None: ...
+
+class RewriteResponse(_message.Message):
+    __slots__ = ("sql", "changed", "revision", "decision_id")
+    SQL_FIELD_NUMBER: _ClassVar[int]
+    CHANGED_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    DECISION_ID_FIELD_NUMBER: _ClassVar[int]
+    sql: str
+    changed: bool
+    revision: str
+    decision_id: str
+    def __init__(self, sql: _Optional[str] = ..., changed: _Optional[bool] = ..., revision: _Optional[str] = ..., decision_id: _Optional[str] = ...) -> None: ...
+
+class RowFilterRequest(_message.Message):
+    __slots__ = ("resource", "dialect", "principal", "acting_role", "columns", "catalog", "consistency")
+    class Column(_message.Message):
+        __slots__ = ("name", "type")
+        NAME_FIELD_NUMBER: _ClassVar[int]
+        TYPE_FIELD_NUMBER: _ClassVar[int]
+        name: str
+        type: str
+        def __init__(self, name: _Optional[str] = ..., type: _Optional[str] = ...) -> None: ...
+    RESOURCE_FIELD_NUMBER: _ClassVar[int]
+    DIALECT_FIELD_NUMBER: _ClassVar[int]
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+    ACTING_ROLE_FIELD_NUMBER: _ClassVar[int]
+    COLUMNS_FIELD_NUMBER: _ClassVar[int]
+    CATALOG_FIELD_NUMBER: _ClassVar[int]
+    CONSISTENCY_FIELD_NUMBER: _ClassVar[int]
+    resource: Resource
+    dialect: str
+    principal: Principal
+    acting_role: str
+    columns: _containers.RepeatedCompositeFieldContainer[RowFilterRequest.Column]
+    catalog: SqlCatalog
+    consistency: Consistency
+    def __init__(self, resource: _Optional[_Union[Resource, _Mapping]] = ..., dialect: _Optional[str] = ..., principal: _Optional[_Union[Principal, _Mapping]] = ..., acting_role: _Optional[str] = ..., columns: _Optional[_Iterable[_Union[RowFilterRequest.Column, _Mapping]]] = ..., catalog: _Optional[_Union[SqlCatalog, _Mapping]] = ..., consistency: _Optional[_Union[Consistency, _Mapping]] = ...) -> None: ...
+
+class SqlExpression(_message.Message):
+    __slots__ = ("expression", "identity")
+    EXPRESSION_FIELD_NUMBER: _ClassVar[int]
+    IDENTITY_FIELD_NUMBER: _ClassVar[int]
+    expression: str
+    identity: str
+    def __init__(self, expression: _Optional[str] = ..., identity: _Optional[str] = ...) -> None: ...
+
+class RowFilterResponse(_message.Message):
+    __slots__ = ("row_filter", "column_masks", "revision", "decision_id")
+    class Mask(_message.Message):
+        __slots__ = ("column", "expression", "identity")
+        COLUMN_FIELD_NUMBER: _ClassVar[int]
+        EXPRESSION_FIELD_NUMBER: _ClassVar[int]
+        IDENTITY_FIELD_NUMBER: _ClassVar[int]
+        column: str
+        expression: str
+        identity: str
+        def __init__(self, column: _Optional[str] = ..., expression: _Optional[str] = ..., identity: _Optional[str] = ...) -> None: ...
+    ROW_FILTER_FIELD_NUMBER: _ClassVar[int]
+    COLUMN_MASKS_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    DECISION_ID_FIELD_NUMBER: _ClassVar[int]
+    row_filter: SqlExpression
+    column_masks: _containers.RepeatedCompositeFieldContainer[RowFilterResponse.Mask]
+    revision: str
+    decision_id: str
+    def __init__(self, row_filter: _Optional[_Union[SqlExpression, _Mapping]] = ..., column_masks: _Optional[_Iterable[_Union[RowFilterResponse.Mask, _Mapping]]] = ..., revision: _Optional[str] = ..., decision_id: _Optional[str] = ...) -> None: ...
+
 class Grant(_message.Message):
     __slots__ = ("principal", "privilege", "object", "id", "flags")
     PRINCIPAL_FIELD_NUMBER: _ClassVar[int]

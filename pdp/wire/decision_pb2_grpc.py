@@ -54,6 +54,16 @@ class DecisionServiceStub:
                 request_serializer=pdp_dot_wire_dot_decision__pb2.ListRequest.SerializeToString,
                 response_deserializer=pdp_dot_wire_dot_decision__pb2.ListResponse.FromString,
                 _registered_method=True)
+        self.RowFilter = channel.unary_unary(
+                '/pdp.v1.DecisionService/RowFilter',
+                request_serializer=pdp_dot_wire_dot_decision__pb2.RowFilterRequest.SerializeToString,
+                response_deserializer=pdp_dot_wire_dot_decision__pb2.RowFilterResponse.FromString,
+                _registered_method=True)
+        self.Rewrite = channel.unary_unary(
+                '/pdp.v1.DecisionService/Rewrite',
+                request_serializer=pdp_dot_wire_dot_decision__pb2.RewriteRequest.SerializeToString,
+                response_deserializer=pdp_dot_wire_dot_decision__pb2.RewriteResponse.FromString,
+                _registered_method=True)
 
 
 class DecisionServiceServicer:
@@ -87,6 +97,20 @@ class DecisionServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def RowFilter(self, request, context):
+        """The visible part of a table for a principal, in a dialect of SQL.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Rewrite(self, request, context):
+        """A statement with row access enforced; INVALID_ARGUMENT with a code `RAP_...` for one that is not passed on.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_DecisionServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -109,6 +133,16 @@ def add_DecisionServiceServicer_to_server(servicer, server):
                     servicer.List,
                     request_deserializer=pdp_dot_wire_dot_decision__pb2.ListRequest.FromString,
                     response_serializer=pdp_dot_wire_dot_decision__pb2.ListResponse.SerializeToString,
+            ),
+            'RowFilter': grpc.unary_unary_rpc_method_handler(
+                    servicer.RowFilter,
+                    request_deserializer=pdp_dot_wire_dot_decision__pb2.RowFilterRequest.FromString,
+                    response_serializer=pdp_dot_wire_dot_decision__pb2.RowFilterResponse.SerializeToString,
+            ),
+            'Rewrite': grpc.unary_unary_rpc_method_handler(
+                    servicer.Rewrite,
+                    request_deserializer=pdp_dot_wire_dot_decision__pb2.RewriteRequest.FromString,
+                    response_serializer=pdp_dot_wire_dot_decision__pb2.RewriteResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -219,6 +253,60 @@ class DecisionService:
             '/pdp.v1.DecisionService/List',
             pdp_dot_wire_dot_decision__pb2.ListRequest.SerializeToString,
             pdp_dot_wire_dot_decision__pb2.ListResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RowFilter(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pdp.v1.DecisionService/RowFilter',
+            pdp_dot_wire_dot_decision__pb2.RowFilterRequest.SerializeToString,
+            pdp_dot_wire_dot_decision__pb2.RowFilterResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Rewrite(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pdp.v1.DecisionService/Rewrite',
+            pdp_dot_wire_dot_decision__pb2.RewriteRequest.SerializeToString,
+            pdp_dot_wire_dot_decision__pb2.RewriteResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -192,7 +192,7 @@ def _wants(case: Case) -> list[Any]:
 
 def _error(code: str) -> PdpError:
     error = PdpError(code)
-    error.code = code  # type: ignore[misc]
+    error.code = code
     return error
 
 

@@ -1,0 +1,272 @@
+"""Rewriting of statements for a principal of the service: evidence, rights on every relation, and the record.
+
+A process rewrites the statement (`pdp.rewrite.pool`), so a text never holds up the event loop. The answer leaves after
+the rights are decided, by the same way as every check.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator, Sequence
+from hashlib import sha256
+from typing import Any, Final
+
+import msgspec
+from msgspec import UNSET
+
+from pdp.decision.bodies import make_acting_role, make_principal, make_resource
+from pdp.decision.bundle import Bundle
+from pdp.decision.inspection import sees_all
+from pdp.decision.plan import parent_of
+from pdp.decision.rewrite_bodies import (
+    DIALECTS,
+    LONGEST_SQL,
+    FilterBody,
+    FilterResult,
+    RewriteBody,
+    RewriteResult,
+    SqlExpression,
+)
+from pdp.decision.service import BatchResult, Pdp
+from pdp.errors import AssertionNotAllowed, InvalidArgument, PdpError, TableDenied, Unavailable
+from pdp.identity.evidence import asserted_principal, own_principal
+from pdp.model.checks import Batch, Caller, Check, Principal, Resource, TypedColumn
+from pdp.model.events import RewriteEvent
+from pdp.model.ids import new_id
+from pdp.model.references import check_path, format_resource
+from pdp.rewrite.errors import FILTER_INVALID, PARSE_ERROR, UNSUPPORTED_STATEMENT, RewriteRefused
+from pdp.rewrite.messages import FilterCall, Reader, Reply, RewriteCall, Setup, UseBody
+from pdp.rewrite.pool import WorkerPool
+
+_TABLE_TYPES: Final = frozenset({"table", "view", "table_or_view"})
+_READS: Final = {"table": "read_data", "view": "select", "table_or_view": "read_data"}
+_MOST_RECORDED: Final = 500
+_DEFAULT_PARTS: Final = 2
+
+
+class _Asking(msgspec.Struct, frozen=True):
+    """Request with its principal, after evidence."""
+
+    caller: Caller
+    surface: str
+    principal: Principal
+    acting_role: str | None
+    id: str
+    started: float
+
+
+class SqlRewriting:
+    """Rewriting and filters for principals, by the policies of the service."""
+
+    def __init__(self, pdp: Pdp, pool: WorkerPool) -> None:
+        self._pdp, self._pool = pdp, pool
+        self._known: tuple[Bundle, Setup] | None = None
+
+    async def rewrite(self, body: RewriteBody, caller: Caller, surface: str) -> RewriteResult:
+        """Return the statement that shows the visible rows alone, and record the rewriting.
+
+        Raise RewriteRefused for a statement that is not passed on, TableDenied without the right to a relation, and
+        AssertionNotAllowed, InvalidArgument or Unavailable as a check does.
+        """
+        asking = self._admit(body, caller, surface)
+        self._pdp.audit.admit()
+        uses: tuple[UseBody, ...] = ()
+        decision = ""
+        try:
+            _bound(body)
+            await self._pdp.await_consistency(body.consistency)
+            catalog = None if body.catalog is UNSET else body.catalog
+            call = RewriteCall(body.sql, body.dialect, self._reader(asking), catalog)
+            reply = await self._ask(asking, call)
+            uses = reply.uses
+            result = await self._decide(asking, list(self._checks(asking, uses)))
+            decision, revision = (result.answer.id, result.answer.revision) if result else ("", self._pdp.revision())
+        except PdpError as error:
+            denied = error.record_id
+            self._record(asking, body, uses, code=error.code, decision=denied, message=_message(error))
+            error.record_id = asking.id
+            raise
+        self._record(asking, body, uses, changed=reply.changed, revision=revision, decision=decision)
+        return RewriteResult(reply.sql, reply.changed, revision, asking.id)
+
+    async def filter(self, body: FilterBody, caller: Caller, surface: str) -> FilterResult:
+        """Return the visible part of a table in a dialect; raise as `rewrite` does."""
+        asking = self._admit(body, caller, surface)
+        table = make_resource(body.resource)
+        if table.type not in _TABLE_TYPES:
+            raise InvalidArgument(f"`{format_resource(table)}` is no table or view")
+        if body.dialect not in DIALECTS:
+            raise _unknown_dialect(body.dialect)
+        await self._pdp.await_consistency(body.consistency)
+        reader = self._reader(asking)
+        check = Check(asking.principal, _READS[table.type], (table,), (0,), acting_role=asking.acting_role)
+        await self._decide(asking, [check])
+        columns = [TypedColumn(column.name, column.type) for column in body.columns]
+        if body.dialect == "trino":
+            return await self._trino_filter(asking, check, columns)
+        catalog = None if body.catalog is UNSET else body.catalog
+        reply = await self._ask(asking, FilterCall((table.warehouse, *table.path), body.dialect, reader, catalog))
+        recorded = await self._view(asking, check, [TypedColumn(name, "") for name, _ in reply.columns])
+        rows = SqlExpression(reply.rows) if reply.rows else None
+        masks = tuple((name, SqlExpression(text)) for name, text in reply.columns)
+        return FilterResult(rows, masks, self._pdp.revision(), recorded)
+
+    def _admit(self, body: RewriteBody | FilterBody, caller: Caller, surface: str) -> _Asking:
+        """Return the request with its principal; raise AssertionNotAllowed for evidence beyond the caller's rights."""
+        if body.principal is UNSET:
+            principal = own_principal(caller)
+        else:
+            principal = asserted_principal(caller, make_principal(body.principal))
+        if body.catalog is not UNSET and "properties" not in caller.may_assert:
+            raise AssertionNotAllowed(f"caller `{caller.name}` may not assert properties: `catalog` describes tables")
+        if body.catalog is not UNSET and len(body.catalog.default) not in (0, _DEFAULT_PARTS):
+            raise InvalidArgument("`catalog.default` is a catalog and a schema")
+        role = make_acting_role(body.acting_role)
+        return _Asking(caller, surface, principal, role, new_id(), time.perf_counter())
+
+    def _reader(self, asking: _Asking) -> Reader:
+        """Return the principal as the processes know it, with all roles; raise Unavailable if these are too old."""
+        if self._pdp.source.is_stale():
+            raise Unavailable("the store has not answered for too long: who may see which rows is not known")
+        principal = self._pdp.bundle.with_mapped_roles(asking.principal)
+        facts = self._pdp.source.facts
+        if asking.acting_role is not None:
+            if not facts.can_assume(principal, asking.acting_role):
+                raise TableDenied("cannot_assume")
+            principal = Principal("role", asking.acting_role)
+        roles = tuple(sorted(facts.roles_of(principal)))
+        return Reader(principal.type, principal.name, principal.groups, roles)
+
+    async def _ask(self, asking: _Asking, call: RewriteCall | FilterCall) -> Reply:
+        """Return the answer of a process; raise RewriteRefused."""
+        key = f"{asking.caller.name}\n{asking.principal.id}"
+        reply = await self._pool.ask(key, self._setup(), call)
+        if not reply.error:
+            return reply
+        message = reply.message
+        if reply.error == FILTER_INVALID and not sees_all(asking.caller):
+            message = f"a filter or mask cannot be used in `{call.dialect}`"
+        raise RewriteRefused(reply.error, message)
+
+    def _setup(self) -> Setup:
+        """Return the policies of the current bundle as the processes get them."""
+        bundle, known = self._pdp.bundle, self._known
+        if known is None or known[0] is not bundle:
+            known = self._known = bundle, _setup(bundle)
+        return known[1]
+
+    async def _decide(self, asking: _Asking, checks: Sequence[Check]) -> BatchResult | None:
+        """Decide all rights; raise TableDenied for the first that is missing. None if nothing is to be decided."""
+        if not checks:
+            return None
+        placed = [msgspec.structs.replace(check, at=(at,)) for at, check in enumerate(checks)]
+        batch = Batch(asking.surface, asking.caller, len(placed), placed)
+        result = await self._pdp.decide(batch)
+        answer = result.answer
+        denied = next((at for at, allowed in enumerate(answer.allowed) if not allowed), None)
+        if denied is not None:
+            check = checks[denied]
+            error = TableDenied(f"`{check.action}` on `{format_resource(check.resources[0])}` is denied")
+            error.record_id = answer.id
+            raise error
+        return result
+
+    def _checks(self, asking: _Asking, uses: Sequence[UseBody]) -> Iterator[Check]:
+        """Yield the checks of the uses of a statement, for the principal or for the owner of a view."""
+        for use in uses:
+            kind = "view" if use.is_view else "table"
+            path = check_path(kind, use.name[1:])
+            relation = Resource(kind, use.name[0], path)
+            principal, role, delegated = asking.principal, asking.acting_role, False
+            if use.owner:
+                principal, role, delegated = self._owner(use.owner), None, True
+            if use.role in ("create", "replace"):
+                yield Check(principal, f"create_{kind}", (parent_of(relation),), (0,), delegated, role)
+                if use.role == "replace":
+                    yield Check(principal, "drop", (relation,), (0,), delegated, role)
+            elif use.role == "write":
+                yield Check(principal, "write_data", (relation,), (0,), delegated, role)
+            else:
+                yield Check(principal, _READS[kind], (relation,), (0,), delegated, role)
+
+    def _owner(self, member: str) -> Principal:
+        """Return the user behind a member; raise TableDenied if the template of members does not tell the user."""
+        sources = self._pdp.bundle.row_sources
+        pattern = re.escape(sources.template).replace(r"\{subject\}", "(?P<subject>.+)")
+        found = re.fullmatch(pattern.replace(r"\{idp\}", "(?P<idp>[a-z0-9-]+)"), member)
+        if found is None:
+            raise TableDenied(f"the owner `{member}` of a view is no user of `row_access.member.template`")
+        idp = found.groupdict().get("idp") or sources.provider
+        return Principal("user", f"{idp}~{found['subject']}", bare=True)
+
+    async def _trino_filter(self, asking: _Asking, check: Check, columns: Sequence[TypedColumn]) -> FilterResult:
+        """Return the visible part of a table as Trino's plugin gets it."""
+        bundle = self._pdp.bundle
+        if not columns and bundle.row_access.policies_of(check.resources[0]).masks:
+            raise InvalidArgument("`columns` are needed, with their types: the table has masks")
+        batch = Batch(asking.surface, asking.caller, 1, (check,))
+        decided = await self._pdp.filter_many(batch, columns)
+        rows = decided.view.rows
+        masks = [
+            (column.name, SqlExpression(mask.expression, mask.identity))
+            for column, mask in zip(columns, decided.view.masks, strict=True)
+            if mask
+        ]
+        row_filter = SqlExpression(rows.expression, rows.identity) if rows else None
+        return FilterResult(row_filter, tuple(masks), self._pdp.revision(), decided.id)
+
+    async def _view(self, asking: _Asking, check: Check, columns: Sequence[TypedColumn]) -> str:
+        """Record the question for the visible part of a table; return the id of the record."""
+        batch = Batch(asking.surface, asking.caller, 1, (check,))
+        return (await self._pdp.filter_many(batch, columns)).id
+
+    def _record(self, asking: _Asking, body: RewriteBody, uses: Sequence[UseBody], **outcome: Any) -> None:
+        """Record a rewriting. A refusal has a code."""
+        caller = asking.caller
+        event = RewriteEvent(
+            id=asking.id, surface=asking.surface, caller=caller.name, principal=asking.principal.id,
+            acting_role=f"role:{asking.acting_role}" if asking.acting_role is not None else "",
+            dialect=body.dialect if body.dialect in DIALECTS else "", length=len(body.sql),
+            request_id=caller.request_id, trace_id=caller.trace_id, span_id=caller.span_id,
+            allowed="code" not in outcome, latency_us=int((time.perf_counter() - asking.started) * 1e6),
+            tables=[_used(use) for use in uses[:_MOST_RECORDED]], **outcome,
+        )  # fmt: skip
+        self._pdp.audit.note(event)
+
+
+def _setup(bundle: Bundle) -> Setup:
+    sources = bundle.row_sources
+    catalogs = {
+        name: known.warehouse
+        for name, known in bundle.trino.catalogs.items()
+        if known.ref is None or known.ref == bundle.default_ref(known.warehouse)
+    }
+    setup = Setup(
+        "", list(sources.documents), sources.protected, sources.template, sources.provider, sources.through, catalogs
+    )
+    return msgspec.structs.replace(setup, digest=sha256(msgspec.msgpack.encode(setup)).hexdigest())
+
+
+def _bound(body: RewriteBody) -> None:
+    """Raise RewriteRefused for a text that no process needs to see."""
+    if body.dialect not in DIALECTS:
+        raise _unknown_dialect(body.dialect)
+    if len(body.sql) > LONGEST_SQL:
+        raise RewriteRefused(PARSE_ERROR, f"the text has more than {LONGEST_SQL} characters")
+
+
+def _unknown_dialect(dialect: str) -> RewriteRefused:
+    return RewriteRefused(UNSUPPORTED_STATEMENT, f"the dialect `{dialect[:40]}` is none of {', '.join(DIALECTS)}")
+
+
+def _message(error: PdpError) -> str:
+    """Return the message of an error for a record: refusals of a text can quote the text."""
+    return "" if isinstance(error, RewriteRefused) else str(error)
+
+
+def _used(use: UseBody) -> dict[str, Any]:
+    given = {"as": use.owner, "policies": use.policies, "masks": use.masks}
+    kept = {key: value for key, value in given.items() if value}
+    kind = "view" if use.is_view else "table"
+    return {"table": format_resource(Resource(kind, use.name[0], use.name[1:])), "use": use.role, **kept}

@@ -1,0 +1,114 @@
+"""Messages between the service and its rewriting processes. Needs no parser of SQL.
+
+Both sides are one version of this package. A message is the length of its bytes (4 bytes, big-endian) and MessagePack.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, Literal
+
+import msgspec
+
+from pdp.engines.rowaccess.document import TableBody
+
+LONGEST_MESSAGE: Final = 256 << 20
+"""Bytes of the longest message: the policies of all files."""
+LENGTH_BYTES: Final = 4
+
+
+class Reader(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Principal that a statement runs for. `member_of` has the ids of all roles of the principal."""
+
+    type: str
+    name: str
+    groups: tuple[str, ...] = ()
+    member_of: tuple[str, ...] = ()
+
+
+class SuppliedView(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Text of a view, new names of columns if any, and the IAM member that the view runs for; empty for the reader."""
+
+    sql: str
+    columns: tuple[str, ...] = ()
+    dialect: str = ""
+    owner: str = ""
+
+
+class SuppliedCatalog(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Tables and views that a request describes. `default` is the catalog and schema of short names."""
+
+    default: tuple[str, ...] = ()
+    tables: Mapping[str, TableBody] = {}
+    views: Mapping[str, SuppliedView] = {}
+
+
+class Setup(msgspec.Struct, frozen=True, tag="setup"):
+    """Policies and settings of all following requests. `digest` names them.
+
+    `documents` are policy files. `template` and `provider` spell principals as members. `through` is by warehouse, with
+    the general mode under an empty name. `catalogs` has the warehouse of each catalog of Trino.
+    """
+
+    digest: str
+    documents: list[Any]
+    protected: tuple[str, ...]
+    template: str
+    provider: str
+    through: Mapping[str, Literal["owner", "caller", "both"]]
+    catalogs: Mapping[str, str] = {}
+
+
+class RewriteCall(msgspec.Struct, frozen=True, tag="rewrite", omit_defaults=True):
+    """Statement to rewrite."""
+
+    sql: str
+    dialect: str
+    reader: Reader
+    catalog: SuppliedCatalog | None = None
+
+
+class FilterCall(msgspec.Struct, frozen=True, tag="filter", omit_defaults=True):
+    """Question for the visible part of one relation, with the parts of the full name, as SQL."""
+
+    table: tuple[str, ...]
+    dialect: str
+    reader: Reader
+    catalog: SuppliedCatalog | None = None
+
+
+class UseBody(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Use of one relation by a statement: `pdp.rewrite.uses` has the meaning of the fields."""
+
+    name: tuple[str, ...]
+    role: str
+    is_view: bool = False
+    owner: str = ""
+    policies: tuple[str, ...] = ()
+    masks: tuple[str, ...] = ()
+
+
+class Reply(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Answer of a process: a statement with the uses of relations, the visible part of a relation, or a refusal."""
+
+    sql: str = ""
+    changed: bool = False
+    uses: tuple[UseBody, ...] = ()
+    rows: str = ""
+    columns: tuple[tuple[str, str], ...] = ()
+    """Masked columns and their expressions."""
+    error: str = ""
+    """Code of a refusal; empty for an answer."""
+    message: str = ""
+
+
+Call = RewriteCall | FilterCall
+_ENCODER: Final = msgspec.msgpack.Encoder()
+CALLS: Final = msgspec.msgpack.Decoder(Setup | RewriteCall | FilterCall)
+REPLIES: Final = msgspec.msgpack.Decoder(Reply)
+
+
+def framed(message: Setup | Call | Reply) -> bytes:
+    """Return the bytes of a message with their length before them."""
+    body = _ENCODER.encode(message)
+    return len(body).to_bytes(LENGTH_BYTES, "big") + body

@@ -1,0 +1,180 @@
+"""Process that rewrites statements for the service. The service kills a process that works on one text for too long.
+
+Reads messages from its standard input and answers each on its standard output, until the input ends.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from typing import BinaryIO, Final
+
+import msgspec
+
+from pdp.engines.rowaccess.document import Document
+from pdp.engines.rowaccess.members import Members
+from pdp.memo import Memo
+from pdp.model.checks import Principal
+from pdp.rewrite.catalog import Catalog, catalog_of
+from pdp.rewrite.errors import FILTER_INVALID, RewriteRefused
+from pdp.rewrite.identity import CallerIdentity, PrincipalCaller
+from pdp.rewrite.messages import (
+    CALLS,
+    LENGTH_BYTES,
+    Call,
+    FilterCall,
+    Reader,
+    Reply,
+    RewriteCall,
+    Setup,
+    SuppliedCatalog,
+    UseBody,
+    framed,
+)
+from pdp.rewrite.policies import PolicySet, policy_set_of
+from pdp.rewrite.restrictions import Through
+from pdp.rewrite.rewriter import Rewriter
+
+_MOST_MEMORY: Final = 3 << 30
+"""Bytes of address space of the process."""
+_NICENESS: Final = 5
+_MOST_SECONDS: Final = 120
+"""Time for one call, if no service is left to end this process."""
+_DEFAULTS: Final = 16
+"""Rewriters that are remembered, one for each default catalog and schema."""
+_TRINO: Final = "trino"
+
+
+class _Names:
+    """Catalog, policies and rewriters under the names of one dialect. `warehouses` has the warehouse of a catalog."""
+
+    def __init__(self, catalog: Catalog, policies: PolicySet, through: Through, warehouses: Mapping[str, str]) -> None:
+        self.policies = policies
+        self._catalog, self._through, self._warehouses = catalog, through, warehouses
+        self._own = Rewriter(catalog, through)
+        self._by_default: Memo[tuple[str, ...], Rewriter] = Memo(_DEFAULTS)
+
+    def rewriter(self, supplied: SuppliedCatalog | None) -> Rewriter:
+        """Return the rewriter for a request, which may bring tables, views and a default."""
+        if supplied is None:
+            return self._own
+        if supplied.tables or supplied.views:
+            views = {name: msgspec.to_builtins(view) for name, view in supplied.views.items()}
+            document = Document(supplied.default or self._catalog.default, supplied.tables, views)
+            return self._make(self._catalog.extended(catalog_of([document]), supplied.default))
+        found = self._by_default.get(supplied.default)
+        if found is None:
+            rewriter = self._make(self._catalog.extended((), supplied.default))
+            found = self._by_default.keep(supplied.default, rewriter)
+        return found
+
+    def _make(self, catalog: Catalog) -> Rewriter:
+        return Rewriter(catalog, self._through, qualifies=catalog.default != self._catalog.default)
+
+    def of_warehouse(self, name: Sequence[str]) -> tuple[str, ...]:
+        """Return a full name with the warehouse in place of the catalog."""
+        return (self._warehouses.get(name[0], name[0]), *name[1:])
+
+    def of_catalog(self, name: Sequence[str]) -> tuple[str, ...]:
+        """Return a full name with a catalog in place of the warehouse."""
+        found = next((catalog for catalog, warehouse in self._warehouses.items() if warehouse == name[0]), name[0])
+        return (found, *name[1:])
+
+
+class Rewriting:
+    """Answers of one process by the newest setup."""
+
+    def __init__(self, setup: Setup) -> None:
+        documents = [msgspec.convert(document, Document) for document in setup.documents]
+        self._members = Members(setup.template, setup.provider)
+        catalog, policies = catalog_of(documents), policy_set_of(documents, setup.protected)
+        modes = {name.lower(): mode for name, mode in setup.through.items() if name}
+        self._plain = _Names(catalog, policies, Through(setup.through.get("", "owner"), modes), {})
+        self._trino = self._plain
+        if setup.catalogs:
+            catalogs: dict[str, list[str]] = {}
+            for name, warehouse in setup.catalogs.items():
+                catalogs.setdefault(warehouse.lower(), []).append(name)
+            modes |= {name.lower(): modes[at.lower()] for name, at in setup.catalogs.items() if at.lower() in modes}
+            through = Through(setup.through.get("", "owner"), modes)
+            self._trino = _Names(catalog.renamed(catalogs), policies.renamed(catalogs), through, setup.catalogs)
+
+    def answer(self, call: Call) -> Reply:
+        """Return the answer to a call; a refusal is an answer, too."""
+        names = self._trino if call.dialect == _TRINO else self._plain
+        try:
+            reader = self._reader(call.reader)
+            rewriter = names.rewriter(call.catalog)
+            return (
+                _rewrite(rewriter, call, reader, names)
+                if isinstance(call, RewriteCall)
+                else _filter(rewriter, call, reader, names)
+            )
+        except RewriteRefused as error:
+            return Reply(error=error.rap, message=str(error))
+
+    def _reader(self, reader: Reader) -> CallerIdentity:
+        principal = Principal(reader.type, reader.name, groups=reader.groups, member_of=reader.member_of)
+        return PrincipalCaller(principal, self._members)
+
+
+def _rewrite(rewriter: Rewriter, call: RewriteCall, reader: CallerIdentity, names: _Names) -> Reply:
+    found = rewriter.examine(call.sql, call.dialect, reader, names.policies)
+    uses = [msgspec.convert(msgspec.to_builtins(use), UseBody) for use in found.uses]
+    placed = tuple(msgspec.structs.replace(use, name=names.of_warehouse(use.name)) for use in uses)
+    return Reply(found.sql, found.changed, placed)
+
+
+def _filter(rewriter: Rewriter, call: FilterCall, reader: CallerIdentity, names: _Names) -> Reply:
+    rows, masked = rewriter.visible(names.of_catalog(call.table), call.dialect, reader, names.policies)
+    return Reply(rows=rows, columns=tuple(masked))
+
+
+def _read(source: BinaryIO) -> bytes:
+    """Return the next message; empty at the end of the input."""
+    head = source.read(LENGTH_BYTES)
+    return source.read(int.from_bytes(head, "big")) if len(head) == LENGTH_BYTES else b""
+
+
+def _limit() -> None:
+    """Bound the memory of this process, and let the service go first on a busy machine."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_AS, (_MOST_MEMORY, _MOST_MEMORY))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    os.nice(_NICENESS)
+
+
+def main() -> None:
+    """Answer messages until the input ends."""
+    _limit()
+    source, target = sys.stdin.buffer, sys.stdout.buffer
+    sys.stdout = sys.stderr  # nothing but answers goes to the service
+    rewriting: Rewriting | None = None
+    while body := _read(source):
+        message = CALLS.decode(body)
+        if isinstance(message, Setup):
+            rewriting, reply = _set_up(message)
+        else:
+            signal.alarm(_MOST_SECONDS)
+            reply = rewriting.answer(message) if rewriting else _UNUSABLE
+            signal.alarm(0)
+        target.write(framed(reply))
+        target.flush()
+
+
+_UNUSABLE: Final = Reply(error=FILTER_INVALID, message="the policies cannot be used for rewriting")
+
+
+def _set_up(setup: Setup) -> tuple[Rewriting | None, Reply]:
+    """Return the answers by a setup; None for policies that cannot be used, so that every call is refused."""
+    try:
+        return Rewriting(setup), Reply()
+    except RewriteRefused as error:
+        return None, Reply(error=error.rap, message=str(error))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,122 @@
+"""Processes that rewrite: replaced when they hang or end, and shared fairly."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+
+import psutil  # type: ignore[import-untyped]
+import pytest
+
+from pdp.errors import Overloaded, Unavailable
+from pdp.rewrite.errors import PARSE_ERROR, RewriteRefused
+from pdp.rewrite.messages import FilterCall, Reader, RewriteCall, Setup
+from pdp.rewrite.pool import WorkerPool
+
+pytestmark = pytest.mark.process
+DOCUMENT = {"default": ["lake", "sales"], "tables": {"items": {"columns": {"id": "INT"}}}}
+SETUP = Setup("1", [DOCUMENT], (), "user:{subject}", "oidc", {})
+READER = Reader("user", "oidc~bob")
+CALL = RewriteCall("SELECT id FROM items", "duckdb", READER)
+
+
+def workers() -> list[psutil.Process]:
+    children = psutil.Process().children()
+    return [child for child in children if "pdp.rewrite.worker" in " ".join(child.cmdline())]
+
+
+async def answered(pool: WorkerPool, key: str = "a") -> str:
+    return (await pool.ask(key, SETUP, CALL)).sql
+
+
+async def test_a_process_that_hangs_is_killed_and_replaced() -> None:
+    pool = WorkerPool(1, 4)
+    assert await answered(pool) == CALL.sql
+    (first,) = workers()
+    first.send_signal(signal.SIGSTOP)
+    with pytest.raises(RewriteRefused, match="longer than 4 seconds") as error:
+        await answered(pool)
+    assert error.value.rap == PARSE_ERROR
+    assert await answered(pool) == CALL.sql
+    await pool.close()
+    assert not workers()
+
+
+async def test_a_process_that_ends_refuses_its_text_alone() -> None:
+    pool = WorkerPool(1, 60)
+    await answered(pool)
+    (first,) = workers()
+    first.send_signal(signal.SIGSTOP)
+    asked = asyncio.create_task(answered(pool))
+    await asyncio.sleep(0.1)
+    os.kill(first.pid, signal.SIGKILL)
+    with pytest.raises(RewriteRefused, match="ends the process"):
+        await asked
+    (await asyncio.gather(answered(pool), answered(pool, "b")))
+    idle = workers()
+    idle[0].kill()
+    idle[0].wait()
+    assert await answered(pool) == CALL.sql, "a process that ended while idle is replaced"
+    await pool.close()
+
+
+async def test_a_key_with_slow_texts_holds_up_no_other() -> None:
+    pool = WorkerPool(2, 60)
+    await answered(pool)
+    (first,) = workers()
+    first.send_signal(signal.SIGSTOP)
+    slow = [asyncio.create_task(answered(pool, "slow")) for _ in range(10)]
+    await asyncio.sleep(0.1)
+    assert [await answered(pool, f"{number}") for number in range(5)] == [CALL.sql] * 5
+    assert not any(task.done() for task in slow)
+    first.send_signal(signal.SIGCONT)
+    assert await asyncio.gather(*slow) == [CALL.sql] * 10
+    await pool.close()
+
+
+async def test_a_cancelled_request_leaves_no_answer_to_the_next() -> None:
+    pool = WorkerPool(1, 60)
+    await answered(pool)
+    (first,) = workers()
+    first.send_signal(signal.SIGSTOP)
+    asked = asyncio.create_task(answered(pool))
+    await asyncio.sleep(0.1)
+    asked.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asked
+    first.send_signal(signal.SIGCONT)
+    other = await pool.ask("a", SETUP, FilterCall(("lake", "sales", "items"), "duckdb", READER))
+    assert (other.sql, other.rows) == ("", "")
+    await pool.close()
+
+
+async def test_too_many_waiting_requests_of_one_key_are_refused() -> None:
+    pool = WorkerPool(1, 60)
+    await answered(pool)
+    workers()[0].send_signal(signal.SIGSTOP)
+    asked = [asyncio.create_task(answered(pool)) for _ in range(40)]
+    await asyncio.sleep(0.1)
+    ended = [task for task in asked if task.done()]
+    assert len(ended) == 8
+    assert all(isinstance(task.exception(), Overloaded) for task in ended)
+    for task in asked:
+        task.cancel()
+    await asyncio.gather(*asked, return_exceptions=True)
+    await pool.close()
+    with pytest.raises(Unavailable):
+        await answered(pool)
+
+
+async def test_new_policies_reach_a_running_process() -> None:
+    pool = WorkerPool(1, 60)
+    policy = {"id": "p", "table": "items", "grantees": ["allUsers"], "filter": "id > 1", "dialect": "duckdb"}
+    closed = Setup("2", [{**DOCUMENT, "policies": [policy]}], (), "user:{subject}", "oidc", {})
+    assert await answered(pool) == CALL.sql
+    assert "id > 1" in (await pool.ask("a", closed, CALL)).sql
+    protected = Setup("3", [DOCUMENT], ("lake.sales",), "user:{subject}", "oidc", {})
+    assert "WHERE FALSE" in (await pool.ask("a", protected, CALL)).sql
+    assert await answered(pool) == CALL.sql
+    broken = Setup("4", [{"views": {"v": {}}}], (), "user:{subject}", "oidc", {})
+    assert (await pool.ask("a", broken, CALL)).error, "unusable policies refuse every statement"
+    await pool.close()

@@ -1,0 +1,266 @@
+"""POST /v1/rewrite, /v1/filters and the same over gRPC: the rewriter's answers, with evidence, rights and records."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from support.audit_files import audit_records
+from support.http_client import HttpClient, client_of
+from support.rewriting import FOLDER, POLICIES, code_of, recorded_cases, recorded_data, recorded_service
+from support.rpc_clients import ConnectClient, GrpcClient, RpcClient, RpcError
+from support.serving import settings_of
+
+from pdp.rewrite.requests import RewriteRequest
+from pdp.wire import decision_pb2 as wire
+
+pytestmark = pytest.mark.process
+CALLERS = recorded_data()["callers"]
+ALICE, BOB = "user:oidc~alice@example.com", "user:oidc~bob@example.com"
+OPEN = {"all.properties": "nessie.server.authorization.rules.all=true"}
+ROWS: dict[str, Any] = {
+    "default": ["lake", "sales"],
+    "tables": {
+        "orders": {"columns": {"id": "INTEGER", "region": "VARCHAR", "email": "VARCHAR"}},
+        "items": {"columns": {"order_id": "INTEGER"}},
+        "lake.hr.salaries": {"columns": {"who": "VARCHAR"}},
+    },
+    "views": {
+        "owned": {"sql": "SELECT id FROM orders", "owner": "user:olga@example.com"},
+        "plain": {"sql": "SELECT id FROM orders"},
+        "leaky": {"sql": "SELECT who FROM lake.hr.salaries", "owner": "user:eve@example.com"},
+    },
+    "policies": [
+        {"id": "us", "table": "table:lake/sales/orders", "grantees": ["user:bob@example.com"], "filter": "region = 'US'"},
+        {"id": "own", "table": "orders", "grantees": ["role:etl"], "filter": "email = SESSION_USER()",
+         "dialect": "duckdb"},
+        {"id": "some", "table": "orders", "grantees": ["role:etl"], "filter": "id > 5", "dialect": "duckdb"},
+        {"id": "olga", "table": "orders", "grantees": ["user:olga@example.com"], "filter": True},
+    ],
+    "masks": [{"id": "m", "table": "orders", "column": "email", "kind": "null", "grantees": ["user:bob@example.com"]}],
+}  # fmt: skip
+WORLD: dict[str, Any] = {
+    "objects": ["project:p1", {"object": "warehouse:lake", "parent": "project:p1"},
+                {"object": "role:etl", "parent": "project:p1"}],
+    "grants": [
+        {"principal": BOB, "privilege": "select", "object": "namespace:lake/sales"},
+        {"principal": "user:oidc~olga@example.com", "privilege": "select", "object": "namespace:lake/sales"},
+        {"principal": "role:etl", "privilege": "modify", "object": "namespace:lake/sales"},
+        {"principal": "user:oidc~carol", "privilege": "assignee", "object": "role:etl"},
+    ],
+}  # fmt: skip
+CAROL = "user:oidc~carol"
+
+
+@asynccontextmanager
+async def asking(folder: Path, rows: Mapping[str, Any] = ROWS, **config: Any) -> AsyncIterator[HttpClient]:
+    (folder / "rows.json").write_text(json.dumps(rows))
+    (folder / "world.json").write_text(json.dumps(WORLD))
+    base: dict[str, Any] = {
+        "warehouses": {"lake": {"project": "p1", "default_ref": "main"}}, "store": {"url": "file:world.json"},
+        "policies": {"rules": [], "row_access": ["rows.json"]}, "limits": {"rewrite_seconds": 60},
+    }  # fmt: skip
+    async with client_of(settings_of(base | config, folder)) as client:
+        yield client
+
+
+async def rewritten(client: HttpClient, sql: str, principal: Any = BOB, **more: Any) -> dict[str, Any]:
+    body = {"sql": sql, "dialect": "duckdb", "principal": principal, **more}
+    answer = await client.send("POST", "/v1/rewrite", json.dumps(body).encode(), {"Content-Type": "application/json"})
+    found: dict[str, Any] = {"status": answer.status, **answer.json()}
+    return found
+
+
+async def filtered(client: HttpClient, **body: Any) -> dict[str, Any]:
+    body = {"resource": "table:lake/sales/orders", "principal": BOB, **body}
+    answer = await client.send("POST", "/v1/filters", json.dumps(body).encode(), {"Content-Type": "application/json"})
+    found: dict[str, Any] = {"status": answer.status, **answer.json()}
+    return found
+
+
+def principal_of(caller: str) -> Any:
+    who = CALLERS[caller]
+    if not who["authenticated"]:
+        return {"id": "anonymous"}
+    return {"id": f"user:oidc~{who['principal'].partition(':')[2]}", "groups": who.get("groups", [])}
+
+
+async def test_every_recorded_case_has_the_answer_of_the_command_line(tmp_path: Path) -> None:
+    (tmp_path / "all.properties").write_text(OPEN["all.properties"])
+    policies = {"rules": ["all.properties"], "row_access": [str(POLICIES)]}
+    service, compared = recorded_service(), 0
+    async with asking(tmp_path, policies=policies, authorities={"default": {"engines": ["cel"]}}) as client:
+        for case in recorded_cases():
+            who = CALLERS[case["caller"]]
+            if case.get("policies") or who["principal"].startswith("serviceAccount:"):
+                continue
+            groups = tuple(who.get("groups", ()))
+            request = RewriteRequest(case["sql"], case["dialect"], who["principal"], groups, who["authenticated"])
+            answer = await rewritten(client, case["sql"], principal_of(case["caller"]), dialect=case["dialect"])
+            code = code_of(service, request)
+            assert answer.get("error", {}).get("code", "") == code, case["id"]
+            if not code:
+                assert answer["sql"] == service.rewrite(request), case["id"]
+            compared += 1
+    assert compared > 150
+    assert FOLDER.exists()
+
+
+async def test_a_statement_shows_what_the_principal_may_see(tmp_path: Path) -> None:
+    async with asking(tmp_path) as client:
+        mine = await rewritten(client, "SELECT id FROM orders")
+        assert (mine["status"], mine["changed"]) == (200, True)
+        assert "WHERE region = 'US') AS orders" in mine["sql"]
+        assert "CASE WHEN FALSE" in mine["sql"] or "NULL" in mine["sql"], "the mask"
+        assert mine["revision"]
+        assert mine["decisionId"]
+        member = await rewritten(client, "SELECT id FROM orders", CAROL)
+        assert "(email = 'carol') OR (id > 5)" in member["sql"]
+        owned = await rewritten(client, "SELECT id FROM owned")
+        assert (owned["sql"], owned["changed"]) == ("SELECT id FROM owned", False), "the owner sees every row"
+
+
+@pytest.mark.parametrize(
+    ("sql", "principal", "more", "status", "code"),
+    [
+        ("SELECT who FROM lake.hr.salaries", BOB, {}, 403, "RAP_ACCESS_DENIED"),
+        ("SELECT who FROM leaky", BOB, {}, 403, "RAP_ACCESS_DENIED"),
+        ("SELECT id FROM plain", ALICE, {}, 403, "RAP_ACCESS_DENIED"),
+        ("SELECT id FROM orders", "anonymous", {}, 403, "RAP_ACCESS_DENIED"),
+        ("INSERT INTO items SELECT id FROM orders", BOB, {}, 403, "RAP_ACCESS_DENIED"),
+        ("CREATE TABLE x AS SELECT id FROM orders", BOB, {}, 403, "RAP_ACCESS_DENIED"),
+        ("CREATE VIEW x AS SELECT id FROM items", BOB, {}, 403, "RAP_ACCESS_DENIED"),
+        ("SELECT id FROM orders", BOB, {"actingRole": "role:etl"}, 403, "RAP_ACCESS_DENIED"),
+        ("SELECT id FROM orders", CAROL, {"actingRole": "role:etl"}, 400, "RAP_FILTER_INVALID"),
+        ("SELECT id FROM nosuch", BOB, {}, 400, "RAP_UNKNOWN_RELATION"),
+        ("SELECT 1; SELECT 2", BOB, {}, 400, "RAP_MULTI_STATEMENT"),
+        ("SELECT id FROM orders", BOB, {"dialect": "oracle"}, 400, "RAP_UNSUPPORTED_STATEMENT"),
+        ("CREATE ROW ACCESS POLICY p ON orders FILTER USING (TRUE)", BOB, {"dialect": "bigquery"}, 400, None),
+        ("x" * 100_001, BOB, {}, 400, "RAP_PARSE_ERROR"),
+        ("(" * 50_000, BOB, {}, 400, "RAP_PARSE_ERROR"),
+        ("SELECT 1", BOB, {"more": 1}, 400, "invalid_argument"),
+        ("SELECT 1", BOB, {"authenticated": True}, 400, "invalid_argument"),
+        ("SELECT 1", "bob", {}, 400, "invalid_argument"),
+        ("SELECT 1", BOB, {"dialect": 5}, 400, "invalid_argument"),
+        ("SELECT 1", BOB, {"actingRole": ""}, 400, "invalid_argument"),
+        ("SELECT 1", BOB, {"catalog": {"views": {"v": {}}}}, 400, "invalid_argument"),
+        ("SELECT 1", BOB, {"catalog": {"views": {"v": {"sql": 1}}}}, 400, "invalid_argument"),
+        ("SELECT 1", BOB, {"catalog": {"default": ["lake"]}}, 400, "invalid_argument"),
+        ("SELECT 1", BOB, {"catalog": {"tables": {"a..b": {}}}}, 400, "RAP_UNKNOWN_RELATION"),
+    ],
+)
+async def test_a_statement_is_refused(
+    tmp_path: Path, sql: str, principal: str, more: dict[str, Any], status: int, code: str | None
+) -> None:
+    async with asking(tmp_path) as client:
+        answer = await rewritten(client, sql, principal, **more)
+        assert (answer["status"], answer["error"]["code"]) == (status, code or answer["error"]["code"]), answer
+        assert "sql" not in answer
+        again = await rewritten(client, "SELECT order_id FROM items")
+        assert again["status"] == 200, "the neighbour"
+
+
+async def test_tables_of_the_request_count_beside_those_of_files(tmp_path: Path) -> None:
+    supplied = {"tables": {"more": {"columns": {"a": "INT"}}, "orders": {}}, "views": {"v": {"sql": "SELECT * FROM orders"}}}
+    async with asking(tmp_path) as client:
+        assert (await rewritten(client, "SELECT a FROM more", catalog=supplied))["sql"] == "SELECT a FROM more"
+        assert "region = 'US'" in (await rewritten(client, "SELECT id FROM orders", catalog=supplied))["sql"]
+        assert "region = 'US'" in (await rewritten(client, "SELECT id FROM v", catalog=supplied))["sql"]
+        other = await rewritten(client, "SELECT id FROM sales.orders", catalog={"default": ["lake", "hr"]})
+        assert 'FROM "lake"."sales"."orders" WHERE' in other["sql"]
+        short = await rewritten(client, "SELECT id FROM orders", catalog={"default": ["lake", "hr"]})
+        assert short["error"]["code"] == "RAP_UNKNOWN_RELATION"
+
+
+async def test_names_of_trino_are_those_of_its_catalogs(tmp_path: Path) -> None:
+    async with asking(tmp_path, trino={"catalogs": {"lakehouse": {"warehouse": "lake"}}}) as client:
+        found = await rewritten(client, "SELECT id FROM lakehouse.sales.orders", dialect="trino")
+        assert "FROM lakehouse.sales.orders WHERE region = 'US'" in found["sql"]
+        unknown = await rewritten(client, "SELECT id FROM lake.sales.orders", dialect="trino")
+        assert unknown["error"]["code"] == "RAP_UNKNOWN_RELATION"
+        duckdb = await rewritten(client, "SELECT id FROM lake.sales.orders")
+        assert "FROM lake.sales.orders WHERE region = 'US'" in duckdb["sql"]
+
+
+async def test_a_caller_asserts_nothing_beyond_its_rights(tmp_path: Path) -> None:
+    callers = {"callers": {"local": {"loopback": True, "may_assert": ["principals"]}}}
+    async with asking(tmp_path, identity=callers) as client:
+        assert (await rewritten(client, "SELECT order_id FROM items"))["status"] == 200
+        grouped = await rewritten(client, "SELECT 1", {"id": BOB, "groups": ["eu"]})
+        supplied = await rewritten(client, "SELECT 1", catalog={"default": ["lake", "sales"]})
+        assert [found["error"]["code"] for found in (grouped, supplied)] == ["assertion_not_allowed"] * 2
+
+
+@pytest.mark.parametrize("dialect", ["trino", "duckdb", "spark", "bigquery"])
+async def test_filters_come_in_the_dialect_of_the_engine(tmp_path: Path, dialect: str) -> None:
+    columns = [{"name": "email", "type": "varchar"}]
+    async with asking(tmp_path) as client:
+        mine = await filtered(client, dialect=dialect, columns=columns)
+        assert mine["rowFilter"] == {"expression": "region = 'US'"}
+        assert [mask["column"] for mask in mine["columnMasks"]] == ["email"]
+        everything = await filtered(client, dialect=dialect, columns=columns, principal="user:oidc~olga@example.com")
+        assert (everything["rowFilter"], everything["columnMasks"]) == (None, [])
+        denied = await filtered(client, dialect=dialect, columns=columns, principal=ALICE)
+        assert (denied["status"], denied["error"]["code"]) == (403, "RAP_ACCESS_DENIED")
+        wrong = await filtered(client, dialect=dialect, resource="namespace:lake/sales")
+        assert wrong["error"]["code"] == "invalid_argument"
+
+
+async def test_a_filter_without_a_certain_meaning_is_denied_with_the_reason(tmp_path: Path) -> None:
+    odd = {"id": "odd", "table": "orders", "grantees": ["user:bob@example.com"], "filter": "regexp_like(region, 'U')"}
+    async with asking(tmp_path, ROWS | {"policies": [odd], "masks": []}) as client:
+        found = await filtered(client, dialect="bigquery")
+        assert (found["status"], found["error"]["code"]) == (400, "RAP_FILTER_INVALID")
+        assert "odd" in found["error"]["message"]
+        assert (await filtered(client, dialect="trino"))["rowFilter"] == {"expression": "regexp_like(region, 'U')"}
+        missing = await filtered(client, dialect="oracle")
+        assert missing["error"]["code"] == "RAP_UNSUPPORTED_STATEMENT"
+
+
+async def test_the_record_of_a_rewriting_has_tables_and_policies_and_no_text(tmp_path: Path) -> None:
+    secret = "canary-4711"  # noqa: S105  no password
+    async with asking(tmp_path) as client:
+        done = await rewritten(client, f"SELECT id FROM orders WHERE email = '{secret}'")
+        refused = await rewritten(client, f"SELECT id FROM orders WHERE email = '{secret}' ((")
+        denied = await rewritten(client, f"SELECT who FROM lake.hr.salaries WHERE who = '{secret}'")
+    records = {record["id"]: record for record in audit_records(tmp_path)}
+    assert secret not in json.dumps(records)
+    found = records[done["decisionId"]]
+    assert (found["event"], found["principal"], found["allowed"], found["changed"]) == ("rewrite", BOB, True, True)
+    used = {"table": "table:lake/sales/orders", "use": "read", "policies": ["us"], "masks": ["m"]}
+    assert found["tables"] == [used]
+    assert records[found["decision"]]["event"] == "decision"
+    events = [record for record in records.values() if record["event"] == "rewrite"]
+    assert [event.get("code", "") for event in events] == ["", refused["error"]["code"], denied["error"]["code"]]
+    assert not [record for record in records.values() if record["event"] == "refusal"]
+
+
+@pytest.mark.parametrize("protocol", ["grpc", "connect", "connect-json"])
+async def test_grpc_gives_the_answers_of_http(tmp_path: Path, protocol: str) -> None:
+    async with asking(tmp_path) as client:
+        channel = grpc.aio.insecure_channel(client.service.addresses["grpc"])
+        rpc: RpcClient = GrpcClient(channel)
+        if protocol != "grpc":
+            rpc = ConnectClient(client, json=protocol.endswith("json"))
+        for sql in ("SELECT id FROM orders", "SELECT id FROM owned", "SELECT order_id FROM items"):
+            request = wire.RewriteRequest(sql=sql, dialect="duckdb", principal=wire.Principal(id=BOB))
+            found = await rpc.call("Rewrite", request)
+            wanted = await rewritten(client, sql)
+            assert (found.sql, found.changed) == (wanted["sql"], wanted["changed"])
+        for sql, code in (("SELECT 1; SELECT 2", "RAP_MULTI_STATEMENT"), ("SELECT who FROM leaky", "RAP_ACCESS_DENIED")):
+            with pytest.raises(RpcError) as error:
+                await rpc.call("Rewrite", wire.RewriteRequest(sql=sql, dialect="duckdb", principal=wire.Principal(id=BOB)))
+            assert error.value.code == code
+        asked = wire.RowFilterRequest(
+            resource=wire.Resource(reference="table:lake/sales/orders"), dialect="duckdb",
+            principal=wire.Principal(id=BOB),
+        )  # fmt: skip
+        answer = await rpc.call("RowFilter", asked)
+        assert answer.row_filter.expression == "region = 'US'"
+        assert [mask.column for mask in answer.column_masks] == ["email"]
+        await channel.close()
