@@ -33,6 +33,7 @@ from pdp.decision.service import Pdp
 from pdp.identity.callers import Callers
 from pdp.identity.tls import read_certificates, server_context
 from pdp.identity.tokens import Tokens
+from pdp.management.policy_statements import StatementExecutor
 from pdp.management.rule_service import RuleService
 from pdp.management.service import Management
 from pdp.model.events import OPEN_GATE, ServiceEvent
@@ -110,7 +111,7 @@ class Service:
         management, self._catalogs = _manage(self.pdp, self.source, settings), build_catalogs(settings)
         trino, views = self._trino(), ViewSecurity(self.pdp, settings, self._catalogs)
         self._rewriters = WorkerPool(limits.rewrite_processes, limits.rewrite_seconds)
-        self._rewriting = SqlRewriting(self.pdp, self._rewriters)
+        self._rewriting = SqlRewriting(self.pdp, self._rewriters, StatementExecutor(RuleService(self.pdp, management)))
         routes = (
             decision_routes(handlers, self.pdp, limits.max_checks, sizes)
             | management_routes(handlers, management, sizes)

@@ -50,12 +50,16 @@ class FilterBody(JsonBody):
 
 
 class RewriteResult(msgspec.Struct, frozen=True):
-    """Statement with row access enforced. `changed` is False if the statement is the caller's."""
+    """Statement with row access enforced. `changed` is False if the statement is the caller's.
+
+    `operation` names a statement on row access policies that was carried out; then `sql` is empty.
+    """
 
     sql: str
     changed: bool
     revision: str
     id: str
+    operation: str = ""
 
 
 class SqlExpression(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -99,7 +103,7 @@ def bound_columns(count: int) -> None:
 def encode_rewrite(result: RewriteResult) -> bytes:
     """Return the answer of POST /v1/rewrite."""
     answer = {"sql": result.sql, "changed": result.changed, "revision": result.revision, "decisionId": result.id}
-    return msgspec.json.encode(answer)
+    return msgspec.json.encode(answer | {"operation": result.operation} if result.operation else answer)
 
 
 def encode_filter(result: FilterResult) -> bytes:

@@ -10,7 +10,7 @@ import re
 import time
 from collections.abc import Iterator, Sequence
 from hashlib import sha256
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 from msgspec import UNSET
@@ -30,17 +30,19 @@ from pdp.decision.rewrite_bodies import (
 )
 from pdp.decision.service import BatchResult, Pdp
 from pdp.errors import AssertionNotAllowed, InvalidArgument, PdpError, TableDenied, Unavailable
+from pdp.facts.snapshot import Facts
 from pdp.identity.evidence import asserted_principal, own_principal
 from pdp.model.checks import Batch, Caller, Check, Principal, Resource, TypedColumn
 from pdp.model.events import RewriteEvent
 from pdp.model.ids import new_id
 from pdp.model.references import check_path, format_resource
-from pdp.rewrite.errors import FILTER_INVALID, PARSE_ERROR, UNSUPPORTED_STATEMENT, RewriteRefused
+from pdp.rewrite.errors import FILTER_INVALID, NO_STORE, PARSE_ERROR, UNSUPPORTED_STATEMENT, RewriteRefused
 from pdp.rewrite.messages import FilterCall, Reader, Reply, RewriteCall, Setup, UseBody
 from pdp.rewrite.pool import WorkerPool
 
 _TABLE_TYPES: Final = frozenset({"table", "view", "table_or_view"})
 _READS: Final = {"table": "read_data", "view": "select", "table_or_view": "read_data"}
+_DDL_DIALECT: Final = "bigquery"
 _MOST_RECORDED: Final = 500
 _DEFAULT_PARTS: Final = 2
 
@@ -56,12 +58,21 @@ class _Asking(msgspec.Struct, frozen=True):
     started: float
 
 
+class PolicyStatements(Protocol):
+    """Executor of DDL statements on row access policies."""
+
+    async def execute(self, body: RewriteBody, caller: Caller, default: Sequence[str]) -> RewriteResult:
+        """Carry out the statement of a body; raise PdpError. `default` completes the name of the table."""
+        ...
+
+
 class SqlRewriting:
     """Rewriting and filters for principals, by the policies of the service."""
 
-    def __init__(self, pdp: Pdp, pool: WorkerPool) -> None:
-        self._pdp, self._pool = pdp, pool
-        self._known: tuple[Bundle, Setup] | None = None
+    def __init__(self, pdp: Pdp, pool: WorkerPool, statements: PolicyStatements | None = None) -> None:
+        """Rewrite by the processes of a pool. `statements` carries out DDL on row access policies."""
+        self._pdp, self._pool, self._statements = pdp, pool, statements
+        self._known: tuple[Bundle, object, Setup] | None = None
 
     async def rewrite(self, body: RewriteBody, caller: Caller, surface: str) -> RewriteResult:
         """Return the statement that shows the visible rows alone, and record the rewriting.
@@ -78,7 +89,12 @@ class SqlRewriting:
             await self._pdp.await_consistency(body.consistency)
             catalog = None if body.catalog is UNSET else body.catalog
             call = RewriteCall(body.sql, body.dialect, self._reader(asking), catalog)
-            reply = await self._ask(asking, call)
+            try:
+                reply = await self._ask(asking, call)
+            except RewriteRefused as error:
+                if error.rap != NO_STORE or self._statements is None or body.dialect != _DDL_DIALECT:
+                    raise
+                return await self._execute(self._statements, asking, body)
             uses = reply.uses
             result = await self._decide(asking, list(self._checks(asking, uses)))
             decision, revision = (result.answer.id, result.answer.revision) if result else ("", self._pdp.revision())
@@ -89,6 +105,14 @@ class SqlRewriting:
             raise
         self._record(asking, body, uses, changed=reply.changed, revision=revision, decision=decision)
         return RewriteResult(reply.sql, reply.changed, revision, asking.id)
+
+    async def _execute(self, statements: PolicyStatements, asking: _Asking, body: RewriteBody) -> RewriteResult:
+        """Carry out a statement on row access policies, and record the statement."""
+        default = () if body.catalog is UNSET else body.catalog.default
+        filed = (tuple(document.get("default", ())) for document in self._pdp.bundle.row_sources.documents)
+        result = await statements.execute(body, asking.caller, default or next(filter(None, filed), ()))
+        self._record(asking, body, (), changed=result.changed, revision=result.revision, decision=result.id)
+        return msgspec.structs.replace(result, id=asking.id)
 
     async def filter(self, body: FilterBody, caller: Caller, surface: str) -> FilterResult:
         """Return the visible part of a table in a dialect; raise as `rewrite` does."""
@@ -104,7 +128,7 @@ class SqlRewriting:
         await self._decide(asking, [check])
         columns = [TypedColumn(column.name, column.type) for column in body.columns]
         if body.dialect == "trino":
-            return await self._trino_filter(asking, check, columns)
+            return await self._trino_filter(asking, reader, check, columns)
         catalog = None if body.catalog is UNSET else body.catalog
         reply = await self._ask(asking, FilterCall((table.warehouse, *table.path), body.dialect, reader, catalog))
         recorded = await self._view(asking, check, [TypedColumn(name, "") for name, _ in reply.columns])
@@ -150,11 +174,11 @@ class SqlRewriting:
         raise RewriteRefused(reply.error, message)
 
     def _setup(self) -> Setup:
-        """Return the policies of the current bundle as the processes get them."""
-        bundle, known = self._pdp.bundle, self._known
-        if known is None or known[0] is not bundle:
-            known = self._known = bundle, _setup(bundle)
-        return known[1]
+        """Return the policies of the current bundle and facts as the processes get them."""
+        bundle, facts, known = self._pdp.bundle, self._pdp.source.facts, self._known
+        if known is None or known[0] is not bundle or known[1] is not facts.index.rules:
+            known = self._known = bundle, facts.index.rules, _setup(bundle, facts)
+        return known[2]
 
     async def _decide(self, asking: _Asking, checks: Sequence[Check]) -> BatchResult | None:
         """Decide all rights; raise TableDenied for the first that is missing. None if nothing is to be decided."""
@@ -200,11 +224,14 @@ class SqlRewriting:
         idp = found.groupdict().get("idp") or sources.provider
         return Principal("user", f"{idp}~{found['subject']}", bare=True)
 
-    async def _trino_filter(self, asking: _Asking, check: Check, columns: Sequence[TypedColumn]) -> FilterResult:
+    async def _trino_filter(
+        self, asking: _Asking, reader: Reader, check: Check, columns: Sequence[TypedColumn]
+    ) -> FilterResult:
         """Return the visible part of a table as Trino's plugin gets it."""
-        bundle = self._pdp.bundle
-        if not columns and bundle.row_access.policies_of(check.resources[0]).masks:
-            raise InvalidArgument("`columns` are needed, with their types: the table has masks")
+        principal = Principal(reader.type, reader.name, groups=reader.groups, member_of=reader.member_of)
+        restriction = self._pdp.bundle.row_access.restrict(principal, check.resources[0], self._pdp.source.facts)
+        if not columns and restriction.masks:
+            raise InvalidArgument("`columns` are needed, with their types: a column is masked")
         batch = Batch(asking.surface, asking.caller, 1, (check,))
         decided = await self._pdp.filter_many(batch, columns)
         rows = decided.view.rows
@@ -235,7 +262,7 @@ class SqlRewriting:
         self._pdp.audit.note(event)
 
 
-def _setup(bundle: Bundle) -> Setup:
+def _setup(bundle: Bundle, facts: Facts) -> Setup:
     sources = bundle.row_sources
     catalogs = {
         name: known.warehouse
@@ -243,8 +270,9 @@ def _setup(bundle: Bundle) -> Setup:
         if known.ref is None or known.ref == bundle.default_ref(known.warehouse)
     }
     setup = Setup(
-        "", list(sources.documents), sources.protected, sources.template, sources.provider, sources.through, catalogs
-    )
+        "", list(sources.documents), sources.protected, sources.template, sources.provider, sources.through, catalogs,
+        tuple(facts.row_rules()),
+    )  # fmt: skip
     return msgspec.structs.replace(setup, digest=sha256(msgspec.msgpack.encode(setup)).hexdigest())
 
 

@@ -11,6 +11,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from pdp.engines.rowaccess.document import TableBody
+from pdp.facts.row_rules import RowRule
 
 LONGEST_MESSAGE: Final = 256 << 20
 """Bytes of the longest message: the policies of all files."""
@@ -46,8 +47,9 @@ class SuppliedCatalog(msgspec.Struct, frozen=True, omit_defaults=True, forbid_un
 class Setup(msgspec.Struct, frozen=True, tag="setup"):
     """Policies and settings of all following requests. `digest` names them.
 
-    `documents` are policy files. `template` and `provider` spell principals as members. `through` is by warehouse, with
-    the general mode under an empty name. `catalogs` has the warehouse of each catalog of Trino.
+    `documents` are policy files, `rules` the policies and masks of the store. `template` and `provider` spell
+    principals as members. `through` is by warehouse, with the general mode under an empty name. `catalogs` has the
+    warehouse of each catalog of Trino.
     """
 
     digest: str
@@ -57,6 +59,7 @@ class Setup(msgspec.Struct, frozen=True, tag="setup"):
     provider: str
     through: Mapping[str, Literal["owner", "caller", "both"]]
     catalogs: Mapping[str, str] = {}
+    rules: tuple[RowRule, ...] = ()
 
 
 class RewriteCall(msgspec.Struct, frozen=True, tag="rewrite", omit_defaults=True):

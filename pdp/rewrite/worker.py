@@ -16,6 +16,8 @@ import msgspec
 
 from pdp.engines.rowaccess.document import Document
 from pdp.engines.rowaccess.members import Members
+from pdp.facts.objects import RulePut
+from pdp.facts.snapshot import Facts
 from pdp.memo import Memo
 from pdp.model.checks import Principal
 from pdp.rewrite.catalog import Catalog, catalog_of
@@ -37,6 +39,7 @@ from pdp.rewrite.messages import (
 from pdp.rewrite.policies import PolicySet, policy_set_of
 from pdp.rewrite.restrictions import Through
 from pdp.rewrite.rewriter import Rewriter
+from pdp.rewrite.stored_policies import StoredPolicySets
 
 _MOST_MEMORY: Final = 3 << 30
 """Bytes of address space of the process."""
@@ -90,7 +93,9 @@ class Rewriting:
     def __init__(self, setup: Setup) -> None:
         documents = [msgspec.convert(document, Document) for document in setup.documents]
         self._members = Members(setup.template, setup.provider)
-        catalog, policies = catalog_of(documents), policy_set_of(documents, setup.protected)
+        facts = Facts.empty().apply(1, map(RulePut, setup.rules))
+        catalog = catalog_of(documents)
+        policies = StoredPolicySets(policy_set_of(documents, setup.protected)).at(facts)
         modes = {name.lower(): mode for name, mode in setup.through.items() if name}
         self._plain = _Names(catalog, policies, Through(setup.through.get("", "owner"), modes), {})
         self._trino = self._plain

@@ -22,8 +22,9 @@ async def rewrite(rewriting: SqlRewriting, surface: str, body: bytes, caller: Ca
     request = await converted(body, _read_rewrite)
     result = await rewriting.rewrite(request, caller, surface)
     response = wire.RewriteResponse(
-        sql=result.sql, changed=result.changed, revision=result.revision, decision_id=result.id
-    )
+        sql=result.sql, changed=result.changed, revision=result.revision, decision_id=result.id,
+        operation=result.operation,
+    )  # fmt: skip
     return RpcAnswer(response, result.id)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import grpc
 import pytest
-from support.audit_files import audit_records
+from support.audit_files import all_records
 from support.http_client import HttpClient, client_of
 from support.rewriting import FOLDER, POLICIES, code_of, recorded_cases, recorded_data, recorded_service
 from support.rpc_clients import ConnectClient, GrpcClient, RpcClient, RpcError
@@ -166,7 +166,10 @@ async def test_a_statement_is_refused(
 
 
 async def test_tables_of_the_request_count_beside_those_of_files(tmp_path: Path) -> None:
-    supplied = {"tables": {"more": {"columns": {"a": "INT"}}, "orders": {}}, "views": {"v": {"sql": "SELECT * FROM orders"}}}
+    supplied = {
+        "tables": {"more": {"columns": {"a": "INT"}}, "orders": {}},
+        "views": {"v": {"sql": "SELECT * FROM orders"}},
+    }
     async with asking(tmp_path) as client:
         assert (await rewritten(client, "SELECT a FROM more", catalog=supplied))["sql"] == "SELECT a FROM more"
         assert "region = 'US'" in (await rewritten(client, "SELECT id FROM orders", catalog=supplied))["sql"]
@@ -223,12 +226,12 @@ async def test_a_filter_without_a_certain_meaning_is_denied_with_the_reason(tmp_
 
 
 async def test_the_record_of_a_rewriting_has_tables_and_policies_and_no_text(tmp_path: Path) -> None:
-    secret = "canary-4711"  # noqa: S105  no password
+    secret = "canary-4711"
     async with asking(tmp_path) as client:
         done = await rewritten(client, f"SELECT id FROM orders WHERE email = '{secret}'")
         refused = await rewritten(client, f"SELECT id FROM orders WHERE email = '{secret}' ((")
         denied = await rewritten(client, f"SELECT who FROM lake.hr.salaries WHERE who = '{secret}'")
-    records = {record["id"]: record for record in audit_records(tmp_path)}
+    records = {record["id"]: record for record in all_records(tmp_path)}
     assert secret not in json.dumps(records)
     found = records[done["decisionId"]]
     assert (found["event"], found["principal"], found["allowed"], found["changed"]) == ("rewrite", BOB, True, True)
@@ -252,9 +255,14 @@ async def test_grpc_gives_the_answers_of_http(tmp_path: Path, protocol: str) -> 
             found = await rpc.call("Rewrite", request)
             wanted = await rewritten(client, sql)
             assert (found.sql, found.changed) == (wanted["sql"], wanted["changed"])
-        for sql, code in (("SELECT 1; SELECT 2", "RAP_MULTI_STATEMENT"), ("SELECT who FROM leaky", "RAP_ACCESS_DENIED")):
+        for sql, code in (
+            ("SELECT 1; SELECT 2", "RAP_MULTI_STATEMENT"),
+            ("SELECT who FROM leaky", "RAP_ACCESS_DENIED"),
+        ):
             with pytest.raises(RpcError) as error:
-                await rpc.call("Rewrite", wire.RewriteRequest(sql=sql, dialect="duckdb", principal=wire.Principal(id=BOB)))
+                await rpc.call(
+                    "Rewrite", wire.RewriteRequest(sql=sql, dialect="duckdb", principal=wire.Principal(id=BOB))
+                )
             assert error.value.code == code
         asked = wire.RowFilterRequest(
             resource=wire.Resource(reference="table:lake/sales/orders"), dialect="duckdb",
@@ -264,3 +272,35 @@ async def test_grpc_gives_the_answers_of_http(tmp_path: Path, protocol: str) -> 
         assert answer.row_filter.expression == "region = 'US'"
         assert [mask.column for mask in answer.column_masks] == ["email"]
         await channel.close()
+
+
+async def test_ddl_changes_stored_policies_and_the_next_statement_obeys(tmp_path: Path) -> None:
+    owner = "user:oidc~owner@example.com"
+    objects: list[Any] = [
+        *WORLD["objects"],
+        {"object": "warehouse:lake", "parent": "project:p1", "managedAccess": False},
+    ]
+    grants = [*WORLD["grants"], {"principal": owner, "privilege": "ownership", "object": "warehouse:lake"}]
+    (tmp_path / "seed.json").write_text(json.dumps({"objects": objects[:1] + objects[2:], "grants": grants}))
+    store = {"url": "sqlite:///pdp.db", "seed": "seed.json"}
+    create = "CREATE OR REPLACE ROW ACCESS POLICY few ON `lake.sales.items` GRANT TO ('user:bob@example.com') FILTER USING (order_id < 3)"
+    async with asking(tmp_path, store=store) as client:
+        open_text = "SELECT order_id FROM items"
+        assert (await rewritten(client, open_text))["sql"] == open_text
+        denied = await rewritten(client, create, BOB, dialect="bigquery")
+        assert denied["status"] == 403
+        other = await rewritten(client, create, owner, dialect="duckdb")
+        assert other["error"]["code"] == "RAP_NO_POLICY_STORE"
+        done = await rewritten(client, create, owner, dialect="bigquery")
+        assert (done["status"], done["operation"], done["sql"]) == (200, "CREATE_ROW_ACCESS_POLICY", ""), done
+        at = {"consistency": {"atLeast": done["revision"]}}
+        assert "WHERE order_id < 3" in (await rewritten(client, open_text, **at))["sql"]
+        assert "WHERE FALSE" in (await rewritten(client, open_text, owner, **at))["sql"]
+        assert (await filtered(client, dialect="duckdb", resource="table:lake/sales/items"))["rowFilter"] == {
+            "expression": "order_id < 3"
+        }
+        gone = await rewritten(client, "DROP ALL ROW ACCESS POLICIES ON items", owner, dialect="bigquery")
+        at = {"consistency": {"atLeast": gone["revision"]}}
+        assert (await rewritten(client, open_text, **at))["sql"] == open_text
+        odd = await rewritten(client, "DROP ROW ACCESS POLICY few ON items CASCADE", owner, dialect="bigquery")
+        assert odd["error"]["code"] == "RAP_PARSE_ERROR"
