@@ -8,6 +8,7 @@ import os
 import ssl
 import time
 from collections.abc import Callable, Coroutine
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -110,33 +111,30 @@ class Service:
         handlers = HttpHandlers(*shared, refusals=self._refusals)
         management, self._catalogs = _manage(self.pdp, self.source, settings), build_catalogs(settings)
         trino, views = self._trino(), ViewSecurity(self.pdp, settings, self._catalogs)
-        self._rewriters = WorkerPool(limits.rewrite_processes, limits.rewrite_seconds)
-        self._rewriting = SqlRewriting(self.pdp, self._rewriters, StatementExecutor(RuleService(self.pdp, management)))
+        rewriting = self._rewriting(management)
         routes = (
             decision_routes(handlers, self.pdp, limits.max_checks, sizes)
             | management_routes(handlers, management, sizes)
             | row_rule_routes(handlers, RuleService(self.pdp, management), sizes)
             | view_routes(handlers, views, sizes)
             | scope_routes(handlers, self.pdp, settings.identity.cel_provider, sizes, limits.max_checks)
-            | rewriting_routes(handlers, self._rewriting, sizes)
+            | rewriting_routes(handlers, rewriting, sizes)
             | trino.routes(handlers, BodyLimits.of_trino(limits))
         )
         connect = ConnectHandlers(*shared, refusals=self._refusals)
-        for service in (
-            DecisionService(self.pdp, views, management, self._rewriting, limits, "connect"),
-            GrantsService(management),
-        ):
+        decisions = partial(DecisionService, self.pdp, views, management, rewriting, limits)
+        for service in (decisions("connect"), GrantsService(management)):
             routes |= connect.routes(service, limits)
         shares = ConnectionShares.of_process()
         self._http_server = HttpServer(routes, callers, self._admission, limits, shares.http)
         self._http = _runner(self._http_server)
         diagnostics = diagnostics_routes(_as_async(self.unready), _as_async(self.metrics), self.details)
         self._diagnostics = _runner(AiohttpServer(diagnostics, limits.idle_timeout_seconds, shares.diagnostics))
-        services = (DecisionService(self.pdp, views, management, self._rewriting, limits), GrantsService(management))
         arrivals, certificates = Arrivals(MOST_ARRIVING, limits.request_timeout_seconds), read_certificates(settings)
-        certified = bool(certificates)
-        grpc = GrpcHandlers(*shared, arrivals=arrivals, limits=sizes, certified=certified, refusals=self._refusals)
-        methods = {each.name: each.handler(grpc) for each in services}
+        grpc = GrpcHandlers(
+            *shared, arrivals=arrivals, limits=sizes, certified=bool(certificates), refusals=self._refusals
+        )
+        methods = {each.name: each.handler(grpc) for each in (decisions(), GrantsService(management))}
         self._grpc = GrpcServer(methods, limits, certificates, most=shares.grpc, shared=bool(inherited))
         self._out_of_files_until = 0.0
         self._hurry = asyncio.Event()
@@ -146,6 +144,11 @@ class Service:
         limits = self.settings.limits
         seconds = limits.request_timeout_seconds * _TRINO_TIME_SHARE
         return TrinoSurface(self.pdp, limits.trino_max_resources, seconds, self._catalogs)
+
+    def _rewriting(self, management: Management) -> SqlRewriting:
+        limits = self.settings.limits
+        self._rewriters = WorkerPool(limits.rewrite_processes, limits.rewrite_seconds)
+        return SqlRewriting(self.pdp, self._rewriters, StatementExecutor(RuleService(self.pdp, management)))
 
     def _make_pdp(self, bundle: Bundle) -> Pdp:
         cache = build_cache(self.settings, self._telemetry, bundle)

@@ -10,7 +10,6 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from pdp.engines.rowaccess.document import TableBody
 from pdp.facts.row_rules import RowRule
 
 LONGEST_MESSAGE: Final = 256 << 20
@@ -36,11 +35,17 @@ class SuppliedView(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unkno
     owner: str = ""
 
 
+class SuppliedTable(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Columns of a table, with their types."""
+
+    columns: Mapping[str, str] = {}
+
+
 class SuppliedCatalog(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """Tables and views that a request describes. `default` is the catalog and schema of short names."""
 
     default: tuple[str, ...] = ()
-    tables: Mapping[str, TableBody] = {}
+    tables: Mapping[str, SuppliedTable] = {}
     views: Mapping[str, SuppliedView] = {}
 
 

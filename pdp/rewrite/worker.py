@@ -14,7 +14,7 @@ from typing import BinaryIO, Final
 
 import msgspec
 
-from pdp.engines.rowaccess.document import Document
+from pdp.engines.rowaccess.document import Document, TableBody
 from pdp.engines.rowaccess.members import Members
 from pdp.facts.objects import RulePut
 from pdp.facts.snapshot import Facts
@@ -66,7 +66,8 @@ class _Names:
             return self._own
         if supplied.tables or supplied.views:
             views = {name: msgspec.to_builtins(view) for name, view in supplied.views.items()}
-            document = Document(supplied.default or self._catalog.default, supplied.tables, views)
+            tables = {name: TableBody(table.columns) for name, table in supplied.tables.items()}
+            document = Document(supplied.default or self._catalog.default, tables, views)
             return self._make(self._catalog.extended(catalog_of([document]), supplied.default))
         found = self._by_default.get(supplied.default)
         if found is None:

@@ -9,9 +9,8 @@ from msgspec import UNSET, UnsetType
 from pdp.decision.rewrite_bodies import ColumnBody, FilterBody, RewriteBody, bound_columns
 from pdp.decision.rewriting import SqlRewriting
 from pdp.decision.turns import converted
-from pdp.engines.rowaccess.document import TableBody
 from pdp.model.checks import Caller
-from pdp.rewrite.messages import SuppliedCatalog, SuppliedView
+from pdp.rewrite.messages import SuppliedCatalog, SuppliedTable, SuppliedView
 from pdp.surfaces.grpc_handlers import RpcAnswer
 from pdp.surfaces.grpc_messages import parse, read_consistency, read_optional_principal, read_resource
 from pdp.wire import decision_pb2 as wire
@@ -71,7 +70,7 @@ def _catalog(request: Any) -> SuppliedCatalog | UnsetType:
     if not request.HasField("catalog"):
         return UNSET
     given = request.catalog
-    tables = {name: TableBody(dict(table.columns)) for name, table in given.tables.items()}
+    tables = {name: SuppliedTable(dict(table.columns)) for name, table in given.tables.items()}
     views = {
         name: SuppliedView(view.sql, tuple(view.columns), view.dialect, view.owner)
         for name, view in given.views.items()
