@@ -7,7 +7,7 @@ import errno
 import os
 import ssl
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -111,11 +111,12 @@ class Service:
         handlers = HttpHandlers(*shared, refusals=self._refusals)
         management, self._catalogs = _manage(self.pdp, self.source, settings), build_catalogs(settings)
         trino, views = self._trino(), ViewSecurity(self.pdp, settings, self._catalogs)
-        rewriting = self._rewriting(management)
+        rules = RuleService(self.pdp, management)
+        rewriting = self._rewriting(rules)
         routes = (
             decision_routes(handlers, self.pdp, limits.max_checks, sizes)
             | management_routes(handlers, management, sizes)
-            | row_rule_routes(handlers, RuleService(self.pdp, management), sizes)
+            | row_rule_routes(handlers, rules, sizes)
             | view_routes(handlers, views, sizes)
             | scope_routes(handlers, self.pdp, settings.identity.cel_provider, sizes, limits.max_checks)
             | rewriting_routes(handlers, rewriting, sizes)
@@ -130,12 +131,7 @@ class Service:
         self._http = _runner(self._http_server)
         diagnostics = diagnostics_routes(_as_async(self.unready), _as_async(self.metrics), self.details)
         self._diagnostics = _runner(AiohttpServer(diagnostics, limits.idle_timeout_seconds, shares.diagnostics))
-        arrivals, certificates = Arrivals(MOST_ARRIVING, limits.request_timeout_seconds), read_certificates(settings)
-        grpc = GrpcHandlers(
-            *shared, arrivals=arrivals, limits=sizes, certified=bool(certificates), refusals=self._refusals
-        )
-        methods = {each.name: each.handler(grpc) for each in (decisions(), GrantsService(management))}
-        self._grpc = GrpcServer(methods, limits, certificates, most=shares.grpc, shared=bool(inherited))
+        self._grpc = self._grpc_server(shared, sizes, (decisions(), GrantsService(management)), shares.grpc)
         self._out_of_files_until = 0.0
         self._hurry = asyncio.Event()
         self._following: asyncio.Task[None] | None = None
@@ -145,10 +141,19 @@ class Service:
         seconds = limits.request_timeout_seconds * _TRINO_TIME_SHARE
         return TrinoSurface(self.pdp, limits.trino_max_resources, seconds, self._catalogs)
 
-    def _rewriting(self, management: Management) -> SqlRewriting:
+    def _rewriting(self, rules: RuleService) -> SqlRewriting:
         limits = self.settings.limits
         self._rewriters = WorkerPool(limits.rewrite_processes, limits.rewrite_seconds)
-        return SqlRewriting(self.pdp, self._rewriters, StatementExecutor(RuleService(self.pdp, management)))
+        return SqlRewriting(self.pdp, self._rewriters, StatementExecutor(rules))
+
+    def _grpc_server(
+        self, shared: tuple[Any, ...], sizes: BodyLimits, services: Iterable[DecisionService | GrantsService], most: int
+    ) -> GrpcServer:
+        limits, certificates = self.settings.limits, read_certificates(self.settings)
+        arrivals, certified = Arrivals(MOST_ARRIVING, limits.request_timeout_seconds), bool(certificates)
+        grpc = GrpcHandlers(*shared, arrivals=arrivals, limits=sizes, certified=certified, refusals=self._refusals)
+        methods = {each.name: each.handler(grpc) for each in services}
+        return GrpcServer(methods, limits, certificates, most=most, shared=bool(self._inherited))
 
     def _make_pdp(self, bundle: Bundle) -> Pdp:
         cache = build_cache(self.settings, self._telemetry, bundle)
