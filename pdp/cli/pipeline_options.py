@@ -12,7 +12,7 @@ import click
 from pdp.cli.composition import EXAMPLE, Composition, chosen_file
 from pdp.cli.options import config_options
 from pdp.cli.terminal import one_line_errors
-from pdp.errors import InvalidArgument, Unavailable
+from pdp.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from pdp.pipeline.lake import Lake
@@ -34,15 +34,11 @@ def one_line_spark_errors(command: F) -> F:
         except Exception as error:
             if type(error).__module__.partition(".")[0] not in _SPARK:
                 raise
-            raise Unavailable(f"Spark failed: {_first_line(error)}") from None
+            from pdp.pipeline.failures import spark_failure  # noqa: PLC0415  help needs none
+
+            raise spark_failure(error) from None
 
     return one_line_errors(wrapped)  # type: ignore[return-value]
-
-
-def _first_line(error: Exception) -> str:
-    java = getattr(error, "java_exception", None)
-    text = str(error if java is None else java.toString())
-    return next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
 
 
 def lake_options(command: F) -> F:

@@ -23,7 +23,8 @@ _COMPRESSED: Final = tuple(suffix for suffix in SUFFIXES.values() if suffix)
 class AuditFile(msgspec.Struct, frozen=True):
     """File of an audit. `name` has no end of a compressed file: a segment keeps it when it is compressed later.
 
-    The part of a plain file from the byte `start` to the byte `end` counts. `end` is 0 for a compressed file.
+    The part of a plain file from the byte `start` to the byte `end` counts. `end` is 0 for a compressed file. `gone`:
+    somebody removed the file before its batch ended.
     """
 
     path: str
@@ -31,6 +32,7 @@ class AuditFile(msgspec.Struct, frozen=True):
     name: str
     end: int
     start: int = 0
+    gone: bool = False
 
     @property
     def place(self) -> tuple[str, str]:
@@ -61,6 +63,9 @@ def file_lines(file: AuditFile, content: bytes | None = None) -> Iterator[TrailL
     A file that was compressed since the listing is read in its new form. In a file that has grown since, the line
     across the end is cut there: every pass reads the same lines.
     """
+    if file.gone:
+        yield TrailLine(1, b"", "the file was removed before its batch ended")
+        return
     position = 0
     for line in _all_lines(file, content):
         if file.end and position >= file.end:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
+from pdp.audit.segments import SUFFIXES
 from pdp.errors import InvalidArgument, Unavailable
 from pdp.pipeline.audit_files import AuditFile, audit_file
 
@@ -48,6 +51,22 @@ def _files(spark: SparkSession, folder: str) -> list[tuple[str, int]] | None:
     except Py4JJavaError as error:
         raise Unavailable(f"cannot read `{folder}`: {error.java_exception.getMessage()}") from None
     return [(each.getPath().toString(), each.getLen()) for each in statuses if each.isFile()]
+
+
+def present_file(spark: SparkSession, file: AuditFile) -> AuditFile:
+    """Return a file in the form that its folder has now, or marked as gone."""
+    for suffix in SUFFIXES.values():
+        path = f"{file.folder}/{file.name}{suffix}"
+        if _exists(spark, path):
+            return msgspec.structs.replace(file, path=path)
+    return msgspec.structs.replace(file, gone=True)
+
+
+def _exists(spark: SparkSession, path: str) -> bool:
+    if path.startswith("file:"):
+        return Path(path.removeprefix("file:")).is_file()
+    place, system = file_system(spark, path)
+    return bool(system.exists(place))
 
 
 def file_system(spark: SparkSession, address: str) -> tuple[Any, Any]:

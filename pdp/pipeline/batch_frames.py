@@ -23,8 +23,8 @@ def batch_frame(spark: SparkSession, batch: IngestBatch, left_out: LeftOut, tabl
 
     Workers read files of this machine on their own. Spark brings the bytes of all others.
     """
-    local = [at for at, file in enumerate(batch.files) if file.local]
-    others = [file.path for file in batch.files if not file.local]
+    local = [at for at, file in enumerate(batch.files) if file.local or file.gone]
+    others = [file.path for file in batch.files if not (file.local or file.gone)]
     groups = _groups(batch, local, spark.sparkContext.defaultParallelism)
     work = FilePass(batch, groups, left_out, table)
     frames: list[Any] = []

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from pdp.pipeline.audit_files import AuditFile
+from pdp.pipeline.audit_folders import present_file
 from pdp.pipeline.batch_frames import batch_frame, single_requests
 from pdp.pipeline.collected import utc_time
 from pdp.pipeline.duplicates import FileSurvey, find_duplicates, read_survey
@@ -126,8 +127,8 @@ class BatchWriter:
         requests = self._put(plan, REQUESTS) if decisions else 0
         events_kept = self._put(plan, EVENTS) if events else 0
         quarantined = decisions + events + others - requests - events_kept
-        if quarantined:
-            self._put(plan, QUARANTINE)
+        if quarantined or any(file.gone for file in plan.batch.files):
+            quarantined = self._put(plan, QUARANTINE)
         self._add_note(plan, DONE)
         for file, complete in zip(plan.batch.files, plan.complete, strict=True):
             self.known.add(file, complete=complete)
@@ -191,7 +192,10 @@ class BatchWriter:
         """Return the plan of a batch from its notes."""
         rows = sorted(rows, key=lambda row: (row.source, row.folder, row.start))
         first = rows[0]
-        files = tuple(AuditFile(row.path, row.folder, row.source, row.end, row.start) for row in rows)
+        files = tuple(
+            present_file(self._lake.spark, AuditFile(row.path, row.folder, row.source, row.end, row.start))
+            for row in rows
+        )
         time = utc_time(first.time).isoformat(timespec="microseconds")
         batch = IngestBatch(first.batch, files, first.oldest, time)
         left_out = {at: lines for at, row in enumerate(rows) if (lines := read_ranges(row.duplicates))}

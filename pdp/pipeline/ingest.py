@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from pdp.errors import PdpError, Unavailable
+from pdp.errors import PdpError
 from pdp.pipeline.audit_files import AuditFile, audit_file
 from pdp.pipeline.audit_folders import audit_folder, check_folder
 from pdp.pipeline.batch_frames import batch_frame, escape_glob
 from pdp.pipeline.batches import BatchCounts, BatchWriter
 from pdp.pipeline.facts_export import FactsExport
+from pdp.pipeline.failures import spark_failure
 from pdp.pipeline.lake import Lake
 from pdp.pipeline.lake_lock import ingest_lock
 from pdp.pipeline.passes import IngestBatch
@@ -109,7 +110,7 @@ class AuditIngest:
                     self._look()
                     looked = time.monotonic()
         except PySparkException as error:
-            raise Unavailable(f"Spark failed: {_first_line(error)}") from None
+            raise spark_failure(error) from None
         finally:
             query.stop()
         if self._error:
@@ -131,7 +132,7 @@ class AuditIngest:
         except PdpError as error:
             self._error = error
         except PySparkException as error:
-            self._error = Unavailable(f"Spark failed: {_first_line(error)}")
+            self._error = spark_failure(error)
 
     def _look(self) -> None:
         """Write further parts of known files: Spark's stream gives each name once, however long a file grows."""
@@ -163,7 +164,3 @@ class AuditIngest:
 def _explain_mode(lake: Lake) -> Any:
     jvm: Any = lake.spark._jvm  # noqa: SLF001  PySpark has no other way to the text of a plan
     return jvm.org.apache.spark.sql.execution.ExplainMode.fromString("formatted")
-
-
-def _first_line(error: Exception) -> str:
-    return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)

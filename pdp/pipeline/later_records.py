@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple, get_args, get_origin
 
 import msgspec
 
+from pdp.audit.asked_rows import asked_text
 from pdp.audit.schema import Record
 
 _RECORD: Final = msgspec.json.Decoder(Record)
@@ -19,13 +20,13 @@ _RECORD: Final = msgspec.json.Decoder(Record)
 class LaterRecord(NamedTuple):
     """Record without unknown fields. `inputs` has the JSON of each of its inputs, with the schema as a field more.
 
-    Readers of inputs refuse unknown fields, so no version decides such a check again by half of the inputs.
+    Readers of inputs refuse unknown fields, so no version decides such a check again by half of the inputs. `asked` has
+    the checks of the caller that became several, marked likewise; None without any. Each check is refused once.
     """
 
     record: Record
     inputs: tuple[str, ...]
-    asked: str
-    """In place of the checks that the caller asked."""
+    asked: str | None
 
 
 def read_later(data: bytes) -> LaterRecord | None:
@@ -37,8 +38,18 @@ def read_later(data: bytes) -> LaterRecord | None:
         return None
     recorded = [each for each in (fields.get("inputs"), *(fields.get("otherInputs") or ())) if each]
     texts = tuple(msgspec.json.encode({"schema": record.schema, **each}).decode() for each in recorded)
-    asked = {"undecidable": f"a record of schema {record.schema}"}
-    return LaterRecord(record, texts, msgspec.json.encode(asked).decode())
+    return LaterRecord(record, texts, _asked(record))
+
+
+def _asked(record: Record) -> str | None:
+    """Return the checks of the caller that became several, with the schema among the inputs of each."""
+    text = asked_text(record)
+    if text is None:
+        return None
+    asked = msgspec.json.decode(text)
+    for row in asked.get("rows", ()):
+        row["inputs"] = f'{{"schema":{record.schema},{row["inputs"].removeprefix("{")}'
+    return msgspec.json.encode(asked).decode()
 
 
 def _known(value: Any, type: Any) -> Any:

@@ -5,6 +5,7 @@ Spark's log goes to a file, and every failure of the start is one line.
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 import tempfile
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 ICEBERG: Final = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"
 """Iceberg for the version of Spark that the extra `spark` pins."""
+_JAR: Final = "iceberg-spark-runtime"
 _PACKAGES: Final = "spark.jars.packages"
 _DEFAULTS: Final = {
     "spark.app.name": "pdp pipeline",
@@ -40,6 +42,8 @@ _FIXED: Final = {
 """Settings of every session, whether or not `spark-submit` starts it."""
 _LOCAL: Final = {"spark.master": "local[*]", "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 """Settings without a cluster: nobody else can connect."""
+_logs: Final[list[Path]] = []
+"""Log of this process, removed at the end unless an error names the file."""
 
 
 def start_session(catalog: LakeCatalog, properties: Mapping[str, str] | None = None) -> SparkSession:
@@ -81,7 +85,7 @@ def _launched(given: Mapping[str, str]) -> SparkSession:
     # executors take the same Python, whatever the path has
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     settings = {**_DEFAULTS, **_LOCAL, **_FIXED, **given}
-    settings[_PACKAGES] = ",".join(filter(None, (ICEBERG, given.get(_PACKAGES))))
+    settings[_PACKAGES] = ",".join(filter(None, (_iceberg(given), given.get(_PACKAGES))))
     conf = SparkConf(loadDefaults=False)
     for name, value in settings.items():
         conf.set(name, value)
@@ -89,9 +93,12 @@ def _launched(given: Mapping[str, str]) -> SparkSession:
     try:
         with log.open("ab") as output:
             gateway = launch_gateway(conf, {"stdout": output, "stderr": output})
-        return SparkSession(SparkContext(conf=conf, gateway=gateway))
+        session = SparkSession(SparkContext(conf=conf, gateway=gateway))
     except PySparkException:
         raise Unavailable(_cause_of(log)) from None
+    _logs.append(log)
+    atexit.register(_remove_logs)
+    return session
 
 
 def _with_properties(session: SparkSession, given: Mapping[str, str]) -> SparkSession:
@@ -100,6 +107,21 @@ def _with_properties(session: SparkSession, given: Mapping[str, str]) -> SparkSe
         if name.startswith("spark.sql."):
             session.conf.set(name, value)
     return session
+
+
+def _iceberg(given: Mapping[str, str]) -> str:
+    """Return the package of Iceberg; none if `spark.jars` has its jar, so that Spark starts without a network."""
+    return "" if _JAR in given.get("spark.jars", "") else ICEBERG
+
+
+def kept_log() -> Path | None:
+    """Return the log of Spark, and keep it when the process ends; None if `spark-submit` has the log."""
+    return _logs.pop() if _logs else None
+
+
+def _remove_logs() -> None:
+    while _logs:
+        _logs.pop().unlink(missing_ok=True)
 
 
 def _log_file() -> Path:
@@ -112,6 +134,6 @@ def _cause_of(log: Path) -> str:
     """Return why Spark did not start, by its log."""
     lines = log.read_text(errors="replace").splitlines()
     if any("unresolved dependency" in line or "UNRESOLVED DEPENDENCIES" in line for line in lines):
-        return f"Spark cannot fetch `{ICEBERG}`: see `{log}`; without a network, set spark.jars (docs/pipeline.md)"
+        return f"Spark cannot fetch `{ICEBERG}`: see `{log}`; without a network, use `--spark spark.jars=<its file>`"
     causes = [line for line in lines if "Exception" in line or "Error" in line]
     return f"Spark did not start: {causes[0].strip() if causes else 'no cause in its log'}: see `{log}`"

@@ -226,6 +226,26 @@ def test_a_run_that_ends_after_any_commit_is_finished_by_the_next(lake: Lake, tm
     assert snapshots(lake) == before
 
 
+@pytest.mark.parametrize("commits", range(1, 5))
+def test_a_file_that_was_removed_does_not_hold_up_the_next_runs(lake: Lake, tmp_path: Path, commits: int) -> None:
+    """The batch ends without the file, and the quarantine names it. A file that only was compressed is whole."""
+    folder, lines = tmp_path / "a", [decision_line(seq) for seq in range(4)]
+    gone, packed = write_segment(folder, 1, lines[:2]), write_segment(folder, 2, lines[2:])
+    with killing(lake, commits), suppress(Killed):
+        ingest(lake, folder)
+    gone.unlink()
+    packed.with_name(f"{packed.name}.gz").write_bytes(gzip.compress(packed.read_bytes()))
+    packed.unlink()
+    ingest(lake, folder)
+    written = set(ids(lake))
+    assert written in ({*ids_of(lines)}, {*ids_of(lines[2:])})
+    problems = [row for row in rows(lake, "quarantine", "source", "reason", "problem") if row[0] == gone.name]
+    assert problems == [(gone.name, "damaged", "the file was removed before its batch ended")]
+    before = snapshots(lake)
+    assert ingest(lake, folder) == BatchCounts()
+    assert snapshots(lake) == before
+
+
 def test_files_that_spark_brings_give_the_same_rows(tmp_path: Path) -> None:
     """A mount of Hadoop's own stands for HDFS and S3: Python cannot read its addresses."""
     lines = [event_line(9), *(decision_line(seq) for seq in range(3)), b"broken\n"]
