@@ -48,6 +48,7 @@ from pdp.surfaces.grpc_arrivals import MOST_ARRIVING, Arrivals
 from pdp.surfaces.grpc_decisions import DecisionService
 from pdp.surfaces.grpc_handlers import GrpcHandlers
 from pdp.surfaces.grpc_management import GrantsService
+from pdp.surfaces.grpc_row_rules import PolicyService
 from pdp.surfaces.grpc_server import GrpcServer
 from pdp.surfaces.http_decisions import decision_routes
 from pdp.surfaces.http_diagnostics import diagnostics_routes
@@ -113,6 +114,7 @@ class Service:
         trino, views = self._trino(), ViewSecurity(self.pdp, settings, self._catalogs)
         rules = RuleService(self.pdp, management)
         rewriting = self._rewriting(rules)
+        managing = (GrantsService(management), PolicyService(rules))
         routes = (
             decision_routes(handlers, self.pdp, limits.max_checks, sizes)
             | management_routes(handlers, management, sizes)
@@ -124,14 +126,14 @@ class Service:
         )
         connect = ConnectHandlers(*shared, refusals=self._refusals)
         decisions = partial(DecisionService, self.pdp, views, management, rewriting, limits)
-        for service in (decisions("connect"), GrantsService(management)):
+        for service in (decisions("connect"), *managing):
             routes |= connect.routes(service, limits)
         shares = ConnectionShares.of_process()
         self._http_server = HttpServer(routes, callers, self._admission, limits, shares.http)
         self._http = _runner(self._http_server)
         diagnostics = diagnostics_routes(_as_async(self.unready), _as_async(self.metrics), self.details)
         self._diagnostics = _runner(AiohttpServer(diagnostics, limits.idle_timeout_seconds, shares.diagnostics))
-        self._grpc = self._grpc_server(shared, sizes, (decisions(), GrantsService(management)), shares.grpc)
+        self._grpc = self._grpc_server(shared, sizes, (decisions(), *managing), shares.grpc)
         self._out_of_files_until = 0.0
         self._hurry = asyncio.Event()
         self._following: asyncio.Task[None] | None = None

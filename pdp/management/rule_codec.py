@@ -20,7 +20,7 @@ from pdp.management.rule_checks import table_of
 from pdp.management.rule_edits import Mode, RuleDrop, RuleWrite, etag_of
 from pdp.management.rule_service import RulePage, StatementResult
 from pdp.model.checks import Caller
-from pdp.strict import decode
+from pdp.strict import decode, sentence
 
 LIST_KEYS: Final = frozenset({"table", "pageSize", "pageToken", "actor", "actingRole"})
 ENTRY_KEYS: Final = frozenset({"table", "column", "etag", "actor", "actingRole"})
@@ -104,6 +104,15 @@ def decode_rule(body: bytes, caller: Caller, id: str, mode: Mode, *, masks: bool
     decoder: msgspec.json.Decoder[Any] = _MASK if masks else _POLICY
     request: RowPolicyBody | ColumnMaskBody = decode(body, decoder)
     return request.requester(caller), RuleWrite(request.rule(id), mode, request.etag)
+
+
+def make_rule(fields: dict[str, Any]) -> RowRule:
+    """Return the rule of the fields of a body; raise InvalidArgument for unknown and missing fields."""
+    kind: type[RowPolicyBody | ColumnMaskBody] = ColumnMaskBody if "column" in fields else RowPolicyBody
+    try:
+        return msgspec.convert(fields, kind).rule("")
+    except msgspec.ValidationError as error:
+        raise InvalidArgument(sentence(str(error))) from None
 
 
 def decode_batch_delete(body: bytes, caller: Caller, *, masks: bool) -> tuple[Requester, list[RuleDrop]]:

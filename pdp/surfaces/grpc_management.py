@@ -57,7 +57,7 @@ class GrantsService:
     async def write_grants(self, body: bytes, caller: Caller) -> RpcAnswer:
         """Add and remove grants."""
         request, edits = await converted(body, _read_grants)
-        requester = _requester(request, caller)
+        requester = read_requester(request, caller)
         revision, flagged = await self._management.write_grants(requester, edits)
         return RpcAnswer(wire.WriteGrantsResponse(revision=revision, flagged=map(_grant, flagged)), requester.id)
 
@@ -72,8 +72,8 @@ class GrantsService:
                 "privilege": request.privilege,
             }
         )
-        requester = _requester(request, caller)
-        page = await self._management.list_grants(requester, filter, _page(request))
+        requester = read_requester(request, caller)
+        page = await self._management.list_grants(requester, filter, read_page(request))
         grants, token = map(_grant, page.entries), page_token(page.next)
         return RpcAnswer(
             wire.ListGrantsResponse(grants=grants, next_page_token=token, revision=page.revision), requester.id
@@ -82,7 +82,7 @@ class GrantsService:
     async def write_objects(self, body: bytes, caller: Caller) -> RpcAnswer:
         """Delete, move and register objects."""
         request, edits = await converted(body, _read_objects)
-        requester = _requester(request, caller)
+        requester = read_requester(request, caller)
         revision = await self._management.write_objects(requester, edits)
         return RpcAnswer(wire.WriteObjectsResponse(revision=revision), requester.id)
 
@@ -91,8 +91,8 @@ class GrantsService:
         request, named = await converted(body, _read_access)
         resource = check_grantable(named, caller)
         action = canonical_action(resource.type, request.action)
-        requester = _requester(request, caller)
-        page = await self._management.list_access(requester, action, resource, _page(request))
+        requester = read_requester(request, caller)
+        page = await self._management.list_access(requester, action, resource, read_page(request))
         principals = [wire.AccessResponse.Access(principal=name, by=[by]) for name, by in page.entries.items()]
         token = page_token(page.next)
         return RpcAnswer(
@@ -106,7 +106,7 @@ async def list_objects(management: Management, body: bytes, caller: Caller) -> R
     role = request.acting_role if request.HasField("acting_role") else UNSET
     requester = make_list_requester(caller, principal, role, read_consistency(request.consistency))
     query = make_object_query(request.action, request.type, request.container)
-    page = await management.list_objects(requester, query, _page(request))
+    page = await management.list_objects(requester, query, read_page(request))
     objects, token = list(page.entries), page_token(page.next)
     return RpcAnswer(wire.ListResponse(objects=objects, next_page_token=token, revision=page.revision), requester.id)
 
@@ -132,12 +132,13 @@ def _read_list(body: bytes) -> tuple[wire.ListRequest, str | PrincipalBody | Uns
     return request, read_optional_principal(request)
 
 
-def _page(request: Any) -> PageRequest:
+def read_page(request: Any) -> PageRequest:
+    """Return the page that a message asks for; raise InvalidArgument."""
     return make_page_request(request.page_size or PAGE_SIZE, request.page_token)
 
 
-def _requester(request: Any, caller: Caller) -> Requester:
-    """Return who manages. Messages without the field `consistency` read the facts at hand."""
+def read_requester(request: Any, caller: Caller) -> Requester:
+    """Return the requester of a message. Messages without the field `consistency` read the facts at hand."""
     actor = request.actor
     consistency = read_consistency(request.consistency) if hasattr(request, "consistency") else "minimize_latency"
     role: str | UnsetType = actor.acting_role if actor.HasField("acting_role") else UNSET

@@ -597,3 +597,136 @@ class AccessResponse(_message.Message):
     next_page_token: str
     revision: str
     def __init__(self, principals: _Optional[_Iterable[_Union[AccessResponse.Access, _Mapping]]] = ..., next_page_token: _Optional[str] = ..., revision: _Optional[str] = ...) -> None: ...
+
+class RowPolicy(_message.Message):
+    __slots__ = ("id", "table", "grantees", "filter", "dialect", "column", "kind", "expression", "etag", "author", "created", "updated", "tombstone")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    TABLE_FIELD_NUMBER: _ClassVar[int]
+    GRANTEES_FIELD_NUMBER: _ClassVar[int]
+    FILTER_FIELD_NUMBER: _ClassVar[int]
+    DIALECT_FIELD_NUMBER: _ClassVar[int]
+    COLUMN_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    EXPRESSION_FIELD_NUMBER: _ClassVar[int]
+    EXCEPT_FIELD_NUMBER: _ClassVar[int]
+    ETAG_FIELD_NUMBER: _ClassVar[int]
+    AUTHOR_FIELD_NUMBER: _ClassVar[int]
+    CREATED_FIELD_NUMBER: _ClassVar[int]
+    UPDATED_FIELD_NUMBER: _ClassVar[int]
+    TOMBSTONE_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    table: str
+    grantees: _containers.RepeatedScalarFieldContainer[str]
+    filter: str
+    dialect: str
+    column: str
+    kind: str
+    expression: str
+    etag: str
+    author: str
+    created: str
+    updated: str
+    tombstone: bool
+    def __init__(self, id: _Optional[str] = ..., table: _Optional[str] = ..., grantees: _Optional[_Iterable[str]] = ..., filter: _Optional[str] = ..., dialect: _Optional[str] = ..., column: _Optional[str] = ..., kind: _Optional[str] = ..., expression: _Optional[str] = ..., etag: _Optional[str] = ..., author: _Optional[str] = ..., created: _Optional[str] = ..., updated: _Optional[str] = ..., tombstone: _Optional[bool] = ..., **kwargs) -> None: ...
+
+class ListRowPoliciesRequest(_message.Message):
+    __slots__ = ("table", "masks", "actor", "page_size", "page_token", "consistency")
+    TABLE_FIELD_NUMBER: _ClassVar[int]
+    MASKS_FIELD_NUMBER: _ClassVar[int]
+    ACTOR_FIELD_NUMBER: _ClassVar[int]
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    CONSISTENCY_FIELD_NUMBER: _ClassVar[int]
+    table: str
+    masks: bool
+    actor: Actor
+    page_size: int
+    page_token: str
+    consistency: Consistency
+    def __init__(self, table: _Optional[str] = ..., masks: _Optional[bool] = ..., actor: _Optional[_Union[Actor, _Mapping]] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ..., consistency: _Optional[_Union[Consistency, _Mapping]] = ...) -> None: ...
+
+class ListRowPoliciesResponse(_message.Message):
+    __slots__ = ("policies", "next_page_token", "revision")
+    POLICIES_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    policies: _containers.RepeatedCompositeFieldContainer[RowPolicy]
+    next_page_token: str
+    revision: str
+    def __init__(self, policies: _Optional[_Iterable[_Union[RowPolicy, _Mapping]]] = ..., next_page_token: _Optional[str] = ..., revision: _Optional[str] = ...) -> None: ...
+
+class GetRowPolicyRequest(_message.Message):
+    __slots__ = ("table", "id", "column", "actor", "consistency")
+    TABLE_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    COLUMN_FIELD_NUMBER: _ClassVar[int]
+    ACTOR_FIELD_NUMBER: _ClassVar[int]
+    CONSISTENCY_FIELD_NUMBER: _ClassVar[int]
+    table: str
+    id: str
+    column: str
+    actor: Actor
+    consistency: Consistency
+    def __init__(self, table: _Optional[str] = ..., id: _Optional[str] = ..., column: _Optional[str] = ..., actor: _Optional[_Union[Actor, _Mapping]] = ..., consistency: _Optional[_Union[Consistency, _Mapping]] = ...) -> None: ...
+
+class GetRowPolicyResponse(_message.Message):
+    __slots__ = ("policy", "revision")
+    POLICY_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    policy: RowPolicy
+    revision: str
+    def __init__(self, policy: _Optional[_Union[RowPolicy, _Mapping]] = ..., revision: _Optional[str] = ...) -> None: ...
+
+class WriteRowPolicyRequest(_message.Message):
+    __slots__ = ("policy", "update", "actor")
+    POLICY_FIELD_NUMBER: _ClassVar[int]
+    UPDATE_FIELD_NUMBER: _ClassVar[int]
+    ACTOR_FIELD_NUMBER: _ClassVar[int]
+    policy: RowPolicy
+    update: bool
+    actor: Actor
+    def __init__(self, policy: _Optional[_Union[RowPolicy, _Mapping]] = ..., update: _Optional[bool] = ..., actor: _Optional[_Union[Actor, _Mapping]] = ...) -> None: ...
+
+class WriteRowPolicyResponse(_message.Message):
+    __slots__ = ("policy", "revision")
+    POLICY_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    policy: RowPolicy
+    revision: str
+    def __init__(self, policy: _Optional[_Union[RowPolicy, _Mapping]] = ..., revision: _Optional[str] = ...) -> None: ...
+
+class DeleteRowPoliciesRequest(_message.Message):
+    __slots__ = ("table", "ids", "column", "etag", "actor")
+    TABLE_FIELD_NUMBER: _ClassVar[int]
+    IDS_FIELD_NUMBER: _ClassVar[int]
+    COLUMN_FIELD_NUMBER: _ClassVar[int]
+    ETAG_FIELD_NUMBER: _ClassVar[int]
+    ACTOR_FIELD_NUMBER: _ClassVar[int]
+    table: str
+    ids: _containers.RepeatedScalarFieldContainer[str]
+    column: str
+    etag: str
+    actor: Actor
+    def __init__(self, table: _Optional[str] = ..., ids: _Optional[_Iterable[str]] = ..., column: _Optional[str] = ..., etag: _Optional[str] = ..., actor: _Optional[_Union[Actor, _Mapping]] = ...) -> None: ...
+
+class DeleteRowPoliciesResponse(_message.Message):
+    __slots__ = ("revision",)
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    revision: str
+    def __init__(self, revision: _Optional[str] = ...) -> None: ...
+
+class TestRowPolicyPermissionsRequest(_message.Message):
+    __slots__ = ("table", "permissions", "actor")
+    TABLE_FIELD_NUMBER: _ClassVar[int]
+    PERMISSIONS_FIELD_NUMBER: _ClassVar[int]
+    ACTOR_FIELD_NUMBER: _ClassVar[int]
+    table: str
+    permissions: _containers.RepeatedScalarFieldContainer[str]
+    actor: Actor
+    def __init__(self, table: _Optional[str] = ..., permissions: _Optional[_Iterable[str]] = ..., actor: _Optional[_Union[Actor, _Mapping]] = ...) -> None: ...
+
+class TestRowPolicyPermissionsResponse(_message.Message):
+    __slots__ = ("permissions",)
+    PERMISSIONS_FIELD_NUMBER: _ClassVar[int]
+    permissions: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, permissions: _Optional[_Iterable[str]] = ...) -> None: ...

@@ -524,3 +524,255 @@ class GrantsService:
             timeout,
             metadata,
             _registered_method=True)
+
+
+class PolicyServiceStub:
+    """Row policies of the store, and column masks: a mask has a `column`. Every write is all or nothing, and one revision.
+    """
+
+    def __init__(self, channel):
+        """Constructor.
+
+        Args:
+            channel: A grpc.Channel.
+        """
+        self.ListRowPolicies = channel.unary_unary(
+                '/pdp.v1.PolicyService/ListRowPolicies',
+                request_serializer=pdp_dot_wire_dot_decision__pb2.ListRowPoliciesRequest.SerializeToString,
+                response_deserializer=pdp_dot_wire_dot_decision__pb2.ListRowPoliciesResponse.FromString,
+                _registered_method=True)
+        self.GetRowPolicy = channel.unary_unary(
+                '/pdp.v1.PolicyService/GetRowPolicy',
+                request_serializer=pdp_dot_wire_dot_decision__pb2.GetRowPolicyRequest.SerializeToString,
+                response_deserializer=pdp_dot_wire_dot_decision__pb2.GetRowPolicyResponse.FromString,
+                _registered_method=True)
+        self.WriteRowPolicy = channel.unary_unary(
+                '/pdp.v1.PolicyService/WriteRowPolicy',
+                request_serializer=pdp_dot_wire_dot_decision__pb2.WriteRowPolicyRequest.SerializeToString,
+                response_deserializer=pdp_dot_wire_dot_decision__pb2.WriteRowPolicyResponse.FromString,
+                _registered_method=True)
+        self.DeleteRowPolicies = channel.unary_unary(
+                '/pdp.v1.PolicyService/DeleteRowPolicies',
+                request_serializer=pdp_dot_wire_dot_decision__pb2.DeleteRowPoliciesRequest.SerializeToString,
+                response_deserializer=pdp_dot_wire_dot_decision__pb2.DeleteRowPoliciesResponse.FromString,
+                _registered_method=True)
+        self.TestRowPolicyPermissions = channel.unary_unary(
+                '/pdp.v1.PolicyService/TestRowPolicyPermissions',
+                request_serializer=pdp_dot_wire_dot_decision__pb2.TestRowPolicyPermissionsRequest.SerializeToString,
+                response_deserializer=pdp_dot_wire_dot_decision__pb2.TestRowPolicyPermissionsResponse.FromString,
+                _registered_method=True)
+
+
+class PolicyServiceServicer:
+    """Row policies of the store, and column masks: a mask has a `column`. Every write is all or nothing, and one revision.
+    """
+
+    def ListRowPolicies(self, request, context):
+        """Lists one page of the policies, or of the masks, of a table or of all readable tables.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetRowPolicy(self, request, context):
+        """Reads one policy or mask.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def WriteRowPolicy(self, request, context):
+        """Inserts a policy or mask, or updates a known one.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteRowPolicies(self, request, context):
+        """Deletes policies or masks of one table.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def TestRowPolicyPermissions(self, request, context):
+        """Tells which of some permissions the actor has on the policies of a table.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+
+def add_PolicyServiceServicer_to_server(servicer, server):
+    rpc_method_handlers = {
+            'ListRowPolicies': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListRowPolicies,
+                    request_deserializer=pdp_dot_wire_dot_decision__pb2.ListRowPoliciesRequest.FromString,
+                    response_serializer=pdp_dot_wire_dot_decision__pb2.ListRowPoliciesResponse.SerializeToString,
+            ),
+            'GetRowPolicy': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetRowPolicy,
+                    request_deserializer=pdp_dot_wire_dot_decision__pb2.GetRowPolicyRequest.FromString,
+                    response_serializer=pdp_dot_wire_dot_decision__pb2.GetRowPolicyResponse.SerializeToString,
+            ),
+            'WriteRowPolicy': grpc.unary_unary_rpc_method_handler(
+                    servicer.WriteRowPolicy,
+                    request_deserializer=pdp_dot_wire_dot_decision__pb2.WriteRowPolicyRequest.FromString,
+                    response_serializer=pdp_dot_wire_dot_decision__pb2.WriteRowPolicyResponse.SerializeToString,
+            ),
+            'DeleteRowPolicies': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteRowPolicies,
+                    request_deserializer=pdp_dot_wire_dot_decision__pb2.DeleteRowPoliciesRequest.FromString,
+                    response_serializer=pdp_dot_wire_dot_decision__pb2.DeleteRowPoliciesResponse.SerializeToString,
+            ),
+            'TestRowPolicyPermissions': grpc.unary_unary_rpc_method_handler(
+                    servicer.TestRowPolicyPermissions,
+                    request_deserializer=pdp_dot_wire_dot_decision__pb2.TestRowPolicyPermissionsRequest.FromString,
+                    response_serializer=pdp_dot_wire_dot_decision__pb2.TestRowPolicyPermissionsResponse.SerializeToString,
+            ),
+    }
+    generic_handler = grpc.method_handlers_generic_handler(
+            'pdp.v1.PolicyService', rpc_method_handlers)
+    server.add_generic_rpc_handlers((generic_handler,))
+    server.add_registered_method_handlers('pdp.v1.PolicyService', rpc_method_handlers)
+
+
+ # This class is part of an EXPERIMENTAL API.
+class PolicyService:
+    """Row policies of the store, and column masks: a mask has a `column`. Every write is all or nothing, and one revision.
+    """
+
+    @staticmethod
+    def ListRowPolicies(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pdp.v1.PolicyService/ListRowPolicies',
+            pdp_dot_wire_dot_decision__pb2.ListRowPoliciesRequest.SerializeToString,
+            pdp_dot_wire_dot_decision__pb2.ListRowPoliciesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetRowPolicy(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pdp.v1.PolicyService/GetRowPolicy',
+            pdp_dot_wire_dot_decision__pb2.GetRowPolicyRequest.SerializeToString,
+            pdp_dot_wire_dot_decision__pb2.GetRowPolicyResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WriteRowPolicy(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pdp.v1.PolicyService/WriteRowPolicy',
+            pdp_dot_wire_dot_decision__pb2.WriteRowPolicyRequest.SerializeToString,
+            pdp_dot_wire_dot_decision__pb2.WriteRowPolicyResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteRowPolicies(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pdp.v1.PolicyService/DeleteRowPolicies',
+            pdp_dot_wire_dot_decision__pb2.DeleteRowPoliciesRequest.SerializeToString,
+            pdp_dot_wire_dot_decision__pb2.DeleteRowPoliciesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def TestRowPolicyPermissions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pdp.v1.PolicyService/TestRowPolicyPermissions',
+            pdp_dot_wire_dot_decision__pb2.TestRowPolicyPermissionsRequest.SerializeToString,
+            pdp_dot_wire_dot_decision__pb2.TestRowPolicyPermissionsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)

@@ -13,7 +13,7 @@ from support.http_client import HttpClient
 
 from pdp.wire import decision_pb2 as wire
 
-SERVICE = "pdp.v1.DecisionService"
+SERVICE = "DecisionService"
 
 
 class RpcError(Exception):
@@ -26,7 +26,7 @@ class RpcError(Exception):
 
 
 class RpcClient(Protocol):
-    """Client of the decision service by one protocol."""
+    """Client of one service by one protocol."""
 
     async def call(self, method: str, request: Message) -> Any:
         """Return the response of a method; raise RpcError."""
@@ -36,15 +36,16 @@ class RpcClient(Protocol):
 class GrpcClient:
     """Client over gRPC."""
 
-    def __init__(self, channel: grpc.aio.Channel) -> None:
+    def __init__(self, channel: grpc.aio.Channel, service: str = SERVICE) -> None:
         self._channel = channel
+        self._service = service
 
     async def call(self, method: str, request: Message) -> Any:
         """Return the response of a method; raise RpcError."""
         send: Any = self._channel.unary_unary(
-            f"/{SERVICE}/{method}",
+            f"/pdp.v1.{self._service}/{method}",
             request_serializer=lambda message: message.SerializeToString(),
-            response_deserializer=response_type(method).FromString,
+            response_deserializer=response_type(method, self._service).FromString,
         )
         try:
             return await send(request)
@@ -55,25 +56,26 @@ class GrpcClient:
 class ConnectClient:
     """Client over the Connect protocol, in JSON or in protobuf."""
 
-    def __init__(self, http: HttpClient, *, json: bool) -> None:
+    def __init__(self, http: HttpClient, *, json: bool, service: str = SERVICE) -> None:
         self._http = http
         self._json = json
+        self._service = service
 
     async def call(self, method: str, request: Message) -> Any:
         """Return the response of a method; raise RpcError."""
         body = MessageToJson(request).encode() if self._json else request.SerializeToString()
         type = "application/json" if self._json else "application/proto"
         headers = {"Content-Type": type, "Connect-Protocol-Version": "1"}
-        answer = await self._http.send("POST", f"/{SERVICE}/{method}", body, headers)
+        answer = await self._http.send("POST", f"/pdp.v1.{self._service}/{method}", body, headers)
         if answer.status != 200:
             assert answer.media_type == "application/json"
             error = json.loads(answer.content)
             raise RpcError(error["code"], error["message"])
         assert answer.media_type == type
-        response = response_type(method)
+        response = response_type(method, self._service)
         return Parse(answer.content, response()) if self._json else response.FromString(answer.content)
 
 
-def response_type(method: str) -> Any:
+def response_type(method: str, service: str = SERVICE) -> Any:
     """Return the class of a method's response."""
-    return GetMessageClass(wire.DESCRIPTOR.services_by_name["DecisionService"].methods_by_name[method].output_type)
+    return GetMessageClass(wire.DESCRIPTOR.services_by_name[service].methods_by_name[method].output_type)
