@@ -149,7 +149,11 @@ class Service:
         return SqlRewriting(self.pdp, self._rewriters, StatementExecutor(rules))
 
     def _grpc_server(
-        self, shared: tuple[Any, ...], sizes: BodyLimits, services: Iterable[DecisionService | GrantsService], most: int
+        self,
+        shared: tuple[Any, ...],
+        sizes: BodyLimits,
+        services: Iterable[DecisionService | GrantsService | PolicyService],
+        most: int,
     ) -> GrpcServer:
         limits, certificates = self.settings.limits, read_certificates(self.settings)
         arrivals, certified = Arrivals(MOST_ARRIVING, limits.request_timeout_seconds), bool(certificates)
