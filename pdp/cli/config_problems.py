@@ -20,6 +20,8 @@ from pdp.cli.foreign_variables import refuse_nessie, warn_of_lakekeeper
 from pdp.config.policy_files import FileKey, policy_files
 from pdp.config.references import known_warehouses, listed_warehouses
 from pdp.config.settings import Settings
+from pdp.engines.cedar.kind import configured_sources
+from pdp.engines.cedar.lint import CedarRemark, lint_cedar
 from pdp.engines.cel.lint.linter import Finding, LintOptions, lint_files
 from pdp.engines.cel.lint.remarks import Severity
 from pdp.engines.cel.rules import RuleSet
@@ -109,6 +111,24 @@ def find_world_problems(settings: Settings) -> list[ConfigProblem]:
     """Return the problems of the world file or of the seed."""
     file = settings.store.world_file() or settings.store.seed
     return [] if file is None else _raised(load_world, settings.path(file), listed_warehouses(settings))
+
+
+def find_cedar_remarks(settings: Settings) -> list[Finding]:
+    """Return the findings of the configured Cedar files, if any; the error of a missing or empty file alone."""
+    if not settings.policies.cedar.policies:
+        return []
+    try:
+        return [cedar_finding(remark) for remark in lint_cedar(configured_sources(settings))]
+    except PdpError as error:
+        return [finding_of(problem) for problem in problems_of(error)]
+
+
+def cedar_finding(remark: CedarRemark) -> Finding:
+    """Return a remark on a Cedar file in the form of lint."""
+    place = remark.place
+    return Finding(
+        remark.code, remark.severity, place.file, place.line, place.column, remark.policy, remark.message, remark.hint
+    )
 
 
 def finding_of(problem: ConfigProblem) -> Finding:

@@ -15,10 +15,13 @@ from pdp.cli.composition import chosen_file
 from pdp.cli.config_problems import (
     CONFIGURATION,
     RULE_KEYS,
+    cedar_finding,
+    find_cedar_remarks,
     find_row_access_problems,
     find_rule_errors,
     find_world_problems,
     finding_of,
+    problems_of,
 )
 from pdp.cli.dry_run_policies import is_row_file
 from pdp.cli.options import format_option, say_configuration
@@ -26,8 +29,9 @@ from pdp.cli.terminal import fail, one_line_errors
 from pdp.config.load import load_settings
 from pdp.config.policy_files import policy_files
 from pdp.config.settings import Settings
+from pdp.engines.cedar.lint import is_cedar_file, lint_cedar, sources_of_files
 from pdp.engines.cel.lint.linter import Finding, LintOptions, lint_files
-from pdp.errors import InvalidArgument
+from pdp.errors import InvalidArgument, PolicyError
 
 _RULES_KEY: Final = re.compile(
     r"^(?:\{\s*)?[\"']?rules[\"']?\s*:|\bauthorization[\"']?\s*:|nessie\.server\.authori", re.MULTILINE
@@ -65,10 +69,11 @@ def lint(
 ) -> None:
     """Check rule files and other policies before they are loaded.
 
-    Without PATHS: the rules, forbids, row policies and the world file of the configuration. `pdp config check` checks
-    all else of a configuration, too.
+    Without PATHS: the rules, forbids, row policies, Cedar files and the world file of the configuration.
+    `pdp config check` checks all else of a configuration, too.
 
-    PATHS are files, or folders with .properties, .yaml and .json files. Together, the rule files form one rule set.
+    PATHS are files, or folders with .properties, .yaml and .json files. Together, the rule files form one rule set. Files
+    that end in .cedar, .cedarschema and .cedarentities.json are checked together, too.
 
     Prints file:line:column, severity and code of each finding; docs/lint.md explains the codes. Exits with 1 on an
     error.
@@ -92,11 +97,21 @@ def lint(
 
 
 def _lint_paths(paths: Sequence[Path], options: LintOptions) -> list[Finding]:
-    """Return the findings of files and folders: rules first, then row policies."""
+    """Return the findings of files and folders: rules first, then row policies, then Cedar."""
     files = list(_files(paths))
-    rows = [file for file in files if is_row_file(file)]
-    findings = lint_files([file for file in files if file not in rows], options)
-    return [*findings, *_row_findings(rows)] if rows else findings
+    cedar = [file for file in files if is_cedar_file(file)]
+    rows = [file for file in files if file not in cedar and is_row_file(file)]
+    rules = [file for file in files if file not in cedar and file not in rows]
+    findings = lint_files(rules, options) if rules or not cedar else []
+    findings += _row_findings(rows) if rows else []
+    return [*findings, *_cedar_findings(cedar)] if cedar else findings
+
+
+def _cedar_findings(files: Sequence[Path]) -> list[Finding]:
+    try:
+        return list(map(cedar_finding, lint_cedar(sources_of_files(files))))
+    except PolicyError as error:
+        return list(map(finding_of, problems_of(error)))
 
 
 def _row_findings(files: Sequence[Path]) -> list[Finding]:
@@ -118,7 +133,7 @@ def _lint_configured(settings: Settings, options: LintOptions) -> list[Finding]:
     if not any(problem.severity == "error" for problem in problems):
         files = policy_files(settings, "row_access").paths
         findings += [found for found in _row_findings(files) if found.code != CONFIGURATION] if files else []
-    return [*findings, *map(finding_of, find_world_problems(settings))]
+    return [*findings, *find_cedar_remarks(settings), *map(finding_of, find_world_problems(settings))]
 
 
 def _files(paths: Sequence[Path]) -> Iterator[Path]:
@@ -129,8 +144,8 @@ def _files(paths: Sequence[Path]) -> Iterator[Path]:
 
 
 def _holds_policies(path: Path) -> bool:
-    """Tell whether a file of a folder holds rules or row policies; configuration and world files are YAML, too."""
-    if path.is_file() and is_row_file(path):
+    """Tell whether a file of a folder holds policies; configuration and world files are YAML, too."""
+    if path.is_file() and (is_cedar_file(path) or is_row_file(path)):
         return True
     if path.suffix not in (".yaml", ".yml"):
         return path.suffix == ".properties"

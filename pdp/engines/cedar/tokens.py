@@ -64,6 +64,13 @@ def named_entities(policy: str) -> frozenset[Uid]:
     return frozenset((token.type, token.text) for token in _joined(list(tokens_of(policy))) if token.kind == "entity")
 
 
+def guarded_entities(policy: str) -> frozenset[Uid]:
+    """Return the entities that a policy asks for an attribute by `has`."""
+    tokens = _joined(list(tokens_of(policy)))
+    pairs = zip(tokens, tokens[1:], strict=False)
+    return frozenset((one.type, one.text) for one, next in pairs if one.kind == "entity" and next.text == "has")
+
+
 def read_entities(policy: str) -> frozenset[Uid]:
     """Return the entities whose attributes, tags or parents a condition may read, because the policy names them.
 

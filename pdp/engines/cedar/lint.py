@@ -1,0 +1,111 @@
+"""Lint of Cedar files: every problem that stops a start, and remarks on policies that load.
+
+Reads every file to the end, and examines policies, entities and the schema together, as the start does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Final, Literal
+
+import msgspec
+
+from pdp.engines.cedar.entity_files import EntityFiles, read_entities_json
+from pdp.engines.cedar.model import find_misfits
+from pdp.engines.cedar.policies import CedarPolicies, find_problems, load_policies
+from pdp.engines.cedar.schema import CedarSchema, load_schema
+from pdp.engines.cedar.sources import CedarSources, SourceText, read_sources
+from pdp.engines.cedar.tokens import guarded_entities
+from pdp.engines.cedar.uids import as_text
+from pdp.errors import EntitiesInvalid, Place, PolicyError, PolicyInvalid, SchemaInvalid
+
+POLICY_SUFFIX: Final = ".cedar"
+SCHEMA_SUFFIX: Final = ".cedarschema"
+ENTITY_SUFFIX: Final = ".cedarentities.json"
+SUFFIXES: Final = (POLICY_SUFFIX, SCHEMA_SUFFIX, ENTITY_SUFFIX)
+"""Ends of the names of Cedar files. Other JSON files are Cedar's only where a configuration says so."""
+_CODES: Final = {PolicyInvalid: "cedar-policy", EntitiesInvalid: "cedar-entity", SchemaInvalid: "cedar-schema"}
+_OTHER_ENTITY: Final = "cedar-other-entity"
+_PLACE_ID: Final = "cedar-place-id"
+
+
+class CedarRemark(msgspec.Struct, frozen=True):
+    """Remark on a Cedar file."""
+
+    code: str
+    severity: Literal["error", "warning", "info"]
+    place: Place
+    message: str
+    policy: str = ""
+    hint: str = ""
+
+
+def is_cedar_file(path: Path) -> bool:
+    """Tell whether a file is one of Cedar's by its name."""
+    return path.name.endswith(SUFFIXES)
+
+
+def sources_of_files(paths: Iterable[Path]) -> CedarSources:
+    """Return the sources of files by their names. A schema among the files replaces pdp's own."""
+    found = {suffix: [path for path in paths if path.name.endswith(suffix)] for suffix in SUFFIXES}
+    schema = read_sources(found[SCHEMA_SUFFIX][:1])
+    return CedarSources(
+        read_sources(found[POLICY_SUFFIX]), read_sources(found[ENTITY_SUFFIX]), schema[0] if schema else None
+    )
+
+
+def lint_cedar(sources: CedarSources) -> list[CedarRemark]:
+    """Return the remarks on sources. Policies and entities are examined against the schema, if it parses."""
+    try:
+        schema = load_schema(sources.schema, sources.fragment)
+    except SchemaInvalid as error:
+        return [_error(error)]
+    remarks = [_error(error) for error in _entity_problems(sources.entities, schema)]
+    problems = [_error(error) for error in find_problems(sources.policies, schema)] if sources.policies else []
+    if sources.policies and not problems:
+        policies = load_policies(sources.policies, schema)
+        remarks += _remarks(policies, schema, _declared(sources.entities))
+    return [*problems, *remarks]
+
+
+def _entity_problems(sources: Sequence[SourceText], schema: CedarSchema) -> Iterator[EntitiesInvalid]:
+    try:
+        declared = read_entities_json(sources)
+    except EntitiesInvalid as error:
+        yield error
+        return
+    yield from find_misfits(declared, EntityFiles({each.uid: each.entity for each in declared}), schema)
+
+
+def _declared(sources: Sequence[SourceText]) -> EntityFiles:
+    """Return the entities of files; none where a file cannot be read, which is a problem of its own."""
+    try:
+        return EntityFiles({each.uid: each.entity for each in read_entities_json(sources)})
+    except EntitiesInvalid:
+        return EntityFiles({})
+
+
+def _remarks(policies: CedarPolicies, schema: CedarSchema, files: EntityFiles) -> Iterator[CedarRemark]:
+    """Yield remarks on policies that load."""
+    for policy in policies.policies:
+        for uid in sorted(policy.reads - guarded_entities(policy.text) - files.by_uid.keys() - schema.groups.keys()):
+            is_forbid = policy.effect == "forbid"
+            effect = "the forbid then denies" if is_forbid else "the permit is then silent"
+            yield CedarRemark(
+                _OTHER_ENTITY,
+                "warning",
+                policy.place,
+                f"the condition may read `{as_text(uid)}`, which no entity file declares: a check about something else "
+                f"does not have this entity, and {effect} with an error",
+                policy.id,
+                f"guard the attribute with `{as_text(uid)} has ...`, or declare the entity in a file",
+            )
+        if policy.id.removeprefix("policy").isdigit() and "@id" not in policy.text:
+            message = "the id follows from the place: a new policy above changes the id"
+            hint = 'write `@id("...")` before the policy'
+            yield CedarRemark(_PLACE_ID, "info", policy.place, message, policy.id, hint)
+
+
+def _error(error: PolicyError) -> CedarRemark:
+    return CedarRemark(_CODES.get(type(error), "unreadable-file"), "error", error.place, error.message)
