@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias, get_args
 
 import yaml
 
@@ -22,12 +23,18 @@ from pdp.store.world import WORLD_KEYS
 
 _SETTINGS: Final = frozenset(Settings.model_fields) | {key.partition(".")[0] for key in UNSUPPORTED}
 """First keys of a pdp.yaml."""
-_SUFFIXES: Final = ".properties, .yaml, .yml, .json"
+_SUFFIXES: Final = ".properties, .yaml, .yml, .json, .cedar, .cedarschema"
 _ROW_KEYS: Final = frozenset({"default", "tables", "views", "masks"})
 """First keys of a file of row policies; `policies` with a list is one more."""
-_KINDS: Final = "rules, a world, row policies and settings"
-FileKind: TypeAlias = Literal["rules", "world", "rows", "settings"]
+_KINDS: Final = "rules, a world, row policies, Cedar policies and settings"
+FileKind: TypeAlias = Literal["rules", "world", "rows", "settings", "cedar", "entities", "schema"]
 """Kind of a file of policies."""
+
+
+_CEDAR: Final[Mapping[str, FileKind]] = {".cedar": "cedar", ".cedarschema": "schema"}
+_ENTITY: Final = re.compile(r'\s*\[\s*\{\s*"(?:uid|attrs|parents|tags)"\s*:')
+_BEGINNING: Final = 4096
+"""Characters of a JSON file that tell the kind."""
 
 
 def side_settings(
@@ -44,15 +51,34 @@ def side_settings(
     settings = settings.with_policies(kinds["rules"] or None, kinds["world"][0] if kinds["world"] else None)
     others = {"forbid": absolute_paths(forbid), "row_access": tuple(kinds["rows"])}
     policies = settings.policies.model_copy(update={key: paths for key, paths in others.items() if paths})
-    return settings.model_copy(update={"policies": policies})
+    return with_cedar(settings.model_copy(update={"policies": policies}), kinds)
+
+
+def with_cedar(settings: Settings, kinds: Mapping[FileKind, Sequence[str]]) -> Settings:
+    """Return settings with the Cedar files of a side. Without an authority for these, the default one asks Cedar, too.
+
+    A side without rules then has no engine for rules.
+    """
+    schema = kinds["schema"][0] if kinds["schema"] else None
+    given = {"policies": tuple(kinds["cedar"]), "entities": tuple(kinds["entities"]), "schema": schema}
+    update = {key: value for key, value in given.items() if value}
+    if not update:
+        return settings
+    policies = settings.policies.model_copy(update={"cedar": settings.policies.cedar.model_copy(update=update)})
+    authorities = dict(settings.authorities)
+    if not any("cedar" in authority.engines for authority in authorities.values()) and "default" in authorities:
+        default = authorities["default"]
+        kept = tuple(engine for engine in default.engines if engine != "cel" or policies.rules)
+        authorities["default"] = default.model_copy(update={"engines": (*kept, "cedar")})
+    return settings.model_copy(update={"policies": policies, "authorities": authorities})
 
 
 def files_by_kind(files: Sequence[str]) -> dict[FileKind, list[str]]:
     """Return the absolute paths of the files of a side by kind; raise InvalidArgument for an unusable choice."""
-    kinds: dict[FileKind, list[str]] = {"rules": [], "world": [], "rows": [], "settings": []}
+    kinds: dict[FileKind, list[str]] = {kind: [] for kind in get_args(FileKind)}
     for file, path in zip(files, absolute_paths(files), strict=True):
         kinds[_kind(Path(file))].append(path)
-    single: tuple[FileKind, ...] = ("world", "settings")
+    single: tuple[FileKind, ...] = ("world", "settings", "schema")
     for kind in single:
         if len(kinds[kind]) > 1:
             raise InvalidArgument(f"`{kinds[kind][1]}` is a second {kind} file: one side takes one")
@@ -63,8 +89,12 @@ def _kind(file: Path) -> FileKind:
     """Return the kind of a file."""
     if file.suffix == ".properties":
         return "rules"
+    if file.suffix in _CEDAR:
+        return _CEDAR[file.suffix]
     if file.suffix not in (".yaml", ".yml", ".json"):
         raise InvalidArgument(f"`{file}` is none of {_KINDS}: it ends in none of {_SUFFIXES}")
+    if file.suffix == ".json" and _holds_entities(file):
+        return "entities"
     key, value = _first_entry(file)
     if _is_row_key(key, value):
         return "rows"
@@ -89,6 +119,15 @@ def is_row_file(file: Path) -> bool:
 
 def _is_row_key(key: str, value: str) -> bool:
     return key in _ROW_KEYS or (key == "policies" and value == "list")
+
+
+def _holds_entities(file: Path) -> bool:
+    """Tell whether a JSON file is a list of Cedar entities: the first element has a `uid`."""
+    try:
+        with file.open(encoding="utf-8", errors="replace") as text:
+            return bool(_ENTITY.match(text.read(_BEGINNING)))
+    except OSError:
+        return False  # the reader of the kind names the cause
 
 
 def _first_entry(file: Path) -> tuple[str, str]:

@@ -72,8 +72,8 @@ def lint(
     Without PATHS: the rules, forbids, row policies, Cedar files and the world file of the configuration.
     `pdp config check` checks all else of a configuration, too.
 
-    PATHS are files, or folders with .properties, .yaml and .json files. Together, the rule files form one rule set. Files
-    that end in .cedar, .cedarschema and .cedarentities.json are checked together, too.
+    PATHS are files, or folders with .properties, .yaml and .json files. Together, the rule files form one rule set.
+    Files that end in .cedar, .cedarschema and .cedarentities.json are checked together, too.
 
     Prints file:line:column, severity and code of each finding; docs/lint.md explains the codes. Exits with 1 on an
     error.

@@ -9,10 +9,14 @@ from typing import Any
 import msgspec
 
 from pdp.cli.composition import Composition
-from pdp.cli.dry_run_policies import files_by_kind
+from pdp.cli.dry_run_policies import FileKind, files_by_kind, with_cedar
 from pdp.cli.options import absolute_paths
 from pdp.config.load import load_settings
 from pdp.config.settings import Settings
+from pdp.engines.cedar.entity_files import EntityFiles, read_entities_json
+from pdp.engines.cedar.model import entities_as_json
+from pdp.engines.cedar.policies import joined_text
+from pdp.engines.cedar.sources import read_sources
 from pdp.engines.rowaccess.document import read_documents
 from pdp.errors import ConfigError, InvalidArgument, PolicyError
 from pdp.facts.snapshot import Facts
@@ -34,6 +38,7 @@ def read_candidate(
         others = {"forbid": absolute_paths(forbid), "row_access": tuple(kinds["rows"])}
         update = {key: paths for key, paths in others.items() if paths}
         settings = settings.model_copy(update={"policies": settings.policies.model_copy(update=update)})
+        settings = with_cedar(settings, kinds)
         pdp = composition.build_pdp(settings, Facts.empty(), composition.read_rules(settings))
         return CandidatePolicies(bundle=pdp.bundle.text, facts=facts)
     candidate = CandidatePolicies(
@@ -41,9 +46,25 @@ def read_candidate(
         _rules(composition, absolute_paths(forbid), bundles) if forbid else None,
         [msgspec.to_builtins(each.document) for each in read_documents(list(map(Path, kinds["rows"])))] or None,
         facts=facts,
+        cedar=_cedar_parts(kinds) or None,
     )
     _require_usable(composition, candidate, bundles)
     return candidate
+
+
+def _cedar_parts(kinds: Mapping[FileKind, Sequence[str]]) -> dict[str, Any]:
+    """Return the parts of Cedar that files replace, in the form of a bundle."""
+    chosen: tuple[FileKind, ...] = ("cedar", "entities", "schema")
+    texts = {kind: read_sources(map(Path, kinds[kind])) for kind in chosen}
+    parts: dict[str, Any] = {}
+    if texts["cedar"]:
+        parts["policies"] = joined_text(texts["cedar"])
+    if texts["entities"]:
+        declared = read_entities_json(texts["entities"])
+        parts["entities"] = entities_as_json(EntityFiles({each.uid: each.entity for each in declared}))
+    if texts["schema"]:
+        parts["schema"] = texts["schema"][0].text
+    return parts
 
 
 def reads_time(composition: Composition, candidate: CandidatePolicies, bundles: Mapping[str, bytes]) -> bool:

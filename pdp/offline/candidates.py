@@ -15,8 +15,8 @@ from pdp.facts.snapshot import Facts
 class CandidatePolicies(msgspec.Struct, frozen=True):
     """New policies. None keeps the recorded policies of a kind.
 
-    `rules`, `forbid` and `row_access` replace their kind in each recorded bundle, `bundle` replaces all of it. `facts`
-    replace the facts of every revision.
+    `rules`, `forbid` and `row_access` replace their kind in each recorded bundle, `bundle` replaces all of it. `cedar`
+    replaces policies, entities or the schema of the engine `cedar`. `facts` replace the facts of every revision.
     """
 
     rules: Mapping[str, str] | None = None
@@ -24,11 +24,12 @@ class CandidatePolicies(msgspec.Struct, frozen=True):
     row_access: Sequence[Mapping[str, Any]] | None = None
     bundle: bytes | None = None
     facts: Facts | None = None
+    cedar: Mapping[str, Any] | None = None
 
     @property
     def replaces_policies(self) -> bool:
         """Tell whether the policies differ from the recorded ones."""
-        return any(each is not None for each in (self.rules, self.forbid, self.row_access, self.bundle))
+        return any(each is not None for each in (self.rules, self.forbid, self.row_access, self.bundle, self.cedar))
 
     @property
     def is_complete(self) -> bool:
@@ -40,13 +41,18 @@ class CandidatePolicies(msgspec.Struct, frozen=True):
         if self.bundle is not None:
             return self.bundle
         new = {"rules": self.rules, "forbid": self.forbid, "rowAccess": self.row_access}
-        replaced = {name: value for name, value in new.items() if value is not None}
-        if not replaced:
+        replaced: dict[str, Any] = {name: value for name, value in new.items() if value is not None}
+        if not replaced and self.cedar is None:
             return recorded
         try:
             sources = msgspec.json.decode(recorded, type=dict[str, Any])
         except msgspec.MsgspecError as error:
             raise PolicyError(f"no bundle of this version: {error}", Place("<bundle>", 0)) from None
+        if self.cedar is not None:
+            engines = sources.get("engines", {})
+            if "cedar" not in engines:
+                raise PolicyError("the recorded policies have no engine `cedar`", Place("<bundle>", 0))
+            replaced["engines"] = engines | {"cedar": engines["cedar"] | self.cedar}
         return source_text(sources | replaced)[0]
 
 

@@ -100,6 +100,9 @@ def _misses(trace: Trace) -> Iterator[str]:
     if trace.outcome != "permit" and trace.why.startswith("nearest miss: "):
         yield f"{trace.why} for {trace.what}"
         return
+    if trace.what.startswith("cedar: ") and trace.outcome in ("silent", "forbid"):
+        yield trace.why
+        return
     if trace.what.startswith("grants: ") and trace.outcome != "permit":
         yield trace.why
         return
@@ -109,7 +112,7 @@ def _misses(trace: Trace) -> Iterator[str]:
 
 def _errors_of(trace: Trace, rules: Sequence[str]) -> Iterator[str]:
     """Yield the messages of raising rules."""
-    if trace.outcome == "error" and trace.what.removeprefix("rule ") in rules:
+    if trace.outcome == "error" and trace.what.removeprefix("rule ").removeprefix("policy ") in rules:
         yield f"{trace.what}: {trace.why}"
         return
     for part in trace.parts:

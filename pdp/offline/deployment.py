@@ -66,6 +66,10 @@ class Deployment:
             files = None if _is_inline(value) else case_files(case, value)
             if files is None or any(file.resolve() not in self._files[key] for file in files):
                 raise InvalidCase(f"`{key}` of the test are not deployed: leave them out, or run without -c")
+        if case.data.get("cedar"):
+            raise InvalidCase(
+                "`cedar` of a test has no effect under deployed policies: leave it out, or run without -c"
+            )
 
 
 def _is_inline(value: str | Sequence[Any] | Mapping[str, Any]) -> bool:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from functools import cached_property
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property, lru_cache
 from typing import Any, Final, Literal
 
 import msgspec
@@ -151,10 +151,7 @@ def _find_bad_ids(policies: Sequence[CedarPolicy]) -> Iterator[PolicyInvalid]:
 
 def _find_misfits(policies: Sequence[CedarPolicy], text: str, schema: CedarSchema) -> Iterator[PolicyInvalid]:
     """Yield one problem for each policy that does not fit the schema. Cedar reports one for each possible action."""
-    result = load_cedarpy().validate_policies(text, schema.handle)
-    causes: dict[int, list[str]] = {}
-    for error in result.errors:
-        causes.setdefault(policy_number(error.policy_id), []).append(_PREFIX.sub("", error.error))
+    causes = _validated(text, schema)
     for number in sorted(causes):
         policy, cause = policies[number], min(causes[number], key=_rank)
         place = policy.place
@@ -163,6 +160,15 @@ def _find_misfits(policies: Sequence[CedarPolicy], text: str, schema: CedarSchem
         line, column = place.line + inside.line - 1, inside.column + (place.column - 1 if inside.line == 1 else 0)
         message = f"policy `{policy.id}` does not fit the schema: {cause}"
         yield PolicyInvalid(message, Place(place.file, line, column))
+
+
+@lru_cache(maxsize=4)
+def _validated(text: str, schema: CedarSchema) -> Mapping[int, Sequence[str]]:
+    """Return what Cedar's validator says about each policy; remembered, for the start reads a text twice."""
+    causes: dict[int, list[str]] = {}
+    for error in load_cedarpy().validate_policies(text, schema.handle).errors:
+        causes.setdefault(policy_number(error.policy_id), []).append(_PREFIX.sub("", error.error))
+    return causes
 
 
 def _rank(cause: str) -> tuple[bool, str]:

@@ -20,7 +20,7 @@ from pdp.errors import Place, SchemaInvalid
 OWN_FILE: Final = Path(__file__).with_name("lakekeeper.cedarschema")
 
 
-class CedarSchema(msgspec.Struct, frozen=True):
+class CedarSchema(msgspec.Struct, frozen=True, eq=False):
     """Schema in force. `handle` is cedarpy's; `groups` maps each action to all groups that contain the action."""
 
     text: str

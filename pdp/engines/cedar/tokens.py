@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 from pdp.engines.cedar.uids import Uid
@@ -67,7 +68,7 @@ def named_entities(policy: str) -> frozenset[Uid]:
 def guarded_entities(policy: str) -> frozenset[Uid]:
     """Return the entities that a policy asks for an attribute by `has`."""
     tokens = _joined(list(tokens_of(policy)))
-    pairs = zip(tokens, tokens[1:], strict=False)
+    pairs = pairwise(tokens)
     return frozenset((one.type, one.text) for one, next in pairs if one.kind == "entity" and next.text == "has")
 
 

@@ -1,0 +1,72 @@
+"""`pdp lint` and `pdp dry-run` for Cedar files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.commands import run_pdp
+
+pytestmark = pytest.mark.process
+
+GOOD = '@id("a") permit(principal == Lakekeeper::User::"oidc~alice", action, resource);\n'
+PERSON = [{"uid": {"type": "Lakekeeper::User", "id": "oidc~bob"}, "parents": [{"type": "Lakekeeper::Role", "id": "r"}]}]
+
+
+def findings(*arguments: str, cwd: Path, code: int) -> list[tuple[Any, ...]]:
+    ended = run_pdp("lint", "--format", "json", *arguments, cwd=cwd)
+    assert ended.returncode == code, ended.stderr
+    return [(each["code"], Path(each["file"]).name, each["line"], each["column"]) for each in json.loads(ended.stdout)]
+
+
+def test_lint_finds_every_problem_of_cedar_files(tmp_path: Path) -> None:
+    (tmp_path / "a.cedar").write_text(GOOD)
+    assert findings(".", cwd=tmp_path, code=0) == []
+    (tmp_path / "b.cedar").write_text(
+        "permit(principal, action, resource) when { resource.nam == 1 };\n"
+        '@id("b") permit(principal, action in Lakekeeper::Action::"Tables", resource);\n'
+    )
+    (tmp_path / "x.cedarentities.json").write_text('[\n{"uid": {"type": "Lakekeeper::Robot", "id": "x"}}]')
+    found = findings(".", cwd=tmp_path, code=1)
+    assert found[:2] == [("cedar-policy", "b.cedar", 1, 53), ("cedar-policy", "b.cedar", 2, 58)]
+    assert found[2:] == [("cedar-entity", "x.cedarentities.json", 2, 1)]
+
+
+def test_lint_remarks_on_policies_that_load(tmp_path: Path) -> None:
+    other = 'Lakekeeper::Warehouse::"pond"'
+    (tmp_path / "a.cedar").write_text(
+        f'@id("g") forbid(principal, action, resource) when {{ {other} has protected && {other}.protected }};\n'
+        f'@id("u") forbid(principal, action, resource) when {{ {other}.protected }};\n'
+        "permit(principal, action, resource);\n"
+    )
+    expected = [("cedar-other-entity", "a.cedar", 2, 1), ("cedar-place-id", "a.cedar", 3, 1)]
+    assert findings("a.cedar", cwd=tmp_path, code=0) == expected
+
+
+def test_lint_of_a_configuration_has_its_cedar_files(tmp_path: Path) -> None:
+    (tmp_path / "a.cedar").write_text("permit(principal, action, resource) when { context.x };")
+    (tmp_path / "pdp.yaml").write_text(
+        "authorities: {default: {engines: [cedar]}}\npolicies: {rules: [], cedar: {policies: [a.cedar]}}\n"
+    )
+    assert ("cedar-policy", "a.cedar", 1, 52) in findings(cwd=tmp_path, code=1)
+    checked = run_pdp("config", "check", cwd=tmp_path)
+    assert checked.returncode != 0
+    assert "a.cedar:1:52" in checked.stdout + checked.stderr
+
+
+def test_a_dry_run_compares_cedar_policies(tmp_path: Path) -> None:
+    (tmp_path / "old.cedar").write_text(GOOD)
+    (tmp_path / "new.cedar").write_text('@id("r") permit(principal in Lakekeeper::Role::"r", action, resource);')
+    (tmp_path / "people.json").write_text(json.dumps(PERSON))
+    checks = [
+        {"principal": f"user:oidc~{name}", "action": "read_data", "resource": "table:lake/a/t"}
+        for name in ("alice", "bob")
+    ]
+    (tmp_path / "checks.jsonl").write_text("\n".join(map(json.dumps, checks)))
+    sides = ("--baseline", "old.cedar", "--candidate", "new.cedar", "people.json", "--checks", "checks.jsonl")
+    ended = run_pdp("dry-run", *sides, "--format", "json", cwd=tmp_path)
+    assert ended.returncode == 3, ended.stderr
+    report = json.loads(ended.stdout)
+    assert (report["gained"], report["lost"]) == (1, 1)
