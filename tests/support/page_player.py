@@ -256,8 +256,8 @@ _PLAYERS: Final[Mapping[str, Callable[[Player, Block, Entry], None]]] = {
     "http": Player.request_of_head,
 }
 """Way to play a block, by a key of its entry, else by its language."""
-LANGUAGES: Final = frozenset({"console", "http", "json", "properties", "sh", "sql", "text", "yaml"})
-"""Languages of blocks."""
+LANGUAGES: Final = frozenset({"console", "http", "json", "properties", "python", "sh", "sql", "text", "yaml"})
+"""Languages of blocks. A block in Python needs an entry that says why it is not run."""
 
 
 def _merged(base: Any, over: Any) -> Any:
