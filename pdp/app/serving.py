@@ -12,6 +12,7 @@ from typing import Any
 import structlog
 import uvloop
 
+from pdp.app.memory import limit_arenas
 from pdp.app.reload.reloader import Reloader
 from pdp.app.service import Service
 from pdp.config.settings import Settings
@@ -78,6 +79,7 @@ async def _hurry(service: Service, stopping: StopEvent) -> None:
 
 def run_loop(work: Callable[[], Coroutine[Any, Any, int]]) -> int:
     """Run the event loop of a service until the end of `work`; return its exit code."""
+    limit_arenas()
     sys.setswitchinterval(0.0001)  # a thread that computes must not hold up answers for the default 5 ms
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(work())

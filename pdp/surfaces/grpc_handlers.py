@@ -51,6 +51,8 @@ The method parses the bytes, so that bytes that do not parse also go through the
 """
 ImmediateMethod = Callable[[bytes, Caller], RpcAnswer | None]
 """Method that answers without waiting: (request bytes, caller) -> response; None if it must wait."""
+_DETAILS_BYTES: Final = 512
+"""Longest details. Metadata carries up to 2,048 bytes of a value, and three bytes for each that is not printable."""
 _REQUEST_ID: Final = REQUEST_ID.lower()
 _DECISION_ID: Final = DECISION_ID.lower()
 _NONE: Final[Mapping[str, ImmediateMethod]] = MappingProxyType({})
@@ -204,7 +206,7 @@ class GrpcHandlers:
         id = recorded or self._count(call, code, details)
         call.context.set_trailing_metadata(_ids(call.sender.request_id or id, recorded))
         call.context.set_code(code)
-        call.context.set_details(details)
+        call.context.set_details(_bounded(details))
         return b""
 
 
@@ -212,6 +214,12 @@ def _ids(request_id: str, decision_id: str) -> tuple[tuple[str, str], ...]:
     """Return the trailing metadata of a call: the ids of the request and of the decision, if there is one."""
     request = (_REQUEST_ID, request_id or decision_id)
     return (request, (_DECISION_ID, decision_id)) if decision_id else (request,)
+
+
+def _bounded(details: str) -> str:
+    """Return the beginning of details that is small enough for metadata. The record has the whole text."""
+    text = details.encode(errors="backslashreplace")
+    return details if len(text) <= _DETAILS_BYTES else text[:_DETAILS_BYTES].decode(errors="ignore") + "..."
 
 
 def _serialize(message: Message | bytes) -> bytes:

@@ -51,3 +51,32 @@ def test_a_try_that_gave_back_much_is_followed_by_another(monkeypatch: pytest.Mo
         freed.give_back()
         counts.append(len(tries))
     assert counts == [1, 2, 3, 3, 3, 4]
+
+
+ARENAS = """
+import ctypes, sys, threading
+from pdp.app.memory import limit_arenas
+
+library = ctypes.CDLL(None)
+if sys.argv[1] == "limited":
+    limit_arenas()
+together = threading.Barrier(8)
+
+def allocate():
+    together.wait()
+    library.malloc(5000)
+    together.wait()
+
+threads = [threading.Thread(target=allocate) for _ in range(8)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+library.malloc_stats()
+"""
+
+
+@pytest.mark.parametrize(("limits", "few"), [("limited", True), ("default", False)])
+def test_threads_share_few_arenas(limits: str, few: bool) -> None:
+    printed = subprocess.run([sys.executable, "-c", ARENAS, limits], capture_output=True, text=True, check=True).stderr
+    assert (printed.count("Arena ") <= memory.MOST_ARENAS) == few, printed

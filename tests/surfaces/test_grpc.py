@@ -288,6 +288,17 @@ async def test_bytes_that_are_no_message_are_refused(client: Client, message: by
     assert (caught.value.details() or "").startswith("invalid_argument: ")
 
 
+@pytest.mark.parametrize("letter", ["a", "\u00e9", "\x01", "\U0001f512"])
+async def test_details_of_refusals_fit_into_metadata(client: Client, letter: str) -> None:
+    call: Any = client.channel.unary_unary(f"/{NAME}/Check")
+    message = wire.CheckRequest(answer=letter * 3000).SerializeToString()
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await call(message, timeout=20)
+    details = caught.value.details() or ""
+    assert details.startswith(f"invalid_argument: answer `{letter * 20}")
+    assert len(details.encode()) <= 515
+
+
 @pytest.mark.parametrize("method", [f"/{NAME}/Chekc", "/pdp.v1.Nobody/Check", "/"])
 async def test_an_unknown_method_is_unimplemented(client: Client, method: str) -> None:
     call: Any = client.channel.unary_unary(method)
