@@ -159,6 +159,8 @@ def _rewriting_sources(settings: Settings, policies: RowPolicies) -> RowSources:
         rules.member.template,
         settings.identity.cel_provider,
         {"": rules.through_views, **through},
+        rules.member.claim,
+        rules.member.service_accounts,
     )
 
 

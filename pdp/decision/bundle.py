@@ -65,9 +65,10 @@ class EngineStack(msgspec.Struct, frozen=True):
 
 
 class RowSources(msgspec.Struct, frozen=True):
-    """Row policies of files as data, for the processes that rewrite statements. `template` spells members.
+    """Row policies of files as data, for the processes that rewrite statements.
 
-    `through` has the readers behind views by warehouse, with the general mode under an empty name.
+    `template`, `provider`, `claim` and `service_accounts` spell members. `through` has the readers behind views by
+    warehouse, with the general mode under an empty name.
     """
 
     documents: tuple[Mapping[str, Any], ...] = ()
@@ -75,6 +76,8 @@ class RowSources(msgspec.Struct, frozen=True):
     template: str = "user:{subject}"
     provider: str = "oidc"
     through: Mapping[str, ThroughViews] = {}
+    claim: str = ""
+    service_accounts: tuple[str, ...] = ()
 
 
 class Bundle(msgspec.Struct, frozen=True, dict=True):

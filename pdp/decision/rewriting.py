@@ -160,7 +160,8 @@ class SqlRewriting:
                 raise TableDenied("cannot_assume")
             principal = Principal("role", asking.acting_role)
         roles = tuple(sorted(facts.roles_of(principal)))
-        return Reader(principal.type, principal.name, principal.groups, roles)
+        attributes = principal.attributes if self._pdp.bundle.row_sources.claim else "{}"
+        return Reader(principal.type, principal.name, principal.groups, roles, attributes)
 
     async def _ask(self, asking: _Asking, call: RewriteCall | FilterCall) -> Reply:
         """Return the answer of a process; raise RewriteRefused."""
@@ -219,7 +220,7 @@ class SqlRewriting:
         sources = self._pdp.bundle.row_sources
         pattern = re.escape(sources.template).replace(r"\{subject\}", "(?P<subject>.+)")
         found = re.fullmatch(pattern.replace(r"\{idp\}", "(?P<idp>[a-z0-9-]+)"), member)
-        if found is None:
+        if found is None or sources.claim:
             raise TableDenied(f"the owner `{member}` of a view is no user of `row_access.member.template`")
         idp = found.groupdict().get("idp") or sources.provider
         return Principal("user", f"{idp}~{found['subject']}", bare=True)
@@ -228,7 +229,9 @@ class SqlRewriting:
         self, asking: _Asking, reader: Reader, check: Check, columns: Sequence[TypedColumn]
     ) -> FilterResult:
         """Return the visible part of a table as Trino's plugin gets it."""
-        principal = Principal(reader.type, reader.name, groups=reader.groups, member_of=reader.member_of)
+        principal = Principal(
+            reader.type, reader.name, groups=reader.groups, member_of=reader.member_of, attributes=reader.attributes
+        )
         restriction = self._pdp.bundle.row_access.restrict(principal, check.resources[0], self._pdp.source.facts)
         if not columns and restriction.masks:
             raise InvalidArgument("`columns` are needed, with their types: a column is masked")
@@ -271,7 +274,7 @@ def _setup(bundle: Bundle, facts: Facts) -> Setup:
     }
     setup = Setup(
         "", list(sources.documents), sources.protected, sources.template, sources.provider, sources.through, catalogs,
-        tuple(facts.row_rules()),
+        tuple(facts.row_rules()), sources.claim, sources.service_accounts,
     )  # fmt: skip
     return msgspec.structs.replace(setup, digest=sha256(msgspec.msgpack.encode(setup)).hexdigest())
 

@@ -24,6 +24,7 @@ class Reader(msgspec.Struct, frozen=True, omit_defaults=True):
     name: str
     groups: tuple[str, ...] = ()
     member_of: tuple[str, ...] = ()
+    attributes: str = "{}"
 
 
 class SuppliedView(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -52,9 +53,9 @@ class SuppliedCatalog(msgspec.Struct, frozen=True, omit_defaults=True, forbid_un
 class Setup(msgspec.Struct, frozen=True, tag="setup"):
     """Policies and settings of all following requests. `digest` names them.
 
-    `documents` are policy files, `rules` the policies and masks of the store. `template` and `provider` spell
-    principals as members. `through` is by warehouse, with the general mode under an empty name. `catalogs` has the
-    warehouse of each catalog of Trino.
+    `documents` are policy files, `rules` the policies and masks of the store. `template`, `provider`, `claim` and
+    `service_accounts` spell principals as members. `through` is by warehouse, with the general mode under an empty
+    name. `catalogs` has the warehouse of each catalog of Trino.
     """
 
     digest: str
@@ -65,6 +66,8 @@ class Setup(msgspec.Struct, frozen=True, tag="setup"):
     through: Mapping[str, Literal["owner", "caller", "both"]]
     catalogs: Mapping[str, str] = {}
     rules: tuple[RowRule, ...] = ()
+    claim: str = ""
+    service_accounts: tuple[str, ...] = ()
 
 
 class RewriteCall(msgspec.Struct, frozen=True, tag="rewrite", omit_defaults=True):

@@ -93,7 +93,7 @@ class Rewriting:
 
     def __init__(self, setup: Setup) -> None:
         documents = [msgspec.convert(document, Document) for document in setup.documents]
-        self._members = Members(setup.template, setup.provider)
+        self._members = Members(setup.template, setup.provider, setup.claim, setup.service_accounts)
         facts = Facts.empty().apply(1, map(RulePut, setup.rules))
         catalog = catalog_of(documents)
         policies = StoredPolicySets(policy_set_of(documents, setup.protected)).at(facts)
@@ -123,7 +123,9 @@ class Rewriting:
             return Reply(error=error.rap, message=str(error))
 
     def _reader(self, reader: Reader) -> CallerIdentity:
-        principal = Principal(reader.type, reader.name, groups=reader.groups, member_of=reader.member_of)
+        principal = Principal(
+            reader.type, reader.name, groups=reader.groups, member_of=reader.member_of, attributes=reader.attributes
+        )
         return PrincipalCaller(principal, self._members)
 
 

@@ -304,3 +304,18 @@ async def test_ddl_changes_stored_policies_and_the_next_statement_obeys(tmp_path
         assert (await rewritten(client, open_text, **at))["sql"] == open_text
         odd = await rewritten(client, "DROP ROW ACCESS POLICY few ON items CASCADE", owner, dialect="bigquery")
         assert odd["error"]["code"] == "RAP_PARSE_ERROR"
+
+
+async def test_members_by_a_claim_are_those_of_row_filters(tmp_path: Path) -> None:
+    """A subject in the form of somebody's address is not that member where a claim has the address."""
+    member = {"claim": "email", "service_accounts": ["*.svc.example"]}
+    policies = [*ROWS["policies"], {"id": "svc", "table": "orders", "grantees": ["serviceAccount:etl@a.svc.example"],
+                                    "filter": "id = 7"}]  # fmt: skip
+    rows = ROWS | {"policies": policies, "masks": []}
+    async with asking(tmp_path, rows, row_access={"member": member}) as client:
+        for email, condition in (("bob@example.com", "region = 'US'"), ("etl@a.svc.example", "id = 7"), ("", "FALSE")):
+            principal = {"id": BOB} | ({"attributes": {"email": email}} if email else {})
+            answer = await rewritten(client, "SELECT id FROM orders", principal)
+            assert (answer["status"], f"WHERE {condition})" in answer["sql"]) == (200, True), answer
+            found = await filtered(client, principal=principal, dialect="trino")
+            assert found["rowFilter"]["expression"].lower() == condition.lower(), found
