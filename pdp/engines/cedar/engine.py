@@ -54,7 +54,7 @@ class CedarEngine:
         self._actions = {
             pair: action_uid(action) for pair, action in CEDAR_ACTIONS.items() if action_uid(action) in schema.groups
         }
-        self._named_actions = self._named & schema.groups.keys()
+        self._with_groups: dict[Uid, dict[Uid, Entity]] = {}
         self._shown: tuple[Facts, Memo[tuple[Principal, bool], ShownEntities]] | None = None
         self._chains: tuple[Facts, Collection[Uid]] | None = None
         parts = (policies.text, entities_as_json(files), schema.text)
@@ -133,7 +133,10 @@ class CedarEngine:
 
     def _table(self, shown: ShownEntities, action: Uid) -> RoundTable:
         """Return an empty table of requests about one action."""
-        actions = action_entities({action, *self._named_actions}, self.model.schema.groups)
+        actions = self._with_groups.get(action)
+        if actions is None:  # as many as the schema has actions
+            groups = self.model.schema.groups
+            actions = self._with_groups[action] = action_entities({action, *(self._named & groups.keys())}, groups)
         properties = {uid for uid in shown.common if uid[0] == PROPERTIES}
         return RoundTable({**shown.common, **actions}, self._named | properties)
 
