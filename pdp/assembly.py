@@ -15,9 +15,11 @@ from pdp.config.references import known_warehouses, unknown_warehouse
 from pdp.config.settings import Settings
 from pdp.decision.bundle import Authority, Bundle, ReportingAuthority, RowSources, source_text
 from pdp.decision.plan import Planners
+from pdp.engines.allow_all import WARNING, build_allow_all, permit_development
 from pdp.engines.cedar.kind import build_cedar, read_cedar
 from pdp.engines.cel.engine import CelEngine, CelForbid
 from pdp.engines.cel.rules import RuleSet, load_rules
+from pdp.engines.custom.installed import installed_kind
 from pdp.engines.engine import Engine
 from pdp.engines.grants.engine import GrantsEngine
 from pdp.engines.kinds import EngineKind, PolicySources
@@ -39,6 +41,7 @@ ENGINES: Final[Mapping[str, EngineKind]] = {
     "grants": EngineKind(lambda settings, _: GrantsEngine(frozenset(settings.store.bootstrap_admins))),
     "scopes": EngineKind(build_scopes, read_permissions),
     "cedar": EngineKind(build_cedar, read_cedar),
+    "allow_all": EngineKind(build_allow_all, permit_development),
 }
 """Engines that authorities may name, beside `cel`, whose rules are read with those of `policies.forbid`."""
 
@@ -107,9 +110,10 @@ def _chosen_kinds(settings: Settings, kinds: Mapping[str, EngineKind]) -> dict[s
     chosen: dict[str, EngineKind] = {}
     for name, authority in settings.authorities.items():
         for engine in authority.engines:
-            if engine not in kinds:
+            kind = chosen.get(engine) or kinds.get(engine) or installed_kind(engine)
+            if kind is None:
                 raise ConfigError(f"`authorities.{name}.engines`: no engine `{engine}`, there are {', '.join(kinds)}")
-            chosen[engine] = kinds[engine]
+            chosen[engine] = kind
     return chosen
 
 
@@ -246,6 +250,8 @@ def _warnings(settings: Settings, rules: RuleSet, forbid: RuleSet) -> tuple[str,
         warnings.append("`policies.scopes.permissions` decides nothing: no authority names the engine `scopes`")
     if settings.policies.cedar.policies and "cedar" not in named:
         warnings.append("`policies.cedar.policies` decides nothing: no authority names the engine `cedar`")
+    if "allow_all" in named:
+        warnings.append(WARNING)
     if not rules.rules and "cel" in named:
         warnings.append("no rules are loaded: CEL permits nothing but VIEW_REFERENCE")
     return tuple(warnings)

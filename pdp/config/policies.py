@@ -66,6 +66,20 @@ class ScopesSettings(Section):
     strict: bool = Field(
         False, description="whether reads need a rule; otherwise a user without an entry or without rules may read"
     )
+    read_resolver: str | None = Field(
+        None, description="an entry point `pdp.scopes` that decides `readPermission` in place of the files"
+    )
+    write_resolver: str | None = Field(
+        None, description="an entry point `pdp.scopes` that decides `writePermission` in place of the files"
+    )
+    resolver_seconds: float = Field(1, gt=0, le=60, description="for the resolvers of one group; later is a denial")
+
+
+class CustomEngineSettings(Section):
+    """Options of an engine of another package."""
+
+    options: Mapping[str, Any] = Field({}, description="given to the engine; kept with the audit, so no secrets")
+    timeout_seconds: float = Field(1, gt=0, le=60, description="for one answer of an async engine; later is a denial")
 
 
 class CedarSchemaFiles(Section):
@@ -117,6 +131,7 @@ class PolicySettings(Section):
     )
     scopes: ScopesSettings = ScopesSettings()
     cedar: CedarSettings = CedarSettings()
+    engines: Mapping[str, CustomEngineSettings] = Field({}, description="engines of other packages, by name")
     refresh_seconds: float = Field(
         5, ge=0.1, le=3600, description="how often the service looks for changed policies and certificates"
     )

@@ -39,6 +39,10 @@ def unknown_names(settings: Settings) -> Iterator[tuple[Key, str]]:
     for name, authority in settings.authorities.items():
         for place, warehouse in enumerate(authority.warehouses):
             yield ("authorities", name, "warehouses", place), unknown_warehouse(warehouse, known)
+    named = {engine for authority in settings.authorities.values() for engine in authority.engines}
+    for name in settings.policies.engines:
+        unused = "" if name in named else f"no authority names the engine `{name}`{suggest(name, named)}"
+        yield ("policies", "engines", name), unused
     for name, catalog in settings.trino.catalogs.items():
         key = ("trino", "catalogs", name, "warehouse")
         yield key, unknown_warehouse(catalog.warehouse, known)

@@ -1,0 +1,1 @@
+"""Engines of other packages: found by entry points, guarded, and held to a contract."""

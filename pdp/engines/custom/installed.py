@@ -1,0 +1,81 @@
+"""Entry points of other packages. An entry point loads only if the configuration names it."""
+
+from __future__ import annotations
+
+import inspect
+from functools import partial
+from hashlib import sha256
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Final
+
+import msgspec
+
+from pdp.config.settings import Settings
+from pdp.engines.engine import AsyncEngine, Engine
+from pdp.engines.guarded import AwaitedEngine, GuardedEngine
+from pdp.engines.kinds import EngineKind, PolicySources
+from pdp.errors import ConfigError
+
+ENGINES: Final = "pdp.engines"
+"""Group of the entry points of engines: functions of the options that return an `Engine` or an `AsyncEngine`."""
+_ATTRIBUTES: Final = ("name", "digest", "reads", "cost", "applies", "decide")
+
+
+def installed_kind(name: str) -> EngineKind | None:
+    """Return the kind of an installed engine; None if no package has one of this name."""
+    entry = find_entry(ENGINES, name, f"authorities: engine `{name}`")
+    if entry is None:
+        return None
+    return EngineKind(partial(_build, name, entry), partial(_read, name, entry))
+
+
+def find_entry(group: str, name: str, key: str) -> EntryPoint | None:
+    """Return the entry point of a name; None without one. Raise ConfigError if several packages have one."""
+    found = list(entry_points(group=group, name=name))
+    if len({(entry.value, _package(entry)) for entry in found}) > 1:
+        packages = ", ".join(sorted({_package(entry) for entry in found}))
+        raise ConfigError(f"`{key}`: several packages have it: {packages}")
+    return found[0] if found else None
+
+
+def load_entry(entry: EntryPoint, key: str) -> Any:
+    """Return the object of an entry point; raise ConfigError if the import fails."""
+    try:
+        return entry.load()
+    except Exception as error:
+        raise ConfigError(f"`{key}`: `{entry.value}` cannot be loaded: {_cause(error)}") from error
+
+
+def _read(name: str, entry: EntryPoint, settings: Settings) -> PolicySources:
+    options = settings.policies.engines.get(name)
+    return {"package": _package(entry), "options": dict(options.options) if options else {}}
+
+
+def _build(name: str, entry: EntryPoint, settings: Settings, sources: PolicySources) -> Engine:
+    key = f"policies.engines.{name}"
+    factory = load_entry(entry, key)
+    try:
+        engine = factory(sources["options"])
+        missing = [each for each in _ATTRIBUTES if not hasattr(engine, each)]
+        if missing or engine.name != name:
+            fault = f"lacks {', '.join(missing)}" if missing else f"has the name `{engine.name}`"
+            raise TypeError(f"the engine {fault}")
+        digest = sha256(msgspec.json.encode((sources, engine.digest), order="sorted")).hexdigest()
+    except Exception as error:
+        raise ConfigError(f"`{key}`: `{entry.value}` makes no engine: {_cause(error)}") from error
+    return _guarded(name, engine, digest, settings)
+
+
+def _guarded(name: str, engine: Engine | AsyncEngine, digest: str, settings: Settings) -> Engine:
+    if inspect.iscoroutinefunction(engine.decide):
+        options = settings.policies.engines.get(name)
+        return AwaitedEngine(name, engine, digest, options.timeout_seconds if options else 1.0)  # type: ignore[arg-type]
+    return GuardedEngine(name, engine, digest)  # type: ignore[arg-type]
+
+
+def _package(entry: EntryPoint) -> str:
+    return f"{entry.dist.name} {entry.dist.version}" if entry.dist else "an unknown package"
+
+
+def _cause(error: Exception) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())
