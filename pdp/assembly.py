@@ -254,4 +254,10 @@ def _warnings(settings: Settings, rules: RuleSet, forbid: RuleSet) -> tuple[str,
         warnings.append(WARNING)
     if not rules.rules and "cel" in named:
         warnings.append("no rules are loaded: CEL permits nothing but VIEW_REFERENCE")
+    modes = (settings.row_access.through_views, *(known.through_views for known in settings.warehouses.values()))
+    if settings.trino.catalogs and {"caller", "both"} & set(modes) and settings.server.workers != 1:
+        warnings.append(
+            "`through_views`: with several `server.workers`, Trino sees no rows where the user of a query counts, "
+            "because one process alone knows the user"
+        )
     return tuple(warnings)

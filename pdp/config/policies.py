@@ -170,6 +170,6 @@ class RowAccessSettings(Section):
     member: MemberSettings = MemberSettings()
     through_views: ThroughViews = Field(
         "owner",
-        description="whose policies hold behind a view that runs as its owner, in rewritten SQL: the owner's, those of "
-        "the user of the query, or both",
+        description="whose policies hold behind a view that runs as its owner: the owner's, those of the user of the "
+        "query, or both",
     )

@@ -123,6 +123,16 @@ class Bundle(msgspec.Struct, frozen=True, dict=True):
         stacks = (authority.engines for authority in (self.default, *self.authorities.values()))
         return any(isinstance(engine, AwaitedEngine) for engines in stacks for engine in engines)
 
+    def through_views(self, warehouse: str) -> ThroughViews:
+        """Return whose row policies hold behind views of a warehouse."""
+        modes = self.row_sources.through
+        return modes.get(warehouse) or modes.get("", "owner")
+
+    @cached_property
+    def looks_through_views(self) -> bool:
+        """Tell whether row policies of the user of a query hold behind views of any warehouse."""
+        return any(mode != "owner" for mode in self.row_sources.through.values())
+
     def engines_for(self, warehouse: str, action: str, type: str) -> EngineStack:
         """Return the engines that decide an action on a type in a warehouse: the forbidding ones first."""
         key = (warehouse if warehouse in self.authorities else "", action, type)

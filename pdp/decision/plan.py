@@ -15,8 +15,19 @@ from pdp.decision.bundle import Bundle
 from pdp.decision.tree import AllOf, AnyOf, FixedDecision, Leaf, Node, split
 from pdp.engines.engine import Group
 from pdp.engines.rowaccess.engine import Restriction
+from pdp.engines.rowaccess.through_views import through
 from pdp.facts.snapshot import Facts
-from pdp.model.checks import STORE_STALE, VERSIONED_TYPES, Arguments, Check, Env, Principal, Reason, Resource
+from pdp.model.checks import (
+    STORE_STALE,
+    VERSIONED_TYPES,
+    Arguments,
+    Check,
+    Env,
+    Principal,
+    QuerySession,
+    Reason,
+    Resource,
+)
 from pdp.model.vocabulary import (
     ALIASES,
     CATALOG_ACTIONS,
@@ -43,6 +54,7 @@ class PlanContext(msgspec.Struct, frozen=True, gc=False):
 
     `admin`: the principal is an instance admin, asks for itself and acts as no role. `stale`: the facts are too old to
     permit anything. `rules_follow`: row rules of the store follow the object of a rename.
+    `session`: the principal may be the owner of a view, and the row policies of the user of the query count.
     """
 
     principal: Principal
@@ -53,6 +65,7 @@ class PlanContext(msgspec.Struct, frozen=True, gc=False):
     stale: bool = False
     admin: bool = False
     rules_follow: bool = False
+    session: QuerySession | None = None
 
     def group(self, type: str, action: str, resource: Resource) -> Group:
         """Return the group of a concrete check. The ref is resolved here, before any engine."""
@@ -95,14 +108,27 @@ class PlanContext(msgspec.Struct, frozen=True, gc=False):
 
     def restriction(self, table: Resource) -> Restriction:
         """Return the row and column restriction of a table or view."""
-        return self.bundle.row_access.restrict(self.principal, table, self.facts, stale=self.stale)
+        return self._restrict(table, self.facts)
+
+    def _restrict(self, table: Resource, facts: Facts) -> Restriction:
+        access, session = self.bundle.row_access, self.session
+        own = access.restrict(self.principal, table, facts, stale=self.stale)
+        if session is None or (session.user is not None and session.user.id == self.principal.id):
+            return own
+        user, name = session.user, ""
+        theirs = None
+        if user is not None:
+            known = self.bundle.with_mapped_roles(user)
+            theirs = access.restrict(known, table, facts, stale=self.stale)
+            name = user.name.removeprefix(self.bundle.trino.user_prefix)
+        return through(self.bundle.through_views(table.warehouse), own, theirs, name)
 
     def restriction_reason(self, object: Resource) -> Reason | None:
         """Return the reason why rows or columns of a table, or of tables in a container, are hidden; None if none."""
         access, facts = self.bundle.row_access, self.facts.without_rules() if self.rules_follow else self.facts
         if object.type in ("namespace", "warehouse"):
             return access.reason_below(self.principal, object, facts, stale=self.stale)
-        return access.restrict(self.principal, object, facts, stale=self.stale).reason
+        return self._restrict(object, facts).reason
 
     def deny_restricted(
         self, resources: Sequence[Resource], action: str, node: Callable[[Sequence[Resource]], Node]
@@ -191,7 +217,8 @@ def context_of(check: Check, bundle: Bundle, facts: Facts, *, stale: bool) -> Pl
     """Return the context in which the planning of a check begins."""
     principal = bundle.with_mapped_roles(check.principal)
     admin = principal.id in bundle.instance_admins and not check.inspected
-    return PlanContext(principal, check.delegated, check.env, bundle, facts, stale, admin, check.rules_follow)
+    follow, session = check.rules_follow, check.session
+    return PlanContext(principal, check.delegated, check.env, bundle, facts, stale, admin, follow, session)
 
 
 def parent_of(resource: Resource) -> Resource:

@@ -86,6 +86,7 @@ class PlanMemo:
         if (
             check.view_security is not None
             or check.rules_follow
+            or check.session is not None
             or not self._planners.has_plain_names(check, self._facts)
         ):
             return None

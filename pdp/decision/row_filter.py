@@ -54,7 +54,7 @@ def row_view(
         if pace.is_over():
             yield
             pace.begin()
-    return RowView(restriction.rows, tuple(masks)), reasons
+    return RowView(restriction.rows, tuple(masks), restriction.more_rows), reasons
 
 
 def hidden_view(columns: Sequence[TypedColumn]) -> RowView:

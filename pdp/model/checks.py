@@ -156,13 +156,20 @@ class ViewCommit(msgspec.Struct, frozen=True):
     touched: tuple[str, ...] = ()
 
 
+class QuerySession(msgspec.Struct, frozen=True, gc=False):
+    """User of the query that asks, None if unknown. Row policies of this user can hold behind views."""
+
+    user: Principal | None
+
+
 class Check(msgspec.Struct, frozen=True, gc=False):
     """One question about resources that share type, warehouse and ref.
 
     `at[i]` is the position of `resources[i]` in the answer. `query_user` is the id of the user who runs the query
     `query_id`, if not the principal. `view_security` is present for loads and changes of views. `inspected`: the caller
     asks about another principal and may not assert principals. Such a caller gets answers only for objects whose
-    grants the caller may read. `rules_follow`: the row rules of the store follow the object of a rename.
+    grants the caller may read. `rules_follow`: the row rules of the store follow the object of a rename. `session` is
+    present where row policies of the user of a query hold behind views.
     """
 
     principal: Principal
@@ -177,13 +184,15 @@ class Check(msgspec.Struct, frozen=True, gc=False):
     view_security: Load | ViewCommit | None = None
     inspected: bool = False
     rules_follow: bool = False
+    session: QuerySession | None = None
 
 
 def grouping_key(check: Check, resource: Resource) -> Hashable:
     """Return the key that two checks share if one check may ask about the resources of both."""
     return (
         check.principal, check.action, check.delegated, check.acting_role, check.env, check.query_id,
-        check.query_user, check.inspected, check.view_security, resource.type, resource.warehouse, resource.ref,
+        check.query_user, check.session, check.inspected, check.view_security, resource.type, resource.warehouse,
+        resource.ref,
     )  # fmt: skip
 
 
@@ -275,10 +284,14 @@ class TypedColumn(msgspec.Struct, frozen=True):
 
 
 class RowView(msgspec.Struct, frozen=True):
-    """Visible part of a table. `rows` None means all rows; `masks[i]` None means that column i has no mask."""
+    """Visible part of a table. `rows` None means all rows; `masks[i]` None means that column i has no mask.
+
+    `more_rows` is a second filter, which another user evaluates: visible rows pass both.
+    """
 
     rows: Predicate | None
     masks: tuple[Predicate | None, ...]
+    more_rows: Predicate | None = None
 
 
 class Batch(msgspec.Struct, frozen=True, gc=False):

@@ -105,7 +105,7 @@ class TrinoSurface:
         if not table:
             raise InvalidArgument("GetRowFilters takes a table")
         view, id = self._row_view(input, ResourceName(table=table), [], caller)
-        return EndpointAnswer(_encode_result([expression(view.rows)] if view.rows else []), id)
+        return EndpointAnswer(_encode_result([expression(rows) for rows in (view.rows, view.more_rows) if rows]), id)
 
     def _column_mask(self, input: OpaInput, caller: Caller) -> EndpointAnswer:
         _require_operation(input, "GetColumnMask")

@@ -6,7 +6,7 @@ Must not know decisions, answers or routes.
 from __future__ import annotations
 
 from operator import attrgetter
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -17,7 +17,7 @@ from pdp.decision.service import Pdp
 from pdp.decision.shared_text import bound_repeated, shared_message
 from pdp.decision.turns import run_aside
 from pdp.errors import InvalidArgument, TooManyChecks
-from pdp.model.checks import Arguments, BatchRequest, Check, Principal, Rejection, Resource
+from pdp.model.checks import Arguments, BatchRequest, Check, Principal, QuerySession, Rejection, Resource
 from pdp.model.identities import bound_claims
 from pdp.model.references import check_part, is_id
 from pdp.model.trino_operations import TRINO_PREFIX
@@ -26,14 +26,25 @@ from pdp.trino.bodies import REQUEST, OpaAction, OpaInput, ResourceName
 from pdp.trino.columns import PlacedColumn, rows_left, schema_columns, table_columns
 from pdp.trino.names import Names
 from pdp.trino.query_owners import QueryOwners
+from pdp.trino.query_sessions import QuerySessions
 from pdp.trino.table_lists import TableList, decode_table_list, refuse_duplicates_in
 
 _BASE_OBJECTS: Final = 1000
 _OBJECTS_PER_RESOURCE: Final = 3
 """JSON objects in a body as Trino writes it: outside of the resources (properties included), and per resource."""
 _FIRST: Final = range(1)
-_Question: TypeAlias = tuple[Principal, str, str, str]
-"""The principal, the action, the query and the owner of the query."""
+
+
+class _Question(NamedTuple):
+    """The principal, the action, the query, the owner of the query, and the session of the query if it counts."""
+
+    principal: Principal
+    action: str
+    query: str
+    user: str
+    session: QuerySession | None
+
+
 _table_of: Final = attrgetter("table")
 _schema_of: Final = attrgetter("schema")
 
@@ -68,6 +79,7 @@ class RequestDecoder:
         self._most_objects = _BASE_OBJECTS + _OBJECTS_PER_RESOURCE * max_resources
         self._names = Names(pdp.bundle.trino, pdp.bundle.warehouses)
         self._query_owners = QueryOwners()
+        self._query_sessions = QuerySessions()
 
     def decode(self, body: bytes) -> OpaInput:
         """Return the input document of a body; raise InvalidArgument or TooManyChecks."""
@@ -115,7 +127,10 @@ class RequestDecoder:
         if query:
             query = query if is_id(query) else ""
             user = self._query_owners.other_user(caller, query, principal.id) if query else ""
-        return principal, TRINO_PREFIX + action.operation, query, user
+        session = None
+        if self._pdp.bundle.looks_through_views:
+            session = self._query_sessions.session(caller, query, action.operation, principal)
+        return _Question(principal, TRINO_PREFIX + action.operation, query, user, session)
 
     def _check_objects(self, body: bytes) -> None:
         """Raise TooManyChecks before the decoding of a body with too many resources."""
@@ -140,14 +155,14 @@ def _bounded(input: OpaInput) -> OpaInput:
 
 def _with_resources(names: Names, request: TrinoRequest, question: _Question) -> BatchRequest:
     """Return a request with a question about its resources."""
-    principal, action, query, user = question
+    principal, action, query, user, session = question
     if len(request.resources) == 1:
         resource = _read(names, request.input.action, request.resources[0])
         if not isinstance(resource, Rejection):
-            check = Check(principal, action, (resource,), _FIRST, query_id=query, query_user=user)
+            check = Check(principal, action, (resource,), _FIRST, query_id=query, query_user=user, session=session)
             return BatchRequest("trino", 1, (check,), {})
     builder = BatchBuilder()
-    check = Check(principal, action, (), (), query_id=query, query_user=user)
+    check = Check(principal, action, (), (), query_id=query, query_user=user, session=session)
     _add_resources(builder, check, names, request)
     return builder.request("trino")
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from pdp.decision.plan import PlanContext
 from pdp.decision.tree import AllOf, EachOf, Node
-from pdp.model.checks import Check, Load, Principal, Reason, Resource, ViewCommit
+from pdp.model.checks import Check, Load, Principal, QuerySession, Reason, Resource, ViewCommit
 from pdp.model.vocabulary import VIEW_CHANGES
 
 NO_SUCH_VIEW: Final = "no_such_view"
@@ -79,8 +79,12 @@ def _plan_storage(context: PlanContext, check: Check, hidden: Reason | None, loa
 
 
 def _as_owner(context: PlanContext, owner: str) -> PlanContext:
-    """Return the context of a view's owner: a plain user, without roles or attributes of the earlier principal."""
-    return replace(context, principal=Principal("user", owner, bare=True), delegated=True)
+    """Return the context of a view's owner: a plain user, without roles or attributes of the earlier principal.
+
+    The first principal stays the user whose row policies can hold behind the view.
+    """
+    session = context.session or QuerySession(context.principal)
+    return replace(context, principal=Principal("user", owner, bare=True), delegated=True, session=session)
 
 
 def _plan_change(context: PlanContext, check: Check, commit: ViewCommit) -> Node:

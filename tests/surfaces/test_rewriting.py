@@ -319,3 +319,16 @@ async def test_members_by_a_claim_are_those_of_row_filters(tmp_path: Path) -> No
             assert (answer["status"], f"WHERE {condition})" in answer["sql"]) == (200, True), answer
             found = await filtered(client, principal=principal, dialect="trino")
             assert found["rowFilter"]["expression"].lower() == condition.lower(), found
+
+
+@pytest.mark.parametrize(
+    ("general", "lake", "shown"),
+    [
+        ("owner", None, "SELECT id FROM owned"), ("caller", None, "WHERE region = 'US'"), ("both", None, "region = 'US'"),
+        ("owner", "caller", "WHERE region = 'US'"), ("caller", "owner", "SELECT id FROM owned"),
+    ],
+)  # fmt: skip
+async def test_views_run_for_whom_the_setting_says(tmp_path: Path, general: str, lake: str | None, shown: str) -> None:
+    warehouse = {"project": "p1"} | ({"through_views": lake} if lake else {})
+    async with asking(tmp_path, row_access={"through_views": general}, warehouses={"lake": warehouse}) as client:
+        assert shown in (await rewritten(client, "SELECT id FROM owned"))["sql"]

@@ -38,6 +38,8 @@ class Restriction(msgspec.Struct, frozen=True):
     by: Reason
     masks: Mapping[str, Mask] = {}
     blank: bool = False
+    more_rows: Predicate | None = None
+    """Second filter, beside `rows`, which another user evaluates."""
 
     def mask_column(self, column: str, type: str) -> tuple[Predicate | None, Reason]:
         """Return the expression in place of a column, and its reason; None for an unmasked column.
@@ -57,7 +59,7 @@ class Restriction(msgspec.Struct, frozen=True):
         """Return the view of a table through the restriction, and the reason of each mask; None without a mask."""
         reasons: dict[str, Reason | None] = {}
         masks = self.mask_columns(columns, {}, reasons)
-        return RowView(self.rows, tuple(masks)), reasons
+        return RowView(self.rows, tuple(masks), self.more_rows), reasons
 
     def mask_columns(
         self, columns: Sequence[TypedColumn], known: KnownMasks, reasons: dict[str, Reason | None]
