@@ -14,6 +14,7 @@ from rich.text import Text
 
 from pdp.cli.composition import Composition
 from pdp.cli.explain_load import explain_load, trace_tree
+from pdp.cli.explain_rows import print_rows
 from pdp.cli.options import chosen_settings, format_option, policy_options, say_configuration
 from pdp.cli.terminal import fail, one_line_errors, visible
 from pdp.decision.answer_codec import decision_body
@@ -39,6 +40,8 @@ from pdp.model.vocabulary import CATALOG_ACTIONS, CEL_CHECKS
     help="Explain a load through views instead of a check. FILE is a body of POST /v1/load; - is stdin.",
 )
 @format_option("text", "json")
+@click.option("--rows", is_flag=True, help="Explain row policies and masks of the resource, a table or view.")
+@click.option("--group", "groups", multiple=True, help="Group from the principal's token. Can be repeated.")
 @click.option("--code", metavar="RULE", help="Print the Python code that a rule compiles to.")
 @click.option("--vocabulary", is_flag=True, help="Print all actions and the checks that each action needs.")
 @click.pass_obj
@@ -46,11 +49,13 @@ from pdp.model.vocabulary import CATALOG_ACTIONS, CEL_CHECKS
 def explain(
     composition: Composition, config: Path | None, overrides: tuple[str, ...], rules: tuple[str, ...],
     world: str | None, principal: str | None, roles: tuple[str, ...], acting_role: str | None, action: str | None,
-    resource: str | None, load: str | None, form: str, code: str | None, vocabulary: bool,
+    resource: str | None, load: str | None, rows: bool, groups: tuple[str, ...], form: str, code: str | None,
+    vocabulary: bool,
 ) -> None:  # fmt: skip
     """Explain why a check is allowed or denied.
 
-    Prints the decision, and a trace of every evaluated engine, rule and grant.
+    Prints the decision, and a trace of every evaluated engine, rule and grant. With --rows: the filter and the masks of
+    a table, and why each row policy and each mask counts or not.
     """
     if vocabulary:
         _print_vocabulary()
@@ -63,15 +68,21 @@ def explain(
     if load:
         explain_load(composition, settings, load, form)
         return
+    if rows and not action:
+        action = "read_data"
     if not (principal and action and resource):
         raise click.UsageError("give --principal, --action and --resource (or --load, --code or --vocabulary)")
-    check = {"principal": {"id": principal, "roles": roles}, "action": action, "resource": resource}
+    subject = {"id": principal, "roles": roles, "groups": groups}
+    check = {"principal": subject, "action": action, "resource": resource}
     if acting_role is not None:
         check["actingRole"] = acting_role
     request = decode_checks([msgspec.json.encode(check)]).request("cli", explain=True)
     batch = admit(request, EMBEDDED_CALLER)
     for rejected in batch.rejected.values():
         fail(rejected.message)
+    if rows:
+        print_rows(composition.pdp(settings).explain_rows(batch), form)
+        return
     answer = asyncio.run(composition.pdp(settings).check(batch))
     _print_json(answer) if form == "json" else _print_text(answer)
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import click
 
+from pdp.cli.explain_rows import print_statement
+from pdp.cli.options import format_option
 from pdp.cli.terminal import fail, one_line_errors
 
 
@@ -21,8 +23,12 @@ from pdp.cli.terminal import fail, one_line_errors
 )
 @click.option("--as", "member", metavar="MEMBER", help="IAM member of the caller, such as user:alice@example.com.")
 @click.option("--groups", default="", metavar="NAMES", help="Groups of the caller, with commas between them.")
+@click.option("--explain", is_flag=True, help="Also print each table, and why policies and masks count or not.")
+@format_option("text", "json")
 @one_line_errors
-def rewrite(files: tuple[Path, ...], batch: bool, dialect: str | None, member: str | None, groups: str) -> None:
+def rewrite(
+    files: tuple[Path, ...], batch: bool, dialect: str | None, member: str | None, groups: str, explain: bool, form: str
+) -> None:  # fmt: skip
     """Rewrite SQL to show the rows of a caller alone.
 
     Reads a statement from stdin and prints the statement to execute. With --batch: a JSON object a line with sql,
@@ -41,9 +47,15 @@ def rewrite(files: tuple[Path, ...], batch: bool, dialect: str | None, member: s
         return
     if not dialect or not member:
         fail("give --dialect and --as, or --batch")
+    if form == "json" and not explain:
+        fail("--format json is for --explain")
     named = tuple(name for name in groups.split(",") if name.strip())
+    request = RewriteRequest(sys.stdin.read(), dialect, member, named)
     try:
-        click.echo(service.rewrite(RewriteRequest(sys.stdin.read(), dialect, member, named)))
+        if explain:
+            print_statement(service.explain(request), form)
+        else:
+            click.echo(service.rewrite(request))
     except RewriteRefused as error:
         click.echo(f"{error.rap}: {error}", err=True)
         raise SystemExit(1) from None

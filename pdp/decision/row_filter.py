@@ -11,6 +11,8 @@ from pdp.decision.plan import Planners, context_of
 from pdp.decision.turns import Pace, Steps
 from pdp.engines.engine import ABSTAIN, PERMIT, Verdicts
 from pdp.engines.rowaccess.engine import KnownMasks, Restriction, hide_everything
+from pdp.engines.rowaccess.explanation import RowExplanation, explain_restriction
+from pdp.errors import InvalidArgument
 from pdp.model.checks import DEFAULT_DENY, Batch, Predicate, Reason, RowView, TypedColumn
 
 FEW_COLUMNS: Final = 256
@@ -39,6 +41,15 @@ def restrict(planners: Planners, batch: Batch, basis: Basis) -> tuple[Restrictio
     group = context.group(table.type, check.action, table)
     leaf = LeafDecision(group, check.resources, check.at, verdicts)
     return restriction, (DecidedCheck(check, True, (leaf,), verdicts),)
+
+
+def explain_rows(batch: Batch, basis: Basis) -> RowExplanation:
+    """Return the explained restriction of the table of a batch of one check; raise InvalidArgument if rejected."""
+    if batch.rejected:
+        raise InvalidArgument(batch.rejected[0].message)
+    check = batch.checks[0]
+    context = context_of(check, basis.bundle, basis.facts, stale=basis.stale)
+    return explain_restriction(basis.bundle.row_access, context.principal, check.resources[0], basis.facts)
 
 
 def row_view(

@@ -30,12 +30,13 @@ from pdp.decision.plan import Planners
 from pdp.decision.planning import bound_traces, in_parts, plan_checks
 from pdp.decision.ports import AuditLog, FactsSource
 from pdp.decision.reporting import compare, report_event
-from pdp.decision.row_filter import DecidedView, restrict, row_view
+from pdp.decision.row_filter import DecidedView, explain_rows, restrict, row_view
 from pdp.decision.tree import FixedDecision, Leaf, Node, leaves
 from pdp.decision.turns import Pace, Steps, WaitingSteps, finish, finish_in_turns
 from pdp.decision.verdict_cache import VerdictCache
 from pdp.engines.engine import ALLOWED_BY_EFFECT, PERMIT, Verdicts
 from pdp.engines.grants.engine import GrantsEngine
+from pdp.engines.rowaccess.explanation import RowExplanation
 from pdp.errors import InvalidArgument
 from pdp.facts.snapshot import Facts
 from pdp.model.checks import (
@@ -279,6 +280,13 @@ class Pdp:
         origin = basis.origin(elapsed)
         self._record(DecisionRecord(batch, answer, checks, *origin, masks=masks, stale=basis.stale), elapsed)
         return DecidedView(view, answer.id)
+
+    def explain_rows(self, batch: Batch) -> RowExplanation:
+        """Return the restriction of the table of a batch of one check, with every policy and mask. Record nothing.
+
+        Raise InvalidArgument for a rejected check.
+        """
+        return explain_rows(batch, self._basis())
 
     async def await_consistency(self, consistency: Consistency) -> None:
         """Wait until the facts are as new as demanded; raise InvalidArgument or Unavailable."""

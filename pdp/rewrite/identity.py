@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Any, Final
 
+from pdp.engines.rowaccess.explanation import explain_mask, explain_match
 from pdp.engines.rowaccess.members import Grantee, Members
 from pdp.facts.snapshot import Facts
 from pdp.model.checks import Principal
@@ -64,6 +65,14 @@ class CallerIdentity:
     def may_be_named(self, grantees: tuple[Grantee, ...]) -> bool:
         """Tell whether grantees possibly name the caller: for lists whose members see less."""
         return _MEMBERS.may_match(self._principal, grantees, self._facts)
+
+    def explain_policy(self, grantees: tuple[Grantee, ...]) -> tuple[bool, str]:
+        """Return whether grantees certainly name the caller, and the reason."""
+        return explain_match(self._principal, grantees, _MEMBERS, self._facts)
+
+    def explain_mask(self, grantees: tuple[Grantee, ...], exempt: tuple[Grantee, ...]) -> tuple[bool, str]:
+        """Return whether a mask hides its column from the caller, and the reason."""
+        return explain_mask(self._principal, grantees, exempt, _MEMBERS, self._facts)
 
 
 class PrincipalCaller(CallerIdentity):

@@ -13,6 +13,7 @@ from pdp.engines.rowaccess.document import PolicyBody, read_documents
 from pdp.errors import InvalidArgument
 from pdp.rewrite.catalog import Catalog, catalog_of
 from pdp.rewrite.errors import RewriteRefused
+from pdp.rewrite.explanation import ExplainedStatement, explain_statement
 from pdp.rewrite.identity import CallerIdentity
 from pdp.rewrite.policies import PolicySet, filter_policy, policy_set_of
 from pdp.rewrite.rewriter import Rewriter
@@ -72,6 +73,11 @@ class RewriteService:
         if request.policies:
             policies = policies.replaced(filter_policy(body, self._catalog.default) for body in request.policies)
         return self._rewriter.rewrite(request.sql, request.dialect, request.caller(), policies).sql
+
+    def explain(self, request: RewriteRequest) -> ExplainedStatement:
+        """Return the statement with each relation, and why policies and masks count or not; raise RewriteRefused."""
+        policies = self._policies
+        return explain_statement(self._rewriter, request.sql, request.dialect, request.caller(), policies)
 
 
 def service_of_files(paths: Sequence[Path]) -> RewriteService:

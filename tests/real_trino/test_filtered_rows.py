@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from support.engine_cases import EngineCase, Tally, Way, recorded, rewriting, run_case, worlds
@@ -15,6 +16,7 @@ from support.rewriting import full_database, plain_value, recorded_service, rows
 from support.secure_views import mask_columns
 from support.trino_distribution import java, server_folder
 from support.trino_tables import MASKED, MASKS, OUTSIDE, WORKERS, TrinoTables, trino_document, trino_tables, user_of
+from support.worked_examples import EXAMPLES, document, ids_of
 
 from pdp.rewrite.requests import RewriteRequest, service_of_files
 
@@ -64,6 +66,17 @@ def test_generated_queries_show_the_rows_of_filtered_tables(tables: TrinoTables)
         tally = run(world.cases, rewriting(world.service, "trino", tables.execute))
         assert not tally.wrong, "\n".join(tally.wrong)
         assert tally.outcomes["same"] > 10, (tally.outcomes, tally.notes)
+
+
+def test_the_worked_examples_give_their_rows_both_ways(tables: TrinoTables, tmp_path: Path) -> None:
+    service = service_of_files([write_policies(tmp_path, document())])
+    for example in EXAMPLES:
+        if not example.caller.startswith("user:"):
+            continue
+        sql = service.rewrite(RewriteRequest(example.sql, "trino", example.caller, example.groups))
+        user = example.caller.partition(":")[2]
+        for found in (tables.execute(sql, schema="ex"), tables.execute(example.sql, user, "ex")):
+            assert ids_of(found) == example.ids, (example.note, sql)
 
 
 @pytest.mark.parametrize("text", MASKED_TEXTS)

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import sqlglot
 import trino.dbapi
+from support import worked_examples
 from support.engine_cases import EngineError
 from support.equivalence import DATA
 from support.real_trino import PATIENCE, access_control
@@ -32,10 +33,12 @@ MASKS: Final[list[dict[str, Any]]] = [
     {"id": "number", "column": "emp_id", "kind": "constant", "expression": 9},
 ]
 WORKERS: Final = 4
+EXAMPLES: Final = "lake.ex"
+"""Schema of the worked examples."""
 
 
 def trino_document() -> dict[str, Any]:
-    """Return the recorded policies, with all rows for ROOT and masks for MASKED.
+    """Return the recorded policies and those of the worked examples, with all rows for ROOT and masks for MASKED.
 
     Two filters read another table or the name of the caller: Trino gets both in Trino's own words.
     """
@@ -44,9 +47,13 @@ def trino_document() -> dict[str, Any]:
         if policy["id"] == "leads_lookup":
             policy["filter"] = policy["filter"].replace("SESSION_USER()", "current_user")
             policy["dialect"] = "trino"
+    examples = worked_examples.document()
+    document["policies"] += [{**policy, "table": f"{EXAMPLES}.{policy['table']}"} for policy in examples["policies"]]
+    document["tables"] |= examples["tables"]
+    document["views"] |= examples["views"]
     tables = sorted({policy["table"] for policy in document["policies"]})
     seers = [f"user:{ROOT}", f"user:{MASKED}"]
-    document["policies"] += [{"id": "all", "table": name, "grantees": seers, "filter": "TRUE"} for name in tables]
+    document["policies"] += [{"id": "see_all", "table": name, "grantees": seers, "filter": "TRUE"} for name in tables]
     document["masks"] = [{"table": "lake.hr.salaries", "grantees": [f"user:{MASKED}"], **mask} for mask in MASKS]
     return document
 
@@ -61,11 +68,20 @@ class TrinoTables:
             self.execute(f"CREATE SCHEMA lake.{schema}")
         self.all_at_once(*zip(*((text, ROOT) for text in map(_table, DATA["tables"])), strict=True))
         self.all_at_once(*zip(*((text, ROOT) for text in map(_rows, DATA["tables"])), strict=True))
+        self._add_examples()
         for name, view in DATA["views"].items():
             if not view.get("no_engine"):
                 columns = f" AS t ({', '.join(view['columns'])})" if view.get("columns") else ""
                 text = f"SELECT * FROM ({view['sql']}){columns}"
                 self.execute(f"CREATE VIEW {name} SECURITY INVOKER AS {text}", schema=name.split(".")[1])
+
+    def _add_examples(self) -> None:
+        self.execute(f"CREATE SCHEMA {EXAMPLES}")
+        made = worked_examples.create_statements()
+        for texts in (made[: len(made) // 2], made[len(made) // 2 :]):
+            self.all_at_once(texts, [ROOT] * len(texts))
+        for name, sql in worked_examples.VIEWS.items():
+            self.execute(f"CREATE VIEW {EXAMPLES}.{name} SECURITY INVOKER AS {sql}", schema="ex")
 
     def execute(self, sql: str, user: str = ROOT, schema: str = "sales") -> list[list[Any]]:
         """Return the rows of a statement; raise EngineError if Trino does not run the statement."""
@@ -98,7 +114,7 @@ def trino_tables(folder: Path) -> Iterator[TrinoTables]:
         "policies": {"rules": [], "row_access": ["rows.json"]},
         "trino": {"catalogs": {"lake": {"warehouse": "lake"}}, "admin_users": [ROOT]},
     }))  # fmt: skip
-    groups = {"eu@example.com": "carol@example.com", "hr@example.com": "carol@example.com"}
+    groups = {"eu@example.com": "carol@example.com,gina@example.com", "hr@example.com": "carol@example.com"}
     with ExitStack() as held:
         service = held.enter_context(serve_process(folder / "pdp", "-c", "pdp.yaml"))
         server = held.enter_context(trino_server(folder / "trino", Setup(access_control(service), groups)))
@@ -108,7 +124,8 @@ def trino_tables(folder: Path) -> Iterator[TrinoTables]:
 def _world() -> dict[str, Any]:
     """Return the grants: ROOT administers, all others read everything."""
     grants = [{"principal": f"user:oidc~{ROOT}", "privilege": "project_admin", "object": "project:company"}]
-    users = (MASKED, *map(user_of, DATA["callers"]))
+    named = [example.caller.partition(":")[2] for example in worked_examples.EXAMPLES if example.caller]
+    users = {MASKED, *named, *map(user_of, DATA["callers"])}
     grants += [{"principal": f"user:oidc~{user}", "privilege": "select", "object": "warehouse:lake"} for user in users]
     objects = ["project:company", {"object": "warehouse:lake", "parent": "project:company"}]
     return {"objects": objects, "grants": grants}

@@ -40,6 +40,7 @@ POLICIES: Final[list[dict[str, Any]]] = [
     {"id": "other", "table": "closed", "grantees": ["user:nobody@example.com"], "filter": "TRUE"},
 ]  # fmt: skip
 ALICE, BOB, DAVE = "user:alice@example.com", "user:bob@example.com", "user:dave@partner.example"
+GINA = "user:gina@example.com"
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ EXAMPLES: Final = [
     Example("allAuthenticatedUsers needs a name", "", "SELECT id FROM signed", []),
     Example("a domain names its users", DAVE, "SELECT id FROM partners", [5]),
     Example("a domain names no others", ALICE, "SELECT id FROM partners", []),
-    Example("a group names callers who bring the group", BOB, "SELECT id FROM grouped", [1, 2], ("eu@example.com",)),
+    Example("a group names callers who bring the group", GINA, "SELECT id FROM grouped", [1, 2], ("eu@example.com",)),
     Example("a group names no caller without the group", BOB, "SELECT id FROM grouped", [], ("us@example.com",)),
     Example("SESSION_USER() is the caller", BOB, "SELECT id FROM own", [2, 3]),
     Example("SESSION_USER() without a name", "", "SELECT id FROM own", []),
