@@ -43,7 +43,9 @@ def _print_json(value: object) -> None:
 
 
 def _rows(explanation: RowExplanation) -> Iterator[str]:
-    shown = {True: "every row", False: "no row"}.get(explanation.filter, explanation.filter)  # type: ignore[call-overload]
+    shown = explanation.filter
+    if isinstance(shown, bool):
+        shown = "every row" if shown else "no row"
     yield visible(f"rows: {shown} by {explanation.by}")
     yield from _entries("policy", explanation.policies)
     yield from _entries("mask", explanation.masks)
