@@ -28,7 +28,7 @@ _COMMANDS: Final[Mapping[str, str]] = {
     "lint": "Check rule files and other policies before they are loaded.",
     "migrate": "Translate policies of Nessie, Lakekeeper or OpenFGA.",
     "pipeline": "Keep the audit as Iceberg tables, and ask them.",
-    "policy": "Create, list and drop row policies in the configured store.",
+    "policy": "Create, list and drop row policies and masks of the store.",
     "rewrite": "Rewrite SQL to show the rows of a caller alone.",
     "serve": "Serve decisions over HTTP and gRPC until SIGTERM.",
     "test": "Run policy tests.",

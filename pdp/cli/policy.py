@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def policy() -> None:
-    """Create, list and drop row policies and column masks in the configured store.
+    """Create, list and drop row policies and masks of the store.
 
     The commands work on the database directly, with the rights of an operator of the deployment. Running services
     pick up the changes. Policies of files stay in their files.

@@ -161,6 +161,8 @@ FREE: Final = {
     "policies.scopes.write_resolver": "judged in test_resolvers.py",
     "policies.cedar.schema": "judged in test_cedar_files.py",
     "policies.cedar.schema.replace": "judged in test_cedar_files.py",
+    "row_access.member.claim": "callers may assert attributes of any name",
+    "row_access.member.service_accounts": "patterns of addresses that tokens bring",
     "audit.mask": "words of keys that requests bring",
     "audit.sample_allows.<name>.surfaces": "patterns of what requests bring",
     "audit.sample_allows.<name>.actions": "patterns of what requests bring",
