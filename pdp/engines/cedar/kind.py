@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
+
 import msgspec
 
 from pdp.config.policies import CedarSchemaFiles
 from pdp.config.policy_files import FileKey, policy_files
 from pdp.config.settings import Settings
 from pdp.engines.cedar.engine import CedarEngine
-from pdp.engines.cedar.model import CedarModel, entities_as_json, load_model
+from pdp.engines.cedar.model import CedarModel, entities_as_json, load_model, trusted_model
 from pdp.engines.cedar.sources import CedarSources, SourceText, read_sources
 from pdp.engines.cedar.tokens import split_policies, tokens_of
 from pdp.engines.kinds import PolicySources
@@ -27,16 +29,26 @@ def build_cedar(settings: Settings, sources: PolicySources) -> CedarEngine:
     """Return the engine of policies as JSON; raise PolicyError where they do not fit together."""
     entities = msgspec.json.encode(sources["entities"]).decode()
     texts = CedarSources((SourceText(sources["policies"]),), (SourceText(entities),), SourceText(sources["schema"]))
-    return CedarEngine(load_model(texts))
+    is_checked = sources.get("checked") == _checksum(sources)
+    return CedarEngine(trusted_model(texts) if is_checked else load_model(texts))
 
 
 def as_sources(model: CedarModel) -> PolicySources:
-    """Return a model as JSON, without the places of files: they decide nothing."""
-    return {
+    """Return a model as JSON, without the places of files: they decide nothing.
+
+    `checked` is the checksum of the three parts. With another part in place of one, all are validated again.
+    """
+    sources = {
         "policies": model.policies.text,
         "entities": entities_as_json(model.files),
         "schema": model.schema.text,
     }
+    return {**sources, "checked": _checksum(sources)}
+
+
+def _checksum(sources: PolicySources) -> str:
+    parts = [sources["policies"], sources["entities"], sources["schema"]]
+    return sha256(msgspec.json.encode(parts, order="sorted")).hexdigest()
 
 
 def configured_model(settings: Settings) -> CedarModel:

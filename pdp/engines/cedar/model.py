@@ -12,7 +12,7 @@ import msgspec
 from pdp.engines.cedar.entities import EntityBuilder
 from pdp.engines.cedar.entity_files import DeclaredEntity, EntityFiles, FileEntity, read_entities_json
 from pdp.engines.cedar.library import load_cedarpy
-from pdp.engines.cedar.policies import CedarPolicies, load_policies
+from pdp.engines.cedar.policies import CedarPolicies, load_policies, parse_policies
 from pdp.engines.cedar.schema import CedarSchema, load_schema
 from pdp.engines.cedar.sources import CedarSources
 from pdp.engines.cedar.tokens import tokens_of
@@ -38,6 +38,17 @@ def load_model(sources: CedarSources) -> CedarModel:
     schema = load_schema(sources.schema, sources.fragment)
     policies = load_policies(sources.policies, schema)
     return CedarModel(schema, policies, load_entities(read_entities_json(sources.entities), schema))
+
+
+def trusted_model(sources: CedarSources) -> CedarModel:
+    """Return the model of sources that `load_model` made from files: nothing is validated again.
+
+    Validation takes most of the time of a load, and a service that takes over new policies has requests to answer.
+    """
+    schema = load_schema(sources.schema, sources.fragment)
+    declared = read_entities_json(sources.entities)
+    files = EntityFiles({each.uid: each.entity for each in declared})
+    return CedarModel(schema, parse_policies(sources.policies), files)
 
 
 def load_entities(declared: Sequence[DeclaredEntity], schema: CedarSchema) -> EntityFiles:

@@ -70,6 +70,11 @@ def load_policies(sources: Sequence[SourceText], schema: CedarSchema) -> CedarPo
     """Return the policies of files; raise PolicyInvalid with the place of the first problem."""
     for problem in find_problems(sources, schema):
         raise problem
+    return parse_policies(sources)
+
+
+def parse_policies(sources: Sequence[SourceText]) -> CedarPolicies:
+    """Return the policies of texts that were validated before; raise ValueError for a text that Cedar cannot parse."""
     text = joined_text(sources)
     return CedarPolicies(tuple(_policies(sources)), text, load_cedarpy().PolicySet.from_str(text))
 

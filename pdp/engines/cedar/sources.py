@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from bisect import bisect_right
 from collections.abc import Iterable
+from functools import cached_property
 from pathlib import Path
 
 import msgspec
@@ -10,7 +13,7 @@ import msgspec
 from pdp.errors import Place, PolicyError
 
 
-class SourceText(msgspec.Struct, frozen=True):
+class SourceText(msgspec.Struct, frozen=True, dict=True):
     """Text of a file. `file` serves messages alone."""
 
     text: str
@@ -18,8 +21,12 @@ class SourceText(msgspec.Struct, frozen=True):
 
     def place(self, offset: int = 0) -> Place:
         """Return the place of a character."""
-        line_start = self.text.rfind("\n", 0, offset) + 1
-        return Place(self.file, self.text.count("\n", 0, offset) + 1, offset - line_start + 1)
+        line = bisect_right(self._line_starts, offset)
+        return Place(self.file, line, offset - self._line_starts[line - 1] + 1)
+
+    @cached_property
+    def _line_starts(self) -> list[int]:
+        return [0, *(found.end() for found in re.finditer("\n", self.text))]
 
 
 class CedarSources(msgspec.Struct, frozen=True):

@@ -7,13 +7,17 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.generated_pdps import decide
 
 from pdp.app.archived_bundle import rebuild_pdp
 from pdp.app.parts import build_pdp
 from pdp.config.load import make_settings
 from pdp.decision.service import Pdp
 from pdp.engines.cedar import library
+from pdp.engines.cedar.kind import as_sources, build_cedar
+from pdp.engines.cedar.model import load_model
 from pdp.engines.cedar.schema import own_text
+from pdp.engines.cedar.sources import CedarSources, SourceText
 from pdp.engines.cel.rules import inline_rules
 from pdp.errors import ConfigError, EntitiesInvalid, PdpError, PolicyError, PolicyInvalid, SchemaInvalid
 from pdp.facts.snapshot import Facts
@@ -161,6 +165,11 @@ def test_the_archived_bundle_decides_alike(tmp_path: Path) -> None:
     again = rebuild_pdp(pdp.bundle.text)
     assert again.bundle.digest == pdp.bundle.digest
     assert again.bundle.default.engines[0].digest == pdp.bundle.default.engines[0].digest
+    names = [f"table:lake/a/{name}" for name in ("t", "u")]
+    checks = [{"principal": "user:oidc~a", "action": "read_data", "resources": names}]
+    decided = [decide(each, checks) for each in (pdp, again)]
+    assert [answer.allowed for answer in decided] == [b"\0\1"] * 2
+    assert decided[0].by == decided[1].by == ["cedar:policy1", "cedar:p"]
 
 
 def test_every_policy_and_entity_changes_the_digest(tmp_path: Path) -> None:
@@ -171,3 +180,23 @@ def test_every_policy_and_entity_changes_the_digest(tmp_path: Path) -> None:
     with_person = pdp_of(tmp_path, entities=["a.json"]).bundle.digest
     (tmp_path / "a.cedar").write_text(GOOD.replace("permit", "forbid"))
     assert len({plain, with_person, pdp_of(tmp_path, entities=["a.json"]).bundle.digest}) == 3
+
+
+def test_sources_with_another_part_are_validated_again(tmp_path: Path) -> None:
+    (tmp_path / "a.cedar").write_text(GOOD)
+    settings = make_settings({}, tmp_path)
+    sources = as_sources(load_model(CedarSources((SourceText(GOOD),))))
+    assert build_cedar(settings, sources).digest == build_cedar(settings, {**sources, "checked": ""}).digest
+    with pytest.raises(PolicyInvalid, match="does not fit the schema"):
+        build_cedar(settings, {**sources, "policies": "permit(principal, action, resource) when { context.x };"})
+    with pytest.raises(EntitiesInvalid):
+        build_cedar(settings, {**sources, "entities": [{"uid": {"type": "Lakekeeper::Robot", "id": "x"}}]})
+
+
+@pytest.mark.parametrize("lines", [0, 1, 400])
+def test_places_are_those_of_plain_counting(lines: int) -> None:
+    text = "\n".join("x" * (at % 5) for at in range(lines + 1))
+    source = SourceText(text, "f")
+    for offset in range(len(text) + 1):
+        place, before = source.place(offset), text[:offset]
+        assert (place.line, place.column) == (before.count("\n") + 1, len(before.rpartition("\n")[2]) + 1)
