@@ -165,9 +165,8 @@ class CedarEngine:
         if shown is None or shown.size > _CONTAINERS:
             files, words = self.model.files, self.model.policies.words
             builder = EntityBuilder(facts, principal, files, words, on_server=on_server)
-            shown = ShownEntities(
-                builder, files, self._named, self._chains_of(facts), with_properties=self._shows_properties
-            )
+            read, chains = self.model.policies.reads, self._chains_of(facts)
+            shown = ShownEntities(builder, files, read, chains, with_properties=self._shows_properties)
             memo.keep((principal, on_server), shown, principal.length())
         return shown
 

@@ -23,14 +23,14 @@ _NOTHING: Final[frozenset[Uid]] = frozenset()
 class ShownEntities:
     """Entities of the checks of one principal: those of the check, and those of files that a policy can reach.
 
-    `named` are the entities that policies or files name. `chains` has the entities of files with all above.
+    `read` are the entities that policies name and may read. `chains` has the entities of files with all above.
     """
 
     def __init__(
         self,
         builder: EntityBuilder,
         files: EntityFiles,
-        named: frozenset[Uid],
+        read: frozenset[Uid],
         chains: Collection[Uid],
         *,
         with_properties: bool,
@@ -41,7 +41,7 @@ class ShownEntities:
         self._chains = chains
         found: dict[Uid, Entity] = {}
         self._add(builder.principal, found)
-        for uid in sorted(named):
+        for uid in sorted(read):
             if uid in chains:
                 self._add(uid, found)
         self.common = found
