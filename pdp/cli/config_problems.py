@@ -28,6 +28,8 @@ from pdp.engines.cel.rules import RuleSet
 from pdp.engines.cel.sources import read_rule_file
 from pdp.engines.rowaccess.document import read_documents
 from pdp.engines.rowaccess.policies import RowPolicies
+from pdp.engines.scopes.document import read_entries
+from pdp.engines.scopes.lint import lint_entries
 from pdp.errors import ConfigError, PdpError, PolicyError
 from pdp.facts.snapshot import Facts
 from pdp.identity.jwks import read_key_file
@@ -129,6 +131,27 @@ def cedar_finding(remark: CedarRemark) -> Finding:
     return Finding(
         remark.code, remark.severity, place.file, place.line, place.column, remark.policy, remark.message, remark.hint
     )
+
+
+def find_scope_remarks(settings: Settings) -> list[Finding]:
+    """Return the findings of the configured permission files; the error of a missing or empty file alone."""
+    try:
+        files = policy_files(settings, "scopes.permissions")
+        return scope_findings(files.paths, strict=settings.policies.scopes.strict) if files.paths else []
+    except PdpError as error:
+        return [finding_of(problem) for problem in problems_of(error)]
+
+
+def scope_findings(files: Sequence[Path], *, strict: bool) -> list[Finding]:
+    """Return the findings of permission files in the form of lint."""
+    try:
+        remarks = list(lint_entries(list(read_entries(files)), strict=strict))
+    except PolicyError as error:
+        return [finding_of(problem) for problem in problems_of(error)]
+    return [
+        Finding(each.code, each.severity, each.place.file, each.place.line, each.place.column, each.entry, each.message)
+        for each in remarks
+    ]
 
 
 def finding_of(problem: ConfigProblem) -> Finding:

@@ -16,8 +16,10 @@ from pdp.cli.composition import chosen_file
 from pdp.cli.options import absolute_paths
 from pdp.config.load import UNSUPPORTED, load_settings
 from pdp.config.settings import Settings
+from pdp.config.warehouses import AuthoritySettings
 from pdp.decision.service import Pdp
 from pdp.engines.cel.engine import CelEngine
+from pdp.engines.scopes.lint import is_permission_file
 from pdp.errors import InvalidArgument
 from pdp.store.world import WORLD_KEYS
 
@@ -26,8 +28,8 @@ _SETTINGS: Final = frozenset(Settings.model_fields) | {key.partition(".")[0] for
 _SUFFIXES: Final = ".properties, .yaml, .yml, .json, .cedar, .cedarschema"
 _ROW_KEYS: Final = frozenset({"default", "tables", "views", "masks"})
 """First keys of a file of row policies; `policies` with a list is one more."""
-_KINDS: Final = "rules, a world, row policies, Cedar policies and settings"
-FileKind: TypeAlias = Literal["rules", "world", "rows", "settings", "cedar", "entities", "schema"]
+_KINDS: Final = "rules, a world, row policies, permissions of scopes, Cedar policies and settings"
+FileKind: TypeAlias = Literal["rules", "world", "rows", "settings", "cedar", "entities", "schema", "permissions"]
 """Kind of a file of policies."""
 
 
@@ -51,7 +53,29 @@ def side_settings(
     settings = settings.with_policies(kinds["rules"] or None, kinds["world"][0] if kinds["world"] else None)
     others = {"forbid": absolute_paths(forbid), "row_access": tuple(kinds["rows"])}
     policies = settings.policies.model_copy(update={key: paths for key, paths in others.items() if paths})
-    return with_cedar(settings.model_copy(update={"policies": policies}), kinds)
+    return with_cedar(with_scopes(settings.model_copy(update={"policies": policies}), kinds["permissions"]), kinds)
+
+
+def with_scopes(settings: Settings, files: Sequence[str]) -> Settings:
+    """Return settings with permission files. Without an authority for these, the default one asks `scopes`, too."""
+    if not files:
+        return settings
+    scopes = settings.policies.scopes.model_copy(update={"permissions": tuple(files)})
+    policies = settings.policies.model_copy(update={"scopes": scopes})
+    return settings.model_copy(update={"policies": policies, "authorities": _asking("scopes", settings)})
+
+
+def _asking(engine: str, settings: Settings) -> Mapping[str, AuthoritySettings]:
+    """Return the authorities, one of which asks an engine: the default one if no other does.
+
+    The default authority then has no engine for rules if there are none.
+    """
+    authorities = dict(settings.authorities)
+    if not any(engine in authority.engines for authority in authorities.values()) and "default" in authorities:
+        default = authorities["default"]
+        kept = tuple(each for each in default.engines if each != "cel" or settings.policies.rules)
+        authorities["default"] = default.model_copy(update={"engines": (*kept, engine)})
+    return authorities
 
 
 def with_cedar(settings: Settings, kinds: Mapping[FileKind, Sequence[str]]) -> Settings:
@@ -65,12 +89,7 @@ def with_cedar(settings: Settings, kinds: Mapping[FileKind, Sequence[str]]) -> S
     if not update:
         return settings
     policies = settings.policies.model_copy(update={"cedar": settings.policies.cedar.model_copy(update=update)})
-    authorities = dict(settings.authorities)
-    if not any("cedar" in authority.engines for authority in authorities.values()) and "default" in authorities:
-        default = authorities["default"]
-        kept = tuple(engine for engine in default.engines if engine != "cel" or policies.rules)
-        authorities["default"] = default.model_copy(update={"engines": (*kept, "cedar")})
-    return settings.model_copy(update={"policies": policies, "authorities": authorities})
+    return settings.model_copy(update={"policies": policies, "authorities": _asking("cedar", settings)})
 
 
 def files_by_kind(files: Sequence[str]) -> dict[FileKind, list[str]]:
@@ -95,6 +114,8 @@ def _kind(file: Path) -> FileKind:
         raise InvalidArgument(f"`{file}` is none of {_KINDS}: it ends in none of {_SUFFIXES}")
     if file.suffix == ".json" and _holds_entities(file):
         return "entities"
+    if is_permission_file(file):
+        return "permissions"
     key, value = _first_entry(file)
     if _is_row_key(key, value):
         return "rows"

@@ -19,9 +19,11 @@ from pdp.cli.config_problems import (
     find_cedar_remarks,
     find_row_access_problems,
     find_rule_errors,
+    find_scope_remarks,
     find_world_problems,
     finding_of,
     problems_of,
+    scope_findings,
 )
 from pdp.cli.dry_run_policies import is_row_file
 from pdp.cli.options import format_option, say_configuration
@@ -31,6 +33,7 @@ from pdp.config.policy_files import policy_files
 from pdp.config.settings import Settings
 from pdp.engines.cedar.lint import is_cedar_file, lint_cedar, sources_of_files
 from pdp.engines.cel.lint.linter import Finding, LintOptions, lint_files
+from pdp.engines.scopes.lint import is_permission_file
 from pdp.errors import InvalidArgument, PolicyError
 
 _RULES_KEY: Final = re.compile(
@@ -69,8 +72,8 @@ def lint(
 ) -> None:
     """Check rule files and other policies before they are loaded.
 
-    Without PATHS: the rules, forbids, row policies, Cedar files and the world file of the configuration.
-    `pdp config check` checks all else of a configuration, too.
+    Without PATHS: the rules, forbids, row policies, permissions of scopes, Cedar files and the world file of the
+    configuration. `pdp config check` checks all else of a configuration, too.
 
     PATHS are files, or folders with .properties, .yaml and .json files. Together, the rule files form one rule set.
     Files that end in .cedar, .cedarschema and .cedarentities.json are checked together, too.
@@ -97,13 +100,15 @@ def lint(
 
 
 def _lint_paths(paths: Sequence[Path], options: LintOptions) -> list[Finding]:
-    """Return the findings of files and folders: rules first, then row policies, then Cedar."""
+    """Return the findings of files and folders: rules first, then row policies, permissions of scopes, and Cedar."""
     files = list(_files(paths))
     cedar = [file for file in files if is_cedar_file(file)]
+    scopes = [file for file in files if is_permission_file(file)]
     rows = [file for file in files if file not in cedar and is_row_file(file)]
-    rules = [file for file in files if file not in cedar and file not in rows]
-    findings = lint_files(rules, options) if rules or not cedar else []
+    rules = [file for file in files if file not in (*cedar, *rows, *scopes)]
+    findings = lint_files(rules, options) if rules or not (cedar or scopes) else []
     findings += _row_findings(rows) if rows else []
+    findings += scope_findings(scopes, strict=False) if scopes else []
     return [*findings, *_cedar_findings(cedar)] if cedar else findings
 
 
@@ -133,7 +138,8 @@ def _lint_configured(settings: Settings, options: LintOptions) -> list[Finding]:
     if not any(problem.severity == "error" for problem in problems):
         files = policy_files(settings, "row_access").paths
         findings += [found for found in _row_findings(files) if found.code != CONFIGURATION] if files else []
-    return [*findings, *find_cedar_remarks(settings), *map(finding_of, find_world_problems(settings))]
+    findings += [*find_scope_remarks(settings), *find_cedar_remarks(settings)]
+    return [*findings, *map(finding_of, find_world_problems(settings))]
 
 
 def _files(paths: Sequence[Path]) -> Iterator[Path]:
@@ -145,7 +151,7 @@ def _files(paths: Sequence[Path]) -> Iterator[Path]:
 
 def _holds_policies(path: Path) -> bool:
     """Tell whether a file of a folder holds policies; configuration and world files are YAML, too."""
-    if path.is_file() and (is_cedar_file(path) or is_row_file(path)):
+    if path.is_file() and (is_cedar_file(path) or is_row_file(path) or is_permission_file(path)):
         return True
     if path.suffix not in (".yaml", ".yml"):
         return path.suffix == ".properties"
