@@ -66,6 +66,8 @@ def test_a_text_with_two_readings_is_refused(dialect: str, text: str) -> None:
         "SELECT 1" + " UNION ALL SELECT 1" * 5_000,
         "SELECT " + "1+" * 45_000 + "1",
         "SELECT '" + "a" * 200_000 + "'",
+        "SELECT * FROM t" + "x" * 90_000,
+        "SELECT f(" + "x" * 90_000 + " -> 1)",
     ],
 )
 @pytest.mark.parametrize("dialect", ["duckdb", "spark", "bigquery", "trino"])

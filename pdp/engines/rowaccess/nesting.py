@@ -21,10 +21,11 @@ _TYPES: Final = frozenset(
 ) | {"date", "timestamp", "string", "array", "list", "map", "struct", "row", "right", "left", "if", "null"}
 """Words before a bracket that the parser reads as a type first, and then again as a function."""
 _REPEATED: Final = re.compile(
-    r"(?:(?:\b(?:not|interval|distinct|all|any|prior)\b|[-+~!])\s*){24}|(?:\w+\s*->\s*){24}"
+    r"(?:(?:\b(?:not|interval|distinct|all|any|prior)\b|[-+~!])\s*){24}|(?:\b\w+\s*->\s*){24}"
     r"|(?:(?:::|\.|\bcollate\b)\s*\w*\s*){64}|(?:\[[^\[\]]*\]\s*){48}|(?:\([^()]*\)\s*){48}"
+    r"|\b\w{1000}"
 )
-"""Forms that nest without brackets, or by brackets in a row."""
+"""Forms that nest without brackets, or by brackets in a row, and words longer than any name."""
 _JOIN: Final = re.compile(r"\b(?:(cross\s+|natural\s+(?:\w+\s+)*)?(join)|(on|using))\b")
 _SET: Final = re.compile(r"\b(?:join|union|except|intersect|minus)\b|\|>")
 _SHORT: Final = 256
