@@ -19,6 +19,7 @@ from pdp.decision.bodies import make_acting_role, make_principal, make_resource
 from pdp.decision.bundle import Bundle
 from pdp.decision.inspection import sees_all
 from pdp.decision.plan import parent_of
+from pdp.decision.policy_rows import policy_rows
 from pdp.decision.rewrite_bodies import (
     DIALECTS,
     LONGEST_SQL,
@@ -30,6 +31,7 @@ from pdp.decision.rewrite_bodies import (
 )
 from pdp.decision.service import BatchResult, Pdp
 from pdp.errors import AssertionNotAllowed, InvalidArgument, PdpError, TableDenied, Unavailable
+from pdp.facts.row_rules import TablePath
 from pdp.facts.snapshot import Facts
 from pdp.identity.evidence import asserted_principal, own_principal
 from pdp.model.checks import Batch, Caller, Check, Principal, Resource, TypedColumn
@@ -37,7 +39,7 @@ from pdp.model.events import RewriteEvent
 from pdp.model.ids import new_id
 from pdp.model.references import check_path, format_resource
 from pdp.rewrite.errors import FILTER_INVALID, NO_STORE, PARSE_ERROR, UNSUPPORTED_STATEMENT, RewriteRefused
-from pdp.rewrite.messages import FilterCall, Reader, Reply, RewriteCall, Setup, UseBody
+from pdp.rewrite.messages import FilterCall, PolicyRow, Reader, Reply, RewriteCall, Setup, UseBody
 from pdp.rewrite.pool import WorkerPool
 
 _TABLE_TYPES: Final = frozenset({"table", "view", "table_or_view"})
@@ -88,7 +90,7 @@ class SqlRewriting:
             _bound(body)
             await self._pdp.await_consistency(body.consistency)
             catalog = None if body.catalog is UNSET else body.catalog
-            call = RewriteCall(body.sql, body.dialect, self._reader(asking), catalog)
+            call = RewriteCall(body.sql, body.dialect, self._reader(asking), catalog, await self._listed(asking, body))
             try:
                 reply = await self._ask(asking, call)
             except RewriteRefused as error:
@@ -173,6 +175,25 @@ class SqlRewriting:
         if reply.error == FILTER_INVALID and not sees_all(asking.caller):
             message = f"a filter or mask cannot be used in `{call.dialect}`"
         raise RewriteRefused(reply.error, message)
+
+    async def _listed(self, asking: _Asking, body: RewriteBody) -> tuple[PolicyRow, ...] | None:
+        """Return the policies that a principal may see; None if the statement does not ask for policies."""
+        if "row_access_policies" not in body.sql.lower():
+            return None
+        rows = dict[TablePath, list[PolicyRow]]()
+        for path, row in policy_rows(self._pdp.bundle, self._pdp.source.facts):
+            rows.setdefault(path, []).append(row)
+        tables = list(rows)
+        if not tables:
+            return ()
+        checks = [
+            Check(asking.principal, "read_assignments", (Resource("table", path[0], path[1:]),), (at,),
+                  acting_role=asking.acting_role)
+            for at, path in enumerate(tables)
+        ]  # fmt: skip
+        result = await self._pdp.decide(Batch(asking.surface, asking.caller, len(checks), checks))
+        allowed = result.answer.allowed
+        return tuple(row for path, may in zip(tables, allowed, strict=True) if may for row in rows[path])
 
     def _setup(self) -> Setup:
         """Return the policies of the current bundle and facts as the processes get them."""

@@ -34,7 +34,7 @@ def qualifier_edits(references: References, wrapped: Mapping[int, str]) -> list[
 def _names_of(references: References, wrapped: Mapping[int, str]) -> Iterator[tuple[str, ...]]:
     """Yield the names of the wrapped relations without an alias."""
     for reference in references.found:
-        if wrapped.get(id(reference)):
+        if wrapped.get(id(reference)) and reference.relations:
             yield reference.relations[0].name
 
 

@@ -70,13 +70,27 @@ class Setup(msgspec.Struct, frozen=True, tag="setup"):
     service_accounts: tuple[str, ...] = ()
 
 
+class PolicyRow(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Row policy that the reader may see. `grantees` are joined by commas, times are seconds since 1970 or 0."""
+
+    catalog: str
+    schema: str
+    table: str
+    policy: str
+    grantees: str
+    filter: str
+    created: float = 0.0
+    modified: float = 0.0
+
+
 class RewriteCall(msgspec.Struct, frozen=True, tag="rewrite", omit_defaults=True):
-    """Statement to rewrite."""
+    """Statement to rewrite. `policies` are those that the reader may see, if the statement can ask for them."""
 
     sql: str
     dialect: str
     reader: Reader
     catalog: SuppliedCatalog | None = None
+    policies: tuple[PolicyRow, ...] | None = None
 
 
 class FilterCall(msgspec.Struct, frozen=True, tag="filter", omit_defaults=True):

@@ -25,6 +25,7 @@ from pdp.rewrite.errors import (
 from pdp.rewrite.functions import is_allowed, is_table_function
 from pdp.rewrite.metadata import check_dots, check_information, check_new_name, is_information, metadata_base
 from pdp.rewrite.names import HIDDEN_COLUMNS, RESERVED, name_parts
+from pdp.rewrite.policy_listing import is_policy_view
 from pdp.rewrite.syntax import place_of
 
 READ, WRITE, CREATE, COPY = "read", "write", "create", "copy"
@@ -71,7 +72,10 @@ _REFUSED: Final = (
 
 @dataclass(slots=True, eq=False)
 class Reference:
-    """Place of a relation in a text. `node` is the table in the tree, `relations` more than one for a wildcard."""
+    """Place of a relation in a text. `node` is the table in the tree, `relations` more than one for a wildcard.
+
+    `is_policies`: the view of row access policies in INFORMATION_SCHEMA, which has no relation.
+    """
 
     node: exp.Table
     role: str
@@ -80,6 +84,7 @@ class Reference:
     start: int
     end: int
     is_metadata: bool = False
+    is_policies: bool = False
 
     @property
     def alias(self) -> str:
@@ -212,10 +217,12 @@ class ReferenceWalk:
 
     def _reference(self, node: exp.Table, role: str, parts: tuple[str, ...]) -> None:
         if role == READ and is_information(parts) and self._catalog.get(parts, self._dialect, self._default) is None:
+            if is_policy_view(parts):
+                self._references.found.append(Reference(node, role, parts, (), *_span(node), is_policies=True))
+                return
             check_information(parts, self._dialect, self._catalog)
             return
-        places = [place_of(part) for part in node.parts]
-        start, end = min(places)[0], max(end for _, end in places)
+        start, end = _span(node)
         relations, is_metadata = self._resolve(parts, role)
         self._references.found.append(Reference(node, role, parts, relations, start, end, is_metadata))
 
@@ -329,6 +336,12 @@ def _common_tables(with_: exp.With, visible: dict[str, str]) -> Iterator[_Step]:
 def scope_of(node: exp.Expr) -> exp.Expr | None:
     """Return the query or statement around a source."""
     return node.find_ancestor(exp.Select, exp.Update, exp.Delete, exp.Merge, exp.Insert, exp.Create)
+
+
+def _span(node: exp.Table) -> tuple[int, int]:
+    """Return the place of the name of a table in the text."""
+    places = [place_of(part) for part in node.parts]
+    return min(places)[0], max(end for _, end in places)
 
 
 def _source_name(node: exp.Table) -> str:

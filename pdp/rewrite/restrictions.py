@@ -13,7 +13,7 @@ from sqlglot import exp
 
 from pdp.rewrite.array_paths import check_array_paths
 from pdp.rewrite.catalog import Catalog, Relation, RelationKey, View
-from pdp.rewrite.errors import UNSUPPORTED_SOURCE, VIEW_CYCLE, VIEW_DEPTH, RewriteRefused
+from pdp.rewrite.errors import METADATA_TABLE, UNSUPPORTED_SOURCE, VIEW_CYCLE, VIEW_DEPTH, RewriteRefused
 from pdp.rewrite.filters import NO_ROWS, FilterCompiler, known_columns
 from pdp.rewrite.identity import CallerIdentity
 from pdp.rewrite.masked_columns import MaskCompiler
@@ -90,6 +90,8 @@ class Analyzer:
             found = self.analyze(view.sql, dialect, relation.schema)
             if not isinstance(found.parsed.tree, exp.Query):
                 raise RewriteRefused(UNSUPPORTED_SOURCE, f"the text of `{name}` is no query")
+            if any(reference.is_policies for reference in found.references.found):
+                raise RewriteRefused(METADATA_TABLE, f"the text of `{name}` reads row access policies")
             self._views[key] = found
         return found
 

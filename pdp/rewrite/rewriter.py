@@ -11,6 +11,7 @@ import re
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from sqlglot import exp
@@ -38,7 +39,9 @@ from pdp.rewrite.filters import FilterCompiler
 from pdp.rewrite.identity import CallerIdentity
 from pdp.rewrite.lexical import DIALECTS
 from pdp.rewrite.lookups import check_lookups
+from pdp.rewrite.messages import PolicyRow
 from pdp.rewrite.policies import PolicySet
+from pdp.rewrite.policy_listing import policy_source
 from pdp.rewrite.projections import NAMED_BY_TEXT, alias_edits
 from pdp.rewrite.references import COPY, CREATE, READ, Reference
 from pdp.rewrite.restrictions import OWNER, AnalyzedText, Analyzer, Identities, Restrictions, Through
@@ -82,9 +85,15 @@ class Rewriter:
         """Return the statement that shows the caller's rows alone; raise RewriteRefused."""
         return self._guarded(self._answer, text, dialect, caller, policies)
 
-    def examine(self, text: str, dialect: str, caller: CallerIdentity, policies: PolicySet) -> Rewritten:
-        """Return the same with the uses of relations, which takes the parser for every text; raise RewriteRefused."""
-        return self._guarded(self._examine, text, dialect, caller, policies)
+    def examine(
+        self, text: str, dialect: str, caller: CallerIdentity, policies: PolicySet,
+        listed: Sequence[PolicyRow] | None = None,
+    ) -> Rewritten:  # fmt: skip
+        """Return the same with the uses of relations, which takes the parser for every text; raise RewriteRefused.
+
+        `listed` are the policies that the caller may see in INFORMATION_SCHEMA; None if nobody knows them.
+        """
+        return self._guarded(partial(self._examine, listed), text, dialect, caller, policies)
 
     def visible(
         self, parts: Sequence[str], dialect: str, caller: CallerIdentity, policies: PolicySet
@@ -126,9 +135,11 @@ class Rewriter:
         _refuse_policy_statement(text)
         return self._rewrite(text, dialect, caller, policies)
 
-    def _examine(self, text: str, dialect: str, caller: CallerIdentity, policies: PolicySet) -> Rewritten:
+    def _examine(
+        self, listed: Sequence[PolicyRow] | None, text: str, dialect: str, caller: CallerIdentity, policies: PolicySet
+    ) -> Rewritten:
         _refuse_policy_statement(text)
-        return self._rewrite(text, dialect, caller, policies, examined=True)
+        return self._rewrite(text, dialect, caller, policies, examined=True, listed=listed)
 
     def _short_way(self, dialect: str, policies: PolicySet) -> ShortWay | None:
         """Return the short way for policies that stay; None for policies of one request."""
@@ -140,8 +151,9 @@ class Rewriter:
         return found
 
     def _rewrite(
-        self, text: str, dialect: str, caller: CallerIdentity, policies: PolicySet, *, examined: bool = False
-    ) -> Rewritten:
+        self, text: str, dialect: str, caller: CallerIdentity, policies: PolicySet, *, examined: bool = False,
+        listed: Sequence[PolicyRow] | None = None,
+    ) -> Rewritten:  # fmt: skip
         restrictions = self._restrictions(dialect, policies)
         analyzed = self._analyzer.analyze(text, dialect, self._catalog.default)
         identities = (caller,)
@@ -153,10 +165,12 @@ class Rewriter:
         reading = SecondReading(self._catalog, dialect, restrictions, identities)
         check_lookups(analyzed.references, self._compiler, self._catalog, policies, restrictions, identities)
         if isinstance(analyzed.parsed.tree, exp.Create):
+            _refuse_listing(analyzed)
             is_definition = _check_definition(analyzed, restrictions, identities)
             if is_definition:
                 return Rewritten(text, changed=False, uses=uses)
         rendering = _Rendering(restrictions, dialect, qualifies=self._qualifies)
+        rendering.listing = partial(policy_source, listed, default=self._catalog.default, dialect=dialect)
         sql = rendering.render(analyzed, identities)
         tree = analyzed.parsed.tree
         reading.verify(tree if sql is text else sql, rendering.sources, type(tree))
@@ -168,12 +182,18 @@ def _refuse_policy_statement(text: str) -> None:
         raise RewriteRefused(NO_STORE, "row access policies are in files here: no store takes the statement")
 
 
+def _refuse_listing(analyzed: AnalyzedText) -> None:
+    """Raise RewriteRefused for a new relation made of policies: other callers would see them."""
+    if any(reference.is_policies for reference in analyzed.references.found):
+        raise RewriteRefused(METADATA_TABLE, "row access policies are not copied into tables and views")
+
+
 def check_full_names(analyzed: AnalyzedText) -> None:
     """Raise RewriteRefused for a short name at a place that keeps the text of the caller."""
     for reference in analyzed.references.found:
         stays = reference.role != READ or reference.is_metadata or len(reference.relations) != 1
         is_definition = isinstance(analyzed.parsed.tree, exp.Create) and analyzed.parsed.tree.args.get("kind") == "VIEW"
-        if (stays or is_definition) and len(reference.parts) < _FULL:
+        if (stays or is_definition) and len(reference.parts) < _FULL and not reference.is_policies:
             message = f"`{'.'.join(reference.parts)}` needs the catalog and schema here"
             raise RewriteRefused(UNSUPPORTED_SOURCE, message)
 
@@ -221,6 +241,7 @@ class _Rendering:
         self._replacements = 0
         self.sources: list[str] = []
         """Sources of the outermost text, each in brackets."""
+        self.listing: Callable[..., str] = partial(policy_source, None, default=(), dialect=dialect)
 
     def render(self, analyzed: AnalyzedText, identities: Identities, above: tuple[RelationKey, ...] = ()) -> str:
         """Return the text with all references replaced; the same text if none needs to be."""
@@ -228,6 +249,11 @@ class _Rendering:
         edits: list[Edit] = []
         wrapped: dict[int, str] = {}
         for reference in analyzed.references.found:
+            if reference.is_policies:
+                listed: str = self.listing(parts=reference.parts)
+                self.sources.append(listed)
+                edits += self._wrap(reference, listed, analyzed, wrapped)
+                continue
             self._check_use(reference, identities)
             if reference.role == READ and not reference.is_metadata:
                 source = self._source(reference, text, identities, above)
@@ -326,7 +352,9 @@ class _Rendering:
         node, parsed = reference.node, analyzed.parsed
         edits: list[Edit] = []
         start = reference.start
-        is_table = reference.relations[0].view is None
+        is_table = bool(reference.relations) and reference.relations[0].view is None
+        if reference.is_policies and any(map(node.args.get, ("version", "when", "sample"))):
+            raise RewriteRefused(UNSUPPORTED_SOURCE, f"a clause after `{node.name}` is not supported")
         if is_table:
             spans = TableClauses(node, parsed.text, reference.end).spans
             edits += without_spans(parsed.text, spans)

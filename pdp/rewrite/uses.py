@@ -46,7 +46,7 @@ class UseFinder:
         new = [
             Use(full_name(reference.parts, default), reference.role, is_view)
             for reference in analyzed.references.found
-            if not reference.relations
+            if not reference.relations and not reference.is_policies
         ]
         return (*found, *new)
 

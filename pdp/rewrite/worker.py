@@ -130,7 +130,10 @@ class Rewriting:
 
 
 def _rewrite(rewriter: Rewriter, call: RewriteCall, reader: CallerIdentity, names: _Names) -> Reply:
-    found = rewriter.examine(call.sql, call.dialect, reader, names.policies)
+    listed = None
+    if call.policies is not None:
+        listed = [msgspec.structs.replace(row, catalog=names.of_catalog((row.catalog,))[0]) for row in call.policies]
+    found = rewriter.examine(call.sql, call.dialect, reader, names.policies, listed)
     uses = [msgspec.convert(msgspec.to_builtins(use), UseBody) for use in found.uses]
     placed = tuple(msgspec.structs.replace(use, name=names.of_warehouse(use.name)) for use in uses)
     return Reply(found.sql, found.changed, placed)

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import grpc
 import pytest
 from support.audit_files import all_records
@@ -332,3 +333,49 @@ async def test_views_run_for_whom_the_setting_says(tmp_path: Path, general: str,
     warehouse = {"project": "p1"} | ({"through_views": lake} if lake else {})
     async with asking(tmp_path, row_access={"through_views": general}, warehouses={"lake": warehouse}) as client:
         assert shown in (await rewritten(client, "SELECT id FROM owned"))["sql"]
+
+
+VIEW = "INFORMATION_SCHEMA.ROW_ACCESS_POLICIES"
+COLUMNS = ["table_catalog", "table_schema", "table_name", "policy_name", "grantees", "filter_predicate",
+           "creation_time", "last_modified_time"]  # fmt: skip
+
+
+async def test_the_view_of_policies_shows_those_that_the_principal_may_see(tmp_path: Path) -> None:
+    admin, clerk = "user:oidc~admin", "user:oidc~clerk"
+    hidden = {"id": "pay", "table": "lake.hr.salaries", "grantees": ["user:boss@example.com"], "filter": "who = 'x'\n"}
+    rows = ROWS | {"policies": [*ROWS["policies"], hidden]}
+    grants = [
+        {"principal": admin, "privilege": "ownership", "object": "warehouse:lake"},
+        {"principal": clerk, "privilege": "ownership", "object": "namespace:lake/hr"},
+    ]
+    (tmp_path / "seed.json").write_text(json.dumps(WORLD | {"grants": [*WORLD["grants"], *grants]}))
+    create = "CREATE ROW ACCESS POLICY few ON `lake.sales.items` GRANT TO ('user:a@b.c', 'user:d@e.f') FILTER USING (order_id < 3)"
+    database = duckdb.connect()
+    async with asking(tmp_path, rows, store={"url": "sqlite:///pdp.db", "seed": "seed.json"}) as client:
+        made = await rewritten(client, create, admin, dialect="bigquery")
+        at = {"consistency": {"atLeast": made["revision"]}}
+
+        async def shown(principal: str, sql: str = f"SELECT * FROM lake.{VIEW} ORDER BY 3, 4") -> list[Any]:
+            found = await rewritten(client, sql, principal, **at)
+            assert found["status"] == 200, found
+            result = database.execute(found["sql"])
+            assert [column[0] for column in result.description or ()] == COLUMNS
+            return result.fetchall()
+
+        every = await shown(admin)
+        assert [row[3] for row in every] == ["few", "olga", "own", "some", "us", "pay"]
+        assert every[0][:6] == ("lake", "sales", "items", "few", "user:a@b.c,user:d@e.f", "order_id < 3")
+        assert every[0][6] is not None
+        assert every[-1][6:] == (None, None)
+        assert [row[3] for row in await shown(clerk)] == ["pay"]
+        assert await shown(BOB) == [], "who may read rows may not read grants"
+        bigquery = await rewritten(client, f"SELECT policy_name FROM hr.{VIEW}", admin, dialect="bigquery", **at)
+        assert "'pay'" in bigquery["sql"]
+        assert "'few'" not in bigquery["sql"]
+        for text in (f"CREATE TABLE lake.sales.copy AS SELECT * FROM lake.{VIEW}", f"SELECT * FROM other.x.{VIEW}.y"):
+            assert (await rewritten(client, text, admin, **at))["status"] == 400
+        supplied = {"views": {"v": {"sql": f"SELECT * FROM lake.{VIEW}"}}}
+        assert (await rewritten(client, "SELECT * FROM v", admin, catalog=supplied, **at))["status"] == 400
+        for dialect in ("spark", "trino"):
+            found = await rewritten(client, f"SELECT v.policy_name FROM lake.{VIEW} v", admin, dialect=dialect, **at)
+            assert "'few'" in found["sql"], found
