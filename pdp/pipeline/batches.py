@@ -92,7 +92,7 @@ class BatchWriter:
     def begin(self) -> None:
         """Be the only writer from now on, and read which files the lake has."""
         self._notes = SoleWriter(self._lake, SOURCES)
-        self.known = read_known_files(self._lake)
+        self.known = KnownFiles() if self._notes.begins_empty else read_known_files(self._lake)
 
     def write(self, files: Sequence[AuditFile]) -> BatchCounts:
         """Write the files into all tables, and return the counts."""
@@ -113,7 +113,8 @@ class BatchWriter:
     def resume(self) -> BatchCounts:
         """Write the rest of batches that a killed process has begun, and return the counts."""
         counts = BatchCounts()
-        for plan in self._unfinished():
+        assert self._notes
+        for plan in () if self._notes.begins_empty else self._unfinished():
             self._say(f"finishing the batch {plan.batch.key}")
             counts.add(self._finish(plan))
         return counts

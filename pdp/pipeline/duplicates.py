@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from pdp.pipeline.lake import Lake
 from pdp.pipeline.passes import LeftOut
+from pdp.pipeline.tables import EVENTS, REQUESTS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -90,10 +91,11 @@ def _in_lake(lake: Lake, surveys: list[FileSurvey], ids: Any) -> set[str]:
     from pyspark.sql import functions as sql  # noqa: PLC0415  an extra
 
     spans = _spans(surveys)
-    if not spans:
+    filled = [table for table in (REQUESTS, EVENTS) if lake.state(table).newest is not None]
+    if not (spans and filled):
         return set()
     near = reduce(lambda one, other: one | other, (sql.col("id").between(first, last) for first, last in spans))
-    tables = (lake.table(name).where(near).select("id") for name in ("requests", "events"))
+    tables = (lake.table(table.name).where(near).select("id") for table in filled)
     present = reduce(lambda one, other: one.union(other), tables)
     if present.isEmpty():
         return set()

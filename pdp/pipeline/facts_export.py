@@ -59,8 +59,10 @@ class FactsExport:
 
     def _read_state(self) -> KnownFacts:
         self._writers = {table.name: SoleWriter(self._lake, table) for table in (FACTS, BUNDLES)}
-        self._known = read_known_facts(self._lake)
-        self._digests = {row.digest for row in self._lake.table("bundles").select("digest").collect()}
+        facts, bundles = self._writers.values()
+        self._known = KnownFacts() if facts.begins_empty else read_known_facts(self._lake)
+        if not bundles.begins_empty:
+            self._digests = {row.digest for row in self._lake.table("bundles").select("digest").collect()}
         return self._known
 
     @contextmanager

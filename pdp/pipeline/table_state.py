@@ -71,6 +71,8 @@ class SoleWriter:
         self._lake = lake
         self._table = table
         self._state = lake.state(table)
+        self.begins_empty = self._state.newest is None
+        """True if the table never had a row: nothing needs to be read."""
 
     def append(self, frame: DataFrame, properties: Mapping[str, str] | None = None) -> None:
         """Append rows behind the own rows; raise TableChanged if anyone else has added rows."""
