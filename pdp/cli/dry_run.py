@@ -18,6 +18,7 @@ from pdp.cli.composition import Composition, chosen_file
 from pdp.cli.dry_run_checks import parse_time, read_checks
 from pdp.cli.dry_run_policies import had_implicit_rule, has_implicit_rule, side_settings, warnings_of
 from pdp.cli.dry_run_report import DryRunReport, as_json, print_text
+from pdp.cli.dry_run_rows import are_row_files, compare_rows
 from pdp.cli.options import format_option, say_configuration
 from pdp.cli.progress import Progress
 from pdp.cli.terminal import one_line_errors
@@ -48,6 +49,7 @@ class DryRunOptions(msgspec.Struct, frozen=True):
     until: str | None
     principal: str
     listings: bool
+    data: tuple[str, ...] = ()
 
     @property
     def has_baseline(self) -> bool:
@@ -59,8 +61,15 @@ class DryRunOptions(msgspec.Struct, frozen=True):
         """Tell whether no policies are given: then recorded checks are decided again as they were decided."""
         return self.audit is not None and not (self.candidate or self.forbid_candidate)
 
+    @property
+    def compares_rows(self) -> bool:
+        """Tell whether both sides have row policies alone, and no checks are given."""
+        return self.checks is None and self.audit is None and are_row_files(self.baseline, self.candidate)
+
     def validate(self) -> None:
         """Raise InvalidArgument if the options contradict each other."""
+        if self.data:
+            raise InvalidArgument("--data counts rows for two sides of row policies, without --checks and --audit")
         if (self.checks is None) == (self.audit is None):
             raise InvalidArgument("give either --checks or --audit")
         if self.repeats_recorded:
@@ -120,6 +129,7 @@ class MultiValueCommand(click.Command):
 @click.option("--until", metavar="TIME", help="Only records before this time.")
 @click.option("--principal", default="", help="Only records about this principal.")
 @click.option("--listings", is_flag=True, help="Also repeat the checks of listings: /v1/list and /v1/access.")
+@click.option("--data", multiple=True, metavar="TABLE=FILE", help="CSV file of a table, to count rows by row policies.")
 @format_option("text", "json")
 @click.pass_obj
 @one_line_errors
@@ -137,9 +147,14 @@ def dry_run(composition: Composition, /, form: str, **values: Any) -> None:
     Policy files are rules (.properties, or .yaml with `rules`), worlds (.json, or .yaml with `objects` or `grants`), or
     settings (a pdp.yaml). The suffix and the first top-level key tell the kind.
 
+    With two sides of row policies alone, no checks are needed: who sees more or fewer rows and columns.
+
     Exits with 3 if a decision differs, else with 0.
     """
     options = DryRunOptions(**values)
+    if options.compares_rows:
+        changed = compare_rows(options.baseline, options.candidate, options.data, form)
+        raise SystemExit(DIFFERENT if changed else 0)
     options.validate()
     reading = ReadReport()
     checks = options.read_checks(reading)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from sqlglot import exp
 
@@ -71,6 +71,21 @@ def implies(first: exp.Expr, second: exp.Expr) -> bool:
     """Tell whether the second condition is proven to be true wherever the first condition is true."""
     found = list(truths(first, second))
     return bool(found) and all(then for given, then in found if given)
+
+
+def truth_of_row(tree: exp.Expr, row: Mapping[str, Any]) -> Truth | Literal["unknown"]:
+    """Return the truth of a condition for the values of a row; `unknown` if only an engine can tell.
+
+    `row` has values by column in lower case: None, booleans, texts and floats.
+    """
+    for atom in _atoms(tree):
+        known = _known(atom)
+        if known is None or known[0] not in row:
+            return "unknown"
+        value = row[known[0]]
+        if value is not None and any(type(value) is not type(literal) for literal in known[1]):
+            return "unknown"
+    return _compiled(tree, row.keys())(row)
 
 
 class _Condition:

@@ -82,6 +82,10 @@ class PolicySet:
         """Return the keys of all relations with policies."""
         return self._tables.keys()
 
+    def restricted(self) -> frozenset[RelationKey]:
+        """Return the keys of all relations with policies or masks."""
+        return frozenset((*self._tables, *self._masks))
+
     def joined(self, others: Iterable[StoredTable]) -> PolicySet:
         """Return a set with more policies and masks of some tables."""
         tables, masks = dict(self._tables), dict(self._masks)
