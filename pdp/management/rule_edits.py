@@ -109,14 +109,16 @@ class RuleAdministration:
     def _changes(self, facts: Facts, actor: Actor, edit: RuleEdit, now: float) -> Iterator[Change]:
         if isinstance(edit, RulesClear):
             self._refuse_filed(edit.table)
-            rules = _rules_of(facts, edit.table)
-            yield from (RuleRemoved(rule.key) for rule in rules if not rule.column or rule.tombstone)
+            for rule in _rules_of(facts, edit.table):
+                if not rule.column or rule.tombstone:
+                    self._require_container(facts, actor, rule)
+                    yield RuleRemoved(rule.key)
         elif isinstance(edit, RuleDrop):
-            yield from self._drop(facts, edit)
+            yield from self._drop(facts, actor, edit)
         else:
             yield from self._write(facts, actor, edit, now)
 
-    def _drop(self, facts: Facts, edit: RuleDrop) -> Iterator[Change]:
+    def _drop(self, facts: Facts, actor: Actor, edit: RuleDrop) -> Iterator[Change]:
         found = find_rule(facts, edit.table, edit.id, edit.column)
         if found is None:
             if self._is_filed(edit.table, edit.id, edit.column):
@@ -125,6 +127,7 @@ class RuleAdministration:
                 return
             raise _missing(edit.table, edit.id)
         _check_etag(found, edit.etag)
+        self._require_container(facts, actor, found)
         yield RuleRemoved(found.key)
 
     def _write(self, facts: Facts, actor: Actor, edit: RuleWrite, now: float) -> Iterator[Change]:
@@ -144,10 +147,20 @@ class RuleAdministration:
             raise AlreadyExists(f"`{rule.id}` stands there already for {_name(rule.table)}")
         if found is not None:
             _check_etag(found, edit.etag)
+            self._require_container(facts, actor, found)
             if found.key != rule.key:
                 yield RuleRemoved(found.key)
         created = found.created if found is not None and not found.tombstone else now
         yield RulePut(msgspec.structs.replace(rule, author=actor.name, created=created, updated=now))
+
+    def _require_container(self, facts: Facts, actor: Actor, found: RowRule) -> None:
+        """Raise Forbidden for the tombstone of a table, unless the actor may manage the container of the table.
+
+        The owner of a new table of the name could otherwise end the rules of the dropped one, and return that.
+        """
+        above = found.table[:-1]
+        if found.tombstone:
+            self._rules.require(facts, actor, MANAGE, ("namespace" if len(above) > 1 else "warehouse", above))
 
     def _is_filed(self, table: TablePath, id: str, column: str) -> bool:
         """Tell whether a file gives an id to a rule of the table. Reasons name rules by their ids."""

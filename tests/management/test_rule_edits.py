@@ -324,6 +324,43 @@ def test_a_drop_leaves_a_tombstone_and_the_return_of_the_table_ends_it(tmp_path:
     assert (live(dropped, "sales", "orders"), dead(dropped, "sales", "orders")) == ([], ["p"])
 
 
+def test_the_owner_of_a_new_table_cannot_end_the_rules_of_the_dropped_one(
+    rules: RuleAdministration, tmp_path: Path
+) -> None:
+    """Eve may modify a table without seeing its rows: she drops it, makes her own, and then returns the dropped one."""
+    orders, access = table("sales", "orders"), load(tmp_path, {}).row_access
+    secret = policy(grantees=("user:alice",))
+    mask = RowRule(ORDERS, "m", ("allUsers",), column="c", kind="hash")
+    facts = world(ObjectPut(Object(orders, id="1")), RulePut(secret), RulePut(mask))
+    facts = edit_objects(edit_objects(facts, delete=[orders]), put=[ObjectPatch(orders, id="2")])
+    facts = facts.apply(9, [grant("eve", "ownership", "sales", "orders")])
+    eve, resource = actor("eve"), Resource("table", "lake", ("sales", "orders"))
+    ends: list[RuleEdit] = [
+        RuleDrop(ORDERS, "p"),
+        RuleDrop(ORDERS, "p", if_exists=True),
+        RuleDrop(ORDERS, "m", "c"),
+        RulesClear(ORDERS),
+        RuleWrite(policy(text="TRUE")),
+        RuleWrite(policy(text="TRUE"), "replace"),
+        RuleWrite(policy(text="TRUE"), "unless_exists"),
+    ]
+    plain = RuleAdministration(Administration(), access)
+    for edit in ends:
+        with pytest.raises(Forbidden, match="namespace:lake/sales"):
+            after(plain, facts, edit, by=eve)
+    facts = after(plain, facts, RuleWrite(policy("mine", text="TRUE")), by=eve)
+    assert eve.principal is not None
+    assert access.restrict(eve.principal, resource, facts).shows_rows, "the new table is hers to open"
+    for returned in (
+        edit_objects(edit_objects(facts, delete=[orders]), put=[ObjectPatch(orders, id="1")]),
+        edit_objects(facts, put=[ObjectPatch(orders, id="1")]),
+        edit_objects(edit_objects(facts, delete=[orders]), put=[ObjectPatch(orders)]),
+    ):
+        assert not access.restrict(eve.principal, resource, returned).shows_rows
+    keeper = world(grant("kim", "manage_grants", "sales", type="namespace"), *map(RulePut, facts.row_rules()))
+    assert live(after(plain, keeper, RulesClear(ORDERS), by=actor("kim")), "sales", "orders") == []
+
+
 def test_another_id_is_a_drop_of_the_table_before(rules: RuleAdministration) -> None:
     orders = table("sales", "orders")
     facts = world(ObjectPut(Object(orders, id="1")), RulePut(policy(text="TRUE")))
