@@ -10,7 +10,7 @@ WORKERS ?= 2
 PYTEST := $(PY) -m pytest -q -n $(WORKERS)
 FAST := not process and not postgres and not slow and not differential and not spark
 
-.PHONY: help run test-fast test test-long test-trino test-spark chaos lint fmt type cases bench bench-audit bench-cache bench-cedar bench-pipeline bench-replay bench-rewrite bench-trino bench-more bench-workers soak protos docs check
+.PHONY: help run test-fast test test-long test-trino test-spark chaos lint fmt type cases bench bench-audit bench-cache bench-cedar bench-engines bench-pipeline bench-replay bench-rewrite bench-trino bench-more bench-workers soak protos docs check
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -96,6 +96,9 @@ bench-cache: $(STAMP) ## break-even of the cache: warm and cold, in this process
 
 bench-cedar: $(STAMP) ## Cedar policies through the service beside bare cedarpy, on the same 1,000 requests
 	$(PY) bench/cedar.py $(ARGS)
+
+bench-engines: $(STAMP) ## scopes and allow_all beside grants, per check
+	$(PY) bench/engines.py
 
 bench-pipeline: $(SPARK) ## ingest into the lake beside a plain Spark job, and for ten times the records; ARGS="--records 300000 --times 1"
 	$(PY) bench/pipeline.py $(ARGS)

@@ -32,6 +32,8 @@ from pdp.engines.scopes.permissions import NO_TABLES, Access, Permissions, Schem
 from pdp.engines.scopes.questions import QUESTIONS, Target, target_of, user_of
 from pdp.facts.snapshot import Facts
 from pdp.model.checks import Resource, Trace
+from pdp.model.columns import PathColumn
+from pdp.model.vocabulary import TABULAR_TYPES
 
 NAME: Final = "scopes"
 
@@ -76,9 +78,8 @@ class ScopesEngine:
             verdicts = _verdicts(access.entry, access.fixed)
             count = len(resources)
             return Verdicts(verdicts.effects * count, [verdicts.by[0]] * count)
-        effects = bytes([_tables(access, target).effect(target.table) for target in _targets(group, resources)])
-        texts = _REASONS[access.entry]
-        by = [texts[effect] for effect in effects]
+        effects = _effects(access, group, resources)
+        by = list(map(_REASONS[access.entry].__getitem__, effects))
         if FAILED not in effects:
             return Verdicts(effects, by)
         errors = {row: (access.entry,) for row, effect in enumerate(effects) if effect == FAILED}
@@ -140,8 +141,14 @@ def _verdicts(entry: str, effect: int) -> Verdicts:
     return Verdicts(bytes([effect]), (reason,), {0: (entry,)} if effect == FAILED else {})
 
 
-def _targets(group: Group, resources: Sequence[Resource]) -> list[Target]:
-    return [target_of(group, resource) for resource in resources]
+def _effects(access: Access, group: Group, resources: Sequence[Resource]) -> bytes:
+    """Return the effects on resources. A column of tables needs one look-up for each namespace, and no object."""
+    if type(resources) is PathColumn and group.type in TABULAR_TYPES:
+        schemas = [access.slot.get((group.warehouse, ".".join(parent)), NO_TABLES) for parent in resources.parents]
+        rows = zip(resources.names, map(schemas.__getitem__, resources.parent_at), strict=True)
+        return bytes([PERMIT if name in schema[0] else schema[1] for name, schema in rows])
+    targets = [target_of(group, resource) for resource in resources]
+    return bytes([_tables(access, target).effect(target.table) for target in targets])
 
 
 def _tables(access: Access, target: Target) -> SchemaTables:

@@ -96,6 +96,11 @@ def test_checks_and_their_batches_are_answered_as_by_the_oracle(
         scope = "readPermission" if action == "read_data" else "writePermission"
         wanted.append(spec.allowed(permissions, user, {scope: place}, strict=strict))
     assert ask(pdp, bodies) == wanted
+    for c in CATALOGS:  # lists of one catalog are columns, also of several schemas
+        rows = [row for row, (catalog, _, _) in enumerate(tables) if catalog == c]
+        lists = {**bodies[0], "resources": [texts[row] for row in rows]}
+        del lists["resource"]
+        assert ask(pdp, [lists]) == [wanted[row] for row in rows]
     for _ in range(3):
         assert [ask(pdp, [body])[0] for body in bodies] == wanted
 
