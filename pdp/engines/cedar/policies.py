@@ -74,9 +74,13 @@ def load_policies(sources: Sequence[SourceText], schema: CedarSchema) -> CedarPo
 
 
 def parse_policies(sources: Sequence[SourceText]) -> CedarPolicies:
-    """Return the policies of texts that were validated before; raise ValueError for a text that Cedar cannot parse."""
+    """Return the policies of texts that were validated before; raise PolicyInvalid if this Cedar cannot parse one."""
     text = joined_text(sources)
-    return CedarPolicies(tuple(_policies(sources)), text, load_cedarpy().PolicySet.from_str(text))
+    try:
+        handle = load_cedarpy().PolicySet.from_str(text)
+    except ValueError as error:
+        raise PolicyInvalid(f"does not parse: {error}", sources[0].place()) from None
+    return CedarPolicies(tuple(_policies(sources)), text, handle)
 
 
 def joined_text(sources: Sequence[SourceText]) -> str:
