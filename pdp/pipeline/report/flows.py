@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from pdp.pipeline.report.answers import ReportAnswer
-from pdp.pipeline.report.charts import WIDTH
+from pdp.pipeline.report.shapes import WIDTH
 from pdp.pipeline.report.texts import ShortNames, clip, number, plural
 
 _MOST: Final = 9

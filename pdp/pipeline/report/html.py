@@ -16,9 +16,11 @@ from typing import Any, Final, NamedTuple
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from pdp.pipeline.report.answers import Report
-from pdp.pipeline.report.charts import Part, Spark, bar_table, day_chart, denial_matrix, hour_map, spark_line
+from pdp.pipeline.report.bars import Part, Spark, bar_table, spark_line
+from pdp.pipeline.report.day_charts import day_chart
 from pdp.pipeline.report.findings import find
 from pdp.pipeline.report.flows import flow_chart
+from pdp.pipeline.report.heat_maps import denial_matrix, hour_map
 from pdp.pipeline.report.texts import ShortNames, day, duration, moment, name_parts, number, plural, share, show
 
 _PARTS: Final = {
