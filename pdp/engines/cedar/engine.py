@@ -35,10 +35,10 @@ from pdp.memo import Memo
 from pdp.model.checks import Principal, Reason, Resource, Trace
 
 _READS: Final = frozenset({Source.POLICIES, Source.FACTS})
-_PRINCIPALS: Final = 256
+_PRINCIPALS: Final = 64
 _LONGEST_PRINCIPAL: Final = 2_048
-_CONTAINERS: Final = 2_000
-"""Principals whose entities are remembered at one revision, characters of one, and containers of one."""
+_CONTAINERS: Final = 200
+"""Principals whose entities are remembered at one revision, characters of one, and containers of one: about 20 MB."""
 _INVALID: Final[Reason] = "cedar:invalid_arguments"
 """Reason of a denial because the arguments of the check are no context."""
 
@@ -125,6 +125,8 @@ class CedarEngine:
                 continue
             own = self._own(shown, uid, resource, context)
             table.add(row, make_request(shown.builder.principal, action, uid, context), own)
+        if shown.size > _CONTAINERS:
+            self._forget(group)
         policies = self.model.policies.policies
         for each in table.rounds:
             answers = zip(each.rows, self._ask(each), strict=True)
@@ -156,18 +158,23 @@ class CedarEngine:
         answers: Sequence[Any] = library.is_authorized_batch(each.requests, self.model.policies.handle, entities)
         return answers
 
+    def _forget(self, group: Group) -> None:
+        """Forget the entities of a principal with too many containers."""
+        if self._shown is not None:
+            self._shown[1].pop(_memo_key(group), None)
+
     def _shown_to(self, group: Group, facts: Facts) -> ShownEntities:
         """Return the entities of a principal's checks, remembered for some principals of one revision."""
         if self._shown is None or self._shown[0] is not facts:
             self._shown = facts, Memo(_PRINCIPALS, _LONGEST_PRINCIPAL)
-        memo, principal, on_server = self._shown[1], group.principal, group.type in ("server", "user")
-        shown = memo.get((principal, on_server))
-        if shown is None or shown.size > _CONTAINERS:
+        memo, principal, key = self._shown[1], group.principal, _memo_key(group)
+        shown = memo.get(key)
+        if shown is None:
             files, words = self.model.files, self.model.policies.words
-            builder = EntityBuilder(facts, principal, files, words, on_server=on_server)
+            builder = EntityBuilder(facts, principal, files, words, on_server=key[1])
             read, chains = self.model.policies.reads, self._chains_of(facts)
             shown = ShownEntities(builder, files, read, chains, with_properties=self._shows_properties)
-            memo.keep((principal, on_server), shown, principal.length())
+            memo.keep(key, shown, principal.length())
         return shown
 
     def _chains_of(self, facts: Facts) -> Collection[Uid]:
@@ -180,6 +187,11 @@ class CedarEngine:
             above = frozenset(entity.uid for uid in files.by_uid for entity in builder.with_chain(uid))
             self._chains = facts, above
         return self._chains[1]
+
+
+def _memo_key(group: Group) -> tuple[Principal, bool]:
+    """Return the principal, and True for a check on the server, where sets of roles are empty."""
+    return group.principal, group.type in ("server", "user")
 
 
 def _context(
