@@ -361,6 +361,21 @@ def test_the_owner_of_a_new_table_cannot_end_the_rules_of_the_dropped_one(
     assert live(after(plain, keeper, RulesClear(ORDERS), by=actor("kim")), "sales", "orders") == []
 
 
+def test_a_table_that_appears_under_another_name_brings_its_rules() -> None:
+    """A rename or return can be reported as a new name with the old id, before or after the end of the old name."""
+    orders, other = table("sales", "orders"), table("pub", "t")
+    secret, opening = policy(grantees=("user:alice",)), policy("open", ("lake", "pub", "t"), "TRUE")
+    facts = world(ObjectPut(Object(orders, id="1")), RulePut(secret), RulePut(opening))
+    known = facts.apply(2, [ObjectPut(Object(other))])
+    for before in (facts, edit_objects(facts, delete=[orders]), known):
+        found = edit_objects(before, put=[ObjectPatch(other, id="1")])
+        assert (live(found, "pub", "t"), dead(found, "pub", "t")) == (["p"], ["open"])
+    swapped = edit_objects(facts, put=[ObjectPatch(orders, id="2"), ObjectPatch(other, id="1")])
+    assert (live(swapped, "pub", "t"), dead(swapped, "sales", "orders")) == (["p"], ["p"])
+    fresh = edit_objects(facts, put=[ObjectPatch(other, id="3")])
+    assert live(fresh, "pub", "t") == ["open"]
+
+
 def test_another_id_is_a_drop_of_the_table_before(rules: RuleAdministration) -> None:
     orders = table("sales", "orders")
     facts = world(ObjectPut(Object(orders, id="1")), RulePut(policy(text="TRUE")))

@@ -15,7 +15,13 @@ from pdp.config.references import unknown_warehouse
 from pdp.engines.grants.edits import Actor, GrantEdits, ObjectEdits, ObjectPatch
 from pdp.engines.grants.engine import GrantsEngine
 from pdp.engines.grants.rights import ACCEPT, CREATE, DELETE, OWNER, RENAME, right_to_add, right_to_remove
-from pdp.engines.grants.rule_moves import rules_of_dropped, rules_of_moved, rules_of_returned
+from pdp.engines.grants.rule_moves import (
+    TableId,
+    rules_by_id,
+    rules_of_dropped,
+    rules_of_moved,
+    rules_of_returned,
+)
 from pdp.errors import Forbidden, InvalidArgument
 from pdp.facts.objects import (
     SERVER,
@@ -29,6 +35,7 @@ from pdp.facts.objects import (
     ObjectPut,
     key_text,
 )
+from pdp.facts.row_rules import RowRule
 from pdp.facts.snapshot import Facts
 from pdp.model.checks import CONTENT_TYPES
 from pdp.model.vocabulary import TABULAR_TYPES
@@ -119,6 +126,8 @@ class _ObjectDraft:
     actor: Actor
     facts: Facts
     changes: list[Change] = field(default_factory=list)
+    rules_by_id: dict[TableId, list[RowRule]] | None = None
+    """Row rules by the stable ids of their tables, once an id was put."""
 
     def delete(self, key: ObjectKey) -> None:
         """Delete an object with all objects below and all their grants; of a user or role, also the grants to it."""
@@ -189,6 +198,8 @@ class _ObjectDraft:
         is_new = not self.facts.is_registered(key) or (before.id not in ("", after.id))
         if is_new or msgspec.structs.replace(after, managed=before.managed) != before:
             self._require_report()
+        # the rules are those of before: the new name has the id only afterwards
+        owned = self._rules_of_id(key, after.id) if after.id != before.id else []
         if is_new:
             self._create(before, after)
         else:
@@ -197,6 +208,15 @@ class _ObjectDraft:
             self._require("set_managed_access", key)
         if not self.facts.is_registered(key) or self.facts.object(key) != after:
             self._apply([ObjectPut(after)])
+        self._apply(rules_of_returned(self.facts, key, owned))
+
+    def _rules_of_id(self, key: ObjectKey, id: str) -> list[RowRule]:
+        """Return the row rules of the table with a stable id, wherever the table was."""
+        if not id or key[0] not in TABULAR_TYPES or not self.facts.index.rules:
+            return []
+        if self.rules_by_id is None:
+            self.rules_by_id = rules_by_id(self.facts)
+        return self.rules_by_id.get((key[1][0], id), [])
 
     def _create(self, before: Object, after: Object) -> None:
         """Create an object and make the actor its owner, unless grants exist already: then they name the owners."""
@@ -220,7 +240,7 @@ class _ObjectDraft:
         elif in_use and after.id:
             self._require("change_ownership", key)
         gone = rules_of_dropped(self.facts, key) if replaced else []
-        self._apply([*gone, ObjectPut(created), *rules_of_returned(self.facts, key, after.id)])
+        self._apply([*gone, ObjectPut(created)])
         if self.actor.principal is not None and key[0] in OWNER and (replaced or not in_use):
             ownership = Grant(key, OWNER[key[0]], self.actor.principal.id, after.id)
             self._apply([] if self.facts.has(ownership) else [GrantAdded(ownership)])

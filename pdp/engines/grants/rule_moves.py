@@ -7,7 +7,7 @@ a rule stays *and* goes along: two closed names are better than an open name.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -17,6 +17,8 @@ from pdp.facts.row_rules import RowRule, TablePath, fold_name
 from pdp.facts.snapshot import Facts
 from pdp.model.vocabulary import TABULAR_TYPES
 
+TableId: TypeAlias = tuple[str, str]
+"""Warehouse and stable id of a table."""
 _CONTAINERS: Final = frozenset({"warehouse", "namespace"})
 
 
@@ -55,16 +57,31 @@ def rules_of_dropped(facts: Facts, dropped: ObjectKey) -> list[Change]:
     ]
 
 
-def rules_of_returned(facts: Facts, key: ObjectKey, id: str) -> list[Change]:
-    """Return the changes of rules for a dropped table that is back with its stable id: tombstones are rules again."""
-    if key[0] not in TABULAR_TYPES or not id:
-        return []
-    rules = facts.rules_of(fold_name(key[1][0], key[1][1:]))
-    return [
-        RulePut(msgspec.structs.replace(rule, tombstone=False, object_id=""))
-        for rule in rules
-        if rule.tombstone and rule.object_id == id and rule.table == key[1]
-    ]
+def rules_by_id(facts: Facts) -> dict[TableId, list[RowRule]]:
+    """Return the rules of tables with a stable id: of registered tables, and the tombstones of dropped ones."""
+    found: dict[TableId, list[RowRule]] = {}
+    for rule in facts.row_rules():
+        id = rule.object_id if rule.tombstone else _id_of(facts, rule.table)
+        if id:
+            found.setdefault((rule.table[0], id), []).append(rule)
+    return found
+
+
+def rules_of_returned(facts: Facts, key: ObjectKey, rules: Sequence[RowRule]) -> list[Change]:
+    """Return the changes of rules for a table that appears under a name, with the rules of its stable id.
+
+    Tombstones of the name are rules again. Rules of another name come along, and stay there. The name's other rules
+    become tombstones then: rules add up, and would show rows of the table.
+    """
+    changes: list[Change] = []
+    if any(rule.table != key[1] for rule in rules):
+        changes += [
+            RulePut(msgspec.structs.replace(other, tombstone=True))
+            for other in facts.rules_of(fold_name(key[1][0], key[1][1:]))
+            if not other.tombstone and other not in rules
+        ]
+    returned = (msgspec.structs.replace(rule, table=key[1], tombstone=False, object_id="") for rule in rules)
+    return [*changes, *(RulePut(rule) for rule in returned if rule not in rules)]
 
 
 def _rules_at(facts: Facts, key: ObjectKey) -> Iterator[RowRule]:
