@@ -26,8 +26,9 @@ from support.recorded_company import Company
 from pdp.app.archived_bundle import rebuild_pdp
 from pdp.pipeline.catalog import folder_catalog
 from pdp.pipeline.lake import Lake
+from pdp.pipeline.lake_questions import RecordedQuestions
 from pdp.pipeline.recorded_archive import read_archive
-from pdp.pipeline.replay_rows import ReplayChoice, question_rows, questions
+from pdp.pipeline.replay_rows import ReplayChoice, question_rows
 from pdp.pipeline.replaying import LakeReplay
 from pdp.pipeline.session import start_session
 
@@ -53,8 +54,8 @@ def seconds(work: Callable[[], Any]) -> float:
 
 def replayed(lake: Lake, checks: int) -> None:
     """Decide everything again, and fail if a decision differs."""
-    results = LakeReplay(lake, read_archive(lake), rebuild_pdp, CHOICE).decided
-    found = dict(results.groupBy("kind").sum("checks").collect())
+    with LakeReplay(lake, read_archive(lake), rebuild_pdp, CHOICE) as replay:
+        found = dict(replay.decided.groupBy("kind").sum("checks").collect())
     assert found == {"same": checks}, found
 
 
@@ -70,7 +71,8 @@ def measure(lake: Lake, checks: int, rounds: int) -> float:
         times["replay"].append(seconds(lambda: replayed(lake, checks)))
         times["lambda"].append(seconds(lambda: evaluated(lake)))
     best = {name: min(found) for name, found in times.items()}
-    count = questions(question_rows(lake, CHOICE)).count()
+    with RecordedQuestions(lake, CHOICE) as questions:
+        count = questions.number
     for name, took in best.items():
         print(f"{name:7} {checks / took:10,.0f} checks/s   {took:7.1f} s for {checks:,} checks of {count:,} questions")
     print(f"replay beside a lambda: {best['lambda'] / best['replay']:.2f} (goal 0.50)", flush=True)

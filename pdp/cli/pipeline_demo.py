@@ -52,22 +52,32 @@ def demo(
     Starts a service on loopback in a new folder, plays the requests of a month, brings the audit into a lake, decides
     it again under candidate rules, and writes a report. The service has a clock of its own, so the times of its
     records are not real.
+
+    After a failure, the folder stays as it is. It has the log of the service, and the next demo needs another folder.
     """
     folder = out.absolute()
+    from pdp.pipeline.session import check_spark  # noqa: PLC0415  help needs none
+
     if folder.exists():
         raise InvalidArgument(f"`{out}` exists: name a new folder with --out, or remove this one")
     last = _day(until)
+    check_spark()
     started = time.monotonic()
 
     def say(text: str) -> None:
         click.echo(f"{time.monotonic() - started:5.0f} s  {visible(text)}", err=True)
 
-    _play(folder, last, (seed, share), say)
-    lake = _lake(folder, properties, say)
-    _ingest(lake, folder, say)
-    _replay(composition, lake, folder, say)
-    made = _report(lake, say)
-    written = write_report(made, folder / "report.html", folder / "csv", folder / "json")
+    try:
+        _play(folder, last, (seed, share), say)
+        lake = _lake(folder, properties, say)
+        _ingest(lake, folder, say)
+        _replay(composition, lake, folder, say)
+        made = _report(lake, say)
+        written = write_report(made, folder / "report.html", folder / "csv", folder / "json")
+    except BaseException:
+        if folder.exists():
+            say(f"not finished: `{folder}` stays as it is")
+        raise
     say("done")
     print_report(made, written, form)
 
@@ -82,7 +92,7 @@ def _day(text: str | None) -> date:
 
 
 def _play(folder: Path, last: date, choice: tuple[int, float], say: Callable[[str], None]) -> None:
-    """Play the month into a folder. After a failure, nothing of the folder remains but the log of the service."""
+    """Play the month into a new folder. After a failure the folder stays, with the log of the service."""
     from pdp.pipeline.demo.company import read_company  # noqa: PLC0415  help needs none
     from pdp.pipeline.demo.month import DAYS, MonthPlan, month  # noqa: PLC0415
     from pdp.pipeline.demo.player import play  # noqa: PLC0415
@@ -121,8 +131,8 @@ def _replay(composition: Composition, lake: Lake, folder: Path, say: Callable[[s
     archive = read_archive(lake)
     file = str(folder / "candidate.properties")
     candidate = read_candidate(composition, (file,), (), archive.bundles)
-    replaying = LakeReplay(lake, archive, composition.rebuild_pdp, ReplayChoice(by_revision=True), candidate)
-    totals = read_result(replaying.save(Path(file).name, lambda _: None)).totals
+    with LakeReplay(lake, archive, composition.rebuild_pdp, ReplayChoice(by_revision=True), candidate) as replaying:
+        totals = read_result(replaying.save(Path(file).name)).totals
     changes = f"{totals.lost:,} lost, {totals.gained:,} gained"
     say(f"decided {plural(totals.decided, 'check')} again under {Path(file).name}: {changes}")
 

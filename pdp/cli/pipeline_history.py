@@ -32,13 +32,14 @@ if TYPE_CHECKING:
 @click.option("--resource", required=True, help="Object, such as table:lake/sales/orders.")
 @click.option("--action", default="read_data", show_default=True, help="Action of the right.")
 @click.option("--on", "day", required=True, metavar="DAY", help="Day in UTC, such as 2026-01-31.")
+@click.option("--explain", is_flag=True, help="Print Spark's plan for the uses of the day, and decide nothing.")
 @format_option("text", "json")
 @click.pass_obj
 @one_line_spark_errors
 def history(
     composition: Composition, /, lake: str, config: Path | None, overrides: tuple[str, ...],
     properties: tuple[str, ...], principal: str, roles: tuple[str, ...], resource: str, action: str, day: str,
-    form: str,
+    explain: bool, form: str,
 ) -> None:  # fmt: skip
     """Tell who could do what on a day, through what, and whether he did.
 
@@ -49,17 +50,23 @@ def history(
     except ValueError:
         raise InvalidArgument(f"`--on {day}` is no day such as 2026-01-31") from None
     check = _check(principal, roles, resource, action)
-    with Progress("starting Spark"):
+    with Progress("starting Spark") as progress:
         opened = open_chosen_lake(composition, lake, config, overrides, properties)
-        from pdp.pipeline.history import right_on  # noqa: PLC0415  help needs neither
+        from pdp.pipeline.history import plan_of_uses, right_on  # noqa: PLC0415  help needs neither
         from pdp.pipeline.recorded_archive import read_archive  # noqa: PLC0415
 
-        found = right_on(opened, read_archive(opened), composition.rebuild_pdp, check, on)
+        if explain:
+            click.echo(plan_of_uses(opened, check, on))
+            return
+        progress.say("reading policies and facts")
+        archive = read_archive(opened)
+        progress.say("deciding the right, and counting its use")
+        found = right_on(opened, archive, composition.rebuild_pdp, check, on)
     if form == "json":
         fields = {"could": found.could, "did": found.did, "intervals": found.intervals, "uses": found.uses}
         sys.stdout.buffer.write(msgspec.json.encode(fields) + b"\n")
         return
-    click.echo(f"{visible(principal)}, {visible(action)} on {visible(resource)}, {day}")
+    click.echo(f"{visible(principal)}, {visible(action)} on {visible(resource)}, {on}")
     _say(found)
 
 
@@ -82,6 +89,8 @@ def _say(found: RightHistory) -> None:
     for use in found.uses:
         word = "permitted" if use.allowed else "denied"
         times = f"first {use.first:%H:%M:%S}, last {use.last:%H:%M:%S}"
-        click.echo(f"  {visible(use.action)} {word} {plural(use.checks, 'time')}, {times} [{', '.join(use.samples)}]")
+        click.echo(
+            f"  {visible(use.action)} {word} {plural(use.checks, 'time')}, {times} [{visible(', '.join(use.samples))}]"
+        )
         for by in use.by:
             click.echo(f"    by {visible(by)}")

@@ -11,11 +11,13 @@ import click
 
 from pdp.cli.composition import EXAMPLE, Composition, chosen_file
 from pdp.cli.options import config_options
-from pdp.cli.terminal import one_line_errors
+from pdp.cli.terminal import one_line_errors, visible
 from pdp.errors import InvalidArgument
 
 if TYPE_CHECKING:
+    from pdp.cli.progress import Progress
     from pdp.pipeline.lake import Lake
+    from pdp.pipeline.stages import StageNotices
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -69,6 +71,13 @@ def open_chosen_lake(
     has_configuration = config is EXAMPLE or chosen_file(config) is not None or overrides
     lakes = composition.settings(config, overrides).lakes if has_configuration else {}
     return open_lake(choose_catalog(lake, lakes), spark_properties(properties))
+
+
+def stage_notices(progress: Progress, lake: Lake) -> StageNotices:
+    """Return notices about the stages of a job: its state on a terminal, and each ended stage as a line of stderr."""
+    from pdp.pipeline.stages import StageNotices  # noqa: PLC0415  help needs none
+
+    return StageNotices(progress.say, lambda text: click.echo(f"pdp: {visible(text)}", err=True), lake.spark)
 
 
 def spark_properties(texts: Sequence[str]) -> dict[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,11 +12,12 @@ from pdp.cli.composition import Composition
 from pdp.cli.dry_run import DIFFERENT, MultiValueCommand
 from pdp.cli.dry_run_checks import parse_time
 from pdp.cli.options import format_option
-from pdp.cli.pipeline_options import lake_options, one_line_spark_errors, open_chosen_lake
+from pdp.cli.pipeline_options import lake_options, one_line_spark_errors, open_chosen_lake, stage_notices
 from pdp.cli.progress import Progress
 from pdp.errors import InvalidArgument
 
-_RECORDED: Final = "recorded"
+if TYPE_CHECKING:
+    from pdp.pipeline.replaying import ReplayResult
 
 
 @click.command(cls=MultiValueCommand)
@@ -54,11 +55,11 @@ def replay(
     with Progress("starting Spark") as progress:
         opened = open_chosen_lake(composition, lake, config, overrides, properties)
         from pdp.cli.pipeline_candidates import read_candidate, reads_time  # noqa: PLC0415  help needs none of these
-        from pdp.cli.pipeline_replay_report import print_json, print_text  # noqa: PLC0415
         from pdp.offline.candidates import AS_RECORDED  # noqa: PLC0415
         from pdp.pipeline.recorded_archive import read_archive  # noqa: PLC0415
         from pdp.pipeline.replay_rows import ReplayChoice  # noqa: PLC0415
-        from pdp.pipeline.replaying import LakeReplay, plan_text, read_result  # noqa: PLC0415
+        from pdp.pipeline.replay_tables import RECORDED  # noqa: PLC0415
+        from pdp.pipeline.replaying import LakeReplay, read_result  # noqa: PLC0415
 
         progress.say("reading policies and facts")
         archive = read_archive(opened)
@@ -71,14 +72,21 @@ def replay(
         choice = ReplayChoice(
             since, until, options["principal"], listings, by_revision=not candidate.is_complete, by_second=by_second
         )
-        replaying = LakeReplay(opened, archive, composition.rebuild_pdp, choice, candidate)
-        if options["explain"]:
-            click.echo(plan_text(replaying.decided))
-            return
-        names = ", ".join(Path(file).name for file in candidates) if candidates else _RECORDED
-        result = read_result(replaying.save(names, progress.say))
+        names = ", ".join(Path(file).name for file in candidates) if candidates else RECORDED
+        with LakeReplay(opened, archive, composition.rebuild_pdp, choice, candidate) as replaying:
+            if options["explain"]:
+                click.echo(replaying.plan())
+                return
+            result = read_result(replaying.save(names, stage_notices(progress, opened)))
+    _print(result, form)
+    raise SystemExit(DIFFERENT if result.totals.differs else 0)
+
+
+def _print(result: ReplayResult, form: str) -> None:
+    """Print a result; raise InvalidArgument for one without a check."""
+    from pdp.cli.pipeline_replay_report import print_json, print_text  # noqa: PLC0415  help needs none
+
     if not (result.totals.decided or result.totals.undecidable):
         raise InvalidArgument("nothing to decide: the lake has no such records")
     print_json(result) if form == "json" else print_text(result)
     sys.stdout.flush()
-    raise SystemExit(DIFFERENT if result.totals.differs else 0)

@@ -12,7 +12,7 @@ import msgspec
 
 from pdp.cli.composition import Composition
 from pdp.cli.options import format_option
-from pdp.cli.pipeline_options import lake_options, one_line_spark_errors, open_chosen_lake
+from pdp.cli.pipeline_options import lake_options, one_line_spark_errors, open_chosen_lake, stage_notices
 from pdp.cli.progress import Progress
 from pdp.cli.terminal import plural, visible
 from pdp.cli.whole_file import whole_file
@@ -52,7 +52,9 @@ def report(
         if explain:
             click.echo(explain_questions(opened, days))
             return
-        made = make_report(opened, days, lambda step: progress.say(f"answering: {step}"))
+        with stage_notices(progress, opened).stage("answering questions", "check") as stage:
+            made = make_report(opened, days, lambda step: stage.now(f"answering: {step}"))
+            stage.count(made.total("checks"))
         written = write_report(made, out, csv, json)
     print_report(made, written, form)
 

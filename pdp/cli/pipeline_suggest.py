@@ -11,7 +11,7 @@ import click
 from pdp.cli.composition import Composition
 from pdp.cli.dry_run_checks import parse_time
 from pdp.cli.options import format_option
-from pdp.cli.pipeline_options import lake_options, one_line_spark_errors, open_chosen_lake
+from pdp.cli.pipeline_options import lake_options, one_line_spark_errors, open_chosen_lake, stage_notices
 from pdp.cli.progress import Progress
 from pdp.cli.terminal import plural, visible
 from pdp.cli.whole_file import whole_file
@@ -30,12 +30,14 @@ _RULES: Final = ".properties"
 @lake_options
 @click.option("--out", required=True, metavar="FILE", help="Proposal: a world (.yaml, .json) or rules (.properties).")
 @click.option("--since", metavar="TIME", help="Only records from this time on, such as 2026-01-31T12:00Z.")
+@click.option("--explain", is_flag=True, help="Print Spark's plan of one replay, and propose nothing.")
 @format_option("text", "json")
 @click.pass_obj
 @one_line_spark_errors
 def suggest(
     composition: Composition, /, lake: str, config: Path | None, overrides: tuple[str, ...],
-    properties: tuple[str, ...], out: str, since: str | None, form: str,
+    properties: tuple[str, ...], out: str, since: str | None,
+    explain: bool, form: str,
 ) -> None:  # fmt: skip
     """Propose grants or rules with which no recorded access is lost.
 
@@ -55,8 +57,12 @@ def suggest(
         from pdp.pipeline.recorded_archive import read_archive  # noqa: PLC0415  help needs neither
         from pdp.pipeline.suggesting import LakeSuggestion  # noqa: PLC0415
 
-        search = LakeSuggestion(opened, read_archive(opened), composition.rebuild_pdp, progress.say, begin)
-        found = search.rules() if suffix == _RULES else search.grants()
+        stages = stage_notices(progress, opened)
+        with LakeSuggestion(opened, read_archive(opened), composition.rebuild_pdp, stages, begin) as search:
+            if explain:
+                click.echo(search.plan())
+                return
+            found = search.rules() if suffix == _RULES else search.grants()
     lines = rule_lines(found.rules) if found.facts is None else world_lines(found.facts, yaml=suffix != ".json")
     with whole_file(Path(out)) as file:
         file.writelines(f"{line}\n".encode() for line in lines)

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, date, datetime, timedelta
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
@@ -19,11 +19,22 @@ from pdp.offline.deciding_again import LastRecord
 from pdp.offline.recorded_basis import RecordedBasis, UndecidableCheck
 from pdp.pipeline.collected import utc_time
 from pdp.pipeline.lake import Lake
+from pdp.pipeline.plans import plan_text
 from pdp.pipeline.recorded_archive import LakeArchive
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+_MOST_CHANGES: Final = 2_000
+"""Changes of policies on one day."""
 
 
 class RightInterval(msgspec.Struct, frozen=True):
-    """Part of a day with one answer: from a time on, by a revision. `actor` wrote the facts that begin it."""
+    """Part of a day with one answer: from a time on, by a revision. `actor` wrote the facts that begin the part.
+
+    Empty for the beginning of the day, and for a part that begins with other policies.
+    """
 
     since: datetime
     until: datetime
@@ -90,28 +101,65 @@ def right_on(
 
 
 def _moments(lake: Lake, begin: datetime, end: datetime) -> list[_Moment]:
-    """Return the states of a day: the one at its beginning, or the first known one, and each change."""
-    from pyspark.sql import functions as sql  # noqa: PLC0415  an extra
+    """Return the states of a day: the one at its beginning, or the first known one, and each change.
 
-    facts = lake.table("facts").where(sql.col("time") < end).groupBy("epoch", "sequence")
-    revisions = facts.agg(sql.min("time").alias("time"), sql.max("actor").alias("actor")).collect()
-    requests = lake.table("requests").where(sql.col("time") < end).groupBy("revision")
-    bundles = requests.agg(sql.min("time").alias("time")).collect()
-    changes = [_Moment(utc_time(row.time), row.epoch, row.sequence, "", row.actor or "") for row in revisions]
-    changes += [_Moment(utc_time(row.time), "", 0, Revision.parse(row.revision).digest, "") for row in bundles]
+    Only a change of facts within the day has an actor. Policies that come back are a change, too.
+    """
+    changes = sorted([*_fact_changes(lake, begin, end), *_bundle_changes(lake, begin, end)])
     states: list[_Moment] = []
     facts_now = bundle_now = None
-    for change in sorted(changes):
+    for change in changes:
         facts_now, bundle_now = (facts_now, change) if change.digest else (change, bundle_now)
         if facts_now and bundle_now:
-            state = facts_now._replace(time=change.time, digest=bundle_now.digest)
+            state = facts_now._replace(time=change.time, digest=bundle_now.digest, actor=change.actor)
             if change.time <= begin:
-                states = [state._replace(time=begin)]
+                states = [state._replace(time=begin, actor="")]
             else:
                 states.append(state)
     if not states:
         raise InvalidArgument(f"the lake has no facts or no policies of {begin:%Y-%m-%d} or earlier")
     return states
+
+
+def _fact_changes(lake: Lake, begin: datetime, end: datetime) -> list[_Moment]:
+    """Return the revisions of the facts that begin within a day, and the last one before."""
+    from pyspark.sql import functions as sql  # noqa: PLC0415  an extra
+
+    rows = lake.table("facts").where(sql.col("time") < end).groupBy("epoch", "sequence")
+    revisions = rows.agg(sql.min("time").alias("time"), sql.max("actor").alias("actor"))
+    before = revisions.where(sql.col("time") <= begin).orderBy(sql.desc("time"), sql.desc("sequence")).limit(1)
+    found = [*before.collect(), *revisions.where(sql.col("time") > begin).collect()]
+    return [_Moment(utc_time(row.time), row.epoch, row.sequence, "", row.actor or "") for row in found]
+
+
+def _bundle_changes(lake: Lake, begin: datetime, end: datetime) -> list[_Moment]:
+    """Return the times within a day at which other policies decided than before, and the policies before the day."""
+    from pyspark.sql import functions as sql  # noqa: PLC0415  an extra
+
+    digest = sql.substring_index("revision", ".", -1).alias("digest")
+    requests = lake.table("requests").select("time", "seq", "day", digest)
+    before = requests.where((sql.col("day") <= sql.lit(begin.date())) & (sql.col("time") <= begin))
+    last = before.selectExpr("max_by(digest, struct(time, seq)) AS digest", "max(time) AS time").where("digest <> ''")
+    changes = _changing(requests.where((sql.col("day") == sql.lit(begin.date())) & (sql.col("time") > begin)))
+    found = [*last.collect(), *changes.orderBy("time").limit(_MOST_CHANGES + 1).collect()]
+    if len(found) > _MOST_CHANGES:
+        raise InvalidArgument(
+            f"policies changed more than {_MOST_CHANGES:,} times on {begin:%Y-%m-%d}: services with different policies "
+            "share this lake"
+        )
+    moments = [_Moment(utc_time(row.time), "", 0, row.digest, "") for row in found]
+    return [now for at, now in enumerate(moments) if not at or now.digest != moments[at - 1].digest]
+
+
+def _changing(requests: DataFrame) -> DataFrame:
+    """Return the requests whose policies differ from those of the request before, and the first of each hour."""
+    from pyspark.sql import Window  # noqa: PLC0415  an extra
+    from pyspark.sql import functions as sql  # noqa: PLC0415  an extra
+
+    # by hours, so that no worker sorts a whole day
+    order = Window.partitionBy(sql.date_trunc("hour", "time")).orderBy("time", "seq")
+    compared = requests.withColumn("former", sql.lag("digest").over(order))
+    return compared.where("former IS NULL OR former <> digest").select("time", "digest")
 
 
 def _interval(basis: RecordedBasis, check: Check, now: _Moment, until: datetime) -> RightInterval:
@@ -140,8 +188,13 @@ def _joined(intervals: Sequence[RightInterval]) -> Iterator[RightInterval]:
         yield current
 
 
-def _uses(lake: Lake, check: Check, day: date) -> list[RightUse]:
-    """Return the recorded checks of a principal about an object, whatever the action and the ref."""
+def plan_of_uses(lake: Lake, check: Check, day: date) -> str:
+    """Return Spark's plan for the recorded checks of a day."""
+    return plan_text(_use_rows(lake, check, day))
+
+
+def _use_rows(lake: Lake, check: Check, day: date) -> DataFrame:
+    """Return the recorded checks of a principal about an object by action and verdict, whatever the ref."""
     from pyspark.sql import functions as sql  # noqa: PLC0415  an extra
 
     from pdp.model.references import format_resource  # noqa: PLC0415
@@ -152,18 +205,23 @@ def _uses(lake: Lake, check: Check, day: date) -> list[RightUse]:
     subject = sql.coalesce(sql.col("as"), sql.col("principal"))
     rows = rows.where((sql.col("principal") == check.principal.id) | (subject == check.principal.id))
     place: Any = sql.struct("time", "id")
-    found = rows.groupBy("action", "allowed").agg(
+    return rows.groupBy("action", "allowed").agg(
         sql.count(sql.lit(1)), sql.min(place), sql.max(place), sql.sort_array(sql.collect_set("by"))
     )
+
+
+def _uses(lake: Lake, check: Check, day: date) -> list[RightUse]:
+    """Return the recorded uses, by action."""
+    found = sorted(_use_rows(lake, check, day).collect(), key=lambda row: (row[0] or "", not row[1]))
     return [
-        RightUse(
-            action,
-            allowed,
-            checks,
-            utc_time(first[0]),
-            utc_time(last[0]),
-            tuple(by),
-            tuple(dict.fromkeys((first[1], last[1]))),
-        )
-        for action, allowed, checks, first, last, by in sorted(found.collect(), key=lambda row: (row[0], not row[1]))
+        RightUse(action or "", bool(allowed), checks, *_ends(first, last), tuple(by), _samples(first, last))
+        for action, allowed, checks, first, last, by in found
     ]
+
+
+def _ends(first: Any, last: Any) -> tuple[datetime, datetime]:
+    return utc_time(first[0]), utc_time(last[0])
+
+
+def _samples(first: Any, last: Any) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((first[1], last[1])))

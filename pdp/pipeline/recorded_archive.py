@@ -30,11 +30,11 @@ class LakeArchive:
         return self._facts.at(revision)
 
 
-def read_archive(lake: Lake, *, with_facts: bool = True) -> LakeArchive:
+def read_archive(lake: Lake) -> LakeArchive:
     """Return the archive of a lake; raise InvalidArgument if the lake has no such tables."""
     texts = lake.table("bundles").select("digest", "text")
     bundles = {digest: _bytes(text) for digest, text in _rows(texts)}
-    return LakeArchive(bundles, FactLog(fact_rows(lake)) if with_facts else FactLog())
+    return LakeArchive(bundles, FactLog(fact_rows(lake)))
 
 
 def fact_rows(lake: Lake) -> Iterator[ChangeRow]:

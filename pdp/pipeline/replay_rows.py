@@ -1,8 +1,4 @@
-"""Rows of the lake that a replay decides again: the checks of callers, joined to questions.
-
-A question is everything that a decision depends on. Equal checks are one question with a count, so that a decision is
-made once however often the check occurs.
-"""
+"""Rows of the lake that a replay decides again: the checks of callers, with the columns that tell questions apart."""
 
 from __future__ import annotations
 
@@ -28,6 +24,9 @@ QUESTION: Final = (
     "allowed", "by", "errors", "second",
 )  # fmt: skip
 """Columns of a question. `second` is null unless candidate policies read the time."""
+ROW_PLACE: Final = "row_place"
+"""Column with the place of a row in the files of its table."""
+_ROW: Final = (*QUESTION, "id", "time", "at", "principal")
 
 
 class ReplayChoice(msgspec.Struct, frozen=True):
@@ -47,35 +46,59 @@ class ReplayChoice(msgspec.Struct, frozen=True):
 
 def question_rows(lake: Lake, choice: ReplayChoice) -> DataFrame:
     """Return one row for each check: the columns of its question, `id`, `time`, `at` and `principal`."""
+    rows = concrete_rows(lake.table("decisions"), choice)
+    return rows.unionByName(asked_rows(lake.table("requests"), choice))
+
+
+def with_place(rows: DataFrame) -> DataFrame:
+    """Return the rows of a table with ROW_PLACE: a number of file and row. Two rows hardly ever share a number."""
     from pyspark.sql import functions as sql  # noqa: PLC0415  an extra
 
-    rows = _concrete_rows(lake, choice).unionByName(_asked_rows(lake, choice))
+    file = sql.pmod(sql.xxhash64("_file"), sql.lit(1 << 34))
+    return rows.select("*", (sql.shiftleft(file, 29) + sql.col("_pos")).alias(ROW_PLACE))
+
+
+def concrete_rows(decisions: DataFrame, choice: ReplayChoice) -> DataFrame:
+    """Return the checks of callers that are concrete checks themselves. Rows with ROW_PLACE keep the column."""
+    from pyspark.sql import functions as sql  # noqa: PLC0415  an extra
+
+    rows = chosen(decisions, choice).where("asked and at is not null and invalid is null")
+    if choice.principal:
+        rows = rows.where(sql.col("principal") == choice.principal)
+    return _told_apart(rows, choice).select(*_ROW, *_kept_place(rows))
+
+
+def asked_rows(requests: DataFrame, choice: ReplayChoice) -> DataFrame:
+    """Return the checks of callers that a plan split. Rows with ROW_PLACE keep the column."""
+    from pyspark.sql import functions as sql  # noqa: PLC0415  an extra
+
+    records = chosen(requests, choice).where("asked is not null")
+    asked = records.withColumn("row", sql.explode(sql.from_json("asked", _ASKED)["rows"]))
+    if choice.principal:
+        asked = asked.where(sql.col("row.principal") == choice.principal)
+    rows = asked.select(
+        "id", "time", "row.at", "row.principal", "row.inputs", "event", "revision", "stale", "row.action",
+        "row.resource", "row.resource_details", sql.coalesce("row.delegated", sql.lit(False)).alias("delegated"),
+        "row.entry", sql.lit(None).cast("string").alias("masks"), "row.allowed", "row.by", "row.errors",
+        *_kept_place(records),
+    )  # fmt: skip
+    return _told_apart(rows, choice).select(*_ROW, *_kept_place(records))
+
+
+def _kept_place(rows: DataFrame) -> list[str]:
+    return [ROW_PLACE] if ROW_PLACE in rows.columns else []
+
+
+def _told_apart(rows: DataFrame, choice: ReplayChoice) -> DataFrame:
+    """Return rows with `revision` and `second` as the choice tells questions apart."""
+    from pyspark.sql import functions as sql  # noqa: PLC0415  an extra
+
     revision: Column = sql.col("revision")
     if not choice.by_revision:
         # a row view is compared with the view of its revision, whatever the candidate replaces
         revision = sql.when(sql.col("event") == FILTER_EVENT, revision).otherwise("")
     second = sql.unix_seconds("time") if choice.by_second else sql.lit(None).cast("bigint")
     return rows.withColumns({"revision": revision, "second": second})
-
-
-def numbered(rows: DataFrame) -> DataFrame:
-    """Return rows with `question`: a number that is equal for equal questions."""
-    from pyspark.sql import functions as sql  # noqa: PLC0415  an extra
-
-    return rows.withColumn("question", sql.xxhash64(*QUESTION))
-
-
-def questions(rows: DataFrame) -> DataFrame:
-    """Return the questions of rows, with the number of checks, and the first and the last time in microseconds."""
-    from pyspark.sql import functions as sql  # noqa: PLC0415  an extra
-
-    # numbers are reckoned for questions, which are fewer than rows
-    found = rows.groupBy(*QUESTION).agg(
-        sql.count(sql.lit(1)).alias("checks"),
-        sql.unix_micros(sql.min("time")).alias("first"),
-        sql.unix_micros(sql.max("time")).alias("last"),
-    )
-    return numbered(found)
 
 
 def undecidable_records(lake: Lake, choice: ReplayChoice) -> DataFrame:
@@ -103,29 +126,3 @@ def chosen(rows: DataFrame, choice: ReplayChoice) -> DataFrame:
             rows = rows.where(column >= time).where(sql.col("day") >= day) if is_first else rows.where(column < time)
             rows = rows if is_first else rows.where(sql.col("day") <= day)
     return rows if choice.listings else rows.where(sql.col("surface") != LISTING)
-
-
-def _concrete_rows(lake: Lake, choice: ReplayChoice) -> DataFrame:
-    """Return the checks of callers that are concrete checks themselves."""
-    from pyspark.sql import functions as sql  # noqa: PLC0415  an extra
-
-    rows = chosen(lake.table("decisions"), choice).where("asked and at is not null and invalid is null")
-    if choice.principal:
-        rows = rows.where(sql.col("principal") == choice.principal)
-    return rows.select("id", "time", "at", "principal", *(name for name in QUESTION if name != "second"))
-
-
-def _asked_rows(lake: Lake, choice: ReplayChoice) -> DataFrame:
-    """Return the checks of callers that a plan split."""
-    from pyspark.sql import functions as sql  # noqa: PLC0415  an extra
-
-    records = chosen(lake.table("requests"), choice).where("asked is not null")
-    asked = records.withColumn("row", sql.explode(sql.from_json("asked", _ASKED)["rows"]))
-    if choice.principal:
-        asked = asked.where(sql.col("row.principal") == choice.principal)
-    delegated = sql.coalesce(sql.col("row.delegated"), sql.lit(False))
-    return asked.select(
-        "id", "time", "row.at", "row.principal", "row.inputs", "event", "revision", "stale", "row.action",
-        "row.resource", "row.resource_details", delegated.alias("delegated"), "row.entry",
-        sql.lit(None).cast("string").alias("masks"), "row.allowed", "row.by", "row.errors",
-    )  # fmt: skip

@@ -6,6 +6,8 @@ from typing import Final
 
 from pdp.pipeline.tables import LakeColumn, LakeTable
 
+RECORDED: Final = "recorded"
+"""`candidate` of a replay without one."""
 REPLAY_DIFFERENCES: Final = LakeTable(
     "replay_differences",
     "results of `pdp pipeline replay`: one row for each difference, and one for all equal decisions of a run",

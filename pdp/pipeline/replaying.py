@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 import msgspec
 
@@ -15,25 +16,25 @@ from pdp.model.revision import Revision
 from pdp.offline.candidates import AS_RECORDED, CandidatePolicies
 from pdp.pipeline.collected import utc_value
 from pdp.pipeline.lake import Lake
+from pdp.pipeline.lake_questions import RecordedQuestions, numbered
+from pdp.pipeline.pinned_lake import pinned
+from pdp.pipeline.plans import plan_text
 from pdp.pipeline.recorded_archive import LakeArchive
-from pdp.pipeline.replay_rows import ReplayChoice, numbered, question_rows, questions, undecidable_records
+from pdp.pipeline.replay_rows import ReplayChoice, undecidable_records
 from pdp.pipeline.replay_tables import REPLAY_DIFFERENCES
 from pdp.pipeline.replay_tasks import SENT, ReplayOrder, replay_task, result_schema
+from pdp.pipeline.stages import SILENT, StageNotices
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_PLACE: Final = (
+_REVISION: Final = (
     "get(split(revision, '[.]'), 0) AS epoch",
     "try_cast(get(split(revision, '[.]'), 1) AS bigint) AS sequence",
 )
 """Parts of a revision, by which questions are sorted."""
 _SUMMED: Final = ("checks", "first_used", "last_used", "samples", "detail")
 """Columns of the table that join several questions. All others tell rows apart."""
-
-
-def _silent(_: str) -> None:
-    pass
 
 
 class ReplayTotals(msgspec.Struct, frozen=True):
@@ -53,8 +54,30 @@ class ReplayTotals(msgspec.Struct, frozen=True):
         return bool(self.gained or self.lost or self.reason or self.errors)
 
 
+class ReplayPolicies(NamedTuple):
+    """Policies that decide: those of an archive, changed by a candidate. `rebuild` makes a service from a bundle."""
+
+    archive: LakeArchive
+    rebuild: Callable[[bytes], Pdp]
+    candidate: CandidatePolicies = AS_RECORDED
+
+
+def decide_questions(questions: DataFrame, policies: ReplayPolicies, run: str) -> DataFrame:
+    """Return the results of questions. Facts advance within a partition, and equal subjects are neighbours."""
+    spark = questions.sparkSession
+    order = _order(policies.archive, policies.candidate)
+    task = replay_task(run, spark.sparkContext.broadcast(order), policies.rebuild)
+    partitions = int(str(spark.conf.get("spark.sql.shuffle.partitions")))
+    spread = questions.selectExpr(*SENT, *_REVISION).repartition(partitions, "question")
+    ordered = spread.sortWithinPartitions("epoch", "sequence", "revision", "stale", "inputs", "action")
+    return ordered.mapInArrow(task, result_schema())
+
+
 class LakeReplay:
-    """Replay of the chosen records of a lake under a candidate. `results` are made by the first use."""
+    """Replay of the chosen records of a lake under a candidate. `decided` are the results of the questions.
+
+    Spark keeps numbers of the questions until the replay is closed.
+    """
 
     def __init__(
         self,
@@ -65,30 +88,40 @@ class LakeReplay:
         candidate: CandidatePolicies = AS_RECORDED,
     ) -> None:
         self.run = new_id()
-        self._lake = lake
+        self._lake = pinned(lake)
         self._choice = choice
-        self._rows = question_rows(lake, choice)
-        self.decided = self._decide(_order(archive, candidate), rebuild)
+        self._policies = ReplayPolicies(archive, rebuild, candidate)
+        self.questions = RecordedQuestions(self._lake, choice)
 
-    def _decide(self, order: ReplayOrder, rebuild: Callable[[bytes], Pdp]) -> DataFrame:
-        """Return the results of all questions. Facts advance within a partition, and equal subjects are neighbours."""
-        spark = self._lake.spark
-        found = questions(self._rows).selectExpr(*SENT, *_PLACE)
-        ordered = found.sortWithinPartitions("epoch", "sequence", "revision", "stale", "inputs", "action")
-        task = replay_task(self.run, spark.sparkContext.broadcast(order), rebuild)
-        return ordered.mapInArrow(task, result_schema())
+    def __enter__(self) -> Self:
+        return self
 
-    def save(self, candidate: str, say: Callable[[str], None] = _silent) -> DataFrame:
-        """Write the results into the table of the lake, and return the rows of this run. `say` gets the stages."""
+    def __exit__(self, *_: object) -> None:
+        self.questions.close()
+
+    @cached_property
+    def decided(self) -> DataFrame:
+        """Return the results of all questions."""
+        return decide_questions(self.questions.frame(), self._policies, self.run)
+
+    def plan(self) -> str:
+        """Return Spark's plan, without a look at the records."""
+        return plan_text(decide_questions(self.questions.frame(planned=True), self._policies, self.run))
+
+    def save(self, candidate: str, stages: StageNotices = SILENT) -> DataFrame:
+        """Write the results into the table of the lake, and return the rows of this run."""
         self._lake.create([REPLAY_DIFFERENCES])
         name = self._lake.name(REPLAY_DIFFERENCES.name)
+        with stages.stage("grouping checks", "check") as stage:
+            stage.count(self.questions.checks)
         results = self.decided.persist()
         try:
-            say("grouping and deciding")
-            sampled = self._sampled(results)
-            say("writing differences")
-            rows = self._summed(sampled).unionByName(self._unread_records())
-            self._labelled(rows, candidate, datetime.now(UTC)).writeTo(name).append()
+            with stages.stage("deciding questions", "question") as stage:
+                self.questions.require(_checks_of(results))
+                stage.count(self.questions.number)
+            with stages.stage("writing differences"):
+                rows = self._summed(self._sampled(results)).unionByName(self._unread_records())
+                self._labelled(rows, candidate, datetime.now(UTC)).writeTo(name).append()
         finally:
             results.unpersist()
         return self._lake.spark.table(name).where(_column("run") == self.run)
@@ -105,7 +138,7 @@ class LakeReplay:
         ids = changed.select(sql.col("id").alias("question")).distinct()
         decision = sql.struct("time", "id")
         found = (
-            numbered(self._rows)
+            numbered(self.questions.rows)
             .join(ids, "question", "left_semi")
             .groupBy("question")
             .agg(sql.min(decision).alias("oldest"), sql.max(decision).alias("newest"))
@@ -157,11 +190,6 @@ class ReplayResult(msgspec.Struct, frozen=True):
     further: Mapping[str, int] = {}
 
 
-def totals(rows: DataFrame) -> ReplayTotals:
-    """Return the totals of the rows of a run."""
-    return read_result(rows, 0).totals
-
-
 def read_result(rows: DataFrame, limit: int = 200) -> ReplayResult:
     """Return the totals of a run, and at most `limit` rows of each kind of difference."""
     from pyspark.sql import functions as sql  # noqa: PLC0415  an extra
@@ -172,7 +200,7 @@ def read_result(rows: DataFrame, limit: int = 200) -> ReplayResult:
     decided, gained, lost = sum(counts.values()), counts.get("gained", 0), counts.get("lost", 0)
     same = decided - gained - lost
     found = ReplayTotals(decided, same, gained, lost, undecidable, counts.get("reason", 0), counts.get("errors", 0))
-    listed = [(kind, number) for kind, _, number, _ in numbers if kind != "same"] if limit else []
+    listed = [(kind, number) for kind, _, number, _ in numbers if kind != "same"]
     shown = {kind: _heaviest(rows, kind, limit) for kind, _ in listed}
     further = {kind: number - limit for kind, number in listed if number > limit}
     return ReplayResult(numbers[0][3] if numbers else "", found, shown, further)
@@ -202,13 +230,6 @@ def _column(name: str) -> Any:
     return sql.col(name)
 
 
-def plan_text(frame: DataFrame) -> str:
-    """Return Spark's plan of a frame."""
-    text: str = frame._jdf.queryExecution().explainString(_formatted(frame))  # noqa: SLF001  `explain` only prints
-    return text
-
-
-def _formatted(frame: DataFrame) -> Any:
-    mode = frame.sparkSession.sparkContext._jvm  # noqa: SLF001
-    assert mode
-    return mode.org.apache.spark.sql.execution.ExplainMode.fromString("formatted")
+def _checks_of(results: DataFrame) -> int:
+    """Return the number of checks behind results."""
+    return results.selectExpr("coalesce(sum(checks), 0)").collect()[0][0] or 0

@@ -24,6 +24,8 @@ ICEBERG: Final = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"
 """Iceberg for the version of Spark that the extra `spark` pins."""
 _JAR: Final = "iceberg-spark-runtime"
 _PACKAGES: Final = "spark.jars.packages"
+_SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
+"""Variable that `spark-submit` sets."""
 _DEFAULTS: Final = {
     "spark.app.name": "pdp pipeline",
     "spark.ui.enabled": "false",
@@ -51,16 +53,26 @@ def start_session(catalog: LakeCatalog, properties: Mapping[str, str] | None = N
 
     `spark-submit` brings its own master and jars. Raise ConfigError or Unavailable if Spark does not start.
     """
+    _require_pyspark()
+    given = {**catalog.properties, **(properties or {})}
+    session = _submitted(given) if _SUBMITTED in os.environ else _launched(given)
+    for name, value in catalog.secrets.items():
+        session.conf.set(name, value)
+    return session
+
+
+def check_spark() -> None:
+    """Raise ConfigError if PySpark is missing, or Java for a Spark that this process starts."""
+    _require_pyspark()
+    if _SUBMITTED not in os.environ:
+        check_java()
+
+
+def _require_pyspark() -> None:
     try:
         import pyspark.sql  # noqa: F401, PLC0415  an extra
     except ImportError:
         raise ConfigError("the pipeline needs PySpark: install `pdp[spark]`") from None
-    given = {**catalog.properties, **(properties or {})}
-    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
-    session = _submitted(given) if submitted else _launched(given)
-    for name, value in catalog.secrets.items():
-        session.conf.set(name, value)
-    return session
 
 
 def _submitted(given: Mapping[str, str]) -> SparkSession:

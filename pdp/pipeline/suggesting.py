@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 import msgspec
 
@@ -13,16 +14,21 @@ from pdp.audit.schema import FILTER_EVENT
 from pdp.decision.service import Pdp
 from pdp.errors import InvalidArgument, MissingFacts, PdpError
 from pdp.facts.snapshot import Facts
+from pdp.model.ids import new_id
 from pdp.model.revision import Revision
 from pdp.offline.candidates import CandidatePolicies
 from pdp.offline.least_privilege import GrantNeeds, GrantUse, split_rules, unused_rules
 from pdp.offline.table_replay import ReplayedQuestion, RowQuestion, TableReplay
 from pdp.pipeline.lake import Lake
+from pdp.pipeline.lake_questions import RecordedQuestions
+from pdp.pipeline.pinned_lake import pinned
+from pdp.pipeline.plans import plan_text
 from pdp.pipeline.record_gaps import RecordGaps, lost_lines, require_whole, unread_causes
 from pdp.pipeline.recorded_archive import LakeArchive
-from pdp.pipeline.replay_rows import ReplayChoice, chosen, question_rows, questions
+from pdp.pipeline.replay_rows import ReplayChoice, chosen
 from pdp.pipeline.replay_tasks import SENT, read_questions
-from pdp.pipeline.replaying import LakeReplay
+from pdp.pipeline.replaying import ReplayPolicies, decide_questions
+from pdp.pipeline.stages import SILENT, StageNotices
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -80,7 +86,7 @@ class _Replayed(NamedTuple):
 
 
 class LakeSuggestion:
-    """Search for a proposal in the newest policies and facts of a lake. `say` gets the stages.
+    """Search for a proposal in the newest policies and facts of a lake. Close it: Spark keeps questions.
 
     `since` chooses records from a time on. Principals of checks that cannot be decided again keep all of their grants,
     and the rules that permitted such checks stay: nothing else would keep these accesses.
@@ -91,15 +97,15 @@ class LakeSuggestion:
         lake: Lake,
         archive: LakeArchive,
         rebuild: Callable[[bytes], Pdp],
-        say: Callable[[str], None],
+        stages: StageNotices = SILENT,
         since: str = "",
     ) -> None:
         self._choice = ReplayChoice(since, listings=True, by_revision=False)
         require_whole(lake, self._choice)
-        self._lake = lake
+        self._lake = pinned(lake)
         self._archive = archive
         self._rebuild = rebuild
-        self._say = say
+        self._stages = stages
         newest = _newest_revision(lake)
         text = archive.bundle_text(newest.digest)
         if text is None:
@@ -110,11 +116,37 @@ class LakeSuggestion:
         except MissingFacts as error:
             raise InvalidArgument(f"the lake lacks the newest facts: {error}") from None
         self._choice = msgspec.structs.replace(self._choice, by_second=rebuild(text).bundle.reads_time)
-        say("replaying under today's policies")
-        self._today = self._replay(CandidatePolicies(bundle=text, facts=self.facts))
-        self._gaps = self._read_gaps()
+        self._recorded = RecordedQuestions(self._lake, self._choice)
 
-    def _read_gaps(self) -> RecordGaps:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if "_questions" in self.__dict__:
+            self._questions.unpersist()
+        self._recorded.close()
+
+    def plan(self) -> str:
+        """Return Spark's plan of a replay of all records under today's policies."""
+        return plan_text(self._results(self._present, self._recorded.frame(planned=True)))
+
+    @property
+    def _present(self) -> CandidatePolicies:
+        return CandidatePolicies(bundle=self._bundle, facts=self.facts)
+
+    @cached_property
+    def _questions(self) -> DataFrame:
+        """Return all questions, which all replays share."""
+        with self._stages.stage("grouping checks", "check") as stage:
+            stage.count(self._recorded.checks)
+        return self._recorded.frame().persist()
+
+    @cached_property
+    def _today(self) -> _Replayed:
+        return self._replay("today's policies", self._present)
+
+    @cached_property
+    def _gaps(self) -> RecordGaps:
         causes = Counter(unread_causes(self._lake, self._choice))
         for row in self._today.undecidable:
             causes[row.cause] += row.checks
@@ -126,14 +158,14 @@ class LakeSuggestion:
 
     def grants(self) -> Suggestion:
         """Return fewer and weaker grants; raise InvalidArgument if a loss remains in spite of all grants."""
-        self._say("reading uses of grants")
-        needs = GrantNeeds(self.facts, self._permits("grants:"), self._kept_principals())
+        with self._stages.stage("reading uses of grants"):
+            needs = GrantNeeds(self.facts, self._permits("grants:"), self._kept_principals())
         for round in range(_ROUNDS + 1):
             if round == _ROUNDS:
                 needs.restore_all()
             proposal = needs.proposal()
-            self._say(f"replaying under {sum(1 for _ in proposal.facts.grants()):,} grants")
-            replayed = self._replay(CandidatePolicies(bundle=self._bundle, facts=proposal.facts))
+            policies = CandidatePolicies(bundle=self._bundle, facts=proposal.facts)
+            replayed = self._replay(f"{sum(1 for _ in proposal.facts.grants()):,} grants", policies)
             hurt = set(self._today.differing(replayed).values())
             if not hurt:
                 break
@@ -154,8 +186,8 @@ class LakeSuggestion:
         """Return the rules that are needed, without unused rules and unused alternatives of rules."""
         rules: dict[str, str] = msgspec.json.decode(self._bundle)["rules"]
         split = self._usable_split(rules)
-        self._say("reading uses of rules")
-        kept = set(split) - unused_rules(split, self._reasons(split)) | self._needed_blindly(split)
+        with self._stages.stage("reading uses of rules"):
+            kept = set(split) - unused_rules(split, self._reasons(split)) | self._needed_blindly(split)
         hurt = self._hurt(_chosen(split, kept))
         if hurt:
             kept |= self._regaining(split, kept, hurt)
@@ -196,13 +228,17 @@ class LakeSuggestion:
     def _reasons(self, rules: Mapping[str, str]) -> set[str]:
         """Return all reasons of permits: those of records, and those of a replay under split rules."""
         recorded = {use.by for use in self._permits(_RULE)}
-        results = self._results(self._under(rules)).where("kind IN ('reason', 'gained')").select("by_after").distinct()
+        results = (
+            self._results(self._under(rules), self._questions)
+            .where("kind IN ('reason', 'gained')")
+            .select("by_after")
+            .distinct()
+        )
         return recorded | {by for (by,) in results.collect()}
 
     def _hurt(self, rules: Mapping[str, str]) -> list[int]:
         """Return the questions that rules decide otherwise than today's rules."""
-        self._say(f"replaying under {len(rules):,} rules")
-        return sorted(self._today.differing(self._replay(self._under(rules))))
+        return sorted(self._today.differing(self._replay(f"{len(rules):,} rules", self._under(rules))))
 
     def _regaining(self, split: Mapping[str, str], kept: set[str], hurt: Sequence[int]) -> set[str]:
         """Return the rules of which one alone gives some outcome of today back."""
@@ -216,24 +252,28 @@ class LakeSuggestion:
         return found
 
     def _question_rows(self, ids: Sequence[int]) -> list[RowQuestion]:
-        chosen = questions(question_rows(self._lake, self._choice)).selectExpr(*SENT)
+        chosen = self._questions.selectExpr(*SENT)
         rows = chosen.where(chosen["question"].isin(list(ids)))
         return [each for batch in rows.toArrow().to_batches() for each in read_questions(batch)]
 
-    def _results(self, candidate: CandidatePolicies) -> DataFrame:
-        return LakeReplay(self._lake, self._archive, self._rebuild, self._choice, candidate).decided
+    def _results(self, candidate: CandidatePolicies, questions: DataFrame) -> DataFrame:
+        return decide_questions(questions, ReplayPolicies(self._archive, self._rebuild, candidate), new_id())
 
-    def _replay(self, candidate: CandidatePolicies) -> _Replayed:
+    def _replay(self, name: str, candidate: CandidatePolicies) -> _Replayed:
         """Return the numbers and the changed outcomes of a replay of all records."""
-        results = self._results(candidate).persist()
+        results = self._results(candidate, self._questions).persist()
         try:
-            counts = results.where(f"kind <> '{_UNDECIDABLE}'").groupBy().sum("checks").collect()
+            with self._stages.stage(f"replaying under {name}", "question") as stage:
+                decided = f"coalesce(sum(checks) FILTER (WHERE kind <> '{_UNDECIDABLE}'), 0)"
+                counts = results.selectExpr(decided, "coalesce(sum(checks), 0)").collect()
+                self._recorded.require(counts[0][1])
+                stage.count(self._recorded.number)
             changed = results.where(_IS_CHANGE).select(*_OUTCOME).collect()
             undecidable = results.where(f"kind = '{_UNDECIDABLE}'").groupBy("cause", "principal", "by_before")
             gaps = undecidable.agg({"checks": "sum"}).withColumnRenamed("sum(checks)", "checks").collect()
         finally:
             results.unpersist()
-        return _Replayed(counts[0][0] or 0, {row.id: (row.principal, _outcome(row)) for row in changed}, gaps)
+        return _Replayed(counts[0][0], {row.id: (row.principal, _outcome(row)) for row in changed}, gaps)
 
     def _permits(self, prefix: str) -> list[GrantUse]:
         """Return the distinct permits whose reason has a prefix."""

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from support.command_line import COMPOSITION
 from support.lakes import ingest
 from support.paths import ROOT
-from support.recorded_company import Company
+from support.recorded_company import ROWS, Company
 from support.spark import folder_lake
 
 from pdp.cli.pipeline import pipeline
@@ -80,3 +80,27 @@ def test_a_right_of_a_part_of_the_day_and_its_use(tmp_path: Path) -> None:
     before = str(day - timedelta(days=1))
     code, output = history("--principal", "user:oidc~new", "--on", before)
     assert (code, output) == (2, f"pdp: the lake has no facts or no policies of {before} or earlier\n")
+
+
+def test_policies_that_come_back_are_a_part_of_the_day(tmp_path: Path) -> None:
+    reads = "op in ['READ_CONTENT_KEY', 'READ_ENTITY_VALUE']"
+    given = {"refs": "op == 'VIEW_REFERENCE'", "readers": f"{reads} && role == 'pia'"}
+    company = Company(tmp_path / "audit", policies=(given, ROWS))
+    check = {"principal": "user:oidc~pia", "action": "read_data", "resource": "table:lake/s/t"}
+    # grants of others are written in between: no part of the day begins with them
+    for rules, allowed in ((given, True), ({"refs": given["refs"]}, False), (given, True)):
+        company.use_rules(rules)
+        assert asyncio.run(company.check([check])) == [allowed]
+        company.change([GrantAdded(Grant(("table", ("lake", "s", "x")), "select", "user:oidc~other"))], time.time())
+    company.close()
+    lake = folder_lake(tmp_path / "lake")
+    ingest(lake, company.folder)
+    day = str(datetime.now(UTC).date())
+    options = ["--lake", str(tmp_path / "lake"), "--resource", "table:lake/s/t", "--principal", "user:oidc~pia"]
+    result = CliRunner().invoke(pipeline, ["history", *options, "--on", day, "--format", "json"], obj=COMPOSITION)
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout.splitlines()[-1])
+    parts = [(each["allowed"], each["by"], each["actor"]) for each in found["intervals"]]
+    assert parts == [(True, "cel:readers", ""), (False, "default_deny", ""), (True, "cel:readers", "")]
+    result = CliRunner().invoke(pipeline, ["history", *options, "--on", day, "--explain"], obj=COMPOSITION)
+    assert (result.exit_code, "HashAggregate" in result.stdout) == (0, True), result.output

@@ -45,7 +45,7 @@ def lake(company: Company) -> Lake:
 
 
 def search(lake: Lake) -> LakeSuggestion:
-    return LakeSuggestion(lake, read_archive(lake), rebuild_pdp, lambda _: None)
+    return LakeSuggestion(lake, read_archive(lake), rebuild_pdp)
 
 
 def changes(lake: Lake, candidate: CandidatePolicies) -> tuple[int, int]:
@@ -96,7 +96,7 @@ def invoke(lake: Lake, command: str, *options: str | Path) -> list[str]:
         pipeline, [command, "--lake", str(lake.catalog.folder), *map(str, options)], obj=COMPOSITION
     )
     assert result.exit_code in (0, DIFFERENT), result.output  # a narrowed grant is another reason
-    return result.output.splitlines()
+    return result.stdout.splitlines()
 
 
 @pytest.mark.parametrize("seed", range(2))

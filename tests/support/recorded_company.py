@@ -188,6 +188,10 @@ class Company:
         self.views = ViewSecurity(self.pdp, self.settings)
         self._take_facts()
 
+    def use_rules(self, rules: dict[str, str]) -> None:
+        """Decide by other rules from now on."""
+        self._load(rules)
+
     def _take_facts(self) -> None:
         self.pdp.source = RecordedFacts(self.facts.with_projects({"lake": "p1"}), stale=False)
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pdp.engines.grants.model import MODEL
 from pdp.pipeline.collected import utc_value
+from pdp.pipeline.plans import plan_text
 from pdp.pipeline.report.answers import CellType, ReportAnswer, ReportColumn
 from pdp.pipeline.report.questions import VIEWS, LakeQuestion, read_view
 
@@ -52,11 +53,7 @@ class Asker:
 
     def plan(self, question: LakeQuestion) -> str:
         """Return the plan of Spark for a question."""
-        frame: Any = self._sql(question.sql)
-        machine: Any = self._spark.sparkContext._jvm  # noqa: SLF001  `explain` only prints
-        mode = machine.org.apache.spark.sql.execution.ExplainMode.fromString("formatted")
-        text: str = frame._jdf.queryExecution().explainString(mode)  # noqa: SLF001
-        return text
+        return plan_text(self._sql(question.sql))
 
     @contextmanager
     def views(self, notice: Callable[[str], None]) -> Iterator[None]:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from pdp.pipeline.lake import Lake
+from pdp.pipeline.replay_tables import RECORDED
 from pdp.pipeline.report.answers import Report, ReportAnswer
 from pdp.pipeline.report.asking import SOURCES, Asker
 from pdp.pipeline.report.outputs import write_tables
@@ -24,16 +25,24 @@ def make_report(lake: Lake, days: int, notice: Callable[[str], None], note: str 
     asker = _asker(lake, days)
     answers: dict[str, ReportAnswer] = {}
     with asker.views(notice):
-        for name in QUESTIONS:
-            notice(name)
+        for number, name in enumerate(QUESTIONS, 1):
+            notice(f"question {number} of {len(QUESTIONS)}, {name}")
             answers[name] = asker.ask(read_question(name))
-        if lake.exists(_REPLAYS):
-            lake.table(_REPLAYS).createOrReplaceTempView(_REPLAYS)
+        if _has_candidate(lake):
             answers["candidate"] = asker.ask(read_question("candidate"))
     report = Report(lake.catalog.name, asker.first, asker.last, days, datetime.now(UTC), answers, note)
     notice("tables")
     write_tables(lake, report)
     return report
+
+
+def _has_candidate(lake: Lake) -> bool:
+    """Tell whether the lake has a replay under a candidate, and make the view that the question reads."""
+    if not lake.exists(_REPLAYS):
+        return False
+    replays = lake.table(_REPLAYS)
+    replays.createOrReplaceTempView(_REPLAYS)
+    return not replays.where(f"candidate <> '{RECORDED}'").isEmpty()
 
 
 def explain_questions(lake: Lake, days: int) -> str:
