@@ -20,7 +20,7 @@ from pdp.pipeline.report.asking import Asker, missing_privileges
 from pdp.pipeline.report.html import render
 from pdp.pipeline.report.questions import QUESTIONS, read_question
 
-pytestmark = [pytest.mark.spark, pytest.mark.process]
+pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.timeout(900)]
 ALICE, BOB, CAROL, DORA = (f"user:oidc~{name}" for name in ("alice", "bob", "carol", "dora"))
 ORDERS, PEOPLE, VIEW = "table:lake/sales/orders", "table:lake/hr/people", "view:lake/reports/v"
 ANALYST = granted("select", "namespace:lake/sales", "role:analyst")
