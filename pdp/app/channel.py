@@ -13,6 +13,8 @@ from typing import Final, TypeAlias
 
 import msgspec
 
+from pdp.app.reload.load_messages import Published
+
 _LENGTH_BYTES: Final = 4
 
 
@@ -28,8 +30,8 @@ class Assignment(msgspec.Struct, frozen=True, tag=True):
     grpc: str
     http: dict[int, tuple[int, ...]]
     unix: int | None = None
-    policies: bytes = b""
-    """Text of the bundle that other workers serve; empty to read the files."""
+    published: Published | None = None
+    """Policies and certificates of other workers; None to read the files."""
 
 
 class AcceptOrder(msgspec.Struct, frozen=True, tag=True):
@@ -51,14 +53,14 @@ class MetricsQuestion(msgspec.Struct, frozen=True, tag=True):
 
 
 class PrepareOrder(msgspec.Struct, frozen=True, tag=True):
-    """Order to build the bundle of a text, and to keep it beside the one that serves."""
+    """Order to prepare policies and certificates beside those that serve."""
 
     number: int
-    text: bytes
+    published: Published
 
 
 class SwitchOrder(msgspec.Struct, frozen=True, tag=True):
-    """Order to serve the prepared bundle of a digest."""
+    """Order to serve what is prepared, if the bundle has this digest."""
 
     number: int
     bundle: str
@@ -82,10 +84,10 @@ class StopOrder(msgspec.Struct, frozen=True, tag=True):
 
 
 class ReadyReport(msgspec.Struct, frozen=True, tag=True):
-    """Report of a worker that listens: digest and text of its bundle, and the counts of what it loaded."""
+    """Report of a worker that listens: digest of the bundle, policies and certificates, and counts of policies."""
 
     bundle: str
-    policies: bytes
+    published: Published
     counts: dict[str, int] = {}
 
 

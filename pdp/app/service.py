@@ -19,9 +19,9 @@ from pdp.app.audit import open_audit
 from pdp.app.caching import build_cache
 from pdp.app.memory import PAUSE_SECONDS, FreedMemory
 from pdp.app.parts import build_catalogs, read_source, record_facts
-from pdp.app.reload.load_messages import LoadedPolicies
-from pdp.app.reload.published import load_bundle, prepare_bundle
-from pdp.app.reload.reloader import Reloader
+from pdp.app.reload.load_messages import LoadedPolicies, Published
+from pdp.app.reload.published import PreparedPolicies, load_bundle, prepare
+from pdp.app.reload.reloader import Reloader, ServedPolicies
 from pdp.app.stale_files import WorldEdits
 from pdp.assembly import PLANNERS
 from pdp.audit.known_instances import KnownInstance, known_instances
@@ -32,7 +32,7 @@ from pdp.decision.bundle import Bundle
 from pdp.decision.rewriting import SqlRewriting
 from pdp.decision.service import Pdp
 from pdp.identity.callers import Callers
-from pdp.identity.tls import read_certificates, server_context
+from pdp.identity.tls import LiveCertificates, checked_certificates
 from pdp.identity.tokens import Tokens
 from pdp.management.policy_statements import StatementExecutor
 from pdp.management.rule_service import RuleService
@@ -81,18 +81,20 @@ class Service:
     """Running service: start, serve until a signal, drain, stop.
 
     A worker process `inherited` its sockets, otherwise the service binds the configured addresses. A worker may get the
-    `policies` of other workers as the text of a bundle, otherwise the service reads the configured files.
+    policies and certificates of other workers, otherwise the service reads the configured files.
     """
 
     reloader: Reloader | None = None
     """Reload of policies in this process. A worker has none: the supervisor reloads."""
 
-    def __init__(self, settings: Settings, inherited: Listeners | None = None, policies: bytes = b"") -> None:
+    def __init__(
+        self, settings: Settings, inherited: Listeners | None = None, published: Published | None = None
+    ) -> None:
         self.settings = settings
         self._inherited = inherited
         telemetry = self._telemetry = Telemetry()
         self.edits = WorldEdits(settings)  # before the file is read: a later edit must not go unseen
-        bundle, self.counts = load_bundle(settings, policies)
+        bundle, self.counts = load_bundle(settings, published.text if published else b"")
         self.source = read_source(settings)
         self.audit = open_audit(settings, telemetry)
         self._history = record_facts(settings, self.source, self.audit.instance) if self.audit else None
@@ -101,8 +103,8 @@ class Service:
         self.draining = False
         self.addresses: dict[str, str] = {}
         self._tokens = Tokens(settings, telemetry)
-        self._tls = server_context(settings)
-        self.scheme = "https" if self._tls else "http"
+        self._certificates = _live_certificates(settings, published)
+        self.scheme = "https" if self._certificates else "http"
         callers = Callers(settings, self._tokens)
         limits, sizes = settings.limits, BodyLimits.of_native(settings.limits)
         most_bytes = max(limits.max_body_bytes, limits.trino_max_body_bytes) * BODIES_IN_FLIGHT
@@ -155,7 +157,7 @@ class Service:
         services: Iterable[DecisionService | GrantsService | PolicyService],
         most: int,
     ) -> GrpcServer:
-        limits, certificates = self.settings.limits, read_certificates(self.settings)
+        limits, certificates = self.settings.limits, self._certificates
         arrivals, certified = Arrivals(MOST_ARRIVING, limits.request_timeout_seconds), bool(certificates)
         grpc = GrpcHandlers(*shared, arrivals=arrivals, limits=sizes, certified=certified, refusals=self._refusals)
         methods = {each.name: each.handler(grpc) for each in services}
@@ -198,7 +200,7 @@ class Service:
         server = self.settings.server
         for warning in self.pdp.bundle.warnings:
             log.warning("policies", warning=warning)
-        if self._tls is None and not all(is_loopback(split_address(at)[0]) for at in (server.http, server.grpc)):
+        if self.scheme == "http" and not all(is_loopback(split_address(at)[0]) for at in (server.http, server.grpc)):
             log.warning("server", warning="tokens and answers leave this machine unencrypted: server.tls is not set")
         if isinstance(self.source, Replica):
             self._following = asyncio.create_task(self.source.follow())
@@ -210,7 +212,7 @@ class Service:
 
     async def accept_on(self, sockets: Sockets) -> list[web.SockSite]:
         """Serve HTTP on more sockets. Each site can be stopped on its own."""
-        return await _serve_on(self._http, sockets, self._tls)
+        return await _serve_on(self._http, sockets, self._certificates.listening if self._certificates else None)
 
     async def _listen(self, listeners: Listeners) -> None:
         server = self.settings.server
@@ -276,17 +278,27 @@ class Service:
         self.reloader = reloader
         self._telemetry.registry.register(reloader.metrics)
 
-    def digests(self) -> set[str]:
-        """Return the digest of the bundle that serves, as a set of one."""
-        return {self.pdp.bundle.digest}
+    def published(self) -> Published:
+        """Return the policies and certificates that serve."""
+        return Published(self.pdp.bundle.text, self._certificates.current if self._certificates else None)
+
+    def served(self) -> set[ServedPolicies]:
+        """Return the policies and certificates that serve, as a set of one."""
+        return {ServedPolicies(self.pdp.bundle.digest, self._certificates.current if self._certificates else None)}
 
     async def publish(self, result: LoadedPolicies) -> None:
         """Serve a loaded bundle from now on; raise PdpError and change nothing if that is not possible."""
-        self.switch(await prepare_bundle(self.settings, result.text))
+        self.switch(await self.prepare(result.published))
 
-    def switch(self, bundle: Bundle) -> None:
-        """Serve a bundle from now on. Requests in flight keep the bundle with which they began."""
-        self.pdp.bundle = bundle
+    async def prepare(self, published: Published) -> PreparedPolicies:
+        """Return published policies and certificates ready to serve; raise PdpError."""
+        return await prepare(self.settings, published, self.pdp.bundle)
+
+    def switch(self, prepared: PreparedPolicies) -> None:
+        """Serve other policies from now on. Requests in flight keep their bundle, and connections their session."""
+        self.pdp.bundle = prepared.bundle
+        if self._certificates and prepared.certificates and prepared.context:
+            self._certificates.use(prepared.certificates, prepared.context)
 
     def reload(self) -> None:
         """Begin new files of the audit, and reload policies at once."""
@@ -344,6 +356,12 @@ class Service:
                 await self._grpc.set_ready(now)
             ready = now
             await asyncio.sleep(0.25)
+
+
+def _live_certificates(settings: Settings, published: Published | None) -> LiveCertificates | None:
+    """Return the certificates of other workers, else those of the configured files; None without TLS."""
+    certificates = (published.certificates if published else None) or checked_certificates(settings)
+    return LiveCertificates(certificates) if certificates else None
 
 
 def _audit_before(settings: Settings) -> list[KnownInstance]:

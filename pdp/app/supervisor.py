@@ -18,7 +18,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from pdp.app.merged_metrics import MergedMetrics
 from pdp.app.reload.load_messages import LoadedPolicies
-from pdp.app.reload.reloader import Reloader
+from pdp.app.reload.reloader import Reloader, ServedPolicies
 from pdp.app.worker_process import WorkerProcess
 from pdp.app.worker_slot import ServiceSockets, WorkerSlot
 from pdp.config.settings import Settings
@@ -112,24 +112,27 @@ class Supervisor:
             if slot.worker:
                 slot.worker.reopen_audit()
 
-    def digests(self) -> set[str]:
-        """Return the digests of the bundles that workers serve."""
-        return {slot.worker.bundle for slot in self._slots if slot.worker}
+    def served(self) -> set[ServedPolicies]:
+        """Return the policies and certificates that workers serve."""
+        workers = [slot.worker for slot in self._slots if slot.worker]
+        return {ServedPolicies(one.bundle, one.published.certificates if one.published else None) for one in workers}
 
     async def publish(self, result: LoadedPolicies) -> None:
         """Let all workers prepare a bundle, then let all switch at once.
 
         Raise WorkerFailed if a worker cannot prepare the bundle. A worker that ends meanwhile starts again with the
-        bundle of its place, and `digests` shows the difference.
+        bundle of its place, and `served` shows the difference.
         """
         asked = {slot: slot.worker for slot in self._slots if slot.worker}
-        steps = [_ends_well(worker.prepare(result.text)) for worker in asked.values()]
+        steps = [_ends_well(worker.prepare(result.published)) for worker in asked.values()]
         prepared = await asyncio.gather(*steps, return_exceptions=True)
         for outcome in prepared:
             if isinstance(outcome, BaseException):
                 raise outcome
         ready = [each for each, well in zip(asked.items(), prepared, strict=True) if well]
-        await asyncio.gather(*(_ends_well(slot.switch(worker, result.digest, result.text)) for slot, worker in ready))
+        await asyncio.gather(
+            *(_ends_well(slot.switch(worker, result.digest, result.published)) for slot, worker in ready)
+        )
 
     def note_change(self) -> None:
         """Let a worker that answers accept the connections of each place whose worker does not."""

@@ -36,12 +36,11 @@ from pdp.app.channel import (
     StopReport,
     SwitchOrder,
 )
-from pdp.app.reload.published import prepare_bundle
+from pdp.app.reload.published import PreparedPolicies
 from pdp.app.service import Service
 from pdp.app.serving import StopEvent, run_loop, serve_until
 from pdp.cli.logs import configure_logging
 from pdp.config.load import make_settings
-from pdp.decision.bundle import Bundle
 from pdp.errors import PdpError
 from pdp.surfaces.listeners import Listeners, Sockets, close
 
@@ -80,12 +79,12 @@ class _Worker:
         self._sites: dict[int, list[web.SockSite]] = {}
         """Sites on the sockets of other places."""
         self._stopping = StopEvent()
-        self._prepared: Bundle | None = None
+        self._prepared: PreparedPolicies | None = None
         self._preparing: asyncio.Task[None] | None = None
         settings = make_settings(msgspec.json.decode(assignment.settings), Path(assignment.base))
         unix = None if assignment.unix is None else _socket(assignment.unix)
         self._service = Service(
-            settings, Listeners(self._copies(assignment.worker), assignment.grpc, unix), assignment.policies
+            settings, Listeners(self._copies(assignment.worker), assignment.grpc, unix), assignment.published
         )
 
     async def serve(self) -> bool:
@@ -123,25 +122,25 @@ class _Worker:
     def _change_policies(self, order: PrepareOrder | SwitchOrder) -> None:
         """Build a bundle, or serve the one that was built; answer with the digest."""
         if isinstance(order, PrepareOrder):
-            self._preparing = asyncio.create_task(self._prepare(order.number, order.text))
+            self._preparing = asyncio.create_task(self._prepare(order))
             return
         prepared, self._prepared = self._prepared, None
-        if prepared and prepared.digest == order.bundle:
+        if prepared and prepared.bundle.digest == order.bundle:
             self._service.switch(prepared)
         self._channel.send(BundleReport(order.number, self._service.pdp.bundle.digest))
 
     def _report_ready(self) -> None:
         bundle = self._service.pdp.bundle
-        self._channel.send(ReadyReport(bundle.digest, bundle.text, self._service.counts))
+        self._channel.send(ReadyReport(bundle.digest, self._service.published(), self._service.counts))
 
-    async def _prepare(self, number: int, text: bytes) -> None:
-        """Build a bundle while requests go on, and report the result."""
+    async def _prepare(self, order: PrepareOrder) -> None:
+        """Prepare policies while requests go on, and report the result."""
         try:
-            self._prepared = bundle = await prepare_bundle(self._service.settings, text)
+            self._prepared = prepared = await self._service.prepare(order.published)
         except PdpError as error:
-            self._channel.send(BundleReport(number, "", str(error)))
+            self._channel.send(BundleReport(order.number, "", str(error)))
         else:
-            self._channel.send(BundleReport(number, bundle.digest))
+            self._channel.send(BundleReport(order.number, prepared.bundle.digest))
 
     async def _accept_for(self, workers: Sequence[int]) -> None:
         """Accept the connections of these workers, too, and of no others."""

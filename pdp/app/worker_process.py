@@ -32,6 +32,7 @@ from pdp.app.channel import (
     StopReport,
     SwitchOrder,
 )
+from pdp.app.reload.load_messages import Published
 from pdp.errors import PdpError
 
 START_SECONDS: Final = 600.0
@@ -68,8 +69,8 @@ class WorkerProcess:
         self.begun = time.monotonic()
         self.bundle = ""
         """Digest of the policies, once the worker is ready."""
-        self.policies = b""
-        """Text of the bundle, once the worker is ready."""
+        self.published: Published | None = None
+        """Policies and certificates, once the worker is ready."""
         self.counts: dict[str, int] = {}
         """Numbers of loaded policies and grants, once the worker is ready."""
         self.details: dict[str, str] = {}
@@ -133,18 +134,18 @@ class WorkerProcess:
             self._accepts = workers
             self._channel.send(AcceptOrder(workers))
 
-    async def prepare(self, text: bytes) -> None:
-        """Let the worker build a bundle beside the one that serves; raise WorkerFailed, or TimeoutError at its end."""
-        report = await self._ask(lambda number: PrepareOrder(number, text), BundleReport, PREPARE_SECONDS)
+    async def prepare(self, published: Published) -> None:
+        """Let the worker prepare policies; raise WorkerFailed if they are unusable, TimeoutError at its end."""
+        report = await self._ask(lambda number: PrepareOrder(number, published), BundleReport, PREPARE_SECONDS)
         if report.failure:
             raise WorkerFailed(report.failure)
 
-    async def switch(self, bundle: str, text: bytes) -> None:
-        """Let the worker serve the prepared bundle of a digest; raise TimeoutError."""
+    async def switch(self, bundle: str, published: Published) -> None:
+        """Let the worker serve the prepared policies; raise TimeoutError."""
         report = await self._ask(lambda number: SwitchOrder(number, bundle), BundleReport, SWITCH_SECONDS)
         self.bundle = report.bundle
         if report.bundle == bundle:
-            self.policies = text
+            self.published = published
 
     def note(self, what: str, **details: str) -> None:
         """Let the worker record a step in the life of the whole service."""
@@ -199,7 +200,7 @@ class WorkerProcess:
             raise WorkerFailed(f"not ready after {START_SECONDS:g} seconds") from None
         if isinstance(report, FailureReport):
             raise WorkerFailed(report.message)
-        self.bundle, self.counts, self.policies = report.bundle, report.counts, report.policies
+        self.bundle, self.counts, self.published = report.bundle, report.counts, report.published
 
     async def _ask(self, question: Callable[[int], Question], kind: type[R], seconds: float) -> R:
         if self._reading.done():

@@ -15,6 +15,7 @@ from typing import Final, Protocol, TypeAlias
 import structlog
 
 from pdp.app.channel import Assignment
+from pdp.app.reload.load_messages import Published
 from pdp.app.worker_process import WorkerProcess, describe_exit
 from pdp.config.settings import Settings
 from pdp.errors import PdpError
@@ -68,8 +69,8 @@ class WorkerSlot:
         self._settings = settings
         self._sockets = sockets
         self._observer = observer
-        self._policies = b""
-        """Text of the bundle that this place serves: its next worker begins with that, whatever the files are."""
+        self._published: Published | None = None
+        """Policies and certificates of this place: the next worker begins with them, whatever the files are."""
         self._pause = self._silence = 0.0
         self._reasons: tuple[str, ...] = ()
         self._orders: asyncio.Queue[Order] = asyncio.Queue()
@@ -99,10 +100,10 @@ class WorkerSlot:
         await self._orders.put((settings, done))
         await done
 
-    async def switch(self, worker: WorkerProcess, bundle: str, text: bytes) -> None:
-        """Let a worker of this place serve the prepared bundle of a digest; raise TimeoutError."""
-        self._policies = text
-        await worker.switch(bundle, text)
+    async def switch(self, worker: WorkerProcess, bundle: str, published: Published) -> None:
+        """Let a worker of this place serve the prepared policies; raise TimeoutError."""
+        self._published = published
+        await worker.switch(bundle, published)
 
     async def keep(self) -> None:
         """Start the worker again whenever it ends, and carry out orders to replace it, until cancelled."""
@@ -139,7 +140,7 @@ class WorkerSlot:
         for worker in self._running:
             worker.hurry()
 
-    async def _launch(self, settings: Settings, policies: bytes = b"") -> WorkerProcess:
+    async def _launch(self, settings: Settings, published: Published | None = None) -> WorkerProcess:
         sockets = self._sockets
         worker = await WorkerProcess.launch(
             Assignment(
@@ -149,7 +150,7 @@ class WorkerSlot:
                 sockets.grpc,
                 {number: tuple(each.fileno() for each in http) for number, http in sockets.http.items()},
                 sockets.unix.fileno() if sockets.unix else None,
-                policies,
+                published,
             )
         )
         self._running.add(worker)
@@ -211,7 +212,7 @@ class WorkerSlot:
 
     async def _start_again(self) -> None:
         try:
-            worker = await self._launch(self._settings, self._policies)
+            worker = await self._launch(self._settings, self._published)
         except PdpError as error:
             log.error("worker cannot start", worker=self.number, cause=str(error))  # noqa: TRY400  a cause, no defect
             self._slow_down()
@@ -234,7 +235,7 @@ class WorkerSlot:
         done.set_result(None)
 
     def _serve_with(self, worker: WorkerProcess) -> None:
-        self.worker, self._policies, self._silence = worker, worker.policies, 0.0
+        self.worker, self._published, self._silence = worker, worker.published, 0.0
         self._observer.note_change()
 
     def _forget(self, worker: WorkerProcess) -> None:

@@ -33,7 +33,7 @@ from pdp.engines.scopes.lint import lint_entries
 from pdp.errors import ConfigError, PdpError, PolicyError
 from pdp.facts.snapshot import Facts
 from pdp.identity.jwks import read_key_file
-from pdp.identity.tls import server_context
+from pdp.identity.tls import checked_certificates
 from pdp.store.world import load_world
 
 RULE_KEYS: Final[tuple[FileKey, ...]] = ("rules", "forbid")
@@ -78,7 +78,7 @@ def _unplaced_problems(composition: Composition, settings: Settings) -> Iterator
         yield ConfigProblem("environment", "error", error)
     if warning := warn_of_lakekeeper(os.environ):
         yield ConfigProblem("environment", "warning", warning)
-    yield from _raised(server_context, settings)
+    yield from _raised(checked_certificates, settings)
     for key in RULE_KEYS:
         yield from (_of_finding(finding, key) for finding in find_rule_errors(settings, key))
     yield from find_row_access_problems(settings)

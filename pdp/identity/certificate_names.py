@@ -28,6 +28,14 @@ def read_names(text: bytes) -> frozenset[str]:
         return frozenset()
 
 
+def read_end(text: bytes) -> float:
+    """Return the end of the validity of the first certificate in a PEM text, in seconds since 1970; 0 if unreadable."""
+    try:
+        return x509.load_pem_x509_certificate(text).not_valid_after_utc.timestamp()
+    except _UNREADABLE:
+        return 0.0
+
+
 def _names_of(certificate: x509.Certificate) -> Iterator[str]:
     yield certificate.subject.rfc4514_string()
     for name in certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME):

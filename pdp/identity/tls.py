@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
 
 import msgspec
 
+from pdp.config.server import TlsSettings
 from pdp.config.settings import Settings
 from pdp.errors import ConfigError
 
 
 class Certificates(msgspec.Struct, frozen=True):
-    """PEM texts of a service, read once at start."""
+    """PEM texts of a service, from one moment."""
 
     cert: bytes
     key: bytes
@@ -30,29 +33,71 @@ def read_certificates(settings: Settings) -> Certificates | None:
     return Certificates(_read(settings.path, "cert", tls.cert), _read(settings.path, "key", tls.key), client_ca)
 
 
-def server_context(settings: Settings) -> ssl.SSLContext | None:
-    """Return the TLS context of HTTP, None if not configured; raise ConfigError.
+def checked_certificates(settings: Settings) -> Certificates | None:
+    """Return usable certificates of `server.tls`, None if not configured; raise ConfigError with the names of files."""
+    certificates = read_certificates(settings)
+    if certificates:
+        make_context(certificates, settings.server.tls)
+    return certificates
 
-    With `client_ca`, the server asks for client certificates. A certificate is optional but must be valid.
+
+def make_context(certificates: Certificates, tls: TlsSettings | None = None) -> ssl.SSLContext:
+    """Return the TLS context of HTTP; raise ConfigError with the names of the files in `tls`.
+
+    With `client_ca`, the server asks for client certificates. A certificate is optional but must be valid. Sessions are
+    then never resumed: new authorities would not verify a resumed session.
     """
-    tls = settings.server.tls
-    if tls.cert is None or tls.key is None:
-        return None
-    read_certificates(settings)  # a file that cannot be read is named
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])
+    names = tls or TlsSettings()
     try:
-        context.load_cert_chain(settings.path(tls.cert), settings.path(tls.key), password=_no_password)
+        with _file_in_memory(certificates.cert) as cert, _file_in_memory(certificates.key) as key:
+            context.load_cert_chain(cert, key, password=_no_password)
     except (OSError, ValueError) as error:
-        raise _unusable(error, f"`server.tls.cert`: `{tls.cert}` with `server.tls.key`: `{tls.key}`") from None
-    if tls.client_ca:
+        raise _unusable(error, f"`server.tls.cert`: `{names.cert}` with `server.tls.key`: `{names.key}`") from None
+    if certificates.client_ca is not None:
         try:
-            context.load_verify_locations(settings.path(tls.client_ca))
+            with _file_in_memory(certificates.client_ca) as authorities:
+                context.load_verify_locations(authorities)
         except (OSError, ValueError) as error:
-            raise _unusable(error, f"`server.tls.client_ca`: `{tls.client_ca}`") from None
+            raise _unusable(error, f"`server.tls.client_ca`: `{names.client_ca}`") from None
         context.verify_mode = ssl.CERT_OPTIONAL
+        context.num_tickets = 0
+        context.options |= ssl.OP_NO_TICKET
     return context
+
+
+class LiveCertificates:
+    """Certificates of the servers, replaced as a whole while connections stay.
+
+    A listener keeps its context for ever. A failed load leaves a context without a usable key, so the context of the
+    listener is never loaded again: each handshake is given the newest context.
+    """
+
+    def __init__(self, certificates: Certificates) -> None:
+        """Take the first certificates; raise ConfigError."""
+        self.current = certificates
+        self.listening = self._newest = make_context(certificates)
+        self.listening.sni_callback = self._choose  # called for every handshake, also without a name
+
+    def use(self, certificates: Certificates, context: ssl.SSLContext) -> None:
+        """Begin handshakes with these certificates and their context from now on."""
+        self.current, self._newest = certificates, context
+
+    def _choose(self, connection: ssl.SSLObject | ssl.SSLSocket, name: str | None, context: ssl.SSLContext) -> None:
+        if self._newest is not context:
+            connection.context = self._newest
+
+
+@contextlib.contextmanager
+def _file_in_memory(content: bytes) -> Iterator[str]:
+    """Yield the path of a file with some content, which is on no disk. OpenSSL reads keys from files alone."""
+    descriptor = os.memfd_create("pem", os.MFD_CLOEXEC)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+        file.flush()
+        yield f"/proc/self/fd/{descriptor}"
 
 
 def client_context(settings: Settings) -> ssl.SSLContext:

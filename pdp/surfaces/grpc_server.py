@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 import grpc
 from grpc_health.v1 import health
 
 from pdp import errors
 from pdp.config.server import LimitSettings
-from pdp.identity.tls import Certificates
+from pdp.identity.tls import Certificates, LiveCertificates
 from pdp.identity.tokens import MAX_TOKEN
 from pdp.surfaces.grpc_health import GrpcHealth, GrpcReflection
 
@@ -39,13 +39,15 @@ class GrpcServer:
         self,
         services: Mapping[str, grpc.GenericRpcHandler],
         limits: LimitSettings,
-        certificates: Certificates | None = None,
+        certificates: LiveCertificates | None = None,
         *,
         most: int,
         shared: bool = False,
     ) -> None:
         self._names = tuple(services)
         self._certificates = certificates
+        self._presented = certificates.current if certificates else None
+        """Certificates of the newest handshake."""
         self._health = GrpcHealth(limits.request_timeout_seconds)
         # no limit of all calls: it would count calls that wait for their message, and refuse those of others
         self._server = grpc.aio.server(options=(("grpc.so_reuseport", int(shared)), *_options(limits, most)))
@@ -68,10 +70,20 @@ class GrpcServer:
         if certificates is None:
             return self._server.add_insecure_port(address)
         # gRPC cannot make client certificates optional: with a CA for clients, every client must have one
-        demands_client = certificates.client_ca is not None
-        pair = (certificates.key, certificates.cert)
-        credentials = grpc.ssl_server_credentials([pair], certificates.client_ca, demands_client)
+        demands_client = certificates.current.client_ca is not None
+        first = _configuration(certificates.current)
+        # the stubs do not know that None keeps the certificates
+        fetch: Any = self._fetch_certificates
+        credentials = grpc.dynamic_ssl_server_credentials(first, fetch, demands_client)
         return self._server.add_secure_port(address, credentials)
+
+    def _fetch_certificates(self) -> grpc.ServerCertificateConfiguration | None:
+        """Return new certificates for the next handshakes; None for those of before. gRPC calls this, in a thread."""
+        newest = self._certificates.current if self._certificates else None
+        if newest is None or newest is self._presented:
+            return None
+        self._presented = newest
+        return _configuration(newest)
 
     async def set_ready(self, ready: bool) -> None:
         """Set the answer of `grpc.health.v1` for the server and every service."""
@@ -81,6 +93,11 @@ class GrpcServer:
         """Refuse new calls and wait up to `grace` seconds for calls in flight. A second call may shorten the wait."""
         # no grace is None: with 0, gRPC may cancel the calls of a server that another call of `stop` has just freed
         await self._server.stop(grace or None)
+
+
+def _configuration(certificates: Certificates) -> grpc.ServerCertificateConfiguration:
+    pair = (certificates.key, certificates.cert)
+    return grpc.ssl_server_certificate_configuration([pair], certificates.client_ca)
 
 
 def _options(limits: LimitSettings, most: int) -> tuple[tuple[str, int], ...]:

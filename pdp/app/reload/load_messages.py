@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 
 from pdp.app.reload.watched_files import Stamps
+from pdp.identity.tls import Certificates
 
 _LENGTH_BYTES: Final = 8
 
@@ -19,13 +20,20 @@ class LoadRequest(msgspec.Struct, frozen=True):
     base: str = ""
 
 
+class Published(msgspec.Struct, frozen=True):
+    """Everything that all processes serve after a reload: the text of the bundle, and the certificates."""
+
+    text: bytes
+    certificates: Certificates | None = None
+
+
 class LoadedPolicies(msgspec.Struct, frozen=True):
-    """Loaded policies: the text of the bundle, or the cause of a `failure`.
+    """Loaded policies and certificates, with the digest of the bundle; or the cause of a `failure`.
 
     `stamps` belong to the files of the load. `more` has the files without an entry in the lists of the settings.
     """
 
-    text: bytes = b""
+    published: Published = Published(b"")
     digest: str = ""
     failure: str = ""
     warnings: tuple[str, ...] = ()

@@ -39,6 +39,7 @@ class Loader:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self._lock = Lock()
+        self._abandoned = False
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
 
@@ -70,9 +71,12 @@ class Loader:
             self._end()
 
     def abandon(self) -> None:
-        """Kill the process without a wait, also in the middle of a load."""
+        """Kill the process, also in the middle of a load."""
+        self._abandoned = True
         if self._process:
             self._process.kill()
+        with self._lock:  # a load ends with the process
+            self._end()
 
     def _first_request(self) -> LoadRequest:
         settings = self.settings
@@ -89,6 +93,8 @@ class Loader:
         except OSError as error:
             here.close()
             raise LoaderFailed(f"cannot start a process: {error.strerror}") from None
+        if self._abandoned:
+            self._process.kill()
         self._connection = Connection(here)
         self._connection.limit(LOAD_SECONDS)
         return self._connection

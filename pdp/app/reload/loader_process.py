@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from pdp.app.reload.load_messages import Connection, LoadedPolicies, LoadRequest
+from pdp.app.reload.load_messages import Connection, LoadedPolicies, LoadRequest, Published
 from pdp.app.reload.watched_files import OpenedFiles, Stamps, take_stamps, unsettled_seconds
 from pdp.assembly import build_bundle, read_rules
 from pdp.cli.logs import configure_logging
@@ -22,6 +22,7 @@ from pdp.config.load import make_settings
 from pdp.config.settings import Settings
 from pdp.decision.bundle import Bundle
 from pdp.errors import PdpError
+from pdp.identity.tls import checked_certificates
 
 _NICENESS: Final = 5
 """Priority below serving processes, on a machine without free CPUs."""
@@ -65,13 +66,14 @@ class BundleLoader:
         try:
             rules, forbid = read_rules(self._settings)
             bundle = build_bundle(self._settings, rules, forbid)
+            certificates = checked_certificates(self._settings)
         except PdpError as error:
             return LoadedPolicies(failure=str(error))
         finally:
             self._opened.recording = False
             self._more = self._opened.take()
         self._last = bundle
-        return LoadedPolicies(text=bundle.text, digest=bundle.digest, warnings=bundle.warnings)
+        return LoadedPolicies(Published(bundle.text, certificates), bundle.digest, warnings=bundle.warnings)
 
 
 def main(descriptor: int) -> None:

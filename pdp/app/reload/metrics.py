@@ -19,12 +19,15 @@ class ReloadMetrics(Collector):
     def __init__(self) -> None:
         self._digest = ""
         self._since = time.time()
+        self._not_after: float | None = None
         self._failing = False
         self._reloads = dict.fromkeys(_OUTCOMES, 0)
 
-    def publish(self, digest: str) -> None:
-        """Note that the bundle of a digest serves from now on."""
-        self._digest, self._since = digest, time.time()
+    def publish(self, digest: str, not_after: float | None) -> None:
+        """Note the bundle in use from now on, by digest, and the end of the certificate in seconds since 1970."""
+        if digest != self._digest:
+            self._digest, self._since = digest, time.time()
+        self._not_after = not_after
 
     def count(self, outcome: Outcome) -> None:
         """Count a reload."""
@@ -39,6 +42,10 @@ class ReloadMetrics(Collector):
         age = GaugeMetricFamily("pdp_policies_age_seconds", "Time since these policies serve")
         age.add_metric([], max(0.0, time.time() - self._since))
         yield age
+        if self._not_after is not None:
+            end = GaugeMetricFamily("pdp_tls_not_after_seconds", "End of the certificate, in seconds since 1970")
+            end.add_metric([], self._not_after)
+            yield end
         failing = GaugeMetricFamily("pdp_policies_reload_failing", "1 after a failed reload, until a good one")
         failing.add_metric([], self._failing)
         yield failing

@@ -7,16 +7,20 @@ files change. The digest proves so.
 from __future__ import annotations
 
 import contextlib
+import ssl
+from typing import NamedTuple
 
 import structlog
 
 from pdp.app.archived_bundle import read_sources
+from pdp.app.reload.load_messages import Published
 from pdp.app.reload.pacing import run_paced
 from pdp.assembly import build_bundle, read_rules
 from pdp.config.policy_files import without_files
 from pdp.config.settings import Settings
 from pdp.decision.bundle import Bundle
 from pdp.errors import ConfigError, PdpError
+from pdp.identity.tls import Certificates, make_context
 
 log = structlog.get_logger()
 
@@ -38,6 +42,25 @@ def build_published(settings: Settings, text: bytes) -> Bundle:
     if bundle.text != text:
         raise ConfigError("the loaded policies belong to other settings: restart the service")
     return bundle
+
+
+class PreparedPolicies(NamedTuple):
+    """Bundle, and certificates with their context, ready to serve."""
+
+    bundle: Bundle
+    certificates: Certificates | None
+    context: ssl.SSLContext | None
+
+
+async def prepare(settings: Settings, published: Published, bundle: Bundle) -> PreparedPolicies:
+    """Return published policies ready to serve, made while requests go on; raise PdpError.
+
+    The present `bundle` stays if its text is the same.
+    """
+    context = make_context(published.certificates) if published.certificates else None
+    if published.text != bundle.text:
+        bundle = await prepare_bundle(settings, published.text)
+    return PreparedPolicies(bundle, published.certificates, context)
 
 
 async def prepare_bundle(settings: Settings, text: bytes) -> Bundle:

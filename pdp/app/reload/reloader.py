@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import structlog
 
@@ -19,6 +19,7 @@ from pdp.app.reload.metrics import ReloadMetrics
 from pdp.app.reload.watched_files import Stamps, changed_files, take_stamps
 from pdp.config.settings import Settings
 from pdp.errors import PdpError
+from pdp.identity.tls import Certificates
 from pdp.surfaces.http_diagnostics import RELOAD_FAILED
 
 IDLE_SECONDS: Final = 60.0
@@ -26,11 +27,18 @@ IDLE_SECONDS: Final = 60.0
 log = structlog.get_logger()
 
 
+class ServedPolicies(NamedTuple):
+    """Policies in use, by the digest of the bundle, and the certificates."""
+
+    bundle: str
+    certificates: Certificates | None
+
+
 class Publisher(Protocol):
     """Destination of loaded policies: all serving processes."""
 
-    def digests(self) -> set[str]:
-        """Return the digests of the bundles in use; several while processes differ."""
+    def served(self) -> set[ServedPolicies]:
+        """Return the policies in use; several while processes differ."""
         ...
 
     async def publish(self, result: LoadedPolicies) -> None:
@@ -80,7 +88,8 @@ class Reloader:
 
     async def watch(self, publisher: Publisher) -> None:
         """Reload whenever files change or `order` is called, until cancelled."""
-        self.metrics.publish(min(publisher.digests(), default=""))
+        for served in publisher.served():
+            self.metrics.publish(served.bundle, await _end_of(served.certificates))
         try:
             while True:
                 ordered = await self._wait()
@@ -108,7 +117,7 @@ class Reloader:
                 changed = changed_files(self._stamps, now)
                 log.info("policies have changed", first=changed[0], count=len(changed))
             return True
-        return not self.failure and len(publisher.digests()) > 1
+        return not self.failure and len(publisher.served()) > 1
 
     async def _reload(self, publisher: Publisher) -> None:
         """Load and publish; keep the policies at hand if that fails."""
@@ -120,9 +129,10 @@ class Reloader:
             if result.failure:
                 self._fail(publisher, result.failure)
                 return
-            unchanged = publisher.digests() == {result.digest}
+            unchanged = publisher.served() == {ServedPolicies(result.digest, result.published.certificates)}
             if not unchanged:
                 await publisher.publish(result)
+                self.metrics.publish(result.digest, await _end_of(result.published.certificates))
         except PdpError as error:
             self._fail(publisher, str(error))
             return
@@ -147,6 +157,14 @@ class Reloader:
             return
         for warning in result.warnings:
             log.warning("policies", warning=warning)
-        self.metrics.publish(result.digest)
         publisher.note("policies_replaced", bundle=result.digest)
         log.info("reload is done", bundle=result.digest, seconds=round(time.monotonic() - began, 3))
+
+
+async def _end_of(certificates: Certificates | None) -> float | None:
+    """Return the end of validity of a service's certificate, in seconds since 1970; None without TLS."""
+    if certificates is None:
+        return None
+    from pdp.identity.certificate_names import read_end  # noqa: PLC0415  cryptography takes 9 MB
+
+    return await asyncio.to_thread(read_end, certificates.cert)
