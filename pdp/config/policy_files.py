@@ -94,12 +94,6 @@ def _is_default(policies: PolicySettings, key: FileKey) -> bool:
     return "." not in key and key not in policies.model_fields_set
 
 
-def policy_patterns(settings: Settings) -> tuple[str, ...]:
-    """Return the files and globs of all keys that name policies, also those that match nothing now."""
-    patterns = (pattern for key in FILE_KEYS for pattern in patterns_of(settings.policies, key))
-    return tuple(pattern if isinstance(pattern, str) else pattern.files for pattern in patterns)
-
-
 def without_files(settings: Settings) -> Settings:
     """Return settings without files of policies, for policies that are at hand."""
     policies = settings.policies

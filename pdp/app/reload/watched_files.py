@@ -5,16 +5,15 @@ A mounted ConfigMap changes by one swap of the link `..data`. All stamps follow 
 
 from __future__ import annotations
 
-import glob
 import os
+import stat
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
-from pdp.config.policy_files import policy_patterns
 from pdp.config.settings import Settings
 from pdp.errors import ConfigError
 
@@ -35,7 +34,8 @@ def take_stamps(settings: Settings, more: Iterable[str] = ()) -> Stamps:
             found = Path(file).stat()
         except OSError:
             continue  # a missing file has no stamp
-        stamps[file] = found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+        if stat.S_ISREG(found.st_mode):
+            stamps[file] = found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
     return stamps
 
 
@@ -49,14 +49,6 @@ def unsettled_seconds(stamps: Stamps) -> float:
 def changed_files(before: Stamps, now: Stamps) -> list[str]:
     """Return the new, changed and removed files."""
     return sorted(file for file in before.keys() | now.keys() if before.get(file) != now.get(file))
-
-
-def watched_folders(settings: Settings, more: Iterable[str] = ()) -> set[Path]:
-    """Return the existing folders of policies, certificates and the files of `more`."""
-    texts = [str(settings.path(_text_before_glob(text))) for text in policy_patterns(settings)]
-    folders = {Path(text) if Path(text).is_dir() else Path(text).parent for text in texts}
-    folders |= {Path(file).parent for file in (*_certificates(settings), *more)}
-    return {folder for folder in folders if folder.is_dir()}
 
 
 class OpenedFiles:
@@ -90,11 +82,23 @@ class OpenedFiles:
 
 
 def _policies(settings: Settings) -> Iterator[str]:
-    for text in policy_patterns(settings):
+    """Yield the files of all texts in the section `policies`. A text with another meaning is no file."""
+    for text in _texts(settings.policies.model_dump()):
         try:
             yield from map(str, settings.paths((text,)))
         except (ConfigError, OSError):
             continue  # a folder that cannot be listed now
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for below in value.values():
+            yield from _texts(below)
+    elif isinstance(value, Sequence):
+        for below in value:
+            yield from _texts(below)
 
 
 def _certificates(settings: Settings) -> Iterator[str]:
@@ -102,12 +106,3 @@ def _certificates(settings: Settings) -> Iterator[str]:
     for file in (tls.cert, tls.key, tls.client_ca):
         if file is not None:
             yield str(settings.path(file))
-
-
-def _text_before_glob(pattern: str) -> str:
-    """Return the folder in which a glob begins; a plain name as it is."""
-    if not glob.has_magic(pattern):
-        return pattern
-    parts = Path(pattern).parts
-    plain = next(number for number, part in enumerate(parts) if glob.has_magic(part))
-    return str(Path(*parts[:plain])) if plain else "."

@@ -144,13 +144,13 @@ class Connector(threading.Thread):
         self.count = 0
         self.failures: list[str] = []
         self.serials: set[int] = set()
-        self._ask = lambda: presented(process, mount, listener)
+        self._process, self._mount, self._listener = process, mount, listener
         self._done = done
 
     def run(self) -> None:
         while not self._done.is_set():
             try:
-                self.serials.add(self._ask())
+                self.serials.add(presented(self._process, self._mount, self._listener))
             except (OSError, AssertionError) as error:
                 self.failures.append(repr(error))
             self.count += 1

@@ -16,7 +16,6 @@ from pdp.app.reload.watched_files import (
     changed_files,
     take_stamps,
     unsettled_seconds,
-    watched_folders,
 )
 from pdp.config.settings import Settings
 
@@ -102,11 +101,14 @@ def test_a_change_of_this_moment_is_not_settled(rules: Path) -> None:
     assert unsettled_seconds({}) == 0
 
 
-def test_the_folders_of_globs_names_and_certificates_are_watched(rules: Path) -> None:
-    folder = rules.parent.parent
-    (folder / "tls").mkdir()
-    settings = settings_for(folder, cert="tls/cert", key="missing/key")
-    assert watched_folders(settings) == {folder, folder / "rules", folder / "tls"}
+def test_every_file_that_the_section_names_is_watched(tmp_path: Path) -> None:
+    """Also a schema, which is in no list of patterns. A folder with the name of another text is no file."""
+    (tmp_path / "more.cedarschema").write_text("x")
+    (tmp_path / "prod").mkdir()
+    cedar = {"cedar": {"schema": {"extend": "more.cedarschema"}}}
+    assert [*take_stamps(settings_of({"policies": {"rules": [], **cedar}}, tmp_path))] == [
+        str(tmp_path / "more.cedarschema")
+    ]
 
 
 def test_opened_files_are_those_that_were_read_and_that_no_list_names(rules: Path) -> None:
