@@ -80,21 +80,19 @@ SILENT_SECONDS: Final = 10.0
 class Service:
     """Running service: start, serve until a signal, drain, stop.
 
-    A worker process `inherited` its sockets, otherwise the service binds the configured addresses. A worker may get the
+    A worker process `inherited` its sockets, otherwise the service binds the configured addresses. A worker may be `given` the
     policies and certificates of other workers, otherwise the service reads the configured files.
     """
 
     reloader: Reloader | None = None
     """Reload of policies in this process. A worker has none: the supervisor reloads."""
 
-    def __init__(
-        self, settings: Settings, inherited: Listeners | None = None, published: Published | None = None
-    ) -> None:
+    def __init__(self, settings: Settings, inherited: Listeners | None = None, given: Published | None = None) -> None:
         self.settings = settings
         self._inherited = inherited
         telemetry = self._telemetry = Telemetry()
         self.edits = WorldEdits(settings)  # before the file is read: a later edit must not go unseen
-        bundle, self.counts = load_bundle(settings, published.text if published else b"")
+        bundle, self.counts = load_bundle(settings, given.text if given else b"")
         self.source = read_source(settings)
         self.audit = open_audit(settings, telemetry)
         self._history = record_facts(settings, self.source, self.audit.instance) if self.audit else None
@@ -103,7 +101,7 @@ class Service:
         self.draining = False
         self.addresses: dict[str, str] = {}
         self._tokens = Tokens(settings, telemetry)
-        self._certificates = _live_certificates(settings, published)
+        self._certificates = _live_certificates(settings, given)
         self.scheme = "https" if self._certificates else "http"
         callers = Callers(settings, self._tokens)
         limits, sizes = settings.limits, BodyLimits.of_native(settings.limits)
