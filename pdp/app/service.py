@@ -80,8 +80,8 @@ SILENT_SECONDS: Final = 10.0
 class Service:
     """Running service: start, serve until a signal, drain, stop.
 
-    A worker process `inherited` its sockets, otherwise the service binds the configured addresses. A worker may be `given` the
-    policies and certificates of other workers, otherwise the service reads the configured files.
+    A worker process `inherited` its sockets, otherwise the service binds the configured addresses. A worker may be
+    `given` the policies and certificates of other workers, otherwise the service reads the configured files.
     """
 
     reloader: Reloader | None = None
