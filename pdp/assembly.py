@@ -163,7 +163,7 @@ def _rewriting_sources(settings: Settings, policies: RowPolicies) -> RowSources:
         rules.member.template,
         settings.identity.cel_provider,
         {"": rules.through_views, **through},
-        rules.member.claim,
+        rules.member.claim or "",
         rules.member.service_accounts,
     )
 
@@ -175,7 +175,7 @@ def _row_access(settings: Settings, policies: RowPolicies) -> RowAccess:
             if unknown := unknown_warehouse(parse_resource(text).warehouse, known_warehouses(settings)):
                 raise settings.error(("row_access", "protected", place), unknown)
         provider, member = settings.identity.cel_provider, rules.member
-        members = Members(member.template, provider, member.claim, member.service_accounts)
+        members = Members(member.template, provider, member.claim or "", member.service_accounts)
         return policies.build_engine(members, rules.protected)
     except (ValueError, InvalidReference) as error:
         raise settings.error(("row_access", "protected"), str(error)) from None

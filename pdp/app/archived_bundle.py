@@ -82,7 +82,7 @@ def _settings(sources: BundleSources) -> Settings:
         "warehouses": sources.warehouses,
         "trino": sources.trino,
         "policies": {"rules": (), "forbid": (), "row_access": (), "cel_extensions": sources.cel_extensions},
-        "row_access": _without_empty(sources.row_access_rules),
+        "row_access": sources.row_access_rules,
         "store": {"bootstrap_admins": sources.bootstrap_admins},
         "identity": {
             "providers": providers,
@@ -92,9 +92,3 @@ def _settings(sources: BundleSources) -> Settings:
         "audit": {"sinks": ()},
     }
     return make_settings(data, Path())
-
-
-def _without_empty(section: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a section without empty texts: these are defaults, and no file may write them."""
-    kept = {name: _without_empty(value) if isinstance(value, Mapping) else value for name, value in section.items()}
-    return {name: value for name, value in kept.items() if value != ""}

@@ -145,8 +145,8 @@ class MemberSettings(Section):
         description="a user of `identity.cel_provider` as a member; `{subject}` of others is `<idp>~<subject>`, unless "
         "the template holds `{idp}`",
     )
-    claim: str = Field(
-        "",
+    claim: str | None = Field(
+        None,
         description="attribute in place of `{subject}`, such as `email`: a key of `claims.attributes` of a provider. A "
         "user without this attribute is no member",
     )

@@ -129,8 +129,8 @@ LAKEKEEPER_URL=https://lakekeeper.example.com
     ("variable", "message"),
     [
         ("AUTHZ_BACKEND=allowall", "Lakekeeper allows everything, and pdp denies without grants"),
-        ("AUTHZ_BACKEND=cedar", "pdp has no Cedar"),
-        ("CEDAR__POLICY_SOURCES__LOCAL_FILES=[a.cedar]", "pdp has no Cedar"),
+        ("AUTHZ_BACKEND=cedar", "the engine `cedar` in an authority"),
+        ("CEDAR__POLICY_SOURCES__LOCAL_FILES=[a.cedar]", "name policies and entities in `policies.cedar`"),
         ("OPENID_ADDITIONAL_ISSUERS=https://x", "a provider has one issuer"),
         ("OPENID_PROVIDER_URI=https://okta.example.com", "write `identity.providers.oidc: {issuer: 'https://okta"),
         ("OPENID_PROVIDER_URI=http://keycloak:8080/realms/x", "keys come over https only"),
