@@ -655,7 +655,7 @@ def test_as_a_process() -> None:
 
 def test_every_code_is_documented_and_triggered() -> None:
     page = (ROOT / "docs" / "lint.md").read_text()
-    rows = dict(re.findall(r"^\| `([a-z-]+)` \| (error|warning|info) \|", page, re.MULTILINE))
+    rows = dict(re.findall(r"^\| `(?!cedar-|scopes-)([a-z-]+)` \| (error|warning|info) \|", page, re.MULTILINE))
     assert rows == CODES
     source = Path(__file__).read_text()
     assert [code for code in CODES if f'"{code}"' not in source and f"[{code}]" not in source] == []
