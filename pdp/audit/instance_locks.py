@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import time
 from pathlib import Path
 from typing import Final
 
@@ -11,6 +12,8 @@ import structlog
 
 from pdp.config.private_files import open_private_file
 
+OWN_SECONDS: Final = 2.0
+"""Longest time in which an instance tries to lock its own file."""
 _PREFIX: Final = ".lock-"
 log = structlog.get_logger()
 
@@ -59,17 +62,30 @@ def locked_instances(folder: Path) -> list[str]:
 
 
 def _locked(path: Path, *, own: bool) -> int:
-    """Return the descriptor of a locked file. The file of a lock that ends meanwhile is gone: take a new one."""
+    """Return the descriptor of a locked file. The file of a lock that ends meanwhile is gone: take a new one.
+
+    A start that looks for dead instances locks the file of a new one for a moment. So the instance tries again.
+    """
+    end = time.monotonic() + OWN_SECONDS
     while True:
-        file = open_private_file(path, os.O_RDWR)  # NFS has an exclusive flock for files open for writing alone
+        try:
+            file = open_private_file(path, os.O_RDWR)  # NFS has an exclusive flock for files open for writing alone
+        except FileNotFoundError:
+            if time.monotonic() > end:
+                raise
+            continue
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            if own and not isinstance(error, BlockingIOError):
+            blocked = isinstance(error, BlockingIOError)
+            if own and not blocked:
                 log.warning("the audit cannot be locked", file=str(path), cause=error.strerror)
                 return file
             os.close(file)
-            raise
+            if not own or time.monotonic() > end:
+                raise
+            time.sleep(0.01)
+            continue
         if _names(path, file):
             return file
         os.close(file)

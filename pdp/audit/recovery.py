@@ -136,12 +136,16 @@ def close_left_segments(folder: Path, hashes: Sequence[ChainHash], publisher: Se
         lock = lock_if_dead(folder, instance)
         if lock is None:
             continue
+        # another start may have closed them before this one got the lock
+        segments = open_segments(folder).get(instance, ())
         try:
-            # another start may have closed them before this one got the lock
-            for file in open_segments(folder).get(instance, ()):
+            for file in segments:
                 _close(file, hashes, publisher)
         finally:
-            publisher.afterwards(lock.release)
+            if segments:
+                publisher.afterwards(lock.release)
+            else:  # perhaps the instance begins just now, and waits for the lock
+                lock.release()
 
 
 def _close(file: SegmentFile, hashes: Sequence[ChainHash], publisher: SegmentPublisher) -> None:
