@@ -10,7 +10,7 @@ WORKERS ?= 2
 PYTEST := $(PY) -m pytest -q -n $(WORKERS)
 FAST := not process and not postgres and not slow and not differential and not spark
 
-.PHONY: help run test-fast test test-long test-trino test-spark chaos lint fmt type cases bench bench-audit bench-cache bench-cedar bench-engines bench-pipeline bench-replay bench-rewrite bench-trino bench-more bench-workers soak protos docs check
+.PHONY: help run test-fast test test-long test-trino test-spark test-spark-long chaos lint fmt type cases bench bench-audit bench-cache bench-cedar bench-engines bench-pipeline bench-replay bench-rewrite bench-trino bench-more bench-workers soak protos docs check
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -49,7 +49,10 @@ test-trino: $(STAMP) ## a real Trino, fetched once (820 MB; Java 24, Maven), ask
 
 test-spark: $(SPARK) ## the audit lake and rewritten SQL on Spark (450 MB, fetched once; Java 17 or 21, a jar of Maven Central)
 	$(PY) -m pytest -q -m spark tests/pipeline/test_tables.py # fetches the jar, before several processes do at once
-	$(PYTEST) --dist worksteal -rs -m spark tests/pipeline tests/rewrite
+	$(PYTEST) --dist worksteal -rs -m "spark and not spark_long" tests/pipeline tests/rewrite
+
+test-spark-long: $(SPARK) ## the demo, a cluster by spark-submit, varied companies, and generated queries, on Spark
+	$(PYTEST) --dist worksteal -rs -m spark_long tests/pipeline tests/rewrite
 
 chaos: $(STAMP) ## services on one database, written to and killed for SECONDS (60); then a Redis that fails in every way
 	PDP_CHAOS_SECONDS=$(or $(SECONDS),60) $(PY) -m pytest -q -s --timeout 3600 tests/store/test_convergence.py -k whoever_writes_and_dies

@@ -43,6 +43,7 @@ def run_ingest(folder: Path, *more: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.spark
 @pytest.mark.process
 @pytest.mark.timeout(600)
+@pytest.mark.spark_long
 def test_a_jar_of_this_machine_needs_no_network_and_the_log_goes_with_the_process(tmp_path: Path) -> None:
     lake = folder_lake(tmp_path / "other")  # fetches the jar
     jars = lake.spark.sparkContext.getConf().get("spark.jars", "").split(",")

@@ -44,6 +44,7 @@ def packed_environment(folder: Path) -> Path:
     return home
 
 
+@pytest.mark.spark_long
 def test_executors_find_the_product_in_an_archive(tmp_path: Path) -> None:
     import pyspark  # noqa: PLC0415  an extra
 

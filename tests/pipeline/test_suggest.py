@@ -99,6 +99,7 @@ def invoke(lake: Lake, command: str, *options: str | Path) -> list[str]:
     return result.stdout.splitlines()
 
 
+@pytest.mark.spark_long
 @pytest.mark.parametrize("seed", range(2))
 def test_proposals_for_varied_companies_read_back_and_lose_nothing(seed: int, tmp_path: Path) -> None:
     company = VariedCompany(tmp_path / "audit", seed)
@@ -133,6 +134,7 @@ def recorded(company: Company, *checks: tuple[str, dict[str, Any]], views: tuple
     return lake
 
 
+@pytest.mark.spark_long
 def test_a_membership_that_row_views_alone_need_is_kept(tmp_path: Path) -> None:
     company = Company(tmp_path / "audit")
     lake = recorded(company, ("s5/t5", {"id": "user:oidc~u5"}), views=(("u33", "t1"), ("u34", "t1")))
@@ -180,6 +182,7 @@ def test_undecidable_checks_come_first_and_keep_their_rights(tmp_path: Path) -> 
     assert "rules.sealed" in (tmp_path / "less.properties").read_text()
 
 
+@pytest.mark.spark_long
 def test_a_lake_of_dropped_records_is_refused_but_for_later_ones(tmp_path: Path) -> None:
     lake = recorded(Company(tmp_path / "audit"), ("s5/t5", {"id": "user:oidc~u5"}))
     lost = event_line(1).replace(b'"started","details":{}', b'"records_dropped","details":{"records":7,"decisions":9}')

@@ -102,6 +102,7 @@ def rest_lake(uri: str) -> Lake:
     return Lake(spark_session(catalog), catalog)
 
 
+@pytest.mark.spark_long
 @pytest.mark.parametrize("at", ["reading", "writing requests", "writing decisions"])
 def test_without_a_lock_the_later_of_two_writers_is_refused(tmp_path: Path, at: str) -> None:
     """Another ingest begins, and ends, while the first one is at some step: the catalog is remote and has no lock."""

@@ -42,6 +42,7 @@ def test_compaction_and_expiry_keep_all_rows(tmp_path: Path) -> None:
     assert ingest(lake, tmp_path / "a") == BatchCounts(1, 1, 1, 1)
 
 
+@pytest.mark.spark_long
 def test_upkeep_leaves_tables_of_others_alone(tmp_path: Path) -> None:
     lake = folder_lake(tmp_path / "lake")
     write_segment(tmp_path / "a", 1, [decision_line(1)])
@@ -55,6 +56,7 @@ def test_upkeep_leaves_tables_of_others_alone(tmp_path: Path) -> None:
     assert lake.spark.table(f"{name}.snapshots").count() == lake.spark.table(f"{name}.files").count() == 2
 
 
+@pytest.mark.spark_long
 def test_expiry_and_ingest_exclude_each_other(tmp_path: Path) -> None:
     lake = folder_lake(tmp_path / "lake")
     write_segment(tmp_path / "a", 1, [decision_line(1)])
@@ -64,6 +66,7 @@ def test_expiry_and_ingest_exclude_each_other(tmp_path: Path) -> None:
     expire(lake, 0, quiet)
 
 
+@pytest.mark.spark_long
 def test_deleted_records_are_new_as_the_page_says(tmp_path: Path) -> None:
     """The statements of the page for retention, on records before and after their day."""
     page = (Path(__file__).parents[2] / "docs/pipeline.md").read_text()
@@ -84,6 +87,7 @@ def test_deleted_records_are_new_as_the_page_says(tmp_path: Path) -> None:
     assert len(rows(lake, "decisions", "id")) == len(rows(lake, "events", "id")) == 2
 
 
+@pytest.mark.spark_long
 def test_expiry_waits_for_the_end_of_an_ingest(tmp_path: Path) -> None:
     lake = folder_lake(tmp_path / "lake")
     write_segment(tmp_path / "a", 1, [decision_line(1)])

@@ -25,6 +25,7 @@ def test_the_recorded_cases_show_the_recorded_rows_on_spark(tables: SparkTables)
     assert tally.outcomes["same"] > 110, (tally.outcomes, tally.notes)
 
 
+@pytest.mark.spark_long
 def test_generated_queries_show_the_rows_of_filtered_tables_on_spark(tables: SparkTables) -> None:
     tally = Tally()
     for world in worlds("spark", 31, 4, 12):

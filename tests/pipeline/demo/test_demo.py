@@ -12,6 +12,7 @@ from support.spark import spark_options
 pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.timeout(900)]
 
 
+@pytest.mark.spark_long
 def test_one_command_leads_from_nothing_to_a_report(tmp_path: Path) -> None:
     out = tmp_path / "demo"
     options = ["--out", str(out), "--share", "0.05", "--until", "2026-10-31", "--format", "json"]
