@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from support.http_pair import ALLOW, CHECK, IMMEDIATE, LOOPS, ServerPair, assert_same, sending, server_pair
 
+EXAMPLES = int(os.environ.get("PDP_HTTP_EXAMPLES", "700"))
+"""Streams of requests for each of twelve pairs of servers, in a long run."""
 LIMITS = {"max_body_bytes": 2048, "trino_max_body_bytes": 4096, "idle_timeout_seconds": 60}
 PLAIN = [
     ["Host", " localhost"],
@@ -167,7 +170,7 @@ def test_generated_requests_have_the_outcome_of_aiohttp(running: RunningPair, pa
 
 
 @pytest.mark.differential
-@settings(max_examples=2000)
+@settings(max_examples=EXAMPLES)
 @given(streams())
 def test_many_generated_requests_have_the_outcome_of_aiohttp(running: RunningPair, packets: list[bytes]) -> None:
     running.compare(packets)
