@@ -110,7 +110,9 @@ class Bundle(msgspec.Struct, frozen=True, dict=True):
     def reads_time(self) -> bool:
         """Tell whether an engine's verdicts rest on the time of the decision."""
         stacks = (authority.engines for authority in (self.default, *self.authorities.values()))
-        return any(Source.TIME in engine.reads for engines in (self.forbids, *stacks) for engine in engines)
+        return any(Source.TIME in engine.reads for engines in (self.forbids, *stacks) for engine in engines) or any(
+            reporting.bundle.reads_time for reporting in self.reports
+        )
 
     @cached_property
     def must_wait(self) -> bool:

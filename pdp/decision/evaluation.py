@@ -110,7 +110,8 @@ class Evaluator:
         return self._permitted(engine, verdicts)
 
     def _permitted(self, engine: Engine, verdicts: Verdicts) -> Verdicts:
-        return without_permits(verdicts) if self._stale and Source.FACTS in engine.reads else verdicts
+        rests_on_facts = not engine.reads or Source.FACTS in engine.reads  # nobody knows what an engine without reads
+        return without_permits(verdicts) if self._stale and rests_on_facts else verdicts
 
 
 def leaves_by_group(leaves: Iterable[Leaf | FixedDecision]) -> Iterable[list[Leaf]]:

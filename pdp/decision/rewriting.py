@@ -39,7 +39,7 @@ from pdp.model.events import RewriteEvent
 from pdp.model.ids import new_id
 from pdp.model.references import check_path, format_resource
 from pdp.rewrite.errors import FILTER_INVALID, NO_STORE, PARSE_ERROR, UNSUPPORTED_STATEMENT, RewriteRefused
-from pdp.rewrite.messages import FilterCall, PolicyRow, Reader, Reply, RewriteCall, Setup, UseBody
+from pdp.rewrite.messages import FilterCall, PolicyRow, Reader, Reply, RewriteCall, Setup, SuppliedCatalog, UseBody
 from pdp.rewrite.pool import WorkerPool
 
 _TABLE_TYPES: Final = frozenset({"table", "view", "table_or_view"})
@@ -146,6 +146,10 @@ class SqlRewriting:
             principal = asserted_principal(caller, make_principal(body.principal))
         if body.catalog is not UNSET and "properties" not in caller.may_assert:
             raise AssertionNotAllowed(f"caller `{caller.name}` may not assert properties: `catalog` describes tables")
+        if body.catalog is not UNSET and _names_owners(body.catalog) and "delegated" not in caller.may_assert:
+            raise AssertionNotAllowed(
+                f"caller `{caller.name}` may not assert delegated: a view of `catalog` has an owner"
+            )
         if body.catalog is not UNSET and len(body.catalog.default) not in (0, _DEFAULT_PARTS):
             raise InvalidArgument("`catalog.default` is a catalog and a schema")
         role = make_acting_role(body.acting_role)
@@ -298,6 +302,10 @@ def _setup(bundle: Bundle, facts: Facts) -> Setup:
         tuple(facts.row_rules()), sources.claim, sources.service_accounts,
     )  # fmt: skip
     return msgspec.structs.replace(setup, digest=sha256(msgspec.msgpack.encode(setup)).hexdigest())
+
+
+def _names_owners(catalog: SuppliedCatalog) -> bool:
+    return any(view.owner for view in catalog.views.values())
 
 
 def _bound(body: RewriteBody) -> None:

@@ -148,6 +148,8 @@ class AwaitedEngine(_Guard):
         try:
             async with asyncio.timeout_at(deadline):
                 found = await self._engine.decide(group, resources, facts, deadline)
+            if asyncio.get_running_loop().time() > deadline:  # the engine held the loop, or ignored its end
+                raise TimeoutError
             return checked(self._name, found, len(resources))
         except TimeoutError:
             log.warning("engine is late, all denied", engine=self._name, seconds=self._timeout, action=group.action)

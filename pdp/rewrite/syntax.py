@@ -10,8 +10,8 @@ from itertools import pairwise
 from typing import Final
 
 from sqlglot import Dialect, Parser, Token, Tokenizer, exp
-from sqlglot.errors import SqlglotError
 
+from pdp.engines.rowaccess.translation import PARSER_ERRORS
 from pdp.rewrite.errors import FILTER_INVALID, PARSE_ERROR, UNSUPPORTED_STATEMENT, RewriteRefused
 from pdp.rewrite.lexical import LexicalText
 
@@ -24,7 +24,6 @@ STATEMENTS: Final = frozenset(
     "select with from table values insert update delete merge create truncate pivot unpivot".split()  # noqa: SIM905
 )
 """First words of the statements that are read. The parser keeps other statements as a text of its own."""
-_PARSER_ERRORS: Final = (SqlglotError, ValueError, TypeError, AttributeError, IndexError, KeyError, AssertionError)
 
 
 class _Grammars(threading.local):
@@ -67,7 +66,7 @@ class ParsedText:
             trees = parser.parse(self.tokens, text)
         except RecursionError:
             raise RewriteRefused(PARSE_ERROR, "the text is nested too deeply") from None
-        except _PARSER_ERRORS as error:
+        except PARSER_ERRORS as error:
             raise RewriteRefused(PARSE_ERROR, f"the text does not parse: {_first_line(str(error))}") from None
         self.tree = _only_tree(trees)
 
@@ -77,7 +76,7 @@ def parse_part(text: str, dialect: str) -> exp.Expr:
     tokenizer, parser = _GRAMMARS.of(dialect)
     try:
         return _only_tree(parser.parse(tokenizer.tokenize(text), text))
-    except _PARSER_ERRORS as error:
+    except PARSER_ERRORS as error:
         raise RewriteRefused(PARSE_ERROR, f"the text does not parse: {_first_line(str(error))}") from None
 
 

@@ -200,6 +200,14 @@ async def test_a_caller_asserts_nothing_beyond_its_rights(tmp_path: Path) -> Non
         assert [found["error"]["code"] for found in (grouped, supplied)] == ["assertion_not_allowed"] * 2
 
 
+async def test_an_owner_of_a_supplied_view_is_delegation(tmp_path: Path) -> None:
+    callers = {"callers": {"local": {"loopback": True, "may_assert": ["principals", "properties"]}}}
+    view = {"mine": {"sql": "SELECT id, email FROM orders", "owner": "user:olga@example.com"}}
+    async with asking(tmp_path, identity=callers) as client:
+        found = await rewritten(client, "SELECT * FROM mine", catalog={"default": ["lake", "sales"], "views": view})
+        assert found["error"]["code"] == "assertion_not_allowed"
+
+
 @pytest.mark.parametrize("dialect", ["trino", "duckdb", "spark", "bigquery"])
 async def test_filters_come_in_the_dialect_of_the_engine(tmp_path: Path, dialect: str) -> None:
     columns = [{"name": "email", "type": "varchar"}]

@@ -80,7 +80,10 @@ def parse_policies(sources: Sequence[SourceText]) -> CedarPolicies:
         handle = load_cedarpy().PolicySet.from_str(text)
     except ValueError as error:
         raise PolicyInvalid(f"does not parse: {error}", sources[0].place()) from None
-    return CedarPolicies(tuple(_policies(sources)), text, handle)
+    policies = tuple(_policies(sources))
+    if len(handle) != len(policies):  # numbers and names of policies would be wrong
+        raise PolicyInvalid(f"has {len(policies)} policies, and {len(handle)} for Cedar", sources[0].place())
+    return CedarPolicies(policies, text, handle)
 
 
 def joined_text(sources: Sequence[SourceText]) -> str:

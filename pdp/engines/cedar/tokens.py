@@ -15,7 +15,7 @@ from pdp.engines.cedar.uids import Uid
 
 _TOKEN: Final = re.compile(
     r"""
-    (?P<skip>\s+|//[^\n]*)
+    (?P<skip>\s+|//[^\r\n]*)
   | (?P<text>"(?:[^"\\]|\\.)*")
   | (?P<name>[A-Za-z_][A-Za-z0-9_]*)
   | (?P<sign>::|==|!=|<=|>=|&&|\|\||.)

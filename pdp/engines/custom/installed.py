@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from pdp.config.settings import Settings
-from pdp.engines.engine import AsyncEngine, Engine
+from pdp.engines.engine import AsyncEngine, Cost, Engine, Source
 from pdp.engines.guarded import AwaitedEngine, GuardedEngine
 from pdp.engines.kinds import EngineKind, PolicySources
 from pdp.errors import ConfigError
@@ -60,6 +60,10 @@ def _build(name: str, entry: EntryPoint, settings: Settings, sources: PolicySour
         if missing or engine.name != name:
             fault = f"lacks {', '.join(missing)}" if missing else f"has the name `{engine.name}`"
             raise TypeError(f"the engine {fault}")
+        if type(engine.reads) is not frozenset or not all(type(source) is Source for source in engine.reads):
+            raise TypeError("`reads` is a frozenset of `Source`")
+        if type(engine.cost) is not Cost:
+            raise TypeError("`cost` is a `Cost`")
         digest = sha256(msgspec.json.encode((sources, engine.digest), order="sorted")).hexdigest()
     except Exception as error:
         raise ConfigError(f"`{key}`: `{entry.value}` makes no engine: {_cause(error)}") from error

@@ -18,6 +18,8 @@ from pdp.engines.rowaccess.nesting import MAX_DEPTH, is_deep
 from pdp.engines.rowaccess.trino_sql import CALLER, FALSE
 from pdp.engines.rowaccess.trino_text import check_readable, strip_comments
 
+PARSER_ERRORS: Final = (SqlglotError, ValueError, TypeError, AttributeError, IndexError, KeyError, AssertionError)
+"""Errors that the parser of SQL raises for some invalid texts."""
 DIALECT: Final = "trino"
 _ALIKE: Final = frozenset(
     {"athena", "bigquery", "databricks", "duckdb", "hive", "presto", "snowflake", "spark", "spark2"}
@@ -153,7 +155,7 @@ def parse_expression(text: str, dialect: str) -> exp.Expr:
         raise ValueError("it does not parse: a quote or a comment does not end") from None
     except RecursionError:
         raise ValueError("it does not parse: it is nested too deeply") from None
-    except (SqlglotError, ValueError) as error:
+    except PARSER_ERRORS as error:
         raise ValueError(f"it does not parse: {_first_line(str(error))}") from None
     if len(trees) != 1 or not isinstance(trees[0], exp.Condition) or isinstance(trees[0], exp.Query):
         raise ValueError("it is not one expression")
