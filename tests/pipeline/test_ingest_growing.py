@@ -37,6 +37,7 @@ def compress(file: Path) -> None:
     file.unlink()
 
 
+@pytest.mark.spark_long
 def test_a_running_ingest_sees_files_grow(tmp_path: Path) -> None:
     lines = [decision_line(seq) for seq in range(9)]
     grown = tmp_path / "a" / "decisions-a1-000001.jsonl"

@@ -147,6 +147,7 @@ def test_a_membership_that_row_views_alone_need_is_kept(tmp_path: Path) -> None:
     assert found.gaps.checks == 0
 
 
+@pytest.mark.spark_long
 def test_undecidable_checks_come_first_and_keep_their_rights(tmp_path: Path) -> None:
     grants = [
         {"principal": "user:oidc~hidden", "privilege": "select", "object": f"table:lake/s18/{name}"} for name in "ab"

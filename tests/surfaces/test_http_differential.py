@@ -14,7 +14,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from support.http_pair import ALLOW, CHECK, IMMEDIATE, LOOPS, ServerPair, assert_same, sending, server_pair
 
-EXAMPLES = int(os.environ.get("PDP_HTTP_EXAMPLES", "700"))
+EXAMPLES = int(os.environ.get("PDP_HTTP_EXAMPLES", "400"))
 """Streams of requests for each of twelve pairs of servers, in a long run."""
 LIMITS = {"max_body_bytes": 2048, "trino_max_body_bytes": 4096, "idle_timeout_seconds": 60}
 PLAIN = [
