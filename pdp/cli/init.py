@@ -21,7 +21,7 @@ MODELS: Final = tuple(sorted(folder.name for folder in _STARTERS.iterdir() if fo
 @click.option("--model", type=click.Choice(MODELS), required=True, help="Policy model: the name of an engine.")
 @one_line_errors
 def init(folder: Path, model: str) -> None:
-    """Write a commented starter project: pdp.yaml, policies and tests that pass.
+    """Write a commented starter project with tests that pass.
 
     FOLDER is the current one by default. Existing files stay: if one is in the way, nothing is written.
     """

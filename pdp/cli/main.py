@@ -24,7 +24,7 @@ _COMMANDS: Final[Mapping[str, str]] = {
     "explain": "Explain why a check is allowed or denied.",
     "grants": "List and change the grants of the configured store.",
     "healthcheck": "Ask a running service whether it is ready.",
-    "init": "Write a commented starter project: pdp.yaml, policies and tests that pass.",
+    "init": "Write a commented starter project with tests that pass.",
     "lint": "Check rule files and other policies before they are loaded.",
     "migrate": "Translate policies of Nessie, Lakekeeper or OpenFGA.",
     "pipeline": "Keep the audit as Iceberg tables, and ask them.",
