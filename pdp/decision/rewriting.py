@@ -39,7 +39,7 @@ from pdp.model.events import RewriteEvent
 from pdp.model.ids import new_id
 from pdp.model.references import check_path, format_resource
 from pdp.rewrite.errors import FILTER_INVALID, NO_STORE, PARSE_ERROR, UNSUPPORTED_STATEMENT, RewriteRefused
-from pdp.rewrite.messages import FilterCall, PolicyRow, Reader, Reply, RewriteCall, Setup, SuppliedCatalog, UseBody
+from pdp.rewrite.messages import FilterCall, PolicyRow, Reader, Reply, RewriteCall, Setup, SuppliedCatalog, Use
 from pdp.rewrite.pool import WorkerPool
 
 _TABLE_TYPES: Final = frozenset({"table", "view", "table_or_view"})
@@ -84,7 +84,7 @@ class SqlRewriting:
         """
         asking = self._admit(body, caller, surface)
         self._pdp.audit.admit()
-        uses: tuple[UseBody, ...] = ()
+        uses: tuple[Use, ...] = ()
         decision = ""
         try:
             _bound(body)
@@ -222,7 +222,7 @@ class SqlRewriting:
             raise error
         return result
 
-    def _checks(self, asking: _Asking, uses: Sequence[UseBody]) -> Iterator[Check]:
+    def _checks(self, asking: _Asking, uses: Sequence[Use]) -> Iterator[Check]:
         """Yield the checks of the uses of a statement, for the principal or for the owner of a view."""
         for use in uses:
             kind = "view" if use.is_view else "table"
@@ -276,7 +276,7 @@ class SqlRewriting:
         batch = Batch(asking.surface, asking.caller, 1, (check,))
         return (await self._pdp.filter_many(batch, columns)).id
 
-    def _record(self, asking: _Asking, body: RewriteBody, uses: Sequence[UseBody], **outcome: Any) -> None:
+    def _record(self, asking: _Asking, body: RewriteBody, uses: Sequence[Use], **outcome: Any) -> None:
         """Record a rewriting. A refusal has a code."""
         caller = asking.caller
         event = RewriteEvent(
@@ -325,7 +325,7 @@ def _message(error: PdpError) -> str:
     return "" if isinstance(error, RewriteRefused) else str(error)
 
 
-def _used(use: UseBody) -> dict[str, Any]:
+def _used(use: Use) -> dict[str, Any]:
     given = {"as": use.owner, "policies": use.policies, "masks": use.masks}
     kept = {key: value for key, value in given.items() if value}
     kind = "view" if use.is_view else "table"

@@ -10,9 +10,9 @@ from pdp.engines.rowaccess.engine import REASON_PREFIX
 from pdp.engines.rowaccess.explanation import ExplainedEntry, RowExplanation
 from pdp.rewrite.catalog import key_of
 from pdp.rewrite.identity import CallerIdentity
+from pdp.rewrite.messages import Use
 from pdp.rewrite.policies import PolicySet
 from pdp.rewrite.rewriter import Rewriter
-from pdp.rewrite.uses import Use
 
 _CLOSED = "FALSE"
 

@@ -102,8 +102,11 @@ class FilterCall(msgspec.Struct, frozen=True, tag="filter", omit_defaults=True):
     catalog: SuppliedCatalog | None = None
 
 
-class UseBody(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Use of one relation by a statement: `pdp.rewrite.uses` has the meaning of the fields."""
+class Use(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Use of one relation. `role` is read, write, create, replace or copy; `owner` is the IAM member behind a view.
+
+    `policies` and `masks` have the ids of the policies and masks that hold for the reader.
+    """
 
     name: tuple[str, ...]
     role: str
@@ -118,7 +121,7 @@ class Reply(msgspec.Struct, frozen=True, omit_defaults=True):
 
     sql: str = ""
     changed: bool = False
-    uses: tuple[UseBody, ...] = ()
+    uses: tuple[Use, ...] = ()
     rows: str = ""
     columns: tuple[tuple[str, str], ...] = ()
     """Masked columns and their expressions."""

@@ -39,7 +39,7 @@ from pdp.rewrite.filters import FilterCompiler
 from pdp.rewrite.identity import CallerIdentity
 from pdp.rewrite.lexical import DIALECTS
 from pdp.rewrite.lookups import check_lookups
-from pdp.rewrite.messages import PolicyRow
+from pdp.rewrite.messages import PolicyRow, Use
 from pdp.rewrite.policies import PolicySet
 from pdp.rewrite.policy_listing import policy_source
 from pdp.rewrite.projections import NAMED_BY_TEXT, alias_edits
@@ -49,7 +49,7 @@ from pdp.rewrite.second_reading import SecondReading
 from pdp.rewrite.short_way import ShortWay
 from pdp.rewrite.splice import Edit, apply_edits, without_spans
 from pdp.rewrite.syntax import quote_name, quote_names
-from pdp.rewrite.uses import Use, UseFinder
+from pdp.rewrite.uses import UseFinder
 
 _LOG: Final = logging.getLogger(__name__)
 MAX_REPLACEMENTS: Final = 500

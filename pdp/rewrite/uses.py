@@ -8,29 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-import msgspec
-
 from pdp.rewrite.catalog import Relation, RelationKey, full_name
+from pdp.rewrite.messages import Use
 from pdp.rewrite.policies import PolicySet
 from pdp.rewrite.references import CREATE, READ
 from pdp.rewrite.restrictions import AnalyzedText, Identities, Restrictions
 
 REPLACE: Final = "replace"
 """Role of a known relation that the statement creates anew."""
-
-
-class Use(msgspec.Struct, frozen=True):
-    """Use of one relation. `role` is read, write, create, replace or copy; `owner` is the IAM member behind a view.
-
-    `policies` and `masks` have the ids of the policies and masks that hold for the reader.
-    """
-
-    name: tuple[str, ...]
-    role: str
-    is_view: bool = False
-    owner: str = ""
-    policies: tuple[str, ...] = ()
-    masks: tuple[str, ...] = ()
 
 
 class UseFinder:

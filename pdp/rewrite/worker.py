@@ -33,7 +33,6 @@ from pdp.rewrite.messages import (
     RewriteCall,
     Setup,
     SuppliedCatalog,
-    UseBody,
     framed,
 )
 from pdp.rewrite.policies import PolicySet, policy_set_of
@@ -134,8 +133,7 @@ def _rewrite(rewriter: Rewriter, call: RewriteCall, reader: CallerIdentity, name
     if call.policies is not None:
         listed = [msgspec.structs.replace(row, catalog=names.of_catalog((row.catalog,))[0]) for row in call.policies]
     found = rewriter.examine(call.sql, call.dialect, reader, names.policies, listed)
-    uses = [msgspec.convert(msgspec.to_builtins(use), UseBody) for use in found.uses]
-    placed = tuple(msgspec.structs.replace(use, name=names.of_warehouse(use.name)) for use in uses)
+    placed = tuple(msgspec.structs.replace(use, name=names.of_warehouse(use.name)) for use in found.uses)
     return Reply(found.sql, found.changed, placed)
 
 

@@ -5,19 +5,17 @@ The form is part of the public contract: `default`, `tables`, `views`, `policies
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal
 
 import msgspec
-import yaml
 
-from pdp import strict
 from pdp.config.foreign_files import advice_for
-from pdp.errors import InvalidArgument, Place, PolicyError
-from pdp.strict import refuse_duplicates, sentence
+from pdp.engines.data_files import parse_data, path_in, place_of, read_text
+from pdp.errors import Place, PolicyError
+from pdp.strict import sentence
 
 KINDS: Final = ("null", "constant", "hash", "partial", "expression")
 """Kinds of masks. The kind that hides most comes first, and wins among several masks of one column."""
@@ -25,9 +23,7 @@ KINDS: Final = ("null", "constant", "hash", "partial", "expression")
 EVERYONE: Final = ("allAuthenticatedUsers",)
 """Grantees of a policy that names none: everyone with a name, as in BigQuery."""
 
-_PATH: Final = re.compile(r"`\$([^`]*)`$")
 _UNKNOWN: Final = re.compile(r"unknown field `([^`]*)`")
-_STEP: Final = re.compile(r"\[\d+\]|\.[^.\[]+")
 
 
 class PolicyBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -91,22 +87,17 @@ class NamedDocument(msgspec.Struct, frozen=True):
 
     def place(self, where: Sequence[str | int]) -> Place:
         """Return the place of a value, or of the nearest one around it."""
-        return _place(self.name, self.text, where)
+        return place_of(self.name, self.text, where)
 
 
 def read_documents(paths: Sequence[Path]) -> Iterator[NamedDocument]:
     """Yield the documents of files; raise PolicyError for the first invalid file."""
     for path in paths:
-        try:
-            text = path.read_text(encoding="utf-8")
-        except OSError as error:
-            raise PolicyError(f"cannot be read: {error.strerror}", Place(str(path), 0)) from None
-        except UnicodeDecodeError:
-            raise PolicyError("does not parse: it is not UTF-8", Place(str(path), 0)) from None
+        text = read_text(path)
         advice = advice_for(path.suffix, text)
         if advice:
             raise PolicyError(f"not a file of row policies: {advice}", Place(str(path), 0))
-        yield parse_document(_parse(text, path), str(path), text)
+        yield parse_document(parse_data(text, path), str(path), text)
 
 
 def parse_document(data: Any, name: str = "<inline>", text: str = "") -> NamedDocument:
@@ -114,37 +105,10 @@ def parse_document(data: Any, name: str = "<inline>", text: str = "") -> NamedDo
     try:
         return NamedDocument(name, msgspec.convert({} if data is None else data, Document), text)
     except msgspec.ValidationError as error:
-        raise PolicyError(sentence(str(error)), _place(name, text, _where(str(error)))) from None
-
-
-def _parse(text: str, path: Path) -> Any:
-    """Return the value of a text in the language of the file's name; raise PolicyError."""
-    try:
-        return _json(text) if path.suffix == ".json" else strict.load_yaml(text)
-    except yaml.MarkedYAMLError as error:
-        mark, cause = error.problem_mark, error.problem
-        place = Place(str(path), mark.line + 1, mark.column + 1) if mark else Place(str(path), 0)
-    except json.JSONDecodeError as error:
-        place, cause = Place(str(path), error.lineno, error.colno), sentence(error.msg)
-    except (ValueError, RecursionError, yaml.YAMLError, InvalidArgument) as error:
-        place, cause = Place(str(path), 0), " ".join(str(error).split())
-    raise PolicyError(f"does not parse: {cause}", place)
-
-
-def _json(text: str) -> Any:
-    data = json.loads(text)  # first, because its errors have a line
-    refuse_duplicates(text.encode())
-    return data
-
-
-def _place(name: str, text: str, where: Sequence[str | int]) -> Place:
-    found = strict.position_of(text, where)
-    return Place(name, *found[:2]) if found else Place(name)
+        raise PolicyError(sentence(str(error)), place_of(name, text, _where(str(error)))) from None
 
 
 def _where(message: str) -> Sequence[str | int]:
-    """Return the path at the end of a decoder's message, such as "- at `$.policies[0].id`"; empty without one."""
-    path, unknown = _PATH.search(message), _UNKNOWN.search(message)
-    steps = _STEP.findall(path[1]) if path else []
-    where = [int(step[1:-1]) if step[0] == "[" else step[1:] for step in steps]
-    return [*where, unknown[1]] if unknown else where
+    """Return the path in a decoder's message, with the unknown field if there is one."""
+    unknown = _UNKNOWN.search(message)
+    return [*path_in(message), unknown[1]] if unknown else path_in(message)

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-import yaml
 
-from pdp import strict
-from pdp.errors import InvalidArgument, Place, PolicyError
-from pdp.strict import refuse_duplicates, sentence
+from pdp.engines.data_files import parse_data, path_in, place_of, read_text
+from pdp.errors import Place, PolicyError
+from pdp.strict import sentence
 
-_PATH: Final = re.compile(r"`\$([^`]*)`$")
-_STEP: Final = re.compile(r"\[\d+\]|\.[^.\[]+")
 INLINE: Final = "<inline>"
 """Name of entries without a file."""
 
@@ -56,19 +51,14 @@ class NamedEntry(msgspec.Struct, frozen=True):
 
     def place(self, *where: str | int) -> Place:
         """Return the place of a value of the entry, or of the nearest one around the value."""
-        return _place(self.file, self.text, (self.number, *where))
+        return place_of(self.file, self.text, (self.number, *where))
 
 
 def read_entries(paths: Sequence[Path]) -> Iterator[NamedEntry]:
     """Yield the entries of files in order; raise PolicyError for the first invalid file."""
     for path in paths:
-        try:
-            text = path.read_text(encoding="utf-8")
-        except OSError as error:
-            raise PolicyError(f"cannot be read: {error.strerror}", Place(str(path), 0)) from None
-        except UnicodeDecodeError:
-            raise PolicyError("does not parse: it is not UTF-8", Place(str(path), 0)) from None
-        yield from parse_entries(_parse(text, path), str(path), text)
+        text = read_text(path)
+        yield from parse_entries(parse_data(text, path), str(path), text)
 
 
 def parse_entries(data: Any, file: str = INLINE, text: str = "") -> Sequence[NamedEntry]:
@@ -76,35 +66,5 @@ def parse_entries(data: Any, file: str = INLINE, text: str = "") -> Sequence[Nam
     try:
         entries = msgspec.convert([] if data is None else data, tuple[EntryBody, ...])
     except msgspec.ValidationError as error:
-        raise PolicyError(sentence(str(error)), _place(file, text, _where(str(error)))) from None
+        raise PolicyError(sentence(str(error)), place_of(file, text, path_in(str(error)))) from None
     return [NamedEntry(entry, file, text, number) for number, entry in enumerate(entries)]
-
-
-def _parse(text: str, path: Path) -> Any:
-    """Return the value of a text in the language of the file's name; raise PolicyError."""
-    try:
-        if path.suffix == ".json":
-            data = json.loads(text)  # first, because the errors of this reader have a line
-            refuse_duplicates(text.encode())
-            return data
-        return strict.load_yaml(text)
-    except yaml.MarkedYAMLError as error:
-        mark, cause = error.problem_mark, error.problem
-        place = Place(str(path), mark.line + 1, mark.column + 1) if mark else Place(str(path), 0)
-    except json.JSONDecodeError as error:
-        place, cause = Place(str(path), error.lineno, error.colno), sentence(error.msg)
-    except (ValueError, RecursionError, yaml.YAMLError, InvalidArgument) as error:
-        place, cause = Place(str(path), 0), " ".join(str(error).split())
-    raise PolicyError(f"does not parse: {cause}", place)
-
-
-def _place(file: str, text: str, where: Sequence[str | int]) -> Place:
-    found = strict.position_of(text, where)
-    return Place(file, *found[:2]) if found else Place(file)
-
-
-def _where(message: str) -> Sequence[str | int]:
-    """Return the path at the end of a decoder's message, such as "- at `$[0].name`"; empty without one."""
-    path = _PATH.search(message)
-    steps = _STEP.findall(path[1]) if path else []
-    return [int(step[1:-1]) if step[0] == "[" else step[1:] for step in steps]
