@@ -109,8 +109,8 @@ class ForbiddenPath(msgspec.Struct, frozen=True):
     warehouses: frozenset[str] | None = None
 
 
-class Engine(Protocol):
-    """Policy model."""
+class EngineTraits(Protocol):
+    """Description of a policy model: the same whether verdicts come at once or later."""
 
     @property
     def name(self) -> str:
@@ -135,6 +135,10 @@ class Engine(Protocol):
     def applies(self, action: str, type: str) -> bool:
         """Tell whether the engine can decide the action on the concrete type: constant for one set of policies."""
         ...
+
+
+class Engine(EngineTraits, Protocol):
+    """Policy model."""
 
     def decide(self, group: Group, resources: Sequence[Resource], facts: Facts) -> Verdicts:
         """Return the verdicts on the resources of the group, in order."""
@@ -155,35 +159,11 @@ class PreparingEngine(Protocol):
 
 
 @runtime_checkable
-class AsyncEngine(Protocol):
+class AsyncEngine(EngineTraits, Protocol):
     """Policy model that waits for others, such as a remote service. An error, a late or an invalid answer denies.
 
     The service asks before verdicts are combined. Other requests have their turns meanwhile.
     """
-
-    @property
-    def name(self) -> str:
-        """Return the name of the engine in `by` and in the configuration."""
-        ...
-
-    @property
-    def digest(self) -> str:
-        """Return the digest of the engine's policies."""
-        ...
-
-    @property
-    def reads(self) -> frozenset[Source]:
-        """Return all that the verdicts rest on besides the question; empty if unknown, then nothing is cached."""
-        ...
-
-    @property
-    def cost(self) -> Cost:
-        """Return the class of the time that a verdict takes."""
-        ...
-
-    def applies(self, action: str, type: str) -> bool:
-        """Tell whether the engine can decide the action on the concrete type: constant for one set of policies."""
-        ...
 
     async def decide(self, group: Group, resources: Sequence[Resource], facts: Facts, deadline: float) -> Verdicts:
         """Return the verdicts on the resources of the group, in order.
