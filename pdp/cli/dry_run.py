@@ -19,6 +19,8 @@ from pdp.cli.dry_run_checks import parse_time, read_checks
 from pdp.cli.dry_run_policies import had_implicit_rule, has_implicit_rule, side_settings, warnings_of
 from pdp.cli.dry_run_report import DryRunReport, as_json, print_text
 from pdp.cli.dry_run_rows import are_row_files, compare_rows
+from pdp.cli.dry_run_stored import compare_stored
+from pdp.cli.grants_store import readable_settings
 from pdp.cli.options import format_option, say_configuration
 from pdp.cli.progress import Progress
 from pdp.cli.terminal import one_line_errors
@@ -50,6 +52,7 @@ class DryRunOptions(msgspec.Struct, frozen=True):
     principal: str
     listings: bool
     data: tuple[str, ...] = ()
+    stored: bool = False
 
     @property
     def has_baseline(self) -> bool:
@@ -64,10 +67,25 @@ class DryRunOptions(msgspec.Struct, frozen=True):
     @property
     def compares_rows(self) -> bool:
         """Tell whether both sides have row policies alone, and no checks are given."""
-        return self.checks is None and self.audit is None and are_row_files(self.baseline, self.candidate)
+        return self._has_no_checks and not self.stored and are_row_files(self.baseline, self.candidate)
+
+    @property
+    def compares_stored(self) -> bool:
+        """Tell whether the candidate replaces row policies of the store, and nothing else is given."""
+        given = self.baseline or self.forbid_baseline or self.forbid_candidate
+        return self.stored and self._has_no_checks and not given and are_row_files(self.candidate)
+
+    @property
+    def _has_no_checks(self) -> bool:
+        return self.checks is None and self.audit is None
 
     def validate(self) -> None:
         """Raise InvalidArgument if the options contradict each other."""
+        if self.stored:
+            raise InvalidArgument(
+                "--stored compares the row policies of the store with files of row policies: give these as "
+                "--candidate, and no --baseline, --checks, --audit and rules"
+            )
         if self.data:
             raise InvalidArgument("--data counts rows for two sides of row policies, without --checks and --audit")
         if (self.checks is None) == (self.audit is None):
@@ -130,6 +148,7 @@ class MultiValueCommand(click.Command):
 @click.option("--principal", default="", help="Only records about this principal.")
 @click.option("--listings", is_flag=True, help="Also repeat the checks of listings: /v1/list and /v1/access.")
 @click.option("--data", multiple=True, metavar="TABLE=FILE", help="CSV file of a table, to count rows by row policies.")
+@click.option("--stored", is_flag=True, help="The baseline is the row policies of the store of -c.")
 @format_option("text", "json")
 @click.pass_obj
 @one_line_errors
@@ -147,11 +166,16 @@ def dry_run(composition: Composition, /, form: str, **values: Any) -> None:
     Policy files are rules (.properties, or .yaml with `rules`), worlds (.json, or .yaml with `objects` or `grants`), or
     settings (a pdp.yaml). The suffix and the first top-level key tell the kind.
 
-    With two sides of row policies alone, no checks are needed: who sees more or fewer rows and columns.
+    With two sides of row policies alone, no checks are needed: who sees more or fewer rows and columns. With --stored,
+    the candidate replaces the stored policies and masks of each table that its files name.
 
     Exits with 3 if a decision differs, else with 0.
     """
     options = DryRunOptions(**values)
+    if options.compares_stored:
+        settings = readable_settings(composition, options.config, options.overrides)
+        changed = compare_stored(composition, settings, options.candidate, options.data, form)
+        raise SystemExit(DIFFERENT if changed else 0)
     if options.compares_rows:
         changed = compare_rows(options.baseline, options.candidate, options.data, form)
         raise SystemExit(DIFFERENT if changed else 0)

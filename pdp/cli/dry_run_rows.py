@@ -40,9 +40,14 @@ def compare_rows(baseline: Sequence[str], candidate: Sequence[str], data: Sequen
     for side in (before, after):
         compile_policies(side)  # raises with the place of an error
     try:
-        changes = row_changes(before, after, _read_tables(data, after))
+        changes = row_changes(before, after, read_tables(data, after))
     except RewriteRefused as error:
         raise InvalidArgument(str(error)) from None
+    return print_changes(changes, form)
+
+
+def print_changes(changes: Sequence[RowChange], form: str) -> bool:
+    """Print changes; tell whether there is any."""
     if form == "json":
         sys.stdout.buffer.write(msgspec.json.encode({"different": len(changes), "rows": changes}) + b"\n")
     else:
@@ -75,7 +80,7 @@ def _parts(change: RowChange) -> Iterator[str]:
             yield f"{verb} {len(columns)} column{'s' * (len(columns) != 1)}: {', '.join(columns)}"
 
 
-def _read_tables(options: Sequence[str], documents: Sequence[NamedDocument]) -> dict[str, TableRows]:
+def read_tables(options: Sequence[str], documents: Sequence[NamedDocument]) -> dict[str, TableRows]:
     """Return the rows of the files of `--data`; raise InvalidArgument for an unusable option or file."""
     from pdp.rewrite.catalog import catalog_of, full_name, key_of  # noqa: PLC0415  needs the parser of SQL
 

@@ -37,10 +37,20 @@ def readable_settings(composition: Composition, config: Path | None, overrides: 
 
 def read_store(composition: Composition, settings: Settings) -> Facts:
     """Return the facts of the store. Say at the end of the command if there is no database yet."""
+    _note_missing(settings)
+    return composition.read_facts(settings)
+
+
+def inspect_store(composition: Composition, settings: Settings) -> Facts:
+    """Return the facts as `read_store` does, and change nothing in the store."""
+    _note_missing(settings)
+    return (composition.inspect_facts or composition.read_facts)(settings)
+
+
+def _note_missing(settings: Settings) -> None:
     file = settings.sqlite_file()
     if settings.store.seed is None and file is not None and not file.exists():
         note_at_end(f"there is no database at `{file}` yet")
-    return composition.read_facts(settings)
 
 
 def actor() -> Actor:

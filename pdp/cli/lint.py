@@ -11,7 +11,7 @@ from typing import Final
 import click
 import msgspec
 
-from pdp.cli.composition import chosen_file
+from pdp.cli.composition import Composition, chosen_file
 from pdp.cli.config_problems import (
     CONFIGURATION,
     RULE_KEYS,
@@ -26,6 +26,7 @@ from pdp.cli.config_problems import (
     scope_findings,
 )
 from pdp.cli.dry_run_policies import is_row_file
+from pdp.cli.grants_store import inspect_store
 from pdp.cli.options import format_option, say_configuration
 from pdp.cli.terminal import fail, one_line_errors
 from pdp.config.load import load_settings
@@ -35,6 +36,7 @@ from pdp.engines.cedar.lint import is_cedar_file, lint_cedar, sources_of_files
 from pdp.engines.cel.lint.linter import Finding, LintOptions, lint_files
 from pdp.engines.scopes.lint import is_permission_file
 from pdp.errors import InvalidArgument, PolicyError
+from pdp.facts.row_rules import RowRule
 
 _RULES_KEY: Final = re.compile(
     r"^(?:\{\s*)?[\"']?rules[\"']?\s*:|\bauthorization[\"']?\s*:|nessie\.server\.authori", re.MULTILINE
@@ -59,15 +61,19 @@ _RULES_KEY: Final = re.compile(
     type=click.Choice(["strings"]),
     help="CEL extension to enable, as in `policies.cel_extensions`.",
 )
+@click.option("--stored", is_flag=True, help="Also check the row policies and masks of the configured store.")
 @click.option("--profile", metavar="NAMES", help="Quarkus profiles of the files, instead of `policies.profiles`.")
+@click.pass_obj
 @one_line_errors
 def lint(
+    composition: Composition,
     paths: tuple[Path, ...],
     config: Path | None,
     form: str,
     strict: bool,
     verbose: bool,
     extensions: tuple[str, ...],
+    stored: bool,
     profile: str | None,
 ) -> None:
     """Check rule files and other policies before they are loaded.
@@ -78,12 +84,17 @@ def lint(
     PATHS are files, or folders with .properties, .yaml and .json files. Together, the rule files form one rule set.
     Files that end in .cedar, .cedarschema and .cedarentities.json are checked together, too.
 
+    With --stored, the row policies and masks of the store are checked, too. Such a finding has the table and the id of
+    the policy in place of a line.
+
     Prints file:line:column, severity and code of each finding; docs/lint.md explains the codes. Exits with 1 on an
     error.
     """
-    file = config if paths else chosen_file(config)
+    file = config if paths and not stored else chosen_file(config)
     if not paths and file is None:
         fail("nothing to lint: give files, folders or a configuration")
+    if stored and file is None:
+        fail("--stored needs a configuration that names the store: give -c")
     settings = load_settings(file) if file else Settings()
     if file and config is None:
         say_configuration(settings)
@@ -93,13 +104,14 @@ def lint(
         witnesses=verbose,
         profiles=tuple(profile.split(",")) if profile else settings.policies.profiles,
     )
-    findings = _lint_paths(paths, options) if paths else _lint_configured(settings, options)
+    rules = tuple(inspect_store(composition, settings).row_rules()) if stored else ()
+    findings = _lint_paths(paths, options, rules) if paths else _lint_configured(settings, options, rules)
     _print(findings, form)
     failing = {"error", "warning"} if strict else {"error"}
     raise SystemExit(1 if any(finding.severity in failing for finding in findings) else 0)
 
 
-def _lint_paths(paths: Sequence[Path], options: LintOptions) -> list[Finding]:
+def _lint_paths(paths: Sequence[Path], options: LintOptions, stored: Sequence[RowRule]) -> list[Finding]:
     """Return the findings of files and folders: rules first, then row policies, permissions of scopes, and Cedar."""
     files = list(_files(paths))
     cedar = [file for file in files if is_cedar_file(file)]
@@ -107,7 +119,7 @@ def _lint_paths(paths: Sequence[Path], options: LintOptions) -> list[Finding]:
     rows = [file for file in files if file not in cedar and is_row_file(file)]
     rules = [file for file in files if file not in (*cedar, *rows, *scopes)]
     findings = lint_files(rules, options) if rules or not (cedar or scopes) else []
-    findings += _row_findings(rows) if rows else []
+    findings += _row_findings(rows, stored)
     findings += scope_findings(scopes, strict=False) if scopes else []
     return [*findings, *_cedar_findings(cedar)] if cedar else findings
 
@@ -119,13 +131,15 @@ def _cedar_findings(files: Sequence[Path]) -> list[Finding]:
         return list(map(finding_of, problems_of(error)))
 
 
-def _row_findings(files: Sequence[Path]) -> list[Finding]:
+def _row_findings(files: Sequence[Path], stored: Sequence[RowRule]) -> list[Finding]:
+    if not files and not stored:
+        return []
     from pdp.offline.row_lint import lint_row_files  # noqa: PLC0415  needs the parser of SQL
 
-    return lint_row_files(files)
+    return lint_row_files(files, stored)
 
 
-def _lint_configured(settings: Settings, options: LintOptions) -> list[Finding]:
+def _lint_configured(settings: Settings, options: LintOptions, stored: Sequence[RowRule]) -> list[Finding]:
     """Return the findings of all policies and of the world file. Permitting and forbidding rules are two rule sets."""
     findings: list[Finding] = []
     for key in RULE_KEYS:
@@ -135,9 +149,9 @@ def _lint_configured(settings: Settings, options: LintOptions) -> list[Finding]:
         findings += errors if missing else lint_files(policy_files(settings, key).paths, of_key)
     problems = find_row_access_problems(settings)
     findings += map(finding_of, problems)
-    if not any(problem.severity == "error" for problem in problems):
-        files = policy_files(settings, "row_access").paths
-        findings += [found for found in _row_findings(files) if found.code != CONFIGURATION] if files else []
+    is_readable = not any(problem.severity == "error" for problem in problems)
+    files = policy_files(settings, "row_access").paths if is_readable else ()
+    findings += [found for found in _row_findings(files, stored) if found.code != CONFIGURATION]
     findings += [*find_scope_remarks(settings), *find_cedar_remarks(settings)]
     return [*findings, *map(finding_of, find_world_problems(settings))]
 

@@ -14,6 +14,9 @@ from sqlglot import exp
 
 from pdp.engines.rowaccess.document import NamedDocument
 from pdp.engines.rowaccess.members import ALL_AUTHENTICATED, ALL_USERS, Grantee, Members
+from pdp.facts.objects import RulePut
+from pdp.facts.row_rules import RowRule
+from pdp.facts.snapshot import Facts
 from pdp.model.checks import Principal
 from pdp.offline.row_conditions import Truth, implies, truth_of_row
 from pdp.rewrite.catalog import RelationKey
@@ -21,6 +24,7 @@ from pdp.rewrite.errors import RewriteRefused
 from pdp.rewrite.identity import ANONYMOUS, CallerIdentity, PrincipalCaller
 from pdp.rewrite.lexical import DIALECTS
 from pdp.rewrite.policies import FilterPolicy, PolicySet, policy_set_of
+from pdp.rewrite.stored_policies import StoredPolicySets
 from pdp.rewrite.syntax import ParsedText
 
 _SOMEBODY: Final = "user:somebody@"
@@ -58,6 +62,19 @@ def row_changes(
 ) -> list[RowChange]:
     """Return the changes between two sets of policies, by table and reader; raise RewriteRefused for unusable ones."""
     old, new = (policy_set_of([source.document for source in side]) for side in (before, after))
+    return set_changes(old, new, data)
+
+
+def stored_changes(
+    filed: PolicySet, before: Iterable[RowRule], after: Iterable[RowRule], data: Mapping[RelationKey, TableRows]
+) -> list[RowChange]:
+    """Return the changes between two lists of rules of a store, beside the policies of files."""
+    old, new = (StoredPolicySets(filed).at(Facts.empty().apply(1, map(RulePut, rules))) for rules in (before, after))
+    return set_changes(old, new, data)
+
+
+def set_changes(old: PolicySet, new: PolicySet, data: Mapping[RelationKey, TableRows]) -> list[RowChange]:
+    """Return the changes between two sets of policies, by table and reader."""
     tables = sorted({key for side in (old, new) for key in side.restricted()})
     changes = []
     for table in tables:
@@ -129,7 +146,7 @@ def _masks(side: PolicySet, table: RelationKey, reader: CallerIdentity) -> dict[
     for column, masks in side.masks(table).items():
         mask = next((mask for mask in masks if mask.holds(reader)), None)
         if mask is not None:
-            found[column] = (mask.kind, mask.text, mask.dialect)
+            found[column] = (mask.kind, mask.text, mask.dialect if mask.kind == "expression" else "")
     return found
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
 
@@ -15,8 +15,10 @@ from pdp.engines.rowaccess.compiler import compile_policies
 from pdp.engines.rowaccess.document import KINDS, MaskBody, NamedDocument, PolicyBody, read_documents
 from pdp.engines.rowaccess.members import ALL_AUTHENTICATED, ALL_USERS, Grantee, parse_grantee
 from pdp.errors import Place, PolicyError
+from pdp.facts.row_rules import RowRule
 from pdp.offline.row_conditions import implies, is_always_true, is_never_true
-from pdp.rewrite.catalog import Catalog, catalog_of, full_name, key_of
+from pdp.offline.stored_rows import stored_findings
+from pdp.rewrite.catalog import Catalog, catalog_of, key_of, table_parts
 from pdp.rewrite.errors import RewriteRefused
 from pdp.rewrite.filters import known_columns
 from pdp.rewrite.lexical import DIALECTS
@@ -27,6 +29,9 @@ ROW_CODES: Final[Mapping[str, Severity]] = {
     "row-always-true": "warning",
     "row-shadowed": "warning",
     "row-unknown-column": "error",
+    "row-unusable": "error",
+    "row-closed-in-trino": "warning",
+    "row-tombstone": "info",
 }
 """Codes of findings on row policies, beside `configuration`. Codes are stable, messages are not."""
 _CONFIGURATION: Final = "configuration"
@@ -51,8 +56,12 @@ class _Entry(NamedTuple):
         return [parse_grantee(text) for text in self.body.grantees]
 
 
-def lint_row_files(paths: Sequence[Path]) -> list[Finding]:
-    """Return the findings on files of row policies. Without an error, all files together are looked at."""
+def lint_row_files(paths: Sequence[Path], stored: Iterable[RowRule] = ()) -> list[Finding]:
+    """Return the findings on files of row policies, and on rules of a store.
+
+    Without an error in a file, the files and the sound rules are looked at together.
+    """
+    sound, unsound = stored_findings(stored)
     documents: list[NamedDocument] = []
     findings: list[Finding] = []
     for path in paths:
@@ -63,9 +72,10 @@ def lint_row_files(paths: Sequence[Path]) -> list[Finding]:
     try:
         notices = compile_policies(documents).warnings
     except PolicyError as error:
-        return [*findings, _failure(error)]
+        return [*findings, _failure(error), *unsound]
     findings += [_configuration("warning", notice.place, notice.message) for notice in notices]
-    return findings if any(finding.severity == "error" for finding in findings) else [*findings, *lint_rows(documents)]
+    is_readable = not any(finding.severity == "error" for finding in findings)
+    return [*findings, *unsound, *(lint_rows([*documents, *sound]) if is_readable else ())]
 
 
 def lint_rows(documents: Sequence[NamedDocument]) -> list[Finding]:
@@ -86,10 +96,10 @@ def _entries(documents: Sequence[NamedDocument]) -> Iterator[_Entry]:
     for source in documents:
         document = source.document
         for at, policy in enumerate(document.policies):
-            table = key_of(full_name(policy.table.split("."), document.default))
+            table = key_of(table_parts(policy.table, document.default))
             yield _Entry(source, ("policies", at), policy, table, _tree(policy.text, policy.dialect))
         for at, mask in enumerate(document.masks):
-            table = key_of(full_name(mask.table.split("."), document.default))
+            table = key_of(table_parts(mask.table, document.default))
             text = mask.text if mask.kind == "expression" else ""
             yield _Entry(source, ("masks", at), mask, table, _tree(text, mask.dialect) if text else None)
 
@@ -112,8 +122,7 @@ def _findings(entries: Sequence[_Entry], catalog: Catalog) -> Iterator[Finding]:
     for entry in entries:
         if isinstance(entry.body, MaskBody):
             yield from _mask_findings(entry, entry.body, entries)
-        if entry.tree is not None:
-            yield from _column_findings(entry, entry.tree, catalog)
+        yield from _column_findings(entry, catalog)
 
 
 def _truth_findings(entry: _Entry, tree: exp.Expr) -> Iterator[Finding]:
@@ -157,15 +166,19 @@ def _mask_findings(entry: _Entry, mask: MaskBody, others: Sequence[_Entry]) -> I
             return
 
 
-def _column_findings(entry: _Entry, tree: exp.Expr, catalog: Catalog) -> Iterator[Finding]:
+def _column_findings(entry: _Entry, catalog: Catalog) -> Iterator[Finding]:
     """Yield a finding for each column outside of subqueries that the described table does not have."""
     relations = catalog.of_key(entry.table)
     columns = known_columns(relations[0], entry.body.dialect) if len(relations) == 1 else {}
     if not columns:
         return
+    names: list[str] = []
+    if isinstance(entry.body, MaskBody):
+        names.append(entry.body.column.lower())
+    if entry.tree is not None:
+        outside = entry.tree.walk(prune=lambda node: isinstance(node, exp.Query))
+        names += [_column_name(node, relations[0].name[-1]) for node in outside if isinstance(node, exp.Column)]
     field = "filter" if isinstance(entry.body, PolicyBody) else "expression"
-    outside = tree.walk(prune=lambda node: isinstance(node, exp.Query))
-    names = [_column_name(node, relations[0].name[-1]) for node in outside if isinstance(node, exp.Column)]
     for name in dict.fromkeys(name for name in names if name not in columns):
         message = f"`tables` has no column `{name}` in `{entry.body.table}`{suggest(name, columns)}"
         yield _finding("row-unknown-column", entry, field, message)
