@@ -288,6 +288,9 @@ class Service:
         """Serve a loaded bundle from now on; raise PdpError and change nothing if that is not possible."""
         self.switch(await self.prepare(result.published))
 
+    async def converge(self) -> None:
+        """Do nothing: one process has one bundle."""
+
     async def prepare(self, published: Published) -> PreparedPolicies:
         """Return published policies and certificates ready to serve; raise PdpError."""
         return await prepare(self.settings, published, self.pdp.bundle)

@@ -51,6 +51,8 @@ class Supervisor:
         self._failed_reload = ""
         """Cause of the failure of the last reload."""
         self._reloader = Reloader(settings)
+        self._newest: LoadedPolicies | None = None
+        """Newest published policies under the present settings; None before the first reload."""
         self._metrics = MergedMetrics()
         self._registry = CollectorRegistry()
         self._registry.register(self._reloader.metrics)
@@ -121,18 +123,31 @@ class Supervisor:
         """Let all workers prepare a bundle, then let all switch at once.
 
         Raise WorkerFailed if a worker cannot prepare the bundle. A worker that ends meanwhile starts again with the
-        bundle of its place, and `served` shows the difference.
+        newest bundle. A worker that does not answer keeps the old bundle, and `served` shows the difference.
         """
-        asked = {slot: slot.worker for slot in self._slots if slot.worker}
-        steps = [_ends_well(worker.prepare(result.published)) for worker in asked.values()]
-        prepared = await asyncio.gather(*steps, return_exceptions=True)
-        for outcome in prepared:
-            if isinstance(outcome, BaseException):
-                raise outcome
-        ready = [each for each, well in zip(asked.items(), prepared, strict=True) if well]
-        await asyncio.gather(
-            *(_ends_well(slot.switch(worker, result.digest, result.published)) for slot, worker in ready)
-        )
+        asked: list[WorkerProcess] = []
+        ready: list[WorkerProcess] = []
+        while new := [slot.worker for slot in self._slots if slot.worker and slot.worker not in asked]:
+            asked += new  # the second time, workers that have started meanwhile
+            steps = [_ends_well(worker.prepare(result.published)) for worker in new]
+            prepared = await asyncio.gather(*steps, return_exceptions=True)
+            for outcome in prepared:
+                if isinstance(outcome, BaseException):
+                    raise outcome
+            ready += [worker for worker, well in zip(new, prepared, strict=True) if well]
+        for slot in self._slots:
+            slot.hold(result.published)
+        self._newest = result
+        await asyncio.gather(*(_ends_well(worker.switch(result.digest, result.published)) for worker in ready))
+
+    async def converge(self) -> None:
+        """Let all workers serve the newest published bundle, else the bundle of the first; raise WorkerFailed."""
+        first = next((slot.worker for slot in self._slots if slot.worker), None)
+        newest = self._newest
+        if newest is None and first and first.published:
+            newest = LoadedPolicies(first.published, first.bundle)
+        if newest:
+            await self.publish(newest)
 
     def note_change(self) -> None:
         """Let a worker that answers accept the connections of each place whose worker does not."""
@@ -204,6 +219,7 @@ class Supervisor:
         try:
             settings = self._reloaded()
             await self._reloader.use(settings)
+            self._newest = None
             await self._replace_all(settings)
         except PdpError as error:
             log.error("rolling restart ends, workers go on as they are", cause=str(error))  # noqa: TRY400
@@ -299,7 +315,7 @@ async def _run(supervisor: Supervisor, announce: Callable[[Supervisor], None]) -
     return 0 if flushed else 1
 
 
-async def _ends_well(step: Coroutine[Any, Any, None]) -> bool:
+async def _ends_well(step: Coroutine[Any, Any, object]) -> bool:
     """Tell whether a step of a worker is done; False for a worker that has ended or does not answer."""
     try:
         await step

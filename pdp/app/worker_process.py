@@ -134,11 +134,15 @@ class WorkerProcess:
             self._accepts = workers
             self._channel.send(AcceptOrder(workers))
 
-    async def prepare(self, published: Published) -> None:
-        """Let the worker prepare policies; raise WorkerFailed if they are unusable, TimeoutError at its end."""
+    async def prepare(self, published: Published) -> str:
+        """Let the worker prepare policies; return the digest of the bundle.
+
+        Raise WorkerFailed for unusable policies, TimeoutError for a worker that ends or does not answer.
+        """
         report = await self._ask(lambda number: PrepareOrder(number, published), BundleReport, PREPARE_SECONDS)
         if report.failure:
             raise WorkerFailed(report.failure)
+        return report.bundle
 
     async def switch(self, bundle: str, published: Published) -> None:
         """Let the worker serve the prepared policies; raise TimeoutError."""

@@ -16,7 +16,7 @@ import structlog
 
 from pdp.app.channel import Assignment
 from pdp.app.reload.load_messages import Published
-from pdp.app.worker_process import WorkerProcess, describe_exit
+from pdp.app.worker_process import WorkerFailed, WorkerProcess, describe_exit
 from pdp.config.settings import Settings
 from pdp.errors import PdpError
 from pdp.surfaces.listeners import Sockets
@@ -70,7 +70,7 @@ class WorkerSlot:
         self._sockets = sockets
         self._observer = observer
         self._published: Published | None = None
-        """Policies and certificates of this place: the next worker begins with them, whatever the files are."""
+        """Newest policies and certificates of this place: the next worker begins with them, whatever the files are."""
         self._pause = self._silence = 0.0
         self._reasons: tuple[str, ...] = ()
         self._orders: asyncio.Queue[Order] = asyncio.Queue()
@@ -100,10 +100,9 @@ class WorkerSlot:
         await self._orders.put((settings, done))
         await done
 
-    async def switch(self, worker: WorkerProcess, bundle: str, published: Published) -> None:
-        """Let a worker of this place serve the prepared policies; raise TimeoutError."""
+    def hold(self, published: Published) -> None:
+        """Let the next worker of this place begin with these policies, also a worker that is starting now."""
         self._published = published
-        await worker.switch(bundle, published)
 
     async def keep(self) -> None:
         """Start the worker again whenever it ends, and carry out orders to replace it, until cancelled."""
@@ -212,12 +211,28 @@ class WorkerSlot:
 
     async def _start_again(self) -> None:
         try:
-            worker = await self._launch(self._settings, self._published)
+            worker = await self._launch_newest()
         except PdpError as error:
             log.error("worker cannot start", worker=self.number, cause=str(error))  # noqa: TRY400  a cause, no defect
             self._slow_down()
             return
         self._serve_with(worker)
+
+    async def _launch_newest(self) -> WorkerProcess:
+        """Return a worker that serves the newest policies of this place, also those of a reload during its start."""
+        begun = self._published
+        worker = await self._launch(self._settings, begun)
+        try:
+            while begun is not self._published:
+                begun = self._published
+                assert begun is not None
+                await worker.switch(await worker.prepare(begun), begun)
+        except (PdpError, TimeoutError) as error:
+            worker.kill()
+            await worker.ended()
+            self._forget(worker)
+            raise WorkerFailed(f"cannot serve the newest policies: {error or 'no answer'}") from None
+        return worker
 
     async def _exchange(self, settings: Settings, done: asyncio.Future[None]) -> None:
         """Carry out an order to replace the worker."""

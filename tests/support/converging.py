@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
 import time
@@ -142,6 +143,13 @@ def until(happens: Callable[[], Any], seconds: float = PATIENCE) -> float:
         assert time.monotonic() - began < seconds, "it does not happen"
         time.sleep(0.002)
     return time.monotonic() - began
+
+
+async def awaited(happens: Callable[[], Any], seconds: float = 2 * PATIENCE) -> None:
+    """Wait on the event loop until something happens."""
+    async with asyncio.timeout(seconds):
+        while not happens():  # noqa: ASYNC110  conditions of other processes have no event
+            await asyncio.sleep(0.005)
 
 
 def content(facts: Facts) -> set[Object | Grant]:

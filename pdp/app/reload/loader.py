@@ -83,15 +83,9 @@ class Loader:
         return LoadRequest(settings.model_dump_json(exclude_unset=True).encode(), str(settings.path("")))
 
     def _start(self) -> Connection:
-        here, there = socket.socketpair()
         try:
-            with there:
-                self._process = subprocess.Popen(  # noqa: S603  this interpreter and own code
-                    [sys.executable, "-c", _BOOT, str(there.fileno()), *sys.path],
-                    stdin=subprocess.DEVNULL, pass_fds=[there.fileno()],
-                )  # fmt: skip
-        except OSError as error:
-            here.close()
+            here, self._process = _start_process()
+        except OSError as error:  # such as no free descriptors
             raise LoaderFailed(f"cannot start a process: {error.strerror}") from None
         if self._abandoned:
             self._process.kill()
@@ -112,3 +106,17 @@ class Loader:
         except subprocess.TimeoutExpired:
             process.kill()
             return process.wait()
+
+
+def _start_process() -> tuple[socket.socket, subprocess.Popen[bytes]]:
+    """Return this end of the connection to a new process, and the process; raise OSError."""
+    here, there = socket.socketpair()
+    try:
+        with there:
+            return here, subprocess.Popen(  # noqa: S603  this interpreter and own code
+                [sys.executable, "-c", _BOOT, str(there.fileno()), *sys.path],
+                stdin=subprocess.DEVNULL, pass_fds=[there.fileno()],
+            )  # fmt: skip
+    except BaseException:
+        here.close()
+        raise

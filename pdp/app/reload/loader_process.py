@@ -9,6 +9,7 @@ import os
 import signal
 import socket
 import time
+from itertools import count
 from pathlib import Path
 from typing import Final
 
@@ -26,8 +27,9 @@ from pdp.identity.tls import checked_certificates
 
 _NICENESS: Final = 5
 """Priority below serving processes, on a machine without free CPUs."""
-_ATTEMPTS: Final = 20
-"""Reads of files during continual changes."""
+_TRY_SECONDS: Final = 1.0
+_ATTEMPTS: Final = 5
+"""Time for files that change all the time, and the fewest attempts on a slow machine."""
 _PAUSE_SECONDS: Final = 0.05
 
 
@@ -43,23 +45,27 @@ class BundleLoader:
 
     def load(self) -> LoadedPolicies:
         """Return the bundle of the files as they are, read while none of them changed, or the cause of a failure."""
-        for _ in range(_ATTEMPTS):
-            before = self._settled_stamps()
-            self._opened.known = before.keys() - set(self._more)
-            result = self._read()
-            if take_stamps(self._settings, self._more) == before:
+        began = time.monotonic()
+        for attempt in count(1):
+            before = take_stamps(self._settings, self._more)
+            pause = unsettled_seconds(before)
+            if not pause:
+                if result := self._read_unchanged(before):
+                    return result
+                pause = _PAUSE_SECONDS
+            if attempt >= _ATTEMPTS and time.monotonic() > began + _TRY_SECONDS:
                 break
-            time.sleep(_PAUSE_SECONDS)
-        else:
-            result = LoadedPolicies(failure="the files of policies or certificates change all the time")
-        return msgspec.structs.replace(result, stamps=before, more=self._more)
+            time.sleep(pause)
+        # without stamps: the next look finds a difference in any case
+        return LoadedPolicies(failure="the files of policies or certificates change all the time", more=self._more)
 
-    def _settled_stamps(self) -> Stamps:
-        while True:
-            stamps = take_stamps(self._settings, self._more)
-            if not (seconds := unsettled_seconds(stamps)):
-                return stamps
-            time.sleep(seconds)
+    def _read_unchanged(self, before: Stamps) -> LoadedPolicies | None:
+        """Return the result of a read with its stamps; None if a file has changed meanwhile."""
+        self._opened.known = before.keys() - set(self._more)
+        result = self._read()
+        if take_stamps(self._settings, self._more) != before:
+            return None
+        return msgspec.structs.replace(result, stamps=before, more=self._more)
 
     def _read(self) -> LoadedPolicies:
         self._opened.recording = True

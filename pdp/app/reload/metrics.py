@@ -1,4 +1,4 @@
-"""Metrics of reloads: the policies at hand, their age, and the number of reloads by outcome."""
+"""Metrics of reloads: the served policies, their age, and the number of reloads by outcome."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ReloadMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield the families with the numbers of this moment."""
-        bundle = GaugeMetricFamily("pdp_policies_info", "1 for the digest of the policies at hand", labels=["bundle"])
+        bundle = GaugeMetricFamily("pdp_policies_info", "1 for the digest of the served policies", labels=["bundle"])
         bundle.add_metric([self._digest], 1)
         yield bundle
         age = GaugeMetricFamily("pdp_policies_age_seconds", "Time since these policies serve")

@@ -24,6 +24,8 @@ from pdp.surfaces.http_diagnostics import RELOAD_FAILED
 
 IDLE_SECONDS: Final = 60.0
 """Time without a load until the end of the loader process."""
+LONGEST_RETRY_SECONDS: Final = 60.0
+"""Longest pause between attempts after a failure that no file explains. Each pause is twice as long as the last."""
 log = structlog.get_logger()
 
 
@@ -45,6 +47,10 @@ class Publisher(Protocol):
         """Let every process serve the bundle; raise PdpError and change nothing if a process cannot."""
         ...
 
+    async def converge(self) -> None:
+        """Let every process serve the newest published bundle; raise PdpError if a process cannot."""
+        ...
+
     def note(self, what: str, **details: str) -> None:
         """Record a step of a reload in the audit."""
         ...
@@ -64,6 +70,11 @@ class Reloader:
         self._demand = asyncio.Event()
         self._turn = asyncio.Lock()
         self._loaded_at = time.monotonic()
+        self._retry_seconds = 0.0
+        """Pause before the next attempt; 0 unless the last failure asks for an attempt without a change of files."""
+        self._retry_at = 0.0
+        self._tried = self._stamps
+        """Stamps of the last change that led to a reload."""
 
     def unready(self) -> list[str]:
         """Return the reason why the service is not ready, if the last reload failed."""
@@ -80,11 +91,11 @@ class Reloader:
             yield
 
     async def use(self, settings: Settings) -> None:
-        """Reload by other settings from now on. The policies at hand are as new as the files."""
+        """Reload by other settings from now on. The served policies are as new as the files."""
         self._settings, self._more = settings, ()
         self._stamps = await asyncio.to_thread(take_stamps, settings)
         await asyncio.to_thread(self._loader.use, settings)
-        self.failure = ""
+        self.failure, self._retry_seconds = "", 0.0
 
     async def watch(self, publisher: Publisher) -> None:
         """Reload whenever files change or `order` is called, until cancelled."""
@@ -94,12 +105,22 @@ class Reloader:
             while True:
                 ordered = await self._wait()
                 async with self._turn:
-                    if ordered or await self._is_due(publisher):
-                        await self._reload(publisher)
-                if time.monotonic() > self._loaded_at + IDLE_SECONDS:
-                    await asyncio.to_thread(self._loader.close)
+                    await self._look(publisher, ordered=ordered)
         finally:
             self._loader.abandon()
+
+    async def _look(self, publisher: Publisher, *, ordered: bool) -> None:
+        """Reload if that is ordered or due. No failure may end the watch."""
+        try:
+            if ordered or await self._is_due(publisher):
+                await self._reload(publisher)
+            if time.monotonic() > self._loaded_at + IDLE_SECONDS:
+                await asyncio.to_thread(self._loader.close)
+        except OSError as error:  # such as no free descriptors
+            self._fail_for_now(publisher, f"cannot look for changes: {error.strerror or type(error).__name__}")
+        except Exception as error:  # readiness tells of the defect, and the served policies stay
+            log.exception("reload ended by a defect")
+            self._fail_for_now(publisher, f"a defect ended the reload: {type(error).__name__}")
 
     async def _wait(self) -> bool:
         """Wait for the next look; tell whether a reload was ordered."""
@@ -112,15 +133,18 @@ class Reloader:
     async def _is_due(self, publisher: Publisher) -> bool:
         """Tell whether files differ from the last load, or processes from each other."""
         now = await asyncio.to_thread(take_stamps, self._settings, self._more)
-        if now != self._stamps:
+        if now != self._stamps and not (self._retry_seconds and now == self._tried):
+            self._tried = now
             if not self.failure:
                 changed = changed_files(self._stamps, now)
                 log.info("policies have changed", first=changed[0], count=len(changed))
             return True
-        return not self.failure and len(publisher.served()) > 1
+        if self._retry_seconds:
+            return time.monotonic() >= self._retry_at
+        return len(publisher.served()) > 1
 
     async def _reload(self, publisher: Publisher) -> None:
-        """Load and publish; keep the policies at hand if that fails."""
+        """Load and publish; keep the served policies if that fails."""
         began = time.monotonic()
         try:
             result = await asyncio.to_thread(self._loader.load)
@@ -128,13 +152,17 @@ class Reloader:
             self._remember(result.stamps, result.more)
             if result.failure:
                 self._fail(publisher, result.failure)
+                if len(publisher.served()) == 1:
+                    self._retry_seconds = 0.0
+                else:
+                    await publisher.converge()
                 return
             unchanged = publisher.served() == {ServedPolicies(result.digest, result.published.certificates)}
             if not unchanged:
                 await publisher.publish(result)
                 self.metrics.publish(result.digest, await _end_of(result.published.certificates))
         except PdpError as error:
-            self._fail(publisher, str(error))
+            self._fail_for_now(publisher, str(error))
             return
         self._succeed(publisher, result, began, unchanged=unchanged)
 
@@ -142,15 +170,23 @@ class Reloader:
         self._more = more
         self._stamps = stamps
 
+    def _fail_for_now(self, publisher: Publisher, cause: str) -> None:
+        """Note a failure that the same files may not meet again, and choose the time of the next attempt."""
+        self._fail(publisher, cause)
+        first = self._settings.policies.refresh_seconds
+        self._retry_seconds = min(2 * self._retry_seconds or first, max(first, LONGEST_RETRY_SECONDS))
+        self._retry_at = time.monotonic() + self._retry_seconds
+
     def _fail(self, publisher: Publisher, cause: str) -> None:
+        """Note a failure of the files."""
         self.metrics.count("failed")
         if cause != self.failure:
-            log.error("reload failed, the policies at hand stay", cause=cause)
+            log.error("reload failed, the served policies stay", cause=cause)
             publisher.note("policies_refused", cause=cause)
         self.failure = cause
 
     def _succeed(self, publisher: Publisher, result: LoadedPolicies, began: float, *, unchanged: bool) -> None:
-        self.failure = ""
+        self.failure, self._retry_seconds = "", 0.0
         self.metrics.count("unchanged" if unchanged else "published")
         if unchanged:
             log.info("reload is done, the policies are the same", bundle=result.digest)

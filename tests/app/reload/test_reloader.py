@@ -1,0 +1,165 @@
+"""Watch of policy files in this process: failures that no file explains end, and the watch goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.converging import awaited
+from support.file_limits import no_descriptors
+from support.serving import settings_of
+
+from pdp.app.reload import loader_process
+from pdp.app.reload.load_messages import LoadedPolicies
+from pdp.app.reload.loader_process import BundleLoader
+from pdp.app.reload.reloader import Reloader, ServedPolicies
+from pdp.app.reload.watched_files import Stamps, take_stamps
+from pdp.app.worker_process import WorkerFailed
+from pdp.assembly import build_bundle, read_rules
+from pdp.config.settings import Settings
+
+pytestmark = pytest.mark.process
+
+GOOD, OTHER, BROKEN = {"a": "role=='alice'"}, {"a": "role=='bob'"}, {"a": "role =="}
+
+
+def configured(folder: Path, rules: dict[str, str]) -> Settings:
+    write_rules(folder, rules)
+    return settings_of({"policies": {"rules": ["rules.yaml"], "refresh_seconds": 0.1}}, folder)
+
+
+def write_rules(folder: Path, rules: dict[str, str]) -> None:
+    new = folder / "rules.new"
+    new.write_text(json.dumps({"rules": rules}))
+    new.replace(folder / "rules.yaml")
+
+
+class Serving:
+    """Publisher to processes that fail as often as planned."""
+
+    def __init__(self, settings: Settings, *failures: Exception) -> None:
+        self.bundles = {build_bundle(settings, *read_rules(settings)).digest}
+        self.converged = 0
+        self.notes: list[str] = []
+        self._failures = [*failures]
+
+    def served(self) -> set[ServedPolicies]:
+        return {ServedPolicies(bundle, None) for bundle in self.bundles}
+
+    async def publish(self, result: LoadedPolicies) -> None:
+        if self._failures:
+            raise self._failures.pop(0)
+        self.bundles = {result.digest}
+
+    async def converge(self) -> None:
+        self.converged += 1
+        if self._failures:
+            raise self._failures.pop(0)
+        self.bundles = {min(self.bundles)}
+
+    def note(self, what: str, **details: str) -> None:
+        self.notes.append(what)
+
+
+@asynccontextmanager
+async def watching(settings: Settings, publisher: Serving) -> AsyncIterator[Reloader]:
+    reloader = Reloader(settings)
+    watch = asyncio.create_task(reloader.watch(publisher))
+    try:
+        yield reloader
+        assert not watch.done()
+    finally:
+        watch.cancel()
+        await asyncio.gather(watch, return_exceptions=True)
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+async def test_a_process_without_descriptors_reloads_as_soon_as_there_are_some(tmp_path: Path, ordered: bool) -> None:
+    settings = configured(tmp_path, GOOD)
+    publisher = Serving(settings)
+    (before,) = publisher.bundles
+    async with watching(settings, publisher) as reloader:
+        if not ordered:
+            write_rules(tmp_path, OTHER)
+        with no_descriptors():
+            reloader.order()
+            await awaited(lambda: reloader.failure)
+            assert "open files" in reloader.failure
+            assert publisher.bundles == {before}
+        await awaited(lambda: not reloader.failure)
+        assert (publisher.bundles == {before}) == ordered
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        WorkerFailed("a worker has no memory"),
+        OSError(24, "Too many open files"),
+        RuntimeError("can't start new thread"),
+        TimeoutError(),
+    ],
+)
+async def test_a_failed_publication_is_tried_again_without_a_change_of_files(
+    tmp_path: Path, failure: Exception
+) -> None:
+    settings = configured(tmp_path, GOOD)
+    publisher = Serving(settings, failure, failure)
+    before = publisher.bundles
+    async with watching(settings, publisher) as reloader:
+        write_rules(tmp_path, OTHER)
+        await awaited(lambda: reloader.failure)
+        assert publisher.bundles == before
+        await awaited(lambda: publisher.bundles != before and not reloader.failure)
+    assert publisher.notes == ["policies_refused", "policies_replaced"]
+
+
+async def test_invalid_files_are_not_read_again_until_they_change(tmp_path: Path) -> None:
+    settings = configured(tmp_path, GOOD)
+    publisher = Serving(settings)
+    async with watching(settings, publisher) as reloader:
+        write_rules(tmp_path, BROKEN)
+        await awaited(lambda: reloader.failure)
+        assert not await reloader._is_due(publisher)
+        write_rules(tmp_path, OTHER)
+        await awaited(lambda: not reloader.failure)
+
+
+async def test_processes_with_different_policies_converge_also_while_the_files_are_invalid(tmp_path: Path) -> None:
+    settings = configured(tmp_path, GOOD)
+    publisher = Serving(settings, WorkerFailed("a worker does not answer"))
+    async with watching(settings, publisher) as reloader:
+        write_rules(tmp_path, BROKEN)
+        await awaited(lambda: reloader.failure)
+        publisher.bundles |= {"other"}
+        await awaited(lambda: len(publisher.bundles) == 1)
+        assert publisher.converged == 2
+        await awaited(lambda: "rules.yaml:1:" in reloader.failure)
+
+
+@pytest.mark.parametrize("rules", [GOOD, BROKEN])
+def test_files_that_change_all_the_time_end_a_load(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rules: dict[str, str]
+) -> None:
+    settings = configured(tmp_path, rules)
+    looks = []
+
+    def look_after_a_change(*arguments: Any) -> Stamps:
+        looks.append(1)
+        write_rules(tmp_path, rules)
+        return take_stamps(*arguments)
+
+    loader = BundleLoader(settings)
+    with monkeypatch.context() as patch:
+        patch.setattr(loader_process, "take_stamps", look_after_a_change)
+        result = loader.load()
+    assert "change all the time" in result.failure
+    assert result.stamps != take_stamps(settings)
+    assert len(looks) < 1000
+    result = loader.load()
+    assert (result.failure == "") == (rules is GOOD)
+    assert result.stamps == take_stamps(settings)
