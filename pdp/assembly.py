@@ -29,6 +29,7 @@ from pdp.engines.rowaccess.members import Members
 from pdp.engines.rowaccess.policies import RowPolicies
 from pdp.engines.scopes.kind import build_scopes, read_permissions
 from pdp.errors import ConfigError, InvalidReference
+from pdp.facts.row_rules import fold_name
 from pdp.model.masking import Masker
 from pdp.model.references import parse_resource
 from pdp.trino.operations import has_plain_names, plan_operation
@@ -159,7 +160,7 @@ def _rewriting_sources(settings: Settings, policies: RowPolicies) -> RowSources:
     through = {name: known.through_views for name, known in settings.warehouses.items() if known.through_views}
     return RowSources(
         tuple(policies.texts),
-        tuple(".".join((at.warehouse, *at.path)).lower() for at in containers),
+        tuple(fold_name(at.warehouse, at.path) for at in containers),
         rules.member.template,
         settings.identity.cel_provider,
         {"": rules.through_views, **through},

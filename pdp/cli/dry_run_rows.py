@@ -18,6 +18,7 @@ from pdp.errors import InvalidArgument
 if TYPE_CHECKING:
     from pdp.engines.rowaccess.document import NamedDocument
     from pdp.offline.row_changes import RowChange, TableRows
+    from pdp.rewrite.containers import RelationKey
 
 _NUMBERS: Final = ("int", "bigint", "smallint", "tinyint", "long", "double", "float", "real", "decimal", "numeric")
 _TRUTHS: Final = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
@@ -80,15 +81,15 @@ def _parts(change: RowChange) -> Iterator[str]:
             yield f"{verb} {len(columns)} column{'s' * (len(columns) != 1)}: {', '.join(columns)}"
 
 
-def read_tables(options: Sequence[str], documents: Sequence[NamedDocument]) -> dict[str, TableRows]:
+def read_tables(options: Sequence[str], documents: Sequence[NamedDocument]) -> dict[RelationKey, TableRows]:
     """Return the rows of the files of `--data`; raise InvalidArgument for an unusable option or file."""
-    from pdp.rewrite.catalog import catalog_of, full_name, key_of  # noqa: PLC0415  needs the parser of SQL
+    from pdp.rewrite.catalog import catalog_of, full_name  # noqa: PLC0415  needs the parser of SQL
 
     catalog = catalog_of([source.document for source in documents])
-    tables: dict[str, TableRows] = {}
+    tables: dict[RelationKey, TableRows] = {}
     for option in options:
         name, equals, file = option.partition("=")
-        relations = catalog.of_key(key_of(full_name(name.split("."), catalog.default)))
+        relations = catalog.of_key(catalog.key(full_name(name.split("."), catalog.default)))
         if not equals or len(relations) != 1 or not relations[0].columns:
             raise InvalidArgument(f"`--data {option}`: give TABLE=FILE.csv, for a table with columns in `tables`")
         tables[relations[0].key] = _rows(Path(file), relations[0].columns)

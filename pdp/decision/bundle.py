@@ -18,6 +18,7 @@ from pdp.config.warehouses import WarehouseSettings
 from pdp.engines.engine import Engine, ForbiddenPath, Source
 from pdp.engines.guarded import AwaitedEngine
 from pdp.engines.rowaccess.engine import RowAccess
+from pdp.facts.row_rules import FoldedName
 from pdp.memo import Memo
 from pdp.model.checks import Principal, Reason
 
@@ -72,7 +73,7 @@ class RowSources(msgspec.Struct, frozen=True):
     """
 
     documents: tuple[Mapping[str, Any], ...] = ()
-    protected: tuple[str, ...] = ()
+    protected: tuple[FoldedName, ...] = ()
     template: str = "user:{subject}"
     provider: str = "oidc"
     through: Mapping[str, ThroughViews] = {}

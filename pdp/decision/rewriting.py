@@ -293,13 +293,12 @@ class SqlRewriting:
 def _setup(bundle: Bundle, facts: Facts) -> Setup:
     sources = bundle.row_sources
     catalogs = {
-        name: known.warehouse
+        name: known.warehouse if known.ref in (None, bundle.default_ref(known.warehouse)) else ""
         for name, known in bundle.trino.catalogs.items()
-        if known.ref is None or known.ref == bundle.default_ref(known.warehouse)
     }
     setup = Setup(
         "", list(sources.documents), sources.protected, sources.template, sources.provider, sources.through, catalogs,
-        tuple(facts.row_rules()), sources.claim, sources.service_accounts,
+        tuple(facts.row_rules()), sources.claim, sources.service_accounts, tuple(bundle.warehouses),
     )  # fmt: skip
     return msgspec.structs.replace(setup, digest=sha256(msgspec.msgpack.encode(setup)).hexdigest())
 

@@ -19,7 +19,7 @@ from pdp.facts.row_rules import RowRule
 from pdp.facts.snapshot import Facts
 from pdp.model.checks import Principal
 from pdp.offline.row_conditions import Truth, implies, truth_of_row
-from pdp.rewrite.catalog import RelationKey
+from pdp.rewrite.containers import RelationKey, key_name
 from pdp.rewrite.errors import RewriteRefused
 from pdp.rewrite.identity import ANONYMOUS, CallerIdentity, PrincipalCaller
 from pdp.rewrite.lexical import DIALECTS
@@ -121,7 +121,7 @@ def _change(
     masks_before, masks_after = (_masks(side, table, reader) for side in sides)
     both = masks_before.keys() & masks_after.keys()
     change = RowChange(
-        table, label, _direction(old, new), old.text, new.text, old.count(data), new.count(data),
+        key_name(table), label, _direction(old, new), old.text, new.text, old.count(data), new.count(data),
         tuple(sorted(masks_before.keys() - both)), tuple(sorted(masks_after.keys() - both)),
         tuple(sorted(column for column in both if masks_before[column] != masks_after[column])),
     )  # fmt: skip

@@ -18,7 +18,8 @@ from pdp.errors import Place, PolicyError
 from pdp.facts.row_rules import RowRule
 from pdp.offline.row_conditions import implies, is_always_true, is_never_true
 from pdp.offline.stored_rows import stored_findings
-from pdp.rewrite.catalog import Catalog, catalog_of, key_of, table_parts
+from pdp.rewrite.catalog import Catalog, catalog_of, table_parts
+from pdp.rewrite.containers import RelationKey
 from pdp.rewrite.errors import RewriteRefused
 from pdp.rewrite.filters import known_columns
 from pdp.rewrite.lexical import DIALECTS
@@ -45,7 +46,7 @@ class _Entry(NamedTuple):
     source: NamedDocument
     where: tuple[str | int, ...]
     body: Body
-    table: str
+    table: RelationKey
     tree: exp.Expr | None
 
     def place(self, field: str) -> Place:
@@ -84,22 +85,22 @@ def lint_rows(documents: Sequence[NamedDocument]) -> list[Finding]:
         catalog = catalog_of([source.document for source in documents])
     except RewriteRefused:
         return []
-    tables: dict[str, list[_Entry]] = {}
-    for entry in _entries(documents):
+    tables: dict[RelationKey, list[_Entry]] = {}
+    for entry in _entries(documents, catalog):
         tables.setdefault(entry.table, []).append(entry)
     found = [finding for entries in tables.values() for finding in _findings(entries, catalog)]
     order = {source.name: number for number, source in enumerate(documents)}
     return sorted(found, key=lambda finding: (order[finding.file], finding.line, finding.column, finding.code))
 
 
-def _entries(documents: Sequence[NamedDocument]) -> Iterator[_Entry]:
+def _entries(documents: Sequence[NamedDocument], catalog: Catalog) -> Iterator[_Entry]:
     for source in documents:
         document = source.document
         for at, policy in enumerate(document.policies):
-            table = key_of(table_parts(policy.table, document.default))
+            table = catalog.key(table_parts(policy.table, document.default))
             yield _Entry(source, ("policies", at), policy, table, _tree(policy.text, policy.dialect))
         for at, mask in enumerate(document.masks):
-            table = key_of(table_parts(mask.table, document.default))
+            table = catalog.key(table_parts(mask.table, document.default))
             text = mask.text if mask.kind == "expression" else ""
             yield _Entry(source, ("masks", at), mask, table, _tree(text, mask.dialect) if text else None)
 

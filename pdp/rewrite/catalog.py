@@ -5,20 +5,19 @@ Names are resolved as the engine resolves them: BigQuery compares tables letter 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from pdp.engines.rowaccess.document import Document
 from pdp.errors import InvalidReference
 from pdp.model.references import parse_resource
+from pdp.rewrite.containers import FULL_NAME_PARTS, Containers, RelationKey, key_of
 from pdp.rewrite.errors import AMBIGUOUS_NAME, UNKNOWN_RELATION, UNSUPPORTED_SOURCE, RewriteRefused
 
-RelationKey: TypeAlias = str
-"""Full name of a relation, joined by dots, in lower case. However dots divide a name, the key is the same."""
+NO_CONTAINERS: Final = Containers()
 EXACT: Final = frozenset({"bigquery"})
 """Dialects that compare the names of tables letter by letter."""
-_NAME_PARTS: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +53,6 @@ class Relation:
         return self.name[:-1]
 
 
-def key_of(parts: Iterable[str]) -> RelationKey:
-    """Return the key of a full name."""
-    return ".".join(parts).lower()
-
-
 def table_parts(text: str, default: Sequence[str]) -> tuple[str, ...]:
     """Return the full name of a table in a policy file: divided by dots, or a reference such as `table:lake/a/b`.
 
@@ -77,69 +71,161 @@ def table_parts(text: str, default: Sequence[str]) -> tuple[str, ...]:
 
 
 class Catalog:
-    """All known relations. `default` is the catalog and schema of short names."""
+    """All known relations. `default` is the catalog and schema of short names.
 
-    def __init__(self, relations: Iterable[Relation], default: Sequence[str] = ()) -> None:
-        self.default = tuple(default)
-        self._relations: dict[RelationKey, list[Relation]] = {}
-        for relation in relations:
-            self._relations.setdefault(relation.key, []).append(relation)
-        known = [relation.name[0].lower() for some in self._relations.values() for relation in some]
-        self.containers = frozenset((*known, *(part.lower() for part in self.default[:1])))
-        """First parts of all names."""
+    `containers` are those of policies and of the service, beside those of the relations.
+    """
+
+    def __init__(
+        self, relations: Iterable[Relation], default: Sequence[str] = (), containers: Containers = NO_CONTAINERS
+    ) -> None:
+        given = list(relations)
+        named = (container_of(relation.name) for relation in given)
+        self.containers = containers.spelled((*named, *default[:1]))
+        self.default = self._spelled(default)
+        self._by_name: dict[str, list[Relation]] = {}
+        self._by_key: dict[RelationKey, list[Relation]] = {}
+        for one in given:
+            spelled = self._spelled(one.name) if container_of(one.name) else one.name
+            relation = one if spelled == one.name else replace(one, name=spelled)
+            self._by_name.setdefault(_joined(spelled), []).append(relation)
+            self._by_key.setdefault(relation.key, []).append(relation)
+
+    def _spelled(self, name: Sequence[str]) -> tuple[str, ...]:
+        return (*map(self.containers.spell, name[:1]), *name[1:])
+
+    def key(self, name: Sequence[str]) -> RelationKey:
+        """Return the key of a full name in any case of the container."""
+        return self.containers.spell_key(key_of(name))
 
     def extended(self, others: Iterable[Relation], default: Sequence[str] = ()) -> Catalog:
         """Return a catalog with more relations, and with another default if there is one. Known relations stay."""
-        added = [relation for relation in others if relation.key not in self._relations]
-        return Catalog([*self, *added], default or self.default)
+        added = [relation for relation in others if _joined(relation.name) not in self._by_name]
+        return Catalog([*self, *added], default or self.default, self.containers)
 
     def renamed(self, catalogs: Mapping[str, Sequence[str]]) -> Catalog:
-        """Return a catalog with the names of catalogs in place of those of warehouses, by warehouse in lower case."""
-        relations = [
-            replace(relation, name=(catalog, *relation.name[1:]))
-            for relation in self
-            for catalog in catalogs.get(relation.name[0].lower(), relation.name[:1])
-        ]
-        first, *rest = self.default or ("",)
-        default = (*catalogs.get(first.lower(), (first,))[:1], *rest) if self.default else ()
-        return Catalog(relations, default)
+        """Return a catalog with the names of catalogs in place of those of warehouses. A warehouse can have several."""
+        names = Containers(name for one in self.containers for name in catalogs_of(one, catalogs))
+        relations = [new for relation in self for new in _renamed(relation, catalogs)]
+        if not self.default:
+            return Catalog(relations, (), names)
+        first = catalogs_of(self.default[0], catalogs)[:1]
+        return Catalog(relations, (*first, *self.default[1:]) if first else (), names)
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[Relation]:
         """Yield all relations."""
-        return (relation for relations in self._relations.values() for relation in relations)
+        return (relation for relations in self._by_name.values() for relation in relations)
 
     def get(self, parts: Sequence[str], dialect: str, default: Sequence[str]) -> Relation | None:
         """Return the relation of a name as written; None for an unknown name.
 
-        Raise RewriteRefused if two relations differ in case alone and the engine folds case.
+        Raise RewriteRefused if the engine can read the name in two ways: as two relations, or in two containers.
         """
         full = full_name(parts, default)
-        found = self._relations.get(key_of(full), [])
+        self._check_container(full, parts, dialect)
+        found = self._by_name.get(_joined(full), [])
         if dialect in EXACT:
             exact = ".".join(full)
             found = [relation for relation in found if ".".join(relation.name) == exact]
         if len(found) > 1:
             raise RewriteRefused(AMBIGUOUS_NAME, f"`{'.'.join(parts)}` names more than one relation")
+        if found and dialect not in EXACT and full[0].lower() != found[0].name[0].lower():
+            return None
+        return found[0] if found else None
+
+    def _check_container(self, full: Sequence[str], parts: Sequence[str], dialect: str) -> None:
+        """Raise RewriteRefused for a full name in one of two containers that the engine does not tell apart."""
+        if len(full) < FULL_NAME_PARTS:
+            return
+        if self.containers.divides_two_ways(full) if dialect in EXACT else self.containers.has_twins(full[0]):
+            raise RewriteRefused(AMBIGUOUS_NAME, f"`{'.'.join(parts)}` is in one of two warehouses with similar names")
+
+    def is_ambiguous(self, relation: Relation, dialect: str) -> bool:
+        """Tell whether no name of a relation is certain."""
+        if len(relation.name) < FULL_NAME_PARTS:
+            return False
+        if dialect in EXACT:
+            return self.containers.divides_two_ways(relation.name)
+        return self.containers.has_twins(relation.name[0])
+
+    def named(self, name: Sequence[str], dialect: str) -> Relation | None:
+        """Return the relation of a full name with a certain container; None for an unknown name.
+
+        Raise RewriteRefused if two relations differ in case alone and the engine folds case.
+        """
+        found = self.of_key(self.key(name))
+        if dialect in EXACT:
+            found = [relation for relation in found if ".".join(relation.name) == ".".join(name)]
+        if len(found) > 1:
+            raise RewriteRefused(AMBIGUOUS_NAME, f"`{'.'.join(name)}` names more than one relation")
         return found[0] if found else None
 
     def of_key(self, key: RelationKey) -> list[Relation]:
         """Return the relations of a key: more than one if names differ in case alone."""
-        return self._relations.get(key, [])
+        return self._by_key.get(key, [])
 
     def with_prefix(self, parts: Sequence[str], default: Sequence[str]) -> list[Relation]:
         """Return the relations of a wildcard: all whose names begin with the full name, in any case."""
-        prefix = key_of(full_name(parts, default))
-        return [found for key, some in self._relations.items() if key.startswith(prefix) for found in some]
+        full = full_name(parts, default)
+        self._check_container(full, parts, "bigquery")
+        prefix = _joined(full)
+        return [found for name, some in self._by_name.items() if name.startswith(prefix) for found in some]
 
 
 def full_name(parts: Sequence[str], default: Sequence[str]) -> tuple[str, ...]:
     """Return a name completed by the default."""
-    missing = max(_NAME_PARTS - len(parts), 0)
+    missing = max(FULL_NAME_PARTS - len(parts), 0)
     return (*default[:missing], *parts)
 
 
-def catalog_of(documents: Iterable[Document]) -> Catalog:
-    """Return the catalog of the tables and views of documents."""
+def container_of(name: Sequence[str]) -> str:
+    """Return the container of a full name; empty for a short name."""
+    return name[0] if len(name) >= FULL_NAME_PARTS else ""
+
+
+def catalogs_of(container: str, catalogs: Mapping[str, Sequence[str]]) -> Sequence[str]:
+    """Return the catalogs of a warehouse. A warehouse without catalogs is one, unless a catalog has the name."""
+    found = catalogs.get(container)
+    if found is not None:
+        return found
+    taken = {name.lower() for some in catalogs.values() for name in some}
+    return () if container.lower() in taken else (container,)
+
+
+def _renamed(relation: Relation, catalogs: Mapping[str, Sequence[str]]) -> list[Relation]:
+    container = container_of(relation.name)
+    if not container:
+        return [relation]
+    return [replace(relation, name=(name, *relation.name[1:])) for name in catalogs_of(container, catalogs)]
+
+
+def containers_of(documents: Iterable[Document], warehouses: Iterable[str] | None = None) -> Containers:
+    """Return the containers of documents.
+
+    With `warehouses`, the case of every name counts. Without, a policy in another case than the tables is on these.
+    Raise RewriteRefused for an unreadable name of a table.
+    """
+    documents = list(documents)
+    described, named = [], []
+    for document in documents:
+        described += [table_parts(name, document.default) for name in (*document.tables, *document.views)]
+        tables = [*(body.table for body in document.policies), *(body.table for body in document.masks)]
+        named += [table_parts(table, document.default) for table in tables]
+    first = [*map(container_of, described), *(document.default[0] for document in documents if document.default)]
+    rest = map(container_of, named)
+    if warehouses is not None:
+        return Containers(warehouses).joined((*first, *rest))
+    return Containers(first).spelled(rest)
+
+
+def _joined(name: Sequence[str]) -> str:
+    """Return a name as engines look names up: joined by dots, in lower case."""
+    return ".".join(name).lower()
+
+
+def catalog_of(documents: Iterable[Document], containers: Containers | None = None) -> Catalog:
+    """Return the catalog of the tables and views of documents; raise RewriteRefused for an unreadable name."""
+    documents = list(documents)
     relations: list[Relation] = []
     default: tuple[str, ...] = ()
     for document in documents:
@@ -150,7 +236,7 @@ def catalog_of(documents: Iterable[Document]) -> Catalog:
             relations.append(Relation(table_parts(name, document.default), columns, spelled=spelled))
         for name, body in document.views.items():
             relations.append(Relation(table_parts(name, document.default), {}, _view(body)))
-    return Catalog(relations, default)
+    return Catalog(relations, default, containers_of(documents) if containers is None else containers)
 
 
 def _view(body: Any) -> View:

@@ -8,7 +8,7 @@ import msgspec
 
 from pdp.engines.rowaccess.engine import REASON_PREFIX
 from pdp.engines.rowaccess.explanation import ExplainedEntry, RowExplanation
-from pdp.rewrite.catalog import key_of
+from pdp.rewrite.containers import RelationKey, key_of
 from pdp.rewrite.identity import CallerIdentity
 from pdp.rewrite.messages import Use
 from pdp.rewrite.policies import PolicySet
@@ -61,7 +61,9 @@ def _rows(rewriter: Rewriter, use: Use, dialect: str, reader: CallerIdentity, po
     )
 
 
-def _masks(policies: PolicySet, key: str, reader: CallerIdentity, columns: dict[str, str]) -> Iterator[ExplainedEntry]:
+def _masks(
+    policies: PolicySet, key: RelationKey, reader: CallerIdentity, columns: dict[str, str]
+) -> Iterator[ExplainedEntry]:
     """Yield the masks of a relation. The first mask that counts hides the column."""
     expressions = {name.lower(): sql for name, sql in columns.items()}
     for column, masks in policies.masks(key).items():

@@ -13,7 +13,8 @@ from typing import Final
 
 from sqlglot import exp
 
-from pdp.rewrite.catalog import Catalog, Relation, RelationKey
+from pdp.rewrite.catalog import Catalog, Relation
+from pdp.rewrite.containers import RelationKey, key_name
 from pdp.rewrite.errors import FILTER_INVALID, RewriteRefused
 from pdp.rewrite.functions import is_allowed
 from pdp.rewrite.lexical import DIALECTS
@@ -85,7 +86,7 @@ class FilterCompiler:
             self._known[policy, dialect] = found
         for key in found.reads:
             if is_protected(key):
-                raise _invalid(policy, f"it reads `{key}`, which has policies of its own")
+                raise _invalid(policy, f"it reads `{key_name(key)}`, which has policies of its own")
         return found
 
 

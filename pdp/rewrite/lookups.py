@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pdp.rewrite.catalog import Catalog, Relation, RelationKey
+from pdp.rewrite.catalog import Catalog, Relation
+from pdp.rewrite.containers import RelationKey
 from pdp.rewrite.errors import WRITE_NEEDS_FULL_ACCESS, RewriteRefused
 from pdp.rewrite.filters import FilterCompiler
 from pdp.rewrite.policies import FilterPolicy, PolicySet

@@ -9,7 +9,8 @@ from typing import TypeAlias
 from pdp.engines.rowaccess.document import KINDS, MaskBody
 from pdp.engines.rowaccess.members import Grantee, parse_grantee
 from pdp.engines.rowaccess.translation import translate_constant
-from pdp.rewrite.catalog import RelationKey, key_of, table_parts
+from pdp.rewrite.catalog import NO_CONTAINERS, table_parts
+from pdp.rewrite.containers import Containers, RelationKey, key_of
 from pdp.rewrite.errors import FILTER_INVALID, RewriteRefused
 from pdp.rewrite.identity import CallerIdentity
 
@@ -37,7 +38,7 @@ class MaskPolicy:
         return caller.may_be_named(self.grantees) and not caller.is_named(self.exempt)
 
 
-def mask_policy(body: MaskBody, default: Sequence[str]) -> MaskPolicy:
+def mask_policy(body: MaskBody, default: Sequence[str], containers: Containers = NO_CONTAINERS) -> MaskPolicy:
     """Return the mask of a body; raise RewriteRefused for an unreadable grantee, table or constant."""
     try:
         grantees, exempt = (tuple(map(parse_grantee, texts)) for texts in (body.grantees, body.exempt))
@@ -47,7 +48,7 @@ def mask_policy(body: MaskBody, default: Sequence[str]) -> MaskPolicy:
         raise RewriteRefused(FILTER_INVALID, f"mask `{body.id}` names no column")
     kind = body.kind or "null"
     text = translate_constant(body.text) if kind == "constant" else body.text
-    table = key_of(table_parts(body.table, default))
+    table = containers.spell_key(key_of(table_parts(body.table, default)))
     return MaskPolicy(body.id, table, body.column.lower(), kind, grantees, exempt, text, body.dialect)
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from pdp.facts.row_rules import RowRule
+from pdp.facts.row_rules import FoldedName, RowRule
 
 LONGEST_MESSAGE: Final = 256 << 20
 """Bytes of the longest message: the policies of all files."""
@@ -55,12 +55,13 @@ class Setup(msgspec.Struct, frozen=True, tag="setup"):
 
     `documents` are policy files, `rules` the policies and masks of the store. `template`, `provider`, `claim` and
     `service_accounts` spell principals as members. `through` is by warehouse, with the general mode under an empty
-    name. `catalogs` has the warehouse of each catalog of Trino.
+    name. `catalogs` has the warehouse of each catalog of Trino, empty for a catalog on another ref. `warehouses` are
+    those of the configuration.
     """
 
     digest: str
     documents: list[Any]
-    protected: tuple[str, ...]
+    protected: tuple[FoldedName, ...]
     template: str
     provider: str
     through: Mapping[str, Literal["owner", "caller", "both"]]
@@ -68,6 +69,7 @@ class Setup(msgspec.Struct, frozen=True, tag="setup"):
     rules: tuple[RowRule, ...] = ()
     claim: str = ""
     service_accounts: tuple[str, ...] = ()
+    warehouses: tuple[str, ...] = ()
 
 
 class PolicyRow(msgspec.Struct, frozen=True, omit_defaults=True):

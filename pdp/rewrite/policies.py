@@ -9,7 +9,8 @@ from typing import Any, Final, NamedTuple
 from pdp.engines.rowaccess.document import Document, PolicyBody
 from pdp.engines.rowaccess.members import Grantee, parse_grantee
 from pdp.memo import Memo
-from pdp.rewrite.catalog import RelationKey, key_of, table_parts
+from pdp.rewrite.catalog import NO_CONTAINERS, catalogs_of, containers_of, table_parts
+from pdp.rewrite.containers import Containers, RelationKey, key_of
 from pdp.rewrite.errors import FILTER_INVALID, RewriteRefused
 from pdp.rewrite.identity import CallerIdentity
 from pdp.rewrite.masks import ColumnMasks, MaskPolicy, mask_policy, masks_by_table
@@ -39,7 +40,10 @@ class StoredTable(NamedTuple):
 
 
 class PolicySet:
-    """Policies and masks of all relations. A relation below a prefix of `protected` shows no rows without a policy."""
+    """Policies and masks of all relations. A relation below one of `protected` shows no rows without a policy.
+
+    An entry of `protected` is a container and a folded path, which is empty for the whole container.
+    """
 
     def __init__(
         self,
@@ -49,7 +53,7 @@ class PolicySet:
     ) -> None:
         self._tables = tables
         self._masks = masks or {}
-        self._protected = tuple(f"{prefix}." for prefix in protected)
+        self._protected = tuple(protected)
         self.memo: Memo[tuple[Any, ...], str | None] = Memo(_MEMO_ENTRIES)
         """Filters by relation, dialect and caller."""
         self.short_ways: dict[str, ShortWay] = {}
@@ -64,7 +68,7 @@ class PolicySet:
 
     def protects(self, table: RelationKey) -> bool:
         """Tell whether a relation has policies, or is in a protected container."""
-        return table in self._tables or (bool(self._protected) and table.startswith(self._protected))
+        return table in self._tables or any(_is_below(table, above) for above in self._protected)
 
     def masks(self, table: RelationKey) -> ColumnMasks:
         """Return the masks of a relation by column in lower case. The mask that hides most comes first."""
@@ -87,7 +91,7 @@ class PolicySet:
         return frozenset((*self._tables, *self._masks))
 
     def joined(self, others: Iterable[StoredTable]) -> PolicySet:
-        """Return a set with more policies and masks of some tables."""
+        """Return a set with more policies and masks of some tables. No two of the others have the same key."""
         tables, masks = dict(self._tables), dict(self._masks)
         for key, policies, more in others:
             if policies:
@@ -95,45 +99,51 @@ class PolicySet:
             if more:
                 filed = (mask for some in masks.get(key, _NO_MASKS).values() for mask in some)
                 masks |= masks_by_table((*filed, *more))
-        new = PolicySet(tables, masks=masks)
-        new._protected = self._protected
-        return new
+        return PolicySet(tables, self._protected, masks)
 
     def renamed(self, catalogs: Mapping[str, Sequence[str]]) -> PolicySet:
         """Return a set with the names of catalogs in place of those of warehouses. A warehouse can have several."""
         tables = {new: some for key, some in self._tables.items() for new in _renamed(key, catalogs)}
         masks = {new: some for key, some in self._masks.items() for new in _renamed(key, catalogs)}
-        protected = [new for prefix in self._protected for new in _renamed(prefix[:-1], catalogs)]
+        protected = [new for above in self._protected for new in _renamed(above, catalogs)]
         return PolicySet(tables, protected, masks)
 
     def replaced(self, policies: Iterable[FilterPolicy]) -> PolicySet:
         """Return a set with all policies of the named tables replaced."""
         tables = {**self._tables, **_by_table(policies)}
-        new = PolicySet(tables, masks=self._masks)
-        new._protected = self._protected
+        new = PolicySet(tables, self._protected, self._masks)
         new.is_passing = True
         return new
 
 
 def _renamed(key: RelationKey, catalogs: Mapping[str, Sequence[str]]) -> list[RelationKey]:
-    warehouse, dot, rest = key.partition(".")
-    return [f"{catalog.lower()}{dot}{rest}" for catalog in catalogs.get(warehouse, (warehouse,))]
+    return [(catalog, key[1]) for catalog in catalogs_of(key[0], catalogs)] if key[0] else [key]
 
 
-def policy_set_of(documents: Sequence[Document], protected: Sequence[RelationKey] = ()) -> PolicySet:
-    """Return the policies and masks of documents; raise RewriteRefused for an unknown grantee."""
-    policies = [filter_policy(body, document.default) for document in documents for body in document.policies]
-    masks = [mask_policy(body, document.default) for document in documents for body in document.masks]
+def _is_below(table: RelationKey, above: RelationKey) -> bool:
+    return table[0] == above[0] and (not above[1] or table[1].startswith(f"{above[1]}."))
+
+
+def policy_set_of(
+    documents: Sequence[Document], protected: Sequence[RelationKey] = (), containers: Containers | None = None
+) -> PolicySet:
+    """Return the policies and masks of documents; raise RewriteRefused for an unknown grantee.
+
+    `containers` spell the containers of tables; by default those of the documents.
+    """
+    known = containers_of(documents) if containers is None else containers
+    policies = [filter_policy(body, document.default, known) for document in documents for body in document.policies]
+    masks = [mask_policy(body, document.default, known) for document in documents for body in document.masks]
     return PolicySet(_by_table(policies), protected, masks_by_table(masks))
 
 
-def filter_policy(body: PolicyBody, default: Sequence[str]) -> FilterPolicy:
+def filter_policy(body: PolicyBody, default: Sequence[str], containers: Containers = NO_CONTAINERS) -> FilterPolicy:
     """Return the policy of a body; raise RewriteRefused for a grantee or table that cannot be read."""
     try:
         grantees = tuple(map(parse_grantee, body.grantees))
     except ValueError as error:
         raise RewriteRefused(FILTER_INVALID, f"policy `{body.id}`: {error}") from None
-    key = key_of(table_parts(body.table, default))
+    key = containers.spell_key(key_of(table_parts(body.table, default)))
     return FilterPolicy(body.id, key, grantees, body.text, body.dialect)
 
 

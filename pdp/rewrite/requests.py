@@ -71,7 +71,9 @@ class RewriteService:
         """Return the statement of a request with row access enforced; raise RewriteRefused."""
         policies = self._policies
         if request.policies:
-            policies = policies.replaced(filter_policy(body, self._catalog.default) for body in request.policies)
+            catalog = self._catalog
+            new = (filter_policy(body, catalog.default, catalog.containers) for body in request.policies)
+            policies = policies.replaced(new)
         return self._rewriter.rewrite(request.sql, request.dialect, request.caller(), policies).sql
 
     def explain(self, request: RewriteRequest) -> ExplainedStatement:

@@ -12,7 +12,8 @@ from typing import Final, Literal, TypeAlias
 from sqlglot import exp
 
 from pdp.rewrite.array_paths import check_array_paths
-from pdp.rewrite.catalog import Catalog, Relation, RelationKey, View
+from pdp.rewrite.catalog import Catalog, Relation, View
+from pdp.rewrite.containers import RelationKey, key_name
 from pdp.rewrite.errors import METADATA_TABLE, UNSUPPORTED_SOURCE, VIEW_CYCLE, VIEW_DEPTH, RewriteRefused
 from pdp.rewrite.filters import NO_ROWS, FilterCompiler, known_columns
 from pdp.rewrite.identity import CallerIdentity
@@ -28,14 +29,14 @@ ThroughViews: TypeAlias = Literal["owner", "caller", "both"]
 
 @dataclass(frozen=True, slots=True)
 class Through:
-    """Readers within views with an owner, by warehouse in lower case. `default` is for all other warehouses."""
+    """Readers within views with an owner, by container. `default` is for all other containers."""
 
     default: ThroughViews = "owner"
     warehouses: Mapping[str, ThroughViews] = field(default_factory=dict)
 
     def of(self, view: Relation) -> ThroughViews:
         """Return the readers within a view, by the warehouse of the view."""
-        return self.warehouses.get(view.name[0].lower(), self.default) if self.warehouses else self.default
+        return self.warehouses.get(view.name[0], self.default) if self.warehouses else self.default
 
 
 OWNER: Final = Through()
@@ -223,7 +224,7 @@ class Restrictions:
         """Raise RewriteRefused for a cycle if the next view closes one, else for the depth."""
         names = {relation.key for reference in found.references.found for relation in reference.relations}
         if not names.isdisjoint(above):
-            raise RewriteRefused(VIEW_CYCLE, f"the view `{above[-1]}` reads itself")
+            raise RewriteRefused(VIEW_CYCLE, f"the view `{key_name(above[-1])}` reads itself")
         raise RewriteRefused(VIEW_DEPTH, f"views are nested deeper than {MAX_VIEW_DEPTH}")
 
     def inside(self, relation: Relation, view: View, identities: Identities) -> Identities:

@@ -16,9 +16,10 @@ from typing import Final
 
 from sqlglot import exp
 
-from pdp.rewrite.catalog import Catalog, Relation, RelationKey, View
+from pdp.rewrite.catalog import Catalog, Relation, View
 from pdp.rewrite.clauses import COUNTED_SAMPLES, TableClauses
 from pdp.rewrite.columns import qualifier_edits
+from pdp.rewrite.containers import RelationKey
 from pdp.rewrite.ddl import read_policy_statement
 from pdp.rewrite.errors import (
     AMBIGUOUS_NAME,
@@ -100,7 +101,7 @@ class Rewriter:
     ) -> tuple[str, list[tuple[str, str]]]:
         """Return the filter of a relation, empty for every row, and the masked columns; raise RewriteRefused."""
         restrictions = self._restrictions(dialect, policies)
-        relation = self._catalog.get(parts, dialect, self._catalog.default)
+        relation = self._catalog.named(parts, dialect)
         if relation is None:
             raise RewriteRefused(UNKNOWN_RELATION, f"`{'.'.join(parts)}` is no known table or view")
         part = restrictions.visible(relation, (caller,))

@@ -54,7 +54,7 @@ class ShortWay:
         self._open = frozenset(
             name if self._exact else name.lower()
             for relation in catalog
-            if relation.key not in keys
+            if relation.key not in keys and not catalog.is_ambiguous(relation, dialect)
             for name in _spellings(relation.name, catalog.default)
         )
 

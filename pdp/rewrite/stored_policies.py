@@ -11,7 +11,7 @@ from pdp.engines.rowaccess.members import ALL_USERS, Grantee, parse_grantee
 from pdp.engines.rowaccess.translation import translate_constant
 from pdp.facts.row_rules import FoldedName, RowRule, RuleKey
 from pdp.facts.snapshot import Facts
-from pdp.rewrite.catalog import RelationKey, key_of
+from pdp.rewrite.containers import RelationKey, key_of
 from pdp.rewrite.masks import MaskPolicy
 from pdp.rewrite.policies import FilterPolicy, PolicySet, StoredTable
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from pdp.rewrite.catalog import Relation, RelationKey, full_name
+from pdp.rewrite.catalog import Relation, full_name
+from pdp.rewrite.containers import RelationKey
 from pdp.rewrite.messages import Use
 from pdp.rewrite.policies import PolicySet
 from pdp.rewrite.references import CREATE, READ

@@ -20,8 +20,8 @@ from pdp.facts.objects import RulePut
 from pdp.facts.snapshot import Facts
 from pdp.memo import Memo
 from pdp.model.checks import Principal
-from pdp.rewrite.catalog import Catalog, catalog_of
-from pdp.rewrite.errors import FILTER_INVALID, RewriteRefused
+from pdp.rewrite.catalog import Catalog, catalog_of, containers_of
+from pdp.rewrite.errors import FILTER_INVALID, UNKNOWN_RELATION, RewriteRefused
 from pdp.rewrite.identity import CallerIdentity, PrincipalCaller
 from pdp.rewrite.messages import (
     CALLS,
@@ -78,8 +78,12 @@ class _Names:
         return Rewriter(catalog, self._through, qualifies=catalog.default != self._catalog.default)
 
     def of_warehouse(self, name: Sequence[str]) -> tuple[str, ...]:
-        """Return a full name with the warehouse in place of the catalog."""
-        return (self._warehouses.get(name[0], name[0]), *name[1:])
+        """Return a full name with the warehouse in place of the catalog; raise RewriteRefused for another ref."""
+        container = self._catalog.containers.spell(name[0])
+        warehouse = self._warehouses.get(container, container)
+        if not warehouse:
+            raise RewriteRefused(UNKNOWN_RELATION, f"the catalog `{name[0]}` is not on the default ref")
+        return (warehouse, *name[1:])
 
     def of_catalog(self, name: Sequence[str]) -> tuple[str, ...]:
         """Return a full name with a catalog in place of the warehouse."""
@@ -92,19 +96,21 @@ class Rewriting:
 
     def __init__(self, setup: Setup) -> None:
         documents = [msgspec.convert(document, Document) for document in setup.documents]
+        containers = containers_of(documents, (*setup.warehouses, *(rule.table[0] for rule in setup.rules)))
         self._members = Members(setup.template, setup.provider, setup.claim, setup.service_accounts)
         facts = Facts.empty().apply(1, map(RulePut, setup.rules))
-        catalog = catalog_of(documents)
-        policies = StoredPolicySets(policy_set_of(documents, setup.protected)).at(facts)
-        modes = {name.lower(): mode for name, mode in setup.through.items() if name}
-        self._plain = _Names(catalog, policies, Through(setup.through.get("", "owner"), modes), {})
+        catalog = catalog_of(documents, containers)
+        policies = StoredPolicySets(policy_set_of(documents, setup.protected, containers)).at(facts)
+        through = Through(setup.through.get("", "owner"), setup.through)
+        self._plain = _Names(catalog, policies, through, {})
         self._trino = self._plain
         if setup.catalogs:
             catalogs: dict[str, list[str]] = {}
             for name, warehouse in setup.catalogs.items():
-                catalogs.setdefault(warehouse.lower(), []).append(name)
-            modes |= {name.lower(): modes[at.lower()] for name, at in setup.catalogs.items() if at.lower() in modes}
-            through = Through(setup.through.get("", "owner"), modes)
+                catalogs.setdefault(warehouse, []).append(name)
+            modes = {name: setup.through[at] for name, at in setup.catalogs.items() if at in setup.through}
+            others = {name: mode for name, mode in setup.through.items() if name not in setup.catalogs}
+            through = Through(through.default, others | modes)
             self._trino = _Names(catalog.renamed(catalogs), policies.renamed(catalogs), through, setup.catalogs)
 
     def answer(self, call: Call) -> Reply:

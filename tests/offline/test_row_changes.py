@@ -17,6 +17,7 @@ from support.secure_views import random_policies
 from pdp.cli.main import cli
 from pdp.engines.rowaccess.document import NamedDocument, parse_document
 from pdp.offline.row_changes import row_changes
+from pdp.rewrite.containers import key_of
 
 ORDERS = "lake.sales.orders"
 COLUMNS = ("id", "customer_id", "region", "amount", "status")
@@ -37,7 +38,9 @@ def test_the_directions_and_numbers_are_those_of_real_rows() -> None:
     dice, database = random.Random(3), full_database(DATA)
     rows = database.execute(f"SELECT {', '.join(COLUMNS)} FROM {ORDERS}").fetchall()
     data = {
-        ORDERS: [dict(zip(COLUMNS, (float(v) if isinstance(v, int) else v for v in row), strict=True)) for row in rows]
+        key_of(ORDERS.split(".")): [
+            dict(zip(COLUMNS, (float(v) if isinstance(v, int) else v for v in row), strict=True)) for row in rows
+        ]
     }
     seen = {"more": 0, "fewer": 0, "other": 0, "counted": 0}
     for _ in range(60):

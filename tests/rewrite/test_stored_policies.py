@@ -98,8 +98,8 @@ def test_a_set_lives_as_long_as_its_rules() -> None:
     first = sets.at(facts)
     grants = facts.apply(2, [GrantAdded(Grant(("table", ("lake", "s", "t")), "select", "user:oidc~x"))])
     assert sets.at(grants) is first
-    assert first.protects("lake.sales.t")
-    assert not sets.at(grants.apply(3, [RuleRemoved((("lake", "sales", "t"), "", "p"))])).protects("lake.sales.t")
+    assert first.protects(("lake", "sales.t"))
+    assert not sets.at(grants.apply(3, [RuleRemoved((("lake", "sales", "t"), "", "p"))])).protects(("lake", "sales.t"))
 
 
 @pytest.mark.parametrize(
@@ -112,5 +112,5 @@ def test_a_set_lives_as_long_as_its_rules() -> None:
 )
 def test_an_unusable_rule_shows_no_row(rule: RowRule) -> None:
     policies = StoredPolicySets(policy_set_of([])).at(facts_of(rule))
-    assert policies.protects("lake.sales.t")
-    assert policies.matching("lake.sales.t", CALLERS[0]) == []
+    assert policies.protects(("lake", "sales.t"))
+    assert policies.matching(("lake", "sales.t"), CALLERS[0]) == []

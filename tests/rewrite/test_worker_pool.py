@@ -116,7 +116,7 @@ async def test_new_policies_reach_a_running_process() -> None:
     closed = Setup("2", [{**DOCUMENT, "policies": [policy]}], (), "user:{subject}", "oidc", {})
     assert await answered(pool) == CALL.sql
     assert "id > 1" in (await pool.ask("a", closed, CALL)).sql
-    protected = Setup("3", [DOCUMENT], ("lake.sales",), "user:{subject}", "oidc", {})
+    protected = Setup("3", [DOCUMENT], (("lake", "sales"),), "user:{subject}", "oidc", {})
     assert "WHERE FALSE" in (await pool.ask("a", protected, CALL)).sql
     assert await answered(pool) == CALL.sql
     broken = Setup("4", [{"views": {"v": {}}}], (), "user:{subject}", "oidc", {})
