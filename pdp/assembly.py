@@ -27,7 +27,7 @@ from pdp.engines.rowaccess.document import NamedDocument, read_documents
 from pdp.engines.rowaccess.engine import RowAccess
 from pdp.engines.rowaccess.members import Members
 from pdp.engines.rowaccess.policies import RowPolicies
-from pdp.engines.scopes.kind import build_scopes, read_permissions
+from pdp.engines.scopes.kind import build_scopes, describe_scopes, read_permissions
 from pdp.errors import ConfigError, InvalidReference
 from pdp.facts.row_rules import fold_name
 from pdp.model.masking import Masker
@@ -40,7 +40,7 @@ PLANNERS: Final = Planners((plan_views, plan_operation), restriction_of, has_pla
 """Planners of view chains and of Trino's operations, which the decision itself does not know."""
 ENGINES: Final[Mapping[str, EngineKind]] = {
     "grants": EngineKind(lambda settings, _: GrantsEngine(frozenset(settings.store.bootstrap_admins))),
-    "scopes": EngineKind(build_scopes, read_permissions),
+    "scopes": EngineKind(build_scopes, read_permissions, describe_scopes),
     "cedar": EngineKind(build_cedar, read_cedar),
     "allow_all": EngineKind(build_allow_all, permit_development),
 }
@@ -79,11 +79,13 @@ def build_bundle(
     kinds = {"cel": EngineKind(lambda *_: CelEngine(rules, provider, masker)), **ENGINES}
     chosen = _chosen_kinds(settings, kinds)
     read = {name: (sources or {}).get(name) or kind.read(settings) for name, kind in chosen.items()}
-    authorities = _authorities(settings, {name: kind.build(settings, read[name]) for name, kind in chosen.items()})
+    engines = {name: kind.build(settings, read[name]) for name, kind in chosen.items()}
+    authorities = _authorities(settings, engines)
     policies = _read_row_policies(settings, documents)
     forbids = (CelForbid(forbid, provider, masker),) if forbid.rules else ()
+    described = {name: kind.describe(read[name], engines[name]) for name, kind in chosen.items()}
     text, digest = source_text(
-        _sources(settings, rules, forbid) | _row_sources(settings, policies) | _engine_sources(read)
+        _sources(settings, rules, forbid) | _row_sources(settings, policies) | _engine_sources(described)
     )
     bundle = Bundle(
         _by_warehouse(settings, authorities),

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 from pydantic import Field
 
 from pdp.config.policies import ThroughViews
 from pdp.config.section import Section
+
+PRODUCT_ENGINES: Final = frozenset({"cel", "grants", "scopes", "cedar", "allow_all"})
+"""Engines of the product. Every other name in `authorities` is an engine of another package."""
 
 
 class AuthoritySettings(Section):

@@ -20,12 +20,20 @@ def no_policies(settings: Settings) -> PolicySources:
     return {}
 
 
+def only_policies(policies: PolicySources, engine: Engine) -> PolicySources:
+    """Return the policies, for an engine that rests on nothing else."""
+    return policies
+
+
 class EngineKind(NamedTuple):
     """Kind of engine: policies of the configured files, and the engine that the policies make.
 
     `build` makes an engine from settings and policies, and reads no file. `read` returns the policies of the configured
     files, or raises ConfigError or PolicyError with the place. Both run only if an authority names the engine.
+    `describe` returns the policies for the text of the bundle. An engine with policies of its own adds a digest, and
+    `build` raises ConfigError for policies with the digest of another engine.
     """
 
     build: Callable[[Settings, PolicySources], Engine]
     read: Callable[[Settings], PolicySources] = no_policies
+    describe: Callable[[PolicySources, Engine], PolicySources] = only_policies

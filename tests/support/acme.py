@@ -17,11 +17,15 @@ acme_remote = acme_engines:RemoteEngine
 acme_broken = acme_engines:BrokenEngine
 acme_late = acme_engines:LateEngine
 acme_none = acme_engines:no_engine
+acme_file = acme_engines:FileEngine
+acme_awaited_file = acme_engines:AwaitedFileEngine
+acme_unstable = acme_engines:UnstableEngine
 acme_missing = acme_engines_missing:Engine
 
 [pdp.scopes]
 acme_admin = acme_engines:is_admin
 acme_recorded = acme_engines:recorded
+acme_in_file = acme_engines:in_file
 acme_constant = acme_engines:NAME
 """
 

@@ -16,7 +16,7 @@ import structlog
 from pdp.app.reload.load_messages import LoadedPolicies
 from pdp.app.reload.loader import Loader
 from pdp.app.reload.metrics import ReloadMetrics
-from pdp.app.reload.watched_files import Stamps, changed_files, take_stamps
+from pdp.app.reload.watched_files import Stamps, changed_files, has_unlisted_files, take_stamps
 from pdp.config.settings import Settings
 from pdp.errors import PdpError
 from pdp.identity.tls import Certificates
@@ -96,9 +96,13 @@ class Reloader:
         self._stamps = await asyncio.to_thread(take_stamps, settings)
         await asyncio.to_thread(self._loader.use, settings)
         self.failure, self._retry_seconds = "", 0.0
+        if has_unlisted_files(settings):
+            self.order()
 
     async def watch(self, publisher: Publisher) -> None:
         """Reload whenever files change or `order` is called, until cancelled."""
+        if has_unlisted_files(self._settings):
+            self.order()
         for served in publisher.served():
             self.metrics.publish(served.bundle, await _end_of(served.certificates))
         try:

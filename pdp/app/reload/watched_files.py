@@ -9,12 +9,15 @@ import os
 import stat
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
+from pdp.config.policies import CedarSchemaFiles
+from pdp.config.policy_files import FILE_KEYS, patterns_of
 from pdp.config.settings import Settings
+from pdp.config.warehouses import PRODUCT_ENGINES
 from pdp.errors import ConfigError
 
 Stamp: TypeAlias = tuple[int, int, int, int, int]
@@ -29,7 +32,7 @@ _MODULES: Final = (".py", ".pyc", ".so")
 def take_stamps(settings: Settings, more: Iterable[str] = ()) -> Stamps:
     """Return the stamps of all policy files of settings, their certificates, and the files of `more`."""
     stamps: Stamps = {}
-    for file in (*_policies(settings), *_certificates(settings), *more):
+    for file in (*_policies(settings), *_schemas(settings), *_certificates(settings), *more):
         try:
             found = Path(file).stat()
         except OSError:
@@ -37,6 +40,13 @@ def take_stamps(settings: Settings, more: Iterable[str] = ()) -> Stamps:
         if stat.S_ISREG(found.st_mode):
             stamps[file] = found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
     return stamps
+
+
+def has_unlisted_files(settings: Settings) -> bool:
+    """Tell whether engines or resolvers of other packages decide: a load alone shows the files that they read."""
+    named = {engine for authority in settings.authorities.values() for engine in authority.engines}
+    scopes = settings.policies.scopes
+    return not named <= PRODUCT_ENGINES or bool(scopes.read_resolver or scopes.write_resolver)
 
 
 def unsettled_seconds(stamps: Stamps) -> float:
@@ -82,23 +92,19 @@ class OpenedFiles:
 
 
 def _policies(settings: Settings) -> Iterator[str]:
-    """Yield the files of all texts in the section `policies`. A text with another meaning is no file."""
-    for text in _texts(settings.policies.model_dump()):
-        try:
-            yield from map(str, settings.paths((text,)))
-        except (ConfigError, OSError):
-            continue  # a folder that cannot be listed now
+    """Yield the files of the lists in the section `policies`."""
+    for key in FILE_KEYS:
+        for pattern in patterns_of(settings.policies, key):
+            try:
+                yield from map(str, settings.paths((pattern,)))
+            except (ConfigError, OSError):
+                continue  # a folder that cannot be listed now
 
 
-def _texts(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        for below in value.values():
-            yield from _texts(below)
-    elif isinstance(value, Sequence):
-        for below in value:
-            yield from _texts(below)
+def _schemas(settings: Settings) -> Iterator[str]:
+    chosen = settings.policies.cedar.schema
+    files = (chosen.replace, chosen.extend) if isinstance(chosen, CedarSchemaFiles) else (chosen,)
+    yield from (str(settings.path(file)) for file in files if isinstance(file, str))
 
 
 def _certificates(settings: Settings) -> Iterator[str]:

@@ -18,6 +18,8 @@ from pdp.errors import ConfigError
 
 ENGINES: Final = "pdp.engines"
 """Group of the entry points of engines: functions of the options that return an `Engine` or an `AsyncEngine`."""
+_LOADED: Final[dict[str, str]] = {}
+"""Entry point -> package, as of the first use in this process."""
 _ATTRIBUTES: Final = ("name", "digest", "reads", "cost", "applies", "decide")
 
 
@@ -26,7 +28,7 @@ def installed_kind(name: str) -> EngineKind | None:
     entry = find_entry(ENGINES, name, f"authorities: engine `{name}`")
     if entry is None:
         return None
-    return EngineKind(partial(_build, name, entry), partial(_read, name, entry))
+    return EngineKind(partial(_build, name, entry), partial(_read, name, entry), _describe)
 
 
 def find_entry(group: str, name: str, key: str) -> EntryPoint | None:
@@ -40,15 +42,37 @@ def find_entry(group: str, name: str, key: str) -> EntryPoint | None:
 
 def load_entry(entry: EntryPoint, key: str) -> Any:
     """Return the object of an entry point; raise ConfigError if the import fails."""
+    loaded_package(entry)
     try:
         return entry.load()
     except Exception as error:
         raise ConfigError(f"`{key}`: `{entry.value}` cannot be loaded: {_cause(error)}") from error
 
 
+def loaded_package(entry: EntryPoint) -> str:
+    """Return name and version of the package of an entry point, as of its first use in this process.
+
+    Python imports a module once, so a later installation of another version changes nothing here.
+    """
+    return _LOADED.setdefault(entry.value, _package(entry))
+
+
+def require_recorded(key: str, recorded: str | None, digest: str) -> None:
+    """Raise ConfigError if a bundle is made of the engine of another digest. None means that no bundle says."""
+    if recorded not in (None, digest):
+        raise ConfigError(
+            f"`{key}`: this process has other code or policies of the package than the process that loaded the bundle: "
+            "let equal policies have equal digests, and restart the service after an installation"
+        )
+
+
 def _read(name: str, entry: EntryPoint, settings: Settings) -> PolicySources:
     options = settings.policies.engines.get(name)
-    return {"package": _package(entry), "options": dict(options.options) if options else {}}
+    return {"package": loaded_package(entry), "options": dict(options.options) if options else {}}
+
+
+def _describe(sources: PolicySources, engine: Engine) -> PolicySources:
+    return {**sources, "digest": engine.digest}
 
 
 def _build(name: str, entry: EntryPoint, settings: Settings, sources: PolicySources) -> Engine:
@@ -64,9 +88,13 @@ def _build(name: str, entry: EntryPoint, settings: Settings, sources: PolicySour
             raise TypeError("`reads` is a frozenset of `Source`")
         if type(engine.cost) is not Cost:
             raise TypeError("`cost` is a `Cost`")
-        digest = sha256(msgspec.json.encode((sources, engine.digest), order="sorted")).hexdigest()
+        if type(engine.digest) is not str or not engine.digest:
+            raise TypeError("`digest` is a text")
+        known = (loaded_package(entry), sources["options"], engine.digest)
+        digest = sha256(msgspec.json.encode(known, order="sorted")).hexdigest()
     except Exception as error:
         raise ConfigError(f"`{key}`: `{entry.value}` makes no engine: {_cause(error)}") from error
+    require_recorded(key, sources.get("digest"), digest)
     return _guarded(name, engine, digest, settings)
 
 

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from hashlib import sha256
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
 from pdp.config.policy_files import FileKey, policy_files
 from pdp.config.settings import Settings
-from pdp.engines.custom.installed import find_entry, load_entry
+from pdp.engines.custom.installed import find_entry, load_entry, loaded_package, require_recorded
 from pdp.engines.engine import Engine
 from pdp.engines.guarded import AwaitedEngine
 from pdp.engines.kinds import PolicySources
 from pdp.engines.scopes.document import parse_entries, read_entries
 from pdp.engines.scopes.engine import ScopesEngine
+from pdp.engines.scopes.permissions import Scope
 from pdp.engines.scopes.questions import READ
 from pdp.engines.scopes.resolvers import RESOLVERS, Resolver, ResolvingScopes
 from pdp.errors import ConfigError
@@ -47,13 +49,46 @@ def build_scopes(settings: Settings, sources: PolicySources) -> Engine:
     names = sources.get("resolvers")
     if not names:
         return engine
-    resolvers = {scope: (name, _resolver(scope, name)) for scope, name in names.items()}
-    digest = sha256(msgspec.json.encode((engine.digest, names), order="sorted")).hexdigest()
+    found = _resolvers(names)
+    code = _digest_of(found)
+    require_recorded("policies.scopes", sources.get("resolverDigest"), code)
+    digest = sha256(f"{engine.digest} {code}".encode()).hexdigest()
+    resolvers = {scope: (each.name, each.function) for scope, each in found.items()}
     seconds = settings.policies.scopes.resolver_seconds
     return AwaitedEngine(engine.name, ResolvingScopes(engine, resolvers), digest, seconds)
 
 
-def _resolver(scope: str, name: str) -> Resolver:
+def describe_scopes(sources: PolicySources, engine: Engine) -> PolicySources:
+    """Return the policies with the digest of the resolvers, if there are resolvers."""
+    names = sources.get("resolvers")
+    return {**sources, "resolverDigest": _digest_of(_resolvers(names))} if names else sources
+
+
+class _InstalledResolver(NamedTuple):
+    name: str
+    package: str
+    function: Resolver
+
+
+def _resolvers(names: Mapping[Scope, str]) -> dict[Scope, _InstalledResolver]:
+    return {scope: _InstalledResolver(name, *_resolver(scope, name)) for scope, name in names.items()}
+
+
+def _digest_of(resolvers: Mapping[Scope, _InstalledResolver]) -> str:
+    """Return the digest of the packages of resolvers. A resolver with policies of its own has a `digest`, too."""
+    known = [(scope, each.name, each.package, _own_digest(each)) for scope, each in sorted(resolvers.items())]
+    return sha256(msgspec.json.encode(known)).hexdigest()
+
+
+def _own_digest(resolver: _InstalledResolver) -> str:
+    own = getattr(resolver.function, "digest", "")
+    if type(own) is not str:
+        raise ConfigError(f"`policies.scopes`: resolver `{resolver.name}`: `digest` is a text")
+    return own
+
+
+def _resolver(scope: Scope, name: str) -> tuple[str, Resolver]:
+    """Return the package and the function of a resolver; raise ConfigError."""
     key = f"policies.scopes.{'read' if scope == READ else 'write'}_resolver"
     entry = find_entry(RESOLVERS, name, key)
     if entry is None:
@@ -61,4 +96,4 @@ def _resolver(scope: str, name: str) -> Resolver:
     resolver: Resolver = load_entry(entry, key)
     if not callable(resolver):
         raise ConfigError(f"`{key}`: `{entry.value}` is no function")
-    return resolver
+    return loaded_package(entry), resolver

@@ -103,6 +103,52 @@ class LateEngine(NameEngine):
         return Verdicts(bytes([PERMIT]) * count, [f"{self.name}:yes"] * count)
 
 
+class FileEngine(NameEngine):
+    """Permits the prefix that a file names."""
+
+    name = "acme_file"
+
+    def __init__(self, options):
+        super().__init__({"prefix": Path(options["file"]).read_text().strip()})
+
+
+class AwaitedFileEngine(FileEngine):
+    """The same, awaited."""
+
+    name = "acme_awaited_file"
+
+    async def decide(self, group, resources, facts, deadline):
+        return super().decide(group, resources, facts)
+
+
+class UnstableEngine(NameEngine):
+    """Permits the prefix of the options, with another digest in each process."""
+
+    name = "acme_unstable"
+
+    def __init__(self, options):
+        super().__init__(options)
+        self.digest = str(os.getpid())
+
+
+class FileResolver:
+    """Permits the tables that a file names. The file is read at each question."""
+
+    @property
+    def file(self):
+        return Path(os.environ["ACME_TABLES"])
+
+    @property
+    def digest(self):
+        return sha256(self.file.read_bytes()).hexdigest()
+
+    def __call__(self, user, catalog, schema, table):
+        return table in self.file.read_text().split()
+
+
+in_file = FileResolver()
+
+
 def note(file, resources):
     with Path(file).open("a") as log:
         log.writelines(f"{resource.path[-1]}\n" for resource in resources)
