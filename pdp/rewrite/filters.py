@@ -69,13 +69,13 @@ class FilterCompiler:
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
-        self._known: dict[tuple[FilterPolicy, str], FilterText] = {}
+        self._known: dict[tuple[FilterPolicy, tuple[str, ...], str], FilterText] = {}
 
     def compile(
         self, policy: FilterPolicy, relation: Relation, dialect: str, is_protected: Callable[[RelationKey], bool]
     ) -> FilterText:
         """Return the SQL of a policy's filter; raise RewriteRefused for an unusable filter."""
-        found = self._known.get((policy, dialect))
+        found = self._known.get((policy, relation.name, dialect))
         if found is None:
             if policy.dialect not in DIALECTS:
                 raise _invalid(policy, f"the dialect `{policy.dialect}` has no certain meaning in `{dialect}`")
@@ -83,7 +83,7 @@ class FilterCompiler:
                 found = _Filter(policy, relation, self._catalog).text(dialect)
             except RewriteRefused as error:
                 raise _invalid(policy, str(error)) from None
-            self._known[policy, dialect] = found
+            self._known[policy, relation.name, dialect] = found
         for key in found.reads:
             if is_protected(key):
                 raise _invalid(policy, f"it reads `{key_name(key)}`, which has policies of its own")

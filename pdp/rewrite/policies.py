@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
+from weakref import WeakKeyDictionary
 
 from pdp.engines.rowaccess.document import Document, PolicyBody
 from pdp.engines.rowaccess.members import Grantee, parse_grantee
 from pdp.memo import Memo
-from pdp.rewrite.catalog import NO_CONTAINERS, catalogs_of, containers_of, table_parts
+from pdp.rewrite.catalog import NO_CONTAINERS, Catalog, catalogs_of, containers_of, table_parts
 from pdp.rewrite.containers import Containers, RelationKey, key_of
 from pdp.rewrite.errors import FILTER_INVALID, RewriteRefused
 from pdp.rewrite.identity import CallerIdentity
@@ -30,6 +31,18 @@ class FilterPolicy:
     text: str
     dialect: str
 
+    @property
+    def is_open(self) -> bool:
+        """Tell whether the filter is the word TRUE: every row."""
+        return self.text.strip().upper() == "TRUE"
+
+
+class FilterReads(NamedTuple):
+    """Tables that filters read, each with the tables of the filters, and policies whose tables are not certain."""
+
+    tables: Mapping[RelationKey, frozenset[RelationKey]]
+    unresolved: tuple[FilterPolicy, ...]
+
 
 class StoredTable(NamedTuple):
     """Stored policies and masks of one relation."""
@@ -37,6 +50,18 @@ class StoredTable(NamedTuple):
     key: RelationKey
     policies: tuple[FilterPolicy, ...]
     masks: tuple[MaskPolicy, ...]
+
+
+class CatalogMemory:
+    """Values derived from a set of policies and one catalog: names and columns of another catalog give other values."""
+
+    def __init__(self) -> None:
+        self.filters: Memo[tuple[Any, ...], str | None] = Memo(_MEMO_ENTRIES)
+        """Filters by relation, dialect and caller."""
+        self.short_ways: dict[str, ShortWay] = {}
+        """Short ways by dialect, once a text was rewritten."""
+        self.lookups: FilterReads | None = None
+        """Tables that filters read, once a statement changed a table."""
 
 
 class PolicySet:
@@ -54,13 +79,15 @@ class PolicySet:
         self._tables = tables
         self._masks = masks or {}
         self._protected = tuple(protected)
-        self.memo: Memo[tuple[Any, ...], str | None] = Memo(_MEMO_ENTRIES)
-        """Filters by relation, dialect and caller."""
-        self.short_ways: dict[str, ShortWay] = {}
-        """Short ways by dialect, once a text was rewritten."""
-        self.lookups: Mapping[RelationKey, frozenset[RelationKey]] | None = None
-        """Tables that filters read, with the tables of the filters, once a statement changed a table."""
+        self._memories: WeakKeyDictionary[Catalog, CatalogMemory] = WeakKeyDictionary()
         self.is_passing = False
+
+    def memory(self, catalog: Catalog) -> CatalogMemory:
+        """Return the values derived from these policies and a catalog. They live as long as both."""
+        found = self._memories.get(catalog)
+        if found is None:
+            found = self._memories[catalog] = CatalogMemory()
+        return found
 
     def of(self, table: RelationKey) -> tuple[FilterPolicy, ...]:
         """Return the policies of a relation."""

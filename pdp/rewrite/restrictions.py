@@ -160,8 +160,8 @@ class Restrictions:
         """Return the filter for one reader, as the policies remember it; None for every row."""
         if identity.key is None:
             return self._find_rows(relation, identity)
-        key = (relation.key, self._dialect, identity.key)
-        memo = self._policies.memo
+        key = (relation.name, self._dialect, identity.key)
+        memo = self._policies.memory(self._analyzer.catalog).filters
         if key not in memo:
             memo.keep(key, self._find_rows(relation, identity))
         return memo[key]

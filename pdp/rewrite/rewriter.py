@@ -39,7 +39,7 @@ from pdp.rewrite.errors import (
 from pdp.rewrite.filters import FilterCompiler
 from pdp.rewrite.identity import CallerIdentity
 from pdp.rewrite.lexical import DIALECTS
-from pdp.rewrite.lookups import check_lookups
+from pdp.rewrite.lookups import LookupGuard
 from pdp.rewrite.messages import PolicyRow, Use
 from pdp.rewrite.policies import PolicySet
 from pdp.rewrite.policy_listing import policy_source
@@ -130,7 +130,7 @@ class Rewriter:
             raise RewriteRefused(PARSE_ERROR, "the text meets an error of the rewriter") from None
 
     def _answer(self, text: str, dialect: str, caller: CallerIdentity, policies: PolicySet) -> Rewritten:
-        short = policies.short_ways.get(dialect) or self._short_way(dialect, policies)
+        short = policies.memory(self._catalog).short_ways.get(dialect) or self._short_way(dialect, policies)
         if short is not None and short.passes(text):
             return Rewritten(text, changed=False)
         _refuse_policy_statement(text)
@@ -148,7 +148,7 @@ class Rewriter:
             return None
         restrictions = self._restrictions(dialect, policies)
         closed = [relation for relation in self._catalog if _is_closed(relation, restrictions)]
-        policies.short_ways[dialect] = found = ShortWay(self._catalog, closed, dialect)
+        policies.memory(self._catalog).short_ways[dialect] = found = ShortWay(self._catalog, closed, dialect)
         return found
 
     def _rewrite(
@@ -164,7 +164,7 @@ class Rewriter:
         if self._qualifies:
             check_full_names(analyzed)
         reading = SecondReading(self._catalog, dialect, restrictions, identities)
-        check_lookups(analyzed.references, self._compiler, self._catalog, policies, restrictions, identities)
+        LookupGuard(self._compiler, self._catalog, policies).check(analyzed.references, restrictions, identities)
         if isinstance(analyzed.parsed.tree, exp.Create):
             _refuse_listing(analyzed)
             is_definition = _check_definition(analyzed, restrictions, identities)

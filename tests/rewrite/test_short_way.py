@@ -33,7 +33,7 @@ DOUBTFUL = [
 def short_way(dialect: str = "duckdb") -> ShortWay:
     service = recorded_service()
     service.rewrite(RewriteRequest("SELECT 1", dialect, NOBODY))
-    return service._policies.short_ways[dialect]
+    return service._policies.memory(service._catalog).short_ways[dialect]
 
 
 @pytest.mark.parametrize("text", OPEN)
@@ -65,7 +65,7 @@ def test_generated_texts_that_pass_are_unchanged_by_the_long_way(monkeypatch: py
     for _ in range(12):
         service = service_of(random_policies(dice))
         service.rewrite(RewriteRequest("SELECT 1", "duckdb", NOBODY))
-        short = service._policies.short_ways["duckdb"]
+        short = service._policies.memory(service._catalog).short_ways["duckdb"]
         texts = [SqlGenerator(random.Random(dice.random())).statement()[0] for _ in range(60)]
         passing = [text for text in texts if short.passes(text)]
         with monkeypatch.context() as patch:
