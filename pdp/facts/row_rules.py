@@ -5,7 +5,7 @@ Knows neither SQL nor principals: the row access engine gives rules their meanin
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from typing import TypeAlias
 
 import msgspec
@@ -19,8 +19,32 @@ RuleKey: TypeAlias = tuple[TablePath, str, str]
 
 
 def fold_name(warehouse: str, path: Iterable[str]) -> FoldedName:
-    """Return the name under which policies cover a table. Trino folds case, and writes `[a, b]` as `a.b`."""
-    return warehouse, ".".join(path).casefold()
+    """Return the name under which policies cover a table: engines lower names, and Trino writes `[a, b]` as `a.b`."""
+    return warehouse, ".".join(path).lower()
+
+
+def widen_name(name: FoldedName) -> FoldedName:
+    """Return a name by full case folding, where `stra\N{LATIN SMALL LETTER SHARP S}e` and `strasse` are equal."""
+    return name[0], name[1].casefold()
+
+
+def fold_column(column: str) -> str:
+    """Return the name under which a mask covers a column, by full case folding: in doubt a column is masked."""
+    return column.casefold()
+
+
+class NearNames:
+    """Names that are equal to others by full case folding, and not in lower case: engines may differ on them."""
+
+    def __init__(self, names: Iterable[FoldedName]) -> None:
+        self._wide = frozenset(wide for name in names if not name[1].isascii() and (wide := widen_name(name)) != name)
+
+    def has_near(self, name: FoldedName, others: Container[FoldedName]) -> bool:
+        """Tell whether a name is near one of the names, which are `others` by lower case."""
+        if not self._wide and name[1].isascii():
+            return False
+        wide = widen_name(name)
+        return wide in self._wide or (wide != name and wide in others)
 
 
 class RowRule(msgspec.Struct, frozen=True):
@@ -47,7 +71,7 @@ class RowRule(msgspec.Struct, frozen=True):
     @property
     def key(self) -> RuleKey:
         """Return the key of the rule."""
-        return self.table, self.column.casefold(), self.id
+        return self.table, fold_column(self.column), self.id
 
     @property
     def covers(self) -> FoldedName:

@@ -13,7 +13,7 @@ from pdp.engines.rowaccess.document import KINDS
 from pdp.engines.rowaccess.engine import RowAccess
 from pdp.engines.rowaccess.members import parse_grantee
 from pdp.errors import InvalidArgument, InvalidFilter, InvalidReference
-from pdp.facts.row_rules import RowRule
+from pdp.facts.row_rules import RowRule, fold_column
 from pdp.model.references import is_id
 from pdp.model.trino_operations import METADATA_TABLES, SYSTEM_TABLES
 
@@ -75,7 +75,7 @@ def _check_mask(rule: RowRule, columns: Mapping[str, str] | None) -> None:
     if (rule.kind in _NEEDS_TEXT) != bool(rule.text):
         amount = "an" if rule.kind in _NEEDS_TEXT else "no"
         raise InvalidArgument(f"the kind `{rule.kind}` takes {amount} `expression`")
-    if columns is not None and rule.column.casefold() not in columns:
+    if columns is not None and fold_column(rule.column) not in columns:
         raise InvalidArgument(f"the table has no column `{rule.column}`")
     if rule.kind == "expression":
         from pdp.engines.rowaccess.conditions import check_expression  # noqa: PLC0415  its parser of SQL takes 30 MB

@@ -17,7 +17,7 @@ from pdp.engines.grants.edits import Actor
 from pdp.engines.rowaccess.engine import RowAccess
 from pdp.errors import AlreadyExists, Conflict, InvalidArgument, NotFound
 from pdp.facts.objects import Change, ObjectKey, RulePut, RuleRemoved, join_key, key_text
-from pdp.facts.row_rules import FoldedName, RowRule, TablePath, fold_name
+from pdp.facts.row_rules import FoldedName, RowRule, TablePath, fold_column, fold_name
 from pdp.facts.snapshot import Facts
 from pdp.management.rule_checks import check_rule
 from pdp.model.vocabulary import TABULAR_TYPES
@@ -167,7 +167,7 @@ class RuleAdministration:
         filed = self._access.tables.get(fold_name(table[0], table[1:]))
         if filed is None:
             return False
-        return any(other.id == id for other in (filed.masks.get(column.casefold(), ()) if column else filed.policies))
+        return any(other.id == id for other in (filed.masks.get(fold_column(column), ()) if column else filed.policies))
 
     def _refuse_filed(self, table: TablePath) -> None:
         """Raise InvalidArgument for a table with policies of files, which a statement on all policies cannot drop."""
@@ -178,7 +178,7 @@ class RuleAdministration:
 
 def find_rule(facts: Facts, table: TablePath, id: str, column: str = "") -> RowRule | None:
     """Return the rule of an id, tombstones included, in any spelling of the table's name."""
-    folded = column.casefold()
+    folded = fold_column(column)
     same = [rule for rule in _rules_of(facts, table) if rule.id == id and rule.key[1] == folded]
     return min(same, key=lambda rule: (rule.tombstone, rule.table != table, rule.table), default=None)
 
@@ -197,9 +197,8 @@ def known_tables(facts: Facts, table: TablePath) -> list[ObjectKey]:
 
 def _spelled(facts: Facts, name: FoldedName, container: TablePath) -> Iterator[ObjectKey]:
     """Yield the tables and views of a folded name below a container: known, or possible in a known namespace."""
-    inside = fold_name(container[0], container[1:])[1]
     for other in facts.index.objects.get(container, ()):
-        path = f"{inside}.{other[1].casefold()}" if inside else other[1].casefold()
+        path = fold_name(container[0], (*container[1:], other[1]))[1]
         if other[0] == "namespace" and name[1].startswith(f"{path}."):
             namespace = (*container, other[1])
             yield "table", (*namespace, name[1][len(path) + 1 :])

@@ -16,7 +16,7 @@ from pdp.decision.turns import run_aside
 from pdp.engines.grants.edits import Actor
 from pdp.errors import InvalidArgument, NotFound
 from pdp.facts.objects import Change, key_text
-from pdp.facts.row_rules import FoldedName, RowRule, TablePath, fold_name
+from pdp.facts.row_rules import FoldedName, RowRule, TablePath, fold_column, fold_name
 from pdp.facts.snapshot import Facts
 from pdp.management.recording import ManagementRequest, recorded
 from pdp.management.requests import PageRequest, Requester
@@ -184,7 +184,7 @@ class RuleService:
 
 def rule_name(rule: RowRule) -> str:
     """Return the name of a rule, which sorts rules by table, column and id."""
-    return "\0".join((_table_text(rule.table), rule.column.casefold(), rule.id))
+    return "\0".join((_table_text(rule.table), fold_column(rule.column), rule.id))
 
 
 def write_request(requester: Requester, edits: Sequence[RuleEdit]) -> ManagementRequest:

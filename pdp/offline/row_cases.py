@@ -13,6 +13,7 @@ from pdp.engines.rowaccess.document import KINDS
 from pdp.engines.rowaccess.engine import NO_ROWS, REASON_PREFIX, UNRESTRICTED, RowAccess
 from pdp.engines.rowaccess.table_policies import Mask, Policy
 from pdp.engines.rowaccess.translation import same_sql
+from pdp.facts.row_rules import fold_column
 from pdp.model.checks import Batch, Check, Predicate, Reason, Resource, RowView, TypedColumn
 from pdp.offline.case_outcomes import Problem
 from pdp.offline.cases import Case, InvalidCase
@@ -232,7 +233,7 @@ def _unknown_columns(row_access: RowAccess, table: Resource, masks: Mapping[str,
     named = row_access.policies_of(table).masks
     for column, wanted in masks.items():
         is_denial = wanted.expression in (None, False)
-        if is_denial and wanted.by is msgspec.UNSET and column.casefold() not in named:
+        if is_denial and wanted.by is msgspec.UNSET and fold_column(column) not in named:
             yield f"no mask names the column `{column}`: want this by `by: {UNRESTRICTED.by}`"
 
 
@@ -247,7 +248,7 @@ def _kinds(row_access: RowAccess, table: Resource, masks: Mapping[str, Reason | 
     """Return the kind of the mask that holds, by column."""
     found = {}
     for column, reason in masks.items():
-        for mask in row_access.policies_of(table).masks.get(column.casefold(), ()):
+        for mask in row_access.policies_of(table).masks.get(fold_column(column), ()):
             if reason == REASON_PREFIX + mask.id:
                 found[column] = mask.kind
     return found

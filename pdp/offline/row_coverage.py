@@ -10,7 +10,7 @@ from pdp.decision.bundle import Bundle
 from pdp.engines.rowaccess.engine import REASON_PREFIX, RowAccess
 from pdp.engines.rowaccess.members import ALL_USERS, Grantee
 from pdp.engines.rowaccess.table_policies import Mask, Policy
-from pdp.facts.row_rules import FoldedName
+from pdp.facts.row_rules import FoldedName, fold_column
 from pdp.facts.snapshot import Facts
 from pdp.model.checks import Principal
 from pdp.offline.coverage import Coverage, PolicyItem
@@ -46,7 +46,7 @@ class RowCoverage:
             for policy in table.policies if wants_filter else ():
                 self._coverage.show(_policy_item(name, policy, origin), question.points_of_policy(policy))
             for asked, reason in record.masks.items():
-                column = asked.casefold()
+                column = fold_column(asked)
                 for mask in table.masks.get(column, ()):
                     item = _mask_item(name, column, mask, origin)
                     self._coverage.show(item, question.points_of_mask(mask, reason))

@@ -12,7 +12,7 @@ from typing import Any, Final
 from pdp.engines.rowaccess.document import Document
 from pdp.errors import InvalidReference
 from pdp.model.references import parse_resource
-from pdp.rewrite.containers import FULL_NAME_PARTS, Containers, RelationKey, key_of
+from pdp.rewrite.containers import FULL_NAME_PARTS, Containers, RelationKey, fold_ascii, key_of
 from pdp.rewrite.errors import AMBIGUOUS_NAME, UNKNOWN_RELATION, UNSUPPORTED_SOURCE, RewriteRefused
 
 NO_CONTAINERS: Final = Containers()
@@ -129,9 +129,11 @@ class Catalog:
             found = [relation for relation in found if ".".join(relation.name) == exact]
         if len(found) > 1:
             raise RewriteRefused(AMBIGUOUS_NAME, f"`{'.'.join(parts)}` names more than one relation")
-        if found and dialect not in EXACT and full[0].lower() != found[0].name[0].lower():
-            return None
-        return found[0] if found else None
+        if not found or dialect in EXACT:
+            return found[0] if found else None
+        if fold_ascii(".".join(full)) != fold_ascii(".".join(found[0].name)):
+            raise RewriteRefused(AMBIGUOUS_NAME, f"write `{'.'.join(parts)}` in the case of the catalog")
+        return found[0] if full[0].lower() == found[0].name[0].lower() else None
 
     def _check_container(self, full: Sequence[str], parts: Sequence[str], dialect: str) -> None:
         """Raise RewriteRefused for a full name in one of two containers that the engine does not tell apart."""

@@ -27,6 +27,13 @@ def key_name(key: RelationKey) -> str:
     return ".".join(filter(None, key))
 
 
+def fold_ascii(text: str) -> str:
+    """Return a text with the ASCII letters in lower case: all that every engine folds alike."""
+    return (
+        text.lower() if text.isascii() else text.encode(errors="surrogatepass").lower().decode(errors="surrogatepass")
+    )
+
+
 class Containers:
     """Known containers. Immutable."""
 

@@ -8,6 +8,7 @@ import msgspec
 
 from pdp.engines.rowaccess.engine import REASON_PREFIX
 from pdp.engines.rowaccess.explanation import ExplainedEntry, RowExplanation
+from pdp.facts.row_rules import fold_column
 from pdp.rewrite.containers import RelationKey, key_of
 from pdp.rewrite.identity import CallerIdentity
 from pdp.rewrite.messages import Use
@@ -65,7 +66,7 @@ def _masks(
     policies: PolicySet, key: RelationKey, reader: CallerIdentity, columns: dict[str, str]
 ) -> Iterator[ExplainedEntry]:
     """Yield the masks of a relation. The first mask that counts hides the column."""
-    expressions = {name.lower(): sql for name, sql in columns.items()}
+    expressions = {fold_column(name): sql for name, sql in columns.items()}
     for column, masks in policies.masks(key).items():
         held = ""
         for mask in masks:

@@ -13,6 +13,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from pdp.engines.rowaccess.trino_sql import mask_sql
+from pdp.facts.row_rules import fold_column
 from pdp.rewrite.catalog import Catalog, Relation
 from pdp.rewrite.errors import FILTER_INVALID, RewriteRefused
 from pdp.rewrite.filters import FilterText, mask_expression
@@ -57,7 +58,7 @@ class MaskCompiler:
         shown = []
         for name, type in names.items():
             quoted = quote_name(name, dialect)
-            found = masks.get(name.lower())
+            found = masks.get(fold_column(name))
             shown.append(f"{self._masked(found, relation, (name, type), dialect)} AS {quoted}" if found else quoted)
         return ", ".join(shown)
 
@@ -68,9 +69,9 @@ class MaskCompiler:
         """Return the masked columns alone, with their expressions; raise RewriteRefused as `columns` does."""
         _require_columns(relation, names)
         return [
-            (name, self._masked(masks[name.lower()], relation, (name, type), dialect))
+            (name, self._masked(masks[fold_column(name)], relation, (name, type), dialect))
             for name, type in names.items()
-            if name.lower() in masks
+            if fold_column(name) in masks
         ]
 
     def _masked(

@@ -9,6 +9,7 @@ from typing import TypeAlias
 from pdp.engines.rowaccess.document import KINDS, MaskBody
 from pdp.engines.rowaccess.members import Grantee, parse_grantee
 from pdp.engines.rowaccess.translation import translate_constant
+from pdp.facts.row_rules import fold_column
 from pdp.rewrite.catalog import NO_CONTAINERS, table_parts
 from pdp.rewrite.containers import Containers, RelationKey, key_of
 from pdp.rewrite.errors import FILTER_INVALID, RewriteRefused
@@ -49,7 +50,7 @@ def mask_policy(body: MaskBody, default: Sequence[str], containers: Containers =
     kind = body.kind or "null"
     text = translate_constant(body.text) if kind == "constant" else body.text
     table = containers.spell_key(key_of(table_parts(body.table, default)))
-    return MaskPolicy(body.id, table, body.column.lower(), kind, grantees, exempt, text, body.dialect)
+    return MaskPolicy(body.id, table, fold_column(body.column), kind, grantees, exempt, text, body.dialect)
 
 
 ColumnMasks: TypeAlias = Mapping[str, tuple[MaskPolicy, ...]]

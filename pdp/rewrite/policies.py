@@ -9,6 +9,7 @@ from weakref import WeakKeyDictionary
 
 from pdp.engines.rowaccess.document import Document, PolicyBody
 from pdp.engines.rowaccess.members import Grantee, parse_grantee
+from pdp.facts.row_rules import NearNames, widen_name
 from pdp.memo import Memo
 from pdp.rewrite.catalog import NO_CONTAINERS, Catalog, catalogs_of, containers_of, table_parts
 from pdp.rewrite.containers import Containers, RelationKey, key_of
@@ -78,7 +79,8 @@ class PolicySet:
     ) -> None:
         self._tables = tables
         self._masks = masks or {}
-        self._protected = tuple(protected)
+        self._protected = tuple(map(widen_name, protected))
+        self._near = NearNames((*tables, *self._masks))
         self._memories: WeakKeyDictionary[Catalog, CatalogMemory] = WeakKeyDictionary()
         self.is_passing = False
 
@@ -94,11 +96,20 @@ class PolicySet:
         return self._tables.get(table, ())
 
     def protects(self, table: RelationKey) -> bool:
-        """Tell whether a relation has policies, or is in a protected container."""
-        return table in self._tables or any(_is_below(table, above) for above in self._protected)
+        """Tell whether a relation has policies, is in a protected container, or is near a relation with policies.
+
+        A near name is equal by full case folding alone, so that an engine may read the relation with policies.
+        """
+        if table in self._tables or (self._protected and self._is_below(widen_name(table))):
+            return True
+        is_near = self._near.has_near(table, self._tables) or self._near.has_near(table, self._masks)
+        return is_near and table not in self._masks
+
+    def _is_below(self, table: RelationKey) -> bool:
+        return any(_is_below(table, above) for above in self._protected)
 
     def masks(self, table: RelationKey) -> ColumnMasks:
-        """Return the masks of a relation by column in lower case. The mask that hides most comes first."""
+        """Return the masks of a relation by folded column. The mask that hides most comes first."""
         return self._masks.get(table, _NO_MASKS)
 
     def hides(self, table: RelationKey) -> bool:

@@ -13,6 +13,7 @@ from typing import Any, Final, TypeAlias
 from sqlglot import exp
 
 from pdp.rewrite.catalog import Catalog, Relation
+from pdp.rewrite.containers import fold_ascii
 from pdp.rewrite.errors import (
     AMBIGUOUS_NAME,
     PARSE_ERROR,
@@ -32,7 +33,7 @@ READ, WRITE, CREATE, COPY = "read", "write", "create", "copy"
 _VISIBLE, _UNCERTAIN = "visible", "uncertain"
 """Kinds of names of common table expressions: certainly meant, or meant by some engines."""
 Scope: TypeAlias = Mapping[str, str]
-"""Names of common table expressions in lower case -> kind."""
+"""Names of common table expressions, ASCII letters in lower case -> kind."""
 _Step: TypeAlias = tuple[Any, Scope]
 _STATEMENTS: Final = (
     exp.Select, exp.SetOperation, exp.Subquery, exp.Values, exp.Insert, exp.Update, exp.Delete, exp.Merge, exp.Create,
@@ -208,7 +209,7 @@ class ReferenceWalk:
         check_dots(node, self._dialect)
         if role == READ:
             self._references.exposed.append((node, parts[-1]))
-        if role == READ and len(parts) == 1 and (kind := scope.get(parts[0].lower())):
+        if role == READ and len(parts) == 1 and (kind := scope.get(fold_ascii(parts[0]))):
             if kind == _UNCERTAIN:
                 message = f"`{parts[0]}` is a table for some engines and a common table expression for others"
                 raise RewriteRefused(AMBIGUOUS_NAME, message)
@@ -315,7 +316,7 @@ def _common_tables(with_: exp.With, visible: dict[str, str]) -> Iterator[_Step]:
     the second part of a set operation in the body; in all other places engines differ.
     """
     tables = with_.expressions
-    names = [table.alias.lower() for table in tables]
+    names = [fold_ascii(table.alias) for table in tables]
     recursive = bool(with_.args.get("recursive"))
     for at, table in enumerate(tables):
         _check_name(table.args["alias"].this)

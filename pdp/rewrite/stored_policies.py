@@ -9,9 +9,9 @@ from immutables import Map
 from pdp.engines.rowaccess.document import KINDS
 from pdp.engines.rowaccess.members import ALL_USERS, Grantee, parse_grantee
 from pdp.engines.rowaccess.translation import translate_constant
-from pdp.facts.row_rules import FoldedName, RowRule, RuleKey
+from pdp.facts.row_rules import FoldedName, RowRule, RuleKey, fold_column
 from pdp.facts.snapshot import Facts
-from pdp.rewrite.containers import RelationKey, key_of
+from pdp.rewrite.containers import RelationKey
 from pdp.rewrite.masks import MaskPolicy
 from pdp.rewrite.policies import FilterPolicy, PolicySet, StoredTable
 
@@ -37,7 +37,7 @@ class StoredPolicySets:
         rules = facts.index.rules
         if rules is not self._rules:
             self._tables = {
-                name: self._tables[name] if self._rules.get(name) is some else _stored(some)
+                name: self._tables[name] if self._rules.get(name) is some else _stored(name, some)
                 for name, some in rules.items()
             }
             self._rules = rules
@@ -45,10 +45,9 @@ class StoredPolicySets:
         return self._set
 
 
-def _stored(rules: Map[RuleKey, RowRule]) -> StoredTable:
+def _stored(key: RelationKey, rules: Map[RuleKey, RowRule]) -> StoredTable:
     """Return the policies and masks of one table. The tombstone of a mask closes the table, too."""
     some = [rules[key] for key in sorted(rules)]
-    key = key_of(some[0].table)
     policies = (_policy(key, rule) for rule in some if rule.tombstone or not rule.column)
     return StoredTable(key, tuple(policies), tuple(_mask(key, rule) for rule in some if rule.column))
 
@@ -64,7 +63,7 @@ def _policy(key: RelationKey, rule: RowRule) -> FilterPolicy:
 
 def _mask(key: RelationKey, rule: RowRule) -> MaskPolicy:
     """Return the mask of a rule; NULL for everybody if the rule is unusable or the table was dropped."""
-    column = rule.column.lower()
+    column = fold_column(rule.column)
     try:
         grantees, exempt = (tuple(map(parse_grantee, texts)) for texts in (rule.grantees, rule.exempt))
     except ValueError:

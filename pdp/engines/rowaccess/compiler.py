@@ -24,7 +24,7 @@ from pdp.engines.rowaccess.translation import (
 )
 from pdp.engines.rowaccess.trino_sql import FALSE
 from pdp.errors import DuplicateRule, InvalidReference, Notice, Place, PolicyError
-from pdp.facts.row_rules import FoldedName, fold_name
+from pdp.facts.row_rules import FoldedName, fold_column, fold_name
 from pdp.model.references import is_id
 
 _NEEDS_EXPRESSION: Final = frozenset({"constant", "expression"})
@@ -81,7 +81,7 @@ class _Compiler:
             with _located(f"mask `{mask.id}`", spot):
                 name = self._name(mask, document.default, spot)
                 _known_column(mask, columns.get(name), spot)
-                masks = self._masks.setdefault(name, {}).setdefault(mask.column.casefold(), {})
+                masks = self._masks.setdefault(name, {}).setdefault(fold_column(mask.column), {})
                 self._insert(masks, self._mask(mask, spot), spot)
 
     def tables(self) -> dict[FoldedName, TablePolicies]:
@@ -161,7 +161,7 @@ class _Compiler:
             if table.columns:
                 with _located("`tables`", _Spot(source, ("tables", name))):
                     known = self._known(_table(name, source.document.default))
-                    columns[known] = {column.casefold(): kind for column, kind in table.columns.items()}
+                    columns[known] = {fold_column(column): kind for column, kind in table.columns.items()}
         self.columns |= columns
         return columns
 
@@ -183,7 +183,7 @@ def _known_column(body: MaskBody, columns: Mapping[str, str] | None, spot: _Spot
     spot.field = ("column",)
     if not body.column:
         raise ValueError("it names no column")
-    if columns is not None and body.column.casefold() not in columns:
+    if columns is not None and fold_column(body.column) not in columns:
         raise ValueError(f"`tables` has no column `{body.column}` in `{body.table}`")
 
 

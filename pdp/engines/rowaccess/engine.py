@@ -17,7 +17,8 @@ from pdp.engines.rowaccess.members import Grantee, Members
 from pdp.engines.rowaccess.stored import StoredPolicies
 from pdp.engines.rowaccess.table_policies import NO_POLICIES, Mask, Policy, TablePolicies
 from pdp.engines.rowaccess.trino_sql import CALLER, FALSE, bind_caller, join_filters, mask_sql, null_sql
-from pdp.facts.row_rules import FoldedName, fold_name
+from pdp.errors import AmbiguousName
+from pdp.facts.row_rules import FoldedName, NearNames, fold_column, fold_name, widen_name
 from pdp.facts.snapshot import Facts
 from pdp.model.checks import STORE_STALE, Predicate, Principal, Reason, Resource, RowView, TypedColumn
 
@@ -48,7 +49,7 @@ class Restriction(msgspec.Struct, frozen=True):
         """
         if self.blank:
             return Predicate(null_sql(type)), self.by
-        mask = self.masks.get(column.casefold())
+        mask = self.masks.get(fold_column(column))
         if mask is not None:
             return Predicate(mask_sql(mask.kind, mask.value, column, type), mask.identity), REASON_PREFIX + mask.id
         if column.startswith(HIDDEN_COLUMN_PREFIX) and (self.rows or self.masks):
@@ -98,6 +99,7 @@ def hide_everything(by: Reason) -> Restriction:
 
 
 _PROTECTED: Final = Restriction(NO_ROWS, "config:row_access.protected")
+_NEAR: Final = hide_everything(AmbiguousName.code)
 _NO_FACTS: Final = Facts.empty()
 
 
@@ -118,7 +120,8 @@ class RowAccess:
         self.columns = columns
         """Folded columns with their types, of the tables that files describe."""
         self.members = members
-        self._protected = tuple(protected)
+        self._protected = tuple(map(widen_name, protected))
+        self._near = NearNames(tables)
         self._stored = StoredPolicies()
 
     def restrict(self, principal: Principal, table: Resource, facts: Facts, *, stale: bool = False) -> Restriction:
@@ -140,7 +143,8 @@ class RowAccess:
         """
         warehouse, path = fold_name(container.warehouse, container.path)
         inside = f"{path}." if path else ""
-        if any(above == warehouse and f"{below}.".startswith(inside) for above, below in self._protected):
+        wide = widen_name((warehouse, inside))
+        if any(above == warehouse and f"{below}.".startswith(wide[1]) for above, below in self._protected):
             return _PROTECTED.by
         if self._is_protected((warehouse, inside)):
             return _PROTECTED.by
@@ -169,7 +173,8 @@ class RowAccess:
 
     def covers(self, table: Resource, facts: Facts = _NO_FACTS) -> bool:
         """Tell whether a policy or mask names a table, or whether a protected container holds the table."""
-        return self.has_policies(table, facts) or self._is_protected(fold_name(table.warehouse, table.path))
+        name = fold_name(table.warehouse, table.path)
+        return self.has_policies(table, facts) or self._is_protected(name) or self._is_near(name, facts)
 
     def tables_below(self, container: Resource, facts: Facts = _NO_FACTS) -> list[tuple[str, ...]]:
         """Return the folded paths of the tables with policies or masks below a namespace or warehouse."""
@@ -190,6 +195,8 @@ class RowAccess:
     def _restrict(self, principal: Principal, name: FoldedName, facts: Facts, stale: bool) -> Restriction:
         table = self._policies(name, facts)
         if table is None:
+            if self._is_near(name, facts):
+                return _NEAR
             return _PROTECTED if self._is_protected(name) else UNRESTRICTED
         if stale and (name in facts.index.rules or table.reads_facts()):
             return hide_everything(STORE_STALE)
@@ -215,8 +222,15 @@ class RowAccess:
     def _matches(self, principal: Principal, grantees: tuple[Grantee, ...], facts: Facts) -> bool:
         return self.members.matches(principal, grantees, facts)
 
+    def _is_near(self, name: FoldedName, facts: Facts) -> bool:
+        """Tell whether a table without policies may be one with policies, for an engine that folds case another way."""
+        rules = facts.index.rules
+        return self._near.has_near(name, self.tables) or self._stored.near(rules).has_near(name, rules)
+
     def _is_protected(self, name: FoldedName) -> bool:
-        warehouse, path = name
+        if not self._protected:
+            return False
+        warehouse, path = widen_name(name)
         return any(
             warehouse == above and (not below or path.startswith(f"{below}.")) for above, below in self._protected
         )

@@ -13,7 +13,7 @@ from immutables import Map
 from pdp.engines.rowaccess.members import ALL_USERS, Grantee, parse_grantee
 from pdp.engines.rowaccess.table_policies import Mask, Policy, TablePolicies, sort_masks
 from pdp.engines.rowaccess.trino_sql import FALSE
-from pdp.facts.row_rules import FoldedName, RowRule, RuleKey
+from pdp.facts.row_rules import FoldedName, NearNames, RowRule, RuleKey, fold_column
 from pdp.memo import Memo
 
 _MEMO_ENTRIES: Final = 20_000
@@ -26,6 +26,14 @@ class StoredPolicies:
 
     def __init__(self) -> None:
         self._known: Memo[FoldedName, tuple[Map[RuleKey, RowRule], TablePolicies]] = Memo(_MEMO_ENTRIES)
+        self._rules: Map[FoldedName, Map[RuleKey, RowRule]] = Map()
+        self._near = NearNames(())
+
+    def near(self, rules: Map[FoldedName, Map[RuleKey, RowRule]]) -> NearNames:
+        """Return the near names of tables with rules. Costs a look at each table after a change of rules."""
+        if rules is not self._rules:
+            self._near, self._rules = NearNames(rules), rules
+        return self._near
 
     def joined(self, table: FoldedName, filed: TablePolicies, rules: Map[RuleKey, RowRule]) -> TablePolicies:
         """Return the policies and masks of files and of the store for one table."""
@@ -44,7 +52,7 @@ def _join(filed: TablePolicies, rules: Map[RuleKey, RowRule]) -> TablePolicies:
     masks = {column: {f"{number}": mask for number, mask in enumerate(some)} for column, some in filed.masks.items()}
     for rule in stored:
         if rule.column:
-            masks.setdefault(rule.column.casefold(), {})[f"{rule.table}:{rule.id}"] = _mask(rule)
+            masks.setdefault(fold_column(rule.column), {})[f"{rule.table}:{rule.id}"] = _mask(rule)
     by_id = sorted(policies, key=lambda policy: policy.id)
     return TablePolicies(tuple(by_id), {column: sort_masks(some.values()) for column, some in masks.items()})
 
