@@ -10,7 +10,7 @@ WORKERS ?= 2
 PYTEST := $(PY) -m pytest -q -n $(WORKERS)
 FAST := not process and not postgres and not slow and not differential and not spark
 
-.PHONY: help run test-fast test test-long test-trino test-spark test-spark-long chaos lint fmt type cases bench bench-audit bench-cache bench-cedar bench-engines bench-pipeline bench-replay bench-rewrite bench-trino bench-more bench-workers soak protos docs check
+.PHONY: help run test-fast test test-long test-trino test-spark test-spark-long chaos lint fmt type cases bench bench-audit bench-cache bench-cedar bench-engines bench-pipeline bench-reload bench-replay bench-rewrite bench-trino bench-more bench-workers soak protos docs check
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -105,6 +105,9 @@ bench-engines: $(STAMP) ## scopes and allow_all beside grants, per check
 
 bench-pipeline: $(SPARK) ## ingest into the lake beside a plain Spark job, and for ten times the records; ARGS="--records 300000 --times 1"
 	$(PY) bench/pipeline.py $(ARGS)
+
+bench-reload: $(STAMP) ## answers during reloads beside a quiet run, with 1,000 and 10,000 rules; ARGS="--kind cedar"
+	$(PY) bench/reload.py $(ARGS)
 
 bench-replay: $(SPARK) ## replay of a million checks beside a hand-written lambda, and of ten million; ARGS="--checks 100000"
 	$(PY) bench/pipeline_replay.py $(ARGS)

@@ -7,15 +7,19 @@ request time. So the thread works for a moment and then sleeps for a longer mome
 from __future__ import annotations
 
 import asyncio
+import gc
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
 WORK_SECONDS: Final = 0.0005
 REST_SECONDS: Final = 0.0015
 """Longest work in one go, and the rest afterwards."""
+SMALL_COLLECTIONS: Final = (2_000, 20, 500)
+"""Thresholds of the garbage collector during the work. No rest is possible in a collection, so each must be short."""
 T = TypeVar("T")
 
 
@@ -39,7 +43,8 @@ async def run_paced(work: Callable[[], T]) -> T:
         result, failure = None, None
         sys.setprofile(_Pace())
         try:
-            result = work()
+            with _COLLECTIONS.small():
+                result = work()
         except Exception as error:  # noqa: BLE001  raised where the work is awaited
             failure = error
         finally:
@@ -49,6 +54,34 @@ async def run_paced(work: Callable[[], T]) -> T:
 
     threading.Thread(target=run, name="paced", daemon=True).start()
     return await done
+
+
+class _Collections:
+    """Thresholds of the garbage collector, which all threads share."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._users = 0
+        self._usual = SMALL_COLLECTIONS
+
+    @contextmanager
+    def small(self) -> Iterator[None]:
+        """Let collections be small meanwhile, until the last of several users ends."""
+        with self._lock:
+            if not self._users:
+                self._usual = gc.get_threshold()
+                gc.set_threshold(*SMALL_COLLECTIONS)
+            self._users += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._users -= 1
+                if not self._users:
+                    gc.set_threshold(*self._usual)
+
+
+_COLLECTIONS: Final = _Collections()
 
 
 class _Pace:

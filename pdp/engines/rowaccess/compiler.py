@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -28,6 +29,9 @@ from pdp.facts.row_rules import FoldedName, fold_column, fold_name
 from pdp.model.references import is_id
 
 _NEEDS_EXPRESSION: Final = frozenset({"constant", "expression"})
+_FILTERS: Final = 16_384
+_SHORT: Final = 512
+"""Translated filters that are remembered from one load to the next, and characters of a remembered filter."""
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 """Characters that break a line of a message or hide a part of the line."""
 
@@ -104,7 +108,7 @@ class _Compiler:
     def _policy(self, body: PolicyBody, spot: _Spot) -> Policy:
         spot.field = ("filter",)
         try:
-            sql = translate_filter(body.text, body.dialect)
+            sql = (_remembered_filter if len(body.text) <= _SHORT else translate_filter)(body.text, body.dialect)
         except UntranslatableSql as error:
             self._warn(f"policy `{body.id}` lets no row through in Trino: {error}", spot)
             sql = FALSE
@@ -164,6 +168,12 @@ class _Compiler:
                     columns[known] = {fold_column(column): kind for column, kind in table.columns.items()}
         self.columns |= columns
         return columns
+
+
+@lru_cache(maxsize=_FILTERS)
+def _remembered_filter(text: str, dialect: str) -> str | None:
+    """Return a translated filter: most filters are the same after a reload."""
+    return translate_filter(text, dialect)
 
 
 @contextmanager

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import sys
+import time
 
 import pytest
 
-from pdp.app.reload.pacing import run_paced
+from pdp.app.reload.pacing import SMALL_COLLECTIONS, run_paced
 
 
 def fibonacci(number: int) -> int:
@@ -42,3 +44,20 @@ async def test_no_other_thread_is_profiled() -> None:
     before = sys.getprofile()
     await run_paced(lambda: fibonacci(5))
     assert sys.getprofile() is before
+
+
+def slow_thresholds() -> tuple[int, int, int]:
+    time.sleep(0.05)
+    return gc.get_threshold()
+
+
+async def test_collections_are_small_while_work_goes_on_and_as_before_afterwards() -> None:
+    while (usual := gc.get_threshold()) == SMALL_COLLECTIONS:  # noqa: ASYNC110  work of a test before
+        await asyncio.sleep(0.01)
+    first = asyncio.create_task(run_paced(slow_thresholds))
+    assert await run_paced(gc.get_threshold) == SMALL_COLLECTIONS
+    assert await first == SMALL_COLLECTIONS
+    assert gc.get_threshold() == usual
+    with pytest.raises(ZeroDivisionError):
+        await run_paced(lambda: 1 // 0)
+    assert gc.get_threshold() == usual
