@@ -27,7 +27,7 @@ from pdp.decision.tree import Leaf
 from pdp.engines.engine import PERMIT, READS_POLICIES, Cost, Engine, Group, Source, Verdicts
 from pdp.facts.objects import Grant, GrantAdded, GrantRemoved
 from pdp.facts.snapshot import Facts
-from pdp.model.checks import Answer, AtLeast, Env, Principal, Resource
+from pdp.model.checks import Answer, AtLeast, Batch, Env, Principal, Resource
 from pdp.store.replica import FixedFacts
 
 CHECK = {"principal": "user:oidc~a", "action": "read_data", "resource": "table:w/n/t@main"}
@@ -101,18 +101,25 @@ def test_a_warm_decision_says_so_and_singles_warm_a_batch() -> None:
 # --- what is never cached -----------------------------------------------------------------------------------------
 
 
-class SpyCache:
-    """A cache that remembers what it was asked and given."""
+LONG = 600.0
+"""Seconds that no test waits."""
 
-    def __init__(self, seconds: float = 0) -> None:
+
+class SpyCache:
+    """A cache that remembers what it was asked and given. A `held` one answers after `open` is set."""
+
+    def __init__(self, *, held: bool = False) -> None:
         self.inner = InProcessCache(100_000, 3600)
         self.asked: list[Lookup] = []
         self.kept: list[NewVerdicts] = []
-        self.seconds = seconds
+        self.open = asyncio.Event()
+        if not held:
+            self.open.set()
 
     async def find(self, lookups: Sequence[Lookup]) -> Sequence[FoundVerdicts]:
         self.asked += lookups
-        await asyncio.sleep(self.seconds)
+        await asyncio.sleep(0)
+        await self.open.wait()
         return await self.inner.find(lookups)
 
     async def keep(self, columns: Sequence[NewVerdicts]) -> None:
@@ -130,6 +137,20 @@ class SpyCache:
 
     async def close(self) -> None:
         await self.inner.close()
+
+
+async def settled() -> None:
+    """Let every task go on until it waits for something."""
+    for _ in range(200):
+        await asyncio.sleep(0)
+
+
+async def at_once(pdp: Pdp, spy: SpyCache, *batches: Batch) -> list[Answer]:
+    """Ask all batches before the held cache answers any."""
+    tasks = [asyncio.create_task(pdp.check(each)) for each in batches]
+    await settled()
+    spy.open.set()
+    return await asyncio.gather(*tasks)
 
 
 async def ask(pdp: Pdp, *checks: Any, **more: Any) -> Answer:
@@ -327,8 +348,9 @@ async def test_without_all_only_costly_engines_are_cached() -> None:
 
 async def test_what_many_ask_at_once_is_decided_once() -> None:
     engine = CountingEngine()
-    pdp = service_of(engine, SpyCache(0.01))
-    answers = await asyncio.gather(*(pdp.check(batch([CHECK])) for _ in range(50)))
+    spy = SpyCache(held=True)
+    pdp = service_of(engine, spy)
+    answers = await at_once(pdp, spy, *[batch([CHECK])] * 50)
     assert len(engine.asked) == 1
     assert {answer.by[0] for answer in answers} == {"slow:yes"}
     assert sum(answer.decision(0).cached for answer in answers) == 49
@@ -339,21 +361,22 @@ async def test_what_many_ask_at_once_is_decided_once() -> None:
 
 async def test_overlapping_batches_share_what_they_have_in_common() -> None:
     engine = CountingEngine()
-    pdp = service_of(engine, SpyCache(0.01))
+    spy = SpyCache(held=True)
+    pdp = service_of(engine, spy)
     checks = [{**CHECK, "resource": f"table:w/n/t{number}@main"} for number in range(30)]
     parts = [checks[start : start + 10][:: 1 if start % 2 else -1] for start in range(20)]
-    answers = await asyncio.gather(*(pdp.check(batch(part)) for part in parts))
+    answers = await at_once(pdp, spy, *map(batch, parts))
     assert all(answer.allowed == b"\1" * 10 for answer in answers)
     assert len(engine.asked) == len(set(engine.asked)) == 29
 
 
 async def test_a_cancelled_leader_fails_no_follower() -> None:
     engine = CountingEngine()
-    pdp = service_of(engine, SpyCache(0.05))
+    pdp = service_of(engine, SpyCache(held=True))
     leader = asyncio.create_task(pdp.check(batch([CHECK])))
-    await asyncio.sleep(0.01)
+    await settled()
     followers = [asyncio.create_task(pdp.check(batch([CHECK]))) for _ in range(20)]
-    await asyncio.sleep(0.01)
+    await settled()
     leader.cancel()
     answers = await asyncio.gather(*followers)
     assert {answer.by[0] for answer in answers} == {"slow:yes"}
@@ -374,8 +397,9 @@ async def test_a_failing_leader_fails_itself_alone() -> None:
         return Verdicts(bytes([PERMIT]) * len(resources), ["slow:yes"] * len(resources))
 
     engine.decide = flaky
-    pdp = service_of(engine, SpyCache(0.01))
-    answers = await asyncio.gather(*(pdp.check(batch([CHECK])) for _ in range(5)))
+    spy = SpyCache(held=True)
+    pdp = service_of(engine, spy)
+    answers = await at_once(pdp, spy, *[batch([CHECK])] * 5)
     assert sorted(answer.by[0] or "" for answer in answers) == ["slow:failed", *["slow:yes"] * 4]
 
 
@@ -384,14 +408,17 @@ async def test_requests_of_two_bundles_or_revisions_never_meet() -> None:
         return PERMIT, "slow:yes"
 
     engine = CountingEngine(permits_by_facts, frozenset({Source.POLICIES, Source.FACTS}))
-    pdp = service_of(engine, SpyCache(0.02))
+    spy = SpyCache(held=True)
+    pdp = service_of(engine, spy)
     first = asyncio.create_task(pdp.check(batch([CHECK])))
-    await asyncio.sleep(0.005)
+    await settled()
     pdp.source = FixedFacts(Facts(pdp.source.facts.epoch, pdp.source.facts.sequence + 1))
     second = asyncio.create_task(pdp.check(batch([CHECK])))
-    await asyncio.sleep(0.005)
+    await settled()
     pdp.bundle = msgspec.structs.replace(pdp.bundle, text=b"another", digest="another")
     third = asyncio.create_task(pdp.check(batch([CHECK])))
+    await settled()
+    spy.open.set()
     answers = await asyncio.gather(first, second, third)
     assert len(engine.asked) == 3
     assert len({answer.revision for answer in answers}) == 3
@@ -400,28 +427,37 @@ async def test_requests_of_two_bundles_or_revisions_never_meet() -> None:
 
 async def test_nobody_waits_long_for_a_slow_leader() -> None:
     engine = CountingEngine()
-    pdp = service_of(engine, SpyCache(0.2))
+    spy = SpyCache(held=True)
+    pdp = service_of(engine, spy)
     assert pdp.cache
     pdp.cache.timeout = 0.01
     leader = asyncio.create_task(pdp.check(batch([CHECK])))
-    await asyncio.sleep(0.01)
+    await settled()
     answer = await pdp.check(batch([CHECK]))
     assert answer.by == ["slow:yes"]
     assert not leader.done()
+    spy.open.set()
     await leader
 
 
 @pytest.mark.parametrize(
-    ("cost", "patience", "asked"),
-    [(Cost.MILLISECONDS, 30, 1), (Cost.MILLISECONDS, 0.02, 11), (Cost.MILLISECONDS, None, 11), (Cost.MICROSECONDS, 30, 11)],
+    ("cost", "near", "far", "asked"),
+    [
+        (Cost.MILLISECONDS, 0, LONG, 1), (Cost.MILLISECONDS, LONG, 0, 11), (Cost.MILLISECONDS, 0, None, 11),
+        (Cost.MILLISECONDS, LONG, None, 1), (Cost.MICROSECONDS, 0, LONG, 11), (Cost.MICROSECONDS, LONG, 0, 1),
+    ],
 )  # fmt: skip
-async def test_followers_have_patience_with_costly_engines(cost: Cost, patience: float | None, asked: int) -> None:
+async def test_followers_have_patience_with_costly_engines(
+    cost: Cost, near: float, far: float | None, asked: int
+) -> None:
+    """Without any patience, followers decide before the leader. With a lot of patience, none does."""
     engine = CountingEngine()
     engine.cost = cost
-    pdp = service_of(engine, SpyCache(0.3))
+    spy = SpyCache(held=True)
+    pdp = service_of(engine, spy)
     assert pdp.cache
-    pdp.cache.timeout, pdp.cache.patience = 0.01, patience
-    answers = await asyncio.gather(*(pdp.check(batch([CHECK])) for _ in range(11)))
+    pdp.cache.timeout, pdp.cache.patience = near, far
+    answers = await at_once(pdp, spy, *[batch([CHECK])] * 11)
     assert {answer.by[0] for answer in answers} == {"slow:yes"}
     assert len(engine.asked) == asked
     assert pdp.cache.flights.count() == 0
@@ -430,18 +466,19 @@ async def test_followers_have_patience_with_costly_engines(cost: Cost, patience:
 @pytest.mark.parametrize("fault", ["cancelled", "raises"])
 async def test_patient_followers_of_a_lost_leader_decide_at_once(fault: str) -> None:
     engine: Any = CountingEngine()
-    spy = SpyCache(0.1)
+    spy = SpyCache(held=True)
     pdp = service_of(engine, spy)
     assert pdp.cache
     pdp.cache.timeout, pdp.cache.patience = 0.01, 60
     leader = asyncio.create_task(pdp.check(batch([CHECK])))
-    await asyncio.sleep(0.01)
+    await settled()
     followers = [asyncio.create_task(pdp.check(batch([CHECK]))) for _ in range(10)]
-    await asyncio.sleep(0.01)
+    await settled()
     if fault == "cancelled":
         leader.cancel()
     else:
         spy.inner.find = None  # type: ignore[assignment, method-assign]
+        spy.open.set()
     async with asyncio.timeout(10):
         answers = await asyncio.gather(*followers)
     assert {answer.by[0] for answer in answers} == {"slow:yes"}
