@@ -145,6 +145,10 @@ class Telemetry:
         self._reported.labels(authority, "differs").inc(differing)
         self._reported.labels(authority, "same").inc(compared - differing)
 
+    def count_unreported(self, authority: str, outcome: str, checks: int) -> None:
+        """Count concrete checks without a comparison: the comparison `failed`, or was `left_out`."""
+        self._reported.labels(authority, outcome).inc(checks)
+
     def text(self) -> bytes:
         """Return the metrics in Prometheus' exposition format."""
         return generate_latest(self.registry)

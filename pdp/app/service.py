@@ -250,6 +250,7 @@ class Service:
         await self._tokens.stop()
         if "unix" in self.addresses and not self._inherited:
             remove_socket(Path(self.addresses["unix"]))
+        await self.pdp.reporter.settle(seconds)
         await self._rewriters.close()
         for catalog in self._catalogs.values():
             await catalog.close()

@@ -5,7 +5,7 @@ Immutable. This module knows engines by their protocol only; the composition roo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from hashlib import sha256
 from typing import Any, Final, Literal
@@ -16,7 +16,7 @@ from pdp.config.policies import ThroughViews
 from pdp.config.trino import TrinoSettings
 from pdp.config.warehouses import WarehouseSettings
 from pdp.engines.engine import Engine, ForbiddenPath, Source
-from pdp.engines.guarded import AwaitedEngine
+from pdp.engines.guarded import AwaitedEngine, FailedEngine, applying
 from pdp.engines.rowaccess.engine import RowAccess
 from pdp.facts.row_rules import FoldedName
 from pdp.memo import Memo
@@ -140,14 +140,16 @@ class Bundle(msgspec.Struct, frozen=True, dict=True):
         """Return the engines that decide an action on a type in a warehouse: the forbidding ones first."""
         key = (warehouse if warehouse in self.authorities else "", action, type)
         stack = self._stacks.get(key)
-        return (
-            self._stacks.keep(key, self._make_stack(warehouse, action, type), len(action)) if stack is None else stack
-        )
+        if stack is None:
+            stack = self._make_stack(warehouse, action, type)
+            if not any(isinstance(engine, FailedEngine) for engine in stack.engines):
+                self._stacks.keep(key, stack, len(action))
+        return stack
 
     def _make_stack(self, warehouse: str, action: str, type: str) -> EngineStack:
         authority = self.authority(warehouse)
-        engines = tuple(engine for engine in authority.engines if engine.applies(action, type))
-        forbids = tuple(engine for engine in self.forbids if engine.applies(action, type))
+        engines = _applying(authority.engines, action, type)
+        forbids = _applying(self.forbids, action, type)
         single = engines[0] if len(engines) == 1 and not forbids else None
         return EngineStack((*forbids, *engines), len(forbids), authority.combine, single)
 
@@ -170,6 +172,10 @@ class Bundle(msgspec.Struct, frozen=True, dict=True):
         """Return the default ref of a warehouse; None if unknown."""
         known = self.warehouses.get(warehouse)
         return known.default_ref if known else None
+
+
+def _applying(engines: Iterable[Engine], action: str, type: str) -> tuple[Engine, ...]:
+    return tuple(found for engine in engines if (found := applying(engine, action, type)))
 
 
 def source_text(sources: Mapping[str, Any]) -> tuple[bytes, str]:

@@ -11,7 +11,7 @@ from pdp.decision.fold import fold
 from pdp.decision.tree import AllOf, AnyOf, EachOf, FixedDecision, Leaf, Node, Split, branch
 from pdp.decision.turns import Pace, Steps
 from pdp.engines.engine import EFFECT_NAMES, PERMIT, Engine
-from pdp.engines.guarded import AwaitedEngine
+from pdp.engines.guarded import AwaitedEngine, applying
 from pdp.facts.snapshot import Facts
 from pdp.model.checks import DEFAULT_DENY, Reason, Trace
 from pdp.model.references import format_resource
@@ -68,8 +68,11 @@ class Explainer:
 
     def _engine_trace(self, engine: Engine, leaf: Leaf, row: int) -> Trace:
         group, resource = leaf.group, leaf.resources[row]
-        if not engine.applies(group.action, group.type):
+        found = applying(engine, group.action, group.type)
+        if found is None:
             return Trace(engine.name, "does not apply")
+        if found is not engine:
+            return found.explain(group, resource, self._facts)
         if isinstance(engine, AwaitedEngine) and (verdict := self._asked(engine, leaf, row)):
             return engine.explain_verdict(group, resource, verdict)
         return engine.explain(group, resource, self._facts)

@@ -1,23 +1,101 @@
-"""Report mode: decisions of an authority compared with the answers that others gave. Changes no answer."""
+"""Report mode: decisions of an authority compared with the answers that others gave. Changes no answer.
+
+Comparisons with engines that are awaited run after the answer: no caller waits for an engine that decides nothing.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
+
+import structlog
 
 from pdp.decision.basis import Basis
 from pdp.decision.bundle import ReportingAuthority
 from pdp.decision.cached_evaluation import CachedEvaluation
 from pdp.decision.evaluation import LeafVerdicts
 from pdp.decision.tree import FixedDecision, Leaf
-from pdp.decision.turns import WaitingSteps
+from pdp.decision.turns import WaitingSteps, finish_in_turns
 from pdp.engines.engine import PERMIT
 from pdp.model.checks import DEFAULT_DENY, Batch
-from pdp.model.events import ReportedDifference, ReportEvent
+from pdp.model.events import EventLog, ReportedDifference, ReportEvent
 from pdp.model.references import format_resource
+from pdp.telemetry import Telemetry
 
 MOST_DIFFERENCES: Final = 1000
 """Differences in one event."""
+_MOST_LATER: Final = 256
+"""Comparisons that may wait for engines at the same time. More are left out, and counted."""
+log = structlog.get_logger()
+
+
+class ReportedDecision(NamedTuple):
+    """Decision to compare: a batch, the id of the answer, and the concrete checks with their verdicts."""
+
+    batch: Batch
+    decision: str
+    found: Sequence[Leaf | FixedDecision]
+    basis: Basis
+    verdicts_of: LeafVerdicts
+
+
+class Reporter:
+    """Comparison of decisions with authorities in report mode. A failure changes no answer, and is counted."""
+
+    def __init__(self, telemetry: Telemetry) -> None:
+        self._telemetry = telemetry
+        self._later: set[asyncio.Task[None]] = set()
+
+    async def compare(self, decided: ReportedDecision) -> list[ReportEvent]:
+        """Return the differences from the authorities that decide without waiting."""
+        reports = [report for report in decided.basis.bundle.reports if not report.bundle.has_awaited]
+        events = [await self._compare(report, decided) for report in reports]
+        return [event for event in events if event]
+
+    def compare_later(self, decided: ReportedDecision, audit: EventLog) -> None:
+        """Begin the comparisons with the other authorities, and let the audit have the differences."""
+        for report in decided.basis.bundle.reports:
+            if not report.bundle.has_awaited:
+                continue
+            if len(self._later) >= _MOST_LATER:
+                self._count("left_out", report, decided)
+                continue
+            task = asyncio.create_task(self._note(report, decided, audit))
+            self._later.add(task)
+            task.add_done_callback(self._later.discard)
+
+    async def settle(self, seconds: float) -> None:
+        """Wait for comparisons that have begun, then give up the others."""
+        if self._later:
+            _, left = await asyncio.wait(self._later, timeout=seconds)
+            for task in left:
+                task.cancel()
+
+    async def _note(self, report: ReportingAuthority, decided: ReportedDecision, audit: EventLog) -> None:
+        try:
+            event = await self._compare(report, decided)
+        except asyncio.CancelledError:
+            self._count("left_out", report, decided)
+            raise
+        if event:
+            audit.note(event)
+
+    async def _compare(self, report: ReportingAuthority, decided: ReportedDecision) -> ReportEvent | None:
+        """Return the differences from one authority; None without any, or after a failure."""
+        try:
+            checks = await finish_in_turns(compare(report, decided.found, decided.basis, decided.verdicts_of))
+        except Exception:
+            log.exception("comparison failed, the answer stays", authority=report.bundle.default.name)
+            self._count("failed", report, decided)
+            return None
+        if checks.compared:
+            self._telemetry.count_reported(report.bundle.default.name, checks.compared, len(checks.differences))
+        return report_event(report, decided.batch, decided.decision, checks) if checks.differences else None
+
+    def _count(self, outcome: str, report: ReportingAuthority, decided: ReportedDecision) -> None:
+        checks = sum([len(leaf.resources) for leaf in covered_leaves(report, decided.found)])
+        self._telemetry.count_unreported(report.bundle.default.name, outcome, checks)
 
 
 class ReportedChecks(NamedTuple):
@@ -31,13 +109,18 @@ def compare(
     report: ReportingAuthority, found: Sequence[Leaf | FixedDecision], basis: Basis, verdicts_of: LeafVerdicts
 ) -> WaitingSteps[ReportedChecks]:
     """Return the differences of the concrete checks that the authority covers."""
-    leaves = [leaf for leaf in found if isinstance(leaf, Leaf) and report.covers(leaf.group.warehouse)]
+    leaves = covered_leaves(report, found)
     if not leaves:
         return ReportedChecks(0, ())
     evaluation = CachedEvaluation(leaves, basis.under(report.bundle), None)
     yield evaluation.run()
     differences = [each for leaf in leaves for each in _differences(leaf, verdicts_of, evaluation.verdicts_of)]
     return ReportedChecks(sum([len(leaf.resources) for leaf in leaves]), differences)
+
+
+def covered_leaves(report: ReportingAuthority, found: Sequence[Leaf | FixedDecision]) -> list[Leaf]:
+    """Return the concrete checks that an authority in report mode compares."""
+    return [leaf for leaf in found if isinstance(leaf, Leaf) and report.covers(leaf.group.warehouse)]
 
 
 def report_event(report: ReportingAuthority, batch: Batch, decision: str, comparison: ReportedChecks) -> ReportEvent:

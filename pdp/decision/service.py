@@ -29,7 +29,7 @@ from pdp.decision.one_resource import decide_check
 from pdp.decision.plan import Planners
 from pdp.decision.planning import bound_traces, in_parts, plan_checks
 from pdp.decision.ports import AuditLog, FactsSource
-from pdp.decision.reporting import compare, report_event
+from pdp.decision.reporting import ReportedDecision, Reporter
 from pdp.decision.row_filter import DecidedView, explain_rows, restrict, row_view
 from pdp.decision.tree import FixedDecision, Leaf, Node, leaves
 from pdp.decision.turns import Pace, Steps, WaitingSteps, finish, finish_in_turns
@@ -49,7 +49,6 @@ from pdp.model.checks import (
     Reason,
     TypedColumn,
 )
-from pdp.model.events import ReportEvent
 from pdp.model.ids import new_id
 from pdp.model.revision import Revision
 from pdp.telemetry import Telemetry
@@ -65,13 +64,13 @@ _TURNS_AT_ONCE: Final = 5
 class BatchResult(msgspec.Struct, frozen=True, gc=False):
     """Decided batch. `visible[i]` is 1 where the caller may see reasons; None means everywhere.
 
-    `grants` tells which grants the reasons may name; None means all. `reports` has differences in report mode.
+    `grants` tells which grants the reasons may name; None means all. `reported` is None without a report mode.
     """
 
     record: DecisionRecord
     visible: bytes | None = None
     grants: GrantVisibility | None = None
-    reports: tuple[ReportEvent, ...] = ()
+    reported: ReportedDecision | None = None
 
     @property
     def answer(self) -> Answer:
@@ -119,6 +118,7 @@ class Pdp:
         self.cache = cache
         self.clock: Callable[[], float] = time.time
         """Clock of decisions, in seconds since 1970. Policy tests set another."""
+        self.reporter = Reporter(telemetry)
         self._last_basis: Basis | None = None
 
     def revision(self) -> str:
@@ -184,7 +184,16 @@ class Pdp:
 
     async def decide(self, batch: Batch) -> BatchResult:
         """Decide a batch and record the decision in full; raise as `check` does. Give the event loop turns."""
-        return self._keep(await self.decide_unrecorded(batch))
+        result = await self.decide_unrecorded(batch)
+        reported = result.reported
+        if reported is None:
+            return self._keep(result)
+        events = await self.reporter.compare(reported)
+        self._keep(result)
+        for event in events:
+            self.audit.note(event)
+        self.reporter.compare_later(reported, self.audit)
+        return result
 
     async def decide_unrecorded(self, batch: Batch) -> BatchResult:
         """Decide a batch as `decide` does, for a caller that records the decision by `record_listing`."""
@@ -223,14 +232,12 @@ class Pdp:
         grants = None if visible is None else self.grant_visibility(batch.caller, basis.facts, basis.bundle)
         if cached is not None:
             cached.keep()
-        reports = yield from self._reports(batch, found, basis, verdicts_of, answer.id)
-        return BatchResult(record, visible, grants, reports)
+        reported = ReportedDecision(batch, answer.id, found, basis, verdicts_of) if basis.bundle.reports else None
+        return BatchResult(record, visible, grants, reported)
 
     def _keep(self, result: BatchResult) -> BatchResult:
         """Record a decided batch."""
         self._record(result.record, result.record.latency_us / 1e6)
-        for event in result.reports:
-            self.audit.note(event)
         return result
 
     def record_listing(self, page: ListedPage) -> None:
@@ -318,25 +325,6 @@ class Pdp:
         evaluation = CachedEvaluation(found, basis, cache)
         yield evaluation.run()
         return evaluation, evaluation.verdicts_of
-
-    def _reports(
-        self,
-        batch: Batch,
-        found: Sequence[Leaf | FixedDecision],
-        basis: Basis,
-        verdicts_of: LeafVerdicts,
-        decision: str,
-    ) -> WaitingSteps[tuple[ReportEvent, ...]]:
-        """Return the differences from authorities in report mode."""
-        events = []
-        for report in basis.bundle.reports:
-            checks = yield from compare(report, found, basis, verdicts_of)
-            if checks.compared:
-                name = report.bundle.default.name
-                self.telemetry.count_reported(name, checks.compared, len(checks.differences))
-            if checks.differences:
-                events.append(report_event(report, batch, decision, checks))
-        return tuple(events)
 
     def _evaluate(self, found: Sequence[Leaf | FixedDecision], basis: Basis) -> Steps[LeafVerdicts]:
         """Return the verdicts on all leaves."""

@@ -73,6 +73,38 @@ def _fault_of_errors(errors: object, count: int) -> str:
     return ""
 
 
+class FailedEngine:
+    """Engine in place of one whose `applies` raised: the service denies, as after any failure of an engine."""
+
+    cost: Final = Cost.MICROSECONDS
+
+    def __init__(self, name: str, digest: str, reads: frozenset[Source]) -> None:
+        self.name = name
+        self.digest = digest
+        self.reads = reads
+
+    def applies(self, action: str, type: str) -> bool:
+        """Return True: silence could open what the engine forbids."""
+        return True
+
+    def decide(self, group: Group, resources: Sequence[Resource], facts: Facts) -> Verdicts:
+        """Raise InvalidVerdicts."""
+        raise InvalidVerdicts(f"engine `{self.name}`: `applies` raised")
+
+    def explain(self, group: Group, resource: Resource, facts: Facts) -> Trace:
+        """Return a trace that names the failure."""
+        return Trace(self.name, EFFECT_NAMES[FAILED], "`applies` raised")
+
+
+def applying(engine: Engine, action: str, type: str) -> Engine | None:
+    """Return the engine that decides an action on a type in place of `engine`; None if the engine does not apply."""
+    try:
+        return engine if engine.applies(action, type) else None
+    except Exception:
+        log.exception("engine failed, all denied", engine=engine.name, action=action, type=type)
+        return FailedEngine(engine.name, engine.digest, engine.reads)
+
+
 class _Guard:
     """Common part of both guards: description of the engine behind a guard."""
 

@@ -22,6 +22,7 @@ from pdp.engines.grants.administration import Administration
 from pdp.engines.grants.edits import Actor, GrantEdits, ObjectEdits
 from pdp.engines.grants.engine import GrantsEngine
 from pdp.engines.grants.grantees import expand_roles, related_grantees
+from pdp.engines.guarded import applying
 from pdp.errors import AssertionNotAllowed, Forbidden, InvalidArgument, Unavailable
 from pdp.facts.objects import Change, Grant, ObjectKey, key_of, key_text, resource_of
 from pdp.facts.snapshot import Facts
@@ -301,7 +302,7 @@ class Management:
         """Return all principals that may have access: every known one, or fewer if grants alone decide."""
         warehouse = key[1][0] if key[0] not in NAMED_TYPES and key[1] else ""
         authority = self._pdp.bundle.authority(warehouse)
-        others = [e for e in authority.engines if e.applies(action, key[0]) and not isinstance(e, GrantsEngine)]
+        others = [e for e in authority.engines if applying(e, action, key[0]) and not isinstance(e, GrantsEngine)]
         if not others and key[0] not in _OPEN_TYPES:
             # a grant permits only by inheritance or membership: from the object, from above, from below, by a role
             related = related_grantees(facts, key) | self._admins | self._pdp.bundle.instance_admins

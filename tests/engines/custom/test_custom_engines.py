@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.audit_files import audit_records
+from support.audit_files import all_records, audit_records
+from support.converging import awaited
 from support.http_client import client_of
 from support.redis_server import redis_server
 from support.serving import settings_of
@@ -25,6 +27,9 @@ TABLES = ("public_a", "private", "secret", "granted")
 GRANTS = [
     {"principal": "user:oidc~alice", "privilege": "select", "object": f"table:lake/s/{name}"} for name in TABLES[2:]
 ]
+ALICE = "user:oidc~alice"
+ACCESS = {"resource": "table:lake/s/granted", "action": "read_data"}
+LISTING = {"principal": ALICE, "action": "read_data", "type": "table", "container": "warehouse:lake"}
 NAMES = {"acme_names": "acme_names", "acme_remote": "acme_remote"}
 
 
@@ -125,6 +130,89 @@ async def test_a_broken_answer_denies_the_whole_group(folder: Path, form: str) -
     assert [(each["allowed"], each["by"]) for each in found] == [(False, ["acme_broken:failed"])] * 4
     assert [each["allowed"] for each in explained] == [False] * 4
     assert 'pdp_engine_failures_total{engine="acme_broken"}' in failures
+
+
+@pytest.mark.parametrize("combine", ["any", "all"])
+@pytest.mark.parametrize("engines", [["acme_broken"], ["acme_broken", "grants"], ["grants", "acme_broken"]])
+async def test_an_engine_that_cannot_tell_what_it_decides_denies_those_checks_alone(
+    folder: Path, combine: str, engines: list[str]
+) -> None:
+    """Silence in place of the failure would open what the engine forbids."""
+    authorities = {
+        "default": {"engines": engines, "combine": combine},
+        "other": {"engines": ["grants"], "warehouses": ["other"]},
+    }
+    given = config(["acme_broken"], {"options": {"form": "applies"}}) | {"authorities": authorities}
+    given["warehouses"]["other"] = {"project": "p1", "default_ref": "main"}
+    denied = (False, ["acme_broken:failed"])
+    async with client_of(settings_of(given, folder)) as client:
+        checks = [check("granted"), {**check("granted"), "action": "get_metadata"}, check("granted")]
+        checks[2]["resource"] = "table:other/s/granted"
+        for _ in range(2):
+            for asked in (checks, checks[::-1]):
+                status, body = await client.check(*asked)
+                found = [(each["allowed"], each["by"]) for each in body["decisions"]]
+                assert status == 200
+                read, describe, other = found if asked is checks else found[::-1]
+                assert (read, describe[0], other) == (denied, True, (False, ["default_deny"]))
+            singles = [(await client.check(each))[1]["decisions"][0] for each in checks]
+            assert [each["allowed"] for each in singles] == [read[0], describe[0], other[0]]
+        explained = await client.check(*checks, explain=True)
+        parts = {part["what"]: part["outcome"] for part in explained[1]["decisions"][0]["trace"]["parts"]}
+        assert parts["acme_broken"] == "failed"
+        assert (await client.post("/v1/access", ACCESS))[1]["principals"] == []
+
+
+def reporting(engine: str, **options: Any) -> dict[str, Any]:
+    """Grants answer, and an engine reports on the same warehouses."""
+    given = config(["grants"])
+    given["authorities"]["next"] = {"engines": [engine, "grants"], "mode": "report"}
+    given["policies"]["engines"] = {engine: {"options": options, "timeout_seconds": 60}}
+    return given
+
+
+def reported(folder: Path) -> list[tuple[str, list[str]]]:
+    events = [each for each in all_records(folder) if each["event"] == "report"]
+    return [(each["resource"], each["reportBy"]) for event in events for each in event["differences"]]
+
+
+def counted(service: Service, outcome: str) -> float:
+    text = service.metrics().decode()
+    found = re.findall(rf'pdp_report_checks_total{{authority="next",outcome="{outcome}"}} (\S+)', text)
+    return float(found[0]) if found else 0.0
+
+
+@pytest.mark.parametrize("form", ["applies", "raises", "none", "long"])
+async def test_a_broken_engine_in_report_mode_changes_no_answer(folder: Path, form: str) -> None:
+    async with client_of(settings_of(reporting("acme_broken", form=form), folder)) as client:
+        found = await decide(client)
+        assert [(await decide(client, (name,)))[0]["allowed"] for name in TABLES] == [each["allowed"] for each in found]
+    assert [each["allowed"] for each in found] == [False, False, True, True]
+    failed = [(f"table:lake/s/{name}@main", ["acme_broken:failed"]) for name in TABLES[2:]]
+    assert sorted(reported(folder)) == sorted(failed * 2)
+
+
+async def test_no_answer_waits_for_an_engine_in_report_mode(folder: Path) -> None:
+    """The engine answers when the test has its answers. Pages of listings are not compared."""
+    file = folder / "go"
+    async with client_of(settings_of(reporting("acme_late", form="", file=str(file)), folder)) as client:
+        assert [each["allowed"] for each in await decide(client)] == [False, False, True, True]
+        assert (await client.post("/v1/list", LISTING))[1]["objects"] == ["table:lake/s/granted", "table:lake/s/secret"]
+        assert [each["principal"] for each in (await client.post("/v1/access", ACCESS))[1]["principals"]] == [ALICE]
+        file.touch()
+        await awaited(lambda: counted(client.service, "differs"))
+        assert (counted(client.service, "differs"), counted(client.service, "same")) == (2.0, 2.0)
+    assert reported(folder) == [(f"table:lake/s/{name}@main", ["acme_late:yes"]) for name in TABLES[:2]]
+
+
+async def test_comparisons_that_never_end_are_left_out(folder: Path) -> None:
+    never = str(folder / "never")
+    async with client_of(settings_of(reporting("acme_late", form="", file=never), folder)) as client:
+        for _ in range(300):
+            assert (await decide(client, ("granted",)))[0]["allowed"] is True
+        assert counted(client.service, "left_out") == 300 - 256
+    assert counted(client.service, "left_out") == 300
+    assert reported(folder) == []
 
 
 @pytest.mark.parametrize(("form", "reason"), [("late", "late"), ("raises", "late"), ("long", "failed")])

@@ -67,6 +67,11 @@ class BrokenEngine(NameEngine):
         super().__init__({})
         self.form = options["form"]
 
+    def applies(self, action, type):
+        if self.form == "applies" and action == "read_data":
+            raise ValueError("no")
+        return super().applies(action, type)
+
     def decide(self, group, resources, facts):
         count, by = len(resources), [f"{self.name}:yes"] * len(resources)
         if self.form == "raises":
@@ -80,6 +85,7 @@ class BrokenEngine(NameEngine):
             "no_reason": Verdicts(bytes([PERMIT]) * count, [None] * count),
             "other_reason": Verdicts(bytes([PERMIT]) * count, ["grants:all"] * count),
             "truth": [True] * count,
+            "applies": Verdicts(bytes([PERMIT]) * count, by),
             "errors": Verdicts(bytes([PERMIT]) * count, by, {count: ("x",)}),
         }
         return forms[self.form]
@@ -93,8 +99,11 @@ class LateEngine(NameEngine):
     def __init__(self, options):
         super().__init__({})
         self.form = options["form"]
+        self.file = Path(options.get("file", os.devnull))
 
     async def decide(self, group, resources, facts, deadline):
+        while not self.file.exists():  # noqa: ASYNC110  a file has no event
+            await asyncio.sleep(0.01)
         if self.form == "late":
             await asyncio.sleep(60)
         if self.form == "raises":
