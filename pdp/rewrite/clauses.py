@@ -22,6 +22,13 @@ _SAMPLE: Final = re.compile(
     r"(?:\s+REPEATABLE\s*\(\s*\d+\s*\))?",
     re.IGNORECASE,
 )
+_NAMED: Final = {
+    "trino": "{name}{travel}{alias}{sample}",
+    "spark": "{name}{travel}{sample}{alias}",
+    "bigquery": "{name}{alias}{travel}{sample}",
+    "duckdb": "{name}{alias}{travel}{sample}",
+}
+"""Place of an alias among the clauses, by dialect."""
 _SHARE: Final = re.compile(r"%|\bpercent\b|\bbucket\b", re.IGNORECASE)
 """Sample of a share of the rows."""
 COUNTED_SAMPLES: Final = frozenset({"duckdb", "spark"})
@@ -57,6 +64,11 @@ class TableClauses:
                 raise RewriteRefused(UNSUPPORTED_SOURCE, f"a clause after `{node.name}` is not supported")
             if at > alias_end and at != end and _GOES_ON.match(text, at):
                 raise RewriteRefused(UNSUPPORTED_SOURCE, f"a clause after `{node.name}` is not supported")
+
+    def source(self, name: str, row: str, dialect: str) -> str:
+        """Return a name with the clauses, and with an alias unless `row` is empty."""
+        alias = f" AS {row}" if row else ""
+        return _NAMED[dialect].format(name=name, alias=alias, travel=self.travel, sample=self.sample)
 
     def _take(self, match: re.Match[str]) -> int:
         self.spans.append(match.span())

@@ -7,12 +7,14 @@ is made of parts that mean the same in all dialects. SESSION_USER() and CURRENT_
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from sqlglot import exp
 
+from pdp.rewrite.binding import ROW, BoundColumn, FilterSource, Form, alias_edit, bind_columns, rename
 from pdp.rewrite.catalog import Catalog, Relation
 from pdp.rewrite.containers import RelationKey, key_name
 from pdp.rewrite.errors import FILTER_INVALID, RewriteRefused
@@ -23,6 +25,7 @@ from pdp.rewrite.splice import Edit, apply_edits, without_spans
 from pdp.rewrite.syntax import ParsedText, place_of, quote_names, quote_text
 
 NO_ROWS: Final = "FALSE"
+_NOTHING: Final = (NO_ROWS,)
 _CALLER: Final = re.compile(r"(?<![\w.])(?:session_user|current_user)\b(?:\s*\(\s*\))?", re.IGNORECASE)
 _SENTINEL: Final = "pdp session user"
 _PORTABLE: Final = (
@@ -48,20 +51,24 @@ _RANDOM: Final = frozenset({"rand", "random", "secure_rand", "secure_random", "u
 class FilterText:
     """SQL of a filter, cut where the name of the caller stands. `everything`: the filter is TRUE.
 
-    `reads` has the tables of its subqueries.
+    `qualified` is the same with qualified columns, see `binding`. `reads` has the tables of its subqueries.
     """
 
     pieces: tuple[str, ...]
+    qualified: tuple[str, ...]
     everything: bool = False
     reads: tuple[RelationKey, ...] = ()
 
-    def bind(self, user: str, dialect: str) -> str:
-        """Return the SQL for a caller."""
-        if len(self.pieces) == 1:
-            return self.pieces[0]
+    def bind(self, user: str, dialect: str, form: Form) -> str:
+        """Return the SQL for a caller; raise RewriteRefused for a caller whose name has no literal."""
+        pieces = self.qualified if form == "qualified" or (form == "plain" and self.reads) else self.pieces
+        if len(pieces) == 1:
+            return pieces[0]
         if not user:
             raise _wrong("a filter or mask names the caller, and the caller is a role without a name")
-        return quote_text(user, dialect).join(self.pieces)
+        if ROW in user:
+            raise _wrong(f"the name of the caller holds `{ROW}`, a name of the rewriter")
+        return quote_text(user, dialect).join(pieces)
 
 
 class FilterCompiler:
@@ -129,21 +136,19 @@ class _Filter:
         """Return the filter in a dialect; raise RewriteRefused."""
         root = self._tree.unnest()
         if isinstance(root, exp.Boolean):
-            return FilterText(("TRUE",), everything=True) if root.this else FilterText((NO_ROWS,))
+            return FilterText(("TRUE",), ("TRUE",), everything=True) if root.this else FilterText(_NOTHING, _NOTHING)
         _check_form(self._tree)
         tables = self.relations()
-        self._check_columns(tables)
         self._check_condition(root)
-        pieces = self._spliced(tables) if self._policy.dialect == dialect else self._generated(dialect, tables)
-        return FilterText(pieces, reads=tuple(found.key for _, found in tables))
+        reads = tuple(found.key for _, found in tables)
+        return FilterText(*self._texts(dialect, tables), reads=reads)
 
     def expression(self, dialect: str) -> FilterText:
         """Return the text as a value in a dialect, without subqueries; raise RewriteRefused."""
         _check_form(self._tree)
         if self._tree.find(exp.Query, exp.Table):
             raise _wrong("it holds a subquery")
-        self._check_columns(())
-        return FilterText(self._spliced(()) if self._policy.dialect == dialect else self._generated(dialect, ()))
+        return FilterText(*self._texts(dialect, ()))
 
     def relations(self) -> list[tuple[exp.Table, Relation]]:
         """Return the tables of the filter's subqueries; raise RewriteRefused for an unknown table or a view."""
@@ -159,23 +164,22 @@ class _Filter:
             raise _wrong(f"`{table.name}` is read in a way that filters do not support")
         return found
 
-    def _check_columns(self, tables: Sequence[tuple[exp.Table, Relation]]) -> None:
-        """Raise RewriteRefused for a column that neither the table nor a subquery's table has.
-
-        An unknown column could otherwise be found in a query around the filter, under the caller's hand.
-        """
-        own = self._own_columns()
-        columns = {**own, **{name: "" for _, table in tables for name in table.columns}}
-        qualifiers = {self._relation.name[-1].lower()}
-        for table, found in tables:
-            qualifiers.add((table.alias or found.name[-1]).lower())
+    def _texts(
+        self, dialect: str, tables: Sequence[tuple[exp.Table, Relation]]
+    ) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return the text with the author's columns, and the text with qualified columns; raise RewriteRefused."""
+        own, name = self._own_columns(), self._relation.name[-1].lower()
         if not own:
             raise _wrong("the columns of its table are unknown")
-        for column in self._tree.find_all(exp.Column):
-            first, *fields = [part.name.lower() for part in column.parts]
-            name = fields[0] if fields and first in qualifiers else first
-            if not isinstance(column.this, exp.Star) and name not in columns:
-                raise _wrong(f"`{name}` is no column of its table")
+        if ROW in self._policy.text.lower() or any(ROW in column for column in own):
+            raise _wrong(f"`{ROW}` is a name of the rewriter")
+        sources = [
+            FilterSource((table.alias or found.name[-1]).lower(), found.columns, f"{ROW}_{at}", table)
+            for at, (table, found) in enumerate(tables)
+        ]
+        columns = bind_columns(self._tree, FilterSource(name, own, ROW), sources)
+        make = self._spliced if self._policy.dialect == dialect else partial(self._generated, dialect)
+        return make(tables, (), ()), make(tables, sources, columns)
 
     def _own_columns(self) -> Mapping[str, str]:
         return known_columns(self._relation, self._policy.dialect)
@@ -190,30 +194,50 @@ class _Filter:
         elif not isinstance(root, _CONDITIONS):
             raise _wrong("it is a value, not a condition")
 
-    def _spliced(self, tables: Iterable[tuple[exp.Table, Relation]]) -> tuple[str, ...]:
-        """Return the filter in its own dialect, to the letter but for names of tables, callers and comments."""
+    def _spliced(
+        self,
+        tables: Sequence[tuple[exp.Table, Relation]],
+        sources: Sequence[FilterSource],
+        columns: Sequence[BoundColumn],
+    ) -> tuple[str, ...]:
+        """Return the filter in its own dialect, to the letter but for names and comments."""
         parsed, dialect = self._parsed, self._policy.dialect
         edits = without_spans(parsed.text, parsed.lexical.comments)
         for table, found in tables:
             places = [place_of(part) for part in table.parts]
             name = quote_names(found.name, dialect)
             edits.append(Edit(min(places)[0], max(end for _, end in places), name))
+        edits += (alias_edit(source) for source in sources)
+        edits += (column.edit() for column in columns)
         callers = [match.span() for match in _CALLER.finditer(parsed.lexical.bare)]
         if len(callers) != len(list(self._tree.find_all(exp.SessionUser, exp.CurrentUser))):
             raise _wrong("the name of the caller has no certain place")
         edits += (Edit(start, end, f"\0{_SENTINEL}\0") for start, end in callers)
         return tuple(apply_edits(parsed.text, edits).strip().split(f"\0{_SENTINEL}\0"))
 
-    def _generated(self, dialect: str, tables: Iterable[tuple[exp.Table, Relation]]) -> tuple[str, ...]:
-        """Return the filter in another dialect; raise RewriteRefused if a part has another meaning there."""
+    def _generated(
+        self,
+        dialect: str,
+        tables: Sequence[tuple[exp.Table, Relation]],
+        sources: Sequence[FilterSource],
+        columns: Sequence[BoundColumn],
+    ) -> tuple[str, ...]:
+        """Return the filter in another dialect; raise RewriteRefused if a part has another meaning there.
+
+        Changes the tree, so the text with the author's columns comes first.
+        """
         unfit = next((node for node in self._tree.walk() if not _is_portable(node)), None)
         if unfit is not None:
             raise _wrong(f"`{type(unfit).__name__}` in `{self._policy.dialect}` has no certain meaning in `{dialect}`")
         if _SENTINEL in self._policy.text:
             raise _wrong("it has the text of the rewriter")
+        for column in columns:
+            column.qualify()
+        for source in sources:
+            rename(source)
         names: Mapping[int, Relation] = {id(table): found for table, found in tables}
-        tree = self._tree.transform(lambda node: _bound(node, names), copy=False)
-        text = tree.sql(dialect=dialect, comments=False)
+        self._tree = self._tree.transform(lambda node: _bound(node, names), copy=False)
+        text = self._tree.sql(dialect=dialect, comments=False)
         return tuple(text.split(f"'{_SENTINEL}'"))
 
 

@@ -7,13 +7,14 @@ dialect is NULL. NULL is written as a CASE without a true branch, so that the ty
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from pdp.engines.rowaccess.trino_sql import mask_sql
+from pdp.engines.rowaccess.trino_sql import masked_value
 from pdp.facts.row_rules import fold_column
+from pdp.rewrite.binding import ROW, Form
 from pdp.rewrite.catalog import Catalog, Relation
 from pdp.rewrite.errors import FILTER_INVALID, RewriteRefused
 from pdp.rewrite.filters import FilterText, mask_expression
@@ -47,7 +48,7 @@ class MaskCompiler:
 
     def columns(
         self, relation: Relation, masks: Mapping[str, tuple[MaskPolicy, CallerIdentity]], names: Mapping[str, str],
-        dialect: str,
+        dialect: str, form: Form,
     ) -> str:  # fmt: skip
         """Return the columns of a relation as SQL, some of them masked.
 
@@ -58,8 +59,11 @@ class MaskCompiler:
         shown = []
         for name, type in names.items():
             quoted = quote_name(name, dialect)
+            value = f"{ROW}.{quoted}" if form == "qualified" else quoted
             found = masks.get(fold_column(name))
-            shown.append(f"{self._masked(found, relation, (name, type), dialect)} AS {quoted}" if found else quoted)
+            if found:
+                value = f"{self._masked(found, relation, _Column(value, type, form), dialect)} AS {quoted}"
+            shown.append(value)
         return ", ".join(shown)
 
     def expressions(
@@ -69,24 +73,27 @@ class MaskCompiler:
         """Return the masked columns alone, with their expressions; raise RewriteRefused as `columns` does."""
         _require_columns(relation, names)
         return [
-            (name, self._masked(masks[fold_column(name)], relation, (name, type), dialect))
+            (name, self._masked(masks[fold_column(name)], relation, _Column(quote_name(name, dialect), type), dialect))
             for name, type in names.items()
             if fold_column(name) in masks
         ]
 
     def _masked(
-        self, found: tuple[MaskPolicy, CallerIdentity], relation: Relation, column: tuple[str, str], dialect: str
+        self, found: tuple[MaskPolicy, CallerIdentity], relation: Relation, column: _Column, dialect: str
     ) -> str:
         """Return the expression in place of a column; a NULL of the column's type without a certain expression."""
-        (mask, reader), (name, text) = found, column
-        value, type = mask.text, _type(text, dialect)
+        mask, reader = found
+        value, type = mask.text, _type(column.type, dialect)
         if mask.kind == "expression":
             expression = self._expression(mask, relation, dialect)
-            value = expression.bind(reader.session_user, dialect) if expression else ""
+            user = reader.session_user
+            value = expression.bind(user, dialect, column.form) if expression else ""
         sql = None
+        if mask.kind == "constant" and ROW in value.lower():
+            value = ""  # a name of the rewriter, which rendering can change
         if type is not None and (value or mask.kind in _WITHOUT_VALUE):
-            sql = (_trino if dialect == "trino" else _sql)(mask.kind, value, name, type, dialect)
-        return sql or f"CASE WHEN FALSE THEN {quote_name(name, dialect)} END"
+            sql = (_trino if dialect == "trino" else _sql)(mask.kind, value, column.sql, type, dialect)
+        return sql or f"CASE WHEN FALSE THEN {column.sql} END"
 
     def _expression(self, mask: MaskPolicy, relation: Relation, dialect: str) -> FilterText | None:
         """Return the expression of a mask; None without a certain meaning in the dialect."""
@@ -100,10 +107,20 @@ class MaskCompiler:
         return self._known[key]
 
 
+class _Column(NamedTuple):
+    """Column as SQL, with its type as text, and the form of expressions that read the column."""
+
+    sql: str
+    type: str
+    form: Form = "author"
+
+
 def _require_columns(relation: Relation, names: Mapping[str, str]) -> None:
     if not names:
         message = f"a column of `{relation.name[-1]}` is masked, and the columns are unknown"
         raise RewriteRefused(FILTER_INVALID, message)
+    if any(ROW in f"{name} {type}".lower() for name, type in names.items()):
+        raise RewriteRefused(FILTER_INVALID, f"a column of `{relation.name[-1]}` holds `{ROW}`, a name of the rewriter")
 
 
 def _type(text: str, dialect: str) -> exp.DataType | None:
@@ -120,11 +137,11 @@ def _type(text: str, dialect: str) -> exp.DataType | None:
 
 def _trino(kind: str, value: str, column: str, type: exp.DataType, dialect: str) -> str:
     """Return the expression that Trino's plugin gets for a mask."""
-    return mask_sql(kind, value, column, type.sql(dialect=dialect))
+    return masked_value(kind, value, column, type.sql(dialect=dialect))
 
 
 def _sql(kind: str, value: str, column: str, type: exp.DataType, dialect: str) -> str | None:
-    """Return the expression of a dialect beside Trino, with the meaning of Trino's; None for NULL."""
+    """Return the expression of a dialect beside Trino, with the meaning of Trino's; None for NULL. `column` is SQL."""
     name = type.sql(dialect=dialect)
     if kind == "expression":
         return f"CAST({value} AS {name})"
@@ -133,7 +150,7 @@ def _sql(kind: str, value: str, column: str, type: exp.DataType, dialect: str) -
         return f"{_TRY_CAST[dialect]}({text} AS {name})" if text and type.this in _CASTABLE else None
     if type.this not in exp.DataType.TEXT_TYPES:
         return None
-    text = quote_name(column, dialect)
+    text = column
     if type.this in (exp.DataType.Type.CHAR, exp.DataType.Type.NCHAR):
         text = f"RTRIM({text})"  # without the blanks that pad a value
     if kind == "hash":

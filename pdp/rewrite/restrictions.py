@@ -12,6 +12,7 @@ from typing import Final, Literal, TypeAlias
 from sqlglot import exp
 
 from pdp.rewrite.array_paths import check_array_paths
+from pdp.rewrite.binding import ROW, Form
 from pdp.rewrite.catalog import Catalog, Relation, View
 from pdp.rewrite.containers import RelationKey, key_name
 from pdp.rewrite.errors import METADATA_TABLE, UNSUPPORTED_SOURCE, VIEW_CYCLE, VIEW_DEPTH, RewriteRefused
@@ -46,13 +47,23 @@ Identities: TypeAlias = tuple[CallerIdentity, ...]
 
 @dataclass(frozen=True, slots=True)
 class VisiblePart:
-    """Visible part of a relation as SQL: a condition of the rows, empty for every row, and the columns."""
+    """Visible part of a relation as SQL: a condition of the rows, empty for every row, and the columns.
+
+    `row` is the name of the source, if the condition or the columns are qualified.
+    """
 
     rows: str
     columns: str = "*"
+    row: str = ""
+
+    def named(self, row: str) -> VisiblePart:
+        """Return the same part with another name of the source, if the source has a name."""
+        if not self.row:
+            return self
+        return VisiblePart(self.rows.replace(self.row, row), self.columns.replace(self.row, row), row)
 
     def query(self, source: str) -> str:
-        """Return the query for the visible part of a source."""
+        """Return the query for the visible part of a source, which gives itself the name of the row."""
         where = f" WHERE {self.rows}" if self.rows else ""
         return f"SELECT {self.columns} FROM {source}{where}"  # noqa: S608  parts that are parsed or quoted
 
@@ -105,36 +116,38 @@ class Restrictions:
     ) -> None:
         self._analyzer, self._policies, self._compiler = analyzer, policies, compiler
         self._dialect, self._through = dialect, through
-        self._parts: dict[tuple[RelationKey, Identities], VisiblePart | None] = {}
+        self._parts: dict[tuple[RelationKey, Identities, Form], VisiblePart | None] = {}
         self._views: dict[tuple[RelationKey, Identities], bool] = {}
         self._owners: dict[str, CallerIdentity] = {}
         self._readers: dict[Identities, None] = {}
 
-    def visible(self, relation: Relation, identities: Identities) -> VisiblePart | None:
+    def visible(
+        self, relation: Relation, identities: Identities, form: Form = "qualified"
+    ) -> VisiblePart | None:  # fmt: skip
         """Return the visible part of a relation by its own policies and masks; None for everything."""
-        key = relation.key
-        if not self._policies.hides(key):
+        if not self._policies.hides(relation.key):
             return None
-        known = (key, identities)
+        known = (relation.key, identities, form)
         if known not in self._parts:
-            rows, columns = self._rows(relation, identities), self._columns(relation, identities)
-            self._parts[known] = VisiblePart(rows, columns) if rows or columns != "*" else None
+            rows, columns = self._rows(relation, identities, form), self._columns(relation, identities, form)
+            row = ROW if ROW in rows or ROW in columns else ""
+            self._parts[known] = VisiblePart(rows, columns, row) if rows or columns != "*" else None
         return self._parts[known]
 
-    def _rows(self, relation: Relation, identities: Identities) -> str:
+    def _rows(self, relation: Relation, identities: Identities, form: Form) -> str:
         """Return the filter of a relation's own policies; empty for every row."""
         if not self._policies.protects(relation.key):
             return ""
-        parts = [part for identity in identities if (part := self._rows_of(relation, identity)) is not None]
+        parts = [part for identity in identities if (part := self._rows_of(relation, identity, form)) is not None]
         parts = list(dict.fromkeys(parts))
         return parts[0] if len(parts) == 1 else " AND ".join(f"({part})" for part in parts)
 
-    def _columns(self, relation: Relation, identities: Identities) -> str:
+    def _columns(self, relation: Relation, identities: Identities, form: Form) -> str:
         """Return the columns of a relation with their masks: a column is masked if any reader has a mask."""
         held = self._held(relation, identities)
         if not held:
             return "*"
-        return self._analyzer.masks.columns(relation, held, self._types(relation), self._dialect)
+        return self._analyzer.masks.columns(relation, held, self._types(relation), self._dialect, form)
 
     def masked(self, relation: Relation, identities: Identities) -> list[tuple[str, str]]:
         """Return the masked columns of a relation, each with the expression in place of the column."""
@@ -156,23 +169,24 @@ class Restrictions:
         types = known_columns(relation, self._dialect)
         return {name: types.get(name.lower(), "") for name in relation.spelled or types}
 
-    def _rows_of(self, relation: Relation, identity: CallerIdentity) -> str | None:
+    def _rows_of(self, relation: Relation, identity: CallerIdentity, form: Form) -> str | None:
         """Return the filter for one reader, as the policies remember it; None for every row."""
         if identity.key is None:
-            return self._find_rows(relation, identity)
-        key = (relation.name, self._dialect, identity.key)
+            return self._find_rows(relation, identity, form)
+        key = (relation.name, self._dialect, form, identity.key)
         memo = self._policies.memory(self._analyzer.catalog).filters
         if key not in memo:
-            memo.keep(key, self._find_rows(relation, identity))
+            memo.keep(key, self._find_rows(relation, identity, form))
         return memo[key]
 
-    def _find_rows(self, relation: Relation, identity: CallerIdentity) -> str | None:
+    def _find_rows(self, relation: Relation, identity: CallerIdentity, form: Form) -> str | None:
         matching = self._policies.matching(relation.key, identity)
         hides: Callable[[RelationKey], bool] = self._policies.hides
         texts = [self._compiler.compile(policy, relation, self._dialect, hides) for policy in matching]
         if any(text.everything for text in texts):
             return None
-        filters = list(dict.fromkeys(text.bind(identity.session_user, self._dialect) for text in texts))
+        user, dialect = identity.session_user, self._dialect
+        filters = list(dict.fromkeys(text.bind(user, dialect, form) for text in texts))
         if not filters:
             return NO_ROWS
         return filters[0] if len(filters) == 1 else " OR ".join(f"({text})" for text in filters)
@@ -196,6 +210,10 @@ class Restrictions:
         if self.visible(relation, identities) is not None:
             return True
         return relation.view is not None and self.is_expanded(relation, relation.view, identities, above)
+
+    def is_restricted_reference(self, reference: Reference, identities: Identities) -> bool:
+        """Tell whether any relation of a reference is restricted."""
+        return any(self.is_restricted(relation, identities) for relation in reference.relations)
 
     def is_expanded(
         self, relation: Relation, view: View, identities: Identities, above: tuple[RelationKey, ...] = ()

@@ -15,6 +15,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 from sqlglot.optimizer.scope import traverse_scope
 
+from pdp.rewrite.binding import HIDDEN, check_qualified, looks_around
 from pdp.rewrite.catalog import Catalog, Relation
 from pdp.rewrite.errors import NOT_COVERED, RewriteRefused
 from pdp.rewrite.functions import is_table_function
@@ -25,6 +26,8 @@ from pdp.rewrite.syntax import parse_part
 _WRAP_ARGS: Final = frozenset({"kind", "expressions", "from_", "where"})
 """Parts of the query that shows the visible rows of one table."""
 _PLAIN_ARGS: Final = frozenset({"kind", "expressions", "from_"})
+_PLAIN: Final = "_plain"
+"""End of the name in place of a source with bare names."""
 _SOURCE_ARGS: Final = frozenset({"this", "db", "catalog", "alias", "version", "when", "sample"})
 
 
@@ -57,7 +60,7 @@ def _only_table(source: str, dialect: str) -> tuple[str, ...] | None:
 @lru_cache(maxsize=2_000)
 def _is_source_covered(source: str, part: VisiblePart, dialect: str) -> bool:
     table = _source_tree(source, dialect).find(exp.Table)
-    return table is not None and _is_covered(table, _part_tree(part, dialect))
+    return table is not None and _is_covered(table, part, dialect)
 
 
 def _new_name(text: str) -> str:
@@ -70,7 +73,11 @@ def _new_name(text: str) -> str:
 
 @lru_cache(maxsize=2_000)
 def _part_tree(part: VisiblePart, dialect: str) -> exp.Expr:
-    return parse_part(part.query("t"), dialect)
+    """Return the tree of the query of a visible part; raise RewriteRefused for a bare column among qualified ones."""
+    tree = parse_part(part.query("t"), dialect)
+    if part.row:
+        check_qualified(tree)
+    return tree
 
 
 class SecondReading:
@@ -80,65 +87,92 @@ class SecondReading:
         self._catalog, self._dialect = catalog, dialect
         self._restrictions, self._identities = restrictions, identities
 
-    def verify(self, result: str | exp.Expr, sources: Iterable[str], kind: type[exp.Expr]) -> None:
+    def verify(self, result: str | exp.Expr, sources: Iterable[tuple[str, str]], kind: type[exp.Expr]) -> None:
         """Raise RewriteRefused if a result is no statement of the kind, or shows rows without their filter.
 
-        `sources` are the parts of the result with filters. Each is read for itself, and so is the rest of the result
-        with a name in place of the sources: together that is the result, and sources that come again are read once.
-        A result that is the caller's text comes as its tree.
+        `sources` are the parts of the result with filters, each beside itself with the stand-in for the unforeseen
+        name. Each is read for itself, and so is the rest of the result with a name in place of the sources: together
+        that is the result, and sources that come again are read once. A result that is the caller's text comes as its
+        tree.
         """
         visible = ""
         if isinstance(result, str):
             visible = _new_name(result)
-            for source in sorted(set(sources), key=len, reverse=True):
-                self._verify_source(source)
-                result = result.replace(source, visible)
+            for source, named in sorted(set(sources), key=lambda pair: len(pair[0]), reverse=True):
+                is_plain = self._verify_source(named)
+                result = result.replace(source, visible + _PLAIN if is_plain else visible)
             result = parse_part(result, self._dialect)
         if type(result) is not kind:
             raise RewriteRefused(NOT_COVERED, "the result is another statement than the text")
         self._verify_tree(result, visible)
 
-    def _verify_source(self, source: str) -> None:
-        """Raise RewriteRefused for a source without its filter. A source of one table is remembered as covered."""
+    def _verify_source(self, source: str) -> bool:
+        """Raise RewriteRefused for a source without its filter. A source of one table is remembered as covered.
+
+        Tell whether bare names of a filter allow the source only where an engine looks for names nowhere else.
+        """
         parts = _only_table(source, self._dialect)
         relation = self._catalog.get(parts, self._dialect, self._catalog.default) if parts else None
         if relation is None or relation.view is not None:
-            self._verify_tree(_source_tree(source, self._dialect), "")
-            return
-        for identities in self._restrictions.readers(self._identities):
-            part = self._restrictions.visible(relation, identities)
+            return self._verify_tree(_source_tree(source, self._dialect), "")
+        for part, is_plain in self._parts(relation):
             if part is not None and _is_source_covered(source, part, self._dialect):
-                return
+                return is_plain
         raise RewriteRefused(NOT_COVERED, f"`{relation.name[-1]}` is not covered by its filter")
 
-    def _verify_tree(self, tree: exp.Expr, visible: str) -> None:
+    def _parts(self, relation: Relation) -> Iterator[tuple[VisiblePart | None, bool]]:
+        """Yield the visible parts of a relation for all readers, each with the need of a place without names around.
+
+        Qualified parts come first.
+        """
+        readers = self._restrictions.readers(self._identities)
+        for identities in readers:
+            part = self._restrictions.visible(relation, identities)
+            yield part.named(HIDDEN) if part else None, False
+        for identities in readers:
+            yield self._restrictions.visible(relation, identities, "plain"), True
+
+    def _verify_tree(self, tree: exp.Expr, visible: str) -> bool:
+        """Raise RewriteRefused for a table without its filter; return the need of a place without names around."""
         common: dict[int, bool] = {}
+        needs_plain_place = False
         for table in tree.find_all(exp.Table):
-            if visible and table.name == visible and not table.args.get("db"):
-                continue
-            if not _is_common(table, common) and table.find_ancestor(exp.Hint) is None:
-                self._verify_table(table)
+            is_plain = False
+            if visible and table.name.startswith(visible) and not table.args.get("db"):
+                is_plain = table.name != visible
+            elif not _is_common(table, common) and table.find_ancestor(exp.Hint) is None:
+                is_plain = self._verify_table(table)
+            if is_plain and looks_around(table, self._dialect):
+                raise _uncovered(table)
+            needs_plain_place |= is_plain
         if common and isinstance(tree, exp.Query):
             self._verify_scopes(tree, common)
+        return needs_plain_place
 
-    def _verify_table(self, table: exp.Table) -> None:
+    def _verify_table(self, table: exp.Table) -> bool:
+        """Raise RewriteRefused for a table without its filter; return the need of a place without names around."""
         parts = name_parts(table)
         if parts is None:
             if not is_table_function(table.this):
                 raise _uncovered(table)
-            return
+            return False
         if len(parts) > 1 and parts[-2].lower() == INFORMATION_SCHEMA:
-            return
+            return False
         default = self._catalog.default
-        for relation in self._relations(table, parts, default):
-            for identities in self._restrictions.readers(self._identities):
-                part = self._restrictions.visible(relation, identities)
-                if part is None and not self._reads_hidden_rows(relation, identities, MAX_VIEW_DEPTH):
-                    break
-                if part is not None and _is_covered(table, _part_tree(part, self._dialect)):
-                    break
-            else:
-                raise _uncovered(table)
+        found = [self._is_plain(table, relation) for relation in self._relations(table, parts, default)]
+        return True in found
+
+    def _is_plain(self, table: exp.Table, relation: Relation) -> bool:
+        """Tell whether a covered table needs a place without names around; raise RewriteRefused for another table."""
+        for identities in self._restrictions.readers(self._identities):
+            if self._restrictions.visible(relation, identities) is None and not self._reads_hidden_rows(
+                relation, identities, MAX_VIEW_DEPTH
+            ):
+                return False
+        for part, is_plain in self._parts(relation):
+            if part is not None and _is_covered(table, part, self._dialect):
+                return is_plain
+        raise _uncovered(table)
 
     def _reads_hidden_rows(self, relation: Relation, identities: Identities, depth: int) -> bool:
         """Tell whether the text of a view reads hidden rows, or more views than the depth allows."""
@@ -216,7 +250,7 @@ def _visible_names(table: exp.Expr) -> Iterator[str]:
         node = parent
 
 
-def _is_covered(table: exp.Table, part: exp.Expr) -> bool:
+def _is_covered(table: exp.Table, part: VisiblePart, dialect: str) -> bool:
     """Tell whether a table stands in `(SELECT columns FROM table WHERE rows)`, as in the query of the visible part."""
     source = table.parent
     query = source.parent if isinstance(source, exp.From) else None
@@ -224,6 +258,7 @@ def _is_covered(table: exp.Table, part: exp.Expr) -> bool:
         return False
     if {name for name, value in query.args.items() if value} - _WRAP_ARGS:
         return False
-    if {name for name, value in table.args.items() if value} - _SOURCE_ARGS:
+    if {name for name, value in table.args.items() if value} - _SOURCE_ARGS or table.alias != part.row:
         return False
-    return query.expressions == part.expressions and query.args.get("where") == part.args.get("where")
+    wanted = _part_tree(part, dialect)
+    return query.expressions == wanted.expressions and query.args.get("where") == wanted.args.get("where")

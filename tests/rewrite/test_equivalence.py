@@ -16,7 +16,7 @@ from sqlglot import exp
 from support.equivalence import Comparison, comparisons, service_of
 from support.generated_sql import SqlGenerator
 
-from pdp.rewrite import masks, references, restrictions, rewriter
+from pdp.rewrite import masks, references, rendering, restrictions
 from pdp.rewrite.errors import NOT_COVERED
 from pdp.rewrite.references import ReferenceWalk
 from pdp.rewrite.restrictions import Analyzer, Restrictions, VisiblePart
@@ -97,14 +97,14 @@ def see_later_names(patch: pytest.MonkeyPatch) -> None:
 
 
 def keep_names_of_views(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(rewriter, "quote_names", lambda parts, dialect: parts[-1])
+    patch.setattr(rendering, "quote_names", lambda parts, dialect: parts[-1])
 
 
 def take_the_first_filter(patch: pytest.MonkeyPatch) -> None:
     original = Restrictions._find_rows
 
-    def first(self: Restrictions, relation: Any, identity: Any) -> str | None:
-        found = original(self, relation, identity)
+    def first(self: Restrictions, relation: Any, identity: Any, form: Any) -> str | None:
+        found = original(self, relation, identity, form)
         return found.partition(" OR ")[0] if found else found
 
     patch.setattr(Restrictions, "_find_rows", first)
@@ -121,8 +121,8 @@ def keep_views(patch: pytest.MonkeyPatch) -> None:
 def drop_filters_of_views(patch: pytest.MonkeyPatch) -> None:
     original = Restrictions.visible
 
-    def of_tables(self: Restrictions, relation: Any, identities: Any) -> VisiblePart | None:
-        return None if relation.view else original(self, relation, identities)
+    def of_tables(self: Restrictions, relation: Any, identities: Any, *form: Any) -> VisiblePart | None:
+        return None if relation.view else original(self, relation, identities, *form)
 
     patch.setattr(Restrictions, "visible", of_tables)
 
@@ -136,7 +136,7 @@ def exempt_nobody(patch: pytest.MonkeyPatch) -> None:
 
 
 def keep_qualifiers(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(rewriter, "qualifier_edits", lambda *_: [])
+    patch.setattr(rendering, "qualifier_edits", lambda *_: [])
 
 
 MUTANTS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {

@@ -6,6 +6,7 @@ import random
 from typing import Any
 
 import pytest
+from support.rewriting import known_rows
 
 from pdp.engines.rowaccess.document import MaskBody, PolicyBody, parse_document
 from pdp.facts.objects import Grant, GrantAdded, RulePut, RuleRemoved
@@ -42,7 +43,7 @@ def facts_of(*rules: RowRule, sequence: int = 1) -> Facts:
 
 def answer(policies: Any, rewriter: Rewriter, caller: CallerIdentity, text: str) -> str:
     try:
-        return rewriter.rewrite(text, "duckdb", caller, policies).sql
+        return known_rows(rewriter.rewrite(text, "duckdb", caller, policies).sql)
     except RewriteRefused as error:
         return error.rap
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import decimal
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -43,6 +44,11 @@ def code_of(service: RewriteService, request: RewriteRequest) -> str:
     except RewriteRefused as error:
         return error.rap
     return ""
+
+
+def known_rows(sql: str) -> str:
+    """Return a rewritten statement with the usual name in place of names that nobody can foresee."""
+    return re.sub("_rap_row_[0-9a-f]{16}", "_rap_row", sql)
 
 
 def full_database(data: Mapping[str, Any]) -> duckdb.DuckDBPyConnection:

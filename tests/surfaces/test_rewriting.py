@@ -13,7 +13,7 @@ import grpc
 import pytest
 from support.audit_files import all_records
 from support.http_client import HttpClient, client_of
-from support.rewriting import FOLDER, POLICIES, code_of, recorded_cases, recorded_data, recorded_service
+from support.rewriting import FOLDER, POLICIES, code_of, known_rows, recorded_cases, recorded_data, recorded_service
 from support.rpc_clients import ConnectClient, GrpcClient, RpcClient, RpcError
 from support.serving import settings_of
 
@@ -106,7 +106,7 @@ async def test_every_recorded_case_has_the_answer_of_the_command_line(tmp_path: 
             code = code_of(service, request)
             assert answer.get("error", {}).get("code", "") == code, case["id"]
             if not code:
-                assert answer["sql"] == service.rewrite(request), case["id"]
+                assert known_rows(answer["sql"]) == known_rows(service.rewrite(request)), case["id"]
             compared += 1
     assert compared > 150
     assert FOLDER.exists()

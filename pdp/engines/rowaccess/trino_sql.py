@@ -51,14 +51,19 @@ def bind_caller(filter: str, user: str) -> str:
 
 
 def mask_sql(kind: str, value: str, column: str, type: str) -> str:
-    """Return the expression in place of a column, of exactly the column's type, as Trino demands.
+    """Return the expression in place of the column of a name, see `masked_value`."""
+    return masked_value(kind, value, '"{}"'.format(column.replace('"', '""')), type)
+
+
+def masked_value(kind: str, value: str, column: str, type: str) -> str:
+    """Return the expression in place of a column as SQL, of exactly the column's type, as Trino demands.
 
     `value` is the SQL of a `constant` or `expression`. A value that does not fit the type becomes NULL.
     """
     if not _is_type(type):
         return _BARE_NULL
     base = re.split(r"\W", type, maxsplit=1)[0].lower()
-    text = 'CAST("{}" AS varchar)'.format(column.replace('"', '""'))
+    text = f"CAST({column} AS varchar)"
     if base == "char":
         text = f"rtrim({text})"  # without the blanks that pad a value
     sql = None

@@ -1,0 +1,240 @@
+"""Texts of rewritten statements: each reference to a relation with hidden rows becomes a subquery of the visible rows.
+
+The rest of a text stays to the letter, but for names that the subquery needs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final
+
+from sqlglot import exp
+
+from pdp.rewrite.binding import HIDDEN, looks_around, unforeseen_name
+from pdp.rewrite.catalog import Relation, View
+from pdp.rewrite.clauses import COUNTED_SAMPLES, TableClauses
+from pdp.rewrite.columns import qualifier_edits
+from pdp.rewrite.containers import RelationKey
+from pdp.rewrite.errors import (
+    AMBIGUOUS_NAME,
+    COPY_NEEDS_FULL_ACCESS,
+    HIDDEN_COLUMN,
+    METADATA_TABLE,
+    PARSE_ERROR,
+    UNSUPPORTED_SOURCE,
+    WILDCARD_TABLE,
+    WRITE_NEEDS_FULL_ACCESS,
+    RewriteRefused,
+)
+from pdp.rewrite.policy_listing import policy_source
+from pdp.rewrite.projections import NAMED_BY_TEXT, alias_edits
+from pdp.rewrite.references import COPY, READ, Reference
+from pdp.rewrite.restrictions import AnalyzedText, Identities, Restrictions, VisiblePart
+from pdp.rewrite.splice import Edit, apply_edits, without_spans
+from pdp.rewrite.syntax import quote_name, quote_names
+
+MAX_REPLACEMENTS: Final = 500
+MAX_RESULT: Final = 1_000_000
+_TABLE_WORD: Final = re.compile(r"\btable\s+\Z", re.IGNORECASE)
+_FRESH: Final = "_rap_"
+"""Start of generated names."""
+
+
+@dataclass(frozen=True, slots=True)
+class TextLevel:
+    """Place of a text among expanded views: for whom the text runs, and the views around it.
+
+    `is_nested`: an engine looks for names outside of the text.
+    """
+
+    identities: Identities
+    above: tuple[RelationKey, ...] = ()
+    is_nested: bool = False
+
+
+class Rendering:
+    """Texts of one rewriting. The number of replacements and the size of the result are bounded."""
+
+    def __init__(self, restrictions: Restrictions, dialect: str, *, qualifies: bool = False) -> None:
+        self._restrictions, self._dialect, self._qualifies = restrictions, dialect, qualifies
+        self._replacements, self._unforeseen = 0, unforeseen_name()
+        self.sources: list[tuple[str, str]] = []
+        """Sources of the outermost text in brackets, each beside itself with the stand-in for the unforeseen name."""
+        self.listing: Callable[..., str] = partial(policy_source, None, default=(), dialect=dialect)
+
+    def render(self, analyzed: AnalyzedText, level: TextLevel) -> str:
+        """Return the text with all references replaced; the same text if none needs to be."""
+        text = analyzed.parsed.text
+        edits: list[Edit] = []
+        wrapped: dict[int, str] = {}
+        for reference in analyzed.references.found:
+            if reference.is_policies:
+                listed: str = self.listing(parts=reference.parts)
+                self.sources.append((listed, listed))
+                edits += self._wrap(reference, listed, analyzed, wrapped)
+                continue
+            self._check_use(reference, level.identities)
+            if reference.role == READ and not reference.is_metadata:
+                source = self._source(reference, text, level)
+                if source is not None:
+                    edits += self._wrap(reference, source, analyzed, wrapped)
+                elif level.above or (self._qualifies and len(reference.relations) == 1):
+                    name = quote_names(reference.relations[0].name, self._dialect)
+                    edits.append(Edit(reference.start, reference.end, name))
+        if wrapped:
+            _check_hidden(analyzed)
+            edits += qualifier_edits(analyzed.references, wrapped)
+        if level.above:
+            edits += without_spans(text, analyzed.parsed.lexical.comments)
+        return apply_edits(text, edits) if edits else text
+
+    def _check_use(self, reference: Reference, identities: Identities) -> None:
+        """Raise RewriteRefused for a use of a relation with hidden rows that no filter can cover."""
+        if reference.role == READ and not reference.is_metadata and len(reference.relations) == 1:
+            return
+        if not self._restrictions.is_restricted_reference(reference, identities):
+            return
+        name = ".".join(reference.parts)
+        if reference.is_metadata:
+            raise RewriteRefused(METADATA_TABLE, f"`{name}` shows values of hidden rows")
+        if reference.role == READ:
+            raise RewriteRefused(WILDCARD_TABLE, f"a table of `{name}` has hidden rows")
+        if reference.role == COPY:
+            raise RewriteRefused(COPY_NEEDS_FULL_ACCESS, f"a copy of `{name}` needs a policy with TRUE")
+        raise RewriteRefused(WRITE_NEEDS_FULL_ACCESS, f"a change of `{name}` needs a policy with TRUE")
+
+    def _source(self, reference: Reference, text: str, level: TextLevel) -> str | None:
+        """Return the text in place of a reference; None if the reference stays."""
+        relation, *others = reference.relations
+        if others:
+            return None
+        part = self._restrictions.visible(relation, level.identities)
+        view = relation.view
+        expanded = view is not None and self._restrictions.is_expanded(relation, view, level.identities, level.above)
+        if part is None and not expanded:
+            return None
+        self._replacements += 1
+        if self._replacements > MAX_REPLACEMENTS:
+            raise RewriteRefused(PARSE_ERROR, f"more than {MAX_REPLACEMENTS} references are to be replaced")
+        level = replace(level, is_nested=level.is_nested or looks_around(reference.node, self._dialect))
+        part = self._part(relation, level)
+        if view is not None and expanded:
+            source = self._expand(reference, relation, view, level)
+            if part:
+                row = part.row or quote_name(relation.name[-1], self._dialect)
+                source = f"({part.query(f'{source} AS {row}')})"
+        elif part is not None:
+            source = self._filtered(reference, text, part, level)
+        if not level.above:
+            self.sources.append((source, source.replace(self._unforeseen, HIDDEN)))
+        return source
+
+    def _part(self, relation: Relation, level: TextLevel) -> VisiblePart | None:
+        """Return the visible part of a relation in the form that the place needs."""
+        if not level.is_nested:
+            return self._restrictions.visible(relation, level.identities, "plain")
+        part = self._restrictions.visible(relation, level.identities)
+        return part.named(self._unforeseen) if part else None
+
+    def _filtered(self, reference: Reference, text: str, part: VisiblePart, level: TextLevel) -> str:
+        """Return the text in place of a relation with hidden rows of its own."""
+        name = text[reference.start : reference.end]
+        if level.above or self._qualifies:
+            name = quote_names(reference.relations[0].name, self._dialect)
+        clauses = TableClauses(reference.node, text, reference.end)
+        if not clauses.counts_rows or self._dialect not in COUNTED_SAMPLES:
+            return f"({part.query(clauses.source(name, part.row, self._dialect))})"
+        sample, clauses.sample = clauses.sample, ""
+        return f"(SELECT * FROM ({part.query(clauses.source(name, part.row, self._dialect))}){sample})"  # noqa: S608
+
+    def _expand(self, reference: Reference, relation: Relation, view: View, level: TextLevel) -> str:
+        """Return the text of a view as a subquery, with the filters of whom the view runs for."""
+        name = ".".join(relation.name)
+        if reference.node.args.get("version") or reference.node.args.get("when"):
+            raise RewriteRefused(UNSUPPORTED_SOURCE, f"`{name}` is a view: a view has no old versions")
+        body = self._restrictions.body(relation, view, level.above)
+        inner = self._restrictions.inside(relation, view, level.identities)
+        within = TextLevel(inner, (*level.above, relation.key), level.is_nested)
+        text = self.render(body, within).strip(" \t\r\n;")
+        if len(text) > MAX_RESULT:
+            raise RewriteRefused(PARSE_ERROR, "the text of the views is too long")
+        if not view.columns:
+            return f"({text})"
+        return self._renamed(text, body.parsed.tree, view.columns, relation.name[-1])
+
+    def _renamed(self, text: str, tree: exp.Expr, columns: Sequence[str], name: str) -> str:
+        quoted = [quote_name(column, self._dialect) for column in columns]
+        if self._dialect != "bigquery":
+            return f"(SELECT * FROM ({text}) AS {quote_name(name, self._dialect)} ({', '.join(quoted)}))"  # noqa: S608
+        names = tree.named_selects if isinstance(tree, exp.Query) else []
+        if len(names) != len(columns) or not all(names) or "*" in names or len(set(names)) != len(names):
+            raise RewriteRefused(UNSUPPORTED_SOURCE, f"the columns of `{name}` have no certain names")
+        pairs = (f"{quote_name(old, self._dialect)} AS {new}" for old, new in zip(names, quoted, strict=True))
+        return f"(SELECT {', '.join(pairs)} FROM ({text}))"  # noqa: S608
+
+    def _wrap(self, reference: Reference, source: str, analyzed: AnalyzedText, wrapped: dict[int, str]) -> list[Edit]:
+        """Return the edits that put a source in place of a reference. `wrapped` notes the new name of the source."""
+        node, parsed = reference.node, analyzed.parsed
+        edits: list[Edit] = []
+        start = reference.start
+        is_table = bool(reference.relations) and reference.relations[0].view is None
+        if reference.is_policies and any(map(node.args.get, ("version", "when", "sample"))):
+            raise RewriteRefused(UNSUPPORTED_SOURCE, f"a clause after `{node.name}` is not supported")
+        if is_table:
+            spans = TableClauses(node, parsed.text, reference.end).spans
+            edits += without_spans(parsed.text, spans)
+        table = _TABLE_WORD.search(parsed.lexical.bare, 0, start)
+        if table:
+            start = table.start()
+            source = f"SELECT * FROM {source}"  # noqa: S608
+        alias = ""
+        if not reference.alias and not node.args.get("pivots") and not isinstance(node.parent, exp.Pivot):
+            alias = self._alias(reference, analyzed)
+            wrapped[id(reference)] = alias
+            alias = f" AS {alias}"
+        else:
+            wrapped[id(reference)] = ""
+        edits.append(Edit(start, reference.end, f"{source}{alias}"))
+        if self._dialect in NAMED_BY_TEXT:
+            edits += alias_edits(node, reference.start, parsed.lexical.bare, _fresh(parsed.text, "column_"))
+        return edits
+
+    def _alias(self, reference: Reference, analyzed: AnalyzedText) -> str:
+        """Return the name of a wrapped source: its own, or a new one where another source has the same."""
+        namesakes = analyzed.references.namesakes(reference)
+        if namesakes:
+            same = [other for other in analyzed.references.found if other.relations == reference.relations]
+            if any(other.node is node for other in same for node in namesakes):
+                name = ".".join(reference.parts)
+                raise RewriteRefused(AMBIGUOUS_NAME, f"`{name}` stands twice in one query: give it an alias")
+            return f"{_fresh(analyzed.parsed.text, '')}{reference.start}"
+        last = reference.node.parts[-1]
+        if isinstance(last, exp.Identifier) and not last.quoted:
+            return last.name
+        return quote_name(reference.parts[-1], self._dialect)
+
+
+def _fresh(text: str, kind: str) -> str:
+    """Return the start of a name that a text does not contain."""
+    name = f"{_FRESH}{kind}"
+    while name in text.lower():
+        name = f"_{name}"
+    return name
+
+
+def _check_hidden(analyzed: AnalyzedText) -> None:
+    """Raise RewriteRefused if a text names a hidden column that no table of the text declares."""
+    if not analyzed.references.hidden:
+        return
+    known = {
+        column
+        for reference in analyzed.references.found
+        for relation in reference.relations
+        for column in relation.columns
+    }
+    hidden = next((name for name in analyzed.references.hidden if name not in known), None)
+    if hidden:
+        raise RewriteRefused(HIDDEN_COLUMN, f"`{hidden}` shows where rows are stored, and a table here has hidden rows")
