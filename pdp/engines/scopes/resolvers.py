@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import inspect
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 import structlog
 
 from pdp.engines.engine import ABSTAIN, FAILED, PERMIT, Cost, Group, Source, Verdicts
+from pdp.engines.scopes.calls import Failure, Resolver, ResolverCalls
 from pdp.engines.scopes.engine import NAME, ScopesEngine
 from pdp.engines.scopes.permissions import Scope
-from pdp.engines.scopes.questions import QUESTIONS, ScopeUser, Target, target_of, user_of
+from pdp.engines.scopes.questions import QUESTIONS, ScopeUser, target_of, user_of
 from pdp.facts.snapshot import Facts
 from pdp.model.checks import Reason, Resource
 
 RESOLVERS: Final = "pdp.scopes"
 """Group of the entry points of resolvers."""
-Resolver: TypeAlias = Callable[[Mapping[str, Any] | None, str, str | None, str | None], bool | Awaitable[bool]]
-"""Function of the user (None without one), the catalog, the schema and the table name."""
 _Verdict: TypeAlias = tuple[int, Reason | None, str]
 _UNKNOWN: Final[frozenset[Source]] = frozenset()
 _LONGEST_CAUSE: Final = 200
@@ -33,6 +32,7 @@ class ResolvingScopes:
         """Take the engine of the tables, and for each scope the name and the function of a resolver."""
         self._engine = engine
         self._resolvers = resolvers
+        self._calls = ResolverCalls()
 
     @property
     def name(self) -> str:
@@ -59,18 +59,18 @@ class ResolvingScopes:
         return self._engine.applies(action, type)
 
     async def decide(self, group: Group, resources: Sequence[Resource], facts: Facts, deadline: float) -> Verdicts:
-        """Return the verdicts. Equal targets are resolved once."""
+        """Return the verdicts. Equal targets are resolved once; raise TimeoutError at the deadline."""
         found = self._resolvers.get(QUESTIONS[group.action, group.type])
         if found is None:
             return self._engine.decide(group, resources, facts)
+        name, resolver = found
         user = user_of(group.principal, self._engine.provider)
-        known: dict[Target, _Verdict] = {}
-        rows: list[_Verdict] = []
-        for resource in resources:
-            target = target_of(group, resource)
-            if target not in known:
-                known[target] = await _resolve(*found, current_user(user, group.principal.attributes), target)
-            rows.append(known[target])
+        asked = [target_of(group, resource) for resource in resources]
+        targets = list(dict.fromkeys(asked))
+        make_user = partial(current_user, user, group.principal.attributes)
+        answers = await self._calls.answers(resolver, make_user, targets, deadline)
+        known = dict(zip(targets, [_verdict(name, answer) for answer in answers], strict=True))
+        rows = [known[target] for target in asked]
         errors = {row: (error,) for row, (_, _, error) in enumerate(rows) if error}
         return Verdicts(bytes([effect for effect, _, _ in rows]), [by for _, by, _ in rows], errors)
 
@@ -83,16 +83,11 @@ def current_user(user: ScopeUser, attributes: str) -> Mapping[str, Any] | None:
     return {**json.loads(attributes), **named}
 
 
-async def _resolve(name: str, resolver: Resolver, user: Mapping[str, Any] | None, target: Target) -> _Verdict:
-    """Return the verdict of a resolver: failed with the cause if it raises or returns anything but a boolean."""
-    try:
-        answer: object = resolver(user, *target)
-        if inspect.isawaitable(answer):
-            answer = await answer
-    except TimeoutError:
-        raise
-    except Exception as error:
-        log.exception("resolver failed, denied", resolver=name)
+def _verdict(name: str, answer: object) -> _Verdict:
+    """Return the verdict of an answer: failed with the cause for an exception, and for anything but a boolean."""
+    if isinstance(answer, Failure):
+        error = answer.error
+        log.error("resolver failed, denied", resolver=name, exc_info=error)
         return _failed(name, f"{type(error).__name__}: {error}")
     if answer is True:
         return PERMIT, f"{NAME}:{name}", ""

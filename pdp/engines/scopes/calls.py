@@ -1,0 +1,147 @@
+"""Calls of resolvers, within bounds: async functions beside each other on the event loop, all others in threads.
+
+No resolver holds up the event loop. A thread that does not end keeps its slot, so calls of a resolver that hangs are
+late, and denied, but take no more threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+from weakref import WeakKeyDictionary
+
+from pdp.engines.scopes.questions import Target
+
+T = TypeVar("T")
+MOST_AWAITED: Final = 64
+MOST_THREADS: Final = 8
+"""Calls of one engine that run at the same time: awaited ones, and threads."""
+Resolver: TypeAlias = Callable[[Mapping[str, Any] | None, str, str | None, str | None], bool | Awaitable[bool]]
+"""Function of the user (None without one), the catalog, the schema and the table name."""
+MakeUser: TypeAlias = Callable[[], Mapping[str, Any] | None]
+"""Function that makes the user for one call: a resolver may change the mapping."""
+
+
+class Failure(NamedTuple):
+    """Exception in place of the answer of a resolver."""
+
+    error: Exception
+
+
+class _Slots(NamedTuple):
+    awaited: asyncio.Semaphore
+    threads: asyncio.Semaphore
+
+
+class ResolverCalls:
+    """Calls of the resolvers of one engine."""
+
+    def __init__(self) -> None:
+        self._slots: WeakKeyDictionary[asyncio.AbstractEventLoop, _Slots] = WeakKeyDictionary()
+
+    async def answers(
+        self, resolver: Resolver, user: MakeUser, targets: Sequence[Target], deadline: float
+    ) -> list[object]:
+        """Return the answers about targets in order, and a `Failure` for each exception.
+
+        Raise TimeoutError if a resolver raises one, or at the deadline, which is on the clock of the event loop.
+        """
+        if _is_async(resolver):
+            return await _all(self._awaited(lambda at=target: resolver(user(), *at)) for target in targets)
+        until = time.monotonic() + deadline - asyncio.get_running_loop().time()
+        count = min(MOST_THREADS, len(targets))
+        parts = [targets[start::count] for start in range(count)]
+        found = await _all(self._in_thread(partial(_call, resolver, user, part, until)) for part in parts)
+        answers = [found[at % count][at // count] for at in range(len(targets))]
+        try:
+            return await _all(map(self._finished, answers))
+        finally:
+            for answer in answers:
+                if inspect.iscoroutine(answer) and inspect.getcoroutinestate(answer) == inspect.CORO_CREATED:
+                    answer.close()  # its turn had not come at the deadline
+
+    async def _finished(self, answer: object) -> object:
+        return await self._awaited(lambda: answer) if inspect.isawaitable(answer) else answer
+
+    async def _awaited(self, call: Callable[..., Any]) -> object:
+        async with self._slots_here().awaited:
+            try:
+                return await call()
+            except TimeoutError:
+                raise
+            except Exception as error:  # noqa: BLE001  denied by the engine, with the cause
+                return Failure(error)
+
+    async def _in_thread(self, work: Callable[[], list[object]]) -> list[object]:
+        """Return the result of work in a thread, which keeps a slot until its end, even if nobody waits any longer."""
+        slots, loop = self._slots_here(), asyncio.get_running_loop()
+        await slots.threads.acquire()
+        done: asyncio.Future[list[object]] = loop.create_future()
+
+        def settle(result: list[object] | Exception) -> None:
+            slots.threads.release()
+            if done.done():
+                return
+            if isinstance(result, Exception):
+                done.set_exception(result)
+            else:
+                done.set_result(result)
+
+        def run() -> None:
+            result: list[object] | Exception
+            try:
+                result = work()
+            except Exception as error:  # noqa: BLE001  raised where the work is awaited
+                result = error
+            except BaseException as error:  # noqa: BLE001  a resolver must not end the process
+                result = RuntimeError(type(error).__name__)
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(settle, result)
+
+        try:
+            threading.Thread(target=run, name="resolver", daemon=True).start()
+        except RuntimeError:  # the machine has no thread left
+            slots.threads.release()
+            raise
+        return await done
+
+    def _slots_here(self) -> _Slots:
+        loop = asyncio.get_running_loop()
+        slots = self._slots.get(loop)
+        if slots is None:
+            slots = self._slots[loop] = _Slots(asyncio.Semaphore(MOST_AWAITED), asyncio.Semaphore(MOST_THREADS))
+        return slots
+
+
+def _is_async(resolver: Resolver) -> bool:
+    return inspect.iscoroutinefunction(resolver) or inspect.iscoroutinefunction(type(resolver).__call__)
+
+
+def _call(resolver: Resolver, user: MakeUser, targets: Sequence[Target], until: float) -> list[object]:
+    """Return the answers about targets, one after the other; raise TimeoutError at a time of the monotonic clock."""
+    answers: list[object] = []
+    for target in targets:
+        if time.monotonic() > until:
+            raise TimeoutError
+        try:
+            answers.append(resolver(user(), *target))
+        except TimeoutError:
+            raise
+        except Exception as error:  # noqa: BLE001  denied by the engine, with the cause
+            answers.append(Failure(error))
+    return answers
+
+
+async def _all(calls: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """Return the results of coroutines in order. The first exception ends all."""
+    tasks = [asyncio.ensure_future(call) for call in calls]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
