@@ -93,6 +93,7 @@ class Telemetry:
             "pdp_identity_key_fetches_total", "Fetches of the keys of identity providers", ["provider", "outcome"],
             registry=self.registry,
         )  # fmt: skip
+        self.catalog_passes, self.catalog_relations = self._of_catalogs()
         self.audit_written = Counter("pdp_audit_records_total", "Audit records written", registry=self.registry)
         self.audit_waiting = Gauge("pdp_audit_waiting", "Audit records not yet written", registry=self.registry)
         self.audit_dropped = Counter(
@@ -118,6 +119,16 @@ class Telemetry:
             "pdp_report_checks_total", "Concrete checks compared with an authority in report mode",
             ["authority", "outcome"], registry=self.registry,
         )  # fmt: skip
+
+    def _of_catalogs(self) -> tuple[Counter, Gauge]:
+        passes = Counter(
+            "pdp_catalog_passes_total", "Passes over the tables and views of a catalog", ["warehouse", "outcome"],
+            registry=self.registry,
+        )  # fmt: skip
+        relations = Gauge(
+            "pdp_catalog_relations", "Tables and views that the rewriter knows", ["warehouse"], registry=self.registry
+        )
+        return passes, relations
 
     def _of_sinks(self, name: str, text: str) -> Counter:
         return Counter(f"pdp_audit_sink_{name}", text, ["sink"], registry=self.registry)

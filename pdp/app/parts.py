@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
+from pathlib import Path
 from typing import Final, TypeVar
 
 from pdp.app.known_roles import require_known_roles, warn_of_unknown_names
@@ -14,6 +15,7 @@ from pdp.audit.fact_writer import FactWriter
 from pdp.audit.log import NoAudit
 from pdp.config.references import listed_warehouses
 from pdp.config.settings import Settings
+from pdp.config.warehouses import CatalogSettings
 from pdp.decision.ports import AuditLog
 from pdp.decision.service import Pdp
 from pdp.engines.cel.rules import RuleSet
@@ -22,6 +24,8 @@ from pdp.engines.rowaccess.document import NamedDocument
 from pdp.errors import ConfigError, PolicyError, Unavailable
 from pdp.facts.objects import Change, GrantAdded, ObjectPut
 from pdp.facts.snapshot import Facts
+from pdp.rewrite.iceberg.client import RestCatalogClient
+from pdp.rewrite.iceberg.relations import CatalogRelations, RelationSources
 from pdp.store.replica import FixedFacts, Replica
 from pdp.store.sql import SqlStore, open_store, read_store
 from pdp.store.store import write_seed
@@ -153,12 +157,27 @@ def with_projects(settings: Settings, facts: Facts) -> Facts:
 
 
 def build_catalogs(settings: Settings) -> dict[str, IcebergCatalog]:
-    """Return the catalogs of views by warehouse; raise ConfigError if a token file cannot be read."""
-    return {
-        name: IcebergCatalog(name, rule, settings.path(rule.token_file) if rule.token_file else None)
-        for name, warehouse in settings.warehouses.items()
-        if (rule := warehouse.catalog)
-    }
+    """Return the catalogs of views by warehouse; raise ConfigError if a file cannot be read."""
+    return {name: IcebergCatalog(name, rule, token) for name, rule, token in _catalog_rules(settings)}
+
+
+def build_relations(settings: Settings, telemetry: Telemetry) -> RelationSources:
+    """Return the tables and views of catalogs for the rewriter; raise ConfigError if a file cannot be read."""
+    return RelationSources(
+        CatalogRelations(name, RestCatalogClient(name, rule, token), rule, telemetry)
+        for name, rule, token in _catalog_rules(settings)
+        if rule.relations
+    )
+
+
+def _catalog_rules(settings: Settings) -> Iterator[tuple[str, CatalogSettings, Path | None]]:
+    """Yield each warehouse with a catalog, the settings of the catalog, and the file of the token."""
+    for name, warehouse in settings.warehouses.items():
+        rule = warehouse.catalog
+        if rule:
+            ca_file = str(settings.path(rule.ca_file)) if rule.ca_file else None
+            token = settings.path(rule.token_file) if rule.token_file else None
+            yield name, rule.model_copy(update={"ca_file": ca_file}), token
 
 
 def build_pdp(

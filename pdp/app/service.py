@@ -18,7 +18,7 @@ from aiohttp import web
 from pdp.app.audit import open_audit
 from pdp.app.caching import build_cache
 from pdp.app.memory import PAUSE_SECONDS, FreedMemory
-from pdp.app.parts import build_catalogs, read_source, record_facts
+from pdp.app.parts import build_catalogs, build_relations, read_source, record_facts
 from pdp.app.reload.load_messages import LoadedPolicies, Published
 from pdp.app.reload.published import PreparedPolicies, load_bundle, prepare
 from pdp.app.reload.reloader import Reloader, ServedPolicies
@@ -146,7 +146,8 @@ class Service:
     def _rewriting(self, rules: RuleService) -> SqlRewriting:
         limits = self.settings.limits
         self._rewriters = WorkerPool(limits.rewrite_processes, limits.rewrite_seconds)
-        return SqlRewriting(self.pdp, self._rewriters, StatementExecutor(rules))
+        self._relations = build_relations(self.settings, self._telemetry)
+        return SqlRewriting(self.pdp, self._rewriters, StatementExecutor(rules), self._relations)
 
     def _grpc_server(
         self,
@@ -176,6 +177,7 @@ class Service:
             reasons.append("the history of facts cannot be written")
         if self.source.age() > SILENT_SECONDS or self.source.is_stale():
             reasons.append(f"the store has not answered for {self.source.age():.0f} seconds")
+        reasons += self._relations.problems()
         if self._lacks_files():
             reasons.append("out of file descriptors")
         if self._http_server.is_crowded():
@@ -186,7 +188,7 @@ class Service:
         """Return the condition of parts that readiness does not rest on."""
         cache = self.pdp.cache
         found = {"cache": cache.state()} if cache and cache.serves(self.pdp.bundle) else {}
-        return {**found, **(self.audit.troubles() if self.audit else {})}
+        return {**found, **self._relations.troubles(), **(self.audit.troubles() if self.audit else {})}
 
     def metrics(self) -> bytes:
         """Return the metrics in Prometheus' exposition format."""
@@ -204,6 +206,7 @@ class Service:
             self._following = asyncio.create_task(self.source.follow())
             self._following.add_done_callback(_log_end)
         await self._tokens.start()
+        self._relations.start()
         await self._listen(self._inherited or open_listeners(self.settings))
         await self._grpc.set_ready(True)
         self.note("started", revision=self.pdp.revision(), addresses=self.addresses, audit=_audit_before(self.settings))
@@ -252,6 +255,7 @@ class Service:
             remove_socket(Path(self.addresses["unix"]))
         await self.pdp.reporter.settle(seconds)
         await self._rewriters.close()
+        await self._relations.stop()
         for catalog in self._catalogs.values():
             await catalog.close()
         if self.pdp.cache:

@@ -96,7 +96,8 @@ def _leaves(key: Key, value: Any) -> Iterator[tuple[Key, Any]]:
 
 def _shown(key: Key, value: Any) -> Any:
     """Return a value without secrets."""
-    is_secret = key in _SECRETS or (key[0] == "lakes" and _SECRET_NAME.search(str(key[-1])))
+    named = key[0] == "lakes" and _SECRET_NAME.search(str(key[-1]))
+    is_secret = key in _SECRETS or named or (key[0] == "warehouses" and key[-2:] == ("catalog", "token"))
     return "***" if is_secret and value else masked(value)
 
 

@@ -90,14 +90,7 @@ def lint(
     Prints file:line:column, severity and code of each finding; docs/lint.md explains the codes. Exits with 1 on an
     error.
     """
-    file = config if paths and not stored else chosen_file(config)
-    if not paths and file is None:
-        fail("nothing to lint: give files, folders or a configuration")
-    if stored and file is None:
-        fail("--stored needs a configuration that names the store: give -c")
-    settings = load_settings(file) if file else Settings()
-    if file and config is None:
-        say_configuration(settings)
+    settings = _settings(config, paths, stored=stored)
     options = LintOptions(
         frozenset(extensions) | frozenset(settings.policies.cel_extensions),
         len(settings.warehouses),
@@ -109,6 +102,19 @@ def lint(
     _print(findings, form)
     failing = {"error", "warning"} if strict else {"error"}
     raise SystemExit(1 if any(finding.severity in failing for finding in findings) else 0)
+
+
+def _settings(config: Path | None, paths: Sequence[Path], *, stored: bool) -> Settings:
+    """Return the settings of the configuration, if there is one. Files alone need none."""
+    file = config if paths and not stored else chosen_file(config)
+    if not paths and file is None:
+        fail("nothing to lint: give files, folders or a configuration")
+    if stored and file is None:
+        fail("--stored needs a configuration that names the store: give -c")
+    settings = load_settings(file) if file else Settings()
+    if file and config is None:
+        say_configuration(settings)
+    return settings
 
 
 def _lint_paths(paths: Sequence[Path], options: LintOptions, stored: Sequence[RowRule]) -> list[Finding]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Final, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from pdp.config.policies import ThroughViews
 from pdp.config.section import Section
@@ -24,14 +24,46 @@ class AuthoritySettings(Section):
     )
 
 
-class CatalogSettings(Section):
-    """Iceberg REST catalog that supplies the view properties that a load request leaves out."""
+class RelationSettings(Section):
+    """Tables and views of an Iceberg REST catalog as the rewriter of SQL knows them."""
 
-    uri: str = Field(pattern=r"^https?://[^\s?#]+$", description="the REST catalog's address, without `/v1`")
+    refresh_seconds: float = Field(60, ge=1, le=86_400, description="how often all tables and views are read")
+    max_stale_seconds: float = Field(
+        300, ge=1, le=86_400, description="after this time without an answer, statements on the warehouse are refused"
+    )
+    max_relations: int = Field(10_000, ge=1, le=200_000, description="the most tables and views; more are not read")
+
+
+class CatalogSettings(Section):
+    """Iceberg REST catalog of a warehouse: view properties that a load leaves out, and relations for the rewriter."""
+
+    uri: str = Field(
+        pattern=r"^https?://[^\s?#@/]+(/[^\s?#]*)?$", description="the REST catalog's address, without `/v1`"
+    )
     warehouse: str | None = Field(None, min_length=1, description="the catalog's own name of the warehouse")
+    prefix: str | None = Field(
+        None,
+        pattern=r"^[^\s?#.][^\s?#]*$",
+        description="the prefix of paths; by default that of the catalog's configuration",
+    )
+    token: str | None = Field(
+        None, pattern=r"^[!-~]+$", description="the bearer token, for the environment; a file is better"
+    )
     token_file: str | None = Field(None, description="a file with the bearer token; read again when it is refused")
+    ca_file: str | None = Field(None, description="certificates in PEM that `https` trusts, in place of the system's")
     timeout_seconds: float = Field(5, gt=0, le=60, description="for one answer of the catalog")
-    ttl_seconds: float = Field(5, ge=0, le=3600, description="how long a view's properties are taken as read")
+    ttl_seconds: float = Field(
+        5, ge=0, le=3600, description="how long a view's properties, or a relation of a statement, are taken as read"
+    )
+    relations: RelationSettings | None = Field(
+        None, description="read tables and views for the rewriter of SQL; `{}` for the defaults"
+    )
+
+    @model_validator(mode="after")
+    def _refuse_two_tokens(self) -> Self:
+        if self.token is not None and self.token_file is not None:
+            raise ValueError("`token` and `token_file` cannot both be set")
+        return self
 
 
 class WarehouseSettings(Section):
@@ -43,4 +75,4 @@ class WarehouseSettings(Section):
     through_views: ThroughViews | None = Field(
         None, description="`row_access.through_views` of this warehouse, if another"
     )
-    catalog: CatalogSettings | None = Field(None, description="where views are read that a request does not bring")
+    catalog: CatalogSettings | None = Field(None, description="the Iceberg REST catalog of the warehouse")

@@ -38,7 +38,15 @@ from pdp.model.checks import Batch, Caller, Check, Principal, Resource, TypedCol
 from pdp.model.events import RewriteEvent
 from pdp.model.ids import new_id
 from pdp.model.references import check_path, format_resource
-from pdp.rewrite.errors import FILTER_INVALID, NO_STORE, PARSE_ERROR, UNSUPPORTED_STATEMENT, RewriteRefused
+from pdp.rewrite.errors import (
+    FILTER_INVALID,
+    NO_STORE,
+    PARSE_ERROR,
+    UNKNOWN_RELATION,
+    UNSUPPORTED_STATEMENT,
+    RewriteRefused,
+)
+from pdp.rewrite.iceberg.relations import KnownRelations, RelationSources
 from pdp.rewrite.messages import FilterCall, PolicyRow, Reader, Reply, RewriteCall, Setup, SuppliedCatalog, Use
 from pdp.rewrite.pool import WorkerPool
 
@@ -47,6 +55,9 @@ _READS: Final = {"table": "read_data", "view": "select", "table_or_view": "read_
 _DDL_DIALECT: Final = "bigquery"
 _MOST_RECORDED: Final = 500
 _DEFAULT_PARTS: Final = 2
+_MOST_READINGS: Final = 3
+"""Rewritings of one statement whose relations change meanwhile."""
+_NO_RELATIONS: Final = RelationSources()
 
 
 class _Asking(msgspec.Struct, frozen=True):
@@ -71,10 +82,16 @@ class PolicyStatements(Protocol):
 class SqlRewriting:
     """Rewriting and filters for principals, by the policies of the service."""
 
-    def __init__(self, pdp: Pdp, pool: WorkerPool, statements: PolicyStatements | None = None) -> None:
-        """Rewrite by the processes of a pool. `statements` carries out DDL on row access policies."""
-        self._pdp, self._pool, self._statements = pdp, pool, statements
-        self._known: tuple[Bundle, object, Setup] | None = None
+    def __init__(
+        self, pdp: Pdp, pool: WorkerPool, statements: PolicyStatements | None = None,
+        relations: RelationSources = _NO_RELATIONS,
+    ) -> None:  # fmt: skip
+        """Rewrite by the processes of a pool. `statements` carries out DDL on row access policies.
+
+        `relations` are those of catalogs, beside those of policy files and requests.
+        """
+        self._pdp, self._pool, self._statements, self._relations = pdp, pool, statements, relations
+        self._known: tuple[tuple[object, ...], Setup] | None = None
 
     async def rewrite(self, body: RewriteBody, caller: Caller, surface: str) -> RewriteResult:
         """Return the statement that shows the visible rows alone, and record the rewriting.
@@ -92,7 +109,7 @@ class SqlRewriting:
             catalog = None if body.catalog is UNSET else body.catalog
             call = RewriteCall(body.sql, body.dialect, self._reader(asking), catalog, await self._listed(asking, body))
             try:
-                reply = await self._ask(asking, call)
+                reply = await self._confirmed(asking, call)
             except RewriteRefused as error:
                 if error.rap != NO_STORE or self._statements is None or body.dialect != _DDL_DIALECT:
                     raise
@@ -132,7 +149,8 @@ class SqlRewriting:
         if body.dialect == "trino":
             return await self._trino_filter(asking, reader, check, columns)
         catalog = None if body.catalog is UNSET else body.catalog
-        reply = await self._ask(asking, FilterCall((table.warehouse, *table.path), body.dialect, reader, catalog))
+        filtering = FilterCall((table.warehouse, *table.path), body.dialect, reader, catalog)
+        reply = await self._confirmed(asking, filtering)
         recorded = await self._view(asking, check, [TypedColumn(name, "") for name, _ in reply.columns])
         rows = SqlExpression(reply.rows) if reply.rows else None
         masks = tuple((name, SqlExpression(text)) for name, text in reply.columns)
@@ -169,6 +187,25 @@ class SqlRewriting:
         attributes = principal.attributes if self._pdp.bundle.row_sources.claim else "{}"
         return Reader(principal.type, principal.name, principal.groups, roles, attributes)
 
+    async def _confirmed(self, asking: _Asking, call: RewriteCall | FilterCall) -> Reply:
+        """Return the answer of a process by relations that are still those of their catalogs.
+
+        Raise RewriteRefused for a refusal, and Unavailable if a catalog gives no answer for too long.
+        """
+        for _ in range(_MOST_READINGS):
+            known = self._relations.known()
+            try:
+                reply = await self._ask(asking, call)
+            except RewriteRefused as error:
+                problem = next(self._relations.problems(), "") if error.rap == UNKNOWN_RELATION else ""
+                if problem:
+                    raise Unavailable(f"{error}: {problem}") from None
+                raise
+            names = [call.table] if isinstance(call, FilterCall) else [use.name for use in reply.uses]
+            if await self._relations.confirm(names) and known == self._relations.known():
+                return reply
+        raise Unavailable("the tables and views of the statement change again and again")
+
     async def _ask(self, asking: _Asking, call: RewriteCall | FilterCall) -> Reply:
         """Return the answer of a process; raise RewriteRefused."""
         key = f"{asking.caller.name}\n{asking.principal.id}"
@@ -201,10 +238,11 @@ class SqlRewriting:
 
     def _setup(self) -> Setup:
         """Return the policies of the current bundle and facts as the processes get them."""
-        bundle, facts, known = self._pdp.bundle, self._pdp.source.facts, self._known
-        if known is None or known[0] is not bundle or known[1] is not facts.index.rules:
-            known = self._known = bundle, facts.index.rules, _setup(bundle, facts)
-        return known[2]
+        bundle, facts = self._pdp.bundle, self._pdp.source.facts
+        basis = (bundle, facts.index.rules, *(known.digest for known in self._relations.known()))
+        if self._known is None or any(one is not other for one, other in zip(self._known[0], basis, strict=True)):
+            self._known = basis, _setup(bundle, facts, self._relations.known())
+        return self._known[1]
 
     async def _decide(self, asking: _Asking, checks: Sequence[Check]) -> BatchResult | None:
         """Decide all rights; raise TableDenied for the first that is missing. None if nothing is to be decided."""
@@ -290,7 +328,7 @@ class SqlRewriting:
         self._pdp.audit.note(event)
 
 
-def _setup(bundle: Bundle, facts: Facts) -> Setup:
+def _setup(bundle: Bundle, facts: Facts, known: Sequence[KnownRelations]) -> Setup:
     sources = bundle.row_sources
     catalogs = {
         name: known.warehouse if known.ref in (None, bundle.default_ref(known.warehouse)) else ""
@@ -300,7 +338,8 @@ def _setup(bundle: Bundle, facts: Facts) -> Setup:
         "", list(sources.documents), sources.protected, sources.template, sources.provider, sources.through, catalogs,
         tuple(facts.row_rules()), sources.claim, sources.service_accounts, tuple(bundle.warehouses),
     )  # fmt: skip
-    return msgspec.structs.replace(setup, digest=sha256(msgspec.msgpack.encode(setup)).hexdigest())
+    digest = sha256(msgspec.msgpack.encode((setup, [one.digest for one in known]))).hexdigest()
+    return msgspec.structs.replace(setup, digest=digest, known=tuple(one.body for one in known if one.body))
 
 
 def _names_owners(catalog: SuppliedCatalog) -> bool:

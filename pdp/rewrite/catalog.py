@@ -22,12 +22,18 @@ EXACT: Final = frozenset({"bigquery"})
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Text of a view, new names of columns if any, and the IAM member of the owner."""
+    """Text of a view, new names of columns if any, and the IAM member of the owner.
+
+    `default` is the catalog and schema of short names in the text, if not those of the view; an empty catalog is that
+    of the view. A view with a `problem` cannot be used.
+    """
 
     sql: str
     columns: tuple[str, ...] = ()
     dialect: str = ""
     owner: str = ""
+    default: tuple[str, ...] = ()
+    problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +55,16 @@ class Relation:
 
     @property
     def schema(self) -> tuple[str, ...]:
-        """Return the catalog and schema, in which a view resolves short names."""
+        """Return the catalog and schema."""
         return self.name[:-1]
+
+    @property
+    def text_schema(self) -> tuple[str, ...]:
+        """Return the catalog and schema in which the text of a view resolves short names."""
+        if self.view is None or not self.view.default:
+            return self.schema
+        catalog, *schema = self.view.default
+        return (catalog or self.name[0], *schema)
 
 
 def table_parts(text: str, default: Sequence[str]) -> tuple[str, ...]:

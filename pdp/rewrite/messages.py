@@ -50,13 +50,29 @@ class SuppliedCatalog(msgspec.Struct, frozen=True, omit_defaults=True, forbid_un
     views: Mapping[str, SuppliedView] = {}
 
 
+class KnownRelation(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Table or view of an Iceberg REST catalog. The warehouse is the first part of the name.
+
+    `columns` are names and types; a type is empty if dialects name the type differently. `texts` are dialects and texts
+    of a view. `default` is the catalog and schema of short names in these; an empty catalog is that of the view. With a
+    `problem`, statements on the relation are refused.
+    """
+
+    name: tuple[str, ...]
+    columns: tuple[tuple[str, str], ...] = ()
+    is_view: bool = False
+    texts: tuple[tuple[str, str], ...] = ()
+    default: tuple[str, ...] = ()
+    problem: str = ""
+
+
 class Setup(msgspec.Struct, frozen=True, tag="setup"):
     """Policies and settings of all following requests. `digest` names them.
 
     `documents` are policy files, `rules` the policies and masks of the store. `template`, `provider`, `claim` and
     `service_accounts` spell principals as members. `through` is by warehouse, with the general mode under an empty
     name. `catalogs` has the warehouse of each catalog of Trino, empty for a catalog on another ref. `warehouses` are
-    those of the configuration.
+    those of the configuration. `known` has the encoded relations of Iceberg REST catalogs.
     """
 
     digest: str
@@ -70,6 +86,7 @@ class Setup(msgspec.Struct, frozen=True, tag="setup"):
     claim: str = ""
     service_accounts: tuple[str, ...] = ()
     warehouses: tuple[str, ...] = ()
+    known: tuple[bytes, ...] = ()
 
 
 class PolicyRow(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -134,6 +151,7 @@ class Reply(msgspec.Struct, frozen=True, omit_defaults=True):
 
 Call = RewriteCall | FilterCall
 _ENCODER: Final = msgspec.msgpack.Encoder()
+KNOWN: Final = msgspec.msgpack.Decoder(tuple[KnownRelation, ...])
 CALLS: Final = msgspec.msgpack.Decoder(Setup | RewriteCall | FilterCall)
 REPLIES: Final = msgspec.msgpack.Decoder(Reply)
 

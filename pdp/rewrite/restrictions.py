@@ -97,9 +97,11 @@ class Analyzer:
         found = self._views.get(key)
         if found is None:
             name = ".".join(relation.name)
+            if view.problem:
+                raise RewriteRefused(UNSUPPORTED_SOURCE, f"`{name}` cannot be used: {view.problem}")
             if view.dialect and view.dialect != dialect:
                 raise RewriteRefused(UNSUPPORTED_SOURCE, f"the text of `{name}` is in another dialect")
-            found = self.analyze(view.sql, dialect, relation.schema)
+            found = self.analyze(view.sql, dialect, relation.text_schema)
             if not isinstance(found.parsed.tree, exp.Query):
                 raise RewriteRefused(UNSUPPORTED_SOURCE, f"the text of `{name}` is no query")
             if any(reference.is_policies for reference in found.references.found):

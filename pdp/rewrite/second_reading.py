@@ -181,7 +181,7 @@ class SecondReading:
             return False
         inside = self._restrictions.inside(relation, view, identities)
         for parts in _tables_of(view.sql, self._dialect):
-            found = self._catalog.get(parts, self._dialect, relation.schema)
+            found = self._catalog.get(parts, self._dialect, relation.text_schema)
             if found is None or depth == 0 or self._restrictions.visible(found, inside) is not None:
                 return parts[-2:-1] != (INFORMATION_SCHEMA,)
             if self._reads_hidden_rows(found, inside, depth - 1):

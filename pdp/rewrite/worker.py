@@ -22,9 +22,11 @@ from pdp.memo import Memo
 from pdp.model.checks import Principal
 from pdp.rewrite.catalog import Catalog, catalog_of, containers_of
 from pdp.rewrite.errors import FILTER_INVALID, UNKNOWN_RELATION, RewriteRefused
+from pdp.rewrite.iceberg.dialects import DialectRelations
 from pdp.rewrite.identity import CallerIdentity, PrincipalCaller
 from pdp.rewrite.messages import (
     CALLS,
+    KNOWN,
     LENGTH_BYTES,
     Call,
     FilterCall,
@@ -99,24 +101,39 @@ class Rewriting:
         containers = containers_of(documents, (*setup.warehouses, *(rule.table[0] for rule in setup.rules)))
         self._members = Members(setup.template, setup.provider, setup.claim, setup.service_accounts)
         facts = Facts.empty().apply(1, map(RulePut, setup.rules))
-        catalog = catalog_of(documents, containers)
-        policies = StoredPolicySets(policy_set_of(documents, setup.protected, containers)).at(facts)
-        through = Through(setup.through.get("", "owner"), setup.through)
-        self._plain = _Names(catalog, policies, through, {})
-        self._trino = self._plain
-        if setup.catalogs:
-            catalogs: dict[str, list[str]] = {}
-            for name, warehouse in setup.catalogs.items():
-                catalogs.setdefault(warehouse, []).append(name)
-            modes = {name: setup.through[at] for name, at in setup.catalogs.items() if at in setup.through}
-            others = {name: mode for name, mode in setup.through.items() if name not in setup.catalogs}
-            through = Through(through.default, others | modes)
-            self._trino = _Names(catalog.renamed(catalogs), policies.renamed(catalogs), through, setup.catalogs)
+        self._catalog = catalog_of(documents, containers)
+        self._relations = DialectRelations(relation for body in setup.known for relation in KNOWN.decode(body))
+        self._policies = StoredPolicySets(policy_set_of(documents, setup.protected, containers)).at(facts)
+        self._setup = setup
+        self._by_dialect: dict[str, _Names] = {}
+
+    def _names(self, dialect: str) -> _Names:
+        """Return the names of a dialect. Trino has catalogs of its own, and views of a catalog texts by dialect."""
+        kind = dialect if self._relations or dialect == _TRINO else ""
+        found = self._by_dialect.get(kind)
+        if found is None:
+            make = self._trino_names if dialect == _TRINO and self._setup.catalogs else self._plain_names
+            found = self._by_dialect[kind] = make(self._catalog.extended(self._relations.of(dialect)))
+        return found
+
+    def _plain_names(self, catalog: Catalog) -> _Names:
+        through = self._setup.through
+        return _Names(catalog, self._policies.joined(()), Through(through.get("", "owner"), through), {})
+
+    def _trino_names(self, catalog: Catalog) -> _Names:
+        setup = self._setup
+        catalogs: dict[str, list[str]] = {}
+        for name, warehouse in setup.catalogs.items():
+            catalogs.setdefault(warehouse, []).append(name)
+        modes = {name: setup.through[at] for name, at in setup.catalogs.items() if at in setup.through}
+        others = {name: mode for name, mode in setup.through.items() if name not in setup.catalogs}
+        through = Through(setup.through.get("", "owner"), others | modes)
+        return _Names(catalog.renamed(catalogs), self._policies.renamed(catalogs), through, setup.catalogs)
 
     def answer(self, call: Call) -> Reply:
         """Return the answer to a call; a refusal is an answer, too."""
-        names = self._trino if call.dialect == _TRINO else self._plain
         try:
+            names = self._names(call.dialect)
             reader = self._reader(call.reader)
             rewriter = names.rewriter(call.catalog)
             return (

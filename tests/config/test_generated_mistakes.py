@@ -35,7 +35,11 @@ BASE: Final[dict[str, Any]] = {
     "authorities": {"default": {"engines": ["cel", "grants"]}, "strict": {"engines": ["grants", "scopes", "cedar"], "warehouses": ["prod"]}},
     "warehouses": {
         "prod": {"project": "p", "default_ref": "main"},
-        "lake": {"catalog": {"uri": "http://127.0.0.1:1", "warehouse": "w", "token_file": "token.txt"}},
+        "lake": {
+            "catalog": {
+                "uri": "http://127.0.0.1:1", "warehouse": "w", "token_file": "token.txt", "ca_file": "catalog.pem",
+            },
+        },
     },
     "policies": {
         "rules": [{"files": "rules.properties"}], "profiles": ["prod"],
@@ -100,6 +104,7 @@ FILES: Final = {
     "server.tls.client_ca": "ca.pem",
     "identity.providers.kc.jwks": "keys.json",
     "warehouses.lake.catalog.token_file": "token.txt",
+    "warehouses.lake.catalog.ca_file": "catalog.pem",
     "audit.sinks": "audit",
     "audit.hmac_key_file": "chain.key",
     "cache.tls_ca": "redis.pem",
@@ -142,6 +147,8 @@ FORMS: Final = {
     "server.grpc": "nowhere",
     "server.diagnostics": "nowhere",
     "warehouses.lake.catalog.uri": "ftp://x",
+    "warehouses.lake.catalog.prefix": "../x",
+    "warehouses.lake.catalog.token": "two words",
     "row_access.member.template": "{subjct}",
     "store.bootstrap_admins": ["root"],
     "identity.instance_admins": ["root"],
@@ -221,7 +228,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     cert, key = Authority(folder).issue("pdp")
     shutil.copy(cert, folder / "cert.pem")
     shutil.copy(key, folder / "key.pem")
-    shutil.copy(folder / "ca.pem", folder / "redis.pem")
+    for name in ("redis.pem", "catalog.pem"):
+        shutil.copy(folder / "ca.pem", folder / name)
     (folder / "keys.json").write_text(json.dumps({"keys": [jwk()]}))
     return folder
 

@@ -39,7 +39,7 @@ class IcebergServer:
             session.request(method, f"{self.uri}/v1/{path}", json=body) as response,
         ):
             assert response.status < 300, await response.text()
-            return await response.json() if response.status == 200 else None
+            return await response.json(content_type=None) if response.status == 200 and await response.read() else None
 
     async def create_namespace(self, *parts: str) -> None:
         await self.call("POST", "namespaces", {"namespace": parts, "properties": {}})
@@ -57,10 +57,39 @@ class IcebergServer:
         body = {"name": name, "schema": SCHEMA, "view-version": version, "properties": properties}
         await self.call("POST", f"namespaces/{namespace}/views", body)
 
+    async def create_table(self, namespace: str, name: str, columns: dict[str, Any]) -> None:
+        """`columns` has Iceberg's types; `namespace` is encoded as in a path."""
+        await self.call("POST", f"namespaces/{namespace}/tables", {"name": name, "schema": schema_of(columns)})
+
+    async def define_view(
+        self, namespace: str, name: str, columns: dict[str, Any], texts: dict[str, str], **version: Any
+    ) -> None:
+        """A view with texts by dialect; `version` has more keys of the version."""
+        default = version.pop("default_namespace", namespace.split("%1F"))
+        texts_of = [{"type": "sql", "sql": sql, "dialect": dialect} for dialect, sql in texts.items()]
+        body = {
+            "version-id": 1, "timestamp-ms": 1, "schema-id": 0, "summary": {}, "default-namespace": default,
+            "representations": texts_of, **version,
+        }  # fmt: skip
+        view = {"name": name, "schema": schema_of(columns), "view-version": body, "properties": {}}
+        await self.call("POST", f"namespaces/{namespace}/views", view)
+
+    async def drop(self, path: str) -> None:
+        """`path` is `<namespace>/tables/<name>` or `<namespace>/views/<name>`, encoded."""
+        await self.call("DELETE", f"namespaces/{path}", None)
+
     async def set_properties(self, view: str, properties: dict[str, str]) -> None:
         """`view` is `<namespace>/views/<name>`, encoded."""
         updates = [{"action": "set-properties", "updates": properties}]
         await self.call("POST", f"namespaces/{view}", {"requirements": [], "updates": updates})
+
+
+def schema_of(columns: dict[str, Any]) -> dict[str, Any]:
+    fields = [
+        {"id": number, "name": name, "required": False, "type": type}
+        for number, (name, type) in enumerate(columns.items(), 1)
+    ]
+    return {"type": "struct", "schema-id": 0, "fields": fields}
 
 
 @contextmanager

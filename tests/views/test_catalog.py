@@ -23,7 +23,8 @@ from pdp.audit.rows import requests
 from pdp.config.warehouses import CatalogSettings
 from pdp.errors import ConfigError, Unavailable
 from pdp.model.checks import Resource
-from pdp.views.catalog import MAX_ANSWER_BYTES, IcebergCatalog
+from pdp.rewrite.iceberg.client import MAX_ANSWER_BYTES
+from pdp.views.catalog import IcebergCatalog
 
 VIEW = Resource("view", "lake", ("ns", "v"))
 

@@ -1,0 +1,1 @@
+"""Tables and views of Iceberg REST catalogs, as the rewriter knows relations."""
