@@ -63,7 +63,7 @@ def configuration() -> str:
         "case with `-` as `_`), over which `--set section.key=value` goes. An unknown key stops the start. Relative",
         "paths start at the folder of pdp.yaml.\n",
         "A file of policies that is missing or holds none stops the start. To permit that, write a mapping in place of",
-        "the name: `forbid: [{files: forbids/*.yaml, allow_empty: true}]`. Errors end with the place of the key:",
+        "the name: `forbid: [{path: forbids/*.yaml, allow_empty: true}]`. Errors end with the place of the key:",
         "file, line and column, the variable, or the option.\n",
         "| key | default | what |",
         "|---|---|---|",

@@ -39,7 +39,7 @@ def _profiles(given: Any) -> Any:
 class PolicyFiles(Section):
     """Entry of a list of files with its options. A text alone is the file or glob."""
 
-    files: str = Field(min_length=1, description="the file or glob; a text in place of the mapping is the same")
+    path: str = Field(min_length=1, description="the file or glob; a text in place of the mapping is the same")
     allow_empty: bool = Field(
         False, description="whether it may match no file, and its files may hold no policy; otherwise the start stops"
     )

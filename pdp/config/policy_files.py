@@ -33,7 +33,7 @@ _CONTENT: Final = {
     "cedar.policies": "policy",
     "cedar.entities": "entity",
 }
-_REMEDY: Final = "`allow_empty: true` beside `files` permits that"
+_REMEDY: Final = "`allow_empty: true` beside `path` permits that"
 
 
 class PolicyFileList(NamedTuple):
@@ -75,7 +75,7 @@ def policy_files(settings: Settings, key: FileKey) -> PolicyFileList:
         if not existing:
             if may_be_empty:
                 continue
-            text = pattern if isinstance(pattern, str) else pattern.files
+            text = pattern if isinstance(pattern, str) else pattern.path
             raise _error(settings, key, place, f"`{text}` matches no file: {_REMEDY}")
         for file in existing:
             _require_readable(settings, key, place, file)

@@ -87,7 +87,7 @@ class Settings(Section):
 
     def paths(self, patterns: Sequence[str | PolicyFiles]) -> tuple[Path, ...]:
         """Return the files of names and globs. The files of a glob are sorted; a plain name need not exist."""
-        texts = (pattern if isinstance(pattern, str) else pattern.files for pattern in patterns)
+        texts = (pattern if isinstance(pattern, str) else pattern.path for pattern in patterns)
         return tuple(dict.fromkeys(file for text in texts for file in self._files(text)))
 
     def _files(self, pattern: str) -> Sequence[Path]:

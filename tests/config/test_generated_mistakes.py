@@ -42,11 +42,11 @@ BASE: Final[dict[str, Any]] = {
         },
     },
     "policies": {
-        "rules": [{"files": "rules.properties"}], "profiles": ["prod"],
-        "forbid": [{"files": "forbid.yaml", "allow_empty": False}], "row_access": [{"files": "rows.yaml"}],
-        "scopes": {"permissions": [{"files": "permissions.yaml"}]},
+        "rules": [{"path": "rules.properties"}], "profiles": ["prod"],
+        "forbid": [{"path": "forbid.yaml", "allow_empty": False}], "row_access": [{"path": "rows.yaml"}],
+        "scopes": {"permissions": [{"path": "permissions.yaml"}]},
         "cedar": {
-            "policies": [{"files": "policies.cedar"}], "entities": [{"files": "entities.json"}],
+            "policies": [{"path": "policies.cedar"}], "entities": [{"path": "entities.json"}],
             "schema": {"extend": "fragment.cedarschema"},
         },
     },

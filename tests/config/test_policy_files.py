@@ -37,15 +37,21 @@ def bundle_of(folder: Path, key: str, entry: Any) -> Bundle:
 @pytest.mark.parametrize("allowed", [False, True])
 def test_a_pattern_that_matches_no_file(tmp_path: Path, key: str, allowed: bool) -> None:
     for pattern in ("none/*.yaml", "none.yaml"):
-        entry = {"files": pattern, "allow_empty": allowed}
+        entry = {"path": pattern, "allow_empty": allowed}
         if allowed:
             bundle_of(tmp_path, key, entry)
             continue
-        for form in (entry, pattern, {"files": pattern}):
+        for form in (entry, pattern, {"path": pattern}):
             with pytest.raises(PdpError) as raised:
                 bundle_of(tmp_path, key, form)
             assert f"`policies.{key}`" in str(raised.value)
             assert pattern in str(raised.value)
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_an_entry_of_an_unknown_key_names_the_known_ones(tmp_path: Path, key: str) -> None:
+    with pytest.raises(PdpError, match="`allow_empty`, `path`"):
+        bundle_of(tmp_path, key, {"files": "x.yaml"})
 
 
 @pytest.mark.parametrize("key", ["forbid", "row_access"])
@@ -55,7 +61,7 @@ def test_a_file_that_holds_no_policy(tmp_path: Path, key: str) -> None:
         file.write_text(text)
         with pytest.raises(ConfigError, match=rf"`policies\.{key}`: `{file}` holds no "):
             bundle_of(tmp_path, key, file.name)
-        bundle_of(tmp_path, key, {"files": file.name, "allow_empty": True})
+        bundle_of(tmp_path, key, {"path": file.name, "allow_empty": True})
     file.write_text(RULES[key])
     bundle_of(tmp_path, key, file.name)
     (tmp_path / f"x{file.suffix}").write_text(EMPTY[key])
@@ -111,7 +117,7 @@ def test_the_default_rules_may_be_missing_and_files_of_rules_empty(tmp_path: Pat
     assert any("no rules are loaded" in warning for warning in build_bundle(settings, *rules).warnings)
 
 
-@pytest.mark.parametrize("entry", [5, None, {}, {"files": ""}, "", {"files": "x", "allow_emty": True}, ["x"]])
+@pytest.mark.parametrize("entry", [5, None, {}, {"path": ""}, "", {"path": "x", "allow_emty": True}, ["x"]])
 def test_an_entry_that_is_none(tmp_path: Path, entry: Any) -> None:
     with pytest.raises(ConfigError, match=r"`policies\.forbid\.0"):
         settings_of({"policies": {"forbid": [entry]}}, tmp_path)

@@ -341,7 +341,7 @@ def test_absolute_globs_and_plain_names_are_taken_as_they_are(tmp_path: Path) ->
 
 
 def test_a_glob_that_finds_nothing_is_an_empty_rule_set(tmp_path: Path) -> None:
-    pattern = {"files": "none/*.properties", "allow_empty": True}
+    pattern = {"path": "none/*.properties", "allow_empty": True}
     settings = make_settings({"policies": {"rules": [pattern]}}, tmp_path)
     rules = read_rules(settings)
     assert rules[0].rules == ()

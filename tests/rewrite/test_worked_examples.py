@@ -75,7 +75,7 @@ async def serving(folder: Path, policies: list[dict[str, Any]]) -> AsyncIterator
     config = {
         "warehouses": {"lake": {"project": "p1", "default_ref": "main"}},
         "store": {"url": "sqlite:///pdp.db", "seed": "seed.json"},
-        "policies": {"rules": ["all.properties"], "row_access": [{"files": "rows.json", "allow_empty": True}]},
+        "policies": {"rules": ["all.properties"], "row_access": [{"path": "rows.json", "allow_empty": True}]},
         "limits": {"rewrite_seconds": 60},
     }
     async with client_of(settings_of(config, folder)) as client:

@@ -27,7 +27,7 @@ def bundle_of(folder: Path, *patterns: Any, **config: Any) -> Bundle:
 
 def load(folder: Path, data: Any, **config: Any) -> Bundle:
     (folder / "rows.yaml").write_text(yaml.safe_dump(data))
-    return bundle_of(folder, {"files": "rows.yaml", "allow_empty": True}, **config)
+    return bundle_of(folder, {"path": "rows.yaml", "allow_empty": True}, **config)
 
 
 def seen(bundle: Bundle, table: str = "t", who: str = "user:alice@example.com", schema: str = "s") -> Restriction:

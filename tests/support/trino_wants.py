@@ -82,10 +82,10 @@ def settings(policies: dict[str, Any], folder: Path) -> Settings:
     config = {**policies["config"], "policies": {}}
     for part, file in files.items():
         (folder / f"{file}.yaml").write_text(yaml.safe_dump({"rules": policies.get(part, {})}))
-        config["policies"][part] = [{"files": f"{file}.yaml", "allow_empty": True}]  # a set may have neither
+        config["policies"][part] = [{"path": f"{file}.yaml", "allow_empty": True}]  # a set may have neither
     if "row_access" in policies:
         (folder / "row_access.yaml").write_text(yaml.safe_dump(policies["row_access"]))
-        config["policies"]["row_access"] = [{"files": "row_access.yaml", "allow_empty": True}]
+        config["policies"]["row_access"] = [{"path": "row_access.yaml", "allow_empty": True}]
     (folder / "world.json").write_text(json.dumps(policies.get("world", {"objects": [], "grants": []})))
     return settings_of({**config, "store": {"url": "file:world.json"}}, folder)
 

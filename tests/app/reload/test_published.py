@@ -43,8 +43,8 @@ def configured(folder: Path, rules: dict[str, str], forbid: dict[str, str], rows
     entry = {"allow_empty": True}
     policies = {
         "rules": ["rules.yaml"],
-        "forbid": [{"files": "forbid.yaml", **entry}],
-        "row_access": [{"files": "rows.json", **entry}],
+        "forbid": [{"path": "forbid.yaml", **entry}],
+        "row_access": [{"path": "rows.json", **entry}],
     }
     return settings_of({"policies": policies, "warehouses": {"lake": {"default_ref": "main"}}}, folder)
 

@@ -125,7 +125,7 @@ def test_a_signal_reloads_at_once_and_the_same_policies_change_nothing(tmp_path:
 
 
 def test_a_pattern_that_matches_nothing_fails_until_a_file_is_back(tmp_path: Path) -> None:
-    with serving(tmp_path, 1, forbid=[{"files": "forbid/*.yaml", "allow_empty": True}]) as process:
+    with serving(tmp_path, 1, forbid=[{"path": "forbid/*.yaml", "allow_empty": True}]) as process:
         first = bundle(process)
         (tmp_path / "rules" / "a.yaml").rename(tmp_path / "a.yaml")
         until(lambda: "`rules/*.yaml` matches no file" in readiness(process)[2])

@@ -21,7 +21,7 @@ from pdp.config.settings import Settings
 
 
 def settings_for(folder: Path, **tls: str) -> Settings:
-    policies = {"rules": ["rules/*.yaml"], "forbid": [{"files": "forbid.yaml", "allow_empty": True}]}
+    policies = {"rules": ["rules/*.yaml"], "forbid": [{"path": "forbid.yaml", "allow_empty": True}]}
     return settings_of({"policies": policies, "server": {"tls": tls} if tls else {}}, folder)
 
 

@@ -65,7 +65,7 @@ def resolver_of(custom: dict[str, Any], calls: list[Any]) -> Any:
 
 def config(folder: Path, permissions: Any, **resolvers: Any) -> dict[str, Any]:
     (folder / "permissions.json").write_text(json.dumps(permissions))
-    files = [{"files": "permissions.json", "allow_empty": True}]
+    files = [{"path": "permissions.json", "allow_empty": True}]
     return {
         "authorities": {"default": {"engines": ["scopes"]}},
         "policies": {"rules": [], "scopes": {"permissions": files, **resolvers}},
