@@ -6,7 +6,6 @@ the rights are decided, by the same way as every check.
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Iterator, Sequence
 from hashlib import sha256
@@ -280,13 +279,10 @@ class SqlRewriting:
 
     def _owner(self, member: str) -> Principal:
         """Return the user behind a member; raise TableDenied if the template of members does not tell the user."""
-        sources = self._pdp.bundle.row_sources
-        pattern = re.escape(sources.template).replace(r"\{subject\}", "(?P<subject>.+)")
-        found = re.fullmatch(pattern.replace(r"\{idp\}", "(?P<idp>[a-z0-9-]+)"), member)
-        if found is None or sources.claim:
+        found = self._pdp.bundle.row_access.members.principal_of(member)
+        if found is None:
             raise TableDenied(f"the owner `{member}` of a view is no user of `row_access.member.template`")
-        idp = found.groupdict().get("idp") or sources.provider
-        return Principal("user", f"{idp}~{found['subject']}", bare=True)
+        return found
 
     async def _trino_filter(
         self, asking: _Asking, reader: Reader, check: Check, columns: Sequence[TypedColumn]

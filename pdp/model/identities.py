@@ -30,7 +30,12 @@ def qualify(idp: str, name: str, provider: str) -> str:
     The name stays bare for `provider`, unless it begins like `<idp>~`: then another provider's user could have that
     name. Ids of providers hold no `~`, so different names stay different.
     """
-    return name if idp == provider and not _QUALIFIED.match(name) else f"{idp}~{name}"
+    return name if idp == provider and not is_qualified(name) else f"{idp}~{name}"
+
+
+def is_qualified(name: str) -> bool:
+    """Tell whether a name begins like `<idp>~`, as the name of another provider's user does."""
+    return _QUALIFIED.match(name) is not None
 
 
 def policy_name(principal: Principal, provider: str) -> str:

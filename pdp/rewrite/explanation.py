@@ -10,7 +10,7 @@ from pdp.engines.rowaccess.engine import REASON_PREFIX
 from pdp.engines.rowaccess.explanation import ExplainedEntry, RowExplanation
 from pdp.facts.row_rules import fold_column
 from pdp.rewrite.containers import RelationKey, key_of
-from pdp.rewrite.identity import CallerIdentity
+from pdp.rewrite.identity import CallerIdentity, owner_identity
 from pdp.rewrite.messages import Use
 from pdp.rewrite.policies import PolicySet
 from pdp.rewrite.rewriter import Rewriter
@@ -41,7 +41,7 @@ def explain_statement(
     rewritten = rewriter.examine(text, dialect, caller, policies)
     tables = []
     for use in rewritten.uses:
-        reader = CallerIdentity(use.owner, bare=True) if use.owner else caller
+        reader = owner_identity(use.owner) if use.owner else caller
         rows = _rows(rewriter, use, dialect, reader, policies)
         tables.append(ExplainedRelation(".".join(use.name), use.role, reader.member, rows))
     return ExplainedStatement(rewritten.sql, tuple(tables))

@@ -15,6 +15,7 @@ from pdp.engines.rowaccess.explanation import explain_mask, explain_match
 from pdp.engines.rowaccess.members import Grantee, Members
 from pdp.facts.snapshot import Facts
 from pdp.model.checks import Principal
+from pdp.model.identities import is_qualified
 
 ANONYMOUS: Final = "user:anonymous@bqemulator.local"
 _ANONYMOUS_NAME: Final = "anonymous"
@@ -30,18 +31,23 @@ GROUPS_HEADER: Final = "x-bqemu-groups"
 
 
 class CallerIdentity:
-    """Caller by IAM member, with groups; those of a `bare` caller are unknown. `facts` tell the roles of the caller."""
+    """Caller by IAM member, with groups; those of a `bare` caller are unknown. `facts` tell the roles of the caller.
+
+    A member such as `user:<idp>~alice@example.com` is a user of another identity provider, and of no domain for
+    certain. So is an `unproven` one: nobody knows the provider.
+    """
 
     def __init__(
         self, member: str, groups: Iterable[str] = (), *, authenticated: bool = True, facts: Facts | None = None,
-        bare: bool = False,
+        bare: bool = False, unproven: bool = False,
     ) -> None:  # fmt: skip
         self.member = member
+        self._in_no_domain = unproven or is_qualified(member.partition(":")[2])
         self._bare = bare
         self.groups = tuple(groups)
         self.authenticated = authenticated
         self._facts = facts or _NO_FACTS
-        self.key: tuple[Any, ...] | None = None if facts else (member, self.groups, authenticated, bare)
+        self.key: tuple[Any, ...] | None = None if facts else (member, self.groups, authenticated, bare, unproven)
         """Key of what is known of the caller, if no roles of a store count."""
 
     @cached_property
@@ -60,7 +66,7 @@ class CallerIdentity:
 
     def is_named(self, grantees: tuple[Grantee, ...]) -> bool:
         """Tell whether grantees certainly name the caller."""
-        return _MEMBERS.matches(self._principal, grantees, self._facts)
+        return _MEMBERS.matches(self._principal, self._proven(grantees), self._facts)
 
     def may_be_named(self, grantees: tuple[Grantee, ...]) -> bool:
         """Tell whether grantees possibly name the caller: for lists whose members see less."""
@@ -68,11 +74,15 @@ class CallerIdentity:
 
     def explain_policy(self, grantees: tuple[Grantee, ...]) -> tuple[bool, str]:
         """Return whether grantees certainly name the caller, and the reason."""
-        return explain_match(self._principal, grantees, _MEMBERS, self._facts)
+        return explain_match(self._principal, self._proven(grantees), _MEMBERS, self._facts)
 
     def explain_mask(self, grantees: tuple[Grantee, ...], exempt: tuple[Grantee, ...]) -> tuple[bool, str]:
         """Return whether a mask hides its column from the caller, and the reason."""
-        return explain_mask(self._principal, grantees, exempt, _MEMBERS, self._facts)
+        return explain_mask(self._principal, grantees, self._proven(exempt), _MEMBERS, self._facts)
+
+    def _proven(self, grantees: tuple[Grantee, ...]) -> tuple[Grantee, ...]:
+        """Return the grantees that can name the caller for certain."""
+        return tuple(one for one in grantees if one.kind != "domain") if self._in_no_domain else grantees
 
 
 class PrincipalCaller(CallerIdentity):
@@ -93,6 +103,14 @@ class PrincipalCaller(CallerIdentity):
     def may_be_named(self, grantees: tuple[Grantee, ...]) -> bool:
         """Tell whether grantees possibly name the caller: for lists whose members see less."""
         return self._members.may_match(self._subject, grantees, _NO_FACTS)
+
+
+def owner_identity(member: str, members: Members | None = None) -> CallerIdentity:
+    """Return the owner of a view as a reader with unknown groups and roles: the user behind the member, if known."""
+    if members is None:
+        return CallerIdentity(member, bare=True)
+    user = members.principal_of(member)
+    return PrincipalCaller(user, members) if user else CallerIdentity(member, bare=True, unproven=True)
 
 
 def identity_of_headers(headers: Mapping[str, str]) -> CallerIdentity:

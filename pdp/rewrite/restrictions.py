@@ -11,13 +11,14 @@ from typing import Final, Literal, TypeAlias
 
 from sqlglot import exp
 
+from pdp.engines.rowaccess.members import Members
 from pdp.rewrite.array_paths import check_array_paths
 from pdp.rewrite.binding import ROW, Form
 from pdp.rewrite.catalog import Catalog, Relation, View
 from pdp.rewrite.containers import RelationKey, key_name
 from pdp.rewrite.errors import METADATA_TABLE, UNSUPPORTED_SOURCE, VIEW_CYCLE, VIEW_DEPTH, RewriteRefused
 from pdp.rewrite.filters import NO_ROWS, FilterCompiler, known_columns
-from pdp.rewrite.identity import CallerIdentity
+from pdp.rewrite.identity import CallerIdentity, owner_identity
 from pdp.rewrite.masked_columns import MaskCompiler
 from pdp.rewrite.masks import MaskPolicy
 from pdp.rewrite.policies import PolicySet
@@ -30,14 +31,22 @@ ThroughViews: TypeAlias = Literal["owner", "caller", "both"]
 
 @dataclass(frozen=True, slots=True)
 class Through:
-    """Readers within views with an owner, by container. `default` is for all other containers."""
+    """Readers within views with an owner, by container. `default` is for all other containers.
+
+    `members` find the user behind an owner; without, an owner is a member and no user.
+    """
 
     default: ThroughViews = "owner"
     warehouses: Mapping[str, ThroughViews] = field(default_factory=dict)
+    members: Members | None = None
 
     def of(self, view: Relation) -> ThroughViews:
         """Return the readers within a view, by the warehouse of the view."""
         return self.warehouses.get(view.name[0], self.default) if self.warehouses else self.default
+
+    def owner(self, member: str) -> CallerIdentity:
+        """Return the reader behind an IAM member, whose groups and roles are unknown."""
+        return owner_identity(member, self.members)
 
 
 OWNER: Final = Through()
@@ -252,7 +261,7 @@ class Restrictions:
         through = self._through.of(relation)
         if through == "caller" or not view.owner:
             return identities
-        owner = self._owners.setdefault(view.owner, CallerIdentity(view.owner, bare=True))
+        owner = self._owners.setdefault(view.owner, self._through.owner(view.owner))
         readers = (owner,) if through == "owner" else tuple(dict.fromkeys((*identities, owner)))
         self._readers[readers] = None
         return readers

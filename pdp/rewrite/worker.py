@@ -118,7 +118,7 @@ class Rewriting:
 
     def _plain_names(self, catalog: Catalog) -> _Names:
         through = self._setup.through
-        return _Names(catalog, self._policies.joined(()), Through(through.get("", "owner"), through), {})
+        return _Names(catalog, self._policies.joined(()), Through(through.get("", "owner"), through, self._members), {})
 
     def _trino_names(self, catalog: Catalog) -> _Names:
         setup = self._setup
@@ -127,7 +127,7 @@ class Rewriting:
             catalogs.setdefault(warehouse, []).append(name)
         modes = {name: setup.through[at] for name, at in setup.catalogs.items() if at in setup.through}
         others = {name: mode for name, mode in setup.through.items() if name not in setup.catalogs}
-        through = Through(setup.through.get("", "owner"), others | modes)
+        through = Through(setup.through.get("", "owner"), others | modes, self._members)
         return _Names(catalog.renamed(catalogs), self._policies.renamed(catalogs), through, setup.catalogs)
 
     def answer(self, call: Call) -> Reply:

@@ -11,8 +11,10 @@ meaning counts.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
+from functools import cached_property
 from typing import Final
 
 import msgspec
@@ -20,7 +22,7 @@ import msgspec
 from pdp.config.policies import TEMPLATE_FIELD
 from pdp.facts.snapshot import Facts
 from pdp.model.checks import Principal
-from pdp.model.identities import qualify
+from pdp.model.identities import is_qualified, qualify
 
 ALL_USERS: Final = "allUsers"
 ALL_AUTHENTICATED: Final = "allAuthenticatedUsers"
@@ -88,6 +90,32 @@ class Members:
         # in one pass: a subject may contain the text of a field
         member = TEMPLATE_FIELD.sub(lambda field: subject if field[1] == "subject" else idp, self._template)
         return self._with_kind(member) if self._service_accounts else member
+
+    def principal_of(self, member: str) -> Principal | None:
+        """Return the user behind a member, with unknown groups and roles; None if the member does not tell the user."""
+        if self._claim:
+            return None
+        kind, _, address = member.partition(":")
+        for text in (member, f"user:{address}") if kind == "serviceAccount" else (member,):
+            found = self._pattern.fullmatch(text)
+            if found is None:
+                continue
+            subject = found["subject"]
+            names = (f"{found.groupdict().get('idp') or self._provider}~{subject}", subject)
+            users = (Principal("user", name, bare=True) for name in names if is_qualified(name))
+            user = next((user for user in users if self.member(user) == member), None)
+            if user is not None:
+                return user
+        return None
+
+    @cached_property
+    def _pattern(self) -> re.Pattern[str]:
+        """Pattern of the members of users. A field that stands twice has the same text twice."""
+        pattern = re.escape(self._template)
+        for field, text in (("subject", ".+"), ("idp", "[a-z0-9-]+")):
+            mark = re.escape(f"{{{field}}}")
+            pattern = pattern.replace(mark, f"(?P<{field}>{text})", 1).replace(mark, f"(?P={field})")
+        return re.compile(pattern, re.DOTALL)
 
     def _with_kind(self, member: str) -> str:
         """Return a member with the kind that the address has."""
