@@ -46,6 +46,8 @@ PERMISSIONS: Final = {
 _VENDOR: Final = "bigquery."
 MOST_RULES: Final = 10_000
 """Edits of rules in one request."""
+MOST_PERMISSIONS: Final = 100
+"""Permissions in one request."""
 
 
 class RulePage(msgspec.Struct, frozen=True):
@@ -53,6 +55,13 @@ class RulePage(msgspec.Struct, frozen=True):
 
     rules: Sequence[RowRule]
     next: str
+    revision: str
+
+
+class HeldPermissions(msgspec.Struct, frozen=True):
+    """Permissions that an actor has, by the facts of a revision."""
+
+    names: tuple[str, ...]
     revision: str
 
 
@@ -106,12 +115,10 @@ class RuleService:
 
     async def permissions(self, requester: Requester, table: TablePath, asked: Sequence[str]) -> tuple[str, ...]:
         """Return the permissions, of some named ones, that the actor has on the rules of a table."""
-        unknown = next((name for name in asked if name.removeprefix(_VENDOR) not in PERMISSIONS), None)
-        if unknown is not None:
-            raise InvalidArgument(f"no permission `{unknown}`: there are {', '.join(sorted(PERMISSIONS))}")
-        facts = await self._management.facts(requester)
-        actor, rules = self._management.actor(facts, requester), self._administration()
-        return tuple(name for name in asked if rules.may(facts, actor, PERMISSIONS[name.removeprefix(_VENDOR)], table))
+        named: dict[str, Any] = {"table": _table_text(table), "permissions": list(asked[:MOST_PERMISSIONS])}
+        request = ManagementRequest("test_row_rule_permissions", requester, named)
+        work = self._permissions(requester, table, asked)
+        return (await recorded(self._pdp.audit, request, work, lambda found: found.revision)).names
 
     async def execute(
         self, requester: Requester, statement: PolicyStatement, default: Sequence[str] = ()
@@ -154,6 +161,17 @@ class RuleService:
         if found is None:
             raise NotFound(f"there is no `{id}` for `{_table_text(table)}`")
         return RulePage((found,), "", self._management.revision(facts))
+
+    async def _permissions(self, requester: Requester, table: TablePath, asked: Sequence[str]) -> HeldPermissions:
+        if len(asked) > MOST_PERMISSIONS:
+            raise InvalidArgument(f"more than {MOST_PERMISSIONS} permissions in one request")
+        unknown = next((name for name in asked if name.removeprefix(_VENDOR) not in PERMISSIONS), None)
+        if unknown is not None:
+            raise InvalidArgument(f"no permission `{unknown}`: there are {', '.join(sorted(PERMISSIONS))}")
+        facts = await self._management.facts(requester)
+        actor, rules = self._management.actor(facts, requester), self._administration()
+        names = (name for name in asked if rules.may(facts, actor, PERMISSIONS[name.removeprefix(_VENDOR)], table))
+        return HeldPermissions(tuple(names), self._management.revision(facts))
 
     async def _list(self, requester: Requester, table: TablePath | None, page: PageRequest, *, masks: bool) -> RulePage:
         facts = await self._management.facts(requester)

@@ -254,6 +254,43 @@ async def test_writes_are_recorded_done_and_refused(client: HttpClient, tmp_path
     ]
 
 
+async def test_every_request_is_recorded_done_and_refused(client: HttpClient, tmp_path: Path) -> None:
+    bodies: list[tuple[str, str, Any, dict[str, str]]] = [
+        ("POST", PATH, EU, {}),
+        ("GET", PATH, None, {"table": ORDERS}),
+        ("GET", f"{PATH}/eu", None, {"table": ORDERS}),
+        ("PUT", f"{PATH}/eu", EU, {}),
+        ("POST", f"{PATH}:testPermissions", {"table": ORDERS, "permissions": ["rowAccessPolicies.get"]}, {}),
+        ("POST", f"{PATH}:testPermissions", {"table": ORDERS, "permissions": ["nonsense"]}, {}),
+        ("POST", f"{PATH}:batchDelete", {"table": ORDERS, "ids": ["eu"]}, {}),
+        ("DELETE", f"{PATH}/eu", None, {"table": ORDERS}),
+    ]
+    wanted = []
+    for who in (EVE, OWNER):
+        for method, path, body, query in bodies:
+            is_body = body is not None
+            status, answer = await ask(
+                client,
+                method,
+                path,
+                body | {"actor": who} if is_body else None,
+                **({} if is_body else query | {"actor": who}),
+            )
+            wanted.append((who, status == 200, answer.get("error", {}).get("code", "")))
+    operations = {"write_row_rules", "list_row_rules", "get_row_rule", "test_row_rule_permissions"}
+    found: list[dict[str, Any]] = []
+    for _ in range(200):
+        written = all_records(tmp_path, running=True)
+        found = [one for one in written if one.get("operation") in operations]
+        if len(found) == len(wanted):
+            break
+        await asyncio.sleep(0.1)
+    assert [(one["actor"], one["allowed"], one.get("code", "")) for one in found] == wanted
+    tested = [one["asked"] for one in found if one["operation"] == "test_row_rule_permissions"]
+    assert tested[0] == {"table": ORDERS, "permissions": ["rowAccessPolicies.get"]}
+    assert len(tested) == 4
+
+
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
 def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
