@@ -11,6 +11,7 @@ from typing import Final
 
 from pdp.engines.rowaccess.document import KINDS
 from pdp.engines.rowaccess.engine import RowAccess
+from pdp.engines.rowaccess.limits import check_constant, check_sql_size
 from pdp.engines.rowaccess.members import parse_grantee
 from pdp.errors import InvalidArgument, InvalidFilter, InvalidReference
 from pdp.facts.row_rules import RowRule, fold_column
@@ -18,8 +19,6 @@ from pdp.model.references import is_id
 from pdp.model.trino_operations import METADATA_TABLES, SYSTEM_TABLES
 
 MOST_GRANTEES: Final = 1_000
-LONGEST_TEXT: Final = 10_000
-"""Characters of a filter or expression."""
 _LONGEST_NAME: Final = 512
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _NEEDS_TEXT: Final = frozenset({"constant", "expression"})
@@ -39,8 +38,6 @@ def check_rule(rule: RowRule, access: RowAccess) -> None:
         raise InvalidArgument(f"`{rule.id}` has more than {MOST_GRANTEES} grantees: use a group or a role")
     for text in (*rule.grantees, *rule.exempt):
         _check_grantee(text)
-    if len(rule.text) > LONGEST_TEXT:
-        raise InvalidFilter(f"`{rule.id}` has more than {LONGEST_TEXT:,} characters of SQL")
     columns = access.columns.get(rule.covers)
     if rule.column:
         _check_mask(rule, columns)
@@ -77,10 +74,16 @@ def _check_mask(rule: RowRule, columns: Mapping[str, str] | None) -> None:
         raise InvalidArgument(f"the kind `{rule.kind}` takes {amount} `expression`")
     if columns is not None and fold_column(rule.column) not in columns:
         raise InvalidArgument(f"the table has no column `{rule.column}`")
+    if rule.kind == "constant":
+        try:
+            check_constant(rule.text)
+        except ValueError as error:
+            raise InvalidArgument(f"the expression of `{rule.id}` cannot be used: {error}") from None
     if rule.kind == "expression":
         from pdp.engines.rowaccess.conditions import check_expression  # noqa: PLC0415  its parser of SQL takes 30 MB
 
         try:
+            check_sql_size(rule.text)
             check_expression(rule.text, rule.dialect, columns, rule.table[-1])
         except ValueError as error:
             raise InvalidFilter(f"the expression of `{rule.id}` cannot be used: {error}") from None
@@ -92,6 +95,7 @@ def _check_filter(rule: RowRule, columns: Mapping[str, str] | None) -> None:
     if rule.kind or rule.exempt:
         raise InvalidArgument("`kind` and `except` are for masks, which name a `column`")
     try:
+        check_sql_size(rule.text)
         check_condition(rule.text, rule.dialect, columns, rule.table[-1])
     except ValueError as error:
         raise InvalidFilter(f"the filter of `{rule.id}` cannot be used: {error}") from None

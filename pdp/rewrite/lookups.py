@@ -6,15 +6,21 @@ filter guards every table of a name that stands in the filter.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
+from typing import Final
 
-from pdp.rewrite.catalog import Catalog, Relation
+from pdp.rewrite.catalog import Catalog
 from pdp.rewrite.containers import RelationKey
 from pdp.rewrite.errors import WRITE_NEEDS_FULL_ACCESS, RewriteRefused
 from pdp.rewrite.filters import FilterCompiler
-from pdp.rewrite.policies import FilterPolicy, FilterReads, PolicySet
-from pdp.rewrite.references import CREATE, WRITE, References
+from pdp.rewrite.policies import FilterPolicy, PolicySet
+from pdp.rewrite.references import CREATE, WRITE, Reference, References
 from pdp.rewrite.restrictions import Identities, Restrictions
+
+_PLAIN: Final = re.compile(r"\w+")
+_WORDS_OF_QUERIES: Final = ("from", "table")
+"""A subquery needs one of these words."""
 
 
 class LookupGuard:
@@ -25,26 +31,43 @@ class LookupGuard:
 
     def check(self, references: References, visible: Restrictions, identities: Identities) -> None:
         """Raise RewriteRefused for a change of a table that filters read, without all rows of the filtered tables."""
-        written = [found for found in references.found if found.role in (WRITE, CREATE)]
-        if not written:
-            return
-        memory = self._policies.memory(self._catalog)
-        reads = memory.lookups = memory.lookups or self._reads()
-        for reference in written:
-            tables = [table for found in reference.relations for table in reads.tables.get(found.key, ())]
-            known = [relation for table in tables for relation in self._catalog.of_key(table)]
-            is_hidden = any(visible.is_restricted(relation, identities) for relation in known)
-            if is_hidden or not self._sees_unresolved(reference.parts, reads.unresolved, identities):
+        for reference in references.found:
+            if reference.role in (WRITE, CREATE):
+                self._check(reference, visible, identities)
+
+    def _check(self, reference: Reference, visible: Restrictions, identities: Identities) -> None:
+        written = {relation.key for relation in reference.relations}
+        for policy in self._mentioning(reference.parts[-1]):
+            relations = self._catalog.of_key(policy.table)
+            reads = self._reads(policy)
+            if reads is None:
+                is_hidden = not self._sees_all(policy.table, identities)
+            else:
+                is_read = not written.isdisjoint(reads)
+                is_hidden = is_read and any(visible.is_restricted(relation, identities) for relation in relations)
+            if is_hidden:
                 message = f"filters read `{reference.parts[-1]}`: a change needs all rows of the filtered tables"
                 raise RewriteRefused(WRITE_NEEDS_FULL_ACCESS, message)
 
-    def _sees_unresolved(
-        self, name: Sequence[str], unresolved: Sequence[FilterPolicy], identities: Identities
-    ) -> bool:  # fmt: skip
-        """Tell whether readers see all of the tables whose unresolved filters contain a name."""
-        folded = name[-1].lower()
-        keys = {policy.table for policy in unresolved if folded in policy.text.lower()}
-        return all(self._sees_all(key, identities) for key in keys)
+    def _mentioning(self, name: str) -> Iterator[FilterPolicy]:
+        """Yield the policies whose filters have a subquery and a name. All others need no parser here."""
+        folded = name.lower() if _PLAIN.fullmatch(name) else ""
+        for key in self._policies.tables():
+            for policy in self._policies.of(key):
+                text = policy.text.lower()
+                if folded in text and any(word in text for word in _WORDS_OF_QUERIES):
+                    yield policy
+
+    def _reads(self, policy: FilterPolicy) -> Sequence[RelationKey] | None:
+        """Return the tables that a filter reads; None for a filter that this catalog cannot resolve."""
+        reads: list[RelationKey] = []
+        relations = self._catalog.of_key(policy.table)
+        for relation in relations:
+            try:
+                reads += self._compiler.compile(policy, relation, policy.dialect, lambda key: False).reads
+            except RewriteRefused:
+                return None
+        return reads if relations else None
 
     def _sees_all(self, key: RelationKey, identities: Identities) -> bool:
         """Tell whether readers see all rows and columns of a table, by the policies alone."""
@@ -54,28 +77,3 @@ class LookupGuard:
             and not any(mask.holds(identity) for mask in masks)
             for identity in identities
         )
-
-    def _reads(self) -> FilterReads:
-        """Return the tables that filters read."""
-        found: dict[RelationKey, set[RelationKey]] = {}
-        unresolved = []
-        for key in self._policies.tables():
-            for policy in self._policies.of(key):
-                # A subquery needs one of these words. Most filters have none, and need no parser here.
-                if not any(word in policy.text.lower() for word in ("from", "table")):
-                    continue
-                relations = self._catalog.of_key(key)
-                reads = [*self._read_by(policy, relations)]
-                if None in reads or not relations:
-                    unresolved.append(policy)
-                for read in filter(None, reads):
-                    found.setdefault(read, set()).add(key)
-        return FilterReads({read: frozenset(keys) for read, keys in found.items()}, tuple(unresolved))
-
-    def _read_by(self, policy: FilterPolicy, relations: Sequence[Relation]) -> Iterator[RelationKey | None]:
-        """Yield the tables that a filter reads; None for a filter that this catalog cannot resolve."""
-        for relation in relations:
-            try:
-                yield from self._compiler.compile(policy, relation, policy.dialect, lambda key: False).reads
-            except RewriteRefused:
-                yield None

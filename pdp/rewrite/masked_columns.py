@@ -83,7 +83,7 @@ class MaskCompiler:
     ) -> str:
         """Return the expression in place of a column; a NULL of the column's type without a certain expression."""
         mask, reader = found
-        value, type = mask.text, _type(column.type, dialect)
+        value, type = mask.value, _type(column.type, dialect)
         if mask.kind == "expression":
             expression = self._expression(mask, relation, dialect)
             user = reader.session_user

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from functools import lru_cache
+from typing import Final, TypeAlias
 
 from pdp.engines.rowaccess.document import KINDS, MaskBody
 from pdp.engines.rowaccess.members import Grantee, parse_grantee
@@ -15,10 +16,13 @@ from pdp.rewrite.containers import Containers, RelationKey, key_of
 from pdp.rewrite.errors import FILTER_INVALID, RewriteRefused
 from pdp.rewrite.identity import CallerIdentity
 
+_LITERALS: Final = 1_024
+"""Constants with remembered literals."""
+
 
 @dataclass(frozen=True, slots=True)
 class MaskPolicy:
-    """Mask of a column for grantees, except for exempt members. `text` is an expression, or a literal of Trino."""
+    """Mask of a column for grantees, except for exempt members. `text` is an expression or a constant, as written."""
 
     id: str
     table: RelationKey
@@ -30,6 +34,11 @@ class MaskPolicy:
     dialect: str = "trino"
 
     @property
+    def value(self) -> str:
+        """Return the expression, or the constant as a literal of Trino. The first use of a constant parses the text."""
+        return _literal(self.text) if self.kind == "constant" else self.text
+
+    @property
     def rank(self) -> tuple[int, str]:
         """Return the place among the masks of a column. The first one hides most."""
         return KINDS.index(self.kind), self.id
@@ -37,6 +46,9 @@ class MaskPolicy:
     def holds(self, caller: CallerIdentity) -> bool:
         """Tell whether the mask hides the column from a caller. Doubt about a grantee masks; doubt exempts nobody."""
         return caller.may_be_named(self.grantees) and not caller.is_named(self.exempt)
+
+
+_literal: Final = lru_cache(_LITERALS)(translate_constant)
 
 
 def mask_policy(body: MaskBody, default: Sequence[str], containers: Containers = NO_CONTAINERS) -> MaskPolicy:
@@ -48,9 +60,8 @@ def mask_policy(body: MaskBody, default: Sequence[str], containers: Containers =
     if not body.column:
         raise RewriteRefused(FILTER_INVALID, f"mask `{body.id}` names no column")
     kind = body.kind or "null"
-    text = translate_constant(body.text) if kind == "constant" else body.text
     table = containers.spell_key(key_of(table_parts(body.table, default)))
-    return MaskPolicy(body.id, table, fold_column(body.column), kind, grantees, exempt, text, body.dialect)
+    return MaskPolicy(body.id, table, fold_column(body.column), kind, grantees, exempt, body.text, body.dialect)
 
 
 ColumnMasks: TypeAlias = Mapping[str, tuple[MaskPolicy, ...]]

@@ -38,13 +38,6 @@ class FilterPolicy:
         return self.text.strip().upper() == "TRUE"
 
 
-class FilterReads(NamedTuple):
-    """Tables that filters read, each with the tables of the filters, and policies whose tables are not certain."""
-
-    tables: Mapping[RelationKey, frozenset[RelationKey]]
-    unresolved: tuple[FilterPolicy, ...]
-
-
 class StoredTable(NamedTuple):
     """Stored policies and masks of one relation."""
 
@@ -61,8 +54,6 @@ class CatalogMemory:
         """Filters by relation, dialect and caller."""
         self.short_ways: dict[str, ShortWay] = {}
         """Short ways by dialect, once a text was rewritten."""
-        self.lookups: FilterReads | None = None
-        """Tables that filters read, once a statement changed a table."""
 
 
 class PolicySet:

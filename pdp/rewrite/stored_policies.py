@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from immutables import Map
 
-from pdp.engines.rowaccess.document import KINDS
-from pdp.engines.rowaccess.members import ALL_USERS, Grantee, parse_grantee
-from pdp.engines.rowaccess.translation import translate_constant
-from pdp.facts.row_rules import FoldedName, RowRule, RuleKey, fold_column
+from pdp.engines.rowaccess.stored_rules import StoredMask, stored_masks, stored_policies
+from pdp.facts.row_rules import FoldedName, RowRule, RuleKey
 from pdp.facts.snapshot import Facts
 from pdp.rewrite.containers import RelationKey
 from pdp.rewrite.masks import MaskPolicy
 from pdp.rewrite.policies import FilterPolicy, PolicySet, StoredTable
-
-_CLOSED: Final = "FALSE"
-_DIALECT: Final = "trino"
-_EVERYBODY: Final = (Grantee(ALL_USERS),)
 
 
 class StoredPolicySets:
@@ -46,29 +38,14 @@ class StoredPolicySets:
 
 
 def _stored(key: RelationKey, rules: Map[RuleKey, RowRule]) -> StoredTable:
-    """Return the policies and masks of one table. The tombstone of a mask closes the table, too."""
-    some = [rules[key] for key in sorted(rules)]
-    policies = (_policy(key, rule) for rule in some if rule.tombstone or not rule.column)
-    return StoredTable(key, tuple(policies), tuple(_mask(key, rule) for rule in some if rule.column))
+    """Return the policies and masks of one table."""
+    some = [rules[rule] for rule in sorted(rules)]
+    policies = (FilterPolicy(one.id, key, one.grantees, one.text, one.dialect) for one in stored_policies(some))
+    return StoredTable(key, tuple(policies), tuple(_mask(key, mask) for mask in stored_masks(some)))
 
 
-def _policy(key: RelationKey, rule: RowRule) -> FilterPolicy:
-    try:
-        grantees = () if rule.tombstone else tuple(map(parse_grantee, rule.grantees))
-    except ValueError:
-        grantees = ()
-    text, dialect = (rule.text, rule.dialect) if grantees else (_CLOSED, _DIALECT)
-    return FilterPolicy(rule.id, key, grantees, text, dialect)
-
-
-def _mask(key: RelationKey, rule: RowRule) -> MaskPolicy:
-    """Return the mask of a rule; NULL for everybody if the rule is unusable or the table was dropped."""
-    column = fold_column(rule.column)
-    try:
-        grantees, exempt = (tuple(map(parse_grantee, texts)) for texts in (rule.grantees, rule.exempt))
-    except ValueError:
-        grantees, exempt = (), ()
-    if rule.tombstone or not grantees or rule.kind not in KINDS:
-        return MaskPolicy(rule.id, key, column, "null", _EVERYBODY)
-    text = translate_constant(rule.text) if rule.kind == "constant" else rule.text
-    return MaskPolicy(rule.id, key, column, rule.kind, grantees, exempt, text, rule.dialect)
+def _mask(key: RelationKey, mask: StoredMask) -> MaskPolicy:
+    rule = mask.rule
+    if mask.kind == "null":
+        return MaskPolicy(rule.id, key, mask.column, mask.kind, mask.grantees, mask.exempt)
+    return MaskPolicy(rule.id, key, mask.column, mask.kind, mask.grantees, mask.exempt, rule.text, rule.dialect)

@@ -11,6 +11,7 @@ import psutil  # type: ignore[import-untyped]
 import pytest
 
 from pdp.errors import Overloaded, Unavailable
+from pdp.facts.row_rules import RowRule
 from pdp.rewrite.errors import PARSE_ERROR, RewriteRefused
 from pdp.rewrite.messages import FilterCall, Reader, RewriteCall, Setup
 from pdp.rewrite.pool import WorkerPool
@@ -108,6 +109,20 @@ async def test_too_many_waiting_requests_of_one_key_are_refused() -> None:
     await pool.close()
     with pytest.raises(Unavailable):
         await answered(pool)
+
+
+async def test_long_filters_and_constants_do_not_delay_the_set_up() -> None:
+    """No text is parsed before a statement needs the table: 2,000 such texts take the parser minutes."""
+    text = " OR ".join(["a = 'x' AND b"] * 600)
+    rules = tuple(
+        RowRule(("lake", "sales", f"t{at}"), "r", ("allUsers",), text, column=column, kind="constant" if column else "")
+        for at in range(1_000)
+        for column in ("", "c")
+    )
+    pool = WorkerPool(1, 60)
+    made = Setup("4", [DOCUMENT], (), "user:{subject}", "oidc", {}, rules=rules)
+    assert (await pool.ask("a", made, CALL)).sql == CALL.sql
+    await pool.close()
 
 
 async def test_new_policies_reach_a_running_process() -> None:

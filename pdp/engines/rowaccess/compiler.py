@@ -13,6 +13,7 @@ import msgspec
 
 from pdp.config.references import unknown_warehouse
 from pdp.engines.rowaccess.document import MaskBody, NamedDocument, PolicyBody
+from pdp.engines.rowaccess.limits import check_constant, check_sql_size
 from pdp.engines.rowaccess.members import Grantee, parse_grantee
 from pdp.engines.rowaccess.policies import RowPolicies
 from pdp.engines.rowaccess.table_names import table_path
@@ -107,6 +108,7 @@ class _Compiler:
 
     def _policy(self, body: PolicyBody, spot: _Spot) -> Policy:
         spot.field = ("filter",)
+        check_sql_size(body.text)
         try:
             sql = (_remembered_filter if len(body.text) <= _SHORT else translate_filter)(body.text, body.dialect)
         except UntranslatableSql as error:
@@ -122,6 +124,7 @@ class _Compiler:
         spot.field = ("expression",)
         if (kind in _NEEDS_EXPRESSION) != (body.expression is not None):
             raise ValueError(f"the kind `{kind}` takes {'an' if kind in _NEEDS_EXPRESSION else 'no'} `expression`")
+        (check_constant if kind == "constant" else check_sql_size)(body.text)
         try:
             if kind in _NEEDS_EXPRESSION:
                 value = (

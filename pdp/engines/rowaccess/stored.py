@@ -10,14 +10,13 @@ from typing import Final
 
 from immutables import Map
 
-from pdp.engines.rowaccess.members import ALL_USERS, Grantee, parse_grantee
+from pdp.engines.rowaccess.stored_rules import StoredMask, StoredPolicy, stored_masks, stored_policies
 from pdp.engines.rowaccess.table_policies import Mask, Policy, TablePolicies, sort_masks
 from pdp.engines.rowaccess.trino_sql import FALSE
-from pdp.facts.row_rules import FoldedName, NearNames, RowRule, RuleKey, fold_column
+from pdp.facts.row_rules import FoldedName, NearNames, RowRule, RuleKey
 from pdp.memo import Memo
 
 _MEMO_ENTRIES: Final = 20_000
-_EVERYBODY: Final = (Grantee(ALL_USERS),)
 _KINDS_WITH_VALUE: Final = frozenset({"constant", "expression"})
 
 
@@ -46,58 +45,49 @@ class StoredPolicies:
 def _join(filed: TablePolicies, rules: Map[RuleKey, RowRule]) -> TablePolicies:
     stored = [rules[key] for key in sorted(rules)]
     identity = next((policy.identity for policy in filed.policies if policy.identity), "")
-    policies = [*filed.policies, *(_policy(rule, identity) for rule in stored if not rule.column)]
-    # The mask of a dropped table alone closes a new table of the name, too.
-    policies += [Policy(rule.id, (), FALSE, identity) for rule in stored if rule.column and rule.tombstone]
+    policies = [*filed.policies, *(_policy(policy, identity) for policy in stored_policies(stored))]
     masks = {column: {f"{number}": mask for number, mask in enumerate(some)} for column, some in filed.masks.items()}
-    for rule in stored:
-        if rule.column:
-            masks.setdefault(fold_column(rule.column), {})[f"{rule.table}:{rule.id}"] = _mask(rule)
+    for mask in stored_masks(stored):
+        masks.setdefault(mask.column, {})[f"{mask.rule.table}:{mask.rule.id}"] = _mask(mask)
     by_id = sorted(policies, key=lambda policy: policy.id)
     return TablePolicies(tuple(by_id), {column: sort_masks(some.values()) for column, some in masks.items()})
 
 
-def _policy(rule: RowRule, identity: str) -> Policy:
-    """Return the policy of a rule.
+def _policy(policy: StoredPolicy, identity: str) -> Policy:
+    """Return a policy in Trino's SQL.
 
     Trino evaluates the joined filters of a table as one user. Beside a file that names this user, a filter of the store
     shows no row: the filter was written for the caller.
     """
-    if rule.tombstone:
-        return Policy(rule.id, (), FALSE, identity)
+    if not policy.grantees:
+        return Policy(policy.id, (), FALSE, identity)
     try:
-        grantees = tuple(map(parse_grantee, rule.grantees))
-        predicate = _filter(rule)
+        predicate = _filter(policy)
     except ValueError:
-        return Policy(rule.id, (), FALSE, identity)
-    return Policy(rule.id, grantees, FALSE if predicate is not None and identity else predicate, identity)
+        return Policy(policy.id, (), FALSE, identity)
+    return Policy(policy.id, policy.grantees, FALSE if predicate is not None and identity else predicate, identity)
 
 
-def _filter(rule: RowRule) -> str | None:
+def _filter(policy: StoredPolicy) -> str | None:
     from pdp.engines.rowaccess.translation import UntranslatableSql, translate_filter  # noqa: PLC0415  30 MB
 
     try:
-        return translate_filter(rule.text, rule.dialect)
+        return translate_filter(policy.text, policy.dialect)
     except UntranslatableSql:
         return FALSE
 
 
-def _mask(rule: RowRule) -> Mask:
-    """Return the mask of a rule; NULL for everybody if the rule is unusable or its table was dropped."""
-    try:
-        grantees, exempt = tuple(map(parse_grantee, rule.grantees)), tuple(map(parse_grantee, rule.exempt))
-    except ValueError:
-        return Mask(rule.id, "null", _EVERYBODY)
-    if rule.tombstone:
-        return Mask(rule.id, "null", _EVERYBODY)
-    if rule.kind not in _KINDS_WITH_VALUE:
-        return Mask(rule.id, rule.kind, grantees, exempt)
+def _mask(mask: StoredMask) -> Mask:
+    """Return a mask in Trino's SQL; NULL if the value has no certain meaning there."""
+    rule = mask.rule
+    if mask.kind not in _KINDS_WITH_VALUE:
+        return Mask(rule.id, mask.kind, mask.grantees, mask.exempt)
     from pdp.engines.rowaccess.translation import translate_constant, translate_expression  # noqa: PLC0415  30 MB
 
     try:
         value = (
-            translate_constant(rule.text) if rule.kind == "constant" else translate_expression(rule.text, rule.dialect)
+            translate_constant(rule.text) if mask.kind == "constant" else translate_expression(rule.text, rule.dialect)
         )
     except ValueError:
-        return Mask(rule.id, "null", grantees, exempt)
-    return Mask(rule.id, rule.kind, grantees, exempt, value)
+        return Mask(rule.id, "null", mask.grantees, mask.exempt)
+    return Mask(rule.id, mask.kind, mask.grantees, mask.exempt, value)
