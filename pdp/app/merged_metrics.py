@@ -12,6 +12,7 @@ _CREATED: Final = "_created"
 """End of the names that hold the time at which a counter began."""
 GAUGES: Final[Mapping[str, Callable[[float, float], float]]] = {
     "pdp_audit_waiting": float.__add__,
+    "pdp_catalog_relations": min,
     "pdp_audit_sink_waiting_bytes": float.__add__,
     "pdp_ready": min,
     "pdp_workers": min,
