@@ -15,6 +15,7 @@ from pdp.config.references import known_warehouses, unknown_warehouse
 from pdp.config.settings import Settings
 from pdp.decision.bundle import Authority, Bundle, ReportingAuthority, RowSources, source_text
 from pdp.decision.plan import Planners
+from pdp.decision.scope_requests import plan_scope
 from pdp.engines.allow_all import WARNING, build_allow_all, permit_development
 from pdp.engines.cedar.kind import build_cedar, read_cedar
 from pdp.engines.cel.engine import CelEngine, CelForbid
@@ -36,8 +37,8 @@ from pdp.trino.operations import has_plain_names, plan_operation
 from pdp.trino.tables import restriction_of
 from pdp.views.plans import plan_views
 
-PLANNERS: Final = Planners((plan_views, plan_operation), restriction_of, has_plain_names)
-"""Planners of view chains and of Trino's operations, which the decision itself does not know."""
+PLANNERS: Final = Planners((plan_views, plan_operation, plan_scope), restriction_of, has_plain_names)
+"""Planners of view chains, of Trino's operations and of LakeQL's scopes, which the plain plan does not know."""
 ENGINES: Final[Mapping[str, EngineKind]] = {
     "grants": EngineKind(lambda settings, _: GrantsEngine(frozenset(settings.store.bootstrap_admins))),
     "scopes": EngineKind(build_scopes, read_permissions, describe_scopes),

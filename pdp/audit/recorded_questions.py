@@ -30,6 +30,10 @@ class MaskedValues(EntryError):
     """Masked values among the inputs of a check."""
 
 
+NAMELESS: Final = Principal("user", "")
+"""User of LakeQL without a name. No request can spell the id."""
+
+
 def check_with(inputs: Inputs) -> Check:
     """Return a check with inputs, without action and resource. The id of the query decides nothing and is left out.
 
@@ -38,7 +42,7 @@ def check_with(inputs: Inputs) -> Check:
     recorded = inputs.principal
     if recorded.masked:
         raise MaskedValues("attributes are masked")
-    name = parse_principal(recorded.id)
+    name = NAMELESS if recorded.id == NAMELESS.id else parse_principal(recorded.id)
     attributes = bytes(recorded.attributes).decode()
     principal = Principal(name.type, name.name, recorded.roles, recorded.groups, attributes, recorded.member_of)
     role = parse_principal(inputs.acting_role).name if inputs.acting_role is not None else None

@@ -2,7 +2,7 @@
 
 LakeQL joins the members of a scope map by OR, and those of `$all` by AND. Each table scope becomes one check, which
 takes the way of all checks, by the authority of the catalog. A failed check denies the whole map, as an exception does
-in LakeQL.
+in LakeQL. Scopes without a table become checks on the server, so the audit has every answer; `plan_scope` decides them.
 """
 
 from __future__ import annotations
@@ -13,12 +13,16 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from pdp.config.warehouses import WarehouseSettings
 from pdp.decision.bodies import JsonBody, bound_values
 from pdp.decision.codec import bound_checks
+from pdp.decision.plan import PlanContext
 from pdp.decision.service import Pdp
-from pdp.errors import InvalidArgument
+from pdp.decision.tree import Node
+from pdp.errors import InvalidArgument, InvalidReference
 from pdp.identity.evidence import admit, asserted_principal
 from pdp.model.checks import DEFAULT_DENY, Batch, BatchRequest, Caller, Check, Decision, Principal, Reason, Resource
+from pdp.model.references import NESSIE_SIGNS, check_part, check_path
 from pdp.strict import decode
 
 PUBLIC: Final = "scopes:(public)"
@@ -27,6 +31,9 @@ AUTHORIZED: Final = "scopes:(authorized)"
 _MOST_LEVELS: Final = 16
 _TABLE_SCOPES: Final = {"readPermission": "read_data", "writePermission": "write_data"}
 """Scopes of a table -> the catalog action that the authority of the catalog decides."""
+_ON_SERVER: Final = {"authorized": "lakeql_authorized", "public": "lakeql_public", "empty": "lakeql_empty"}
+"""Scope without a table, field without scopes, and map without a scope -> an action on the server."""
+_SERVER_ACTIONS: Final = frozenset(_ON_SERVER.values())
 _JOINS: Final = {"$all": all, "$any": any}
 _PARTS: Final = frozenset({"catalog", "schema", "tableName"})
 ScopeNode: TypeAlias = "bool | int | ScopeJoin"
@@ -48,11 +55,11 @@ class ScopesBody(JsonBody):
 
 
 class ScopeRequest(msgspec.Struct, frozen=True):
-    """Scopes of one field. `root` refers to `checks` by number; None for a public field."""
+    """Scopes of one field. `root` refers to `checks` by number. There is at least one check."""
 
     principal: Principal
     checks: tuple[Check, ...]
-    root: ScopeNode | None
+    root: ScopeNode
 
 
 class ScopeAnswer(msgspec.Struct, frozen=True):
@@ -76,9 +83,12 @@ def make_request(body: ScopesBody, provider: str, max_checks: int) -> ScopeReque
     reader = _ScopeReader(principal)
     scopes = body.scopes
     if scopes is None or scopes is UNSET:
-        return ScopeRequest(principal, (), None)
-    bound_values(scopes, "scopes")
-    root = reader.join(scopes, all=False, level=0)
+        root: ScopeNode = reader.on_server("public")
+    else:
+        bound_values(scopes, "scopes")
+        root = reader.join(scopes, all=False, level=0)
+    if not reader.checks:
+        reader.on_server("empty")
     bound_checks(len(reader.checks), max_checks)
     return ScopeRequest(principal, tuple(reader.checks), root)
 
@@ -86,9 +96,11 @@ def make_request(body: ScopesBody, provider: str, max_checks: int) -> ScopeReque
 async def decide_scopes(pdp: Pdp, request: ScopeRequest, caller: Caller, surface: str) -> ScopeAnswer:
     """Decide the scopes of a field and record the decision.
 
-    Raise AssertionNotAllowed for a user that the caller may not assert, Unavailable as `Pdp.check` does.
+    Raise AssertionNotAllowed for a user that the caller may not assert, InvalidReference for a name of a table that
+    Nessie may read as a reference, Unavailable as `Pdp.check` does.
     """
     asserted_principal(caller, request.principal)
+    _require_plain_names(request.checks, pdp.bundle.warehouses)
     size = len(request.checks)
     batch: Batch = admit(BatchRequest(surface, size, request.checks, {}), caller)
     answer = (pdp.decide_now(batch) or await pdp.decide(batch)).answer
@@ -101,15 +113,30 @@ def encode_scopes(answer: ScopeAnswer) -> bytes:
     return b'{"allowed":true}' if answer.decision.allowed else b'{"allowed":false}'
 
 
-def _joined(root: ScopeNode | None, decisions: Sequence[Decision]) -> Decision:
-    if root is None:
-        return Decision(True, (PUBLIC,))
+def plan_scope(context: PlanContext, check: Check) -> Node | None:
+    """Return the decision about a scope without a table; None for any other check."""
+    if check.action not in _SERVER_ACTIONS or check.resources[0].type != "server":
+        return None
+    by = PUBLIC if check.action == _ON_SERVER["public"] else AUTHORIZED
+    is_open = check.action == _ON_SERVER["authorized"] and context.principal.type == "user"
+    allowed = by == PUBLIC or is_open
+    return context.fixed(allowed, by if allowed else DEFAULT_DENY, check.action, check.resources)
+
+
+def _require_plain_names(checks: Sequence[Check], warehouses: Mapping[str, WarehouseSettings]) -> None:
+    for check in checks:
+        table, known = check.resources[0], warehouses.get(check.resources[0].warehouse)
+        if known and known.kind == "nessie" and table.type == "table" and set(table.path[-1]) & set(NESSIE_SIGNS):
+            raise InvalidReference(f"`{table.path[-1]}` may be a table reference of Nessie's: write the name alone")
+
+
+def _joined(root: ScopeNode, decisions: Sequence[Decision]) -> Decision:
     failed = next((decision for decision in decisions if decision.errors or decision.error), None)
     if failed:
         return failed
     allowed = _holds(root, decisions)
     reasons: list[Reason] = [decision.by[0] for decision in decisions if decision.allowed is allowed]
-    return Decision(allowed, (reasons[0] if reasons else AUTHORIZED if allowed else DEFAULT_DENY,))
+    return Decision(allowed, (reasons[0] if reasons else DEFAULT_DENY,))
 
 
 def _holds(node: ScopeNode, decisions: Sequence[Decision]) -> bool:
@@ -129,7 +156,7 @@ def _principal(user: Any, provider: str) -> Principal:
         raise InvalidArgument("`currentUser` is an object, or absent")
     bound_values(user, "currentUser")
     name = user.get("userName")
-    known = isinstance(name, str) and name
+    known = isinstance(name, str) and check_part(name) if name else False
     rest = {key: value for key, value in user.items() if key != "userName" or not known}
     attributes = msgspec.json.encode(rest, order="sorted").decode() if rest else "{}"
     return Principal("user", f"{provider}~{name}" if known else "", attributes=attributes)
@@ -163,28 +190,39 @@ class _ScopeReader:
             raise InvalidArgument(f"no scope `{name}`, there are {known}")
         if value is not True:
             raise InvalidArgument("`authorized` is true or false")
-        return self._principal.type == "user"
+        return self.on_server("authorized")
+
+    def on_server(self, scope: str) -> int:
+        """Return the number of the check of a scope without a table."""
+        return self._check(_ON_SERVER[scope], b"", Resource("server"))
 
     def _table(self, scope: str, value: Any) -> int:
         if not isinstance(value, dict) or not _PARTS.issuperset(value):
             raise InvalidArgument(f"`{scope}` is an object of `catalog`, `schema` and `tableName`")
         resource = _resource(*(value.get(part) for part in ("catalog", "schema", "tableName")))
-        key = scope, msgspec.json.encode(value, order="sorted")
-        number = self._numbers.setdefault(key, len(self.checks))
+        return self._check(_TABLE_SCOPES[scope], msgspec.json.encode(value, order="sorted"), resource)
+
+    def _check(self, action: str, place: bytes, resource: Resource) -> int:
+        number = self._numbers.setdefault((action, place), len(self.checks))
         if number == len(self.checks):
-            self.checks.append(Check(self._principal, _TABLE_SCOPES[scope], (resource,), (number,)))
+            self.checks.append(Check(self._principal, action, (resource,), (number,)))
         return number
 
 
 def _resource(catalog: Any, schema: Any, table: Any) -> Resource:
-    """Return the object that a scope names: a table, or less where a name is missing. No rule has an empty name."""
+    """Return the object that a scope names: a table, or less where a name is missing. No rule has an empty name.
+
+    Raise InvalidReference for names that no other surface takes.
+    """
     if not _is_name(catalog):
         return Resource("server")
+    warehouse = check_part(catalog)
     if not _is_name(schema):
-        return Resource("warehouse", catalog)
-    parts = tuple(schema.split("."))
-    path = parts if all(parts) else (schema,)
-    return Resource("table", catalog, (*path, table)) if _is_name(table) else Resource("namespace", catalog, path)
+        return Resource("warehouse", warehouse)
+    path = tuple(schema.split("."))
+    if _is_name(table):
+        return Resource("table", warehouse, check_path("table", (*path, table)))
+    return Resource("namespace", warehouse, check_path("namespace", path))
 
 
 def _is_name(value: Any) -> bool:

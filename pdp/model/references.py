@@ -45,6 +45,8 @@ _ENCODE = re.compile(r"[%/@\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _ESCAPES = {
     ord(sign): quote(sign, safe="") for sign in map(chr, (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029, *b"%/@"))
 }
+NESSIE_SIGNS = "@#`"
+"""Characters that Nessie's catalogs read as part of a table reference."""
 _ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _USER = re.compile(r"[a-z0-9-]+~.+", re.DOTALL)
 

@@ -17,7 +17,7 @@ from pdp.errors import AmbiguousName, InvalidArgument
 from pdp.memo import Memo
 from pdp.model.checks import Principal, Resource
 from pdp.model.columns import Path
-from pdp.model.references import MAX_NAME, bound_path, check_part
+from pdp.model.references import MAX_NAME, NESSIE_SIGNS, bound_path, check_part
 from pdp.model.trino_operations import METADATA_TABLES, SYSTEM_TABLES
 
 _PRINCIPALS: Final = 4096
@@ -29,10 +29,8 @@ _LONGEST_SCHEMA: Final = 256
 _CATALOGS: Final = 16
 _PATHS: Final = 1024
 """Catalogs, and schemas of each of them, with remembered paths."""
-_NESSIE_SIGNS: Final = "@#`"
-"""Characters that Nessie's catalogs read as part of a table reference."""
-_nessie_sign: Final = re.compile(f"[{_NESSIE_SIGNS}]").search
-SPECIAL_SIGNS: Final = f"{_NESSIE_SIGNS}$"
+_nessie_sign: Final = re.compile(f"[{NESSIE_SIGNS}]").search
+SPECIAL_SIGNS: Final = f"{NESSIE_SIGNS}$"
 """Characters of names that may not be plain tables."""
 
 

@@ -6,13 +6,26 @@ import asyncio
 import json
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.audit_files import audit_records
+from support.commands import run_pdp
 from support.http_client import HttpClient, client_of
 from support.serving import settings_of
+
+from pdp.app.parts import build_pdp
+from pdp.assembly import read_rules
+from pdp.decision.bodies import ResourceBody, make_resource
+from pdp.decision.scope_requests import ScopeAnswer, decide_scopes, decode_scopes
+from pdp.decision.service import Pdp
+from pdp.errors import InvalidArgument
+from pdp.facts.snapshot import Facts
+from pdp.identity.callers import EMBEDDED_CALLER
+from pdp.model.checks import Resource
+from pdp.model.references import parse_principal
 
 PERMISSIONS = [
     {"name": "svc", "permissions": {"Query": [{"catalog": "hive", "schema": "raw", "tables": ["events"]}]}},
@@ -50,19 +63,118 @@ async def test_fields_are_answered_and_recorded(folder: Path) -> None:
             await ask(client, {"currentUser": svc, "scopes": {"readPermission": USERS, "writePermission": EVENTS}}),
             await ask(client, {"currentUser": {"userName": "human"}, "scopes": {"readPermission": USERS}}),
             await ask(client, {"currentUser": {"userName": "human"}, "scopes": {"readPermission": LAKE}}),
-            await ask(client, {"scopes": {"authorized": True}}),
-            await ask(client, {}),
         ]
-    assert answers == [(200, {"allowed": allowed}) for allowed in (True, False, True, False, False, True)]
+    assert answers == [(200, {"allowed": allowed}) for allowed in (True, False, True, False)]
     records = audit_records(folder)
     assert [[(row["action"], row["allowed"], row["by"]) for row in record["checks"]] for record in records] == [
         [("read_data", True, ["scopes:svc"])],
         [("read_data", False, ["default_deny"]), ("write_data", False, ["default_deny"])],
         [("read_data", True, ["scopes:(no entry)"])],
         [("read_data", False, ["default_deny"])],
-        [],
-        [],
     ]
+
+
+SVC = {"userName": "svc"}
+BY_USER = ("lakeql_authorized", True, ["scopes:(authorized)"])
+BY_NOBODY = ("lakeql_authorized", False, ["default_deny"])
+EMPTY = ("lakeql_empty", False, ["default_deny"])
+READ = ("read_data", False, ["default_deny"])
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("body", "allowed", "rows"),
+    [
+        ({}, True, [("lakeql_public", True, ["scopes:(public)"])]),
+        ({"currentUser": SVC, "scopes": None}, True, [("lakeql_public", True, ["scopes:(public)"])]),
+        ({"currentUser": SVC, "scopes": {}}, False, [EMPTY]),
+        ({"currentUser": SVC, "scopes": {"authorized": False, "$all": {}, "$any": None}}, False, [EMPTY]),
+        ({"scopes": {"authorized": True}}, False, [BY_NOBODY]),
+        ({"currentUser": {}, "scopes": {"authorized": True, "$all": {"authorized": True}}}, True, [BY_USER]),
+        ({"currentUser": SVC, "scopes": {"readPermission": USERS, "authorized": True}}, True, [READ, BY_USER]),
+        (
+            {"currentUser": SVC, "scopes": {"$all": {"authorized": True, "readPermission": USERS}}},
+            False,
+            [BY_USER, READ],
+        ),
+    ],
+)
+async def test_every_answer_has_a_check_in_the_audit(
+    folder: Path, body: Any, allowed: bool, rows: list[tuple[str, bool, list[str]]]
+) -> None:
+    """Also an answer without a table. The same checks, decided again from the audit, have the same answers."""
+    async with client_of(settings_of(config(), folder)) as client:
+        assert await ask(client, body) == (200, {"allowed": allowed})
+    (record,) = audit_records(folder)
+    assert [(row["action"], row["allowed"], row["by"]) for row in record["checks"]] == rows
+    user = body.get("currentUser")
+    asker = "anonymous" if user is None else "user:oidc~svc" if user else "user"
+    assert record["inputs"]["principal"]["id"] == asker
+    replayed = json.loads(
+        run_pdp("dry-run", "--audit", str(folder / "audit"), "--format", "json").stdout.splitlines()[-1]
+    )
+    assert (replayed["checks"], replayed["different"]) == (len(rows), 0)
+
+
+NAMES = [
+    "",
+    "a",
+    "a b",
+    "ä",
+    "a.b",
+    "a..b",
+    ".",
+    "a/b",
+    "a@b",
+    "a\x00",
+    "a\nb",
+    "\x7f",
+    "a\u2028",
+    "x" * 4097,
+    "%41",
+    "#",
+    "`",
+    "~",
+]
+
+
+@pytest.mark.parametrize("kind", ["hive", "nessie"])
+def test_names_are_those_that_checks_take(folder: Path, kind: str) -> None:
+    """A name that a check refuses in its parts is refused as the name of a scope, in every place."""
+    settings = settings_of(config(warehouses={"lake": {"kind": kind}}), folder)
+    pdp = build_pdp(settings, Facts.empty(), read_rules(settings))
+    for catalog, schema, table in [(name, *rest) for name in NAMES for rest in (("s", "t"),)] + [
+        ("lake", *rest) for name in NAMES for rest in ((name, "t"), ("s", name), (name, ""))
+    ]:
+        scopes = {"readPermission": {"catalog": catalog, "schema": schema, "tableName": table}}
+        assert refused(lambda: scoped(pdp, SVC, scopes)) == (  # noqa: B023  called here
+            (bool(catalog and schema) and refused(lambda: checked(catalog, schema, table)))  # noqa: B023
+            or (kind == "nessie" and catalog == "lake" and bool(schema and {*table} & {*"@#`"}))
+        ), (catalog, schema, table)
+    for name in NAMES[1:]:
+        user = {"userName": name}
+        by_name = refused(lambda: parse_principal(f"user:oidc~{name}"))  # noqa: B023
+        assert refused(lambda: scoped(pdp, user, {"authorized": True})) == by_name, name  # noqa: B023
+
+
+def refused(call: Callable[[], Any]) -> bool:
+    try:
+        call()
+    except InvalidArgument:
+        return True
+    return False
+
+
+def scoped(pdp: Pdp, user: Any, scopes: Any) -> ScopeAnswer:
+    body = json.dumps({"currentUser": user, "scopes": scopes}).encode()
+    return asyncio.run(decide_scopes(pdp, decode_scopes(body, "oidc", 100), EMBEDDED_CALLER, "http"))
+
+
+def checked(catalog: str, schema: str, table: str) -> Resource:
+    """Return the resource of a check that names its parts one by one."""
+    path = [*schema.split("."), *([table] if table else [])]
+    type = "table" if table else "namespace"
+    return make_resource(ResourceBody(type=type, warehouse=catalog, path=tuple(path)))
 
 
 @pytest.mark.parametrize(

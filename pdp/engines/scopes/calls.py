@@ -11,7 +11,6 @@ import inspect
 import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -38,6 +37,28 @@ class _Slots(NamedTuple):
     threads: asyncio.Semaphore
 
 
+class _Questions(NamedTuple):
+    """Questions of one thread, with an end on the monotonic clock, and the answers so far."""
+
+    resolver: Resolver
+    user: MakeUser
+    targets: Sequence[Target]
+    until: float
+    answers: list[object]
+
+    def ask(self) -> None:
+        """Ask about the targets, one after the other; raise TimeoutError at the end of the time."""
+        for target in self.targets:
+            if time.monotonic() > self.until:
+                raise TimeoutError
+            try:
+                self.answers.append(self.resolver(self.user(), *target))
+            except TimeoutError:
+                raise
+            except Exception as error:  # noqa: BLE001  denied by the engine, with the cause
+                self.answers.append(Failure(error))
+
+
 class ResolverCalls:
     """Calls of the resolvers of one engine."""
 
@@ -55,15 +76,14 @@ class ResolverCalls:
             return await _all(self._awaited(lambda at=target: resolver(user(), *at)) for target in targets)
         until = time.monotonic() + deadline - asyncio.get_running_loop().time()
         count = min(MOST_THREADS, len(targets))
-        parts = [targets[start::count] for start in range(count)]
-        found = await _all(self._in_thread(partial(_call, resolver, user, part, until)) for part in parts)
-        answers = [found[at % count][at // count] for at in range(len(targets))]
+        parts = [_Questions(resolver, user, targets[start::count], until, []) for start in range(count)]
         try:
+            await _all(map(self._in_thread, parts))
+            answers = [parts[at % count].answers[at // count] for at in range(len(targets))]
             return await _all(map(self._finished, answers))
         finally:
-            for answer in answers:
-                if inspect.iscoroutine(answer) and inspect.getcoroutinestate(answer) == inspect.CORO_CREATED:
-                    answer.close()  # its turn had not come at the deadline
+            for part in parts:
+                _close(part.answers)
 
     async def _finished(self, answer: object) -> object:
         return await self._awaited(lambda: answer) if inspect.isawaitable(answer) else answer
@@ -77,38 +97,38 @@ class ResolverCalls:
             except Exception as error:  # noqa: BLE001  denied by the engine, with the cause
                 return Failure(error)
 
-    async def _in_thread(self, work: Callable[[], list[object]]) -> list[object]:
-        """Return the result of work in a thread, which keeps a slot until its end, even if nobody waits any longer."""
+    async def _in_thread(self, questions: _Questions) -> None:
+        """Wait for the answers of a thread, which keeps a slot until its end, even if nobody waits any longer."""
         slots, loop = self._slots_here(), asyncio.get_running_loop()
         await slots.threads.acquire()
-        done: asyncio.Future[list[object]] = loop.create_future()
+        done: asyncio.Future[None] = loop.create_future()
 
-        def settle(result: list[object] | Exception) -> None:
+        def settle(error: Exception | None) -> None:
             slots.threads.release()
             if done.done():
-                return
-            if isinstance(result, Exception):
-                done.set_exception(result)
+                _close(questions.answers)
+            elif error:
+                done.set_exception(error)
             else:
-                done.set_result(result)
+                done.set_result(None)
 
         def run() -> None:
-            result: list[object] | Exception
+            failure = None
             try:
-                result = work()
+                questions.ask()
             except Exception as error:  # noqa: BLE001  raised where the work is awaited
-                result = error
+                failure = error
             except BaseException as error:  # noqa: BLE001  a resolver must not end the process
-                result = RuntimeError(type(error).__name__)
+                failure = RuntimeError(type(error).__name__)
             if not loop.is_closed():
-                loop.call_soon_threadsafe(settle, result)
+                loop.call_soon_threadsafe(settle, failure)
 
         try:
             threading.Thread(target=run, name="resolver", daemon=True).start()
         except RuntimeError:  # the machine has no thread left
             slots.threads.release()
             raise
-        return await done
+        await done
 
     def _slots_here(self) -> _Slots:
         loop = asyncio.get_running_loop()
@@ -122,19 +142,11 @@ def _is_async(resolver: Resolver) -> bool:
     return inspect.iscoroutinefunction(resolver) or inspect.iscoroutinefunction(type(resolver).__call__)
 
 
-def _call(resolver: Resolver, user: MakeUser, targets: Sequence[Target], until: float) -> list[object]:
-    """Return the answers about targets, one after the other; raise TimeoutError at a time of the monotonic clock."""
-    answers: list[object] = []
-    for target in targets:
-        if time.monotonic() > until:
-            raise TimeoutError
-        try:
-            answers.append(resolver(user(), *target))
-        except TimeoutError:
-            raise
-        except Exception as error:  # noqa: BLE001  denied by the engine, with the cause
-            answers.append(Failure(error))
-    return answers
+def _close(answers: Sequence[object]) -> None:
+    """Close coroutines whose turn had not come at the deadline."""
+    for answer in answers:
+        if inspect.iscoroutine(answer) and inspect.getcoroutinestate(answer) == inspect.CORO_CREATED:
+            answer.close()
 
 
 async def _all(calls: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
