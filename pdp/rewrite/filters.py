@@ -137,7 +137,7 @@ class _Filter:
         root = self._tree.unnest()
         if isinstance(root, exp.Boolean):
             return FilterText(("TRUE",), ("TRUE",), everything=True) if root.this else FilterText(_NOTHING, _NOTHING)
-        _check_form(self._tree)
+        _check_form(self._tree, self._policy.dialect)
         tables = self.relations()
         self._check_condition(root)
         reads = tuple(found.key for _, found in tables)
@@ -145,7 +145,7 @@ class _Filter:
 
     def expression(self, dialect: str) -> FilterText:
         """Return the text as a value in a dialect, without subqueries; raise RewriteRefused."""
-        _check_form(self._tree)
+        _check_form(self._tree, self._policy.dialect)
         if self._tree.find(exp.Query, exp.Table):
             raise _wrong("it holds a subquery")
         return FilterText(*self._texts(dialect, ()))
@@ -272,14 +272,14 @@ def _bound(node: exp.Expr, names: Mapping[int, Relation]) -> exp.Expr:
     return node
 
 
-def _check_form(tree: exp.Expr) -> None:
+def _check_form(tree: exp.Expr, dialect: str) -> None:
     """Raise RewriteRefused for a tree other than an expression, and for unfit parts."""
     if not isinstance(tree, exp.Condition) or isinstance(tree, exp.Query):
         raise _wrong("it is not one expression")
     for node in tree.walk():
         if isinstance(node, _UNFIT) or (node.name.lower() in _RANDOM and isinstance(node, exp.Func)):
             raise _wrong("it holds a parameter, a random value or a query of a form that filters do not support")
-        if isinstance(node, exp.Func) and not is_allowed(node):
+        if isinstance(node, exp.Func) and not is_allowed(node, dialect):
             raise _wrong(f"the function `{node.name}` is not known to read its arguments alone")
     outside = tree.walk(prune=lambda node: isinstance(node, exp.Query))
     if any(isinstance(node, (exp.AggFunc, exp.Window, exp.Star)) for node in outside):

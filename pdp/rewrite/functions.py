@@ -10,8 +10,18 @@ TABLE_FUNCTIONS: Final = frozenset({"range", "generate_series", "sequence", "unn
     "posexplode", "posexplode_outer", "inline", "inline_outer", "stack", "generate_subscripts"})  # fmt: skip
 """Table functions of values alone."""
 _SOURCE_NODES: Final = (exp.Explode, exp.Unnest, exp.GenerateSeries, exp.Inline, exp.Posexplode)
-QUALIFIERS: Final = frozenset({"safe", "net", "hll_count", "keys", "aead"})
-"""Prefixes of BigQuery's own functions."""
+_NAMESPACES: Final = {
+    "bigquery": {
+        "hll_count": frozenset({"init", "merge", "merge_partial", "extract"}),
+        "aead": frozenset({"encrypt", "decrypt_bytes", "decrypt_string"}),
+        "keys": frozenset({"keyset_chain", "new_keyset", "add_key_from_raw_bytes", "keyset_from_json", "keyset_to_json",
+                           "keyset_length", "rotate_keyset", "new_wrapped_keyset", "rewrap_keyset",
+                           "rotate_wrapped_keyset"}),
+        "net": frozenset({"host", "ip_from_string", "ip_net_mask", "ip_to_string", "ip_trunc", "ipv4_from_int64",
+                          "ipv4_to_int64", "public_suffix", "reg_domain", "safe_ip_from_string"}),
+    },
+}  # fmt: skip
+"""Dialect -> prefix -> functions of the engine itself. Every other prefix is a schema, with functions of anybody."""
 _SCALARS: Final = frozenset(
     """
     abs acos acosh add_months age all_match any_match any_value approx_count_distinct approx_distinct
@@ -99,13 +109,21 @@ def is_table_function(node: exp.Expr) -> bool:
     return node.name.lower() in TABLE_FUNCTIONS
 
 
-def is_allowed(node: exp.Func) -> bool:
+def is_allowed(node: exp.Func, dialect: str) -> bool:
     """Tell whether a function reads no data but its arguments."""
     if isinstance(node, _REFUSED):
         return False
-    if not isinstance(node, (exp.Anonymous, exp.AnonymousAggFunc)):
-        return True
     parent = node.parent
-    if isinstance(parent, exp.Dot) and parent.expression is node:
-        return parent.this.name.lower() in QUALIFIERS
-    return node.name.lower() in _SCALARS
+    if parent.__class__ is exp.Dot and parent is not None and parent.expression is node:
+        return _is_of_engine(parent.this, node.name, dialect)
+    is_named = isinstance(node, (exp.Anonymous, exp.AnonymousAggFunc))
+    if isinstance(parent, exp.NetFunc):
+        return (node.name if is_named else node.sql_name()).lower() in _NAMESPACES["bigquery"]["net"]
+    return not is_named or node.name.lower() in _SCALARS
+
+
+def _is_of_engine(prefix: exp.Expr, name: str, dialect: str) -> bool:
+    """Tell whether a function with a prefix is one of the engine itself."""
+    if not isinstance(prefix, exp.Identifier) or prefix.quoted:
+        return False
+    return name.lower() in _NAMESPACES.get(dialect, {}).get(prefix.name.lower(), ())

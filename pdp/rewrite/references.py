@@ -162,7 +162,7 @@ class ReferenceWalk:
         if isinstance(node, _REFUSED):
             raise RewriteRefused(UNSUPPORTED_STATEMENT, f"{type(node).__name__.upper()} is not supported")
         if isinstance(node, exp.Func):
-            if not is_allowed(node) and not isinstance(node.parent, exp.Table):
+            if not is_allowed(node, self._dialect) and not isinstance(node.parent, exp.Table):
                 name = node.name if isinstance(node, exp.Anonymous) else type(node).__name__
                 raise RewriteRefused(UNSUPPORTED_FUNCTION, f"the function `{name}` is not known to read no table")
         elif isinstance(node, exp.Subquery):
