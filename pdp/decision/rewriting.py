@@ -42,13 +42,18 @@ from pdp.rewrite.errors import (
     NO_STORE,
     PARSE_ERROR,
     UNKNOWN_RELATION,
+    UNSUPPORTED_SOURCE,
     UNSUPPORTED_STATEMENT,
+    VIEW_CYCLE,
+    VIEW_DEPTH,
     RewriteRefused,
 )
 from pdp.rewrite.iceberg.relations import KnownRelations, RelationSources
 from pdp.rewrite.messages import FilterCall, PolicyRow, Reader, Reply, RewriteCall, Setup, SuppliedCatalog, Use
 from pdp.rewrite.pool import WorkerPool
 
+_OF_VIEWS: Final = frozenset({UNSUPPORTED_SOURCE, VIEW_CYCLE, VIEW_DEPTH})
+"""Refusals that come from the text of a view."""
 _TABLE_TYPES: Final = frozenset({"table", "view", "table_or_view"})
 _READS: Final = {"table": "read_data", "view": "select", "table_or_view": "read_data"}
 _DDL_DIALECT: Final = "bigquery"
@@ -106,7 +111,7 @@ class SqlRewriting:
             _bound(body)
             await self._pdp.await_consistency(body.consistency)
             catalog = None if body.catalog is UNSET else body.catalog
-            call = RewriteCall(body.sql, body.dialect, self._reader(asking), catalog, await self._listed(asking, body))
+            call = RewriteCall(body.sql, body.dialect, self._reader(asking), catalog)
             try:
                 reply = await self._confirmed(asking, call)
             except RewriteRefused as error:
@@ -145,10 +150,11 @@ class SqlRewriting:
         check = Check(asking.principal, _READS[table.type], (table,), (0,), acting_role=asking.acting_role)
         await self._decide(asking, [check])
         columns = [TypedColumn(column.name, column.type) for column in body.columns]
-        if body.dialect == "trino":
-            return await self._trino_filter(asking, reader, check, columns)
         catalog = None if body.catalog is UNSET else body.catalog
         filtering = FilterCall((table.warehouse, *table.path), body.dialect, reader, catalog)
+        if body.dialect == "trino":
+            await self._check_view(asking, filtering)
+            return await self._trino_filter(asking, reader, check, columns)
         reply = await self._confirmed(asking, filtering)
         recorded = await self._view(asking, check, [TypedColumn(name, "") for name, _ in reply.columns])
         rows = SqlExpression(reply.rows) if reply.rows else None
@@ -208,7 +214,11 @@ class SqlRewriting:
     async def _ask(self, asking: _Asking, call: RewriteCall | FilterCall) -> Reply:
         """Return the answer of a process; raise RewriteRefused."""
         key = f"{asking.caller.name}\n{asking.principal.id}"
-        reply = await self._pool.ask(key, self._setup(), call)
+
+        async def completed() -> RewriteCall | FilterCall:
+            return msgspec.structs.replace(call, policies=await self._listed(asking))
+
+        reply = await self._pool.ask(key, self._setup(), call, completed if isinstance(call, RewriteCall) else None)
         if not reply.error:
             return reply
         message = reply.message
@@ -216,10 +226,8 @@ class SqlRewriting:
             message = f"a filter or mask cannot be used in `{call.dialect}`"
         raise RewriteRefused(reply.error, message)
 
-    async def _listed(self, asking: _Asking, body: RewriteBody) -> tuple[PolicyRow, ...] | None:
-        """Return the policies that a principal may see; None if the statement does not ask for policies."""
-        if "row_access_policies" not in body.sql.lower():
-            return None
+    async def _listed(self, asking: _Asking) -> tuple[PolicyRow, ...]:
+        """Return the policies that a principal may see."""
         rows = dict[TablePath, list[PolicyRow]]()
         for path, row in policy_rows(self._pdp.bundle, self._pdp.source.facts):
             rows.setdefault(path, []).append(row)
@@ -283,6 +291,14 @@ class SqlRewriting:
         if found is None:
             raise TableDenied(f"the owner `{member}` of a view is no user of `row_access.member.template`")
         return found
+
+    async def _check_view(self, asking: _Asking, call: FilterCall) -> None:
+        """Raise RewriteRefused for a known view of tables with hidden rows: a filter of the view does not hide them."""
+        try:
+            await self._confirmed(asking, call)
+        except RewriteRefused as error:
+            if error.rap in _OF_VIEWS:
+                raise
 
     async def _trino_filter(
         self, asking: _Asking, reader: Reader, check: Check, columns: Sequence[TypedColumn]

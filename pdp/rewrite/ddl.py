@@ -65,6 +65,13 @@ class DropAllPolicies(msgspec.Struct, frozen=True):
 PolicyStatement: TypeAlias = CreatePolicy | DropPolicy | DropAllPolicies
 
 
+def is_policy_statement(text: str, dialect: str) -> bool:
+    """Tell whether a text of a dialect is a statement on policies; raise RewriteRefused for an unreadable text."""
+    if "polic" not in text.lower():
+        return False
+    return _STATEMENT.match(text) is not None or _STATEMENT.match(LexicalText(text, dialect).bare) is not None
+
+
 def read_policy_statement(text: str) -> PolicyStatement | None:
     """Return the statement on policies of a text; None for another statement.
 

@@ -32,3 +32,7 @@ class RewriteRefused(InvalidArgument):
     def __init__(self, rap: str, message: str) -> None:
         super().__init__(message)
         self.rap = self.code = rap
+
+
+class PoliciesNeeded(RewriteRefused):
+    """Statement that reads row access policies, without the policies that the caller may see."""

@@ -14,6 +14,7 @@ from typing import Final
 
 from sqlglot import exp
 
+from pdp.engines.rowaccess.expression_parts import OF_SUBQUERIES, is_portable, unfit_part
 from pdp.rewrite.binding import ROW, BoundColumn, FilterSource, Form, alias_edit, bind_columns, rename
 from pdp.rewrite.catalog import Catalog, Relation
 from pdp.rewrite.containers import RelationKey, key_name
@@ -28,12 +29,6 @@ NO_ROWS: Final = "FALSE"
 _NOTHING: Final = (NO_ROWS,)
 _CALLER: Final = re.compile(r"(?<![\w.])(?:session_user|current_user)\b(?:\s*\(\s*\))?", re.IGNORECASE)
 _SENTINEL: Final = "pdp session user"
-_PORTABLE: Final = (
-    exp.And, exp.Or, exp.Not, exp.Paren, exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.In, exp.Between, exp.Is,
-    exp.Boolean, exp.Null, exp.Literal, exp.Column, exp.Identifier, exp.Neg, exp.SessionUser, exp.CurrentUser,
-    exp.Exists, exp.Subquery, exp.Select, exp.From, exp.Where, exp.Table, exp.TableAlias, exp.Star,
-)  # fmt: skip
-"""Expressions with the same meaning in all dialects of the rewriter."""
 _CONDITIONS: Final = (
     exp.And, exp.Or, exp.Not, exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.In, exp.Between, exp.Is, exp.Like,
     exp.ILike, exp.Boolean, exp.Exists, exp.RegexpLike, exp.StartsWith, exp.EndsWith, exp.NullSafeEQ, exp.NullSafeNEQ,
@@ -41,10 +36,8 @@ _CONDITIONS: Final = (
 )  # fmt: skip
 """Expressions that are conditions for certain."""
 _UNFIT: Final = (
-    exp.Placeholder, exp.Parameter, exp.SessionParameter, exp.Rand, exp.Randn, exp.Uuid, exp.Shuffle, exp.Command,
-    exp.With, exp.Lateral, exp.Unnest, exp.TableSample, exp.Pivot, exp.Into, exp.SetOperation,
+    exp.Command, exp.With, exp.Lateral, exp.Unnest, exp.TableSample, exp.Pivot, exp.Into, exp.SetOperation,
 )  # fmt: skip
-_RANDOM: Final = frozenset({"rand", "random", "secure_rand", "secure_random", "uuid", "shuffle", "gen_random_uuid"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +219,7 @@ class _Filter:
 
         Changes the tree, so the text with the author's columns comes first.
         """
-        unfit = next((node for node in self._tree.walk() if not _is_portable(node)), None)
+        unfit = next((node for node in self._tree.walk() if not is_portable(node, OF_SUBQUERIES)), None)
         if unfit is not None:
             raise _wrong(f"`{type(unfit).__name__}` in `{self._policy.dialect}` has no certain meaning in `{dialect}`")
         if _SENTINEL in self._policy.text:
@@ -277,15 +270,12 @@ def _check_form(tree: exp.Expr, dialect: str) -> None:
     if not isinstance(tree, exp.Condition) or isinstance(tree, exp.Query):
         raise _wrong("it is not one expression")
     for node in tree.walk():
-        if isinstance(node, _UNFIT) or (node.name.lower() in _RANDOM and isinstance(node, exp.Func)):
-            raise _wrong("it holds a parameter, a random value or a query of a form that filters do not support")
+        if unfit := unfit_part(node):
+            raise _wrong(f"it holds {unfit}")
+        if isinstance(node, _UNFIT):
+            raise _wrong("it holds a query of a form that filters do not support")
         if isinstance(node, exp.Func) and not is_allowed(node, dialect):
             raise _wrong(f"the function `{node.name}` is not known to read its arguments alone")
     outside = tree.walk(prune=lambda node: isinstance(node, exp.Query))
     if any(isinstance(node, (exp.AggFunc, exp.Window, exp.Star)) for node in outside):
         raise _wrong("it holds an aggregate, a window or a star")
-
-
-def _is_portable(node: exp.Expr) -> bool:
-    """Tell whether a part of an expression means the same in every dialect. Trino has no IS TRUE."""
-    return isinstance(node, _PORTABLE) and not (isinstance(node, exp.Is) and not isinstance(node.expression, exp.Null))

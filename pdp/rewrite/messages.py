@@ -147,6 +147,8 @@ class Reply(msgspec.Struct, frozen=True, omit_defaults=True):
     error: str = ""
     """Code of a refusal; empty for an answer."""
     message: str = ""
+    wants_policies: bool = False
+    """True if the statement reads row access policies and the call brought none."""
 
 
 Call = RewriteCall | FilterCall

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final
 
-from pdp.rewrite.errors import METADATA_TABLE, RewriteRefused
+from pdp.rewrite.errors import METADATA_TABLE, PoliciesNeeded, RewriteRefused
 from pdp.rewrite.messages import PolicyRow
 from pdp.rewrite.syntax import quote_text
 
@@ -37,7 +37,7 @@ def policy_source(rows: Sequence[PolicyRow] | None, parts: Sequence[str], defaul
     BigQuery's names have the schema before INFORMATION_SCHEMA, those of the other dialects the catalog.
     """
     if rows is None:
-        raise RewriteRefused(METADATA_TABLE, f"`{'.'.join(parts)}` is not among the readable views of metadata")
+        raise PoliciesNeeded(METADATA_TABLE, f"`{'.'.join(parts)}` is not among the readable views of metadata")
     inside = tuple(part.lower() for part in parts[:-2]) or tuple(part.lower() for part in default[:2])
     if dialect == "bigquery" and len(inside) == 1:
         inside = (*(part.lower() for part in default[:1]), *inside)

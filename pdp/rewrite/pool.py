@@ -13,9 +13,9 @@ import socket
 import subprocess
 import sys
 from asyncio import StreamReader, StreamWriter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 import structlog
@@ -78,6 +78,10 @@ class _Worker:
             await self._target.wait_closed()
 
 
+Completion: TypeAlias = Callable[[], Awaitable[Call]]
+"""Makes the call anew for a statement that reads row access policies."""
+
+
 class _Turns:
     """Requests of one key, one at a time."""
 
@@ -100,13 +104,18 @@ class WorkerPool:
         self._ending: set[asyncio.Task[None]] = set()
         self._closed = False
 
-    async def ask(self, key: str, setup: Setup, call: Call) -> Reply:
-        """Return the answer of a process with the policies of a setup.
+    async def ask(self, key: str, setup: Setup, call: Call, completed: Completion | None = None) -> Reply:
+        """Return the answer of a process with the policies of a setup. `completed` returns a call with policies.
 
         Raise Overloaded if too many requests of the key wait, RewriteRefused for a text that takes too long or ends
         the process, and Unavailable if no process can be started.
         """
-        async with self._turn(key), self._places:
+        async with self._turn(key):
+            reply = await self._answer(setup, call)
+            return await self._answer(setup, await completed()) if completed and reply.wants_policies else reply
+
+    async def _answer(self, setup: Setup, call: Call) -> Reply:
+        async with self._places:
             worker = await self._prepared(setup)
             self._busy.add(worker)
             try:

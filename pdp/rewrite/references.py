@@ -93,6 +93,12 @@ class Reference:
         return self.node.alias
 
     @property
+    def returns_rows(self) -> bool:
+        """Tell whether the statement shows the rows that it changes: RETURNING."""
+        target = self.node.parent.parent if isinstance(self.node.parent, exp.Schema) else self.node.parent
+        return self.role in (WRITE, CREATE) and target is not None and bool(target.args.get("returning"))
+
+    @property
     def exposed_name(self) -> str:
         """Return the name by which the rest of the statement knows the relation."""
         return self.node.alias or self.parts[-1]

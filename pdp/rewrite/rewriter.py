@@ -16,7 +16,7 @@ from typing import Final
 from sqlglot import exp
 
 from pdp.rewrite.catalog import Catalog, Relation
-from pdp.rewrite.ddl import read_policy_statement
+from pdp.rewrite.ddl import is_policy_statement, read_policy_statement
 from pdp.rewrite.errors import (
     MATERIALIZE,
     METADATA_TABLE,
@@ -91,6 +91,23 @@ class Rewriter:
         part = restrictions.visible(relation, (caller,), "author")
         return part.rows if part else "", restrictions.masked(relation, (caller,))
 
+    def filter(
+        self, parts: Sequence[str], dialect: str, caller: CallerIdentity, policies: PolicySet
+    ) -> tuple[str, list[tuple[str, str]]]:
+        """Return the filter and masks that make a query on a relation show the visible rows; raise RewriteRefused.
+
+        No filter on a view can hide rows of the tables behind the view, so such a view is refused.
+        """
+        found = self.visible(parts, dialect, caller, policies)
+        relation = self._catalog.named(parts, dialect)
+        if relation is not None and relation.view is not None:
+            restrictions = self._restrictions(dialect, policies)
+            if restrictions.is_expanded(relation, relation.view, (caller,)):
+                name = ".".join(relation.name)
+                message = f"the view `{name}` reads tables with hidden rows, which no filter hides: rewrite statements"
+                raise RewriteRefused(UNSUPPORTED_SOURCE, message)
+        return found
+
     def _restrictions(self, dialect: str, policies: PolicySet) -> Restrictions:
         if dialect not in DIALECTS:
             raise RewriteRefused(UNSUPPORTED_STATEMENT, f"the dialect `{dialect}` is not supported")
@@ -117,13 +134,13 @@ class Rewriter:
         short = policies.memory(self._catalog).short_ways.get(dialect) or self._short_way(dialect, policies)
         if short is not None and short.passes(text):
             return Rewritten(text, changed=False)
-        _refuse_policy_statement(text)
+        _refuse_policy_statement(text, dialect)
         return self._rewrite(text, dialect, caller, policies)
 
     def _examine(
         self, listed: Sequence[PolicyRow] | None, text: str, dialect: str, caller: CallerIdentity, policies: PolicySet
     ) -> Rewritten:
-        _refuse_policy_statement(text)
+        _refuse_policy_statement(text, dialect)
         return self._rewrite(text, dialect, caller, policies, examined=True, listed=listed)
 
     def _short_way(self, dialect: str, policies: PolicySet) -> ShortWay | None:
@@ -162,8 +179,10 @@ class Rewriter:
         return Rewritten(sql, sql is not text, uses)
 
 
-def _refuse_policy_statement(text: str) -> None:
-    if read_policy_statement(text) is not None:
+def _refuse_policy_statement(text: str, dialect: str) -> None:
+    if is_policy_statement(text, dialect):
+        if dialect == "bigquery":
+            read_policy_statement(text)
         raise RewriteRefused(NO_STORE, "row access policies are in files here: no store takes the statement")
 
 

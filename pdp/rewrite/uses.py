@@ -42,6 +42,8 @@ class UseFinder:
         for reference in analyzed.references.found:
             for relation in reference.relations:
                 yield self._use(relation, reference.role, identities, owner)
+                if reference.returns_rows:
+                    yield self._use(relation, READ, identities, owner)
                 view = relation.view
                 if view is not None and reference.role == READ:
                     body = self._restrictions.body(relation, view, above)

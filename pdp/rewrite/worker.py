@@ -21,7 +21,7 @@ from pdp.facts.snapshot import Facts
 from pdp.memo import Memo
 from pdp.model.checks import Principal
 from pdp.rewrite.catalog import Catalog, catalog_of, containers_of
-from pdp.rewrite.errors import FILTER_INVALID, UNKNOWN_RELATION, RewriteRefused
+from pdp.rewrite.errors import FILTER_INVALID, UNKNOWN_RELATION, PoliciesNeeded, RewriteRefused
 from pdp.rewrite.iceberg.dialects import DialectRelations
 from pdp.rewrite.identity import CallerIdentity, PrincipalCaller
 from pdp.rewrite.messages import (
@@ -87,10 +87,10 @@ class _Names:
             raise RewriteRefused(UNKNOWN_RELATION, f"the catalog `{name[0]}` is not on the default ref")
         return (warehouse, *name[1:])
 
-    def of_catalog(self, name: Sequence[str]) -> tuple[str, ...]:
-        """Return a full name with a catalog in place of the warehouse."""
-        found = next((catalog for catalog, warehouse in self._warehouses.items() if warehouse == name[0]), name[0])
-        return (found, *name[1:])
+    def of_catalogs(self, name: Sequence[str]) -> list[tuple[str, ...]]:
+        """Return the full names with a catalog in place of the warehouse: one for each catalog."""
+        found = [catalog for catalog, warehouse in self._warehouses.items() if warehouse == name[0]]
+        return [(catalog, *name[1:]) for catalog in found or name[:1]]
 
 
 class Rewriting:
@@ -142,7 +142,7 @@ class Rewriting:
                 else _filter(rewriter, call, reader, names)
             )
         except RewriteRefused as error:
-            return Reply(error=error.rap, message=str(error))
+            return Reply(error=error.rap, message=str(error), wants_policies=isinstance(error, PoliciesNeeded))
 
     def _reader(self, reader: Reader) -> CallerIdentity:
         principal = Principal(
@@ -154,14 +154,18 @@ class Rewriting:
 def _rewrite(rewriter: Rewriter, call: RewriteCall, reader: CallerIdentity, names: _Names) -> Reply:
     listed = None
     if call.policies is not None:
-        listed = [msgspec.structs.replace(row, catalog=names.of_catalog((row.catalog,))[0]) for row in call.policies]
+        listed = [
+            msgspec.structs.replace(row, catalog=catalog)
+            for row in call.policies
+            for (catalog,) in names.of_catalogs((row.catalog,))
+        ]
     found = rewriter.examine(call.sql, call.dialect, reader, names.policies, listed)
     placed = tuple(msgspec.structs.replace(use, name=names.of_warehouse(use.name)) for use in found.uses)
     return Reply(found.sql, found.changed, placed)
 
 
 def _filter(rewriter: Rewriter, call: FilterCall, reader: CallerIdentity, names: _Names) -> Reply:
-    rows, masked = rewriter.visible(names.of_catalog(call.table), call.dialect, reader, names.policies)
+    rows, masked = rewriter.filter(names.of_catalogs(call.table)[0], call.dialect, reader, names.policies)
     return Reply(rows=rows, columns=tuple(masked))
 
 

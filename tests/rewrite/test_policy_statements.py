@@ -65,3 +65,26 @@ def test_an_unknown_form_is_refused(text: str, code: str) -> None:
 def test_without_a_store_a_statement_is_refused_loudly() -> None:
     request = RewriteRequest("DROP ALL ROW ACCESS POLICIES ON orders", "bigquery", "user:a@x.example")
     assert code_of(recorded_service(), request) == errors.NO_STORE
+
+
+@pytest.mark.parametrize(
+    ("text", "dialect"),
+    [
+        ("SELECT 'it\\' AS policy FROM orders", "duckdb"), ("SELECT \"a'b\" AS policy FROM orders", "trino"),
+        ("SELECT '#' AS policy, id AS x FROM orders", "duckdb"), ("SELECT 'policy \\'' AS x FROM orders", "spark"),
+        ("SELECT 'don''t' AS policy FROM orders", "trino"),
+    ],
+)  # fmt: skip
+def test_a_word_about_policies_is_read_by_the_rules_of_its_dialect(text: str, dialect: str) -> None:
+    """The same code as without the word: each text is quoted as its own dialect quotes."""
+    service = recorded_service()
+    other = text.replace("policy", "polish")
+    found = [code_of(service, RewriteRequest(one, dialect, "user:bob@example.com")) for one in (text, other)]
+    assert found[0] == found[1]
+    assert found == ["", ""]
+
+
+@pytest.mark.parametrize("dialect", ["bigquery", "trino", "spark", "duckdb"])
+def test_a_statement_on_policies_is_refused_in_every_dialect(dialect: str) -> None:
+    for text in ("DROP ALL ROW ACCESS POLICIES ON orders", "CREATE ROW ACCESS POLICY p ON orders FILTER USING (TRUE)"):
+        assert code_of(recorded_service(), RewriteRequest(text, dialect, "user:a@x.example")) == errors.NO_STORE

@@ -7,14 +7,16 @@ import os
 import signal
 from contextlib import suppress
 
+import msgspec
 import psutil  # type: ignore[import-untyped]
 import pytest
 
 from pdp.errors import Overloaded, Unavailable
 from pdp.facts.row_rules import RowRule
 from pdp.rewrite.errors import PARSE_ERROR, RewriteRefused
-from pdp.rewrite.messages import FilterCall, Reader, RewriteCall, Setup
+from pdp.rewrite.messages import FilterCall, PolicyRow, Reader, RewriteCall, Setup
 from pdp.rewrite.pool import WorkerPool
+from pdp.rewrite.worker import Rewriting
 
 pytestmark = pytest.mark.process
 DOCUMENT = {"default": ["lake", "sales"], "tables": {"items": {"columns": {"id": "INT"}}}}
@@ -137,3 +139,52 @@ async def test_new_policies_reach_a_running_process() -> None:
     broken = Setup("4", [{"views": {"v": {}}}], (), "user:{subject}", "oidc", {})
     assert (await pool.ask("a", broken, CALL)).error, "unusable policies refuse every statement"
     await pool.close()
+
+
+VIEW = "INFORMATION_SCHEMA.ROW_ACCESS_POLICIES"
+READS_POLICIES = {
+    "duckdb": [f"SELECT * FROM lake.{VIEW}", f"SELECT (SELECT count(*) FROM {VIEW}) AS n FROM items",
+               'WITH x AS (SELECT * FROM "lake".information_schema."row_access_policies") SELECT * FROM x'],
+    "trino": [f"SELECT * FROM lake.{VIEW.lower()} AS v"],
+    "spark": ["SELECT * FROM lake.`information_schema`.`row_access_policies`"],
+    "bigquery": [f"SELECT * FROM sales.{VIEW}"],
+}  # fmt: skip
+NAMES_POLICIES = ("SELECT id FROM items -- {view}", "SELECT id /* FROM {view} */ FROM items", "SELECT '{view}' AS x FROM items",
+                  "SELECT id AS row_access_policies FROM items", "SELECT row_access_policies.id FROM items row_access_policies",
+                  "WITH row_access_policies AS (SELECT 1 AS id) SELECT id FROM row_access_policies")  # fmt: skip
+
+
+async def test_policies_are_asked_for_by_statements_that_read_them_alone() -> None:
+    asked: list[str] = []
+    pool = WorkerPool(1, 60)
+    for dialect, texts in READS_POLICIES.items():
+        for text in texts:
+            call = RewriteCall(text, dialect, READER)
+
+            async def completed(call: RewriteCall = call) -> RewriteCall:
+                asked.append(call.sql)
+                row = PolicyRow("lake", "sales", "items", "p", "allUsers", "id = 1")
+                return msgspec.structs.replace(call, policies=(row,))
+
+            reply = await pool.ask("a", SETUP, call, completed)
+            assert (reply.error, asked.pop()) == ("", text)
+            assert "'allUsers'" in reply.sql
+            assert (await pool.ask("a", SETUP, call)).error == "RAP_METADATA_TABLE"
+        for text in NAMES_POLICIES:
+            reply = await pool.ask("a", SETUP, RewriteCall(text.format(view=VIEW), dialect, READER), completed)
+            assert (reply.error, reply.wants_policies, asked) == ("", False, []), text
+    await pool.close()
+
+
+def test_policies_of_a_warehouse_are_those_of_each_of_its_catalogs() -> None:
+    document = {**DOCUMENT, "policies": [{"id": "p", "table": "items", "grantees": ["allUsers"], "filter": "id = 1"}]}
+    catalogs = {"first": "lake", "second": "lake", "other": "pond"}
+    rewriting = Rewriting(Setup("1", [document], (), "user:{subject}", "oidc", {}, catalogs))
+    row = PolicyRow("lake", "sales", "items", "p", "allUsers", "id = 1")
+    for name, shown in (("first", True), ("second", True), ("other", False)):
+        text = f"SELECT * FROM {name}.information_schema.row_access_policies"
+        reply = rewriting.answer(RewriteCall(text, "trino", READER, policies=(row,)))
+        assert (reply.error, f"'{name}'" in reply.sql) == ("", shown)
+        found = rewriting.answer(RewriteCall(f"SELECT id FROM {name}.sales.items", "trino", READER))
+        assert ("id = 1" in found.sql) == shown
+    assert rewriting.answer(FilterCall(("lake", "sales", "items"), "trino", READER)).rows == "id = 1"

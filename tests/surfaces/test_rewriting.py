@@ -223,6 +223,21 @@ async def test_filters_come_in_the_dialect_of_the_engine(tmp_path: Path, dialect
         assert wrong["error"]["code"] == "invalid_argument"
 
 
+@pytest.mark.parametrize("dialect", ["trino", "duckdb", "spark", "bigquery"])
+@pytest.mark.parametrize("kind", ["view", "table_or_view", "table"])
+async def test_a_view_on_hidden_rows_has_no_filter_but_a_reason(tmp_path: Path, dialect: str, kind: str) -> None:
+    rows = ROWS | {
+        "views": ROWS["views"]
+        | {"deep": {"sql": "SELECT id FROM plain"}, "free": {"sql": "SELECT order_id FROM items"}}
+    }
+    async with asking(tmp_path, rows) as client:
+        for name, shown in (("plain", False), ("deep", False), ("owned", True), ("free", True)):
+            found = await filtered(client, dialect=dialect, resource=f"{kind}:lake/sales/{name}")
+            code = found.get("error", {}).get("code", "")
+            assert (code, found.get("rowFilter")) == ("" if shown else "RAP_UNSUPPORTED_SOURCE", None), (name, found)
+            assert shown or f"{name}` reads tables with hidden rows" in found["error"]["message"]
+
+
 async def test_a_filter_without_a_certain_meaning_is_denied_with_the_reason(tmp_path: Path) -> None:
     odd = {"id": "odd", "table": "orders", "grantees": ["user:bob@example.com"], "filter": "regexp_like(region, 'U')"}
     async with asking(tmp_path, ROWS | {"policies": [odd], "masks": []}) as client:

@@ -14,6 +14,7 @@ import sqlglot
 from sqlglot import Dialect, Token, TokenType, exp
 from sqlglot.errors import ParseError, SqlglotError, TokenError
 
+from pdp.engines.rowaccess.expression_parts import is_portable, unfit_part
 from pdp.engines.rowaccess.nesting import MAX_DEPTH, is_deep
 from pdp.engines.rowaccess.trino_sql import CALLER, FALSE
 from pdp.engines.rowaccess.trino_text import check_readable, strip_comments
@@ -25,11 +26,6 @@ _ALIKE: Final = frozenset(
     {"athena", "bigquery", "databricks", "duckdb", "hive", "presto", "snowflake", "spark", "spark2"}
 )
 """Dialects with Trino's comparisons. Others fold case, skip blanks, sort by language or treat '' as NULL."""
-_PORTABLE: Final = (
-    exp.And, exp.Or, exp.Not, exp.Paren, exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.In, exp.Between, exp.Is,
-    exp.Boolean, exp.Null, exp.Literal, exp.Column, exp.Identifier, exp.Neg,
-)  # fmt: skip
-"""Expressions with the same meaning in these dialects."""
 _QUOTED: Final = frozenset(
     {TokenType.STRING, TokenType.IDENTIFIER, TokenType.RAW_STRING, TokenType.NATIONAL_STRING, TokenType.HEREDOC_STRING}
 )
@@ -37,15 +33,6 @@ _MOST_TOKENS: Final = 20_000
 """Words and signs of one text."""
 _OF_QUERIES: Final = ((exp.AggFunc, "an aggregate"), (exp.Window, "a window"), (exp.Star, "a star"))
 """Expressions that only a query can contain: in a filter, only a subquery."""
-_UNFIT: Final = (
-    (exp.Placeholder, "a parameter"),
-    (exp.Parameter, "a parameter"),
-    (exp.Rand, "a random value"),
-    (exp.Randn, "a random value"),
-    (exp.Uuid, "a random value"),
-    (exp.Shuffle, "a random value"),
-)
-_RANDOM: Final = frozenset({"rand", "random", "secure_rand", "secure_random", "uuid", "shuffle"})
 
 
 class UntranslatableSql(ValueError):
@@ -67,7 +54,7 @@ def _generated(tree: exp.Expr, dialect: str) -> str:
     """Return a tree of another dialect as Trino's SQL; raise the errors of `translate_expression`."""
     if dialect not in _ALIKE:
         raise UntranslatableSql(f"comparisons in `{dialect}` are not Trino's")
-    if not all(map(_is_portable, tree.walk())):
+    if not all(map(is_portable, tree.walk())):
         raise UntranslatableSql(f"it is `{dialect}` and more than comparisons of columns with values")
     try:
         return tree.sql(dialect=DIALECT, comments=False)
@@ -126,11 +113,6 @@ def _author_text(text: str) -> tuple[str, exp.Expr]:
     return text, tree
 
 
-def _is_portable(node: exp.Expr) -> bool:
-    """Tell whether a part of an expression means the same in Trino. Trino has no IS TRUE."""
-    return isinstance(node, _PORTABLE) and not (isinstance(node, exp.Is) and not isinstance(node.expression, exp.Null))
-
-
 def _check_depth(tokens: Sequence[Token]) -> None:
     """Raise ValueError for a text that can end the process in the parser, or keep the parser busy."""
     if len(tokens) > _MOST_TOKENS:
@@ -161,10 +143,11 @@ def parse_expression(text: str, dialect: str) -> exp.Expr:
         raise ValueError("it is not one expression")
     tree: exp.Expr = trees[0]
     outside = tree.walk(prune=lambda node: isinstance(node, exp.Query))
-    for nodes, kinds in ((tree.walk(), _UNFIT), (outside, _OF_QUERIES)):
-        unfit = next((label for node in nodes for kind, label in kinds if isinstance(node, kind)), None)
-        if unfit or any(node.name.lower() in _RANDOM for node in tree.find_all(exp.Anonymous)):
-            raise ValueError(f"it holds {unfit or 'a random value'}")
+    unfit = next(filter(None, map(unfit_part, tree.walk())), None) or next(
+        (label for node in outside for kind, label in _OF_QUERIES if isinstance(node, kind)), None
+    )
+    if unfit:
+        raise ValueError(f"it holds {unfit}")
     return tree
 
 
