@@ -101,7 +101,7 @@ class EngineContract:
                 permits = self._ask(engine, group, (resource,)).effects[0] == PERMIT
                 assert (trace.outcome == "permit") == permits, f"the explanation of {resource} has another outcome"
 
-    def test_a_thousand_resources_take_less_than_the_timeout(self) -> None:
+    def test_a_thousand_resources_take_ten_seconds_at_most(self) -> None:
         """Check that one group of a thousand resources is decided within ten seconds."""
         resources = [Resource("table", "lake", ("sales", f"t{number}"), "main") for number in range(1000)]
         started = time.monotonic()

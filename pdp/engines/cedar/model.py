@@ -13,7 +13,7 @@ from pdp.engines.cedar.entities import EntityBuilder
 from pdp.engines.cedar.entity_files import DeclaredEntity, EntityFiles, FileEntity, read_entities_json
 from pdp.engines.cedar.library import load_cedarpy
 from pdp.engines.cedar.policies import CedarPolicies, load_policies, parse_policies
-from pdp.engines.cedar.schema import CedarSchema, load_schema
+from pdp.engines.cedar.schema import GENERATIONS, CedarSchema, load_schema
 from pdp.engines.cedar.sources import CedarSources
 from pdp.engines.cedar.tokens import tokens_of
 from pdp.engines.cedar.uids import ROLE, Uid, as_json, as_text
@@ -32,7 +32,7 @@ class CedarModel(msgspec.Struct, frozen=True):
     files: EntityFiles
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=GENERATIONS)
 def load_model(sources: CedarSources) -> CedarModel:
     """Return the model of sources; raise SchemaInvalid, PolicyInvalid or EntitiesInvalid with the place."""
     schema = load_schema(sources.schema, sources.fragment)

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from pdp.engines.cedar.library import load_cedarpy
-from pdp.engines.cedar.schema import CedarSchema
+from pdp.engines.cedar.schema import GENERATIONS, CedarSchema
 from pdp.engines.cedar.sources import SourceText
 from pdp.engines.cedar.tokens import (
     CedarToken,
@@ -177,7 +177,7 @@ def _find_misfits(policies: Sequence[CedarPolicy], text: str, schema: CedarSchem
         yield PolicyInvalid(message, Place(place.file, line, column))
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=GENERATIONS)
 def _validated(text: str, schema: CedarSchema) -> Mapping[int, Sequence[str]]:
     """Return what Cedar's validator says about each policy; remembered, for the start reads a text twice."""
     causes: dict[int, list[str]] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,6 +17,8 @@ from pdp.engines.cedar.tokens import CedarToken, tokens_of
 from pdp.engines.cedar.uids import Uid
 from pdp.errors import Place, SchemaInvalid
 
+GENERATIONS: Final = 2
+"""Remembered schemas, policies and models: those in use and the next ones. Old ones take memory after each reload."""
 OWN_FILE: Final = Path(__file__).with_name("lakekeeper.cedarschema")
 
 
@@ -43,7 +45,7 @@ def own_text() -> str:
     return OWN_FILE.read_text("utf-8")
 
 
-@cache
+@lru_cache(maxsize=GENERATIONS)
 def _known(text: str) -> CedarSchema:
     library = load_cedarpy()
     handle = library.Schema.from_str(text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import sys
 from pathlib import Path
@@ -15,8 +16,9 @@ from pdp.config.load import make_settings
 from pdp.decision.service import Pdp
 from pdp.engines.cedar import library
 from pdp.engines.cedar.kind import as_sources, build_cedar
-from pdp.engines.cedar.model import load_model
-from pdp.engines.cedar.schema import own_text
+from pdp.engines.cedar.model import CedarModel, load_model
+from pdp.engines.cedar.policies import CedarPolicies
+from pdp.engines.cedar.schema import GENERATIONS, CedarSchema, own_text
 from pdp.engines.cedar.sources import CedarSources, SourceText
 from pdp.engines.cel.rules import inline_rules
 from pdp.errors import ConfigError, EntitiesInvalid, PdpError, PolicyError, PolicyInvalid, SchemaInvalid
@@ -200,3 +202,23 @@ def test_places_are_those_of_plain_counting(lines: int) -> None:
     for offset in range(len(text) + 1):
         place, before = source.place(offset), text[:offset]
         assert (place.line, place.column) == (before.count("\n") + 1, len(before.rpartition("\n")[2]) + 1)
+
+
+def alive(kind: type) -> int:
+    gc.collect()
+    return sum(type(each) is kind for each in gc.get_objects())
+
+
+def test_old_generations_take_no_memory(tmp_path: Path) -> None:
+    """After many changes of schema, policies and entities, as a reload meets them: in the loader and in a worker."""
+    before = {kind: alive(kind) for kind in (CedarSchema, CedarPolicies, CedarModel)}
+    files = {"schema": {"extend": "more.cedarschema"}, "entities": ["*.cedarentities.json"]}
+    for number in range(4 * GENERATIONS):
+        (tmp_path / "more.cedarschema").write_text(f"namespace Lakekeeper {{ entity Team{number}; }}")
+        (tmp_path / "a.cedar").write_text(GOOD.replace('"p"', f'"p{number}"'))
+        person = {**PERSON, "uid": {"type": f"Lakekeeper::Team{number}", "id": "a"}}
+        (tmp_path / "a.cedarentities.json").write_text(json.dumps([person]))
+        text = pdp_of(tmp_path, **files).bundle.text
+        assert rebuild_pdp(text).bundle.text == text
+    # each generation has the model of the files, and that of the text of the bundle
+    assert {kind: alive(kind) - count for kind, count in before.items() if alive(kind) - count > 2 * GENERATIONS} == {}
