@@ -43,7 +43,7 @@ def warn_of_unknown_names(settings: Settings, facts: Facts) -> None:
 def unknown_roles(settings: Settings, facts: Facts) -> Iterator[tuple[Key, str]]:
     """Yield the key and the error of each role that neither the facts nor the policies know."""
     named = list(_named_roles(settings)) if listed_warehouses(settings) else []
-    if not named:
+    if not named or settings.policies.source:  # policies of a source may name any role
         return
     known = known_roles(facts)
     texts = [file.read_text("utf-8", "replace") for key in FILE_KEYS for file in _existing(settings, key)]

@@ -81,7 +81,8 @@ class Service:
     """Running service: start, serve until a signal, drain, stop.
 
     A worker process `inherited` its sockets, otherwise the service binds the configured addresses. A worker may be
-    `given` the policies and certificates of other workers, otherwise the service reads the configured files.
+    `given` the policies and certificates of other workers or of a source, otherwise the service reads the configured
+    files.
     """
 
     reloader: Reloader | None = None
@@ -188,7 +189,11 @@ class Service:
         """Return the condition of parts that readiness does not rest on."""
         cache = self.pdp.cache
         found = {"cache": cache.state()} if cache and cache.serves(self.pdp.bundle) else {}
-        return {**found, **self._relations.troubles(), **(self.audit.troubles() if self.audit else {})}
+        audit = self.audit.troubles() if self.audit else {}
+        return {**found, **self._relations.troubles(), **audit, **self._source_details()}
+
+    def _source_details(self) -> dict[str, str]:
+        return self.reloader.details() if self.reloader else {}
 
     def metrics(self) -> bytes:
         """Return the metrics in Prometheus' exposition format."""

@@ -87,7 +87,7 @@ def run_loop(work: Callable[[], Coroutine[Any, Any, int]]) -> int:
 
 async def _serve_alone(settings: Settings, announce: Callable[[Service], None]) -> int:
     reloader = Reloader(settings)
-    service = Service(settings)
+    service = Service(settings, given=await reloader.first())
     service.reload_by(reloader)
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGUSR2, log.warning, "no rolling restart: `server.workers` is 1")

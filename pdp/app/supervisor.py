@@ -74,7 +74,8 @@ class Supervisor:
 
     def details(self) -> dict[str, str]:
         """Return the condition of parts of all workers that readiness does not rest on."""
-        return {part: condition for slot in self._slots for part, condition in slot.details().items()}
+        found = {part: condition for slot in self._slots for part, condition in slot.details().items()}
+        return {**found, **self._reloader.details()}
 
     async def metrics(self) -> bytes:
         """Return the metrics of all workers and of their supervisor, in Prometheus' exposition format."""
@@ -85,6 +86,7 @@ class Supervisor:
     async def start(self) -> None:
         """Start all workers; raise a PdpError if an address is not available or a worker cannot start."""
         await self._bind()
+        await self._hold_first()
         starts = [asyncio.create_task(slot.start()) for slot in self._slots]
         try:
             await asyncio.gather(*starts)
@@ -95,6 +97,12 @@ class Supervisor:
         self._tasks = [asyncio.create_task(slot.keep()) for slot in self._slots]
         self._tasks.append(asyncio.create_task(self._carry_out_restarts()))
         self._tasks.append(asyncio.create_task(self._reloader.watch(self)))
+
+    async def _hold_first(self) -> None:
+        """Fetch the policies of a source once for all workers; raise ConfigError."""
+        if first := await self._reloader.first():
+            for slot in self._slots:
+                slot.hold(first)
 
     async def serve_until(self, stop: asyncio.Task[Any]) -> None:
         """Serve until `stop` is done; raise the exception of a task that ends by a defect."""

@@ -92,7 +92,7 @@ class WorkerSlot:
 
     async def start(self) -> None:
         """Start the first worker; raise WorkerFailed if it cannot start."""
-        self._serve_with(await self._launch(self._settings))
+        self._serve_with(await self._launch(self._settings, self._published))
 
     async def replace(self, settings: Settings) -> None:
         """Start a worker with other settings, then drain the present one. Raise WorkerFailed if it cannot start."""
@@ -237,7 +237,8 @@ class WorkerSlot:
     async def _exchange(self, settings: Settings, done: asyncio.Future[None]) -> None:
         """Carry out an order to replace the worker."""
         try:
-            worker = await self._launch(settings)
+            held = self._published if settings.policies.source else None
+            worker = await self._launch(settings, held)
         except PdpError as error:
             done.set_exception(error)
             return

@@ -17,6 +17,7 @@ from pdp.audit.push.receiver import open_receiver
 from pdp.cache.authorities import read_authorities
 from pdp.cli.composition import Composition
 from pdp.cli.foreign_variables import refuse_nessie, warn_of_lakekeeper
+from pdp.config.bundles.signing import read_public_key
 from pdp.config.policy_files import FileKey, policy_files
 from pdp.config.references import known_warehouses, listed_warehouses
 from pdp.config.settings import Settings
@@ -79,13 +80,8 @@ def _unplaced_problems(composition: Composition, settings: Settings) -> Iterator
     if warning := warn_of_lakekeeper(os.environ):
         yield ConfigProblem("environment", "warning", warning)
     yield from _raised(checked_certificates, settings)
-    for key in RULE_KEYS:
-        yield from (_of_finding(finding, key) for finding in find_rule_errors(settings, key))
-    yield from find_row_access_problems(settings)
+    yield from _policy_problems(composition, settings)
     yield from _raised(composition.inspect_facts or composition.read_facts, settings)
-    others = {"rules": (), "forbid": (), "row_access": ()}  # their problems are listed above
-    bare = settings.model_copy(update={"policies": settings.policies.model_copy(update=others)})
-    yield from _raised(composition.build_pdp, bare, Facts.empty(), (_NO_RULES, _NO_RULES))
     for idp, provider in settings.identity.providers.items():
         if "://" not in provider.jwks:
             yield from _raised(read_key_file, idp, settings.path(provider.jwks))
@@ -93,6 +89,21 @@ def _unplaced_problems(composition: Composition, settings: Settings) -> Iterator
     yield from _raised(settings.chain_keys)
     yield from _raised(read_authorities, settings)
     yield from _folder_problems(settings)
+
+
+def _policy_problems(composition: Composition, settings: Settings) -> Iterator[ConfigProblem]:
+    if source := settings.policies.source:
+        for key in source.keys:
+            yield from _raised(read_public_key, settings.path(key))
+        message = "policies of `policies.source` are not checked here: `pdp bundle verify` unpacks a bundle to check"
+        yield ConfigProblem("", "warning", message)
+        return
+    for key in RULE_KEYS:
+        yield from (_of_finding(finding, key) for finding in find_rule_errors(settings, key))
+    yield from find_row_access_problems(settings)
+    others = {"rules": (), "forbid": (), "row_access": ()}  # their problems are listed above
+    bare = settings.model_copy(update={"policies": settings.policies.model_copy(update=others)})
+    yield from _raised(composition.build_pdp, bare, Facts.empty(), (_NO_RULES, _NO_RULES))
 
 
 def find_rule_errors(settings: Settings, key: FileKey) -> list[Finding]:

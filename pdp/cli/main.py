@@ -18,6 +18,7 @@ from pdp.errors import ConfigError
 
 _COMMANDS: Final[Mapping[str, str]] = {
     "audit": "Follow, verify and export the audit.",
+    "bundle": "Build, sign and verify bundles of policies.",
     "check": "Decide checks from stdin.",
     "config": "Check the configuration of the service.",
     "dry-run": "Compare two sets of policies on the same checks.",

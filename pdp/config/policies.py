@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final, Literal, Self, TypeAlias
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from pdp.config.section import Section
+from pdp.config.sources import SourceSettings
 
 TEMPLATE_FIELD: Final = re.compile(r"\{([^{}]*)\}")
 """Field of a member template."""
@@ -116,8 +117,12 @@ with warnings.catch_warnings():
 
 
 class PolicySettings(Section):
-    """Locations of policies. Relative paths start at the folder of pdp.yaml."""
+    """Locations of policies. Relative paths start at `folder`, or at the top of the `source`."""
 
+    folder: str = Field(".", description="folder where relative paths of this section begin")
+    source: SourceSettings | None = Field(
+        None, description="a bundle or repository where relative paths of this section begin, in place of `folder`"
+    )
     rules: tuple[FilePattern, ...] = Field(
         ("rules/*.properties",), description="CEL rule files (globs): .properties or .yaml"
     )

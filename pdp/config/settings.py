@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from pydantic import Field, PrivateAttr
 
@@ -23,6 +23,8 @@ from pdp.config.store import StoreSettings
 from pdp.config.trino import TrinoSettings
 from pdp.config.warehouses import AuthoritySettings, WarehouseSettings
 from pdp.errors import ConfigError
+
+_UNPACK: Final = "unpack the bundle by `pdp bundle verify --unpack`, and give `policies.folder` in place of the source"
 
 
 class Settings(Section):
@@ -62,6 +64,17 @@ class Settings(Section):
         """Return a path of the configuration, resolved from the folder of pdp.yaml."""
         return self._base / relative
 
+    def policy_path(self, relative: str) -> Path:
+        """Return a path of the section `policies`; raise ConfigError for a file of `policies.source`."""
+        if self.policies.source is not None and not Path(relative).is_absolute():
+            raise self.error(("policies", "source"), f"`{relative}` is in the source: {_UNPACK}")
+        return self._base / self.policies.folder / relative
+
+    def with_policy_folder(self, folder: Path) -> Settings:
+        """Return these settings with the policies of a folder in place of those of a source."""
+        update = {"folder": str(folder), "source": None}
+        return self.model_copy(update={"policies": self.policies.model_copy(update=update)})
+
     def chain_keys(self) -> tuple[bytes, ...]:
         """Return the keys of the audit's hash chain, the signing one first; raise ConfigError."""
         return self.audit.chain_keys(self._base)
@@ -86,13 +99,14 @@ class Settings(Section):
         return self.model_copy(update=update)
 
     def paths(self, patterns: Sequence[str | PolicyFiles]) -> tuple[Path, ...]:
-        """Return the files of names and globs. The files of a glob are sorted; a plain name need not exist."""
+        """Return the policy files of names and globs. The files of a glob are sorted; a plain name need not exist."""
         texts = (pattern if isinstance(pattern, str) else pattern.path for pattern in patterns)
         return tuple(dict.fromkeys(file for text in texts for file in self._files(text)))
 
     def _files(self, pattern: str) -> Sequence[Path]:
+        path = self.policy_path(pattern)
         is_glob = any(mark in pattern for mark in "*?[")
-        return _matches(self._base, Path(pattern)) if is_glob else (self._base / pattern,)
+        return _matches(self._base / self.policies.folder, Path(pattern)) if is_glob else (path,)
 
 
 def _matches(base: Path, pattern: Path) -> list[Path]:

@@ -163,6 +163,12 @@ FREE: Final = {
     "warehouses.<name>.project": "projects are known from nowhere else; a contradiction to the store is an error",
     "warehouses.<name>.default_ref": "only the catalog knows its refs",
     "warehouses.<name>.catalog.warehouse": "only the catalog knows its names",
+    "policies.folder": "a wrong folder is a pattern without a file",
+    **dict.fromkeys(
+        (f"policies.source.{key}" for key in ("http", "git", "path", "keys", "token_file", "ca", "folder")),
+        "judged in test_sources.py and tests/app/sources",
+    ),
+    "policies.source.redirect_hosts": "only the server knows other hosts",
     "policies.profiles": "Quarkus has no list of profiles: rules of others are left out, as there",
     "policies.scopes.read_resolver": "judged in test_resolvers.py",
     "policies.scopes.write_resolver": "judged in test_resolvers.py",

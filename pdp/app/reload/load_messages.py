@@ -8,16 +8,21 @@ from typing import Final
 import msgspec
 
 from pdp.app.reload.watched_files import Stamps
+from pdp.app.sources.client import SourceState
 from pdp.identity.tls import Certificates
 
 _LENGTH_BYTES: Final = 8
 
 
 class LoadRequest(msgspec.Struct, frozen=True):
-    """Request for a load. The first request has the settings as JSON, and the folder of relative paths."""
+    """Request for a load. The first request has the settings as JSON, and the folder of relative paths.
+
+    `poll`: load only if a source or a file has changed.
+    """
 
     settings: bytes = b""
     base: str = ""
+    poll: bool = False
 
 
 class Published(msgspec.Struct, frozen=True):
@@ -31,6 +36,7 @@ class LoadedPolicies(msgspec.Struct, frozen=True):
     """Loaded policies and certificates, with the digest of the bundle; or the cause of a `failure`.
 
     `stamps` belong to the files of the load. `more` has the files without an entry in the lists of the settings.
+    `unchanged`: a poll has found nothing new. With a source, a failure may come with the last good policies.
     """
 
     published: Published = Published(b"")
@@ -39,6 +45,8 @@ class LoadedPolicies(msgspec.Struct, frozen=True):
     warnings: tuple[str, ...] = ()
     stamps: Stamps = {}
     more: tuple[str, ...] = ()
+    unchanged: bool = False
+    source: SourceState = SourceState()
 
 
 class Connection:

@@ -43,10 +43,13 @@ class Loader:
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
 
-    def load(self) -> LoadedPolicies:
-        """Return the result of a load; raise LoaderFailed if the process ends or does not answer in time."""
+    def load(self, *, poll: bool = False) -> LoadedPolicies:
+        """Return the result of a load; raise LoaderFailed if the process ends or does not answer in time.
+
+        `poll`: load only if a source or a file has changed.
+        """
         with self._lock:
-            request = LoadRequest() if self._connection else self._first_request()
+            request = LoadRequest(poll=poll) if self._connection else self._first_request(poll=poll)
             connection = self._connection or self._start()
             try:
                 connection.send(msgspec.msgpack.encode(request))
@@ -78,9 +81,9 @@ class Loader:
         with self._lock:  # a load ends with the process
             self._end()
 
-    def _first_request(self) -> LoadRequest:
+    def _first_request(self, *, poll: bool) -> LoadRequest:
         settings = self.settings
-        return LoadRequest(settings.model_dump_json(exclude_unset=True).encode(), str(settings.path("")))
+        return LoadRequest(settings.model_dump_json(exclude_unset=True).encode(), str(settings.path("")), poll)
 
     def _start(self) -> Connection:
         try:

@@ -9,6 +9,8 @@ from typing import Final, Literal
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from pdp.app.sources.client import SourceState
+
 Outcome = Literal["published", "unchanged", "failed"]
 _OUTCOMES: Final[tuple[Outcome, ...]] = ("published", "unchanged", "failed")
 
@@ -21,6 +23,7 @@ class ReloadMetrics(Collector):
         self._since = time.time()
         self._not_after: float | None = None
         self._failing = False
+        self._source: SourceState | None = None
         self._reloads = dict.fromkeys(_OUTCOMES, 0)
 
     def publish(self, digest: str, not_after: float | None) -> None:
@@ -28,6 +31,10 @@ class ReloadMetrics(Collector):
         if digest != self._digest:
             self._digest, self._since = digest, time.time()
         self._not_after = not_after
+
+    def note_source(self, source: SourceState) -> None:
+        """Note the condition of a source."""
+        self._source = source
 
     def count(self, outcome: Outcome) -> None:
         """Count a reload."""
@@ -46,6 +53,8 @@ class ReloadMetrics(Collector):
             end = GaugeMetricFamily("pdp_tls_not_after_seconds", "End of the certificate, in seconds since 1970")
             end.add_metric([], self._not_after)
             yield end
+        if self._source:
+            yield from _source_families(self._source)
         failing = GaugeMetricFamily("pdp_policies_reload_failing", "1 after a failed reload, until a good one")
         failing.add_metric([], self._failing)
         yield failing
@@ -53,3 +62,12 @@ class ReloadMetrics(Collector):
         for outcome, number in self._reloads.items():
             reloads.add_metric([outcome], number)
         yield reloads
+
+
+def _source_families(source: SourceState) -> Iterator[Metric]:
+    age = GaugeMetricFamily("pdp_policies_source_age_seconds", "Time since the source of policies has answered")
+    age.add_metric([], max(0.0, time.time() - source.contact))
+    yield age
+    silent = GaugeMetricFamily("pdp_policies_source_silent", "1 while the source of policies does not answer")
+    silent.add_metric([], bool(source.trouble))
+    yield silent

@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import time
 from collections.abc import AsyncIterator
 from typing import Final, NamedTuple, Protocol
 
 import structlog
 
-from pdp.app.reload.load_messages import LoadedPolicies
+from pdp.app.reload.load_messages import LoadedPolicies, Published
 from pdp.app.reload.loader import Loader
 from pdp.app.reload.metrics import ReloadMetrics
-from pdp.app.reload.watched_files import Stamps, changed_files, has_unlisted_files, take_stamps
+from pdp.app.reload.watched_files import changed_files, has_unlisted_files, take_stamps
 from pdp.config.settings import Settings
-from pdp.errors import PdpError
+from pdp.errors import ConfigError, PdpError
 from pdp.identity.tls import Certificates
 from pdp.surfaces.http_diagnostics import RELOAD_FAILED
 
@@ -75,10 +76,36 @@ class Reloader:
         self._retry_at = 0.0
         self._tried = self._stamps
         """Stamps of the last change that led to a reload."""
+        self._trouble = ""
+        """Cause of the silence of the source of policies."""
+        self._polled_at = time.monotonic()
 
     def unready(self) -> list[str]:
         """Return the reason why the service is not ready, if the last reload failed."""
         return [f"{RELOAD_FAILED}: {self.failure}"] if self.failure else []
+
+    def details(self) -> dict[str, str]:
+        """Return the condition of a silent source. Readiness does not rest on one: the last good policies serve."""
+        return {"policies": self._trouble} if self._trouble else {}
+
+    async def first(self) -> Published | None:
+        """Return the policies of a source for the start; None for policies in folders, which each process reads.
+
+        Raise ConfigError if the source gives none and no last good ones are on disk.
+        """
+        if self._settings.policies.source is None:
+            return None
+        result = await asyncio.to_thread(self._loader.load)
+        if not result.published.text:
+            raise ConfigError(result.failure)
+        self._remember(result)
+        if result.failure:
+            self.metrics.count("failed")
+            self.failure = result.failure
+            log.error("last good policies serve", cause=result.failure, revision=result.source.revision)
+        for warning in result.warnings:
+            log.warning("policies", warning=warning)
+        return result.published
 
     def order(self) -> None:
         """Order a reload at once, whether files seem changed or not."""
@@ -95,8 +122,8 @@ class Reloader:
         self._settings, self._more = settings, ()
         self._stamps = await asyncio.to_thread(take_stamps, settings)
         await asyncio.to_thread(self._loader.use, settings)
-        self.failure, self._retry_seconds = "", 0.0
-        if has_unlisted_files(settings):
+        self.failure, self._retry_seconds, self._trouble = "", 0.0, ""
+        if has_unlisted_files(settings) or settings.policies.source:
             self.order()
 
     async def watch(self, publisher: Publisher) -> None:
@@ -118,6 +145,8 @@ class Reloader:
         try:
             if ordered or await self._is_due(publisher):
                 await self._reload(publisher)
+            elif self._is_poll_due():
+                await self._reload(publisher, poll=True)
             if time.monotonic() > self._loaded_at + IDLE_SECONDS:
                 await asyncio.to_thread(self._loader.close)
         except OSError as error:  # such as no free descriptors
@@ -129,10 +158,19 @@ class Reloader:
     async def _wait(self) -> bool:
         """Wait for the next look; tell whether a reload was ordered."""
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._demand.wait(), self._settings.policies.refresh_seconds)
+            await asyncio.wait_for(self._demand.wait(), self._pause())
         ordered = self._demand.is_set()
         self._demand.clear()
         return ordered
+
+    def _pause(self) -> float:
+        """Return the seconds between two looks."""
+        policies = self._settings.policies
+        return min(policies.refresh_seconds, policies.source.poll_seconds if policies.source else math.inf)
+
+    def _is_poll_due(self) -> bool:
+        source = self._settings.policies.source
+        return source is not None and time.monotonic() >= self._polled_at + source.poll_seconds
 
     async def _is_due(self, publisher: Publisher) -> bool:
         """Tell whether files differ from the last load, or processes from each other."""
@@ -147,13 +185,15 @@ class Reloader:
             return time.monotonic() >= self._retry_at
         return len(publisher.served()) > 1
 
-    async def _reload(self, publisher: Publisher) -> None:
-        """Load and publish; keep the served policies if that fails."""
-        began = time.monotonic()
+    async def _reload(self, publisher: Publisher, *, poll: bool = False) -> None:
+        """Load and publish; keep the served policies if that fails. A poll without a change does nothing."""
+        began = self._polled_at = time.monotonic()
         try:
-            result = await asyncio.to_thread(self._loader.load)
+            result = await asyncio.to_thread(self._loader.load, poll=poll)
             self._loaded_at = time.monotonic()
-            self._remember(result.stamps, result.more)
+            self._remember(result)
+            if result.unchanged:
+                return
             if result.failure:
                 self._fail(publisher, result.failure)
                 if len(publisher.served()) == 1:
@@ -170,9 +210,15 @@ class Reloader:
             return
         self._succeed(publisher, result, began, unchanged=unchanged)
 
-    def _remember(self, stamps: Stamps, more: tuple[str, ...]) -> None:
-        self._more = more
-        self._stamps = stamps
+    def _remember(self, result: LoadedPolicies) -> None:
+        if not result.unchanged:
+            self._more, self._stamps = result.more, result.stamps
+        if self._settings.policies.source is None:
+            return
+        if result.source.trouble and not self._trouble:
+            log.warning("source of policies does not answer, the served policies stay", cause=result.source.trouble)
+        self._trouble = result.source.trouble
+        self.metrics.note_source(result.source)
 
     def _fail_for_now(self, publisher: Publisher, cause: str) -> None:
         """Note a failure that the same files may not meet again, and choose the time of the next attempt."""

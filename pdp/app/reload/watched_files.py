@@ -5,6 +5,7 @@ A mounted ConfigMap changes by one swap of the link `..data`. All stamps follow 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 import sys
@@ -30,7 +31,7 @@ _MODULES: Final = (".py", ".pyc", ".so")
 
 
 def take_stamps(settings: Settings, more: Iterable[str] = ()) -> Stamps:
-    """Return the stamps of all policy files of settings, their certificates, and the files of `more`."""
+    """Return the stamps of all policy files of settings, their certificates and keys, and the files of `more`."""
     stamps: Stamps = {}
     for file in (*_policies(settings), *_schemas(settings), *_certificates(settings), *more):
         try:
@@ -92,23 +93,26 @@ class OpenedFiles:
 
 
 def _policies(settings: Settings) -> Iterator[str]:
-    """Yield the files of the lists in the section `policies`."""
+    """Yield the files of the lists in the section `policies`, without those of a source."""
     for key in FILE_KEYS:
         for pattern in patterns_of(settings.policies, key):
             try:
                 yield from map(str, settings.paths((pattern,)))
             except (ConfigError, OSError):
-                continue  # a folder that cannot be listed now
+                continue  # a folder that cannot be listed now, or a file of a source
 
 
 def _schemas(settings: Settings) -> Iterator[str]:
     chosen = settings.policies.cedar.schema
     files = (chosen.replace, chosen.extend) if isinstance(chosen, CedarSchemaFiles) else (chosen,)
-    yield from (str(settings.path(file)) for file in files if isinstance(file, str))
+    for file in files:
+        if isinstance(file, str):
+            with contextlib.suppress(ConfigError):  # a file of a source
+                yield str(settings.policy_path(file))
 
 
 def _certificates(settings: Settings) -> Iterator[str]:
-    tls = settings.server.tls
-    for file in (tls.cert, tls.key, tls.client_ca):
+    tls, source = settings.server.tls, settings.policies.source
+    for file in (tls.cert, tls.key, tls.client_ca, *(source.keys if source else ())):
         if file is not None:
             yield str(settings.path(file))

@@ -88,7 +88,7 @@ def _schema_text(settings: Settings, key: str, file: str | None) -> SourceText |
     if file is None:
         return None
     try:
-        text = read_sources([settings.path(file)])[0]
+        text = read_sources([settings.policy_path(file)])[0]
         if not any(True for _ in tokens_of(text.text)):
             raise SchemaInvalid("no declaration in the schema", text.place())
     except PolicyError as error:

@@ -1,0 +1,131 @@
+"""Requests to a server of bundles: verified TLS, bounded bodies and times, redirects to known hosts alone.
+
+Knows no proxies and no cookies. The token goes to the configured host alone, and into no message.
+"""
+
+from __future__ import annotations
+
+import http.client
+import ssl
+import time
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+from urllib.parse import SplitResult, urljoin, urlsplit
+
+from pdp import __version__
+from pdp.app.sources.client import SourceUnreachable
+from pdp.config.bundles.manifest import BundleRefused, shown
+from pdp.config.settings import Settings
+from pdp.config.sources import SourceSettings
+from pdp.errors import ConfigError
+
+_REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
+_MOST_REDIRECTS: Final = 3
+_CHUNK: Final = 1 << 16
+_PORTS: Final = {"http": 80, "https": 443}
+
+
+class SourceAnswer(NamedTuple):
+    """Answer of a server. Names of headers are in lower case."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class HttpFetcher:
+    """Requests by the settings of a source."""
+
+    def __init__(self, settings: Settings, source: SourceSettings) -> None:
+        self._source = source
+        self._token = settings.path(source.token_file) if source.token_file else None
+        self._ca = settings.path(source.ca) if source.ca else None
+
+    def get(self, url: str, headers: Mapping[str, str], most_bytes: int) -> SourceAnswer:
+        """Return the answer to a GET after redirects; raise SourceUnreachable, BundleRefused or ConfigError."""
+        deadline = time.monotonic() + self._source.timeout_seconds
+        first = at = urlsplit(url)
+        for _ in range(_MOST_REDIRECTS + 1):
+            own = {"Authorization": f"Bearer {self._read_token()}"} if self._token and _same_host(at, first) else {}
+            answer = self._get(at, {**headers, **own}, most_bytes, deadline)
+            if answer.status not in _REDIRECTS:
+                return answer
+            at = self._redirected(at, first, answer.headers.get("location", ""))
+        raise BundleRefused(f"the server redirects more than {_MOST_REDIRECTS} times")
+
+    def _redirected(self, at: SplitResult, first: SplitResult, location: str) -> SplitResult:
+        """Return the next URL; raise BundleRefused for another host, or for a way without TLS."""
+        try:
+            to = urlsplit(urljoin(at.geturl(), location))
+            known = _same_host(to, first) or (to.hostname in self._source.redirect_hosts and to.scheme == "https")
+        except ValueError:
+            known = False
+        if not known:
+            raise BundleRefused(f"the server redirects to `{shown(location)}`, another host: see `redirect_hosts`")
+        return to
+
+    def _get(self, url: SplitResult, headers: Mapping[str, str], most_bytes: int, deadline: float) -> SourceAnswer:
+        connection = self._connection(url)
+        path = (url.path or "/") + (f"?{url.query}" if url.query else "")
+        try:
+            connection.request("GET", path, headers={"User-Agent": f"pdp/{__version__}", **headers})
+            response = connection.getresponse()
+            found = {name.lower(): value for name, value in response.getheaders()}
+            return SourceAnswer(response.status, found, _read(response, most_bytes, deadline))
+        except ssl.SSLCertVerificationError as error:
+            raise SourceUnreachable(f"{url.netloc}: the certificate is not valid: {error.verify_message}") from None
+        except (OSError, http.client.HTTPException) as error:
+            cause = getattr(error, "strerror", None) or type(error).__name__
+            raise SourceUnreachable(f"{url.netloc} does not answer: {cause}") from None
+        except ValueError:
+            raise SourceUnreachable(f"{url.netloc}: the URL or a header cannot be sent") from None
+        finally:
+            connection.close()
+
+    def _connection(self, url: SplitResult) -> http.client.HTTPConnection:
+        host, seconds = url.hostname or "", self._source.timeout_seconds
+        if url.scheme != "https":
+            return http.client.HTTPConnection(host, url.port, timeout=seconds)
+        try:
+            context = ssl.create_default_context(cafile=self._ca)
+        except (OSError, ssl.SSLError):
+            raise ConfigError("cannot read the authorities of `policies.source.ca`") from None
+        return http.client.HTTPSConnection(host, url.port, timeout=seconds, context=context)
+
+    def _read_token(self) -> str:
+        try:
+            token = self._token.read_text().strip() if self._token else ""
+        except (OSError, UnicodeDecodeError):
+            raise ConfigError("cannot read `policies.source.token_file`") from None
+        if not token.isascii() or not token.isprintable() or not token:
+            raise ConfigError("`policies.source.token_file` holds no token of one line")
+        return token
+
+
+def require_status(answer: SourceAnswer, *allowed: int) -> None:
+    """Raise SourceUnreachable for an answer with another status. Servers may fail for a while with any status."""
+    if answer.status not in allowed:
+        raise SourceUnreachable(f"the server answers with status {answer.status}")
+
+
+def _read(response: http.client.HTTPResponse, most_bytes: int, deadline: float) -> bytes:
+    """Return the body; raise BundleRefused beyond a size, SourceUnreachable beyond a time."""
+    body = bytearray()
+    while part := response.read1(_CHUNK):
+        body += part
+        if len(body) > most_bytes:
+            raise BundleRefused(f"the answer of the server has more than {most_bytes} bytes")
+        if time.monotonic() > deadline:
+            raise SourceUnreachable("the server sends too slowly")
+    if response.length:
+        raise SourceUnreachable("the answer of the server is cut off")
+    return bytes(body)
+
+
+def _same_host(one: SplitResult, other: SplitResult) -> bool:
+    """Tell whether two URLs have the same scheme, host and port."""
+    return (one.scheme, one.hostname, one.port or _PORTS.get(one.scheme)) == (
+        other.scheme,
+        other.hostname,
+        other.port or _PORTS.get(other.scheme),
+    )
