@@ -163,10 +163,7 @@ class SqlRewriting:
 
     def _admit(self, body: RewriteBody | FilterBody, caller: Caller, surface: str) -> _Asking:
         """Return the request with its principal; raise AssertionNotAllowed for evidence beyond the caller's rights."""
-        if body.principal is UNSET:
-            principal = own_principal(caller)
-        else:
-            principal = asserted_principal(caller, make_principal(body.principal))
+        principal = _principal(body, caller)
         if body.catalog is not UNSET and "properties" not in caller.may_assert:
             raise AssertionNotAllowed(f"caller `{caller.name}` may not assert properties: `catalog` describes tables")
         if body.catalog is not UNSET and _names_owners(body.catalog) and "delegated" not in caller.may_assert:
@@ -352,6 +349,21 @@ def _setup(bundle: Bundle, facts: Facts, known: Sequence[KnownRelations]) -> Set
     )  # fmt: skip
     digest = sha256(msgspec.msgpack.encode((setup, [one.digest for one in known]))).hexdigest()
     return msgspec.structs.replace(setup, digest=digest, known=tuple(one.body for one in known if one.body))
+
+
+def _principal(body: RewriteBody | FilterBody, caller: Caller) -> Principal:
+    """Return the principal of a request: that of the body, else that of headers in development, else the caller's own.
+
+    Raise AssertionNotAllowed for headers outside of development: their sender takes them for an identity.
+    """
+    stated = caller.stated
+    if stated is not None and stated.problem:
+        raise AssertionNotAllowed(stated.problem)
+    if body.principal is not UNSET:
+        return asserted_principal(caller, make_principal(body.principal))
+    if stated is not None and stated.principal is not None and caller.own is None:
+        return asserted_principal(caller, stated.principal)
+    return own_principal(caller)
 
 
 def _names_owners(catalog: SuppliedCatalog) -> bool:

@@ -14,11 +14,16 @@ import msgspec
 from pdp.config.identity import EVIDENCE, BearerSettings, CallerSettings
 from pdp.config.section import is_loopback, split_address
 from pdp.config.settings import Settings
+from pdp.engines.rowaccess.header_identity import HEADERS, development_identity, refused_identity
+from pdp.engines.rowaccess.members import Members
 from pdp.errors import PdpError, Unauthenticated
 from pdp.identity.tokens import Token, Tokens, VerifiedToken
 from pdp.identity.trust import trusted_engines_of
 from pdp.model.checks import Caller, TokenIdentity
 
+_DEVELOPMENT_ENGINE: Final = "allow_all"
+IDENTITY_HEADERS: Final = HEADERS
+"""Names, in lower case, of the headers and metadata that state an identity for development."""
 EMBEDDED_CALLER: Final = Caller("loopback", frozenset(EVIDENCE), may_write=True)
 """Only caller of a service without configured callers. This caller may write while the grants are a local file."""
 
@@ -34,6 +39,8 @@ class Peer(msgspec.Struct, frozen=True):
     authorization: tuple[str, ...] = ()
     """Authorization headers as sent."""
     suspicion: PdpError | None = None
+    identity_headers: tuple[tuple[str, str], ...] = ()
+    """Headers that state an identity for development, with names in lower case."""
 
 
 class KnownCaller(NamedTuple):
@@ -51,6 +58,7 @@ class Callers:
         self._tokens = tokens
         self._rules = settings.identity.callers
         self._local = local_caller(settings)
+        self._members = development_members(settings)
         self.count = max(1, len(self._rules)) + bool(settings.identity.providers)
 
     async def identify(self, peer: Peer) -> Caller:
@@ -59,7 +67,8 @@ class Callers:
         Raise Unauthenticated if no caller matches, or Forbidden if a browser may have sent the request.
         """
         if peer.authorization:
-            return self._by_token(await self._tokens.verify(_bearer_token(peer.authorization)))
+            caller = self._by_token(await self._tokens.verify(_bearer_token(peer.authorization)))
+            return self._with_stated(caller, peer)
         return self._by_connection(peer)
 
     def known(self, peer: Peer) -> KnownCaller | None:
@@ -67,14 +76,24 @@ class Callers:
         if not peer.authorization:
             return KnownCaller(self._by_connection(peer))
         verified = self._tokens.verified(_bearer_token(peer.authorization))
-        return KnownCaller(self._by_token(verified.token), verified) if verified else None
+        return KnownCaller(self._with_stated(self._by_token(verified.token), peer), verified) if verified else None
 
     def is_still_known(self, known: KnownCaller) -> bool:
         """Tell whether the token of a known caller is still valid. Other evidence holds as long as its connection."""
         return known.token is None or self._tokens.is_valid(known.token)
 
+    def _with_stated(self, caller: Caller, peer: Peer) -> Caller:
+        """Return a caller with the identity that headers state: a principal in development, otherwise a refusal."""
+        if self._members is not None:
+            return msgspec.structs.replace(caller, stated=development_identity(peer.identity_headers, self._members))
+        refused = refused_identity(peer.identity_headers) if peer.identity_headers else None
+        return msgspec.structs.replace(caller, stated=refused) if refused else caller
+
     def _by_connection(self, peer: Peer) -> Caller:
         """Return the caller of a peer without a token."""
+        return self._with_stated(self._without_token(peer), peer)
+
+    def _without_token(self, peer: Peer) -> Caller:
         if peer.certificate is not None:
             return self._by_certificate(peer.certificate)
         if peer.uid is not None:
@@ -136,6 +155,15 @@ def local_caller(settings: Settings) -> Caller | None:
     bound = (split_address(address)[0] for address in (settings.server.http, settings.server.grpc))
     alone = settings.sqlite_file() is not None and all(map(is_loopback, bound))
     return EMBEDDED_CALLER if alone else msgspec.structs.replace(EMBEDDED_CALLER, may_write=False)
+
+
+def development_members(settings: Settings) -> Members | None:
+    """Return the members of users in a development profile, where every engine is `allow_all`; None in all others."""
+    engines = {engine for authority in settings.authorities.values() for engine in authority.engines}
+    if engines != {_DEVELOPMENT_ENGINE} or settings.identity.providers:
+        return None
+    member = settings.row_access.member
+    return Members(member.template, settings.identity.cel_provider, member.claim or "", member.service_accounts)
 
 
 def _copy(error: PdpError) -> PdpError:

@@ -248,13 +248,21 @@ class TrustedEngine(msgspec.Struct, frozen=True):
     owner_writes: bool = False
 
 
+class HeaderIdentity(msgspec.Struct, frozen=True):
+    """Identity that headers of a request state. `problem` is the reason why the identity does not count."""
+
+    principal: Principal | None = None
+    problem: str = ""
+
+
 class Caller(msgspec.Struct, frozen=True):
     """Sender of a request, with the kinds of evidence that the sender may assert.
 
     `own` is the principal of the caller's token, None without a token. `may_inspect`: the caller may ask about other
     principals on objects whose grants `own` may read. `engines` are the trusted engines that the token identifies.
     `request_id` is the sender's own id of this request, `trace_id` and `span_id` name its place in a trace (W3C). They
-    are empty if the sender gave none, join records, and decide nothing.
+    are empty if the sender gave none, join records, and decide nothing. `stated` is the identity in the headers of the
+    request, for rewriting in development.
     """
 
     name: str
@@ -267,6 +275,7 @@ class Caller(msgspec.Struct, frozen=True):
     request_id: str = ""
     trace_id: str = ""
     span_id: str = ""
+    stated: HeaderIdentity | None = None
 
 
 class Predicate(msgspec.Struct, frozen=True):

@@ -13,6 +13,7 @@ import msgspec
 from sqlglot import exp
 
 from pdp.engines.rowaccess.document import NamedDocument
+from pdp.engines.rowaccess.header_identity import ANONYMOUS_MEMBER
 from pdp.engines.rowaccess.members import ALL_AUTHENTICATED, ALL_USERS, Grantee, Members
 from pdp.facts.objects import RulePut
 from pdp.facts.row_rules import RowRule
@@ -21,7 +22,7 @@ from pdp.model.checks import Principal
 from pdp.offline.row_conditions import Truth, implies, truth_of_row
 from pdp.rewrite.containers import RelationKey, key_name
 from pdp.rewrite.errors import RewriteRefused
-from pdp.rewrite.identity import ANONYMOUS, CallerIdentity, PrincipalCaller
+from pdp.rewrite.identity import CallerIdentity, PrincipalCaller
 from pdp.rewrite.lexical import DIALECTS
 from pdp.rewrite.policies import FilterPolicy, PolicySet, policy_set_of
 from pdp.rewrite.stored_policies import StoredPolicySets
@@ -99,7 +100,7 @@ def _readers(table: RelationKey, sides: Iterable[PolicySet]) -> Iterator[tuple[s
         if label not in (ALL_USERS, ALL_AUTHENTICATED):
             yield label, _reader(named[label])
     yield "any other user", CallerIdentity(f"{_SOMEBODY}{_NOWHERE}")
-    yield "anybody without a name", CallerIdentity(ANONYMOUS, authenticated=False)
+    yield "anybody without a name", CallerIdentity(ANONYMOUS_MEMBER, authenticated=False)
 
 
 def _reader(grantee: Grantee) -> CallerIdentity:

@@ -1,13 +1,11 @@
 """Callers of the rewriter as IAM members, and their match with grantees. Knows no policy.
 
-Members match as in every other place: `engines/rowaccess/members.py`. Headers name a caller in a development profile
-alone; anywhere else a caller comes from verified evidence.
+Members match as in every other place: `engines/rowaccess/members.py`. A caller comes from verified evidence.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import cached_property
 from typing import Any, Final
 
@@ -17,17 +15,12 @@ from pdp.facts.snapshot import Facts
 from pdp.model.checks import Principal
 from pdp.model.identities import is_qualified
 
-ANONYMOUS: Final = "user:anonymous@bqemulator.local"
 _ANONYMOUS_NAME: Final = "anonymous"
 _PROVIDER: Final = "iam"
 _MEMBERS: Final = Members("{subject}", _PROVIDER)
 """Members of callers whose whole name is an IAM member."""
 _NO_FACTS: Final = Facts.empty()
 _KINDS: Final = ("user:", "serviceAccount:", "group:", "domain:")
-_UNUSABLE: Final = re.compile(r"[\s,]")
-CALLER_HEADER: Final = "x-bqemu-caller"
-PROJECT_HEADER: Final = "x-goog-user-project"
-GROUPS_HEADER: Final = "x-bqemu-groups"
 
 
 class CallerIdentity:
@@ -111,19 +104,3 @@ def owner_identity(member: str, members: Members | None = None) -> CallerIdentit
         return CallerIdentity(member, bare=True)
     user = members.principal_of(member)
     return PrincipalCaller(user, members) if user else CallerIdentity(member, bare=True, unproven=True)
-
-
-def identity_of_headers(headers: Mapping[str, str]) -> CallerIdentity:
-    """Return the caller whom headers or metadata name, in the order of bqemulator's ADR 0018.
-
-    A value with a blank or comma inside is not usable: the next header counts. For development profiles only.
-    """
-    folded = {name.lower(): value.strip() for name, value in headers.items()}
-    groups = [group.strip().removeprefix("group:") for group in folded.get(GROUPS_HEADER, "").split(",")]
-    named = tuple(group for group in groups if group)
-    caller, project = folded.get(CALLER_HEADER, ""), folded.get(PROJECT_HEADER, "")
-    if caller and not _UNUSABLE.search(caller):
-        return CallerIdentity(caller, named)
-    if project and not _UNUSABLE.search(project):
-        return CallerIdentity(f"user:caller@{project}.iam.gserviceaccount.com", named)
-    return CallerIdentity(ANONYMOUS, named, authenticated=False)

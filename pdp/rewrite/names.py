@@ -28,7 +28,10 @@ READABLE_INFORMATION: Final = frozenset(
     constraint_column_usage routines parameters column_field_paths table_options applicable_roles enabled_roles
     roles""".split()  # noqa: SIM905
 )
-"""Views of INFORMATION_SCHEMA without values, sizes or texts of queries."""
+"""Views of INFORMATION_SCHEMA with names and types, without values, sizes and queries of users.
+
+`views` and `routines` also have the texts of views and functions, for those to whom the engine shows them.
+"""
 
 
 def name_parts(node: exp.Table) -> tuple[str, ...] | None:

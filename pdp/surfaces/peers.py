@@ -14,12 +14,13 @@ from collections.abc import Container, Iterable
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
+import msgspec
 from aiohttp import web
 from yarl import URL
 
 from pdp import errors
 from pdp.config.section import is_loopback
-from pdp.identity.callers import Peer
+from pdp.identity.callers import IDENTITY_HEADERS, Peer
 from pdp.identity.tls import names_of_certificate
 from pdp.surfaces.request_ids import NO_IDS, REQUEST_ID, TRACE_PARENT, SentIds, read_ids
 
@@ -97,7 +98,9 @@ def http_peer(request: web.BaseRequest, content_types: Container[str] = _JSON) -
     asked = request.method in _WITHOUT_BODY or request.content_type in content_types
     # without the header, `request.host` is the name of this machine
     suspicion = evidence.suspicion(request.headers, request.headers.get("Host", ""), json=asked)
-    return evidence.peer(tuple(request.headers.getall("Authorization", ())), suspicion)
+    peer = evidence.peer(tuple(request.headers.getall("Authorization", ())), suspicion)
+    stated = tuple((name, value) for name in IDENTITY_HEADERS for value in request.headers.getall(name, ()))
+    return msgspec.structs.replace(peer, identity_headers=stated) if stated else peer
 
 
 def grpc_peer(context: Any, *, certified: bool = True) -> tuple[Peer, SentIds]:
@@ -109,6 +112,7 @@ def grpc_peer(context: Any, *, certified: bool = True) -> tuple[Peer, SentIds]:
     authorization: tuple[str, ...] = ()
     request_ids: tuple[str, ...] = ()
     trace_parents: tuple[str, ...] = ()
+    stated: tuple[tuple[str, str], ...] = ()
     suspicion = None
     for key, value in context.invocation_metadata() or ():
         if key == "authorization":
@@ -117,10 +121,12 @@ def grpc_peer(context: Any, *, certified: bool = True) -> tuple[Peer, SentIds]:
             request_ids = (*request_ids, str(value))
         elif key == TRACE_PARENT:
             trace_parents = (*trace_parents, str(value))
+        elif key in IDENTITY_HEADERS:
+            stated = (*stated, (key, str(value)))
         elif _is_forwarding(key):
             suspicion = errors.Forbidden(_FORWARDED_TEXT)
     names = names_of_certificate(bytes(certificate)) if certificate else None
-    peer = Peer(grpc_host(context.peer()), None, names, authorization, suspicion)
+    peer = Peer(grpc_host(context.peer()), None, names, authorization, suspicion, stated)
     return peer, read_ids(request_ids, trace_parents) if request_ids or trace_parents else NO_IDS
 
 

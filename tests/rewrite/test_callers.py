@@ -7,13 +7,19 @@ from typing import Any
 
 from support.rewriting import FOLDER
 
+from pdp.engines.rowaccess.header_identity import stated_member
 from pdp.engines.rowaccess.members import parse_grantee
-from pdp.rewrite.identity import identity_of_headers
+from pdp.rewrite.identity import CallerIdentity
 
 
 def recorded(kind: str) -> list[dict[str, Any]]:
     lines = (FOLDER / "grantee_cases.jsonl").read_text("utf-8").splitlines()
     return [case for case in map(json.loads, lines) if case["kind"] == kind]
+
+
+def identity_of_headers(headers: dict[str, str]) -> CallerIdentity:
+    found = stated_member(headers)
+    return CallerIdentity(found.member, found.groups, authenticated=found.authenticated)
 
 
 def test_the_recorded_headers_name_callers() -> None:

@@ -224,6 +224,10 @@ async def test_rules_follow_a_move_of_an_owner_who_sees_no_row(client: HttpClien
     check = {"principal": OWNER, "action": "rename", "resource": "table:lake/sales/moved"}
     _, answer = await client.post("/v1/check", {"checks": [check]})
     assert not answer["decisions"][0]["allowed"], "a catalog that only asks could leave the rules behind"
+    everything = {"id": "own", "table": check["resource"], "grantees": ["user:own@example.com"], "filter": True}
+    assert (await ask(client, "POST", PATH, everything | {"actor": OWNER}))[0] == 200
+    _, answer = await client.post("/v1/check", {"checks": [check]})
+    assert answer["decisions"][0]["allowed"], "an owner who sees everything opens nothing by a rename"
 
 
 async def test_a_table_of_a_dropped_name_shows_nothing_until_its_owner_says_so(client: HttpClient) -> None:

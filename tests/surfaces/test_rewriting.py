@@ -64,7 +64,7 @@ async def asking(folder: Path, rows: Mapping[str, Any] = ROWS, **config: Any) ->
     (folder / "world.json").write_text(json.dumps(WORLD))
     base: dict[str, Any] = {
         "warehouses": {"lake": {"project": "p1", "default_ref": "main"}}, "store": {"url": "file:world.json"},
-        "policies": {"rules": [], "row_access": ["rows.json"]}, "limits": {"rewrite_seconds": 60},
+        "policies": {"rules": [], "row_access": ["rows.json"]}, "limits": {"rewrite_seconds": 60, "request_timeout_seconds": 60},
     }  # fmt: skip
     async with client_of(settings_of(base | config, folder)) as client:
         yield client
