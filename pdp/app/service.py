@@ -30,6 +30,7 @@ from pdp.config.section import is_loopback, split_address
 from pdp.config.settings import Settings
 from pdp.decision.bundle import Bundle
 from pdp.decision.rewriting import SqlRewriting
+from pdp.decision.scope_requests import ScopeService
 from pdp.decision.service import Pdp
 from pdp.identity.callers import Callers
 from pdp.identity.tls import LiveCertificates, checked_certificates
@@ -121,12 +122,12 @@ class Service:
             | management_routes(handlers, management, sizes)
             | row_rule_routes(handlers, rules, sizes)
             | view_routes(handlers, views, sizes)
-            | scope_routes(handlers, self.pdp, settings.identity.cel_provider, sizes, limits.max_checks)
+            | scope_routes(handlers, self._scopes(), sizes)
             | rewriting_routes(handlers, rewriting, sizes)
             | trino.routes(handlers, BodyLimits.of_trino(limits))
         )
         connect = ConnectHandlers(*shared, refusals=self._refusals)
-        decisions = partial(DecisionService, self.pdp, views, management, rewriting, limits)
+        decisions = partial(DecisionService, self.pdp, views, management, rewriting, self._scopes(), limits)
         for service in (decisions("connect"), *managing):
             routes |= connect.routes(service, limits)
         shares = ConnectionShares.of_process()
@@ -143,6 +144,9 @@ class Service:
         limits = self.settings.limits
         seconds = limits.request_timeout_seconds * _TRINO_TIME_SHARE
         return TrinoSurface(self.pdp, limits.trino_max_resources, seconds, self._catalogs)
+
+    def _scopes(self) -> ScopeService:
+        return ScopeService(self.pdp, self.settings.identity.cel_provider, self.settings.limits.max_checks)
 
     def _rewriting(self, rules: RuleService) -> SqlRewriting:
         limits = self.settings.limits

@@ -62,6 +62,18 @@ class ScopeRequest(msgspec.Struct, frozen=True):
     root: ScopeNode
 
 
+class ScopeService(NamedTuple):
+    """Answers to scopes: the decision service, the identity provider of LakeQL's users, and the most checks."""
+
+    pdp: Pdp
+    provider: str
+    max_checks: int
+
+    async def answer(self, body: ScopesBody, caller: Caller, surface: str) -> ScopeAnswer:
+        """Decide the scopes of a body; raise InvalidArgument, and raise as `decide_scopes` does."""
+        return await decide_scopes(self.pdp, make_request(body, self.provider, self.max_checks), caller, surface)
+
+
 class ScopeAnswer(msgspec.Struct, frozen=True):
     """Answer to the scopes of one field. `id` is the id of the audit record."""
 
@@ -72,13 +84,13 @@ class ScopeAnswer(msgspec.Struct, frozen=True):
 _BODY: Final = msgspec.json.Decoder(ScopesBody)
 
 
-def decode_scopes(body: bytes, provider: str, max_checks: int) -> ScopeRequest:
-    """Return the request of a body, whose users are users of `provider`; raise InvalidArgument."""
-    return make_request(decode(body, _BODY), provider, max_checks)
+def decode_scopes(body: bytes) -> ScopesBody:
+    """Return the body of POST /v1/scopes; raise InvalidArgument."""
+    return decode(body, _BODY)
 
 
 def make_request(body: ScopesBody, provider: str, max_checks: int) -> ScopeRequest:
-    """Return the request of a decoded body; raise InvalidArgument."""
+    """Return the request of a body, whose users are users of `provider`; raise InvalidArgument."""
     principal = _principal(body.current_user, provider)
     reader = _ScopeReader(principal)
     scopes = body.scopes
@@ -176,7 +188,8 @@ class _ScopeReader:
             raise InvalidArgument("scopes are an object")
         if level > _MOST_LEVELS:
             raise InvalidArgument(f"scopes are nested deeper than {_MOST_LEVELS} levels")
-        return ScopeJoin(all, tuple([self._member(name, value, level) for name, value in scopes.items()]))
+        # by name: a Struct of protobuf has no order, and the reason must not depend on the protocol
+        return ScopeJoin(all, tuple([self._member(name, scopes[name], level) for name in sorted(scopes)]))
 
     def _member(self, name: str, value: Any, level: int) -> ScopeNode:
         if value is None or value is False:

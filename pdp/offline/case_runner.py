@@ -18,7 +18,7 @@ from pdp.config.policy_files import FileKey, policy_files
 from pdp.config.settings import Settings
 from pdp.decision.answer_codec import decision_body, encode_answer
 from pdp.decision.codec import decode_batch
-from pdp.decision.scope_requests import decide_scopes, decode_scopes
+from pdp.decision.scope_requests import ScopeService, decode_scopes
 from pdp.decision.service import Pdp
 from pdp.engines.cel.rules import RuleSet, inline_rules, join_rules, load_rules
 from pdp.engines.kinds import PolicySources
@@ -197,10 +197,9 @@ async def _decide_view(case: Case, pdp: Pdp, settings: Settings, caller: Caller)
 
 async def _decide_scopes(case: Case, pdp: Pdp, settings: Settings, caller: Caller) -> list[dict[str, Any]]:
     """Return the answers to the scopes of a case, as POST /v1/scopes gives them, with their reasons."""
-    found = []
+    found, scopes = [], ScopeService(pdp, settings.identity.cel_provider, settings.limits.max_checks)
     for body in case.data["scopeChecks"]:
-        request = decode_scopes(msgspec.json.encode(body), settings.identity.cel_provider, settings.limits.max_checks)
-        answer = await decide_scopes(pdp, request, caller, "case")
+        answer = await scopes.answer(decode_scopes(msgspec.json.encode(body)), caller, "case")
         found.append(msgspec.json.decode(msgspec.json.encode(decision_body(answer.decision))))
     return found
 

@@ -12,6 +12,7 @@ from pdp.config.server import LimitSettings
 from pdp.decision.bodies import AnswerForm
 from pdp.decision.codec import bound_checks, call_limit
 from pdp.decision.rewriting import SqlRewriting
+from pdp.decision.scope_requests import ScopeService
 from pdp.decision.service import Pdp
 from pdp.decision.turns import LONGEST_IMMEDIATE, converted, run_aside
 from pdp.identity.evidence import admit
@@ -31,6 +32,7 @@ from pdp.surfaces.grpc_messages import (
     read_load,
 )
 from pdp.surfaces.grpc_rewriting import rewrite, row_filter
+from pdp.surfaces.grpc_scopes import check_scopes
 from pdp.views.loads import ViewSecurity
 from pdp.wire import decision_pb2 as wire
 
@@ -41,14 +43,15 @@ class DecisionService:
     name: Final = "pdp.v1.DecisionService"
 
     def __init__(
-        self, pdp: Pdp, views: ViewSecurity, management: Management, rewriting: SqlRewriting, limits: LimitSettings,
-        surface: str = "grpc",
+        self, pdp: Pdp, views: ViewSecurity, management: Management, rewriting: SqlRewriting, scopes: ScopeService,
+        limits: LimitSettings, surface: str = "grpc",
     ) -> None:  # fmt: skip
         self._surface = surface
         self._pdp = pdp
         self._views = views
         self._management = management
         self._rewriting = rewriting
+        self._scopes = scopes
         self._limits = limits
 
     @property
@@ -58,6 +61,7 @@ class DecisionService:
             "Check": self.check,
             "CheckLoad": self.check_load,
             "CheckViewCommit": self.check_view_commit,
+            "CheckScopes": partial(check_scopes, self._scopes, self._surface),
             "List": partial(list_objects, self._management),
             "RowFilter": partial(row_filter, self._rewriting, self._surface),
             "Rewrite": partial(rewrite, self._rewriting, self._surface),

@@ -73,7 +73,7 @@ def _context(context: wire.Context) -> ContextBody:
     return ContextBody(
         ApiBody(context.api.name, context.api.version),
         tuple(context.actions),
-        _struct(context.arguments),
+        read_struct(context.arguments),
         context.query_id,
     )
 
@@ -99,7 +99,7 @@ def read_change(request: wire.CheckViewCommitRequest) -> ChangeBody:
         request.operation,
         read_optional_principal(request),
         request.acting_role if request.HasField("acting_role") else UNSET,
-        _struct(request.set),
+        read_struct(request.set),
         list(request.remove),
         _token(request.caller) if request.HasField("caller") else None,
     )
@@ -151,7 +151,7 @@ def _error(error: Rejection | None) -> wire.Error | None:
 def _view(view: wire.View) -> ViewBody:
     if not view.HasField("properties"):
         raise InvalidArgument("a view in `views` is without its `properties`")
-    return ViewBody(read_resource(view.resource), _struct(view.properties))
+    return ViewBody(read_resource(view.resource), read_struct(view.properties))
 
 
 def _token(token: wire.TokenIdentity) -> TokenBody:
@@ -167,7 +167,9 @@ def read_principal(principal: wire.Principal) -> str | PrincipalBody:
     """Return the body of a principal: the id if there is nothing else."""
     if not (principal.roles or principal.groups or principal.HasField("attributes")):
         return principal.id
-    return PrincipalBody(principal.id, tuple(principal.roles), tuple(principal.groups), _struct(principal.attributes))
+    return PrincipalBody(
+        principal.id, tuple(principal.roles), tuple(principal.groups), read_struct(principal.attributes)
+    )
 
 
 def read_resource(resource: wire.Resource) -> str | ResourceBody:
@@ -184,13 +186,13 @@ def read_resource(resource: wire.Resource) -> str | ResourceBody:
         resource.ref or None,
         resource.ref_type,
         resource.content_type,
-        _struct(resource.properties) or None,
+        read_struct(resource.properties) or None,
         resource.id,
         resource.reference,
     )
 
 
-def _struct(struct: Struct) -> dict[str, Any]:
+def read_struct(struct: Struct) -> dict[str, Any]:
     """Return a Struct as a dict; raise InvalidArgument for NaN and infinity, which JSON cannot carry."""
     if not struct.fields:
         return {}

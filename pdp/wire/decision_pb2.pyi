@@ -404,6 +404,20 @@ class RewriteResponse(_message.Message):
     operation: str
     def __init__(self, sql: _Optional[str] = ..., changed: _Optional[bool] = ..., revision: _Optional[str] = ..., decision_id: _Optional[str] = ..., operation: _Optional[str] = ...) -> None: ...
 
+class CheckScopesRequest(_message.Message):
+    __slots__ = ("current_user", "scopes")
+    CURRENT_USER_FIELD_NUMBER: _ClassVar[int]
+    SCOPES_FIELD_NUMBER: _ClassVar[int]
+    current_user: _struct_pb2.Struct
+    scopes: _struct_pb2.Struct
+    def __init__(self, current_user: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., scopes: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ...) -> None: ...
+
+class CheckScopesResponse(_message.Message):
+    __slots__ = ("allowed",)
+    ALLOWED_FIELD_NUMBER: _ClassVar[int]
+    allowed: bool
+    def __init__(self, allowed: _Optional[bool] = ...) -> None: ...
+
 class RowFilterRequest(_message.Message):
     __slots__ = ("resource", "dialect", "principal", "acting_role", "columns", "catalog", "consistency")
     class Column(_message.Message):

@@ -59,6 +59,11 @@ class DecisionServiceStub:
                 request_serializer=pdp_dot_wire_dot_decision__pb2.RowFilterRequest.SerializeToString,
                 response_deserializer=pdp_dot_wire_dot_decision__pb2.RowFilterResponse.FromString,
                 _registered_method=True)
+        self.CheckScopes = channel.unary_unary(
+                '/pdp.v1.DecisionService/CheckScopes',
+                request_serializer=pdp_dot_wire_dot_decision__pb2.CheckScopesRequest.SerializeToString,
+                response_deserializer=pdp_dot_wire_dot_decision__pb2.CheckScopesResponse.FromString,
+                _registered_method=True)
         self.Rewrite = channel.unary_unary(
                 '/pdp.v1.DecisionService/Rewrite',
                 request_serializer=pdp_dot_wire_dot_decision__pb2.RewriteRequest.SerializeToString,
@@ -104,6 +109,13 @@ class DecisionServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CheckScopes(self, request, context):
+        """The scopes of a LakeQL field for a user.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Rewrite(self, request, context):
         """A statement with row access enforced; INVALID_ARGUMENT with a code `RAP_...` for one that is not passed on.
         """
@@ -138,6 +150,11 @@ def add_DecisionServiceServicer_to_server(servicer, server):
                     servicer.RowFilter,
                     request_deserializer=pdp_dot_wire_dot_decision__pb2.RowFilterRequest.FromString,
                     response_serializer=pdp_dot_wire_dot_decision__pb2.RowFilterResponse.SerializeToString,
+            ),
+            'CheckScopes': grpc.unary_unary_rpc_method_handler(
+                    servicer.CheckScopes,
+                    request_deserializer=pdp_dot_wire_dot_decision__pb2.CheckScopesRequest.FromString,
+                    response_serializer=pdp_dot_wire_dot_decision__pb2.CheckScopesResponse.SerializeToString,
             ),
             'Rewrite': grpc.unary_unary_rpc_method_handler(
                     servicer.Rewrite,
@@ -280,6 +297,33 @@ class DecisionService:
             '/pdp.v1.DecisionService/RowFilter',
             pdp_dot_wire_dot_decision__pb2.RowFilterRequest.SerializeToString,
             pdp_dot_wire_dot_decision__pb2.RowFilterResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CheckScopes(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pdp.v1.DecisionService/CheckScopes',
+            pdp_dot_wire_dot_decision__pb2.CheckScopesRequest.SerializeToString,
+            pdp_dot_wire_dot_decision__pb2.CheckScopesResponse.FromString,
             options,
             channel_credentials,
             insecure,

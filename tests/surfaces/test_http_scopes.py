@@ -19,7 +19,7 @@ from support.serving import settings_of
 from pdp.app.parts import build_pdp
 from pdp.assembly import read_rules
 from pdp.decision.bodies import ResourceBody, make_resource
-from pdp.decision.scope_requests import ScopeAnswer, decide_scopes, decode_scopes
+from pdp.decision.scope_requests import ScopeAnswer, ScopeService, decode_scopes
 from pdp.decision.service import Pdp
 from pdp.errors import InvalidArgument
 from pdp.facts.snapshot import Facts
@@ -91,7 +91,7 @@ READ = ("read_data", False, ["default_deny"])
         ({"currentUser": SVC, "scopes": {"authorized": False, "$all": {}, "$any": None}}, False, [EMPTY]),
         ({"scopes": {"authorized": True}}, False, [BY_NOBODY]),
         ({"currentUser": {}, "scopes": {"authorized": True, "$all": {"authorized": True}}}, True, [BY_USER]),
-        ({"currentUser": SVC, "scopes": {"readPermission": USERS, "authorized": True}}, True, [READ, BY_USER]),
+        ({"currentUser": SVC, "scopes": {"readPermission": USERS, "authorized": True}}, True, [BY_USER, READ]),
         (
             {"currentUser": SVC, "scopes": {"$all": {"authorized": True, "readPermission": USERS}}},
             False,
@@ -167,7 +167,7 @@ def refused(call: Callable[[], Any]) -> bool:
 
 def scoped(pdp: Pdp, user: Any, scopes: Any) -> ScopeAnswer:
     body = json.dumps({"currentUser": user, "scopes": scopes}).encode()
-    return asyncio.run(decide_scopes(pdp, decode_scopes(body, "oidc", 100), EMBEDDED_CALLER, "http"))
+    return asyncio.run(ScopeService(pdp, "oidc", 100).answer(decode_scopes(body), EMBEDDED_CALLER, "http"))
 
 
 def checked(catalog: str, schema: str, table: str) -> Resource:
