@@ -203,7 +203,8 @@ class SqlRewriting:
                 if problem:
                     raise Unavailable(f"{error}: {problem}") from None
                 raise
-            names = [call.table] if isinstance(call, FilterCall) else [use.name for use in reply.uses]
+            names = [call.table] if isinstance(call, FilterCall) else []
+            names += [name for use in reply.uses for name in (use.name, *use.spellings)]
             if await self._relations.confirm(names) and known == self._relations.known():
                 return reply
         raise Unavailable("the tables and views of the statement change again and again")

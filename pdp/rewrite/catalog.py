@@ -40,13 +40,15 @@ class View:
 class Relation:
     """Table or view. `columns` maps folded names to types; empty if the columns are unknown.
 
-    `spelled` has the names of the columns as the catalog writes them, or none.
+    `spelled` has the names of the columns as the catalog writes them, or none. A relation `is_listed` by a service that
+    can have more relations by now.
     """
 
     name: tuple[str, ...]
     columns: Mapping[str, str] = field(default_factory=dict)
     view: View | None = None
     spelled: tuple[str, ...] = ()
+    is_listed: bool = False
 
     @property
     def key(self) -> RelationKey:

@@ -124,7 +124,8 @@ class FilterCall(msgspec.Struct, frozen=True, tag="filter", omit_defaults=True):
 class Use(msgspec.Struct, frozen=True, omit_defaults=True):
     """Use of one relation. `role` is read, write, create, replace or copy; `owner` is the IAM member behind a view.
 
-    `policies` and `masks` have the ids of the policies and masks that hold for the reader.
+    `policies` and `masks` have the ids of the policies and masks that hold for the reader. `spellings` are other full
+    names that the engine may look up, for a relation of a catalog.
     """
 
     name: tuple[str, ...]
@@ -133,6 +134,7 @@ class Use(msgspec.Struct, frozen=True, omit_defaults=True):
     owner: str = ""
     policies: tuple[str, ...] = ()
     masks: tuple[str, ...] = ()
+    spellings: tuple[tuple[str, ...], ...] = ()
 
 
 class Reply(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -21,6 +21,7 @@ from pdp.rewrite.errors import (
     UNSUPPORTED_FUNCTION,
     UNSUPPORTED_SOURCE,
     UNSUPPORTED_STATEMENT,
+    WILDCARD_TABLE,
     RewriteRefused,
 )
 from pdp.rewrite.functions import is_allowed, is_table_function
@@ -244,6 +245,8 @@ class ReferenceWalk:
             return (), False
         if dialect == "bigquery" and parts[-1].endswith("*"):
             members = catalog.with_prefix((*parts[:-1], parts[-1][:-1]), default)
+            if any(member.is_listed for member in members):
+                raise RewriteRefused(WILDCARD_TABLE, f"`{'.'.join(parts)}` can have more tables than are known")
             if members:
                 return tuple(members), False
         base = metadata_base(parts, dialect) if role == READ else None

@@ -108,6 +108,17 @@ class Rewriter:
                 raise RewriteRefused(UNSUPPORTED_SOURCE, message)
         return found
 
+    def uses_behind(
+        self, parts: Sequence[str], dialect: str, caller: CallerIdentity, policies: PolicySet
+    ) -> tuple[Use, ...]:
+        """Return the uses of relations by the text of a view; none for a table. Raise RewriteRefused."""
+        relation = self._catalog.named(parts, dialect)
+        if relation is None or relation.view is None:
+            return ()
+        restrictions = self._restrictions(dialect, policies)
+        body = restrictions.body(relation, relation.view, ())
+        return UseFinder(restrictions, policies).uses(body, (caller,), relation.text_schema)
+
     def _restrictions(self, dialect: str, policies: PolicySet) -> Restrictions:
         if dialect not in DIALECTS:
             raise RewriteRefused(UNSUPPORTED_STATEMENT, f"the dialect `{dialect}` is not supported")

@@ -5,8 +5,11 @@ Goes through the texts of views as the rewriter does: behind a view with an owne
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+from typing import Final, TypeAlias
+
+from msgspec.structs import replace
 
 from pdp.rewrite.catalog import Relation, full_name
 from pdp.rewrite.containers import RelationKey
@@ -17,6 +20,8 @@ from pdp.rewrite.restrictions import AnalyzedText, Identities, Restrictions
 
 REPLACE: Final = "replace"
 """Role of a known relation that the statement creates anew."""
+Spellings: TypeAlias = tuple[tuple[str, ...], ...]
+"""Full names."""
 
 
 class UseFinder:
@@ -27,23 +32,28 @@ class UseFinder:
 
     def uses(self, analyzed: AnalyzedText, identities: Identities, default: tuple[str, ...]) -> tuple[Use, ...]:
         """Return the uses of a statement, each once; raise RewriteRefused for views that are nested too deeply."""
-        found = dict.fromkeys(self._uses(analyzed, identities, "", ()))
+        found: dict[Use, dict[tuple[str, ...], None]] = {}
+        for use, spellings in self._uses(analyzed, identities, "", ()):
+            found.setdefault(use, {}).update(dict.fromkeys(spellings))
+        known = [replace(use, spellings=tuple(some)) if some else use for use, some in found.items()]
         is_view = analyzed.parsed.tree.args.get("kind") == "VIEW"
         new = [
             Use(full_name(reference.parts, default), reference.role, is_view)
             for reference in analyzed.references.found
             if not reference.relations and not reference.is_policies
         ]
-        return (*found, *new)
+        return (*known, *new)
 
     def _uses(
         self, analyzed: AnalyzedText, identities: Identities, owner: str, above: tuple[RelationKey, ...]
-    ) -> Iterator[Use]:
+    ) -> Iterator[tuple[Use, Spellings]]:
+        """Yield each use with other spellings of the name."""
         for reference in analyzed.references.found:
             for relation in reference.relations:
-                yield self._use(relation, reference.role, identities, owner)
+                spellings = _spellings(relation.name, reference.parts) if relation.is_listed else ()
+                yield self._use(relation, reference.role, identities, owner), spellings
                 if reference.returns_rows:
-                    yield self._use(relation, READ, identities, owner)
+                    yield self._use(relation, READ, identities, owner), ()
                 view = relation.view
                 if view is not None and reference.role == READ:
                     body = self._restrictions.body(relation, view, above)
@@ -59,3 +69,18 @@ class UseFinder:
             relation.name, REPLACE if role == CREATE else role, relation.view is not None, owner,
             tuple(dict.fromkeys(matching)), tuple(dict.fromkeys(held)),
         )  # fmt: skip
+
+
+def _spellings(name: tuple[str, ...], written: Sequence[str]) -> Spellings:
+    """Return the other names that an engine may look up: as written, and in lower case."""
+    text, own = ".".join(written), ".".join(name)
+    end = own[-len(text) :]
+    spelled = own[: -len(text)] + text if text.lower() == end.lower() else own
+    paths = [_divided(spelled, name)[1:], tuple(part.lower() for part in name[1:])]
+    return tuple((name[0], *path) for path in dict.fromkeys(paths) if path != name[1:])
+
+
+def _divided(text: str, name: Sequence[str]) -> tuple[str, ...]:
+    """Return a text as the parts of a name of the same lengths."""
+    ends = list(accumulate(len(part) + 1 for part in name))
+    return tuple(text[end - len(part) - 1 : end - 1] for part, end in zip(name, ends, strict=True))

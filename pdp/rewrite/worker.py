@@ -35,6 +35,7 @@ from pdp.rewrite.messages import (
     RewriteCall,
     Setup,
     SuppliedCatalog,
+    Use,
     framed,
 )
 from pdp.rewrite.policies import PolicySet, policy_set_of
@@ -86,6 +87,11 @@ class _Names:
         if not warehouse:
             raise RewriteRefused(UNKNOWN_RELATION, f"the catalog `{name[0]}` is not on the default ref")
         return (warehouse, *name[1:])
+
+    def placed(self, use: Use) -> Use:
+        """Return a use with the warehouse in place of the catalog; raise RewriteRefused for another ref."""
+        spellings = tuple(map(self.of_warehouse, use.spellings))
+        return msgspec.structs.replace(use, name=self.of_warehouse(use.name), spellings=spellings)
 
     def of_catalogs(self, name: Sequence[str]) -> list[tuple[str, ...]]:
         """Return the full names with a catalog in place of the warehouse: one for each catalog."""
@@ -160,13 +166,14 @@ def _rewrite(rewriter: Rewriter, call: RewriteCall, reader: CallerIdentity, name
             for (catalog,) in names.of_catalogs((row.catalog,))
         ]
     found = rewriter.examine(call.sql, call.dialect, reader, names.policies, listed)
-    placed = tuple(msgspec.structs.replace(use, name=names.of_warehouse(use.name)) for use in found.uses)
-    return Reply(found.sql, found.changed, placed)
+    return Reply(found.sql, found.changed, tuple(names.placed(use) for use in found.uses))
 
 
 def _filter(rewriter: Rewriter, call: FilterCall, reader: CallerIdentity, names: _Names) -> Reply:
-    rows, masked = rewriter.filter(names.of_catalogs(call.table)[0], call.dialect, reader, names.policies)
-    return Reply(rows=rows, columns=tuple(masked))
+    question = names.of_catalogs(call.table)[0], call.dialect, reader, names.policies
+    rows, masked = rewriter.filter(*question)
+    uses = tuple(map(names.placed, rewriter.uses_behind(*question)))
+    return Reply(uses=uses, rows=rows, columns=tuple(masked))
 
 
 def _read(source: BinaryIO) -> bytes:

@@ -20,7 +20,7 @@ class DialectRelations:
             else:
                 columns = {name.lower(): type for name, type in relation.columns}
                 spelled = tuple(name for name, _ in relation.columns)
-                self._tables.append(Relation(relation.name, columns, spelled=spelled))
+                self._tables.append(Relation(relation.name, columns, spelled=spelled, is_listed=True))
 
     def __bool__(self) -> bool:
         """Tell whether there is any relation."""
@@ -30,7 +30,7 @@ class DialectRelations:
         """Yield all relations. A view without a text in the dialect has that of another one, which is refused."""
         yield from self._tables
         for relation in self._views:
-            yield Relation(relation.name, view=_view(relation, dialect))
+            yield Relation(relation.name, view=_view(relation, dialect), is_listed=True)
 
 
 def _view(relation: KnownRelation, dialect: str) -> View:

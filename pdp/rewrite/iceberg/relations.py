@@ -19,6 +19,7 @@ import structlog
 
 from pdp.config.warehouses import CatalogSettings, RelationSettings
 from pdp.errors import Unavailable
+from pdp.memo import Memo
 from pdp.rewrite.iceberg.client import NAMESPACE_SEPARATOR, ObjectUnreadable, RestCatalogClient
 from pdp.rewrite.iceberg.listing import Item, RelationListing
 from pdp.rewrite.iceberg.metadata import RelationKind, relation_of, unusable_relation
@@ -31,6 +32,8 @@ _AT_ONCE: Final = 8
 """Questions of one pass that are open at the same time."""
 _MOST_BYTES: Final = 64 << 20
 """Bytes of all relations of a catalog, encoded for the processes that rewrite."""
+_MOST_ABSENT: Final = 10_000
+"""Names that the catalog did not have, each with the time of the answer."""
 _RETRY_SECONDS: Final = 5.0
 """Longest pause after a pass that failed."""
 log = structlog.get_logger()
@@ -64,6 +67,7 @@ class CatalogRelations:
         self._problem = "it has not been read yet"
         self._task: asyncio.Task[None] | None = None
         self._lock = asyncio.Lock()
+        self._absent: Memo[tuple[str, ...], float] = Memo(_MOST_ABSENT)
         self._flights: dict[tuple[str, ...], asyncio.Task[bool]] = {}
 
     def start(self) -> None:
@@ -129,7 +133,8 @@ class CatalogRelations:
     async def _compare(self, path: tuple[str, ...]) -> bool:
         now = time.monotonic()
         known: list[Item] = [(kind, path) for kind in _KINDS if (kind, path) in self._entries]
-        if known and all(now - self._entries[item].read < self._ttl for item in known):
+        read = [self._entries[item].read for item in known] or [self._absent.get(path, float("-inf"))]
+        if now - min(read) < self._ttl:
             return True
         every: list[Item] = [(kind, path) for kind in _KINDS]
         try:
@@ -141,6 +146,8 @@ class CatalogRelations:
         is_same = all(_is_same(self._entries.get(item), entry) for item, entry in found.items())
         if not is_same:  # a table can have become a view
             found |= dict([await self._reread(item) for item in every if item not in found])
+        if not any(found.values()):
+            self._absent.keep(path, now)
         await self._replace(found, is_same=is_same)
         return is_same
 

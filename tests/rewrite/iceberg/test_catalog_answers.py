@@ -303,17 +303,34 @@ async def test_statements_share_the_question_about_a_name() -> None:
 
 
 async def test_what_was_read_is_used_until_it_is_too_old() -> None:
+    for limit, is_old in ((3600, False), (1, True)):
+        told = ToldCatalog(whole())
+        async with reading(told, relations={"max_stale_seconds": limit}) as relations:
+            assert "has not been read yet" in relations.problem
+            await relations.refresh()
+            sources = RelationSources([relations])
+            told.told["namespaces/a/tables/t"] = web.Response(status=503)
+            await asyncio.sleep(1.1)
+            if not is_old:
+                assert await sources.confirm([("lake", "a", "t")]) is True
+                assert [*sources.problems()] == []
+                continue
+            with pytest.raises(Unavailable, match="too old"):
+                await sources.confirm([("lake", "a", "t")])
+            assert [*sources.problems()]
+
+
+async def test_an_answer_of_the_last_seconds_is_not_asked_for_again() -> None:
     told = ToldCatalog(whole())
-    async with reading(told, relations={"max_stale_seconds": 1}) as relations:
-        assert "has not been read yet" in relations.problem
+    async with reading(told, ttl_seconds=3600) as relations:
         await relations.refresh()
         sources = RelationSources([relations])
-        told.told["namespaces/a/tables/t"] = web.Response(status=503)
-        assert await sources.confirm([("lake", "a", "t")]) is True
-        await asyncio.sleep(1.1)
-        with pytest.raises(Unavailable, match="too old"):
-            await sources.confirm([("lake", "a", "t")])
-        assert [*sources.problems()]
+        asked = len(told.asked)
+        assert await sources.confirm([("lake", "a", "t"), ("lake", "a", "v")]) is True
+        assert len(told.asked) == asked
+        for _ in range(3):
+            assert await sources.confirm([("lake", "a", "absent")]) is True
+        assert len(told.asked) == asked + 2, "a table and a view of the name, once"
 
 
 def test_unusable_settings_stop_the_start(tmp_path: Path) -> None:
