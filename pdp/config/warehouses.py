@@ -27,7 +27,9 @@ class AuthoritySettings(Section):
 class RelationSettings(Section):
     """Tables and views of an Iceberg REST catalog as the rewriter of SQL knows them."""
 
-    refresh_seconds: float = Field(60, ge=1, le=86_400, description="how often all tables and views are read")
+    refresh_seconds: float = Field(
+        60, ge=1, le=86_400, description="how often the names of all tables and views are read"
+    )
     max_stale_seconds: float = Field(
         300, ge=1, le=86_400, description="after this time without an answer, statements on the warehouse are refused"
     )

@@ -1,5 +1,6 @@
 """Relations of the Iceberg REST catalogs of warehouses: read ahead, kept fresh, and confirmed before an answer leaves.
 
+A pass reads all names, which tell tables from views, and the relations that are new.
 A statement is rewritten by the relations at hand. Before the answer leaves, each relation of the statement is read
 again, unless that was done within `ttl_seconds`. If a relation is another one by then, the statement is rewritten
 again. So no table can become a view behind a rewritten statement for longer than `ttl_seconds`.
@@ -34,6 +35,8 @@ _MOST_BYTES: Final = 64 << 20
 """Bytes of all relations of a catalog, encoded for the processes that rewrite."""
 _MOST_ABSENT: Final = 10_000
 """Names that the catalog did not have, each with the time of the answer."""
+_REREAD_SECONDS: Final = 3600.0
+"""Time after which a pass reads a known relation again, if no statement has done so."""
 _RETRY_SECONDS: Final = 5.0
 """Longest pause after a pass that failed."""
 log = structlog.get_logger()
@@ -96,15 +99,19 @@ class CatalogRelations:
         return self._problem
 
     async def refresh(self) -> None:
-        """Read all relations; raise Unavailable, and keep the last ones, if the catalog gives no whole answer."""
+        """Read all names, and relations that are new; raise Unavailable if the catalog gives no whole answer.
+
+        The last relations stay then. A known relation is read again when a statement needs the relation.
+        """
         started = time.monotonic()
         self._client.forget_config()
         listing = RelationListing(self._client, self._rule.max_relations)
         found: list[Item] = []
         async for items in in_parallel(listing.relations, await listing.namespaces(), _AT_ONCE):
             found += items
-        read = in_parallel(self._reread, found, _AT_ONCE)
-        entries = {item: entry async for item, entry in read if entry is not None}
+        entries = {item: self._entries[item] for item in found if self._is_settled(item, started)}
+        read = in_parallel(self._reread, [item for item in found if item not in entries], _AT_ONCE)
+        entries |= {item: entry async for item, entry in read if entry is not None}
         async with self._lock:
             # what statements confirmed meanwhile is newer
             entries |= {item: entry for item, entry in self._entries.items() if entry.read > started}
@@ -140,7 +147,7 @@ class CatalogRelations:
         try:
             found = dict([await self._reread(item) for item in known or every])
         except Unavailable as error:
-            if self._is_fresh(min((self._entries[item].read for item in known), default=self._read)):
+            if self._is_fresh(self._read):  # a name of a table was no name of a view then
                 return True
             raise Unavailable(f"`{'.'.join((self.warehouse, *path))}` cannot be confirmed: {error}") from None
         is_same = all(_is_same(self._entries.get(item), entry) for item, entry in found.items())
@@ -189,6 +196,11 @@ class CatalogRelations:
         if known.digest != self.known.digest:
             self.known = known
         self._telemetry.catalog_relations.labels(self.warehouse).set(len(entries))
+
+    def _is_settled(self, item: Item, now: float) -> bool:
+        """Tell whether a listed relation needs no reading."""
+        known = self._entries.get(item)
+        return known is not None and not known.relation.problem and now - known.read < _REREAD_SECONDS
 
     def _log_end(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()):

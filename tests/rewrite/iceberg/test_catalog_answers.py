@@ -160,8 +160,8 @@ FOREIGN = web.Response(status=307, headers={"Location": "http://169.254.169.254/
         ({"namespaces/a/tables": b"["}, "outside of the Iceberg REST specification"),
         ({"namespaces/a/tables": b"[" * 100_000}, "outside of the Iceberg REST specification"),
         ({"namespaces/a/tables": b" " * (MAX_ANSWER_BYTES + 1)}, "more than"),
-        ({"namespaces/a/tables/t": web.Response(status=503)}, "answered 503"),
-        ({"namespaces/a/tables/t": web.Response(status=401)}, "answered 401"),
+        ({"namespaces/a/tables": listed("t", "u"), "namespaces/a/tables/u": web.Response(status=503)}, "answered 503"),
+        ({"namespaces/a/views": listed("w"), "namespaces/a/views/w": web.Response(status=401)}, "answered 401"),
         ({"config": web.Response(status=403)}, "answered 403"),
         ({"config": {"overrides": {"prefix": ".."}}}, "no name"),
         ({"config": FOREIGN}, "answered 307"),
@@ -222,17 +222,34 @@ async def test_types_have_one_name_in_every_dialect() -> None:
         assert dict(known(relations)["lake.a.t"].columns) == {name: type for name, (_, type) in types.items()}
 
 
+async def test_a_pass_reads_names_and_new_relations() -> None:
+    told = ToldCatalog(whole())
+    async with reading(told) as relations:
+        await relations.refresh()
+        before = relations.known
+        asked = len(told.asked)
+        await relations.refresh()
+        assert relations.known is before
+        assert len(told.asked) == asked + 5, "the configuration, two lists of namespaces, and two lists of relations"
+        told.told |= {"namespaces/a/tables": listed("u"), "namespaces/a/tables/u": web.Response(status=500)}
+        await relations.refresh()
+        assert set(known(relations)) == {"lake.a.u", "lake.a.v"}
+        told.told["namespaces/a/tables/u"] = table()
+        await relations.refresh()
+        assert not known(relations)["lake.a.u"].problem, "a broken table is read again"
+
+
 async def test_an_unchanged_table_is_not_sent_again() -> None:
     told = ToldCatalog(whole())
     told.etags["namespaces/a/tables/t"] = '"one"'
     async with reading(told) as relations:
         await relations.refresh()
         before = relations.known
-        await relations.refresh()
+        assert await relations.confirm(("a", "t")) is True
         assert relations.known is before
         told.etags["namespaces/a/tables/t"] = '"two"'
         told.told["namespaces/a/tables/t"] = table("x", "y")
-        await relations.refresh()
+        assert await relations.confirm(("a", "t")) is False
         assert [name for name, _ in known(relations)["lake.a.t"].columns] == ["x", "y"]
     # a catalog that says `unchanged` of what nobody has is broken
     told = ToldCatalog(whole(**{"namespaces/a/tables/t": web.Response(status=304)}))
