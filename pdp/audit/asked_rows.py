@@ -6,8 +6,8 @@ A row of a concrete check holds most inputs of its decision in columns. `inputs_
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, Final
+from collections.abc import Container, Iterator, Sequence
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -50,16 +50,21 @@ class EntryRest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
 _REST: Final = msgspec.json.Decoder(EntryRest)
 
 
-class AskedRow(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One resource of a check of the caller, with the names of the columns of concrete checks."""
+class AskedGroup(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Resources of one check of the caller with the same decision: resource `i` has the position `at[i]`.
 
-    at: int
+    `before` counts the resources of all groups before this one. All other fields have the names of the columns of
+    concrete checks.
+    """
+
     principal: str
     inputs: str
     action: str
-    resource: str
     allowed: bool
     by: str
+    at: Sequence[int]
+    resources: Sequence[str]
+    before: int = 0
     resource_details: str | None = None
     delegated: bool = False
     entry: str | None = None
@@ -72,8 +77,18 @@ class AskedRows(msgspec.Struct, frozen=True, omit_defaults=True):
     `undecidable` is the reason why replay finds no check in the record.
     """
 
-    rows: tuple[AskedRow, ...] = ()
+    groups: tuple[AskedGroup, ...] = ()
     undecidable: str = ""
+
+
+class _Decision(NamedTuple):
+    """Decision about resources of one check, and what else tells their groups apart."""
+
+    allowed: bool
+    by: str
+    errors: tuple[str, ...] | None
+    resource_details: str | None
+    delegated: bool
 
 
 class UnusableRow(Exception):
@@ -105,7 +120,7 @@ def entry_text(record: Record, entry: RecordEntry) -> str | None:
 
 def asked_text(record: Record) -> str | None:
     """Return the split checks of the caller, as JSON of AskedRows; None for most records."""
-    asked = AskedRows(tuple(_asked_rows(record)), _undecidable(record))
+    asked = AskedRows(tuple(_asked_groups(record)), _undecidable(record))
     return None if asked == AskedRows() else _ENCODER.encode(asked).decode()
 
 
@@ -115,23 +130,38 @@ def _undecidable(record: Record) -> str:
     return "" if record.checks or record.requests or not record.inputs else NO_CHECK
 
 
-def _asked_rows(record: Record) -> Iterator[AskedRow]:
+def _asked_groups(record: Record) -> Iterator[AskedGroup]:
     """Yield the checks of the caller at positions with concrete checks. All others are rows of the table."""
     if not record.requests:
         return
     concrete = {at for entry in record.checks for at in entry.positions}
     delegated = {at for entry in record.checks if entry.delegated for at in entry.positions}
+    before = 0
     for entry in record.requests:
-        inputs = inputs_of(record, entry)
-        if inputs is None:
-            continue
-        shared = inputs.principal.id, inputs_text(inputs), entry_text(record, entry)
-        security = entry.load or entry.change
-        for row in _readable(entry):
-            if row.at in concrete:
-                # a view chain delegates single concrete checks of a load, but not the load itself
-                part_delegated = not security and row.at in delegated
-                yield _asked_row(entry, row, shared, delegated=bool(entry.delegated) or part_delegated)
+        if (inputs := inputs_of(record, entry)) is not None:
+            # a view chain delegates single concrete checks of a load, but not the load itself
+            parts = frozenset[int]() if entry.load or entry.change else delegated
+            rest = entry_text(record, entry)
+            shared = inputs.principal.id, inputs_text(inputs), entry.action
+            for same, ats, resources in _same_decisions(entry, concrete, parts):
+                yield AskedGroup(*shared, at=ats, resources=resources, before=before, entry=rest, **same._asdict())
+                before += len(ats)
+
+
+def _same_decisions(
+    entry: RecordEntry, concrete: Container[int], delegated: Container[int]
+) -> Iterator[tuple[_Decision, list[int], list[str]]]:
+    """Yield each decision of an entry with the concrete positions and the resources that have the decision."""
+    found: dict[_Decision, tuple[list[int], list[str]]] = {}
+    for row in _readable(entry):
+        if row.at in concrete:
+            details = _ENCODER.encode(row.resource).decode() if isinstance(row.resource, FullResource) else None
+            key = _Decision(row.allowed, row.by, row.errors, details, bool(entry.delegated) or row.at in delegated)
+            ats, resources = found.setdefault(key, ([], []))
+            ats.append(row.at)
+            resources.append(resource_text(row.resource))
+    for key, columns in found.items():
+        yield key, *columns
 
 
 def _readable(entry: RecordEntry) -> Iterator[EntryRow]:
@@ -139,16 +169,6 @@ def _readable(entry: RecordEntry) -> Iterator[EntryRow]:
         yield from entry_rows(entry)
     except EntryError:
         return
-
-
-def _asked_row(entry: RecordEntry, row: EntryRow, shared: tuple[str, str, str | None], *, delegated: bool) -> AskedRow:
-    principal, inputs, rest = shared
-    resource = row.resource
-    details = _ENCODER.encode(resource).decode() if isinstance(resource, FullResource) else None
-    text = resource_text(resource)
-    return AskedRow(
-        row.at, principal, inputs, entry.action, text, row.allowed, row.by, details, delegated, rest, row.errors
-    )
 
 
 # --- read ---------------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ Most records have one plain check: their row is made directly. All others go thr
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest
 from typing import Any, Final, TypeAlias
 
@@ -77,7 +77,7 @@ class RowMaker:
             entry.subject or None, entry.action or None, resource, details, entry.delegated, bool(entry.cached),
             entry.allowed, str(entry.by[0]), entry.errors or (), None, entry.allowed,
             json_value(record.masks) if record.masks else None, line.day, self._warehouse(resource),
-            f"{record.id}#0", record.schema, text, None, source, is_single(line),
+            f"{record.id}#0", record.schema, text, None, _errors_text(entry.errors), source, is_single(line),
         )  # fmt: skip
 
     def _any(self, line: RecordLine, record: Record, source: str) -> Iterator[Row]:
@@ -91,7 +91,7 @@ class RowMaker:
             text, rest = _again(line, record, item)
             yield (
                 *values, line.day, self._warehouse(row["resource"]), f"{record.id}#{number}", record.schema, text, rest,
-                source, False,
+                _errors_text(row["errors"]), source, False,
             )  # fmt: skip
 
     def _warehouse(self, reference: str | None) -> str | None:
@@ -114,6 +114,10 @@ def _again(line: RecordLine, record: Record, item: RecordItem | None) -> tuple[s
         return None, entry_text(record, item.entry)
     text = line.later.inputs[item.entry.inputs] if line.later else inputs_text(inputs)
     return text, entry_text(record, item.entry)
+
+
+def _errors_text(errors: Iterable[str] | None) -> str:
+    return json_value(list(errors)) if errors else "[]"
 
 
 def _concrete(record: Record) -> list[RecordItem]:

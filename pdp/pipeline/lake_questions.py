@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from pdp.errors import Unavailable
 from pdp.pipeline.lake import Lake
 from pdp.pipeline.pinned_lake import pinned
-from pdp.pipeline.replay_rows import QUESTION, ROW_PLACE, ReplayChoice, asked_rows, concrete_rows, with_place
+from pdp.pipeline.replay_rows import PART_BITS, QUESTION, ROW_PLACE, ReplayChoice, asked_rows, concrete_rows, with_place
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -33,11 +33,11 @@ def numbered(rows: DataFrame) -> DataFrame:
 def _hash(salt: int) -> Column:
     from pyspark.sql import functions as sql  # noqa: PLC0415  an extra
 
-    # Spark's hash skips nulls and the bounds of lists: numbers in between tell such rows apart
+    # Spark's hash skips nulls: numbers in between tell such rows apart
     parts: list[Any] = [sql.lit(salt)]
     for at, name in enumerate(QUESTION):
         parts += [sql.lit(at), sql.col(name)]
-    return sql.xxhash64(*parts, sql.coalesce(sql.size("errors"), sql.lit(-1)))
+    return sql.xxhash64(*parts)
 
 
 class RecordedQuestions:
@@ -124,11 +124,12 @@ class RecordedQuestions:
         return _matching(numbered(rows.join(_renamed(counts), ROW_PLACE)))
 
     def _asked(self, counts: DataFrame) -> DataFrame:
-        """Return the questions whose chosen row is a record with split checks."""
-        records = self._requests.join(counts.select(ROW_PLACE), ROW_PLACE, "left_semi")
-        rows = numbered(asked_rows(records, self._choice)).drop("checks", *_COUNTED)
-        found = rows.join(counts, [*_HASHES, ROW_PLACE]).select(*QUESTION, *_HASHES, *_COUNTED)
-        return found.dropDuplicates(list(_HASHES)).drop("twin")
+        """Return the questions whose chosen row is a part of a record with split checks."""
+        from pyspark.sql import functions as sql  # noqa: PLC0415  an extra
+
+        record = sql.shiftleft(sql.shiftright(ROW_PLACE, PART_BITS), PART_BITS).alias(ROW_PLACE)
+        records = self._requests.join(counts.select(record), ROW_PLACE, "left_semi")
+        return _matching(numbered(asked_rows(records, self._choice).join(_renamed(counts), ROW_PLACE)))
 
 
 def _renamed(counts: DataFrame) -> DataFrame:

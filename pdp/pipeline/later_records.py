@@ -47,8 +47,8 @@ def _asked(record: Record) -> str | None:
     if text is None:
         return None
     asked = msgspec.json.decode(text)
-    for row in asked.get("rows", ()):
-        row["inputs"] = f'{{"schema":{record.schema},{row["inputs"].removeprefix("{")}'
+    for group in asked.get("groups", ()):
+        group["inputs"] = f'{{"schema":{record.schema},{group["inputs"].removeprefix("{")}'
     return msgspec.json.encode(asked).decode()
 
 

@@ -6,9 +6,7 @@ duplicates: only the batch as a whole can see those.
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from itertools import islice
 from typing import Any, Final, TypeAlias
 
@@ -30,6 +28,7 @@ from pdp.pipeline.audit_lines import (
     line_problem,
 )
 from pdp.pipeline.decision_rows import Row, RowMaker, is_single
+from pdp.pipeline.garbage import without_collection
 from pdp.pipeline.tables import DECISIONS, EVENTS, QUARANTINE, REQUESTS, LakeColumn, LakeTable
 
 LeftOut: TypeAlias = Mapping[int, frozenset[int]]
@@ -77,13 +76,13 @@ class FilePass:
 
     def of_groups(self, batches: Iterable[Any]) -> Iterator[Any]:
         """Yield the rows of the files in numbered groups."""
-        with _without_garbage():
+        with without_collection():
             numbers = (at for batch in batches for group in batch["id"].to_pylist() for at in self._groups[group])
             yield from self._batches(row for at in numbers for row in self._rows(at, None))
 
     def of_contents(self, batches: Iterable[Any]) -> Iterator[Any]:
         """Yield the rows of files from paths and bytes."""
-        with _without_garbage():
+        with without_collection():
             yield from self._batches(self._content_rows(batches))
 
     def _batches(self, rows: Iterable[Row]) -> Iterator[Any]:
@@ -217,16 +216,6 @@ def _event_row(line: EventLine, source: str) -> Row:
 
 def _text(value: Any) -> str | None:
     return value if isinstance(value, str) and value else None
-
-
-@contextmanager
-def _without_garbage() -> Iterator[None]:
-    """Stop the collection of cycles: rows have none, and each collection visits thousands of them."""
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
 
 
 _MAKERS: Final[Mapping[str, Callable[[IngestBatch, int, Iterable[TrailLine], frozenset[int]], Iterator[Row]]]] = {

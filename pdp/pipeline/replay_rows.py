@@ -14,18 +14,20 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 _ASKED: Final = (
-    "rows array<struct<at:bigint, principal:string, inputs:string, action:string, resource:string, "
-    "resource_details:string, delegated:boolean, entry:string, allowed:boolean, by:string, errors:array<string>>>, "
-    "undecidable string"
+    "groups array<struct<principal:string, inputs:string, action:string, allowed:boolean, by:string, at:array<bigint>, "
+    "resources:array<string>, before:bigint, resource_details:string, delegated:boolean, entry:string, "
+    "errors:string>>, undecidable string"
 )
 """Form of `requests.asked`: `AskedRows` of `pdp.audit.asked_rows`."""
 QUESTION: Final = (
     "event", "revision", "stale", "inputs", "action", "resource", "resource_details", "delegated", "entry", "masks",
     "allowed", "by", "errors", "second",
 )  # fmt: skip
-"""Columns of a question. `second` is null unless candidate policies read the time."""
+"""Columns of a question. `errors` is JSON. `second` is null unless candidate policies read the time."""
 ROW_PLACE: Final = "row_place"
 """Column with the place of a row in the files of its table."""
+PART_BITS: Final = 20
+"""Bits of ROW_PLACE for the part of a row: a record in `requests` has many checks."""
 _ROW: Final = (*QUESTION, "id", "time", "at", "principal")
 
 
@@ -51,11 +53,14 @@ def question_rows(lake: Lake, choice: ReplayChoice) -> DataFrame:
 
 
 def with_place(rows: DataFrame) -> DataFrame:
-    """Return the rows of a table with ROW_PLACE: a number of file and row. Two rows hardly ever share a number."""
+    """Return the rows of a table with ROW_PLACE: a number of file and row, above bits for a part of the row.
+
+    Two rows hardly ever share a number.
+    """
     from pyspark.sql import functions as sql  # noqa: PLC0415  an extra
 
-    file = sql.pmod(sql.xxhash64("_file"), sql.lit(1 << 34))
-    return rows.select("*", (sql.shiftleft(file, 29) + sql.col("_pos")).alias(ROW_PLACE))
+    number = sql.xxhash64("_file", "_pos").bitwiseAND(sql.lit((1 << (63 - PART_BITS)) - 1))
+    return rows.select("*", sql.shiftleft(number, PART_BITS).alias(ROW_PLACE))
 
 
 def concrete_rows(decisions: DataFrame, choice: ReplayChoice) -> DataFrame:
@@ -65,7 +70,9 @@ def concrete_rows(decisions: DataFrame, choice: ReplayChoice) -> DataFrame:
     rows = chosen(decisions, choice).where("asked and at is not null and invalid is null")
     if choice.principal:
         rows = rows.where(sql.col("principal") == choice.principal)
-    return _told_apart(rows, choice).select(*_ROW, *_kept_place(rows))
+    # Iceberg reads the columns of a batch of rows together if none of these columns is a list
+    flat = rows.withColumn("errors", sql.col("errors_json"))
+    return _told_apart(flat, choice).select(*_ROW, *_kept_place(rows))
 
 
 def asked_rows(requests: DataFrame, choice: ReplayChoice) -> DataFrame:
@@ -73,14 +80,16 @@ def asked_rows(requests: DataFrame, choice: ReplayChoice) -> DataFrame:
     from pyspark.sql import functions as sql  # noqa: PLC0415  an extra
 
     records = chosen(requests, choice).where("asked is not null")
-    asked = records.withColumn("row", sql.explode(sql.from_json("asked", _ASKED)["rows"]))
+    grouped = records.withColumn("same", sql.explode(sql.from_json("asked", _ASKED)["groups"]))
     if choice.principal:
-        asked = asked.where(sql.col("row.principal") == choice.principal)
+        grouped = grouped.where(sql.col("same.principal") == choice.principal)
+    asked = grouped.select("*", sql.posexplode("same.resources").alias("number", "asked_resource"))
     rows = asked.select(
-        "id", "time", "row.at", "row.principal", "row.inputs", "event", "revision", "stale", "row.action",
-        "row.resource", "row.resource_details", sql.coalesce("row.delegated", sql.lit(False)).alias("delegated"),
-        "row.entry", sql.lit(None).cast("string").alias("masks"), "row.allowed", "row.by", "row.errors",
-        *_kept_place(records),
+        "id", "time", sql.col("same.at")[sql.col("number")].alias("at"), "same.principal", "same.inputs", "event",
+        "revision", "stale", "same.action", sql.col("asked_resource").alias("resource"), "same.resource_details",
+        sql.coalesce("same.delegated", sql.lit(False)).alias("delegated"), "same.entry",
+        sql.lit(None).cast("string").alias("masks"), "same.allowed", "same.by", "same.errors",
+        *(sql.expr(f"{name} + coalesce(same.before, 0) + number").alias(name) for name in _kept_place(records)),
     )  # fmt: skip
     return _told_apart(rows, choice).select(*_ROW, *_kept_place(records))
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, get_type_hints
 
+import msgspec
+
 from pdp.audit.asked_rows import TableRow
 from pdp.audit.encoding import timestamp
 from pdp.audit.fact_log import FactLog
@@ -15,6 +17,7 @@ from pdp.decision.service import Pdp
 from pdp.model.revision import Revision
 from pdp.offline.candidates import CandidatePolicies
 from pdp.offline.table_replay import ReplayedQuestion, RowQuestion, TableReplay
+from pdp.pipeline.garbage import without_collection
 from pdp.pipeline.recorded_archive import LakeArchive
 
 if TYPE_CHECKING:
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
 
 _TIMES: Final = ("first_used", "last_used")
 _SQL_TYPES: Final[Mapping[Any, str]] = {int: "bigint", bool: "boolean", tuple[str, ...]: "array<string>"}
+_ERRORS: Final = msgspec.json.Decoder(tuple[str, ...])
 ROW: Final = tuple(name for name in TableRow.__struct_fields__ if name not in ("time", "decision", "at"))
 SENT: Final = (*ROW, "second", "question", "checks", "first", "last")
 """Columns of a batch of questions. Times are microseconds since 1970."""
@@ -67,7 +71,9 @@ def replay_task(
             if run not in _REPLAYS:
                 _REPLAYS.clear()
                 _REPLAYS[run] = order.value.begin(rebuild)
-            yield results_batch(_REPLAYS[run].decide(read_questions(batch)))
+            with without_collection():
+                results = _REPLAYS[run].decide(read_questions(batch))
+            yield results_batch(results)
 
     return decide
 
@@ -75,7 +81,7 @@ def replay_task(
 def read_questions(batch: pa.RecordBatch) -> Iterator[RowQuestion]:
     """Yield the questions of a batch with the columns SENT."""
     columns = {name: _values(batch.column(name)) for name in SENT}
-    columns["errors"] = [None if errors is None else tuple(errors) for errors in columns["errors"]]
+    columns["errors"] = [None if text is None else _errors(text) for text in columns["errors"]]
     rows = map(TableRow, *(columns[name] for name in ROW), map(_text, columns["second"]))
     yield from map(RowQuestion, rows, *(columns[name] for name in ("checks", "question", "first", "last")))
 
@@ -110,6 +116,10 @@ def _arrow_type(hint: Any) -> pa.DataType:
 
     types = {"bigint": pa.int64(), "boolean": pa.bool_(), "array<string>": pa.list_(pa.string())}
     return types.get(_SQL_TYPES.get(hint, ""), pa.string())
+
+
+def _errors(text: str) -> tuple[str, ...]:
+    return () if text == "[]" else _ERRORS.decode(text)
 
 
 def _text(second: int | None) -> str:

@@ -63,12 +63,15 @@ class ReplayPolicies(NamedTuple):
 
 
 def decide_questions(questions: DataFrame, policies: ReplayPolicies, run: str) -> DataFrame:
-    """Return the results of questions. Facts advance within a partition, and equal subjects are neighbours."""
+    """Return the results of questions. Facts advance within a partition, and equal subjects are neighbours.
+
+    Equal subjects and actions of one revision come to one partition: the engines decide them together.
+    """
     spark = questions.sparkSession
     order = _order(policies.archive, policies.candidate)
     task = replay_task(run, spark.sparkContext.broadcast(order), policies.rebuild)
     partitions = int(str(spark.conf.get("spark.sql.shuffle.partitions")))
-    spread = questions.selectExpr(*SENT, *_REVISION).repartition(partitions, "question")
+    spread = questions.selectExpr(*SENT, *_REVISION).repartition(partitions, "revision", "inputs", "action")
     ordered = spread.sortWithinPartitions("epoch", "sequence", "revision", "stale", "inputs", "action")
     return ordered.mapInArrow(task, result_schema())
 

@@ -68,6 +68,7 @@ DECISIONS: Final = LakeTable(
         LakeColumn("record_version", "int", "`schema` of the record"),
         LakeColumn("inputs", "string", "JSON: the inputs of the check, as recorded"),
         LakeColumn("entry", "string", "JSON: `load` or `change` of the entry, as recorded; null without both"),
+        LakeColumn("errors_json", "string", "JSON: `errors`. Spark reads rows without lists in a faster way"),
         LakeColumn("source", "string", "file of the audit, without the end of a compressed one"),
         LakeColumn(
             "single", "boolean", "the record has this check alone, and its row in `requests` has the same values"
@@ -100,7 +101,7 @@ REQUESTS: Final = LakeTable(
         LakeColumn(
             "asked",
             "string",
-            "JSON: `requests` of the record, that is, checks of the caller that became several, and all `inputs`; null "
+            "JSON: checks of the caller that became several, as groups of resources with the same decision; null "
             "if no check did",
         ),
         LakeColumn("listing", "string", "JSON: `listing` of the record"),

@@ -68,6 +68,7 @@ def plain_rows(record: Record, source: str) -> list[dict[str, Any]]:
                 "warehouse": warehouse(row["resource"]),
                 "decision_id": f"{record.id}#{number}",
                 "record_version": record.schema,
+                "errors_json": json.dumps(row["errors"], separators=(",", ":"), ensure_ascii=False),
                 "source": source,
             }
         )
@@ -323,11 +324,12 @@ def test_each_check_of_a_later_schema_is_refused_once(record: Any, columns_from:
     asked, before = found.later.asked, asked_text(RECORD.decode(line))
     rows = msgspec.json.decode(asked, type=AskedRows) if asked else AskedRows()
     known = msgspec.json.decode(before, type=AskedRows) if before else AskedRows()
-    assert (rows.undecidable, len(rows.rows)) == (known.undecidable, len(known.rows))
-    for row in rows.rows:
-        assert json.loads(row.inputs)["schema"] == 2
+    places = [[(group.at, group.resources) for group in each.groups] for each in (rows, known)]
+    assert (rows.undecidable, places[0]) == (known.undecidable, places[1])
+    for group in rows.groups:
+        assert json.loads(group.inputs)["schema"] == 2
         with pytest.raises(msgspec.ValidationError, match="schema"):
-            msgspec.json.decode(row.inputs, type=Inputs)
+            msgspec.json.decode(group.inputs, type=Inputs)
 
 
 def test_late_records_are_told_by_their_day() -> None:

@@ -52,8 +52,9 @@ def table_rows(record: Record) -> Iterator[TableRow]:
         if row["asked"] and row["invalid"] is None:
             yield _table_row(record, row)
     asked = msgspec.json.decode(asked_text(record) or "{}", type=AskedRows)
-    for each in asked.rows:
-        yield _table_row(record, {name: getattr(each, name) for name in each.__struct_fields__})
+    for group in asked.groups:
+        for at, resource in zip(group.at, group.resources, strict=True):
+            yield _table_row(record, msgspec.structs.asdict(group) | {"at": at, "resource": resource})
 
 
 def _table_row(record: Record, row: dict[str, Any]) -> TableRow:
