@@ -1,17 +1,20 @@
-"""Coverage of the policies of cases: which rules, grants, forbids, row policies and masks the tests reach."""
+"""Coverage of the policies of cases: which rules, grants, row policies, Cedar policies and permissions tests reach."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from pdp.audit.record import DecisionRecord
 from pdp.decision.service import Pdp
 from pdp.offline.cases import Case
+from pdp.offline.cedar_coverage import CedarCoverage
 from pdp.offline.coverage import Coverage, CoverageReport
 from pdp.offline.grant_coverage import GrantCoverage
 from pdp.offline.observed_engines import EngineAnswer, observe
 from pdp.offline.row_coverage import RowCoverage
 from pdp.offline.rule_coverage import RuleCoverage
+from pdp.offline.scope_coverage import ScopeCoverage
 
 
 class CaseCoverage:
@@ -23,12 +26,16 @@ class CaseCoverage:
         self._rules = RuleCoverage(self._coverage)
         self._grants = GrantCoverage(self._coverage)
         self._rows = RowCoverage(self._coverage)
+        self._cedar = CedarCoverage(self._coverage)
+        self._scopes = ScopeCoverage(self._coverage)
 
     def watch(self, case: Case, pdp: Pdp) -> WatchedCase:
         """Add the policies of a case, and return the case with a service that remembers its decisions."""
         self._rules.add(pdp.bundle, self._origin(case, "rules"))
         self._grants.add(pdp.source.facts, self._origin(case, "world"))
         self._rows.add(pdp.bundle, self._origin(case, "policies"))
+        self._cedar.add(pdp.bundle, self._cedar_origin(case))
+        self._scopes.add(pdp.bundle, self._origin(case, "permissions"))
         answers: list[EngineAnswer] = []
         return WatchedCase(self, case, observe(pdp, answers), answers)
 
@@ -37,6 +44,8 @@ class CaseCoverage:
         facts, world = pdp.source.facts, self._origin(case, "world")
         self._rules.show(answers, self._origin(case, "rules"))
         self._grants.show(answers, world)
+        self._cedar.show(answers, self._cedar_origin(case))
+        self._scopes.show(answers, self._origin(case, "permissions"))
         for record in records:
             for decided in record.checks:
                 self._grants.show_acting_role(decided.check, facts, world)
@@ -49,10 +58,20 @@ class CaseCoverage:
 
     def _origin(self, case: Case, key: str) -> str:
         """Return the place of the policies that a key of a case names: files, the test's own file, or the service's."""
-        value = case.data.get(key)
+        return self._place(case, case.data.get(key))
+
+    def _cedar_origin(self, case: Case) -> str:
+        """Return the place of Cedar policies: files that a case names, the test's own file, or the service's."""
+        given = case.data.get("cedar")
+        named = given.get("policies") if isinstance(given, Mapping) else given
+        files = [named] if isinstance(named, str) else named
+        is_files = isinstance(files, list) and all(str(file).endswith(".cedar") for file in files)
+        return self._place(case, files if is_files else {} if given else None)
+
+    def _place(self, case: Case, value: Any) -> str:
         if isinstance(value, str) and value:
             return str(case.folder / value)
-        if isinstance(value, list) and value:
+        if isinstance(value, list) and value and all(isinstance(file, str) for file in value):
             return ", ".join(str(case.folder / file) for file in value)
         return self._deployed if self._deployed and value is None else str(case.file or "<inline>")
 

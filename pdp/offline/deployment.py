@@ -8,6 +8,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Final
 
+from pdp.config.policies import CedarSchemaFiles
 from pdp.config.references import listed_warehouses
 from pdp.config.settings import Settings
 from pdp.decision.ports import AuditLog
@@ -66,10 +67,37 @@ class Deployment:
             files = None if _is_inline(value) else case_files(case, value)
             if files is None or any(file.resolve() not in self._files[key] for file in files):
                 raise InvalidCase(f"`{key}` of the test are not deployed: leave them out, or run without -c")
-        if case.data.get("cedar"):
-            raise InvalidCase(
-                "`cedar` of a test has no effect under deployed policies: leave it out, or run without -c"
-            )
+        self._refuse_other_cedar(case)
+
+    def _refuse_other_cedar(self, case: Case) -> None:
+        """Raise InvalidCase for Cedar that is not deployed. Deployed files may be named, as a test alone needs them."""
+        deployed, given = self.settings.policies.cedar, case.data.get("cedar") or {}
+        if not isinstance(given, Mapping):
+            raise InvalidCase("`cedar` is a mapping of `policies`, `entities` and `schema`")
+        chosen = deployed.schema
+        schema = (
+            chosen if isinstance(chosen, CedarSchemaFiles) else CedarSchemaFiles(replace=chosen) if chosen else None
+        )
+        files = {
+            "policies": {path.resolve() for path in self.settings.paths(deployed.policies)},
+            "entities": {path.resolve() for path in self.settings.paths(deployed.entities)},
+            "replace": self._schema_file(schema.replace if schema else None),
+            "extend": self._schema_file(schema.extend if schema else None),
+        }
+        named = {key: given.get(key) for key in ("policies", "entities")} | (given.get("schema") or {})
+        for key, value in named.items():
+            texts = [value] if isinstance(value, str) else value or ()
+            known = files.get(key, set())
+            if any(not isinstance(text, str) or not _is_one_of(known, case.folder, text) for text in texts):
+                raise InvalidCase(f"`cedar`: `{key}` of the test are not deployed: leave them out, or run without -c")
+
+    def _schema_file(self, file: str | None) -> set[Path]:
+        return {self.settings.path(file).resolve()} if file else set()
+
+
+def _is_one_of(files: set[Path], folder: Path, text: str) -> bool:
+    """Tell whether a text names one of the files. A policy in the place of a name is no file."""
+    return "\n" not in text and (folder / text).resolve() in files
 
 
 def _is_inline(value: str | Sequence[Any] | Mapping[str, Any]) -> bool:

@@ -20,6 +20,7 @@ from pdp.offline.grant_coverage import (
     NOT_NEEDED_IN_FULL,
 )
 from pdp.offline.row_coverage import NOT_REFUSED
+from pdp.offline.scope_coverage import NO_BOUNDARY
 
 HERE = Path(__file__).parent
 CONFIG = {"warehouses": {"lake": {"default_ref": "main"}}}
@@ -188,3 +189,76 @@ def test_row_policies_and_masks_need_questions_for_each_grantee_and_for_others()
 def test_no_policies_are_no_coverage() -> None:
     assert covered({"checks": [READ], "want": [False]}).percent == 0
     assert CoverageReport(3000, 2999, ()).percent == 99.9
+
+
+# --- Cedar and scopes ---------------------------------------------------------------------------------------------
+
+CEDAR = """\
+@id("read") permit (principal, action, resource == Lakekeeper::Table::"lake/s/t");
+@id("more") permit (principal == Lakekeeper::User::"oidc~ann", action, resource);
+@id("never") forbid (principal, action == Lakekeeper::Action::"ReadTableData", resource) when { resource.protected };
+"""
+
+
+def cedar_case(*checks: dict[str, Any]) -> dict[str, Any]:
+    return {"engines": ["cedar"], "cedar": {"policies": CEDAR}, "checks": [*checks], "want": [True] * len(checks)}
+
+
+def test_cedar_policies_need_checks_both_ways() -> None:
+    both = {"never true", "never false"}
+    assert missing(cedar_case()) == {
+        "cedar permit read": both,
+        "cedar permit more": both,
+        "cedar forbid never": both,
+    }
+    assert missing(cedar_case(READ)) == {
+        "cedar permit read": {"never false"},
+        "cedar permit more": {"never false"},
+        "cedar forbid never": {"never true"},
+    }
+    bob = check("user:oidc~bob", "read_data", "table:lake/s/u")
+    assert missing(cedar_case(READ, bob)) == {"cedar forbid never": {"never true"}}
+
+
+def test_permits_beside_a_forbid_are_not_known() -> None:
+    forbidding = {**cedar_case(READ), "cedar": {"policies": CEDAR.replace("when { resource.protected }", "")}}
+    assert missing(forbidding) == {
+        "cedar permit read": {"never true", "never false"},
+        "cedar permit more": {"never true", "never false"},
+        "cedar forbid never": {"never false"},
+    }
+
+
+PERMISSIONS = [
+    {
+        "name": "ann",
+        "permissions": {
+            "Query": [
+                {"catalog": "lake", "schema": "s", "tables": ["t"]},
+                {"catalog": "lake", "schema": "s", "tables": ["t", "u"]},
+            ],
+            "Mutation": [{"catalog": "lake", "schema": "s", "tables": ["*"]}],
+        },
+    },
+    {"name": "ann", "permissions": {"Query": [{"catalog": "lake", "schema": "x", "tables": ["*"]}]}},
+]
+
+
+def scopes_case(*checks: dict[str, Any]) -> dict[str, Any]:
+    return {"engines": ["scopes"], "permissions": PERMISSIONS, "checks": [*checks], "want": [True] * len(checks)}
+
+
+def test_permissions_need_a_permit_and_a_denial() -> None:
+    """Rules of a second entry with the same name never count."""
+    first, second = "permission ann: Query lake.s [t]", "permission ann: Query lake.s [t, u]"
+    write = "permission ann: Mutation lake.s [*]"
+    nothing = {NOT_NEEDED, NO_BOUNDARY}
+    assert missing(scopes_case()) == {first: nothing, second: nothing, write: nothing}
+    assert missing(scopes_case(READ)) == {first: {NO_BOUNDARY}, second: nothing, write: nothing}
+    others = [check("user:oidc~ann", "read_data", f"table:lake/{table}") for table in ("s/u", "x/t")]
+    writes = [check("user:oidc~ann", "write_data", f"table:lake/{table}") for table in ("s/any", "x/t")]
+    assert missing(scopes_case(READ, *others)) == {write: nothing}
+    assert missing(scopes_case(READ, *others, writes[0])) == {write: {NO_BOUNDARY}}
+    assert missing(scopes_case(READ, *others, *writes)) == {}
+    stranger = check("user:oidc~bob", "read_data", "table:lake/s/t")
+    assert missing(scopes_case(stranger)) == missing(scopes_case())

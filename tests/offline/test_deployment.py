@@ -153,3 +153,51 @@ def test_a_world_of_an_unknown_warehouse_fails_a_test_as_it_stops_the_service(fo
     for own in (world, "other.json"):
         found = results(folder, {"checks": ASKED[4:5], "want": [False], "world": own})
         assert "no warehouse `lkae` is configured" in found[0]["error"]
+
+
+PERMIT = """@id("ann") permit (principal == Lakekeeper::User::"oidc~ann", action, resource);"""
+CEDAR_CHECK = {"principal": "user:oidc~ann", "action": "read_data", "resource": "table:lake/s/orders"}
+
+
+@pytest.fixture
+def cedar_folder(tmp_path: Path) -> Path:
+    cedar = {"policies": ["policies/*.cedar"], "entities": ["people.json"], "schema": {"extend": "more.cedarschema"}}
+    config = {
+        "authorities": {"default": {"engines": ["cedar"]}},
+        "warehouses": {"lake": {"project": "p"}},
+        "policies": {"rules": [], "cedar": cedar},
+        "store": {"url": "sqlite:///pdp.db"},
+    }
+    (tmp_path / "policies").mkdir()
+    (tmp_path / "pdp.yaml").write_text(json.dumps(config))
+    for name in ("policies/a.cedar", "other.cedar"):
+        (tmp_path / name).write_text(PERMIT)
+    (tmp_path / "people.json").write_text(json.dumps([{"uid": {"type": "Lakekeeper::User", "id": "oidc~ann"}}]))
+    (tmp_path / "more.cedarschema").write_text("namespace Lakekeeper { entity Team; }")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("cedar", "refused"),
+    [
+        (None, ""),
+        ({}, ""),
+        ({"policies": "policies/a.cedar"}, ""),
+        ({"policies": ["policies/../policies/a.cedar"], "entities": "people.json"}, ""),
+        ({"policies": "policies/a.cedar", "entities": ["people.json"], "schema": {"extend": "more.cedarschema"}}, ""),
+        ({"policies": "other.cedar"}, "policies"),
+        ({"policies": PERMIT}, "policies"),
+        ({"policies": ["policies/a.cedar", PERMIT]}, "policies"),
+        ({"policies": "policies/a.cedar", "entities": [{"uid": {}}]}, "entities"),
+        ({"policies": "policies/a.cedar", "entities": "other.json"}, "entities"),
+        ({"policies": "policies/a.cedar", "schema": {"replace": "more.cedarschema"}}, "replace"),
+        ({"policies": "policies/a.cedar", "schema": {"extend": "other.cedarschema"}}, "extend"),
+    ],
+)
+def test_a_case_may_name_the_deployed_cedar_files(cedar_folder: Path, cedar: Any, refused: str) -> None:
+    case = {"note": "n", "checks": [CEDAR_CHECK], "want": [{"allowed": True, "by": "cedar:ann"}]}
+    given = case if cedar is None else {**case, "cedar": cedar}
+    (cedar_folder / "test.yaml").write_text(json.dumps({"cases": [given]}))
+    ended = run_pdp("test", "-c", "pdp.yaml", "test.yaml", cwd=cedar_folder)
+    assert ended.returncode == (1 if refused else 0), ended.stdout
+    assert not refused or f"`{refused}` of the test are not deployed" in ended.stdout

@@ -89,7 +89,7 @@ class CedarEngine:
         effects = bytearray(len(resources))
         by: list[Reason | None] = [None] * len(resources)
         errors: dict[int, tuple[str, ...]] = {}
-        for row, judgement in self._judge(group, resources, facts).items():
+        for row, judgement in self.judgements(group, resources, facts).items():
             if judgement is None:
                 effects[row], by[row] = FAILED, _INVALID
                 continue
@@ -104,11 +104,11 @@ class CedarEngine:
         action = self._actions.get((group.action, group.type))
         if action is None:
             return Trace("cedar", "silent", f"does not apply to {group.action} on {group.type}")
-        judgement = self._judge(group, (resource,), facts)[0]
+        judgement = self.judgements(group, (resource,), facts)[0]
         uid = uid_of_resource(resource, group.type)
         return explain_judgement(judgement, uid_of_principal(group.principal), action, uid)
 
-    def _judge(self, group: Group, resources: Sequence[Resource], facts: Facts) -> dict[int, Judgement | None]:
+    def judgements(self, group: Group, resources: Sequence[Resource], facts: Facts) -> dict[int, Judgement | None]:
         """Return the decision on each row; None for arguments that are no context. Empty if no action applies."""
         action = self._actions.get((group.action, group.type))
         judged: dict[int, Judgement | None] = {}
