@@ -140,6 +140,9 @@ class PolicySettings(Section):
     refresh_seconds: float = Field(
         5, ge=0.1, le=3600, description="how often the service looks for changed policies and certificates"
     )
+    watch: bool = Field(
+        False, description="whether events of the file system call for a look at once; needs the extra `watch`"
+    )
 
 
 class MemberSettings(Section):

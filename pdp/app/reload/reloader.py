@@ -14,6 +14,7 @@ from typing import Final, NamedTuple, Protocol
 
 import structlog
 
+from pdp.app.reload.file_events import follow_events, require_watchfiles
 from pdp.app.reload.load_messages import LoadedPolicies, Published
 from pdp.app.reload.loader import Loader
 from pdp.app.reload.metrics import ReloadMetrics
@@ -61,6 +62,8 @@ class Reloader:
     """Reload of the policies of a service. Create the reloader before the files are read, to see all later changes."""
 
     def __init__(self, settings: Settings) -> None:
+        if settings.policies.watch:
+            require_watchfiles()
         self.metrics = ReloadMetrics()
         self.failure = ""
         """Cause of the failure of the last reload; empty after success."""
@@ -68,7 +71,12 @@ class Reloader:
         self._loader = Loader(settings)
         self._more: tuple[str, ...] = ()
         self._stamps = take_stamps(settings)
-        self._demand = asyncio.Event()
+        self._wake = asyncio.Event()
+        self._events: asyncio.Task[None] | None = None
+        self._followed: Settings | None = None
+        """Settings whose files `_events` belongs to."""
+        self._ordered = False
+        """True if a reload is ordered, whether files seem changed or not."""
         self._turn = asyncio.Lock()
         self._loaded_at = time.monotonic()
         self._retry_seconds = 0.0
@@ -109,7 +117,8 @@ class Reloader:
 
     def order(self) -> None:
         """Order a reload at once, whether files seem changed or not."""
-        self._demand.set()
+        self._ordered = True
+        self._wake.set()
 
     @contextlib.asynccontextmanager
     async def paused(self) -> AsyncIterator[None]:
@@ -119,6 +128,8 @@ class Reloader:
 
     async def use(self, settings: Settings) -> None:
         """Reload by other settings from now on. The served policies are as new as the files."""
+        if settings.policies.watch:
+            require_watchfiles()
         self._settings, self._more = settings, ()
         self._stamps = await asyncio.to_thread(take_stamps, settings)
         await asyncio.to_thread(self._loader.use, settings)
@@ -134,11 +145,25 @@ class Reloader:
             self.metrics.publish(served.bundle, await _end_of(served.certificates))
         try:
             while True:
+                self._follow_events()
                 ordered = await self._wait()
                 async with self._turn:
                     await self._look(publisher, ordered=ordered)
         finally:
+            if self._events:
+                self._events.cancel()
             self._loader.abandon()
+
+    def _follow_events(self) -> None:
+        """Let events of the file system call for a look, if the settings say so."""
+        if self._followed is self._settings:
+            return
+        if self._events:
+            self._events.cancel()
+        self._followed, self._events = self._settings, None
+        if self._settings.policies.watch:
+            self._events = asyncio.create_task(follow_events(self._settings, lambda: self._more, self._wake.set))
+            self._events.add_done_callback(_log_defect)
 
     async def _look(self, publisher: Publisher, *, ordered: bool) -> None:
         """Reload if that is ordered or due. No failure may end the watch."""
@@ -158,9 +183,9 @@ class Reloader:
     async def _wait(self) -> bool:
         """Wait for the next look; tell whether a reload was ordered."""
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._demand.wait(), self._pause())
-        ordered = self._demand.is_set()
-        self._demand.clear()
+            await asyncio.wait_for(self._wake.wait(), self._pause())
+        self._wake.clear()
+        ordered, self._ordered = self._ordered, False
         return ordered
 
     def _pause(self) -> float:
@@ -245,6 +270,11 @@ class Reloader:
             log.warning("policies", warning=warning)
         publisher.note("policies_replaced", bundle=result.digest)
         log.info("reload is done", bundle=result.digest, seconds=round(time.monotonic() - began, 3))
+
+
+def _log_defect(events: asyncio.Task[None]) -> None:
+    if not events.cancelled():
+        log.error("events of files are no longer followed, regular looks go on", exc_info=events.exception())
 
 
 async def _end_of(certificates: Certificates | None) -> float | None:

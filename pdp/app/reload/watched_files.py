@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from collections.abc import Set as AbstractSet
+from itertools import takewhile
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -90,6 +91,19 @@ class OpenedFiles:
             if path.endswith(_MODULES) or path.startswith(("/proc/", "/sys/", "/dev/", sys.prefix, sys.base_prefix)):
                 return
             self._found.add(os.path.abspath(path))  # noqa: PTH100  a link stays a link: a swap must be seen
+
+
+def pattern_folders(settings: Settings) -> set[Path]:
+    """Return the existing folder at the beginning of each pattern: a new file there may match."""
+    found = set()
+    for key in FILE_KEYS:
+        for pattern in patterns_of(settings.policies, key):
+            text = pattern if isinstance(pattern, str) else pattern.path
+            plain = Path(*takewhile(lambda part: not any(mark in part for mark in "*?["), Path(text).parts))
+            with contextlib.suppress(ConfigError):  # files of a source
+                path = settings.policy_path(str(plain))
+                found.add(next(each for each in (path, *path.parents) if each.is_dir()))
+    return found
 
 
 def _policies(settings: Settings) -> Iterator[str]:
