@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final, Self
 from urllib.parse import urlsplit
 
@@ -9,13 +10,21 @@ from pydantic import Field, model_validator
 
 from pdp.config.section import Section, is_loopback
 
-_KINDS: Final = ("http", "git")
+_KINDS: Final = ("http", "oci", "git")
+OCI_PATH: Final = re.compile(
+    r"/(?P<name>[a-z0-9]+([._-]+[a-z0-9]+)*(/[a-z0-9]+([._-]+[a-z0-9]+)*)*)"
+    r"(:(?P<tag>[A-Za-z0-9_][A-Za-z0-9._-]{0,127})|@(?P<digest>sha256:[0-9a-f]{64}))"
+)
+"""Path of an artefact in a registry."""
 
 
 class SourceSettings(Section):
-    """Place of all policies whose paths are relative. One of `http` and `git` is set."""
+    """Place of all policies whose paths are relative. One of `http`, `oci` and `git` is set."""
 
     http: str | None = Field(None, description="URL of a bundle, from `pdp bundle build`")
+    oci: str | None = Field(
+        None, description="bundle in a registry: `https://<registry>/<repository>:<tag>` or `...@sha256:<digest>`"
+    )
     git: str | None = Field(None, description="folder of a git repository: its commit at `HEAD` counts, not its files")
     path: str | None = Field(None, description="folder of the policies within the repository of `git`")
     keys: tuple[str, ...] = Field(
@@ -23,6 +32,7 @@ class SourceSettings(Section):
     )
     unsigned: bool = Field(False, description="take bundles without a signature: whoever can change the bundle permits")
     token_file: str | None = Field(None, description="file of a bearer token for the server, read at each request")
+    username: str | None = Field(None, description="name of a user, whose password is in `token_file`")
     ca: str | None = Field(None, description="authorities of the server (PEM) in place of the system's")
     poll_seconds: float = Field(30, ge=0.1, le=86400, description="how often the service asks for a newer bundle")
     timeout_seconds: float = Field(10, gt=0, le=300, description="for one request to the server")
@@ -45,7 +55,7 @@ class SourceSettings(Section):
     @model_validator(mode="after")
     def _check(self) -> Self:
         if sum(getattr(self, kind) is not None for kind in _KINDS) != 1:
-            raise ValueError("set one of `http` and `git`")
+            raise ValueError("set one of `http`, `oci` and `git`")
         if self.kind == "git":
             if self.keys or self.unsigned or self.token_file or self.ca:
                 raise ValueError("`git` takes no keys and no token: who can write to the repository writes policies")
@@ -65,5 +75,9 @@ class SourceSettings(Section):
             raise ValueError(f"`{self.kind}` is no URL") from None
         if url.scheme not in ("http", "https") or not host or "@" in url.netloc or url.fragment:
             raise ValueError(f"`{self.kind}` is a URL with https://, a host, and no user or password")
+        if self.kind == "oci" and (url.query or not OCI_PATH.fullmatch(url.path)):
+            raise ValueError("`oci` is a URL such as https://registry.example.com/team/policies:prod")
+        if self.username and (not self.token_file or ":" in self.username):
+            raise ValueError("`username` needs a `token_file` with the password, and has no colon")
         if url.scheme == "http" and not is_loopback(host) and (self.unsigned or self.token_file):
             raise ValueError("http:// to another machine needs `keys` and takes no token: use https://")

@@ -165,7 +165,10 @@ FREE: Final = {
     "warehouses.<name>.catalog.warehouse": "only the catalog knows its names",
     "policies.folder": "a wrong folder is a pattern without a file",
     **dict.fromkeys(
-        (f"policies.source.{key}" for key in ("http", "git", "path", "keys", "token_file", "ca", "folder")),
+        (
+            f"policies.source.{key}"
+            for key in ("http", "oci", "git", "path", "keys", "token_file", "username", "ca", "folder")
+        ),
         "judged in test_sources.py and tests/app/sources",
     ),
     "policies.source.redirect_hosts": "only the server knows other hosts",

@@ -28,6 +28,11 @@ URL = "https://bundles.example/b.tar.gz"
         ({"http": "http://bundles.example/b", "unsigned": True}, "http:// to another machine"),
         ({"http": "http://bundles.example/b", "keys": ["k"], "token_file": "t"}, "http:// to another machine"),
         ({"http": URL, "keys": ["k"], "path": "x"}, "`path` belongs to `git`"),
+        ({"oci": "https://registry.example/policies", "keys": ["k"]}, "`oci` is a URL such as"),
+        ({"oci": "https://registry.example/Policies:prod", "keys": ["k"]}, "`oci` is a URL such as"),
+        ({"oci": "https://registry.example/a/../b:prod", "keys": ["k"]}, "`oci` is a URL such as"),
+        ({"oci": "https://registry.example/a@sha256:12", "keys": ["k"]}, "`oci` is a URL such as"),
+        ({"oci": "https://registry.example/a:b", "keys": ["k"], "username": "u"}, "`username` needs a `token_file`"),
         ({"git": "x", "keys": ["k"]}, "`git` takes no keys"),
     ],
 )

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
@@ -33,12 +33,17 @@ def write_keys(folder: Path, name: str = "one", kind: str = "ed25519") -> tuple[
     return private, public
 
 
+Answer: TypeAlias = tuple[int, dict[str, str], bytes]
+
+
 class BundleServer:
     """Server with one body at each path. `answers` takes the place of a body: status, headers, body."""
 
     def __init__(self) -> None:
         self.bodies: dict[str, bytes] = {}
-        self.answers: dict[str, tuple[int, dict[str, str], bytes]] = {}
+        self.answers: dict[str, Answer] = {}
+        self.guard: Callable[[str, dict[str, str]], Answer | None] = lambda path, headers: None
+        """Answer in place of all others, by path and headers in lower case."""
         self.tags = True
         self.requests: list[tuple[str, dict[str, str], int]] = []
         """Path, headers in lower case, and status of each request."""
@@ -46,8 +51,10 @@ class BundleServer:
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                status, headers, body = outer.answer(self.path, self.headers.get("If-None-Match"))
-                outer.requests.append((self.path, {k.lower(): v for k, v in self.headers.items()}, status))
+                asked = {name.lower(): value for name, value in self.headers.items()}
+                answer = outer.guard(self.path, asked) or outer.answer(self.path, asked.get("if-none-match"))
+                status, headers, body = answer
+                outer.requests.append((self.path, asked, status))
                 self.send_response(status)
                 for name, value in {"Content-Length": str(len(body)), **headers}.items():
                     self.send_header(name, value)
@@ -65,7 +72,7 @@ class BundleServer:
     def url(self, path: str = "/bundle.tar.gz") -> str:
         return f"http://127.0.0.1:{self.port}{path}"
 
-    def answer(self, path: str, known: str | None) -> tuple[int, dict[str, str], bytes]:
+    def answer(self, path: str, known: str | None) -> Answer:
         if path in self.answers:
             return self.answers[path]
         if path not in self.bodies:

@@ -5,6 +5,7 @@ Knows no proxies and no cookies. The token goes to the configured host alone, an
 
 from __future__ import annotations
 
+import base64
 import http.client
 import ssl
 import time
@@ -41,17 +42,33 @@ class HttpFetcher:
         self._token = settings.path(source.token_file) if source.token_file else None
         self._ca = settings.path(source.ca) if source.ca else None
 
-    def get(self, url: str, headers: Mapping[str, str], most_bytes: int) -> SourceAnswer:
-        """Return the answer to a GET after redirects; raise SourceUnreachable, BundleRefused or ConfigError."""
+    def get(self, url: str, headers: Mapping[str, str], most_bytes: int, bearer: str | None = None) -> SourceAnswer:
+        """Return the answer to a GET after redirects; raise SourceUnreachable, BundleRefused or ConfigError.
+
+        `bearer` is a token in place of the configured one.
+        """
         deadline = time.monotonic() + self._source.timeout_seconds
         first = at = urlsplit(url)
         for _ in range(_MOST_REDIRECTS + 1):
-            own = {"Authorization": f"Bearer {self._read_token()}"} if self._token and _same_host(at, first) else {}
+            own = self._authorization(bearer) if _same_host(at, first) else {}
             answer = self._get(at, {**headers, **own}, most_bytes, deadline)
             if answer.status not in _REDIRECTS:
                 return answer
             at = self._redirected(at, first, answer.headers.get("location", ""))
         raise BundleRefused(f"the server redirects more than {_MOST_REDIRECTS} times")
+
+    def require_known(self, base: str, url: str) -> None:
+        """Raise BundleRefused unless a URL leads to the host of another one, or to one of `redirect_hosts`."""
+        self._redirected(urlsplit(base), urlsplit(base), url)
+
+    def _authorization(self, bearer: str | None) -> dict[str, str]:
+        if bearer is None and self._token is None:
+            return {}
+        user = self._source.username
+        if bearer is None and user is not None:
+            pair = base64.b64encode(f"{user}:{self._read_token()}".encode()).decode()
+            return {"Authorization": f"Basic {pair}"}
+        return {"Authorization": f"Bearer {bearer or self._read_token()}"}
 
     def _redirected(self, at: SplitResult, first: SplitResult, location: str) -> SplitResult:
         """Return the next URL; raise BundleRefused for another host, or for a way without TLS."""
@@ -61,7 +78,7 @@ class HttpFetcher:
         except ValueError:
             known = False
         if not known:
-            raise BundleRefused(f"the server redirects to `{shown(location)}`, another host: see `redirect_hosts`")
+            raise BundleRefused(f"the server leads to `{shown(location)}`, another host: see `redirect_hosts`")
         return to
 
     def _get(self, url: SplitResult, headers: Mapping[str, str], most_bytes: int, deadline: float) -> SourceAnswer:

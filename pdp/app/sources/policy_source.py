@@ -16,6 +16,7 @@ from pdp.app.sources.git_source import GitSource
 from pdp.app.sources.http_fetch import HttpFetcher
 from pdp.app.sources.http_source import HttpSource
 from pdp.app.sources.kept_bundle import BundleFolder
+from pdp.app.sources.oci_source import OciSource
 from pdp.config.bundles.archive import unpack, write_files
 from pdp.config.bundles.manifest import BundleRefused
 from pdp.config.bundles.signing import read_public_key
@@ -138,4 +139,5 @@ def open_source(settings: Settings) -> PolicySource | None:
 def _client_of(settings: Settings, source: SourceSettings, most_bytes: int) -> SourceClient:
     if source.git:
         return GitSource(settings.path(source.git), source.path, most_bytes, source.timeout_seconds)
-    return HttpSource(HttpFetcher(settings, source), source.place, most_bytes)
+    client = OciSource if source.oci else HttpSource
+    return client(HttpFetcher(settings, source), source.place, most_bytes)
