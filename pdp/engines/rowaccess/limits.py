@@ -15,7 +15,7 @@ _UNSAFE: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 def check_sql_size(text: str) -> None:
     """Raise ValueError for a filter or expression that is too long."""
     if len(text) > LONGEST_SQL:
-        raise ValueError(f"it has {len(text):,} characters, the limit is {LONGEST_SQL:,}: use a table in a subquery")
+        raise ValueError(f"it has {len(text):,} characters, the limit is {LONGEST_SQL:,}: read a table in a subquery")
 
 
 def check_constant(text: str) -> None:
