@@ -49,11 +49,12 @@ class Relation:
     view: View | None = None
     spelled: tuple[str, ...] = ()
     is_listed: bool = False
+    key: RelationKey = field(init=False, repr=False, compare=False)
+    """Key of the name."""
 
-    @property
-    def key(self) -> RelationKey:
-        """Return the key of the name."""
-        return key_of(self.name)
+    def __post_init__(self) -> None:
+        """Remember the key, which every use of the relation needs."""
+        object.__setattr__(self, "key", key_of(self.name))
 
     @property
     def schema(self) -> tuple[str, ...]:

@@ -49,6 +49,8 @@ class TableClauses:
         """True for a sample of a number of rows: of the visible rows, or the size of the sample tells how many hide."""
         wants_travel = bool(node.args.get("version") or node.args.get("when"))
         wants_sample = bool(node.args.get("sample"))
+        if not wants_travel and not wants_sample:
+            return
         alias_end = _alias_end(node, text)
         at = end
         while wants_travel or wants_sample:

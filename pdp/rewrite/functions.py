@@ -22,7 +22,7 @@ _NAMESPACES: Final = {
     },
 }  # fmt: skip
 """Dialect -> prefix -> functions of the engine itself. Every other prefix is a schema, with functions of anybody."""
-_SCALARS: Final = frozenset(
+SCALARS: Final = frozenset(
     """
     abs acos acosh add_months age all_match any_match any_value approx_count_distinct approx_distinct
     approx_most_frequent
@@ -84,6 +84,7 @@ _SCALARS: Final = frozenset(
     word_stem xor xxhash64 year year_of_week yearofweek yearweek years zeroifnull zip zip_with zone_offset
     """.split()  # noqa: SIM905
 )
+"""Functions of arguments alone that the parser does not know, and others."""
 _REFUSED: Final = tuple(
     kind
     for name in (
@@ -119,7 +120,7 @@ def is_allowed(node: exp.Func, dialect: str) -> bool:
     is_named = isinstance(node, (exp.Anonymous, exp.AnonymousAggFunc))
     if isinstance(parent, exp.NetFunc):
         return (node.name if is_named else node.sql_name()).lower() in _NAMESPACES["bigquery"]["net"]
-    return not is_named or node.name.lower() in _SCALARS
+    return not is_named or node.name.lower() in SCALARS
 
 
 def _is_of_engine(prefix: exp.Expr, name: str, dialect: str) -> bool:

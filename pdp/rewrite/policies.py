@@ -17,6 +17,7 @@ from pdp.rewrite.errors import FILTER_INVALID, RewriteRefused
 from pdp.rewrite.identity import CallerIdentity
 from pdp.rewrite.masks import ColumnMasks, MaskPolicy, mask_policy, masks_by_table
 from pdp.rewrite.short_way import ShortWay
+from pdp.rewrite.word_reading import WordReading
 
 _MEMO_ENTRIES: Final = 5_000
 _NO_MASKS: Final[ColumnMasks] = {}
@@ -54,6 +55,8 @@ class CatalogMemory:
         """Filters by relation, dialect and caller."""
         self.short_ways: dict[str, ShortWay] = {}
         """Short ways by dialect, once a text was rewritten."""
+        self.word_readings: dict[str, WordReading] = {}
+        """Readings of rewritten texts by dialect, once a text was rewritten."""
 
 
 class PolicySet:
@@ -74,6 +77,11 @@ class PolicySet:
         self._near = NearNames((*tables, *self._masks))
         self._memories: WeakKeyDictionary[Catalog, CatalogMemory] = WeakKeyDictionary()
         self.is_passing = False
+
+    @property
+    def has_containers(self) -> bool:
+        """Tell whether some containers show no rows without a policy."""
+        return bool(self._protected)
 
     def memory(self, catalog: Catalog) -> CatalogMemory:
         """Return the values derived from these policies and a catalog. They live as long as both."""

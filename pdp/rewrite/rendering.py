@@ -60,7 +60,7 @@ class Rendering:
 
     def __init__(self, restrictions: Restrictions, dialect: str, *, qualifies: bool = False) -> None:
         self._restrictions, self._dialect, self._qualifies = restrictions, dialect, qualifies
-        self._replacements, self._unforeseen = 0, unforeseen_name()
+        self._replacements, self._unforeseen = 0, ""
         self.sources: list[tuple[str, str]] = []
         """Sources of the outermost text in brackets, each beside itself with the stand-in for the unforeseen name."""
         self.listing: Callable[..., str] = partial(policy_source, None, default=(), dialect=dialect)
@@ -129,7 +129,8 @@ class Rendering:
         elif part is not None:
             source = self._filtered(reference, text, part, level)
         if not level.above:
-            self.sources.append((source, source.replace(self._unforeseen, HIDDEN)))
+            named = source.replace(self._unforeseen, HIDDEN) if self._unforeseen else source
+            self.sources.append((source, named))
         return source
 
     def _part(self, relation: Relation, level: TextLevel) -> VisiblePart | None:
@@ -137,7 +138,10 @@ class Rendering:
         if not level.is_nested:
             return self._restrictions.visible(relation, level.identities, "plain")
         part = self._restrictions.visible(relation, level.identities)
-        return part.named(self._unforeseen) if part else None
+        if part is None or not part.row:
+            return part
+        self._unforeseen = self._unforeseen or unforeseen_name()
+        return part.named(self._unforeseen)
 
     def _filtered(self, reference: Reference, text: str, part: VisiblePart, level: TextLevel) -> str:
         """Return the text in place of a relation with hidden rows of its own."""

@@ -127,6 +127,7 @@ class Restrictions:
     ) -> None:
         self._analyzer, self._policies, self._compiler = analyzer, policies, compiler
         self._dialect, self._through = dialect, through
+        self._filters = policies.memory(analyzer.catalog).filters
         self._parts: dict[tuple[RelationKey, Identities, Form], VisiblePart | None] = {}
         self._views: dict[tuple[RelationKey, Identities], bool] = {}
         self._owners: dict[str, CallerIdentity] = {}
@@ -185,7 +186,7 @@ class Restrictions:
         if identity.key is None:
             return self._find_rows(relation, identity, form)
         key = (relation.name, self._dialect, form, identity.key)
-        memo = self._policies.memory(self._analyzer.catalog).filters
+        memo = self._filters
         if key not in memo:
             memo.keep(key, self._find_rows(relation, identity, form))
         return memo[key]

@@ -40,6 +40,7 @@ from pdp.rewrite.restrictions import OWNER, AnalyzedText, Analyzer, Identities, 
 from pdp.rewrite.second_reading import SecondReading
 from pdp.rewrite.short_way import ShortWay
 from pdp.rewrite.uses import UseFinder
+from pdp.rewrite.word_reading import WordReading
 
 _LOG: Final = logging.getLogger(__name__)
 _FULL: Final = 3
@@ -163,6 +164,18 @@ class Rewriter:
         policies.memory(self._catalog).short_ways[dialect] = found = ShortWay(self._catalog, closed, dialect)
         return found
 
+    def _word_reading(self, policies: PolicySet, dialect: str) -> WordReading | None:
+        """Return the reading of words, as the policies remember it; None if a relation without a name can be hidden."""
+        if policies.is_passing or policies.has_containers:
+            return None
+        known = policies.memory(self._catalog).word_readings
+        if dialect not in known:
+            tables = (path for _, path in policies.restricted())
+            views = (relation.name[-1] for relation in self._catalog if relation.view is not None)
+            closed = (name.casefold().rpartition(".")[2] for names in (tables, views) for name in names)
+            known[dialect] = WordReading(closed, dialect)
+        return known[dialect]
+
     def _rewrite(
         self, text: str, dialect: str, caller: CallerIdentity, policies: PolicySet, *, examined: bool = False,
         listed: Sequence[PolicyRow] | None = None,
@@ -176,6 +189,7 @@ class Rewriter:
         if self._qualifies:
             check_full_names(analyzed)
         reading = SecondReading(self._catalog, dialect, restrictions, identities)
+        reading.words = self._word_reading(policies, dialect)
         LookupGuard(self._compiler, self._catalog, policies).check(analyzed.references, restrictions, identities)
         if isinstance(analyzed.parsed.tree, exp.Create):
             _refuse_listing(analyzed)

@@ -1,0 +1,155 @@
+"""Reading of words: where it covers a text, the parser covers the text too, whatever the rewriter leaves open."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from sqlglot import exp
+from support.equivalence import CALLERS, DATA, service_of
+from support.generated_sql import SqlGenerator
+from support.rewriting import code_of
+from support.secure_views import random_masks, random_policies
+
+from pdp.rewrite import references, rendering
+from pdp.rewrite.errors import NOT_COVERED, RewriteRefused
+from pdp.rewrite.references import ReferenceWalk
+from pdp.rewrite.requests import RewriteRequest
+from pdp.rewrite.second_reading import SecondReading
+from pdp.rewrite.word_reading import WordReading
+
+VISIBLE, PLAIN = "_rap_visible", "_rap_visible_plain"
+CLOSED = ("orders", "customers", "v_orders")
+COVERED = {
+    "a source": "SELECT a FROM {v} AS orders WHERE a > 1 AND b = 'x'",
+    "a bare source": "SELECT a, count(*) FROM {p} AS orders GROUP BY a",
+    "a common table": "WITH x AS (SELECT a FROM {p} AS orders) SELECT x.a FROM x JOIN items i ON i.a = x.a",
+    "a subquery": "SELECT a FROM items WHERE a IN (SELECT b FROM {v} AS o)",
+    "a subquery in FROM": "SELECT a FROM (SELECT b AS a FROM {p} AS o UNION SELECT a FROM items) AS u",
+    "a join": "SELECT a FROM items i LEFT JOIN {v} AS o ON i.a = o.a",
+    "functions": "SELECT coalesce(max(a), 0) + 1 FROM {p} AS o HAVING sum(a) > 10",
+}
+DOUBTFUL = {
+    "a name": "SELECT a FROM orders", "a join": "SELECT a FROM items JOIN customers ON TRUE",
+    "a full name": "SELECT a FROM lake.sales.orders", "capitals": "SELECT a FROM Orders",
+    "a comma": "SELECT a FROM items, orders", "a view": "SELECT a FROM sales.v_orders",
+    "an alias and a name": "SELECT a AS orders FROM orders", "blanks around dots": "SELECT a FROM sales . orders",
+    "quotes": 'SELECT a FROM "orders"', "backticks": "SELECT a FROM `orders`", "a comment": "SELECT a /* */ FROM items",
+    "TABLE": "SELECT a FROM items UNION TABLE orders", "a metadata table": "SELECT a FROM sales.orders.files",
+    "a file": "SELECT a FROM 'x'", "a file after a comma": "SELECT a FROM items, 'x.csv'", "a path": "SELECT a FROM items, 'a/b'",
+    "a function": "SELECT a FROM query('x')", "a function of a schema": "SELECT s.secrets(a) FROM items",
+    "a common table": "WITH orders AS (SELECT 1) SELECT a FROM items", "another statement": "DELETE FROM items",
+    "FROM first": "FROM items SELECT a", "two statements": "SELECT 1; SELECT 2", "brackets": "SELECT [1] FROM items",
+    "a bracket too many": "SELECT a) FROM items", "a bracket too few": "SELECT (a FROM items", "accents": "SELECT a FROM ördres",
+    "a dollar": "SELECT a FROM orders$files", "a part of the source": "SELECT a FROM {v}.files", "nothing": " ",
+}  # fmt: skip
+NESTED = {
+    "a value": "SELECT (SELECT max(a) FROM {p} AS o) FROM items", "IN": "SELECT a FROM items WHERE a IN (SELECT a FROM {p} AS o)",
+    "EXISTS": "SELECT a FROM items WHERE EXISTS (SELECT 1 FROM {p} AS o)",
+    "deep": "SELECT a FROM items WHERE a = (SELECT a FROM (SELECT a FROM {p} AS o) AS x)",
+    "a comma": "SELECT a FROM items, {p} AS o", "LATERAL": "SELECT a FROM items JOIN LATERAL (SELECT a FROM {p} AS o) ON TRUE",
+    "a comparison": "SELECT a IS DISTINCT FROM (SELECT a FROM {p} AS o) FROM items",
+    "a function": "SELECT extract(day FROM (SELECT a FROM {p} AS o)) FROM items",
+    "a common table in a value": "SELECT (WITH x AS (SELECT a FROM {p} AS o) SELECT max(a) FROM x) FROM items",
+}  # fmt: skip
+
+
+def covers(text: str, dialect: str = "duckdb") -> bool:
+    return WordReading(CLOSED, dialect).covers(text.format(v=VISIBLE, p=PLAIN), VISIBLE, PLAIN)
+
+
+@pytest.mark.parametrize("text", COVERED.values(), ids=COVERED)
+def test_a_text_of_sources_and_open_names_is_covered(text: str) -> None:
+    assert covers(text)
+
+
+@pytest.mark.parametrize(
+    "text", [*DOUBTFUL.values(), *NESTED.values()], ids=[*DOUBTFUL, *(f"in {name}" for name in NESTED)]
+)
+@pytest.mark.parametrize("dialect", ["duckdb", "trino"])
+def test_the_parser_reads_a_doubtful_text(text: str, dialect: str) -> None:
+    assert not covers(text, dialect)
+
+
+def test_a_joined_source_with_bare_names_is_covered_where_joins_see_nothing() -> None:
+    text = "SELECT a FROM items i JOIN {p} AS o ON i.a = o.a"
+    assert [covers(text, dialect) for dialect in ("duckdb", "trino", "spark", "bigquery")] == [False, True, True, True]
+
+
+def test_names_near_those_with_policies_are_closed() -> None:
+    policies = [{"id": "p", "table": "lake.sales.straße", "grantees": ["allUsers"], "filter": "FALSE"}]
+    service = service_of(policies)
+    reading = service._rewriter._word_reading(service._policies, "duckdb")
+    assert reading is not None
+    assert not reading.covers("SELECT a FROM strasse", VISIBLE, PLAIN)
+    assert reading.covers("SELECT a FROM items", VISIBLE, PLAIN)
+    assert not reading.covers("SELECT oid FROM v_join", VISIBLE, PLAIN), "every view is doubtful"
+
+
+# --- agreement with the parser, on what mutants of the rewriter leave open -------------------------------------------
+
+
+def skip_place(place: tuple[type, str]) -> Callable[[pytest.MonkeyPatch], None]:
+    def plant(patch: pytest.MonkeyPatch) -> None:
+        original = ReferenceWalk._table
+        patch.setattr(ReferenceWalk, "_table", lambda self, node, scope: None
+                      if (type(node.parent), node.arg_key) == place else original(self, node, scope))  # fmt: skip
+
+    return plant
+
+
+def skip_kind(kind: type) -> Callable[[pytest.MonkeyPatch], None]:
+    return lambda patch: patch.setitem(references._KINDS, kind, references._INERT)
+
+
+MUTANTS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
+    "none": lambda patch: None,
+    "skip joins": skip_place((exp.Join, "this")),
+    "skip sources": skip_place((exp.From, "this")),
+    "skip conditions": skip_kind(exp.Where),
+    "skip subqueries": skip_kind(exp.Subquery),
+    "skip set operations": skip_kind(exp.Union),
+    "skip IN": skip_kind(exp.In),
+    "bare names everywhere": lambda patch: patch.setattr(rendering, "looks_around", lambda *_: False),
+}
+
+
+def statements(seed: int, count: int) -> Iterator[tuple[Any, RewriteRequest]]:
+    dice = random.Random(seed)
+    for _ in range(count // 25):
+        service, who = service_of(random_policies(dice), random_masks(dice)), DATA["callers"][dice.choice(CALLERS)]
+        for _ in range(25):
+            sql, _ = SqlGenerator(random.Random(dice.random())).statement()
+            yield service, RewriteRequest(sql, "duckdb", who["principal"], tuple(who["groups"]), who["authenticated"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MUTANTS)
+def test_the_parser_covers_what_the_words_cover(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    MUTANTS[name](monkeypatch)
+    original, outcomes = SecondReading.verify, []
+
+    def both(self: SecondReading, result: Any, sources: Any, kind: Any) -> None:
+        words, self.words = self.words, None
+        told: list[bool] = []
+        if words is not None:
+            covering = words.covers
+            monkeypatch.setattr(words, "covers", lambda *read: told.append(covering(*read)) or False)
+            self.words = words
+        try:
+            original(self, result, sources, kind)
+            outcomes.append((told, True))
+        except RewriteRefused:
+            outcomes.append((told, False))
+            assert True not in told, result
+            raise
+        finally:
+            monkeypatch.setattr(words, "covers", covering)
+
+    monkeypatch.setattr(SecondReading, "verify", both)
+    refused = sum(code_of(service, request) == NOT_COVERED for service, request in statements(7, 300))
+    covered = sum(told == [True] for told, _ in outcomes)
+    assert bool(refused) == (name != "none"), refused
+    assert covered or name == "skip sources", covered
