@@ -21,6 +21,12 @@ _BEFORE_BRACKETS: Final = SCALARS | frozenset(
     over select then union when where with within""".split()  # noqa: SIM905
 )
 """Words that may stand before an opening parenthesis."""
+_DOUBTFUL: Final = frozenset(
+    """alter apply attach call copy create delete describe drop execute explain explode export insert into lateral
+    match_recognize merge pivot pragma prepare set show stack summarize table tablesample truncate unnest unpivot update
+    use values""".split()  # noqa: SIM905
+)
+"""Words that leave a text to the parser."""
 _LATERAL_JOINS: Final = frozenset({"duckdb"})
 """Dialects in which a joined subquery sees the sources to its left."""
 
@@ -42,7 +48,7 @@ class WordReading:
         if len(text) > LONGEST or not _PLAIN.fullmatch(text):
             return False
         words = _WORD.findall(text.lower())
-        if not words or words[0] not in ("select", "with"):
+        if not words or words[0] not in ("select", "with") or not _DOUBTFUL.isdisjoint(words):
             return False
         around: list[bool] = []
         before = last = ""
