@@ -119,6 +119,10 @@ class Facts:
         """Return the same facts without row rules."""
         return replace(self, index=msgspec.structs.replace(self.index, rules=Map())) if self.index.rules else self
 
+    def with_rules_of(self, other: Facts) -> Facts:
+        """Return the same objects and grants with the row rules of other facts."""
+        return replace(self, index=msgspec.structs.replace(self.index, rules=other.index.rules))
+
     def node(self, key: ObjectKey) -> ObjectNode:
         """Return the node of an object: registration, grants and number of known objects inside."""
         return self.index.node(key)

@@ -16,7 +16,8 @@ class CandidatePolicies(msgspec.Struct, frozen=True):
     """New policies. None keeps the recorded policies of a kind.
 
     `rules`, `forbid` and `row_access` replace their kind in each recorded bundle, `bundle` replaces all of it. `cedar`
-    replaces policies, entities or the schema of the engine `cedar`. `facts` replace the facts of every revision.
+    replaces policies, entities or the schema of the engine `cedar`. `facts` replace the facts of every revision; facts
+    without row rules keep the recorded ones.
     """
 
     rules: Mapping[str, str] | None = None

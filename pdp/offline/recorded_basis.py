@@ -121,12 +121,17 @@ class RecordedBasis:
         return pdp
 
     def _facts(self, revision: Revision) -> Facts:
-        if self._candidate.facts is not None:
-            return self._candidate.facts
+        given = self._candidate.facts
+        if given is not None and given.index.rules:
+            return given
         try:
-            return self._archive.facts_at(revision)
+            recorded = self._archive.facts_at(revision)
         except MissingFacts as error:
+            if given is not None:
+                return given
             raise UndecidableCheck(error.cause, error.place) from None
+        # files of a candidate world name no row policies: the stored ones stay as recorded
+        return recorded if given is None else given.with_rules_of(recorded)
 
     def _service(self, digest: str) -> _Rebuilt:
         text = self._candidate.bundle or self._archive.bundle_text(digest)

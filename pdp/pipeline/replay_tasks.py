@@ -44,8 +44,7 @@ class ReplayOrder(NamedTuple):
         """Return a replay. `rebuild` makes a service without facts from the text of a bundle."""
         policies = self.candidate
         if self.facts is not None:
-            facts = self.facts.at(self.revision)
-            policies = CandidatePolicies(policies.rules, policies.forbid, policies.row_access, policies.bundle, facts)
+            policies = msgspec.structs.replace(policies, facts=self.facts.at(self.revision))
         return TableReplay(self.archive, rebuild, policies)
 
 
