@@ -309,12 +309,12 @@ async def test_the_base_configuration_starts(folder: Path) -> None:
 def test_every_key_with_texts_is_in_a_list() -> None:
     texts = {key.text() for key in KEYS if holds_text(key.annotation)}
     of_files = {
-        "policies.rules.0.files",
-        "policies.forbid.0.files",
-        "policies.row_access.0.files",
-        "policies.scopes.permissions.0.files",
-        "policies.cedar.policies.0.files",
-        "policies.cedar.entities.0.files",
+        "policies.rules.0.path",
+        "policies.forbid.0.path",
+        "policies.row_access.0.path",
+        "policies.scopes.permissions.0.path",
+        "policies.cedar.policies.0.path",
+        "policies.cedar.entities.0.path",
         "audit.sinks.0.file",
     }
     judged = {key.split(" ")[0] for key in (*FILES, *REFERENCES, *FORMS)}
