@@ -12,13 +12,17 @@ from pdp.cli.terminal import one_line_errors
 from pdp.errors import InvalidArgument
 
 _STARTERS: Final = Path(__file__).with_name("starters")
+_PACKAGE: Final = Path("pyproject.toml")
+"""File of a project that is a Python package, too."""
 MODELS: Final = tuple(sorted(folder.name for folder in _STARTERS.iterdir() if folder.is_dir()))
 """Policy models with a starter project: a folder of files for each."""
 
 
 @click.command("init")
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False), default=Path())
-@click.option("--model", type=click.Choice(MODELS), required=True, help="Policy model: the name of an engine.")
+@click.option(
+    "--model", type=click.Choice(MODELS), required=True, help="Policy model: the name of an engine, or custom."
+)
 @one_line_errors
 def init(folder: Path, model: str) -> None:
     """Write a commented starter project with tests that pass.
@@ -35,10 +39,12 @@ def init(folder: Path, model: str) -> None:
         target.write_bytes((_STARTERS / model / file).read_bytes())
         click.echo(str(target))
     go = "" if folder == Path() else f"cd {folder} && "
-    click.echo(f"next: {go}pdp test -c pdp.yaml tests")
+    install = "pip install -e . && " if _PACKAGE in files else ""
+    click.echo(f"next: {go}{install}pdp test -c pdp.yaml tests")
 
 
 def starter_files(model: str) -> Sequence[Path]:
     """Return the files of a starter project, relative to the folder of the project."""
     root = _STARTERS / model
-    return [file.relative_to(root) for file in sorted(root.rglob("*")) if file.is_file()]
+    files = [file.relative_to(root) for file in sorted(root.rglob("*")) if file.is_file()]
+    return [file for file in files if file.suffix != ".pyc"]
