@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -39,7 +40,7 @@ Answer: TypeAlias = tuple[int, dict[str, str], bytes]
 class BundleServer:
     """Server with one body at each path. `answers` takes the place of a body: status, headers, body."""
 
-    def __init__(self) -> None:
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         self.bodies: dict[str, bytes] = {}
         self.answers: dict[str, Answer] = {}
         self.guard: Callable[[str, dict[str, str]], Answer | None] = lambda path, headers: None
@@ -65,6 +66,8 @@ class BundleServer:
                 pass
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        if tls:
+            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
         self.port = self._server.server_port
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
         self._thread.start()
@@ -90,8 +93,8 @@ class BundleServer:
 
 
 @contextmanager
-def bundle_server() -> Iterator[BundleServer]:
-    server = BundleServer()
+def bundle_server(tls: ssl.SSLContext | None = None) -> Iterator[BundleServer]:
+    server = BundleServer(tls)
     try:
         yield server
     finally:
