@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from pdp.cli.composition import Composition
-from pdp.cli.dry_run_policies import FileKind, files_by_kind, with_cedar
+from pdp.cli.dry_run_policies import FileKind, files_by_kind, with_cedar, with_scopes
 from pdp.cli.options import absolute_paths
 from pdp.config.load import load_settings
 from pdp.config.settings import Settings
@@ -18,6 +18,7 @@ from pdp.engines.cedar.model import entities_as_json
 from pdp.engines.cedar.policies import joined_text
 from pdp.engines.cedar.sources import read_sources
 from pdp.engines.rowaccess.document import read_documents
+from pdp.engines.scopes.document import read_entries
 from pdp.errors import ConfigError, InvalidArgument, PolicyError
 from pdp.facts.snapshot import Facts
 from pdp.offline.candidates import CandidatePolicies
@@ -38,7 +39,7 @@ def read_candidate(
         others = {"forbid": absolute_paths(forbid), "row_access": tuple(kinds["rows"])}
         update = {key: paths for key, paths in others.items() if paths}
         settings = settings.model_copy(update={"policies": settings.policies.model_copy(update=update)})
-        settings = with_cedar(settings, kinds)
+        settings = with_cedar(with_scopes(settings, kinds["permissions"]), kinds)
         pdp = composition.build_pdp(settings, Facts.empty(), composition.read_rules(settings))
         return CandidatePolicies(bundle=pdp.bundle.text, facts=facts)
     candidate = CandidatePolicies(
@@ -47,9 +48,15 @@ def read_candidate(
         [msgspec.to_builtins(each.document) for each in read_documents(list(map(Path, kinds["rows"])))] or None,
         facts=facts,
         cedar=_cedar_parts(kinds) or None,
+        permissions=_permissions(kinds["permissions"]) or None,
     )
     _require_usable(composition, candidate, bundles)
     return candidate
+
+
+def _permissions(files: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the entries of permission files, in the form of a bundle."""
+    return [msgspec.to_builtins(each.entry) for each in read_entries(list(map(Path, files)))]
 
 
 def _cedar_parts(kinds: Mapping[FileKind, Sequence[str]]) -> dict[str, Any]:

@@ -16,8 +16,8 @@ class CandidatePolicies(msgspec.Struct, frozen=True):
     """New policies. None keeps the recorded policies of a kind.
 
     `rules`, `forbid` and `row_access` replace their kind in each recorded bundle, `bundle` replaces all of it. `cedar`
-    replaces policies, entities or the schema of the engine `cedar`. `facts` replace the facts of every revision; facts
-    without row rules keep the recorded ones.
+    replaces policies, entities or the schema of the engine `cedar`, `permissions` the entries of the engine `scopes`.
+    `facts` replace the facts of every revision; facts without row rules keep the recorded ones.
     """
 
     rules: Mapping[str, str] | None = None
@@ -26,11 +26,13 @@ class CandidatePolicies(msgspec.Struct, frozen=True):
     bundle: bytes | None = None
     facts: Facts | None = None
     cedar: Mapping[str, Any] | None = None
+    permissions: Sequence[Mapping[str, Any]] | None = None
 
     @property
     def replaces_policies(self) -> bool:
         """Tell whether the policies differ from the recorded ones."""
-        return any(each is not None for each in (self.rules, self.forbid, self.row_access, self.bundle, self.cedar))
+        kinds = (self.rules, self.forbid, self.row_access, self.bundle, self.cedar, self.permissions)
+        return any(each is not None for each in kinds)
 
     @property
     def is_complete(self) -> bool:
@@ -43,17 +45,22 @@ class CandidatePolicies(msgspec.Struct, frozen=True):
             return self.bundle
         new = {"rules": self.rules, "forbid": self.forbid, "rowAccess": self.row_access}
         replaced: dict[str, Any] = {name: value for name, value in new.items() if value is not None}
-        if not replaced and self.cedar is None:
+        of_engines: dict[str, Mapping[str, Any]] = {"cedar": self.cedar} if self.cedar is not None else {}
+        if self.permissions is not None:
+            of_engines["scopes"] = {"permissions": self.permissions}
+        if not replaced and not of_engines:
             return recorded
         try:
             sources = msgspec.json.decode(recorded, type=dict[str, Any])
         except msgspec.MsgspecError as error:
             raise PolicyError(f"no bundle of this version: {error}", Place("<bundle>", 0)) from None
-        if self.cedar is not None:
-            engines = sources.get("engines", {})
-            if "cedar" not in engines:
-                raise PolicyError("the recorded policies have no engine `cedar`", Place("<bundle>", 0))
-            replaced["engines"] = engines | {"cedar": engines["cedar"] | self.cedar}
+        engines = dict(sources.get("engines", {}))
+        for name, changed in of_engines.items():
+            if name not in engines:
+                raise PolicyError(f"the recorded policies have no engine `{name}`", Place("<bundle>", 0))
+            engines[name] = engines[name] | changed
+        if of_engines:
+            replaced["engines"] = engines
         return source_text(sources | replaced)[0]
 
 
