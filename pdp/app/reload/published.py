@@ -19,6 +19,8 @@ from pdp.assembly import build_bundle, read_rules
 from pdp.config.policy_files import without_files
 from pdp.config.settings import Settings
 from pdp.decision.bundle import Bundle
+from pdp.engines.cel.engine import CelEngine, CelForbid
+from pdp.engines.engine import Engine
 from pdp.errors import ConfigError, PdpError
 from pdp.identity.tls import Certificates, make_context
 
@@ -59,19 +61,45 @@ async def prepare(settings: Settings, published: Published, bundle: Bundle) -> P
     """
     context = make_context(published.certificates) if published.certificates else None
     if published.text != bundle.text:
-        bundle = await prepare_bundle(settings, published.text)
+        bundle = await prepare_bundle(settings, published.text, bundle)
     return PreparedPolicies(bundle, published.certificates, context)
 
 
-async def prepare_bundle(settings: Settings, text: bytes) -> Bundle:
-    """Return the bundle of a text, built while requests go on; raise PdpError, also for a defect."""
+async def prepare_bundle(settings: Settings, text: bytes, present: Bundle | None = None) -> Bundle:
+    """Return the bundle of a text, built while requests go on; raise PdpError, also for a defect.
+
+    The bundle is ready for the kinds of checks that the present one was asked about.
+    """
+
+    def build() -> Bundle:
+        bundle = build_published(settings, text)
+        if present:
+            _prepare_rules(bundle, present)
+        return bundle
+
     try:
-        return await run_paced(lambda: build_published(settings, text))
+        return await run_paced(build)
     except PdpError:
         raise
     except Exception as error:
         log.exception("a loaded bundle cannot be built")
         raise BundleUnusable(f"a process that serves cannot build the policies: {type(error).__name__}") from None
+
+
+def _prepare_rules(bundle: Bundle, present: Bundle) -> None:
+    """Index rules as the present bundle has done: with many rules, the first check of an op takes long otherwise."""
+    before = _rule_engines(present)
+    for kind, engine in _rule_engines(bundle).items():
+        if kind in before:
+            engine.prepare_for(before[kind])
+
+
+def _rule_engines(bundle: Bundle) -> dict[type[Engine], CelEngine | CelForbid]:
+    """Return the engines of rules, of which a bundle has one of each kind."""
+    reports = (reporting.bundle.default for reporting in bundle.reports)
+    stacks = (authority.engines for authority in (bundle.default, *bundle.authorities.values(), *reports))
+    engines = (engine for stack in (bundle.forbids, *stacks) for engine in stack)
+    return {type(engine): engine for engine in engines if isinstance(engine, CelEngine | CelForbid)}
 
 
 def load_bundle(settings: Settings, text: bytes) -> tuple[Bundle, dict[str, int]]:

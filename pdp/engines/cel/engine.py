@@ -127,6 +127,10 @@ class _RuleEngine:
         """Return the cost of a verdict: rules are compiled functions."""
         return Cost.MICROSECONDS
 
+    def prepare_for(self, other: _RuleEngine) -> None:
+        """Make ready for the kinds of checks that another engine was asked about."""
+        self._selector.prepare_for(other._selector)
+
     def group_checks(self, group: Group) -> GroupChecks:
         """Return the checks of a group, remembered if the group is short."""
         checks = self._groups.get(group)

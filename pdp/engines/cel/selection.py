@@ -48,6 +48,12 @@ class Selector:
         self._residue_sets.move_to_end(values)  # so that the least recently used goes first, not the oldest
         return residues
 
+    def prepare_for(self, other: Selector) -> None:
+        """Index the rules for all ops that another selector was asked about, so that no check waits for that."""
+        for op in tuple(other._by_op):
+            if op not in self._by_op:
+                self._by_op[op] = _OperationRules(self._rules, op)
+
     def _build(self, values: CheckValues) -> ResidueSet:
         rules = self._by_op.get(values.op)
         if rules is None:

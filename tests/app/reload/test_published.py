@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import json
 import weakref
@@ -115,3 +116,27 @@ async def test_a_text_of_other_settings_is_refused(tmp_path: Path) -> None:
     with pytest.raises(PdpError):
         await prepare_bundle(settings, b"{}")
     assert load_bundle(other, text)[0].digest != load_bundle(settings, text)[0].digest
+
+
+ASKED = [
+    {"principal": "user:oidc~alice", "action": action, "resource": "table:lake/s/t@main"}
+    for action in ("READ_ENTITY_VALUE", "VIEW_REFERENCE", "read_data", "drop")
+]
+
+
+@hypothesis_settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(rule_sets, rule_sets, rule_sets)
+def test_a_bundle_made_ready_for_the_checks_of_another_decides_the_same(
+    tmp_path: Path, before: dict[str, str], rules: dict[str, str], forbid: dict[str, str]
+) -> None:
+    settings = configured(tmp_path, before, {"f": "role=='nobody'"}, {})
+    pdp = build_pdp(settings, Facts.empty(), read_rules(settings))
+    decide(pdp, ASKED)
+    settings = configured(tmp_path, rules, forbid, {})
+    text = build_bundle(settings, *read_rules(settings)).text
+    ready = asyncio.run(prepare_bundle(settings, text, pdp.bundle))
+    assert {"READ_ENTITY_VALUE", "VIEW_REFERENCE"} <= {*ready.default.engines[0]._selector._by_op}  # type: ignore[attr-defined]
+    pdp.bundle = ready
+    found = decide(pdp, ASKED)
+    pdp.bundle = build_published(settings, text)
+    assert (list(found.allowed), list(found.by)) == (list(decide(pdp, ASKED).allowed), list(decide(pdp, ASKED).by))
