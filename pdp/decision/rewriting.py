@@ -156,6 +156,7 @@ class SqlRewriting:
             await self._check_view(asking, filtering)
             return await self._trino_filter(asking, reader, check, columns)
         reply = await self._confirmed(asking, filtering)
+        await self._decide_authors(asking, reply.uses)
         recorded = await self._view(asking, check, [TypedColumn(name, "") for name, _ in reply.columns])
         rows = SqlExpression(reply.rows) if reply.rows else None
         masks = tuple((name, SqlExpression(text)) for name, text in reply.columns)
@@ -272,7 +273,10 @@ class SqlRewriting:
             path = check_path(kind, use.name[1:])
             relation = Resource(kind, use.name[0], path)
             principal, role, delegated = asking.principal, asking.acting_role, False
-            if use.owner:
+            if use.author:
+                type, _, name = use.author.partition(":")
+                principal, role, delegated = Principal(type, name), None, True
+            elif use.owner:
                 principal, role, delegated = self._owner(use.owner), None, True
             if use.role in ("create", "replace"):
                 yield Check(principal, f"create_{kind}", (parent_of(relation),), (0,), delegated, role)
@@ -293,10 +297,16 @@ class SqlRewriting:
     async def _check_view(self, asking: _Asking, call: FilterCall) -> None:
         """Raise RewriteRefused for a known view of tables with hidden rows: a filter of the view does not hide them."""
         try:
-            await self._confirmed(asking, call)
+            reply = await self._confirmed(asking, call)
         except RewriteRefused as error:
             if error.rap in _OF_VIEWS:
                 raise
+        else:
+            await self._decide_authors(asking, reply.uses)
+
+    async def _decide_authors(self, asking: _Asking, uses: Sequence[Use]) -> None:
+        """Raise TableDenied for a table that the author of a stored filter may not read."""
+        await self._decide(asking, list(self._checks(asking, [use for use in uses if use.author])))
 
     async def _trino_filter(
         self, asking: _Asking, reader: Reader, check: Check, columns: Sequence[TypedColumn]
@@ -389,7 +399,7 @@ def _message(error: PdpError) -> str:
 
 
 def _used(use: Use) -> dict[str, Any]:
-    given = {"as": use.owner, "policies": use.policies, "masks": use.masks}
+    given = {"as": use.author or use.owner, "policies": use.policies, "masks": use.masks}
     kept = {key: value for key, value in given.items() if value}
     kind = "view" if use.is_view else "table"
     return {"table": format_resource(Resource(kind, use.name[0], use.name[1:])), "use": use.role, **kept}

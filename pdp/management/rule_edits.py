@@ -17,7 +17,7 @@ from pdp.engines.grants.edits import Actor
 from pdp.engines.rowaccess.engine import RowAccess
 from pdp.errors import AlreadyExists, Conflict, InvalidArgument, NotFound
 from pdp.facts.objects import Change, ObjectKey, RulePut, RuleRemoved, join_key, key_text
-from pdp.facts.row_rules import FoldedName, RowRule, TablePath, fold_column, fold_name
+from pdp.facts.row_rules import FoldedName, RowRule, TablePath, fold_column, fold_name, widen_name
 from pdp.facts.snapshot import Facts
 from pdp.management.rule_checks import check_rule
 from pdp.model.vocabulary import TABULAR_TYPES
@@ -96,6 +96,10 @@ class RuleAdministration:
         """Raise Forbidden for the first table whose rules the actor may not write."""
         for table in dict.fromkeys(_table_of(edit) for edit in edits):
             self.require(facts, actor, MANAGE, table)
+        opened = (edit.rule.table for edit in edits if isinstance(edit, RuleWrite) and not edit.rule.column)
+        for table in dict.fromkeys(opened):
+            for container in self._spelled_otherwise(table):
+                self._rules.require(facts, actor, MANAGE, container)
 
     def require(self, facts: Facts, actor: Actor, action: str, table: TablePath) -> None:
         """Raise Forbidden if the actor may not do an action on a table under every known spelling of the name."""
@@ -105,6 +109,21 @@ class RuleAdministration:
     def may(self, facts: Facts, actor: Actor, action: str, table: TablePath) -> bool:
         """Tell whether the actor may do an action on a table under every known spelling of the name."""
         return all(self._rules.may(facts, actor, action, key) for key in known_tables(facts, table))
+
+    def _spelled_otherwise(self, table: TablePath) -> Iterator[ObjectKey]:
+        """Yield the protected containers of a table that is not spelled as engines would look the table up there.
+
+        A policy shows rows of every spelling. The owner of `lake/HR/pay` could otherwise open `lake/hr/pay`, of which
+        the store need not know anything.
+        """
+        warehouse, name = widen_name(fold_name(table[0], table[1:]))
+        for above in self._access.protected:
+            inside = widen_name(fold_name(above[0], (*above[1:], "")))[1]
+            is_plain = table[: len(above)] == above and all(
+                part == part.lower() and "." not in part for part in table[len(above) :]
+            )
+            if above[0] == warehouse and name.startswith(inside) and not is_plain:
+                yield "namespace" if len(above) > 1 else "warehouse", above
 
     def _changes(self, facts: Facts, actor: Actor, edit: RuleEdit, now: float) -> Iterator[Change]:
         if isinstance(edit, RulesClear):

@@ -89,6 +89,14 @@ class FilterCompiler:
                 raise _invalid(policy, f"it reads `{key_name(key)}`, which has policies of its own")
         return found
 
+    def relations_read(self, policy: FilterPolicy, relation: Relation) -> list[Relation]:
+        """Return the relations that a filter reads; none for an unusable filter, which shows nothing."""
+        try:
+            keys = self.compile(policy, relation, policy.dialect, lambda key: False).reads
+        except RewriteRefused:
+            return []
+        return [found for key in keys for found in self._catalog.of_key(key)]
+
 
 def check_filter(policy: FilterPolicy, relation: Relation, catalog: Catalog) -> None:
     """Raise RewriteRefused for a filter other than a single condition on columns of the table."""

@@ -125,7 +125,8 @@ class Use(msgspec.Struct, frozen=True, omit_defaults=True):
     """Use of one relation. `role` is read, write, create, replace or copy; `owner` is the IAM member behind a view.
 
     `policies` and `masks` have the ids of the policies and masks that hold for the reader. `spellings` are other full
-    names that the engine may look up, for a relation of a catalog.
+    names that the engine may look up, for a relation of a catalog. `author` is the principal who wrote a filter that
+    reads the relation.
     """
 
     name: tuple[str, ...]
@@ -134,6 +135,7 @@ class Use(msgspec.Struct, frozen=True, omit_defaults=True):
     owner: str = ""
     policies: tuple[str, ...] = ()
     masks: tuple[str, ...] = ()
+    author: str = ""
     spellings: tuple[tuple[str, ...], ...] = ()
 
 

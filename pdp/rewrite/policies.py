@@ -25,13 +25,17 @@ _NO_MASKS: Final[ColumnMasks] = {}
 
 @dataclass(frozen=True, slots=True)
 class FilterPolicy:
-    """Policy: the grantees see the rows for which `text`, a condition in `dialect`, is true."""
+    """Policy: the grantees see the rows for which `text`, a condition in `dialect`, is true.
+
+    `author` is the principal who wrote the policy into the store; empty for files and operators.
+    """
 
     id: str
     table: RelationKey
     grantees: tuple[Grantee, ...]
     text: str
     dialect: str
+    author: str = ""
 
     @property
     def is_open(self) -> bool:

@@ -112,13 +112,17 @@ class Rewriter:
     def uses_behind(
         self, parts: Sequence[str], dialect: str, caller: CallerIdentity, policies: PolicySet
     ) -> tuple[Use, ...]:
-        """Return the uses of relations by the text of a view; none for a table. Raise RewriteRefused."""
+        """Return the uses of relations by stored filters and by the text of a view; raise RewriteRefused."""
         relation = self._catalog.named(parts, dialect)
-        if relation is None or relation.view is None:
+        if relation is None:
             return ()
         restrictions = self._restrictions(dialect, policies)
+        finder = UseFinder(restrictions, policies, self._compiler)
+        filtering = tuple(finder.of_filters(relation, (caller,)))
+        if relation.view is None:
+            return filtering
         body = restrictions.body(relation, relation.view, ())
-        return UseFinder(restrictions, policies).uses(body, (caller,), relation.text_schema)
+        return filtering + finder.uses(body, (caller,), relation.text_schema)
 
     def _restrictions(self, dialect: str, policies: PolicySet) -> Restrictions:
         if dialect not in DIALECTS:
@@ -185,7 +189,8 @@ class Rewriter:
         identities = (caller,)
         uses: tuple[Use, ...] = ()
         if examined:
-            uses = UseFinder(restrictions, policies).uses(analyzed, identities, self._catalog.default)
+            finder = UseFinder(restrictions, policies, self._compiler)
+            uses = finder.uses(analyzed, identities, self._catalog.default)
         if self._qualifies:
             check_full_names(analyzed)
         reading = SecondReading(self._catalog, dialect, restrictions, identities)

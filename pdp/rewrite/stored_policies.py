@@ -40,7 +40,7 @@ class StoredPolicySets:
 def _stored(key: RelationKey, rules: Map[RuleKey, RowRule]) -> StoredTable:
     """Return the policies and masks of one table."""
     some = [rules[rule] for rule in sorted(rules)]
-    policies = (FilterPolicy(one.id, key, one.grantees, one.text, one.dialect) for one in stored_policies(some))
+    policies = (FilterPolicy(one.id, key, *one[1:]) for one in stored_policies(some))
     return StoredTable(key, tuple(policies), tuple(_mask(key, mask) for mask in stored_masks(some)))
 
 

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from pdp.rewrite.catalog import Relation, full_name
 from pdp.rewrite.containers import RelationKey
+from pdp.rewrite.filters import FilterCompiler
 from pdp.rewrite.messages import Use
 from pdp.rewrite.policies import PolicySet
 from pdp.rewrite.references import CREATE, READ
@@ -27,8 +28,8 @@ Spellings: TypeAlias = tuple[tuple[str, ...], ...]
 class UseFinder:
     """Search for the uses of one statement."""
 
-    def __init__(self, restrictions: Restrictions, policies: PolicySet) -> None:
-        self._restrictions, self._policies = restrictions, policies
+    def __init__(self, restrictions: Restrictions, policies: PolicySet, compiler: FilterCompiler) -> None:
+        self._restrictions, self._policies, self._compiler = restrictions, policies, compiler
 
     def uses(self, analyzed: AnalyzedText, identities: Identities, default: tuple[str, ...]) -> tuple[Use, ...]:
         """Return the uses of a statement, each once; raise RewriteRefused for views that are nested too deeply."""
@@ -52,6 +53,8 @@ class UseFinder:
             for relation in reference.relations:
                 spellings = _spellings(relation.name, reference.parts) if relation.is_listed else ()
                 yield self._use(relation, reference.role, identities, owner), spellings
+                if reference.role == READ or reference.returns_rows:
+                    yield from ((use, ()) for use in self.of_filters(relation, identities))
                 if reference.returns_rows:
                     yield self._use(relation, READ, identities, owner), ()
                 view = relation.view
@@ -59,6 +62,14 @@ class UseFinder:
                     body = self._restrictions.body(relation, view, above)
                     inside = self._restrictions.inside(relation, view, identities)
                     yield from self._uses(body, inside, view.owner or owner, (*above, relation.key))
+
+    def of_filters(self, relation: Relation, identities: Identities) -> Iterator[Use]:
+        """Yield the uses by stored filters of a relation: authors need the right to what their filters read."""
+        for reader in identities:
+            for policy in self._policies.matching(relation.key, reader):
+                if policy.author:
+                    for read in self._compiler.relations_read(policy, relation):
+                        yield Use(read.name, READ, read.view is not None, author=policy.author)
 
     def _use(self, relation: Relation, role: str, identities: Identities, owner: str) -> Use:
         key = relation.key

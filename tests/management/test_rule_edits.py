@@ -66,6 +66,42 @@ def after(rules: RuleAdministration, facts: Facts, *edits: RuleEdit, by: Actor =
 # --- rights ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("protected", ["namespace:lake/hr", "namespace:lake/hr/pay", "warehouse:lake"])
+@pytest.mark.parametrize(
+    "path",
+    [("HR", "pay", "t"), ("hr", "Pay", "t"), ("hr", "pay", "T"), ("hr.pay", "t"), ("hr", "pay.t"), ("Hr.Pay", "t")],
+)
+def test_a_protected_table_in_another_spelling_belongs_to_who_manages_the_container(
+    tmp_path: Path, protected: str, path: tuple[str, ...]
+) -> None:
+    """The store need not know the table that engines find by the name, nor the owner of that table."""
+    rules = RuleAdministration(Administration(), load(tmp_path, {}, row_access={"protected": [protected]}).row_access)
+    edit = RuleWrite(policy(table=("lake", *path), text="TRUE"))
+    inside = tuple(protected.partition(":")[2].split("/"))[1:]
+    own = [path[:depth] for depth in range(1, len(path)) if inside[:depth] != path[:depth]]
+    facts = world(
+        *(grant("eve", "ownership", *namespace, type="namespace") for namespace in own),
+        grant("eve", "ownership", *path),
+        grant("admin", "ownership", type="warehouse"),
+    )
+    with pytest.raises(Forbidden):
+        after(rules, facts, edit, by=actor("eve"))
+    assert len(list(after(rules, facts, edit, by=actor("admin")).row_rules())) == 1
+
+
+def test_the_owner_of_a_protected_table_writes_its_policies(tmp_path: Path) -> None:
+    rules = RuleAdministration(
+        Administration(), load(tmp_path, {}, row_access={"protected": ["namespace:lake/HR"]}).row_access
+    )
+    facts = world(grant("eve", "ownership", "HR", "t"))
+    edit = RuleWrite(policy(table=("lake", "HR", "t"), text="TRUE"))
+    assert len(list(after(rules, facts, edit, by=actor("eve")).row_rules())) == 1
+    # a mask of another spelling hides more, so its writer opens nothing
+    facts = world(grant("eve", "ownership", "hr", "t"))
+    mask = RuleWrite(RowRule(("lake", "hr", "t"), "m", ("allUsers",), column="c", kind="null"))
+    assert len(list(after(rules, facts, mask, by=actor("eve")).row_rules())) == 1
+
+
 @pytest.mark.parametrize(
     ("grants", "may"),
     [

@@ -330,6 +330,50 @@ async def test_ddl_changes_stored_policies_and_the_next_statement_obeys(tmp_path
         assert odd["error"]["code"] == "RAP_PARSE_ERROR"
 
 
+async def test_a_stored_filter_reads_what_its_author_may_read(tmp_path: Path) -> None:
+    """The author of a policy would otherwise learn values of any described table by the rows of the own table."""
+    zed, admin = "user:oidc~zed@example.com", "user:oidc~admin@example.com"
+    grants = [
+        *WORLD["grants"],
+        {"principal": zed, "privilege": "ownership", "object": "table:lake/sales/items"},
+        {"principal": zed, "privilege": "select", "object": "table:lake/sales/regions"},
+        {"principal": admin, "privilege": "ownership", "object": "warehouse:lake"},
+    ]
+    (tmp_path / "seed.json").write_text(json.dumps({"objects": WORLD["objects"], "grants": grants}))
+    tables = ROWS["tables"] | {"regions": {"columns": {"r": "INTEGER"}}, "lake.hr.pay": {"columns": {"id": "INTEGER"}}}
+    async with asking(
+        tmp_path, ROWS | {"tables": tables}, store={"url": "sqlite:///pdp.db", "seed": "seed.json"}
+    ) as client:
+
+        async def post(path: str, **body: Any) -> dict[str, Any]:
+            headers = {"Content-Type": "application/json"}
+            found = await client.send("POST", path, json.dumps(body).encode(), headers)
+            assert found.status == 200, found.json()
+            return {"consistency": {"atLeast": found.json()["revision"]}}
+
+        async def answers(at: Any) -> set[int]:
+            texts = ("SELECT * FROM items", "SELECT o.id FROM orders o JOIN items i ON i.order_id = o.id")
+            rewrites = [await rewritten(client, text, dialect=d, **at) for text in texts for d in ("duckdb", "trino")]
+            body = {"resource": "table:lake/sales/items", "columns": [{"name": "order_id", "type": "integer"}]}
+            filters = [await filtered(client, dialect=d, **body, **at) for d in ("duckdb", "spark", "trino")]
+            return {found["status"] for found in (*rewrites, *filters)}
+
+        policy = {"id": "z", "table": "table:lake/sales/items", "grantees": ["allUsers"], "actor": zed}
+        peeking = "order_id IN (SELECT s.id FROM lake.hr.pay s)"
+        reading = "order_id IN (SELECT x.r FROM lake.sales.regions x)"
+        assert await answers(await post("/v1/row-access-policies", **policy, filter=reading)) == {200}
+        drop = {"table": policy["table"], "ids": ["z"], "actor": zed}
+        await post("/v1/row-access-policies:batchDelete", **drop)
+        assert await answers(await post("/v1/row-access-policies", **policy, filter=peeking)) == {403}
+        grant = {"principal": zed, "privilege": "select", "object": "table:lake/hr/pay"}
+        assert await answers(await post("/v1/grants", add=[grant], actor=admin)) == {200}
+        assert await answers(await post("/v1/grants", remove=[grant], actor=admin)) == {403}
+        await post("/v1/row-access-policies:batchDelete", **drop)
+        assert await answers(await post("/v1/row-access-policies", **policy | {"actor": admin}, filter=peeking)) == {
+            200
+        }
+
+
 async def test_members_by_a_claim_are_those_of_row_filters(tmp_path: Path) -> None:
     """A subject in the form of somebody's address is not that member where a claim has the address."""
     member = {"claim": "email", "service_accounts": ["*.svc.example"]}

@@ -18,7 +18,7 @@ from pdp.engines.rowaccess.stored import StoredPolicies
 from pdp.engines.rowaccess.table_policies import NO_POLICIES, Mask, Policy, TablePolicies
 from pdp.engines.rowaccess.trino_sql import CALLER, FALSE, bind_caller, join_filters, mask_sql, null_sql
 from pdp.errors import AmbiguousName
-from pdp.facts.row_rules import FoldedName, NearNames, fold_column, fold_name, widen_name
+from pdp.facts.row_rules import FoldedName, NearNames, TablePath, fold_column, fold_name, widen_name
 from pdp.facts.snapshot import Facts
 from pdp.model.checks import STORE_STALE, Predicate, Principal, Reason, Resource, RowView, TypedColumn
 
@@ -113,14 +113,16 @@ class RowAccess:
         self,
         tables: Mapping[FoldedName, TablePolicies],
         members: Members,
-        protected: Sequence[FoldedName] = (),
+        protected: Sequence[TablePath] = (),
         columns: Mapping[FoldedName, Mapping[str, str]] = {},
     ) -> None:
         self.tables = tables
         self.columns = columns
         """Folded columns with their types, of the tables that files describe."""
         self.members = members
-        self._protected = tuple(map(widen_name, protected))
+        self.protected = tuple(protected)
+        """Paths of the protected containers, as configured."""
+        self._protected = tuple(widen_name(fold_name(path[0], path[1:])) for path in protected)
         self._near = NearNames(tables)
         self._stored = StoredPolicies()
 

@@ -11,7 +11,7 @@ from pdp.engines.rowaccess.engine import RowAccess
 from pdp.engines.rowaccess.members import Members
 from pdp.engines.rowaccess.table_policies import TablePolicies
 from pdp.errors import InvalidReference, Notice
-from pdp.facts.row_rules import FoldedName, fold_name
+from pdp.facts.row_rules import FoldedName, TablePath
 from pdp.model.references import parse_resource
 
 _CONTAINERS: Final = frozenset({"warehouse", "namespace"})
@@ -30,11 +30,11 @@ class RowPolicies(msgspec.Struct, frozen=True):
         return RowAccess(self.tables, members, [_container(text) for text in protected], self.columns)
 
 
-def _container(text: str) -> FoldedName:
+def _container(text: str) -> TablePath:
     try:
         resource = parse_resource(text)
     except InvalidReference as error:
         raise ValueError(str(error)) from None
     if resource.type not in _CONTAINERS:
         raise ValueError(f"`{text}` is no warehouse or namespace")
-    return fold_name(resource.warehouse, resource.path)
+    return resource.warehouse, *resource.path

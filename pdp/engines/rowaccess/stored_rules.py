@@ -9,17 +9,22 @@ from pdp.engines.rowaccess.document import KINDS
 from pdp.engines.rowaccess.members import ALL_USERS, Grantee, parse_grantee
 from pdp.facts.row_rules import RowRule, fold_column
 
+_PRINCIPALS: Final = ("user:", "role:")
 _CLOSED: Final = "FALSE"
 _EVERYBODY: Final = (Grantee(ALL_USERS),)
 
 
 class StoredPolicy(NamedTuple):
-    """Policy of a rule. A policy that shows no row has no grantees and the filter FALSE."""
+    """Policy of a rule. A policy that shows no row has no grantees and the filter FALSE.
+
+    `author` is the writer if the writer is a principal, whose rights bound what the filter may read.
+    """
 
     id: str
     grantees: tuple[Grantee, ...] = ()
     text: str = _CLOSED
     dialect: str = "trino"
+    author: str = ""
 
 
 class StoredMask(NamedTuple):
@@ -39,7 +44,8 @@ def stored_policies(rules: Iterable[RowRule]) -> Iterator[StoredPolicy]:
             yield StoredPolicy(rule.id)
         elif not rule.column:
             found = _members(rule)
-            yield StoredPolicy(rule.id, found[0], rule.text, rule.dialect) if found else StoredPolicy(rule.id)
+            author = rule.author if rule.author.startswith(_PRINCIPALS) else ""
+            yield StoredPolicy(rule.id, found[0], rule.text, rule.dialect, author) if found else StoredPolicy(rule.id)
 
 
 def stored_masks(rules: Iterable[RowRule]) -> Iterator[StoredMask]:
