@@ -12,6 +12,7 @@ from pdp.config.names import suggest
 from pdp.config.origins import Key
 from pdp.config.policy_files import FILE_KEYS, FileKey, patterns_of
 from pdp.config.references import listed_warehouses, unknown_warehouse
+from pdp.config.regular_files import read_regular
 from pdp.config.settings import Settings
 from pdp.facts.snapshot import Facts
 
@@ -46,7 +47,7 @@ def unknown_roles(settings: Settings, facts: Facts) -> Iterator[tuple[Key, str]]
     if not named or settings.policies.source:  # policies of a source may name any role
         return
     known = known_roles(facts)
-    texts = [file.read_text("utf-8", "replace") for key in FILE_KEYS for file in _existing(settings, key)]
+    texts = [read_regular(file).decode("utf-8", "replace") for key in FILE_KEYS for file in _existing(settings, key)]
     for key, role in named:
         if role not in known and not any(_mentions(text, role) for text in texts):
             yield key, f"no role `{role}` is registered, granted or named in a policy{suggest(role, known)}"

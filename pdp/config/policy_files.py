@@ -13,6 +13,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from pdp.config.origins import Key
 from pdp.config.policies import PolicyFiles, PolicySettings
+from pdp.config.regular_files import open_regular
 from pdp.config.settings import Settings
 from pdp.errors import ConfigError, Place, PolicyError
 
@@ -108,7 +109,7 @@ def without_files(settings: Settings) -> Settings:
 
 def _require_readable(settings: Settings, key: FileKey, place: int, file: Path) -> None:
     try:
-        file.open("rb").close()
+        open_regular(file).close()
     except OSError as error:
         cause = (error.strerror or str(error)).lower()
         source = settings.origins.nearest(_origin(key, place))

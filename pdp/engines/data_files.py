@@ -11,6 +11,7 @@ from typing import Any, Final
 import yaml
 
 from pdp import strict
+from pdp.config.regular_files import read_regular
 from pdp.errors import InvalidArgument, Place, PolicyError
 from pdp.strict import refuse_duplicates, sentence
 
@@ -21,7 +22,7 @@ _STEP: Final = re.compile(r"\[\d+\]|\.[^.\[]+")
 def read_text(path: Path) -> str:
     """Return the text of a file; raise PolicyError for a file that cannot be read or is not UTF-8."""
     try:
-        return path.read_text(encoding="utf-8")
+        return read_regular(path).decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
     except OSError as error:
         raise PolicyError(f"cannot be read: {error.strerror}", Place(str(path), 0)) from None
     except UnicodeDecodeError:

@@ -19,6 +19,7 @@ import structlog
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 
 from pdp.config.identity import ProviderSettings
+from pdp.config.regular_files import open_regular
 from pdp.errors import ConfigError, Unauthenticated, Unavailable
 from pdp.identity.signatures import check_signature
 from pdp.telemetry import Telemetry
@@ -246,7 +247,7 @@ def read_key_file(idp: str, file: Path) -> bytes:
 
 
 def _read_file(file: Path) -> bytes:
-    with file.open("rb") as opened:
+    with open_regular(file) as opened:
         text = opened.read(MAX_BYTES + 1)
     if len(text) > MAX_BYTES:
         raise ValueError(f"it is larger than {MAX_BYTES} bytes")

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 
+from pdp.config.regular_files import read_regular
 from pdp.config.server import TlsSettings
 from pdp.config.settings import Settings
 from pdp.errors import ConfigError
@@ -131,6 +132,6 @@ def _no_password() -> str:
 
 def _read(path: Callable[[str], Path], key: str, file: str) -> bytes:
     try:
-        return path(file).read_bytes()
+        return read_regular(path(file))
     except OSError as error:
         raise ConfigError(f"`server.tls.{key}`: cannot read `{file}`: {error.strerror}") from None

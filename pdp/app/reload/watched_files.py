@@ -23,9 +23,12 @@ from pdp.config.warehouses import PRODUCT_ENGINES
 from pdp.errors import ConfigError
 
 Stamp: TypeAlias = tuple[int, int, int, int, int]
-"""Device, inode, size, and the times of the last change of the content and of the inode, in nanoseconds."""
+"""Device, inode, size, and the times of the last change of the content and of the inode, in nanoseconds.
+
+Without size and times for anything but a regular file: readers refuse such a name, and only a replacement matters.
+"""
 Stamps: TypeAlias = dict[str, Stamp]
-"""Stamps of existing files by path."""
+"""Stamps of existing names by path: a name that no reader takes fails a load, and a load must follow the removal."""
 SETTLED_SECONDS: Final = 0.02
 """Age of the newest change from which a further change is sure to have another time. Kernels count in ticks."""
 _MODULES: Final = (".py", ".pyc", ".so")
@@ -35,13 +38,20 @@ def take_stamps(settings: Settings, more: Iterable[str] = ()) -> Stamps:
     """Return the stamps of all policy files of settings, their certificates and keys, and the files of `more`."""
     stamps: Stamps = {}
     for file in (*_policies(settings), *_schemas(settings), *_certificates(settings), *more):
-        try:
-            found = Path(file).stat()
-        except OSError:
-            continue  # a missing file has no stamp
-        if stat.S_ISREG(found.st_mode):
-            stamps[file] = found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+        if found := _status(file):
+            is_regular = stat.S_ISREG(found.st_mode)
+            rest = (found.st_size, found.st_mtime_ns, found.st_ctime_ns) if is_regular else (-1, 0, 0)
+            stamps[file] = found.st_dev, found.st_ino, *rest
     return stamps
+
+
+def _status(file: str) -> os.stat_result | None:
+    """Return the status of a file, or of a link that leads nowhere; None for a missing file."""
+    with contextlib.suppress(OSError):
+        return Path(file).stat()
+    with contextlib.suppress(OSError):
+        return Path(file).lstat()
+    return None
 
 
 def has_unlisted_files(settings: Settings) -> bool:

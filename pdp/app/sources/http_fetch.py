@@ -16,6 +16,7 @@ from urllib.parse import SplitResult, urljoin, urlsplit
 from pdp import __version__
 from pdp.app.sources.client import SourceUnreachable
 from pdp.config.bundles.manifest import BundleRefused, shown
+from pdp.config.regular_files import read_regular
 from pdp.config.settings import Settings
 from pdp.config.sources import SourceSettings
 from pdp.errors import ConfigError
@@ -111,7 +112,7 @@ class HttpFetcher:
 
     def _read_token(self) -> str:
         try:
-            token = self._token.read_text().strip() if self._token else ""
+            token = read_regular(self._token).decode().strip() if self._token else ""
         except (OSError, UnicodeDecodeError):
             raise ConfigError("cannot read `policies.source.token_file`") from None
         if not token.isascii() or not token.isprintable() or not token:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import msgspec
 
 from pdp.config.bundles.manifest import BundleRefused
+from pdp.config.regular_files import read_regular
 from pdp.errors import ConfigError
 
 if TYPE_CHECKING:  # cryptography takes 9 MB
@@ -84,7 +85,7 @@ def read_public_key(path: Path) -> PublicKey:
     """Return the public key of a PEM file; raise ConfigError."""
     from cryptography.hazmat.primitives.serialization import load_pem_public_key  # noqa: PLC0415
 
-    key: PublicKey = _read_key(path, load_pem_public_key)
+    key: PublicKey = _read_key(path, load_pem_public_key, read_regular)
     return key
 
 
@@ -96,12 +97,12 @@ def read_private_key(path: Path) -> PrivateKey:
     return key
 
 
-def _read_key(path: Path, load: Any) -> Any:
+def _read_key(path: Path, load: Any, read: Callable[[Path], bytes] = Path.read_bytes) -> Any:
     from cryptography.exceptions import UnsupportedAlgorithm  # noqa: PLC0415
     from cryptography.hazmat.primitives.asymmetric import ec, ed25519  # noqa: PLC0415
 
     try:
-        key = load(path.read_bytes())
+        key = load(read(path))
     except OSError as error:
         raise ConfigError(f"cannot read the key `{path}`: {error.strerror or error}") from None
     except (ValueError, TypeError, UnsupportedAlgorithm):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from pdp.config.regular_files import read_regular
 from pdp.errors import Place, PolicyError
 
 
@@ -48,7 +49,7 @@ def read_sources(paths: Iterable[Path]) -> tuple[SourceText, ...]:
 
 def _read(path: Path) -> str:
     try:
-        data = path.read_bytes()
+        data = read_regular(path)
     except OSError as error:
         raise PolicyError(f"cannot be read: {(error.strerror or str(error)).lower()}", Place(str(path), 0)) from None
     try:

@@ -17,12 +17,12 @@ from pdp.config.quarkus.entries import ConfigEntry, Position, positions_of
 from pdp.config.quarkus.profiles import PROD, ConfigSource
 from pdp.config.quarkus.properties import read_properties
 from pdp.config.quarkus.yaml_text import YamlText
+from pdp.config.regular_files import MAX_FILE_BYTES, read_regular
 from pdp.engines.cel.nessie_keys import NessieConfig, read_nessie
 from pdp.errors import Notice, Place, PolicyError
 
 PROFILE_VARIABLE: Final = "QUARKUS_PROFILE"
 """Variable that chooses the profile of Quarkus."""
-MAX_FILE_BYTES: Final = 64 << 20
 YAML_SUFFIXES: Final = (".yaml", ".yml")
 
 
@@ -106,12 +106,9 @@ def inline_rule(id: str, text: str) -> RuleText:
 
 def _text(path: Path) -> str:
     try:
-        with path.open("rb") as file:
-            data = file.read(MAX_FILE_BYTES + 1)
+        data = read_regular(path, MAX_FILE_BYTES)
     except OSError as error:
         raise PolicyError(f"cannot read: {error.strerror}", Place(str(path))) from None
-    if len(data) > MAX_FILE_BYTES:
-        raise PolicyError(f"larger than {MAX_FILE_BYTES} bytes", Place(str(path)))
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:

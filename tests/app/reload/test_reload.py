@@ -20,6 +20,7 @@ from support.serving import Process, serve_process
 pytestmark = pytest.mark.process
 
 SECONDS_OF_LONG_PAUSE = 3600
+ODD_NAMES = (os.mkfifo, lambda path: path.symlink_to("/dev/zero"))
 CHECK = {"principal": "user:oidc~alice", "action": "READ_ENTITY_VALUE", "resource": "table:lake/s/t@main"}
 
 
@@ -136,6 +137,22 @@ def test_a_pattern_that_matches_nothing_fails_until_a_file_is_back(tmp_path: Pat
         (tmp_path / "forbid").mkdir()
         (tmp_path / "forbid" / "f.yaml").write_text('rules: {f: "true"}')
         until(lambda: answers(process, 1) == {(False, bundle(process))})
+
+
+def test_a_name_that_is_no_file_fails_a_reload_until_it_is_gone(tmp_path: Path) -> None:
+    """A pipe would hold the loader for ever, and a device would fill the memory: both are seen at once."""
+    with serving(tmp_path, 1, forbid=[{"path": "forbid/*.yaml", "allow_empty": True}]) as process:
+        (tmp_path / "forbid").mkdir()
+        for number, (folder, make) in enumerate((folder, make) for folder in ("rules", "forbid") for make in ODD_NAMES):
+            odd = tmp_path / folder / "odd.yaml"
+            make(odd)
+            until(lambda: "odd.yaml: cannot be read: " in readiness(process)[2])
+            assert readiness(process)[:2] == (503, "degraded")
+            write_rules(tmp_path, a="role=='alice'", **{f"r{number}": "role=='bob'"})
+            odd.unlink()
+            until(lambda: readiness(process)[0] == 200)
+            assert answers(process, 1) == {(True, bundle(process))}
+        assert 'pdp_policies_reloads_total{outcome="failed"}' in metrics(process)
 
 
 def test_a_swapped_config_map_is_served_as_a_whole(tmp_path: Path) -> None:

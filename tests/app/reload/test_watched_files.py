@@ -55,6 +55,11 @@ EDITS: list[Callable[[Path], object]] = [
     lambda file: file.rename(file.with_name("c.yaml")),
     lambda file: (file.parent.parent / "forbid.yaml").write_text("rules: {}"),
     lambda file: shutil.rmtree(file.parent),
+    lambda file: os.mkfifo(file.parent / "b.yaml"),
+    lambda file: (file.parent / "b.yaml").mkdir(),
+    lambda file: (file.parent / "b.yaml").symlink_to("/dev/zero"),
+    lambda file: (file.parent / "b.yaml").symlink_to("b.yaml"),
+    lambda file: (file.parent / "b.yaml").symlink_to("nowhere"),
 ]
 
 
