@@ -35,7 +35,7 @@ class SourceSettings(Section):
     username: str | None = Field(None, description="name of a user, whose password is in `token_file`")
     ca: str | None = Field(None, description="authorities of the server (PEM) in place of the system's")
     poll_seconds: float = Field(30, ge=0.1, le=86400, description="how often the service asks for a newer bundle")
-    timeout_seconds: float = Field(10, gt=0, le=300, description="for one request to the server")
+    timeout_seconds: float = Field(10, gt=0, le=300, description="for one whole request to the server, with redirects")
     redirect_hosts: tuple[str, ...] = Field(
         (), description="other hosts to which the server may redirect, without the token"
     )

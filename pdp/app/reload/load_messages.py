@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import time
 from typing import Final
 
 import msgspec
@@ -12,6 +13,8 @@ from pdp.app.sources.client import SourceState
 from pdp.identity.tls import Certificates
 
 _LENGTH_BYTES: Final = 8
+_LEAST_WAIT: Final = 0.001
+"""Seconds of a wait after the deadline: no wait at all is another mode of sockets."""
 
 
 class LoadRequest(msgspec.Struct, frozen=True):
@@ -54,19 +57,20 @@ class Connection:
 
     def __init__(self, end: socket.socket) -> None:
         self._end = end
+        self._deadline: float | None = None
 
     def send(self, content: bytes) -> None:
         """Send a message; raise OSError if the other end is gone."""
         self._end.sendall(len(content).to_bytes(_LENGTH_BYTES) + content)
 
     def receive(self) -> bytes | None:
-        """Return the next message; None at the end. Raise TimeoutError after the socket's time."""
+        """Return the next message; None at the end. Raise TimeoutError after the time of `limit`."""
         head = self._exactly(_LENGTH_BYTES)
         return None if head is None else self._exactly(int.from_bytes(head))
 
     def limit(self, seconds: float) -> None:
-        """Let each later wait end after a number of seconds."""
-        self._end.settimeout(seconds)
+        """Let all waits together end after a number of seconds from now."""
+        self._deadline = time.monotonic() + seconds
 
     def close(self) -> None:
         """Close this end."""
@@ -75,6 +79,8 @@ class Connection:
     def _exactly(self, size: int) -> bytes | None:
         content = bytearray()
         while len(content) < size:
+            if self._deadline is not None:
+                self._end.settimeout(max(_LEAST_WAIT, self._deadline - time.monotonic()))
             try:
                 part = self._end.recv(min(size - len(content), 1 << 20))
             except ConnectionResetError:

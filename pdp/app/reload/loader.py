@@ -14,8 +14,12 @@ from pdp.app.reload.load_messages import Connection, LoadedPolicies, LoadRequest
 from pdp.config.settings import Settings
 from pdp.errors import PdpError
 
-LOAD_SECONDS: Final = 300.0
-"""Longest load. A start may take longer: nobody waits for a reload."""
+LOAD_SECONDS: Final = 60.0
+"""Longest load, without the time of requests to a source. The next attempt after a longer one has twice the time."""
+LONGEST_LOAD_SECONDS: Final = 300.0
+"""Longest load of all, for policies that no faster machine is there for, and of a start."""
+_SOURCE_REQUESTS: Final = 4
+"""Requests of a load to a source. Each of them may take `policies.source.timeout_seconds`."""
 _BOOT: Final = """
 import sys
 sys.path[:] = sys.argv[2:]
@@ -39,9 +43,15 @@ class Loader:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self._lock = Lock()
+        self._seconds = LOAD_SECONDS
         self._abandoned = False
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
+
+    def first(self) -> LoadedPolicies:
+        """Return the result of the load of a start, as `load` does."""
+        self._seconds = LONGEST_LOAD_SECONDS
+        return self.load()
 
     def load(self, *, poll: bool = False) -> LoadedPolicies:
         """Return the result of a load; raise LoaderFailed if the process ends or does not answer in time.
@@ -51,16 +61,20 @@ class Loader:
         with self._lock:
             request = LoadRequest(poll=poll) if self._connection else self._first_request(poll=poll)
             connection = self._connection or self._start()
+            source, seconds = self.settings.policies.source, self._seconds
+            connection.limit(seconds + (source.timeout_seconds * _SOURCE_REQUESTS if source else 0))
             try:
                 connection.send(msgspec.msgpack.encode(request))
                 content = connection.receive()
             except TimeoutError:
-                self._end()
-                raise LoaderFailed(f"the policies are not loaded after {LOAD_SECONDS:g} seconds") from None
+                self._end(at_once=True)
+                self._seconds = min(2 * seconds, LONGEST_LOAD_SECONDS)
+                raise LoaderFailed(f"the policies are not loaded after {seconds:g} seconds") from None
             except OSError:
                 content = None
             if content is None:
                 raise LoaderFailed(f"the process that loads policies ended with exit code {self._end()}")
+            self._seconds = LOAD_SECONDS
             return msgspec.msgpack.decode(content, type=LoadedPolicies)
 
     def use(self, settings: Settings) -> None:
@@ -93,17 +107,18 @@ class Loader:
         if self._abandoned:
             self._process.kill()
         self._connection = Connection(here)
-        self._connection.limit(LOAD_SECONDS)
         return self._connection
 
-    def _end(self) -> int | None:
-        """End the process; return the exit code, None without a process."""
+    def _end(self, *, at_once: bool = False) -> int | None:
+        """End the process, `at_once` without a moment of its own; return the exit code, None without a process."""
         process, connection = self._process, self._connection
         self._process = self._connection = None
         if connection:
             connection.close()
         if process is None:
             return None
+        if at_once:
+            process.kill()
         try:
             return process.wait(1.0)
         except subprocess.TimeoutExpired:

@@ -103,7 +103,7 @@ class Reloader:
         """
         if self._settings.policies.source is None:
             return None
-        result = await asyncio.to_thread(self._loader.load)
+        result = await asyncio.to_thread(self._loader.first)
         if not result.published.text:
             raise ConfigError(result.failure)
         self._remember(result)

@@ -1,4 +1,4 @@
-"""Requests to a server of bundles: verified TLS, bounded bodies and times, redirects to known hosts alone.
+"""Requests to a server of bundles: verified TLS, bounded bodies, one deadline, redirects to known hosts alone.
 
 Knows no proxies and no cookies. The token goes to the configured host alone, and into no message.
 """
@@ -6,10 +6,14 @@ Knows no proxies and no cookies. The token goes to the configured host alone, an
 from __future__ import annotations
 
 import base64
+import contextlib
 import http.client
+import socket
 import ssl
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from threading import Thread
 from typing import Final, NamedTuple
 from urllib.parse import SplitResult, urljoin, urlsplit
 
@@ -85,11 +89,18 @@ class HttpFetcher:
     def _get(self, url: SplitResult, headers: Mapping[str, str], most_bytes: int, deadline: float) -> SourceAnswer:
         connection = self._connection(url)
         path = (url.path or "/") + (f"?{url.query}" if url.query else "")
-        try:
+
+        def ask() -> SourceAnswer:
             connection.request("GET", path, headers={"User-Agent": f"pdp/{__version__}", **headers})
-            response = connection.getresponse()
-            found = {name.lower(): value for name, value in response.getheaders()}
-            return SourceAnswer(response.status, found, _read(response, most_bytes, deadline))
+            with connection.getresponse() as response:
+                found = {name.lower(): value for name, value in response.getheaders()}
+                return SourceAnswer(response.status, found, _read(response, most_bytes, deadline))
+
+        try:
+            return _before(deadline, ask)
+        except TimeoutError:
+            _cut(connection)
+            raise SourceUnreachable(f"{url.netloc} does not answer in time") from None
         except ssl.SSLCertVerificationError as error:
             raise SourceUnreachable(f"{url.netloc}: the certificate is not valid: {error.verify_message}") from None
         except (OSError, http.client.HTTPException) as error:
@@ -118,6 +129,30 @@ class HttpFetcher:
         if not token.isascii() or not token.isprintable() or not token:
             raise ConfigError("`policies.source.token_file` holds no token of one line")
         return token
+
+
+def _before(deadline: float, ask: Callable[[], SourceAnswer]) -> SourceAnswer:
+    """Return the answer of a function in a thread of its own; raise TimeoutError after the deadline.
+
+    Timeouts of sockets bound one wait each: a name server, or one byte a second, could take hours.
+    """
+    answer: Future[SourceAnswer] = Future()
+
+    def run() -> None:
+        try:
+            answer.set_result(ask())
+        except BaseException as error:  # noqa: BLE001  raised again by the waiting thread
+            answer.set_exception(error)
+
+    Thread(target=run, name="source", daemon=True).start()
+    return answer.result(max(0.0, deadline - time.monotonic()))
+
+
+def _cut(connection: http.client.HTTPConnection) -> None:
+    """Let all waits for a connection end."""
+    if connection.sock is not None:
+        with contextlib.suppress(OSError):
+            socket.socket.shutdown(connection.sock, socket.SHUT_RDWR)
 
 
 def require_status(answer: SourceAnswer, *allowed: int) -> None:

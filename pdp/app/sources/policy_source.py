@@ -51,11 +51,16 @@ class PolicySource:
         self._folder = BundleFolder(settings.path(source.folder), source.place)
         self._folder.open()
         self._tag = ""
+        self._silent_until = 0.0
         self._numbers = count()
 
     def forget(self) -> None:
         """Fetch and verify the content again at the next look."""
         self._tag = ""
+
+    def is_silent(self) -> bool:
+        """Tell whether the source has just not answered: a change of local files need not wait for a silence again."""
+        return time.monotonic() < self._silent_until
 
     def look(self) -> PolicyTree | None:
         """Return a new tree; None if the source has nothing new or does not answer, as `state` tells.
@@ -66,7 +71,9 @@ class PolicySource:
             fetched = self._client.fetch(self._tag)
         except SourceUnreachable as error:
             self.state = msgspec.structs.replace(self.state, trouble=str(error))
+            self._silent_until = time.monotonic() + self._source.timeout_seconds
             return None
+        self._silent_until = 0.0
         self.state = msgspec.structs.replace(self.state, contact=time.time(), trouble="")
         if fetched is None:
             return None

@@ -53,7 +53,7 @@ class SourceLoader:
         if not poll:
             source.forget()
         try:
-            new = source.look()
+            new = None if source.good and not poll and source.is_silent() else source.look()
         except PdpError as error:
             new, self._failure = None, self._words(error)
             if source.good:

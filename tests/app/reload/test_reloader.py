@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,7 +15,7 @@ from support.converging import awaited
 from support.file_limits import no_descriptors
 from support.serving import settings_of
 
-from pdp.app.reload import loader_process
+from pdp.app.reload import loader, loader_process
 from pdp.app.reload.load_messages import LoadedPolicies
 from pdp.app.reload.loader_process import BundleLoader
 from pdp.app.reload.reloader import Reloader, ServedPolicies
@@ -141,6 +142,25 @@ async def test_processes_with_different_policies_converge_also_while_the_files_a
         await awaited(lambda: "rules.yaml:1:" in reloader.failure)
 
 
+async def test_a_load_without_an_end_is_ended_and_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time of a load doubles after each failure, so that a slow machine also gets to the end."""
+    settings = configured(tmp_path, GOOD)
+    publisher = Serving(settings)
+    first = publisher.bundles
+    async with watching(settings, publisher) as reloader:
+        write_rules(tmp_path, OTHER)
+        await awaited(lambda: publisher.bundles != first)
+        process = reloader._loader._process
+        assert process
+        monkeypatch.setattr(loader, "LOAD_SECONDS", 0.5)
+        reloader._loader._seconds = 0.5
+        process.send_signal(signal.SIGSTOP)
+        write_rules(tmp_path, GOOD)
+        await awaited(lambda: "policies_refused" in publisher.notes)
+        assert process.wait() == -signal.SIGKILL
+        await awaited(lambda: publisher.bundles == first and not reloader.failure)
+
+
 @pytest.mark.parametrize("rules", [GOOD, BROKEN])
 def test_files_that_change_all_the_time_end_a_load(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rules: dict[str, str]
@@ -153,13 +173,13 @@ def test_files_that_change_all_the_time_end_a_load(
         write_rules(tmp_path, rules)
         return take_stamps(*arguments)
 
-    loader = BundleLoader(settings)
+    bundles = BundleLoader(settings)
     with monkeypatch.context() as patch:
         patch.setattr(loader_process, "take_stamps", look_after_a_change)
-        result = loader.load()
+        result = bundles.load()
     assert "change all the time" in result.failure
     assert result.stamps != take_stamps(settings)
     assert len(looks) < 1000
-    result = loader.load()
+    result = bundles.load()
     assert (result.failure == "") == (rules is GOOD)
     assert result.stamps == take_stamps(settings)

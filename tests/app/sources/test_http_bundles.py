@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -49,6 +50,38 @@ def serving(folder: Path, workers: int = 1) -> Iterator[Process]:
         yield process
         assert process.terminate() == 0
         assert "Traceback" not in process.stderr()
+
+
+def forbid(folder: Path, user: str) -> None:
+    new = folder / "forbid.new"
+    new.write_text(json.dumps({"rules": {"f": f"role=='{user}'"}}))
+    new.replace(folder / "forbid.yaml")
+
+
+def test_local_files_count_beside_a_silent_server(tmp_path: Path) -> None:
+    with bundle_server() as server:
+        server.bodies[PATH] = bundle_of("alice", 1)
+        configure(tmp_path, server)
+        config = json.loads((tmp_path / "pdp.yaml").read_text())
+        config["policies"]["forbid"] = [str(tmp_path / "forbid.yaml")]
+        (tmp_path / "pdp.yaml").write_text(json.dumps(config))
+        forbid(tmp_path, "nobody")
+        with serving(tmp_path) as process:
+            assert allowed(process)
+            silence = threading.Event()
+
+            def wait(path: str, headers: dict[str, str]) -> None:
+                silence.wait(60)
+
+            server.guard = wait
+            until(lambda: "does not answer" in fetch(process.url("/health/ready", "diagnostics")).text)
+            forbid(tmp_path, "alice")
+            until(lambda: not allowed(process))
+            forbid(tmp_path, "nobody")
+            until(lambda: allowed(process))
+            server.bodies[PATH] = bundle_of("bob", 2)
+            silence.set()
+            until(lambda: not allowed(process))
 
 
 def allowed(process: Process) -> bool:

@@ -92,6 +92,18 @@ def test_endless_cut_and_silent_answers_end(tmp_path: Path) -> None:
         except OSError:
             return
 
+    def dripping_head(beginning: bytes, part: bytes) -> Callable[[socket.socket], None]:
+        def answer(connection: socket.socket) -> None:
+            try:
+                connection.sendall(beginning)
+                while True:
+                    connection.sendall(part)
+                    time.sleep(0.05)
+            except OSError:
+                return
+
+        return answer
+
     def cut(connection: socket.socket) -> None:
         connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nabc")
 
@@ -101,6 +113,10 @@ def test_endless_cut_and_silent_answers_end(tmp_path: Path) -> None:
     cases: list[tuple[Callable[[socket.socket], None], type[Exception]]] = [
         (endless, BundleRefused),
         (dripping, SourceUnreachable),
+        (dripping_head(b"", b"H"), SourceUnreachable),
+        (dripping_head(b"HTTP/1.1 200 OK\r\nX-A: ", b"a"), SourceUnreachable),
+        (dripping_head(b"HTTP/1.1 200 OK\r\n", b"X-A: a\r\n"), SourceUnreachable),
+        (dripping_head(b"", b"HTTP/1.1 100 Continue\r\n\r\n"), SourceUnreachable),
         (cut, SourceUnreachable),
         (no_http, SourceUnreachable),
         (lambda connection: None, SourceUnreachable),
