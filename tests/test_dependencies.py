@@ -23,9 +23,13 @@ def normalized(name: str) -> str:
 
 
 def imported_modules() -> set[str]:
-    """Return the top-level names of all absolute imports in the product, without the standard library."""
+    """Return the top-level names of all absolute imports in the product, without the standard library.
+
+    Starter projects import what their users install.
+    """
     names: set[str] = set()
-    for file in (ROOT / "pdp").rglob("*.py"):
+    files = (file for file in (ROOT / "pdp").rglob("*.py") if "starters" not in file.parts)
+    for file in files:
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.Import):
                 names |= {alias.name.partition(".")[0] for alias in node.names}

@@ -25,7 +25,10 @@ _max_mib = click.option("--max-mib", default=64, show_default=True, help="Most M
 
 @click.group()
 def bundle() -> None:
-    """Build, sign and verify bundles of policies for `policies.source`."""
+    """Build, sign and verify bundles of policies.
+
+    `policies.source` takes bundles from a server.
+    """
 
 
 @bundle.command("build")

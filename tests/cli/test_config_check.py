@@ -77,8 +77,8 @@ audit: {sinks: [{file: a.properties}]}
         ("f.yaml:3:6", "rule `b`"),
         ("r.yaml:2:18", "policy `p`"),
         ("s.yaml:1:8", "expected `array`, got `object` - at `$.masks` (`policies.row_access`)"),
-        ("world.yaml:2:3", "objects[0]"),
         ("pdp.yaml:12:15", "`row_access.protected.0`"),
+        ("world.yaml:2:3", "objects[0]"),
         ("pdp.yaml:10:21", "`identity.providers.kc.jwks`"),
         ("pdp.yaml:13:18", "`audit.sinks.0.file`"),
     ]
