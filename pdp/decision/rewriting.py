@@ -16,7 +16,6 @@ from msgspec import UNSET
 
 from pdp.decision.bodies import make_acting_role, make_principal, make_resource
 from pdp.decision.bundle import Bundle
-from pdp.decision.inspection import sees_all
 from pdp.decision.plan import parent_of
 from pdp.decision.policy_rows import policy_rows
 from pdp.decision.rewrite_bodies import (
@@ -28,6 +27,7 @@ from pdp.decision.rewrite_bodies import (
     RewriteResult,
     SqlExpression,
 )
+from pdp.decision.rewrite_refusals import general_message, recorded_cause, shows_own_policies, tells_policies
 from pdp.decision.service import BatchResult, Pdp
 from pdp.errors import AssertionNotAllowed, InvalidArgument, PdpError, TableDenied, Unavailable
 from pdp.facts.row_rules import TablePath
@@ -38,7 +38,6 @@ from pdp.model.events import RewriteEvent
 from pdp.model.ids import new_id
 from pdp.model.references import check_path, format_resource
 from pdp.rewrite.errors import (
-    FILTER_INVALID,
     NO_STORE,
     PARSE_ERROR,
     UNKNOWN_RELATION,
@@ -106,24 +105,25 @@ class SqlRewriting:
         asking = self._admit(body, caller, surface)
         self._pdp.audit.admit()
         uses: tuple[Use, ...] = ()
-        decision = ""
+        decision = cause = ""
         try:
             _bound(body)
             await self._pdp.await_consistency(body.consistency)
             catalog = None if body.catalog is UNSET else body.catalog
             call = RewriteCall(body.sql, body.dialect, self._reader(asking), catalog)
-            try:
-                reply = await self._confirmed(asking, call)
-            except RewriteRefused as error:
-                if error.rap != NO_STORE or self._statements is None or body.dialect != _DDL_DIALECT:
-                    raise
+            reply = await self._confirmed(asking, call)
+            if reply.error == NO_STORE and self._statements is not None and body.dialect == _DDL_DIALECT:
                 return await self._execute(self._statements, asking, body)
             uses = reply.uses
-            result = await self._decide(asking, list(self._checks(asking, uses)))
+            result = await self._decide(asking, list(self._checks(asking, [use for use in uses if not use.author])))
+            await self._decide_authors(asking, uses)
+            if reply.error:
+                cause = recorded_cause(reply)
+                raise await self._refusal(asking, call, reply)
             decision, revision = (result.answer.id, result.answer.revision) if result else ("", self._pdp.revision())
         except PdpError as error:
             denied = error.record_id
-            self._record(asking, body, uses, code=error.code, decision=denied, message=_message(error))
+            self._record(asking, body, uses, code=error.code, decision=denied, message=cause or _message(error))
             error.record_id = asking.id
             raise
         self._record(asking, body, uses, changed=reply.changed, revision=revision, decision=decision)
@@ -155,7 +155,7 @@ class SqlRewriting:
         if body.dialect == "trino":
             await self._check_view(asking, filtering)
             return await self._trino_filter(asking, reader, check, columns)
-        reply = await self._confirmed(asking, filtering)
+        reply = await self._accepted(asking, filtering)
         await self._decide_authors(asking, reply.uses)
         recorded = await self._view(asking, check, [TypedColumn(name, "") for name, _ in reply.columns])
         rows = SqlExpression(reply.rows) if reply.rows else None
@@ -191,19 +191,15 @@ class SqlRewriting:
         return Reader(principal.type, principal.name, principal.groups, roles, attributes)
 
     async def _confirmed(self, asking: _Asking, call: RewriteCall | FilterCall) -> Reply:
-        """Return the answer of a process by relations that are still those of their catalogs.
+        """Return the answer of a process by relations that are still those of their catalogs, or a refusal.
 
-        Raise RewriteRefused for a refusal, and Unavailable if a catalog gives no answer for too long.
+        Raise RewriteRefused for a text that ends a process, and Unavailable if a catalog gives no answer for too long.
         """
         for _ in range(_MOST_READINGS):
             known = self._relations.known()
-            try:
-                reply = await self._ask(asking, call)
-            except RewriteRefused as error:
-                problem = next(self._relations.problems(), "") if error.rap == UNKNOWN_RELATION else ""
-                if problem:
-                    raise Unavailable(f"{error}: {problem}") from None
-                raise
+            reply = await self._ask(asking, call)
+            if reply.error:
+                return reply
             names = [call.table] if isinstance(call, FilterCall) else []
             names += [name for use in reply.uses for name in (use.name, *use.spellings)]
             if await self._relations.confirm(names) and known == self._relations.known():
@@ -211,19 +207,38 @@ class SqlRewriting:
         raise Unavailable("the tables and views of the statement change again and again")
 
     async def _ask(self, asking: _Asking, call: RewriteCall | FilterCall) -> Reply:
-        """Return the answer of a process; raise RewriteRefused."""
+        """Return the answer of a process; raise RewriteRefused for a text that ends a process."""
         key = f"{asking.caller.name}\n{asking.principal.id}"
 
         async def completed() -> RewriteCall | FilterCall:
             return msgspec.structs.replace(call, policies=await self._listed(asking))
 
-        reply = await self._pool.ask(key, self._setup(), call, completed if isinstance(call, RewriteCall) else None)
-        if not reply.error:
-            return reply
-        message = reply.message
-        if reply.error == FILTER_INVALID and not sees_all(asking.caller):
-            message = f"a filter or mask cannot be used in `{call.dialect}`"
-        raise RewriteRefused(reply.error, message)
+        return await self._pool.ask(key, self._setup(), call, completed if isinstance(call, RewriteCall) else None)
+
+    async def _accepted(self, asking: _Asking, call: FilterCall) -> Reply:
+        """Return the visible part of a relation; raise RewriteRefused and Unavailable."""
+        reply = await self._confirmed(asking, call)
+        if reply.error:
+            raise await self._refusal(asking, call, reply)
+        return reply
+
+    async def _refusal(self, asking: _Asking, call: RewriteCall | FilterCall, reply: Reply) -> PdpError:
+        """Return the error for a refusal to a principal with every right that the statement needs.
+
+        Policies behind the refusal are for those who may read the grants of all relations. A refusal without relations
+        is about the statement alone.
+        """
+        problem = next(self._relations.problems(), "") if reply.error == UNKNOWN_RELATION else ""
+        if problem:
+            return Unavailable(f"{reply.message}: {problem}")
+        if not tells_policies(reply):
+            return RewriteRefused(reply.error, reply.message)
+        kinds = {use.name: "view" if use.is_view else "table" for use in reply.uses if not use.author}
+        if isinstance(call, FilterCall):
+            kinds.setdefault(call.table, "table")
+        tables = [Resource(kind, name[0], name[1:]) for name, kind in kinds.items()]
+        is_shown = not tables or (shows_own_policies(reply) and all(await self._may_read_grants(asking, tables)))
+        return RewriteRefused(reply.error, reply.message if is_shown else general_message(reply, call.dialect))
 
     async def _listed(self, asking: _Asking) -> tuple[PolicyRow, ...]:
         """Return the policies that a principal may see."""
@@ -233,14 +248,16 @@ class SqlRewriting:
         tables = list(rows)
         if not tables:
             return ()
-        checks = [
-            Check(asking.principal, "read_assignments", (Resource("table", path[0], path[1:]),), (at,),
-                  acting_role=asking.acting_role)
-            for at, path in enumerate(tables)
-        ]  # fmt: skip
-        result = await self._pdp.decide(Batch(asking.surface, asking.caller, len(checks), checks))
-        allowed = result.answer.allowed
+        allowed = await self._may_read_grants(asking, [Resource("table", path[0], path[1:]) for path in tables])
         return tuple(row for path, may in zip(tables, allowed, strict=True) if may for row in rows[path])
+
+    async def _may_read_grants(self, asking: _Asking, relations: Sequence[Resource]) -> bytes:
+        """Return for each relation 1 or 0: the right of the principal to read grants, and so policies."""
+        checks = [
+            Check(asking.principal, "read_assignments", (relation,), (at,), acting_role=asking.acting_role)
+            for at, relation in enumerate(relations)
+        ]
+        return (await self._pdp.decide(Batch(asking.surface, asking.caller, len(checks), checks))).answer.allowed
 
     def _setup(self) -> Setup:
         """Return the policies of the current bundle and facts as the processes get them."""
@@ -297,7 +314,7 @@ class SqlRewriting:
     async def _check_view(self, asking: _Asking, call: FilterCall) -> None:
         """Raise RewriteRefused for a known view of tables with hidden rows: a filter of the view does not hide them."""
         try:
-            reply = await self._confirmed(asking, call)
+            reply = await self._accepted(asking, call)
         except RewriteRefused as error:
             if error.rap in _OF_VIEWS:
                 raise
@@ -306,7 +323,12 @@ class SqlRewriting:
 
     async def _decide_authors(self, asking: _Asking, uses: Sequence[Use]) -> None:
         """Raise TableDenied for a table that the author of a stored filter may not read."""
-        await self._decide(asking, list(self._checks(asking, [use for use in uses if use.author])))
+        try:
+            await self._decide(asking, list(self._checks(asking, [use for use in uses if use.author])))
+        except TableDenied as error:
+            denied = TableDenied("the author of a filter may not read what the filter reads")
+            denied.record_id = error.record_id
+            raise denied from None
 
     async def _trino_filter(
         self, asking: _Asking, reader: Reader, check: Check, columns: Sequence[TypedColumn]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from pdp.errors import InvalidArgument
+from pdp.rewrite.messages import Use
 
 PARSE_ERROR: Final = "RAP_PARSE_ERROR"
 MULTI_STATEMENT: Final = "RAP_MULTI_STATEMENT"
@@ -27,11 +28,16 @@ NO_STORE: Final = "RAP_NO_POLICY_STORE"
 
 
 class RewriteRefused(InvalidArgument):
-    """Text that the rewriter does not pass on. `rap` is the code of the contract, the text says why."""
+    """Text that the rewriter does not pass on. `rap` is the code of the contract, the text says why.
 
-    def __init__(self, rap: str, message: str) -> None:
+    `uses` are the uses of relations that were found before the refusal: without a right to one of these, the refusal
+    tells nothing.
+    """
+
+    def __init__(self, rap: str, message: str, uses: tuple[Use, ...] = ()) -> None:
         super().__init__(message)
         self.rap = self.code = rap
+        self.uses = uses
 
 
 class PoliciesNeeded(RewriteRefused):

@@ -140,7 +140,10 @@ class Use(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Reply(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Answer of a process: a statement with the uses of relations, the visible part of a relation, or a refusal."""
+    """Answer of a process: a statement, the visible part of a relation, or a refusal, with the uses of relations.
+
+    A refusal has the uses that were found before.
+    """
 
     sql: str = ""
     changed: bool = False

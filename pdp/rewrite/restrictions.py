@@ -133,6 +133,11 @@ class Restrictions:
         self._owners: dict[str, CallerIdentity] = {}
         self._readers: dict[Identities, None] = {}
 
+    @property
+    def dialect(self) -> str:
+        """Return the dialect of the statement."""
+        return self._dialect
+
     def visible(
         self, relation: Relation, identities: Identities, form: Form = "qualified"
     ) -> VisiblePart | None:  # fmt: skip

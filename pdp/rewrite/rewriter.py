@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 from sqlglot import exp
 
@@ -43,6 +43,7 @@ from pdp.rewrite.uses import UseFinder
 from pdp.rewrite.word_reading import WordReading
 
 _LOG: Final = logging.getLogger(__name__)
+_Answer = TypeVar("_Answer")
 _FULL: Final = 3
 """Parts of a full name."""
 
@@ -134,17 +135,7 @@ class Rewriter:
     ) -> Rewritten:
         if dialect not in DIALECTS:
             raise RewriteRefused(UNSUPPORTED_STATEMENT, f"the dialect `{dialect}` is not supported")
-        try:
-            return work(text, dialect, caller, policies)
-        except RewriteRefused:
-            raise
-        except RecursionError:
-            raise RewriteRefused(PARSE_ERROR, "the text is nested too deeply") from None
-        except Exception as error:  # noqa: BLE001  a text that nobody foresaw is refused; other texts go on
-            # Without the message of the error, which can hold values of the text.
-            last = traceback.extract_tb(error.__traceback__)[-1]
-            _LOG.error("a text is refused for an unforeseen %s in %s", type(error).__name__, last.name)
-            raise RewriteRefused(PARSE_ERROR, "the text meets an error of the rewriter") from None
+        return _foreseen(partial(work, text, dialect, caller, policies))
 
     def _answer(self, text: str, dialect: str, caller: CallerIdentity, policies: PolicySet) -> Rewritten:
         short = policies.memory(self._catalog).short_ways.get(dialect) or self._short_way(dialect, policies)
@@ -191,6 +182,16 @@ class Rewriter:
         if examined:
             finder = UseFinder(restrictions, policies, self._compiler)
             uses = finder.uses(analyzed, identities, self._catalog.default)
+        finish = partial(self._finish, analyzed, restrictions, caller, policies, listed)
+        found = _foreseen(finish, uses)
+        return Rewritten(found, found is not text, uses)
+
+    def _finish(
+        self, analyzed: AnalyzedText, restrictions: Restrictions, caller: CallerIdentity, policies: PolicySet,
+        listed: Sequence[PolicyRow] | None,
+    ) -> str:  # fmt: skip
+        """Return the text with the visible rows alone, the same text if nothing is hidden; raise RewriteRefused."""
+        text, dialect, identities = analyzed.parsed.text, restrictions.dialect, (caller,)
         if self._qualifies:
             check_full_names(analyzed)
         reading = SecondReading(self._catalog, dialect, restrictions, identities)
@@ -198,15 +199,30 @@ class Rewriter:
         LookupGuard(self._compiler, self._catalog, policies).check(analyzed.references, restrictions, identities)
         if isinstance(analyzed.parsed.tree, exp.Create):
             _refuse_listing(analyzed)
-            is_definition = _check_definition(analyzed, restrictions, identities)
-            if is_definition:
-                return Rewritten(text, changed=False, uses=uses)
+            if _check_definition(analyzed, restrictions, identities):
+                return text
         rendering = Rendering(restrictions, dialect, qualifies=self._qualifies)
         rendering.listing = partial(policy_source, listed, default=self._catalog.default, dialect=dialect)
         sql = rendering.render(analyzed, TextLevel(identities))
         tree = analyzed.parsed.tree
         reading.verify(tree if sql is text else sql, rendering.sources, type(tree))
-        return Rewritten(sql, sql is not text, uses)
+        return sql
+
+
+def _foreseen(work: Callable[[], _Answer], uses: tuple[Use, ...] = ()) -> _Answer:
+    """Return the answer of some work; raise RewriteRefused for each error, with the uses that were found before."""
+    try:
+        return work()
+    except RewriteRefused as error:
+        error.uses = uses or error.uses
+        raise
+    except RecursionError:
+        raise RewriteRefused(PARSE_ERROR, "the text is nested too deeply", uses) from None
+    except Exception as error:  # noqa: BLE001  a text that nobody foresaw is refused; other texts go on
+        # Without the message of the error, which can hold values of the text.
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        _LOG.error("a text is refused for an unforeseen %s in %s", type(error).__name__, last.name)
+        raise RewriteRefused(PARSE_ERROR, "the text meets an error of the rewriter", uses) from None
 
 
 def _refuse_policy_statement(text: str, dialect: str) -> None:

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from pdp.rewrite.catalog import Relation, full_name
 from pdp.rewrite.containers import RelationKey
+from pdp.rewrite.errors import RewriteRefused
 from pdp.rewrite.filters import FilterCompiler
 from pdp.rewrite.messages import Use
 from pdp.rewrite.policies import PolicySet
@@ -32,10 +33,23 @@ class UseFinder:
         self._restrictions, self._policies, self._compiler = restrictions, policies, compiler
 
     def uses(self, analyzed: AnalyzedText, identities: Identities, default: tuple[str, ...]) -> tuple[Use, ...]:
-        """Return the uses of a statement, each once; raise RewriteRefused for views that are nested too deeply."""
+        """Return the uses of a statement, each once; raise RewriteRefused for an unusable text of a view.
+
+        The refusal has the uses up to that view.
+        """
         found: dict[Use, dict[tuple[str, ...], None]] = {}
-        for use, spellings in self._uses(analyzed, identities, "", ()):
-            found.setdefault(use, {}).update(dict.fromkeys(spellings))
+        try:
+            for use, spellings in self._uses(analyzed, identities, "", ()):
+                found.setdefault(use, {}).update(dict.fromkeys(spellings))
+        except RewriteRefused as error:
+            error.uses = self._listed(found, analyzed, default)
+            raise
+        return self._listed(found, analyzed, default)
+
+    def _listed(
+        self, found: dict[Use, dict[tuple[str, ...], None]], analyzed: AnalyzedText, default: tuple[str, ...]
+    ) -> tuple[Use, ...]:
+        """Return the uses of known relations with their spellings, and those of new relations."""
         known = [replace(use, spellings=tuple(some)) if some else use for use, some in found.items()]
         is_view = analyzed.parsed.tree.args.get("kind") == "VIEW"
         new = [

@@ -138,6 +138,7 @@ class Rewriting:
 
     def answer(self, call: Call) -> Reply:
         """Return the answer to a call; a refusal is an answer, too."""
+        names: _Names | None = None
         try:
             names = self._names(call.dialect)
             reader = self._reader(call.reader)
@@ -148,13 +149,22 @@ class Rewriting:
                 else _filter(rewriter, call, reader, names)
             )
         except RewriteRefused as error:
-            return Reply(error=error.rap, message=str(error), wants_policies=isinstance(error, PoliciesNeeded))
+            return _refusal(error, names)
 
     def _reader(self, reader: Reader) -> CallerIdentity:
         principal = Principal(
             reader.type, reader.name, groups=reader.groups, member_of=reader.member_of, attributes=reader.attributes
         )
         return PrincipalCaller(principal, self._members)
+
+
+def _refusal(error: RewriteRefused, names: _Names | None) -> Reply:
+    """Return a refusal with the uses that were found before; a use on another ref is refused first."""
+    try:
+        uses = tuple(map(names.placed, error.uses)) if names else ()
+    except RewriteRefused as other:
+        return Reply(error=other.rap, message=str(other))
+    return Reply(error=error.rap, message=str(error), uses=uses, wants_policies=isinstance(error, PoliciesNeeded))
 
 
 def _rewrite(rewriter: Rewriter, call: RewriteCall, reader: CallerIdentity, names: _Names) -> Reply:
@@ -171,9 +181,13 @@ def _rewrite(rewriter: Rewriter, call: RewriteCall, reader: CallerIdentity, name
 
 def _filter(rewriter: Rewriter, call: FilterCall, reader: CallerIdentity, names: _Names) -> Reply:
     question = names.of_catalogs(call.table)[0], call.dialect, reader, names.policies
-    rows, masked = rewriter.filter(*question)
-    uses = tuple(map(names.placed, rewriter.uses_behind(*question)))
-    return Reply(uses=uses, rows=rows, columns=tuple(masked))
+    uses = rewriter.uses_behind(*question)
+    try:
+        rows, masked = rewriter.filter(*question)
+    except RewriteRefused as error:
+        error.uses = uses
+        raise
+    return Reply(uses=tuple(map(names.placed, uses)), rows=rows, columns=tuple(masked))
 
 
 def _read(source: BinaryIO) -> bytes:

@@ -1,0 +1,147 @@
+"""Refusals of the rewriter tell nothing about policies to principals without a right to the relations."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.audit_files import all_records
+from support.http_client import HttpClient, client_of
+from support.serving import settings_of
+
+pytestmark = pytest.mark.process
+NOBODY, READER, OWNER = "user:oidc~nobody", "user:oidc~reader", "user:oidc~owner"
+SECRETS = ("secret_vip", "lake.hr", "vault", "9876")
+"""Parts of the policies: an id, tables and values of filters."""
+ROWS: dict[str, Any] = {
+    "default": ["lake", "sales"],
+    "tables": {
+        name: {"columns": {"id": "INTEGER", "s": "VARCHAR"}}
+        for name in ("orders", "odd", "lookup", "plain", "masked", "lake.hr.vault")
+    },
+    "views": {
+        "behind": {"sql": "SELECT id FROM odd"},
+        "deep": {"sql": "SELECT id FROM behind"},
+        "metadata": {"sql": "SELECT * FROM orders$files"},
+        "loop": {"sql": "SELECT id FROM odd, loop"},
+    },
+    "policies": [
+        {"id": "secret_vip", "table": "odd", "grantees": ["allUsers"],
+         "filter": "date_add('day', 9876, current_date) > current_date AND s IN (SELECT q.pan FROM lake.hr.vault q)"},
+        {"id": "secret_vip2", "table": "orders", "grantees": ["allUsers"], "filter": "id > 9876"},
+        {"id": "secret_vip3", "table": "masked", "grantees": ["user:x@example.com"],
+         "filter": "id IN (SELECT id FROM lookup)"},
+    ],
+    "masks": [{"id": "secret_vip4", "table": "masked", "column": "s", "kind": "null", "grantees": ["allUsers"]}],
+}  # fmt: skip
+WORLD: dict[str, Any] = {
+    "objects": ["project:p1", {"object": "warehouse:lake", "parent": "project:p1"}],
+    "grants": [
+        {"principal": READER, "privilege": "modify", "object": "namespace:lake/sales"},
+        {"principal": READER, "privilege": "create", "object": "namespace:lake/sales"},
+        {"principal": OWNER, "privilege": "ownership", "object": "warehouse:lake"},
+    ],
+}  # fmt: skip
+REFUSED = [
+    ("SELECT * FROM odd", "RAP_FILTER_INVALID"),
+    ("SELECT id FROM plain WHERE id IN (SELECT id FROM odd)", "RAP_FILTER_INVALID"),
+    ("WITH x AS (SELECT id FROM odd) SELECT id FROM x", "RAP_FILTER_INVALID"),
+    ("SELECT * FROM behind", "RAP_FILTER_INVALID"),
+    ("SELECT * FROM deep", "RAP_FILTER_INVALID"),
+    ("SELECT rowid FROM orders", "RAP_HIDDEN_COLUMN"),
+    ("INSERT INTO orders VALUES (1, 'a')", "RAP_WRITE_NEEDS_FULL_ACCESS"),
+    ("UPDATE orders SET s = 'a' WHERE id = 1", "RAP_WRITE_NEEDS_FULL_ACCESS"),
+    ("DELETE FROM orders WHERE id = 1", "RAP_WRITE_NEEDS_FULL_ACCESS"),
+    ("DELETE FROM lookup WHERE id = 1", "RAP_WRITE_NEEDS_FULL_ACCESS"),
+    ("INSERT INTO lookup SELECT id, s FROM plain", "RAP_WRITE_NEEDS_FULL_ACCESS"),
+    ("CREATE MATERIALIZED VIEW fresh AS SELECT * FROM orders", "RAP_MATERIALIZE"),
+    ("CREATE TABLE fresh CLONE orders", "RAP_COPY_NEEDS_FULL_ACCESS"),
+    ("CREATE TEMPORARY VIEW fresh AS SELECT * FROM orders", "RAP_UNSUPPORTED_STATEMENT"),
+    ('SELECT * FROM "orders$files"', "RAP_METADATA_TABLE"),
+    ("SELECT * FROM loop", "RAP_VIEW_CYCLE"),
+]  # fmt: skip
+"""Statements that policies or texts of views refuse, with the code for a principal with every right."""
+DIALECTS = ("duckdb", "spark", "bigquery", "trino")
+
+
+@asynccontextmanager
+async def asking(folder: Path, rows: Mapping[str, Any] = ROWS) -> AsyncIterator[HttpClient]:
+    (folder / "rows.json").write_text(json.dumps(rows))
+    (folder / "world.json").write_text(json.dumps(WORLD))
+    config: dict[str, Any] = {
+        "warehouses": {"lake": {"project": "p1"}}, "store": {"url": "file:world.json"},
+        "policies": {"rules": [], "row_access": ["rows.json"]}, "trino": {"catalogs": {"lake": {"warehouse": "lake"}}},
+        "limits": {"rewrite_seconds": 60, "request_timeout_seconds": 60},
+    }  # fmt: skip
+    async with client_of(settings_of(config, folder)) as client:
+        yield client
+
+
+async def ask(client: HttpClient, path: str, principal: str, **body: Any) -> dict[str, Any]:
+    sent = json.dumps({"principal": principal, **body}).encode()
+    answer = await client.send("POST", path, sent, {"Content-Type": "application/json"})
+    found: dict[str, Any] = {"status": answer.status, **answer.json()}
+    return found
+
+
+async def test_without_a_right_every_refusal_is_the_denial(tmp_path: Path) -> None:
+    async with asking(tmp_path) as client:
+        plain = await ask(client, "/v1/rewrite", NOBODY, sql="SELECT id FROM plain", dialect="duckdb")
+        assert (plain["status"], plain["error"]["code"]) == (403, "RAP_ACCESS_DENIED")
+        for sql, code in REFUSED:
+            codes = []
+            for dialect in DIALECTS:
+                mine = await ask(client, "/v1/rewrite", OWNER, sql=sql, dialect=dialect)
+                codes.append(mine.get("error", {}).get("code", ""))
+                found = await ask(client, "/v1/rewrite", NOBODY, sql=sql, dialect=dialect)
+                is_known = codes[-1] in (code, "")  # else the dialect itself refuses the text
+                allowed = {"RAP_ACCESS_DENIED"} if is_known else {"RAP_ACCESS_DENIED", codes[-1]}
+                assert found["error"]["code"] in allowed, (sql, dialect, found)
+                assert not is_known or found["status"] == 403
+                assert not [part for part in SECRETS if part in json.dumps(found)], (sql, dialect)
+            assert code in codes, (sql, codes)
+
+
+async def test_only_readers_of_grants_see_the_policy_behind_a_refusal(tmp_path: Path) -> None:
+    async with asking(tmp_path) as client:
+        answers = []
+        for sql, code in REFUSED:
+            for dialect in DIALECTS:
+                found = await ask(client, "/v1/rewrite", READER, sql=sql, dialect=dialect)
+                mine = await ask(client, "/v1/rewrite", OWNER, sql=sql, dialect=dialect)
+                codes = [answer.get("error", {}).get("code", "") for answer in (found, mine)]
+                assert codes[0] == codes[1], (sql, dialect, found, mine)
+                assert not [part for part in SECRETS if part in json.dumps(found)], (sql, dialect, found)
+                assert "filters read" not in json.dumps(found)
+                answers.append(mine["error"]["message"] if codes[1] == code == "RAP_FILTER_INVALID" else "")
+        assert any("secret_vip" in text for text in answers), "the owner sees the cause"
+        for dialect in ("duckdb", "spark", "bigquery"):
+            body = {"resource": "table:lake/sales/odd", "dialect": dialect}
+            shown = await ask(client, "/v1/filters", READER, **body)
+            assert shown["error"]["code"] == "RAP_FILTER_INVALID"
+            assert not [part for part in SECRETS if part in json.dumps(shown)]
+            assert "secret_vip" in (await ask(client, "/v1/filters", OWNER, **body))["error"]["message"]
+            assert (await ask(client, "/v1/filters", NOBODY, **body))["error"]["code"] == "RAP_ACCESS_DENIED"
+
+
+async def test_the_record_has_the_cause_that_the_answer_withholds(tmp_path: Path) -> None:
+    async with asking(tmp_path) as client:
+        for sql in ("SELECT * FROM odd", "DELETE FROM lookup WHERE id = 1"):
+            await ask(client, "/v1/rewrite", READER, sql=sql, dialect="duckdb")
+        await ask(client, "/v1/rewrite", NOBODY, sql="SELECT * FROM odd", dialect="duckdb")
+    events = [record for record in all_records(tmp_path) if record["event"] == "rewrite"]
+    assert [event["code"] for event in events] == [
+        "RAP_FILTER_INVALID",
+        "RAP_WRITE_NEEDS_FULL_ACCESS",
+        "RAP_ACCESS_DENIED",
+    ]
+    assert "secret_vip" in events[0]["message"]
+    assert "filters read `lookup`" in events[1]["message"]
+    assert [event["tables"][0]["table"] for event in events] == [
+        f"table:lake/sales/{name}" for name in ("odd", "lookup", "odd")
+    ]
+    assert events[2]["decision"]
