@@ -20,6 +20,7 @@ from pdp.model.columns import PathColumn
 CHUNK: Final = 2000
 """Most resources that engines decide before the event loop gets a turn."""
 _FIRST_CHUNK: Final = 250
+_FIRST_SLOW_CHUNK: Final = 16
 _LEAST_CHUNK: Final = 8
 EngineCall: TypeAlias = Callable[[Engine, Group, Sequence[Resource]], Verdicts]
 """Call of an engine that returns verdicts even if the engine raises."""
@@ -136,6 +137,10 @@ class ChunkSize:
 
     def __init__(self) -> None:
         self.now = _FIRST_CHUNK
+
+    def begin_small(self) -> None:
+        """Begin with few resources: one of a slow engine may cost as much as hundreds of others."""
+        self.now = min(self.now, _FIRST_SLOW_CHUNK)
 
     def learn(self, count: int, seconds: float) -> None:
         """Learn from a chunk."""

@@ -18,7 +18,7 @@ from pdp.decision.combine import ChunkSize, chunks, concatenate, decide_group, s
 from pdp.decision.fold import fixed_verdicts
 from pdp.decision.tree import FixedDecision, Leaf
 from pdp.decision.turns import Pace, Steps
-from pdp.engines.engine import FAILED, Engine, Group, Source, Verdicts
+from pdp.engines.engine import FAILED, Cost, Engine, Group, Source, Verdicts
 from pdp.engines.guarded import AwaitedEngine
 from pdp.facts.snapshot import Facts
 from pdp.model.checks import Reason, Resource
@@ -52,6 +52,8 @@ class Evaluator:
         pace, size = Pace(), ChunkSize()
         for members in leaves_by_group(leaves):
             columns = []
+            if self._is_slow(members[0].group):
+                size.begin_small()
             for resources in chunks(members, size):
                 started = time.perf_counter()
                 columns.append(decide_group(members[0], resources, self._bundle, self.decide_by_engine))
@@ -61,6 +63,11 @@ class Evaluator:
                     pace.begin()
             verdicts.update(slice_by_leaf(concatenate(columns), members))
         return lookup_of(verdicts)
+
+    def _is_slow(self, group: Group) -> bool:
+        """Tell whether an engine of a group takes milliseconds for a resource."""
+        engines = self._bundle.engines_for(group.warehouse, group.action, group.type).engines
+        return any(engine.cost is Cost.MILLISECONDS for engine in engines)
 
     def decide(self, leaf: Leaf, resources: Sequence[Resource]) -> Verdicts:
         """Return the verdicts on one leaf, asked about few resources."""

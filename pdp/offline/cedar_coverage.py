@@ -39,7 +39,7 @@ class CedarCoverage:
                 continue
             policies = engine.model.policies.policies
             for judgement in engine.judgements(answer.group, answer.resources, answer.facts).values():
-                for policy, holds in _known(judgement, policies) if judgement else ():
+                for policy, holds in _known(judgement, policies) if isinstance(judgement, Judgement) else ():
                     self._coverage.show(_item(policy, origin), [NEVER_TRUE if holds else NEVER_FALSE])
 
 

@@ -34,7 +34,7 @@ def has_arguments(action: str) -> bool:
 
 
 def make_context(action: str, given: Mapping[str, Any], project: str, *, delegated: bool) -> RequestContext:
-    """Return the context of an action from the arguments of a check; raise InvalidContext.
+    """Return the context of an action from the arguments of a check; raise InvalidContext or LongAccessLists.
 
     `project` is the default of full role names in access lists.
     """

@@ -14,10 +14,11 @@ import msgspec
 from pdp.engines.cedar.actions import CEDAR_ACTIONS
 from pdp.engines.cedar.contexts import InvalidContext, RequestContext, has_arguments, make_context, plain_context
 from pdp.engines.cedar.entities import Entity, EntityBuilder
-from pdp.engines.cedar.explain import explain_judgement
+from pdp.engines.cedar.explain import INVALID_ARGUMENTS, LONG_ACCESS_LISTS, explain_judgement
 from pdp.engines.cedar.judgement import Judgement, judgement_of
 from pdp.engines.cedar.library import load_cedarpy
 from pdp.engines.cedar.model import CedarModel, entities_as_json
+from pdp.engines.cedar.properties import LongAccessLists
 from pdp.engines.cedar.requests import (
     RequestRound,
     RoundTable,
@@ -39,8 +40,6 @@ _PRINCIPALS: Final = 64
 _LONGEST_PRINCIPAL: Final = 2_048
 _CONTAINERS: Final = 200
 """Principals whose entities are remembered at one revision, characters of one, and containers of one: about 20 MB."""
-_INVALID: Final[Reason] = "cedar:invalid_arguments"
-"""Reason of a denial because the arguments of the check are no context."""
 
 
 class CedarEngine:
@@ -90,8 +89,8 @@ class CedarEngine:
         by: list[Reason | None] = [None] * len(resources)
         errors: dict[int, tuple[str, ...]] = {}
         for row, judgement in self.judgements(group, resources, facts).items():
-            if judgement is None:
-                effects[row], by[row] = FAILED, _INVALID
+            if isinstance(judgement, str):
+                effects[row], by[row] = FAILED, judgement
                 continue
             effects[row] = judgement.effect
             by[row] = f"cedar:{judgement.by.id}" if judgement.by else None
@@ -108,10 +107,10 @@ class CedarEngine:
         uid = uid_of_resource(resource, group.type)
         return explain_judgement(judgement, uid_of_principal(group.principal), action, uid)
 
-    def judgements(self, group: Group, resources: Sequence[Resource], facts: Facts) -> dict[int, Judgement | None]:
-        """Return the decision on each row; None for arguments that are no context. Empty if no action applies."""
+    def judgements(self, group: Group, resources: Sequence[Resource], facts: Facts) -> dict[int, Judgement | Reason]:
+        """Return the decision on each row, or the reason of a refusal. Empty if no action applies."""
         action = self._actions.get((group.action, group.type))
-        judged: dict[int, Judgement | None] = {}
+        judged: dict[int, Judgement | Reason] = {}
         if action is None:
             return judged
         shown = self._shown_to(group, facts)
@@ -119,11 +118,15 @@ class CedarEngine:
         plain = None if has_arguments(action[1]) else plain_context(delegated=group.delegated)
         for row, resource in enumerate(resources):
             uid = uid_of_resource(resource, group.type)
-            context = plain or _context(action, resource, shown.builder, uid, delegated=group.delegated)
-            if context is None:
-                judged[row] = None
+            try:
+                context = plain or _context(action, resource, shown.builder, uid, delegated=group.delegated)
+                own = self._own(shown, uid, resource, context)
+            except InvalidContext:
+                judged[row] = INVALID_ARGUMENTS
                 continue
-            own = self._own(shown, uid, resource, context)
+            except LongAccessLists:
+                judged[row] = LONG_ACCESS_LISTS
+                continue
             table.add(row, make_request(shown.builder.principal, action, uid, context), own)
         if shown.size > _CONTAINERS:
             self._forget(group)
@@ -194,12 +197,7 @@ def _memo_key(group: Group) -> tuple[Principal, bool]:
     return group.principal, group.type in ("server", "user")
 
 
-def _context(
-    action: Uid, resource: Resource, builder: EntityBuilder, uid: Uid, *, delegated: bool
-) -> RequestContext | None:
-    """Return the context of a check with arguments; None for arguments that are no context."""
+def _context(action: Uid, resource: Resource, builder: EntityBuilder, uid: Uid, *, delegated: bool) -> RequestContext:
+    """Return the context of a check with arguments; raise InvalidContext or LongAccessLists."""
     project = "" if uid == SERVER else builder.project_of(uid)[1]
-    try:
-        return make_context(action[1], resource.arguments.given, project, delegated=delegated)
-    except InvalidContext:
-        return None
+    return make_context(action[1], resource.arguments.given, project, delegated=delegated)

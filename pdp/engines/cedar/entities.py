@@ -226,8 +226,14 @@ class EntityBuilder:
 
 
 def tagged_entity(uid: Uid, tags: Mapping[str, Any]) -> Entity:
-    """Return an entity with tags and nothing else."""
-    return _written(uid, FileEntity({}, (), tags), _Draft({}, ()), None)
+    """Return an entity with tags and nothing else.
+
+    Keys of tags come from properties of objects, so none is an escape of Cedar's JSON, such as `__entity`.
+    """
+    form: dict[str, Any] = {"uid": as_json(uid), "attrs": {}, "parents": []}
+    if tags:
+        form["tags"] = tags
+    return Entity(uid, msgspec.json.encode(form).decode(), ())
 
 
 def bare_entity(uid: Uid, parents: Iterable[Uid]) -> Entity:

@@ -35,7 +35,7 @@ class FileEntity(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def references(self) -> tuple[Uid, ...]:
         """Return the entities that attributes and tags name."""
-        return tuple(_references([self.attributes, self.tags]))
+        return tuple(_references([*self.attributes.values(), *self.tags.values()]))
 
 
 class DeclaredEntity(msgspec.Struct, frozen=True):

@@ -7,18 +7,27 @@ from typing import Final
 
 from pdp.engines.cedar.judgement import Judgement
 from pdp.engines.cedar.policies import CedarPolicy
+from pdp.engines.cedar.properties import MOST_ENTRIES
 from pdp.engines.cedar.uids import Uid, as_text
 from pdp.engines.engine import EFFECT_NAMES, PERMIT
-from pdp.model.checks import Trace
+from pdp.model.checks import Reason, Trace
 
+INVALID_ARGUMENTS: Final[Reason] = "cedar:invalid_arguments"
+"""Reason of a denial because the arguments of the check are no context."""
+LONG_ACCESS_LISTS: Final[Reason] = "cedar:access_lists_too_long"
+"""Reason of a denial because the access lists in properties of the check have too many entries."""
+_REFUSALS: Final = {
+    INVALID_ARGUMENTS: "the arguments of the check are no context of the action",
+    LONG_ACCESS_LISTS: f"the access lists in the properties have more than {MOST_ENTRIES} entries",
+}
 _LONGEST_TEXT: Final = 400
 
 
-def explain_judgement(judgement: Judgement | None, principal: Uid, action: Uid, resource: Uid) -> Trace:
-    """Return the decision with its policies; a `judgement` of None has arguments that are no context."""
+def explain_judgement(judgement: Judgement | Reason, principal: Uid, action: Uid, resource: Uid) -> Trace:
+    """Return the decision with its policies; a reason in place of a judgement refuses the check."""
     what = f"cedar: {as_text(action)} on {as_text(resource)} for {as_text(principal)}"
-    if judgement is None:
-        return Trace(what, "failed", "the arguments of the check are no context of the action")
+    if isinstance(judgement, str):
+        return Trace(what, "failed", _REFUSALS[judgement])
     return Trace(what, EFFECT_NAMES[judgement.effect], _why(judgement, principal, action, resource), _parts(judgement))
 
 
