@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 import structlog
 
@@ -27,6 +27,8 @@ from pdp.model.references import format_resource
 
 _EFFECTS: Final = frozenset((ABSTAIN, PERMIT, FORBID, FAILED))
 _LONGEST_REASON: Final = 1000
+_ENDS: Final = (asyncio.CancelledError, GeneratorExit, SystemExit)
+"""Exceptions that would end the request or the process without an answer, and that any package may raise."""
 log = structlog.get_logger()
 
 
@@ -59,6 +61,8 @@ def _fault(engine: str, verdicts: object, count: int) -> str:
             return f"a {EFFECT_NAMES[effect]} has a reason that begins with `{engine}:`, not {str(reason)[:80]!r}"
         if not effect and reason is not None:
             return "silence has the reason None"
+    if not all(map(_is_unicode, {*by} - {None})):
+        return "a reason has a lone surrogate, which no answer can hold"
     return _fault_of_errors(verdicts.errors, count)
 
 
@@ -70,7 +74,30 @@ def _fault_of_errors(errors: object, count: int) -> str:
             return "`errors` has positions of resources"
         if type(raised) is not tuple or not all(type(rule) is str for rule in raised):
             return "`errors` has tuples of texts"
+        if not all(map(_is_unicode, raised)):
+            return "`errors` has a lone surrogate, which no answer can hold"
     return ""
+
+
+def _is_unicode(text: str | None) -> bool:
+    try:
+        (text or "").encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _unchangeable(resources: Sequence[Resource]) -> Sequence[Resource]:
+    """Return the resources in a form that an engine cannot empty: others read the same list."""
+    return tuple(resources) if type(resources) is list else resources
+
+
+def _is_ended(task: asyncio.Task[Any] | None) -> bool:
+    """Tell whether others end the request of a task: a cancellation, or a closed coroutine, which no task runs."""
+    try:
+        return task is None or task.cancelling() > 0 or asyncio.current_task() is not task
+    except RuntimeError:  # no event loop runs
+        return True
 
 
 class FailedEngine:
@@ -100,7 +127,7 @@ def applying(engine: Engine, action: str, type: str) -> Engine | None:
     """Return the engine that decides an action on a type in place of `engine`; None if the engine does not apply."""
     try:
         return engine if engine.applies(action, type) else None
-    except Exception:
+    except (Exception, *_ENDS):
         log.exception("engine failed, all denied", engine=engine.name, action=action, type=type)
         return FailedEngine(engine.name, engine.digest, engine.reads)
 
@@ -148,13 +175,17 @@ class GuardedEngine(_Guard):
 
     def decide(self, group: Group, resources: Sequence[Resource], facts: Facts) -> Verdicts:
         """Return the engine's verdicts."""
-        return checked(self._name, self._engine.decide(group, resources, facts), len(resources))
+        count = len(resources)
+        try:
+            return checked(self._name, self._engine.decide(group, _unchangeable(resources), facts), count)
+        except _ENDS as error:
+            raise InvalidVerdicts(f"engine `{self._name}`: `decide` raised {type(error).__name__}") from error
 
     def explain(self, group: Group, resource: Resource, facts: Facts) -> Trace:
         """Return the engine's explanation; the bare verdict in place of an invalid explanation."""
         try:
             trace = self._engine.explain(group, resource, facts)
-        except Exception as error:  # noqa: BLE001  the verdict is known, and the explanation decides nothing
+        except (Exception, *_ENDS) as error:  # noqa: BLE001  an explanation decides nothing
             return Trace(self._name, "not explained", type(error).__name__)
         return trace if type(trace) is Trace else Trace(self._name, "not explained", "`explain` returned no Trace")
 
@@ -177,19 +208,22 @@ class AwaitedEngine(_Guard):
     async def ask(self, group: Group, resources: Sequence[Resource], facts: Facts) -> Verdicts:
         """Return the engine's verdicts; all failed if the engine raises, is late, or answers with anything else."""
         deadline = asyncio.get_running_loop().time() + self._timeout
+        count, task = len(resources), asyncio.current_task()
         try:
             async with asyncio.timeout_at(deadline):
-                found = await self._engine.decide(group, resources, facts, deadline)
+                found = await self._engine.decide(group, _unchangeable(resources), facts, deadline)
             if asyncio.get_running_loop().time() > deadline:  # the engine held the loop, or ignored its end
                 raise TimeoutError
-            return checked(self._name, found, len(resources))
+            return checked(self._name, found, count)
         except TimeoutError:
             log.warning("engine is late, all denied", engine=self._name, seconds=self._timeout, action=group.action)
             why = "late"
-        except Exception:
+        except (Exception, *_ENDS) as error:
+            if isinstance(error, _ENDS) and _is_ended(task):
+                raise
             log.exception("engine failed, all denied", engine=self._name, action=group.action, type=group.type)
             why = "failed"
-        return Verdicts(bytes([FAILED]) * len(resources), [f"{self._name}:{why}"] * len(resources))
+        return Verdicts(bytes([FAILED]) * count, [f"{self._name}:{why}"] * count)
 
     def decide(self, group: Group, resources: Sequence[Resource], facts: Facts) -> Verdicts:
         """Raise RuntimeError: the verdicts need a wait, and the caller cannot wait."""

@@ -15,6 +15,8 @@ MANIFEST: Final = ".pdp/manifest.json"
 SIGNATURES: Final = ".pdp/signatures.json"
 """First two entries of an archive."""
 MAX_MANIFEST_BYTES: Final = 4 << 20
+MAX_SEQUENCE: Final = 1 << 53
+"""Largest number of a bundle, exact in every reader of JSON. A number without a bound would leave none after itself."""
 MAX_FILES: Final = 10_000
 _MAX_PART: Final = 255
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\\]")
@@ -60,8 +62,8 @@ def parse_manifest(text: bytes) -> BundleManifest:
         raise BundleRefused(f"the manifest is not valid: {error}") from None
     if len(manifest.files) > MAX_FILES:
         raise BundleRefused(f"the bundle has more than {MAX_FILES} files")
-    if manifest.sequence < 0:
-        raise BundleRefused("the manifest has a `sequence` below 0")
+    if not 0 <= manifest.sequence <= MAX_SEQUENCE:
+        raise BundleRefused(f"the manifest has a `sequence` below 0 or above {MAX_SEQUENCE}")
     _check_paths(manifest.files)
     return manifest
 

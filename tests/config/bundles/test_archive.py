@@ -171,7 +171,8 @@ def test_no_archive_is_refused(content: bytes) -> None:
 @pytest.mark.parametrize(
     "text",
     [b"", b"[]", b"{}", b"[" * 100_000, b'{"format":"pdp-bundle/2","sequence":1,"files":{}}',
-     b'{"format":"pdp-bundle/1","sequence":-1,"files":{}}', b'{"format":"pdp-bundle/1","sequence":1,"files":{},"x":1}'],
+     b'{"format":"pdp-bundle/1","sequence":-1,"files":{}}', b'{"format":"pdp-bundle/1","sequence":9007199254740993,"files":{}}',
+     b'{"format":"pdp-bundle/1","sequence":1,"files":{},"x":1}'],
 )  # fmt: skip
 def test_other_manifests_are_refused(text: bytes) -> None:
     with pytest.raises(BundleRefused):
