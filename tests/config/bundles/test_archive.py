@@ -162,7 +162,9 @@ def test_damaged_bytes_are_refused_or_change_nothing(at: int, byte: int, cut: bo
     assert (found.files, found.manifest.sequence) == (FILES, 1)
 
 
-@pytest.mark.parametrize("content", [b"", b"x", gzip.compress(b"", mtime=0), gzip.compress(b"x" * 5000, mtime=0), b"\x1f\x8b"])
+@pytest.mark.parametrize(
+    "content", [b"", b"x", gzip.compress(b"", mtime=0), gzip.compress(b"x" * 5000, mtime=0), b"\x1f\x8b"]
+)
 def test_no_archive_is_refused(content: bytes) -> None:
     with pytest.raises(BundleRefused):
         unpack(content, (), MIB)
