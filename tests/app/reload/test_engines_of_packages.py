@@ -85,10 +85,19 @@ def metric(process: Process, name: str) -> str:
 
 def served(process: Process, *allowed: bool) -> str:
     """Wait until all workers answer so; return the digest of their bundle."""
-    until(
-        lambda: {each for each, _ in answers(process)} == {allowed} and metric(process, "pdp_worker_bundles") == "1.0"
-    )
-    ((_, bundle),) = answers(process)
+    found: set[tuple[tuple[bool, ...], str]] = set()
+
+    def is_same() -> bool:
+        found.clear()
+        found.update(answers(process))
+        return (
+            len(found) == 1
+            and {each for each, _ in found} == {allowed}
+            and metric(process, "pdp_worker_bundles") == "1.0"
+        )
+
+    until(is_same)
+    ((_, bundle),) = found
     return bundle
 
 
