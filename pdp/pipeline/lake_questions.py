@@ -120,8 +120,7 @@ class RecordedQuestions:
 
     def _concrete(self, counts: DataFrame) -> DataFrame:
         """Return the questions whose chosen row is a concrete check."""
-        rows = concrete_rows(self._decisions, self._choice)
-        return _matching(numbered(rows.join(_renamed(counts), ROW_PLACE)))
+        return _chosen(concrete_rows(self._decisions, self._choice), counts)
 
     def _asked(self, counts: DataFrame) -> DataFrame:
         """Return the questions whose chosen row is a part of a record with split checks."""
@@ -129,17 +128,14 @@ class RecordedQuestions:
 
         record = sql.shiftleft(sql.shiftright(ROW_PLACE, PART_BITS), PART_BITS).alias(ROW_PLACE)
         records = self._requests.join(counts.select(record), ROW_PLACE, "left_semi")
-        return _matching(numbered(asked_rows(records, self._choice).join(_renamed(counts), ROW_PLACE)))
+        return _chosen(asked_rows(records, self._choice), counts)
 
 
-def _renamed(counts: DataFrame) -> DataFrame:
-    return counts.withColumnsRenamed({name: f"counted_{name}" for name in _HASHES})
-
-
-def _matching(rows: DataFrame) -> DataFrame:
-    """Return the rows whose hashes are those of their question: places of two rows may be equal.
+def _chosen(rows: DataFrame, counts: DataFrame) -> DataFrame:
+    """Return the rows at the places of questions whose hashes are those of the question: two places may be equal.
 
     As an exclusive or, the condition is reckoned for joined rows alone. As an equality, for all rows before.
     """
+    renamed = counts.withColumnsRenamed({name: f"counted_{name}" for name in _HASHES})
     same = " AND ".join(f"(counted_{name} ^ {name}) = 0" for name in _HASHES)
-    return rows.where(same).select(*QUESTION, "question", *_COUNTED)
+    return numbered(rows.join(renamed, ROW_PLACE)).where(same).select(*QUESTION, "question", *_COUNTED)
