@@ -1,0 +1,94 @@
+"""What each start loads: lines of this product, and packages of others. A merge of files must make no start heavier.
+
+A start here is a process of the service, a group of commands, or the work of an executor. Most of a start's time goes
+into modules that it loads. Raise a bound only for a feature that the start needs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from support.paths import ROOT
+
+pytestmark = pytest.mark.process
+
+LOAD = """
+import importlib, json, sys
+from pathlib import Path
+importlib.import_module(sys.argv[1])
+lines, others = 0, set()
+for name, module in list(sys.modules.items()):
+    file = getattr(module, "__file__", None) or ""
+    if name.partition(".")[0] == "pdp":
+        lines += len(Path(file).read_text().splitlines()) if file.endswith(".py") else 0
+    elif "site-packages" in file:
+        others.add(name.partition(".")[0])
+print(json.dumps([lines, sorted(others)]))
+"""
+VALUES = "annotated_types msgspec pydantic pydantic_core typing_extensions typing_inspection yaml"
+LOGS = "attr greenlet pygments rich structlog"
+RECORDS = "immutables prometheus_client uuid_utils zstandard"
+POLICIES = "immutables javaproperties prometheus_client uuid_utils"
+HTTP = "aiohappyeyeballs aiohttp aiosignal frozenlist idna multidict propcache yarl"
+TOKENS = "_cffi_backend cryptography jwt"
+GRPC = "google grpc grpc_health grpc_reflection grpc_tools"
+ALWAYS = {"_distutils_hack"}
+
+STARTS = {
+    "pdp.app": (300, ""),
+    "pdp.app.run": (2_700, f"{VALUES} {LOGS}"),
+    "pdp.app.supervisor": (10_500, f"{VALUES} {LOGS} {HTTP} immutables prometheus_client uuid_utils"),
+    "pdp.app.worker": (47_000, f"{VALUES} {LOGS} {POLICIES} {HTTP} {GRPC} uvloop zstandard"),
+    "pdp.app.serving": (46_500, f"{VALUES} {LOGS} {POLICIES} {HTTP} {GRPC} uvloop zstandard"),
+    "pdp.app.reload.loader_process": (27_500, f"{VALUES} {LOGS} {POLICIES}"),
+    "pdp.rewrite.worker": (9_500, f"{VALUES} immutables mypy_extensions sqlglot"),
+    "pdp.app.archived_bundle": (33_000, f"{VALUES} {LOGS} {POLICIES} {HTTP}"),
+    "pdp.cli.main": (750, f"click {LOGS}"),
+    "pdp.cli.serve": (3_200, f"click {VALUES} {LOGS}"),
+    "pdp.cli.check": (7_000, f"click {VALUES} immutables prometheus_client"),
+    "pdp.cli.test": (30_000, f"click {VALUES} {LOGS} {POLICIES}"),
+    "pdp.cli.lint": (26_500, f"click {VALUES} {LOGS} {POLICIES} {HTTP} {TOKENS} zstandard"),
+    "pdp.cli.explain": (20_500, f"click {VALUES} {LOGS} {POLICIES}"),
+    "pdp.cli.rewrite": (2_800, f"click {VALUES}"),
+    "pdp.cli.trino_config": (3_000, f"click {VALUES}"),
+    "pdp.cli.bundle": (3_300, f"click {VALUES}"),
+    "pdp.cli.migrate": (30_000, f"click {VALUES} {LOGS} {POLICIES}"),
+    "pdp.cli.config": (19_500, f"click {VALUES} {LOGS} {POLICIES} {HTTP} {TOKENS}"),
+    "pdp.cli.init": (500, "click"),
+    "pdp.cli.dry_run": (26_500, f"click {VALUES} {LOGS} {POLICIES} zstandard"),
+    "pdp.cli.grants": (9_800, f"click {VALUES} {LOGS} immutables uuid_utils"),
+    "pdp.cli.policy": (4_800, f"click {VALUES} immutables"),
+    "pdp.cli.audit": (12_500, f"click {VALUES} {LOGS} {RECORDS}"),
+    "pdp.cli.pipeline": (100, "click"),
+    "pdp.cli.pipeline_ingest": (3_000, f"click {VALUES} rich"),
+    "pdp.cli.pipeline_replay": (27_000, f"click {VALUES} {LOGS} {POLICIES} zstandard"),
+    "pdp.cli.pipeline_report": (3_000, f"click {VALUES} {LOGS}"),
+    "pdp.cli.pipeline_suggest": (10_500, f"click {VALUES} {LOGS} {POLICIES}"),
+    "pdp.cli.pipeline_history": (7_200, f"click {VALUES} immutables prometheus_client rich"),
+    "pdp.cli.pipeline_demo": (3_200, f"click {VALUES} {LOGS}"),
+    "pdp.pipeline.replay_tasks": (18_000, f"{VALUES} {LOGS} {RECORDS}"),
+    "pdp.pipeline.passes": (5_800, "immutables msgspec pyarrow typing_extensions zstandard"),
+    "pdp.pipeline.demo.clock": (100, ""),
+}
+"""Module that a process or a command begins with -> most lines of this product, and packages of others."""
+
+
+@pytest.mark.parametrize("module", STARTS)
+def test_a_start_loads_no_more_than_it_needs(module: str) -> None:
+    most, packages = STARTS[module]
+    done = subprocess.run(
+        [sys.executable, "-c", LOAD, module],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    lines, others = json.loads(done.stdout)
+    assert lines <= most
+    assert set(others) - ALWAYS <= {*packages.split()}
