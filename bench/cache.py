@@ -27,7 +27,7 @@ from support.redis_server import redis_server
 
 from pdp.cache.in_process import InProcessCache
 from pdp.decision.service import Pdp
-from pdp.model.checks import Batch
+from pdp.model.question import Batch
 
 SIZES = (1, 10, 100, 1000)
 CONFIG = {"warehouses": {"w": {"default_ref": "main"}}, "authorities": {"default": {"engines": ["cel", "grants"]}}}

@@ -34,7 +34,7 @@ from pdp.engines.cedar.kind import as_sources
 from pdp.engines.cedar.model import load_model
 from pdp.engines.cedar.sources import CedarSources, SourceText
 from pdp.engines.cel.rules import inline_rules
-from pdp.model.checks import Batch
+from pdp.model.question import Batch
 from pdp.store.world import parse_world
 
 USERS: Final = 10

@@ -22,7 +22,7 @@ from pdp.decision.service import Pdp
 from pdp.engines.cel.rules import RuleSet
 from pdp.identity.callers import EMBEDDED_CALLER
 from pdp.identity.evidence import admit
-from pdp.model.checks import Batch
+from pdp.model.question import Batch
 from pdp.store.world import parse_world
 
 ENGINES: Final = ("grants", "scopes", "allow_all")

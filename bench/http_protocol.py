@@ -26,7 +26,7 @@ from pdp.app.example import embedded_settings
 from pdp.audit.log import NoAudit
 from pdp.identity.callers import Callers
 from pdp.identity.tokens import Tokens
-from pdp.model.checks import Caller
+from pdp.model.question import Caller
 from pdp.surfaces.admission import Admission
 from pdp.surfaces.body_content import BodyLimits
 from pdp.surfaces.http_answers import EndpointAnswer

@@ -27,7 +27,7 @@ from pdp.engines.engine import Group
 from pdp.engines.grants.engine import GrantsEngine
 from pdp.facts.objects import SERVER, Change, Grant, GrantAdded, Object, ObjectPut, key_from_text
 from pdp.facts.snapshot import Facts
-from pdp.model.checks import Env, Resource
+from pdp.model.question import Env, Resource
 from pdp.model.references import parse_principal, parse_resource
 from pdp.store.sql import open_store
 

@@ -99,7 +99,7 @@ def _parse(path: Path) -> Module:
 def _sizes(modules: Sequence[Module]) -> Iterator[Figure]:
     entries = [path for path in PRODUCT.iterdir() if path.name != "__pycache__"]
     yield Figure("entries at the top of pdp/", len(entries), 27)
-    yield Figure("lines of a file, median", statistics.median(module.lines for module in modules), 150)
+    yield Figure("lines of a file, median", statistics.median(module.lines for module in modules), 200)
     longest = sorted(modules, key=lambda module: -module.lines)
     yield Figure("lines of a file, most", longest[0].lines, 450, [f"{m.name} {m.lines}" for m in longest[:5]])
     functions = sorted(

@@ -15,15 +15,19 @@ from pydantic.fields import FieldInfo
 from pdp.audit.json_schema import audit_schema
 from pdp.config.settings import Settings
 from pdp.model.trino_operations import (
+    MAINTENANCE,
     METADATA_TABLES,
     PLACE_PROPERTIES,
+    PROCEDURE,
     SYSTEM_CATALOG,
     SYSTEM_READS,
     SYSTEM_TABLES,
+    TABLE_PROCEDURE,
     TRINO_OPERATIONS,
+    TRINO_PROCEDURES,
     TrinoOperation,
+    TrinoProcedure,
 )
-from pdp.model.trino_procedures import MAINTENANCE, PROCEDURE, TABLE_PROCEDURE, TRINO_PROCEDURES, TrinoProcedure
 from pdp.model.vocabulary import (
     ALIASES,
     CATALOG_ACTIONS,

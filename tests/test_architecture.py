@@ -46,7 +46,7 @@ def test_the_import_contract_holds(copy: Path) -> None:
 @pytest.mark.parametrize(
     ("module", "planted"),
     [
-        ("pdp/model/checks.py", "import pdp.decision.service"),
+        ("pdp/model/question.py", "import pdp.decision.service"),
         ("pdp/engines/cel/engine.py", "import pdp.engines.grants.engine"),
         ("pdp/surfaces/http_handlers.py", "import pdp.engines.cel.engine"),
         ("pdp/engines/engine.py", "import pdp.decision.plan"),
@@ -54,7 +54,7 @@ def test_the_import_contract_holds(copy: Path) -> None:
         ("pdp/decision/service.py", "import pdp.app"),
         ("pdp/decision/plan.py", "import pdp.trino.operations"),
         ("pdp/decision/plan.py", "import pdp.views.plans"),
-        ("pdp/cel/checker.py", "import pdp.model.checks"),
+        ("pdp/cel/checker.py", "import pdp.model.question"),
         ("pdp/trino/operations.py", "import pdp.pipeline.tables"),
         ("pdp/app/service.py", "import pdp.pipeline.tables"),
         ("pdp/offline/replay.py", "import pdp.pipeline.tables"),

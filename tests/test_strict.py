@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from pdp.decision.codec import CheckRequest
 from pdp.errors import InvalidArgument
-from pdp.strict import decode, has_all_strings, load_yaml, position_of, refuse_duplicates
+from pdp.model.strict import decode, has_all_strings, load_yaml, position_of, refuse_duplicates
 from pdp.trino.bodies import REQUEST, OpaRequest
 from pdp.views.codec import ChangeBody, LoadBody, decode_change, decode_load
 

@@ -29,8 +29,8 @@ from pdp.audit.recorded_questions import (
 from pdp.audit.schema import FILTER_EVENT, FullResource, Inputs, Record, RecordEntry
 from pdp.audit.view_security import RecordedLoad, RecordedViewCommit
 from pdp.errors import InvalidReference
-from pdp.memo import Memo
-from pdp.model.checks import Check
+from pdp.model.memo import Memo
+from pdp.model.question import Check
 
 _KEPT: Final = 5_000
 _ENCODER: Final = msgspec.json.Encoder(order="deterministic")

@@ -21,9 +21,9 @@ from pdp.audit.plain_encoding import PlainEncoder
 from pdp.audit.record import DecisionRecord
 from pdp.audit.schema import DECISION_EVENT, FILTER_EVENT, SCHEMA
 from pdp.audit.split_encoding import SplitEncoder
-from pdp.model.checks import Caller
 from pdp.model.events import Event
 from pdp.model.masking import DEFAULT_MASKER, Masker
+from pdp.model.question import Caller
 
 _MICROSECONDS: Final = 1_000_000
 _DECISION: Final = f'{{"event":"{DECISION_EVENT}","schema":{SCHEMA},"id":'

@@ -22,7 +22,7 @@ from pdp.audit.recorded_questions import (
 )
 from pdp.audit.schema import FILTER_EVENT, Record, RecordEntry
 from pdp.errors import InvalidReference
-from pdp.model.checks import Check
+from pdp.model.question import Check
 
 MAX_BUNDLES: Final = 1000
 """Digests of bundles that a report names."""

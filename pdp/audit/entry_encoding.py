@@ -29,9 +29,9 @@ from pdp.audit.json_text import FLAGS, json_text, quote, quote_all
 from pdp.audit.record import DecidedCheck, DecisionRecord, LeafDecision
 from pdp.audit.view_security import write_view_security
 from pdp.engines.engine import ALLOWED_BY_EFFECT, PERMIT
-from pdp.model.checks import DEFAULT_DENY, Answer, Check, Principal, Reason, Rejection, Resource
 from pdp.model.columns import PathColumn
 from pdp.model.masking import Masker
+from pdp.model.question import DEFAULT_DENY, Answer, Check, Principal, Reason, Rejection, Resource
 
 COLUMNS_FROM: Final = 32
 """Resources of one concrete check from which its entry is in columns."""

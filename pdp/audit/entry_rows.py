@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 
 from pdp.audit.schema import FullResource, PathNames, RecordEntry
-from pdp.model.checks import CONTENT_TYPES, Resource
 from pdp.model.columns import PathColumn
+from pdp.model.question import CONTENT_TYPES, Resource
 
 WrittenResource: TypeAlias = str | FullResource | Resource
 """A resource of an entry, as written or as made from the names of a column of paths."""

@@ -12,8 +12,9 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from pdp.audit.json_text import json_text, quote, quote_all
-from pdp.memo import Memo
-from pdp.model.checks import (
+from pdp.model.masking import DEFAULT_MASKER, Masker
+from pdp.model.memo import Memo
+from pdp.model.question import (
     NAMED_TYPES,
     NO_ARGUMENTS,
     RESOURCE_TYPES,
@@ -23,7 +24,6 @@ from pdp.model.checks import (
     Principal,
     Resource,
 )
-from pdp.model.masking import DEFAULT_MASKER, Masker
 from pdp.model.references import encode_part, format_path, format_resource
 
 InputsKey: TypeAlias = tuple[Any, ...]

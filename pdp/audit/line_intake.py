@@ -21,7 +21,7 @@ from pdp.audit.folder import cause_of
 from pdp.audit.schema import SCHEMA
 from pdp.audit.sink_metrics import SinkMetrics
 from pdp.audit.sinks import LineBatch, SinkProgress
-from pdp.model.ids import new_id
+from pdp.model.revision import new_id
 
 RETRY_SECONDS: Final = 0.5
 DROPPED: Final = "records_dropped"

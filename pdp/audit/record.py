@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from pdp.engines.engine import FAILED, Group, Verdicts
-from pdp.model.checks import Answer, Batch, Check, Reason, Resource
+from pdp.model.question import Answer, Batch, Check, Reason, Resource
 
 LISTING: Final = "list"
 """Surface of the checks behind a listing: hypothetical questions, which let nobody in."""

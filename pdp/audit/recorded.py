@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from pdp.model.checks import Check
+from pdp.model.question import Check
 
 MAX_NAMED: Final = 20
 """Kinds of skips that are counted by name; all further kinds are counted together."""

@@ -13,7 +13,7 @@ import msgspec
 from pdp.audit.entry_rows import EntryError, WrittenResource
 from pdp.audit.schema import Inputs
 from pdp.audit.view_security import RecordedLoad, RecordedViewCommit, check_target, read_view_security
-from pdp.model.checks import NO_ARGUMENTS, Arguments, Check, Env, Principal, Resource
+from pdp.model.question import NO_ARGUMENTS, Arguments, Check, Env, Principal, Resource
 from pdp.model.references import format_resource, parse_principal, parse_resource
 
 MASKED: Final = "values are masked"

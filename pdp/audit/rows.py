@@ -9,7 +9,7 @@ import msgspec
 
 from pdp.audit.entry_rows import entry_rows
 from pdp.audit.schema import RecordEntry
-from pdp.model.checks import Resource
+from pdp.model.question import Resource
 from pdp.model.references import format_resource
 
 _SHARED: Final = ("action", "as", "delegated", "inputs", "load", "change")

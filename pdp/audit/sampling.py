@@ -13,9 +13,9 @@ from zlib import crc32
 import msgspec
 
 from pdp.audit.record import LISTING, DecisionRecord
-from pdp.memo import Memo
-from pdp.model.checks import Check
 from pdp.model.events import Event, ServiceEvent
+from pdp.model.memo import Memo
+from pdp.model.question import Check
 
 _KEPT: Final = 4096
 _LONGEST_KEPT: Final = 1000

@@ -14,8 +14,8 @@ from pdp.audit.inputs import InputsEncoder, around_path, is_bare, more_than_refe
 from pdp.audit.json_text import quote
 from pdp.audit.record import DecisionRecord
 from pdp.engines.engine import PERMIT
-from pdp.memo import Memo
-from pdp.model.checks import Reason
+from pdp.model.memo import Memo
+from pdp.model.question import Reason
 
 _KEPT: Final = 4096
 _LONGEST_KEPT: Final = 4000

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from pdp.errors import InvalidReference
-from pdp.model.checks import ChainView, Check, Load, Resource, ViewCommit
+from pdp.model.question import ChainView, Check, Load, Resource, ViewCommit
 from pdp.model.references import format_resource, parse_principal, parse_resource
 from pdp.model.vocabulary import LOADS, VIEW_CHANGES
 

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple, Protocol
 import msgspec
 
 from pdp.engines.engine import ABSTAIN, FORBID, PERMIT
-from pdp.model.checks import Reason
+from pdp.model.question import Reason
 
 KEPT_EFFECTS = frozenset((ABSTAIN, PERMIT, FORBID))
 """Effects that may be cached. A failure is no verdict."""

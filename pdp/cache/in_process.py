@@ -8,7 +8,7 @@ from random import uniform
 from typing import Final
 
 from pdp.cache.cache import CachedVerdict, FoundVerdicts, Lookup, NewVerdicts
-from pdp.memo import Memo
+from pdp.model.memo import Memo
 
 _SHORTEST_LIFE: Final = 0.8
 """Least part of the time to live. Entries end at different times, so that no rush of questions follows."""

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from pdp import __version__
 from pdp.engines.engine import Engine, Group, Source
 from pdp.facts.snapshot import Facts
-from pdp.model.checks import Resource
+from pdp.model.question import Resource
 
 FORMAT: Final = b"1"
 """Version of keys and values. Another form gets another number."""

@@ -22,7 +22,7 @@ from pdp.decision.codec import decode_checks
 from pdp.engines.cel.rules import RuleSet
 from pdp.identity.callers import EMBEDDED_CALLER
 from pdp.identity.evidence import admit
-from pdp.model.checks import Answer
+from pdp.model.question import Answer
 from pdp.model.trino_operations import TRINO_OPERATIONS
 from pdp.model.vocabulary import CATALOG_ACTIONS, CEL_CHECKS
 

@@ -19,7 +19,7 @@ from pdp.decision.codec import decode_checks
 from pdp.errors import InvalidArgument
 from pdp.identity.callers import EMBEDDED_CALLER
 from pdp.identity.evidence import admit
-from pdp.model.checks import Check
+from pdp.model.question import Check
 
 if TYPE_CHECKING:
     from pdp.pipeline.history import RightHistory

@@ -13,7 +13,6 @@ from typing import Any, Final
 import yaml
 from pydantic import ValidationError
 
-from pdp import strict
 from pdp.config.names import known_keys, suggest
 from pdp.config.origins import Key, Origins, key_text
 from pdp.config.policies import FORMS
@@ -22,6 +21,7 @@ from pdp.config.secret_files import with_secrets
 from pdp.config.section import is_loopback, split_address
 from pdp.config.settings import Settings
 from pdp.errors import ConfigError
+from pdp.model import strict
 
 ENV_PREFIX: Final = "PDP__"
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from pdp.errors import ConfigError
-from pdp.strict import position_of
+from pdp.model.strict import position_of
 
 Key: TypeAlias = tuple[str | int, ...]
 """Path of a key in the settings: `("authorities", "default", "engines", 0)`."""

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import UNSET
 
 from pdp.decision.bodies import AnswerForm, ErrorBody
-from pdp.model.checks import DEFAULT_DENY, Answer, Decision, Reason, Rejection
+from pdp.model.question import DEFAULT_DENY, Answer, Decision, Reason, Rejection
 
 
 class DecisionBody(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -15,9 +15,8 @@ from pdp.decision.tree import Node, leaves
 from pdp.decision.turns import Steps
 from pdp.engines.engine import ABSTAIN, ALLOWED_BY_EFFECT, NO_ERRORS, PERMIT, Verdicts
 from pdp.facts.snapshot import Facts
-from pdp.model.checks import Answer, Batch, Check, Reason, Trace
-from pdp.model.ids import new_id
-from pdp.model.revision import Revision
+from pdp.model.question import Answer, Batch, Check, Reason, Trace
+from pdp.model.revision import Revision, new_id
 
 NO_TRACES: Final[Mapping[int, Trace]] = MappingProxyType({})
 _PERMIT_OR_SILENT: Final = bytes((PERMIT, ABSTAIN))

@@ -23,7 +23,8 @@ from pdp.decision.bodies import (
 from pdp.decision.resource_columns import ColumnParser
 from pdp.decision.shared_text import SharedText
 from pdp.errors import InvalidArgument
-from pdp.model.checks import (
+from pdp.model.columns import PathColumn, positions_by
+from pdp.model.question import (
     NO_ARGUMENTS,
     UNNAMED,
     AtLeast,
@@ -35,7 +36,6 @@ from pdp.model.checks import (
     Rejection,
     Resource,
 )
-from pdp.model.columns import PathColumn, positions_by
 from pdp.model.references import MAX_NAME, bound_name, check_part, is_id, parse_resource
 from pdp.model.trino_operations import TRINO_PREFIX
 

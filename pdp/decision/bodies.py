@@ -12,7 +12,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from pdp.errors import InvalidArgument, InvalidReference
-from pdp.model.checks import (
+from pdp.model.question import (
     NAMED_TYPES,
     NO_ARGUMENTS,
     RESOURCE_TYPES,
@@ -21,8 +21,15 @@ from pdp.model.checks import (
     Principal,
     Resource,
 )
-from pdp.model.identities import bound_claims
-from pdp.model.references import bound_name, check_part, check_path, encode_part, parse_principal, parse_resource
+from pdp.model.references import (
+    bound_claims,
+    bound_name,
+    check_part,
+    check_path,
+    encode_part,
+    parse_principal,
+    parse_resource,
+)
 
 DETACHED: Final = "DETACHED"
 """Type of a ref without a name, and the name that rules see."""
@@ -38,7 +45,8 @@ AnswerForm: TypeAlias = Literal["decisions", "indices"]
 class JsonBody(msgspec.Struct, forbid_unknown_fields=True, rename="camel", omit_defaults=True):
     """Base of native JSON bodies: camelCase keys, unknown keys refused.
 
-    No default is an object with fields: `pdp.strict.has_all_strings` needs bodies that encode no key of their own.
+    No default is an object with fields: `pdp.model.strict.has_all_strings` needs bodies that encode no key of their
+    own.
     """
 
 

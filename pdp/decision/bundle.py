@@ -19,8 +19,8 @@ from pdp.engines.engine import Engine, ForbiddenPath, Source
 from pdp.engines.guarded import AwaitedEngine, FailedEngine, applying
 from pdp.engines.rowaccess.engine import RowAccess
 from pdp.facts.row_rules import FoldedName
-from pdp.memo import Memo
-from pdp.model.checks import Principal, Reason
+from pdp.model.memo import Memo
+from pdp.model.question import Principal, Reason
 
 _STACKS: Final = 1024
 _LONGEST_ACTION: Final = 128

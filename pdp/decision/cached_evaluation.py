@@ -31,7 +31,7 @@ from pdp.decision.turns import Pace
 from pdp.decision.verdict_cache import VerdictCache
 from pdp.engines.engine import Engine, Group, Verdicts
 from pdp.engines.guarded import AwaitedEngine
-from pdp.model.checks import Reason, Resource
+from pdp.model.question import Reason, Resource
 
 
 class EngineQuestion:

@@ -16,8 +16,8 @@ from pdp.decision.batch_builder import BatchBuilder, make_check
 from pdp.decision.bodies import AnswerForm, CheckBody, JsonBody
 from pdp.decision.shared_text import shared_message
 from pdp.errors import InvalidArgument, TooManyChecks, TooMuchRepeated
-from pdp.model.checks import AtLeast, BatchRequest, Rejection
-from pdp.strict import decode, parse
+from pdp.model.question import AtLeast, BatchRequest, Rejection
+from pdp.model.strict import decode, parse
 
 
 class CheckRequest(JsonBody):

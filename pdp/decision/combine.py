@@ -14,8 +14,8 @@ from pdp.decision.bundle import Bundle, EngineStack
 from pdp.decision.tree import Leaf
 from pdp.decision.turns import TURN_SECONDS
 from pdp.engines.engine import ABSTAIN, FAILED, FORBID, PERMIT, SILENT, Engine, Group, Verdicts
-from pdp.model.checks import STORE_STALE, Reason, Resource
 from pdp.model.columns import PathColumn
+from pdp.model.question import STORE_STALE, Reason, Resource
 
 CHUNK: Final = 2000
 """Most resources that engines decide before the event loop gets a turn."""

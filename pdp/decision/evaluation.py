@@ -21,7 +21,7 @@ from pdp.decision.turns import Pace, Steps
 from pdp.engines.engine import FAILED, Cost, Engine, Group, Source, Verdicts
 from pdp.engines.guarded import AwaitedEngine
 from pdp.facts.snapshot import Facts
-from pdp.model.checks import Reason, Resource
+from pdp.model.question import Reason, Resource
 from pdp.telemetry import Telemetry
 
 log = structlog.get_logger()

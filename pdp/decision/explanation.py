@@ -13,7 +13,7 @@ from pdp.decision.turns import Pace, Steps
 from pdp.engines.engine import EFFECT_NAMES, PERMIT, Engine
 from pdp.engines.guarded import AwaitedEngine, applying
 from pdp.facts.snapshot import Facts
-from pdp.model.checks import DEFAULT_DENY, Reason, Trace
+from pdp.model.question import DEFAULT_DENY, Reason, Trace
 from pdp.model.references import format_resource
 
 AskedVerdict: TypeAlias = Callable[[Engine, Leaf, int], tuple[int, Reason | None] | None]

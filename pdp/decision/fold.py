@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 from pdp.decision.combine import combine_columns
 from pdp.decision.tree import AllOf, AnyOf, EachOf, FixedDecision, Leaf, Node, Split, first_leaf
 from pdp.engines.engine import ABSTAIN, FAILED, FORBID, PERMIT, Verdicts
-from pdp.model.checks import DEFAULT_DENY, Reason
+from pdp.model.question import DEFAULT_DENY, Reason
 from pdp.model.references import format_resource
 
 _DENIALS: Final = (FORBID, FAILED, ABSTAIN)

@@ -14,7 +14,7 @@ import msgspec
 
 from pdp.errors import InvalidReference
 from pdp.facts.objects import ObjectKey, key_of
-from pdp.model.checks import Answer, Reason, Trace
+from pdp.model.question import Answer, Reason, Trace
 from pdp.model.references import parse_resource
 
 _GRANT: Final = re.compile(

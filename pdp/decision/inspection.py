@@ -13,7 +13,8 @@ from typing import Final
 import msgspec
 
 from pdp.decision.plan import parent_of
-from pdp.model.checks import (
+from pdp.model.columns import positions_by
+from pdp.model.question import (
     DEFAULT_DENY,
     Answer,
     Batch,
@@ -26,7 +27,6 @@ from pdp.model.checks import (
     Resource,
     ViewCommit,
 )
-from pdp.model.columns import positions_by
 from pdp.model.vocabulary import CONTENT_TYPE, VIEW_CHANGES
 
 _READ_GRANTS: Final = "read_assignments"

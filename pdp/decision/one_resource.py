@@ -13,7 +13,7 @@ from pdp.audit.record import DecidedCheck, LeafDecision
 from pdp.decision.fold import fixed_verdicts, fold_parts
 from pdp.decision.tree import FixedDecision, Leaf, Node
 from pdp.engines.engine import Verdicts
-from pdp.model.checks import Check, Resource
+from pdp.model.question import Check, Resource
 
 LeafCall: TypeAlias = Callable[[Leaf, Sequence[Resource]], Verdicts]
 """Call of the engines about a leaf."""

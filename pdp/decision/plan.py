@@ -17,7 +17,7 @@ from pdp.engines.engine import Group
 from pdp.engines.rowaccess.engine import Restriction
 from pdp.engines.rowaccess.through_views import through
 from pdp.facts.snapshot import Facts
-from pdp.model.checks import (
+from pdp.model.question import (
     STORE_STALE,
     VERSIONED_TYPES,
     Arguments,

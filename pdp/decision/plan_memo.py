@@ -14,9 +14,9 @@ from pdp.decision.plan import Planners, context_of, plan
 from pdp.decision.prepared_plan import PreparedPlan, prepare_plan
 from pdp.decision.tree import AllOf, AnyOf, Leaf, Node
 from pdp.facts.snapshot import Facts
-from pdp.memo import Memo
-from pdp.model.checks import Check, Resource
 from pdp.model.columns import PathColumn
+from pdp.model.memo import Memo
+from pdp.model.question import Check, Resource
 
 _MAX_PLANS: Final = 4096
 _LONGEST_KEY: Final = 1024

@@ -12,8 +12,8 @@ from pdp.decision.plan_memo import PlanMemo
 from pdp.decision.tree import FixedDecision, Leaf, Node, leaves_of
 from pdp.decision.turns import Pace, Steps
 from pdp.errors import TooManyChecks
-from pdp.model.checks import Batch, Check, Resource
 from pdp.model.columns import PathColumn
+from pdp.model.question import Batch, Check, Resource
 
 MAX_LEAVES: Final = 50_000
 """Concrete checks in the plans of one batch. One operation on a schema has one for each object below."""

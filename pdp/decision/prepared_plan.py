@@ -19,7 +19,7 @@ from pdp.decision.fold import fold_parts
 from pdp.decision.tree import AnyOf, Leaf, Node
 from pdp.engines.engine import SILENT, FixedAnswer, Group, PreparingEngine, ResourceCall, Verdicts
 from pdp.facts.snapshot import Facts
-from pdp.model.checks import Check
+from pdp.model.question import Check
 
 
 class _StackQuestion(NamedTuple):

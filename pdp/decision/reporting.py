@@ -18,8 +18,8 @@ from pdp.decision.evaluation import LeafVerdicts
 from pdp.decision.tree import FixedDecision, Leaf
 from pdp.decision.turns import WaitingSteps, finish_in_turns
 from pdp.engines.engine import PERMIT
-from pdp.model.checks import DEFAULT_DENY, Batch
 from pdp.model.events import EventLog, ReportedDifference, ReportEvent
+from pdp.model.question import DEFAULT_DENY, Batch
 from pdp.model.references import format_resource
 from pdp.telemetry import Telemetry
 

@@ -12,8 +12,8 @@ from itertools import repeat
 from typing import Final, TypeAlias, cast
 
 from pdp.errors import InvalidReference
-from pdp.model.checks import Resource
 from pdp.model.columns import Path, PathColumn
+from pdp.model.question import Resource
 from pdp.model.references import MAX_NAME, has_long, parse_resource
 from pdp.model.vocabulary import TABULAR_TYPES
 

@@ -9,9 +9,9 @@ from msgspec import UNSET, UnsetType
 
 from pdp.decision.bodies import JsonBody, PrincipalBody, ResourceBody
 from pdp.errors import InvalidArgument
-from pdp.model.checks import AtLeast
+from pdp.model.question import AtLeast
+from pdp.model.strict import decode
 from pdp.rewrite.messages import SuppliedCatalog
-from pdp.strict import decode
 
 DIALECTS: Final = ("bigquery", "trino", "spark", "duckdb")
 LONGEST_SQL: Final = 100_000

@@ -33,10 +33,10 @@ from pdp.errors import AssertionNotAllowed, InvalidArgument, PdpError, TableDeni
 from pdp.facts.row_rules import TablePath
 from pdp.facts.snapshot import Facts
 from pdp.identity.evidence import asserted_principal, own_principal
-from pdp.model.checks import Batch, Caller, Check, Principal, Resource, TypedColumn
 from pdp.model.events import RewriteEvent
-from pdp.model.ids import new_id
+from pdp.model.question import Batch, Caller, Check, Principal, Resource, TypedColumn
 from pdp.model.references import check_path, format_resource
+from pdp.model.revision import new_id
 from pdp.rewrite.errors import (
     NO_STORE,
     PARSE_ERROR,

@@ -13,7 +13,7 @@ from pdp.engines.engine import ABSTAIN, PERMIT, Verdicts
 from pdp.engines.rowaccess.engine import KnownMasks, Restriction, hide_everything
 from pdp.engines.rowaccess.explanation import RowExplanation, explain_restriction
 from pdp.errors import InvalidArgument
-from pdp.model.checks import DEFAULT_DENY, Batch, Predicate, Reason, RowView, TypedColumn
+from pdp.model.question import DEFAULT_DENY, Batch, Predicate, Reason, RowView, TypedColumn
 
 FEW_COLUMNS: Final = 256
 _COLUMN_PART: Final = 16

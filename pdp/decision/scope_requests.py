@@ -21,9 +21,9 @@ from pdp.decision.service import Pdp
 from pdp.decision.tree import Node
 from pdp.errors import InvalidArgument, InvalidReference
 from pdp.identity.evidence import admit, asserted_principal
-from pdp.model.checks import DEFAULT_DENY, Batch, BatchRequest, Caller, Check, Decision, Principal, Reason, Resource
+from pdp.model.question import DEFAULT_DENY, Batch, BatchRequest, Caller, Check, Decision, Principal, Reason, Resource
 from pdp.model.references import NESSIE_SIGNS, check_part, check_path
-from pdp.strict import decode
+from pdp.model.strict import decode
 
 PUBLIC: Final = "scopes:(public)"
 AUTHORIZED: Final = "scopes:(authorized)"

@@ -39,18 +39,8 @@ from pdp.engines.grants.engine import GrantsEngine
 from pdp.engines.rowaccess.explanation import RowExplanation
 from pdp.errors import InvalidArgument
 from pdp.facts.snapshot import Facts
-from pdp.model.checks import (
-    Answer,
-    AtLeast,
-    Batch,
-    Caller,
-    Check,
-    Consistency,
-    Reason,
-    TypedColumn,
-)
-from pdp.model.ids import new_id
-from pdp.model.revision import Revision
+from pdp.model.question import Answer, AtLeast, Batch, Caller, Check, Consistency, Reason, TypedColumn
+from pdp.model.revision import Revision, new_id
 from pdp.telemetry import Telemetry
 
 T = TypeVar("T")

@@ -12,8 +12,8 @@ from typing import TypeAlias, TypeVar
 import msgspec
 
 from pdp.engines.engine import Group
-from pdp.model.checks import Reason, Resource
 from pdp.model.columns import positions_by
+from pdp.model.question import Reason, Resource
 
 K = TypeVar("K", bound=Hashable)
 

@@ -13,7 +13,7 @@ from pdp.cache.writer import CacheWriter
 from pdp.decision.bundle import Bundle
 from pdp.engines.engine import Cost, Engine
 from pdp.facts.snapshot import Facts
-from pdp.model.checks import Batch
+from pdp.model.question import Batch
 
 
 class ServedEngines(NamedTuple):

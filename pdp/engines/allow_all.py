@@ -12,7 +12,7 @@ from pdp.engines.engine import PERMIT, READS_POLICIES, Cost, FixedAnswer, Group,
 from pdp.engines.kinds import PolicySources
 from pdp.errors import ConfigError
 from pdp.facts.snapshot import Facts
-from pdp.model.checks import Reason, Resource, Trace
+from pdp.model.question import Reason, Resource, Trace
 
 NAME: Final = "allow_all"
 VARIABLE: Final = "PDP_DEVELOPMENT"

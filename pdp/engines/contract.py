@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pdp.engines.engine import PERMIT, AsyncEngine, Cost, Engine, Group, Source, Verdicts
 from pdp.engines.guarded import checked
 from pdp.facts.snapshot import Facts
-from pdp.model.checks import Env, Principal, Resource, Trace
+from pdp.model.question import Env, Principal, Resource, Trace
 from pdp.model.vocabulary import CATALOG_ACTIONS
 
 

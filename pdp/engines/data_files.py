@@ -10,10 +10,10 @@ from typing import Any, Final
 
 import yaml
 
-from pdp import strict
 from pdp.config.regular_files import read_regular
 from pdp.errors import InvalidArgument, Place, PolicyError
-from pdp.strict import refuse_duplicates, sentence
+from pdp.model import strict
+from pdp.model.strict import refuse_duplicates, sentence
 
 _PATH: Final = re.compile(r"`\$([^`]*)`$")
 _STEP: Final = re.compile(r"\[\d+\]|\.[^.\[]+")

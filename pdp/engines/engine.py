@@ -14,7 +14,7 @@ from typing import Final, Protocol, TypeAlias, runtime_checkable
 import msgspec
 
 from pdp.facts.snapshot import Facts
-from pdp.model.checks import Env, Principal, Reason, Resource, Trace
+from pdp.model.question import Env, Principal, Reason, Resource, Trace
 
 ABSTAIN: Final = 0
 PERMIT: Final = 1

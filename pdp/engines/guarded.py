@@ -22,7 +22,7 @@ from pdp.engines.engine import (
     Verdicts,
 )
 from pdp.facts.snapshot import Facts
-from pdp.model.checks import Resource, Trace
+from pdp.model.question import Resource, Trace
 from pdp.model.references import format_resource
 
 _EFFECTS: Final = frozenset((ABSTAIN, PERMIT, FORBID, FAILED))

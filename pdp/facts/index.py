@@ -45,7 +45,7 @@ from pdp.facts.objects import (
 )
 from pdp.facts.row_rules import FoldedName, RowRule, RuleKey, fold_name
 from pdp.facts.tree_edit import TreeEdit, merge
-from pdp.model.checks import CONTENT_TYPES
+from pdp.model.question import CONTENT_TYPES
 
 _WITHOUT_CONTENT: Final = frozenset({"role", "tag"})
 """Types with a project and without content."""

@@ -34,8 +34,8 @@ from pdp.facts.objects import (
     join_key,
 )
 from pdp.facts.row_rules import FoldedName, RowRule
-from pdp.memo import Memo
-from pdp.model.checks import CONTENT_TYPES, Principal
+from pdp.model.memo import Memo
+from pdp.model.question import CONTENT_TYPES, Principal
 
 _PARENT_IS_PROJECT: Final = frozenset({"warehouse", "role", "tag"})
 _CONTAINERS: Final = frozenset({"warehouse", "namespace"})

@@ -19,7 +19,7 @@ from pdp.engines.rowaccess.members import Members
 from pdp.errors import PdpError, Unauthenticated
 from pdp.identity.tokens import Token, Tokens, VerifiedToken
 from pdp.identity.trust import trusted_engines_of
-from pdp.model.checks import Caller, TokenIdentity
+from pdp.model.question import Caller, TokenIdentity
 
 _DEVELOPMENT_ENGINE: Final = "allow_all"
 IDENTITY_HEADERS: Final = HEADERS

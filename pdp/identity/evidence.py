@@ -14,17 +14,8 @@ from typing import Final
 import msgspec
 
 from pdp.errors import AssertionNotAllowed, InvalidArgument
-from pdp.model.checks import (
-    UNNAMED,
-    Batch,
-    BatchRequest,
-    Caller,
-    Check,
-    Principal,
-    Rejection,
-    grouping_key,
-)
 from pdp.model.columns import PathColumn, positions_by
+from pdp.model.question import UNNAMED, Batch, BatchRequest, Caller, Check, Principal, Rejection, grouping_key
 from pdp.model.trino_operations import TRINO_OPERATIONS, TRINO_PREFIX
 
 _NONE: Final[frozenset[str]] = frozenset()

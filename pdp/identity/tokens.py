@@ -20,10 +20,10 @@ import msgspec
 from pdp.config.identity import ProviderSettings
 from pdp.config.settings import Settings
 from pdp.errors import InvalidArgument, InvalidReference, Unauthenticated
-from pdp.memo import Memo
-from pdp.model.checks import Principal, TokenIdentity
+from pdp.model.memo import Memo
+from pdp.model.question import Principal, TokenIdentity
 from pdp.model.references import parse_principal
-from pdp.strict import decode
+from pdp.model.strict import decode
 from pdp.telemetry import Telemetry
 
 if TYPE_CHECKING:

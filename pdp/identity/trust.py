@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pdp.config import identity as identity_config
-from pdp.model.checks import TokenIdentity, TrustedEngine
+from pdp.model.question import TokenIdentity, TrustedEngine
 
 
 def trusted_engines_of(

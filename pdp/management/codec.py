@@ -25,10 +25,10 @@ from pdp.management.requests import (
     PageResult,
     Requester,
 )
-from pdp.model.checks import AtLeast, Caller, Resource
+from pdp.model.question import AtLeast, Caller, Resource
+from pdp.model.strict import decode
 from pdp.model.vocabulary import ALIASES
 from pdp.store.world import format_grant, read_grant, read_key, read_object
-from pdp.strict import decode
 
 PAGE_SIZE: Final = 1000
 MAX_PAGE_SIZE: Final = 10_000

@@ -20,7 +20,7 @@ from pdp.facts.objects import ObjectKey, resource_of
 from pdp.facts.snapshot import Facts
 from pdp.management.recording import linked
 from pdp.management.requests import Requester
-from pdp.model.checks import DEFAULT_DENY, NAMED_TYPES, Arguments, Batch, Check, Reason, Resource
+from pdp.model.question import DEFAULT_DENY, NAMED_TYPES, Arguments, Batch, Check, Reason, Resource
 from pdp.model.references import format_resource
 
 MOST_QUESTIONS: Final = 20_000

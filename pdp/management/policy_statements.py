@@ -9,7 +9,7 @@ from pdp.decision.turns import run_aside
 from pdp.errors import InvalidArgument
 from pdp.management.codec import make_requester
 from pdp.management.rule_service import RuleService
-from pdp.model.checks import Caller
+from pdp.model.question import Caller
 
 
 class StatementExecutor:

@@ -11,8 +11,8 @@ from pdp.engines.grants.edits import GrantEdits, ObjectEdits, ObjectPatch
 from pdp.errors import PdpError
 from pdp.facts.objects import key_text
 from pdp.management.requests import GrantFilter, ObjectQuery, Requester
-from pdp.model.checks import Caller, Resource
 from pdp.model.events import EventLog, ManagementEvent
+from pdp.model.question import Caller, Resource
 from pdp.model.references import format_resource
 from pdp.store.world import format_grant
 

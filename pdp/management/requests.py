@@ -9,8 +9,8 @@ import msgspec
 
 from pdp.engines.grants.edits import GrantEdits, ObjectEdits
 from pdp.facts.objects import Grant, ObjectKey
-from pdp.model.checks import Caller, Consistency, Principal
-from pdp.model.ids import new_id
+from pdp.model.question import Caller, Consistency, Principal
+from pdp.model.revision import new_id
 
 __all__ = [
     "GrantEdits",

@@ -19,8 +19,8 @@ from pdp.management.requests import PageRequest, Requester
 from pdp.management.rule_checks import table_of
 from pdp.management.rule_edits import Mode, RuleDrop, RuleWrite, etag_of
 from pdp.management.rule_service import RulePage, StatementResult
-from pdp.model.checks import Caller
-from pdp.strict import decode, sentence
+from pdp.model.question import Caller
+from pdp.model.strict import decode, sentence
 
 LIST_KEYS: Final = frozenset({"table", "pageSize", "pageToken", "actor", "actingRole"})
 ENTRY_KEYS: Final = frozenset({"table", "column", "etag", "actor", "actingRole"})

@@ -46,8 +46,8 @@ from pdp.management.requests import (
     PageResult,
     Requester,
 )
-from pdp.model.checks import NAMED_TYPES, Batch, Caller, Check, Principal, Reason, Resource
 from pdp.model.columns import positions_by
+from pdp.model.question import NAMED_TYPES, Batch, Caller, Check, Principal, Reason, Resource
 from pdp.model.references import format_resource, parse_principal
 from pdp.model.revision import Revision
 

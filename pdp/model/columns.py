@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from operator import itemgetter
 from typing import TypeAlias, TypeVar, final, overload
 
-from pdp.model.checks import Resource
+from pdp.model.question import Resource
 
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)

@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol, TypeAlias
 
 import msgspec
 
-from pdp.model.ids import new_id
+from pdp.model.revision import new_id
 
 
 class _Event(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):

@@ -1,8 +1,10 @@
-"""Revisions: names of the facts and policies behind a decision."""
+"""Revisions: names of the facts and policies behind a decision. Ids of records."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
+
+from uuid_utils import uuid7
 
 from pdp.errors import InvalidArgument
 
@@ -31,3 +33,8 @@ class Revision(NamedTuple):
         if not (epoch and sequence.isascii() and sequence.isdecimal() and len(sequence) <= _LONGEST_SEQUENCE):
             raise InvalidArgument(f"revision `{text}` is not `<epoch>.<sequence>.<digest>`")
         return cls(epoch, int(sequence), digest)
+
+
+def new_id() -> str:
+    """Return a new id."""
+    return str(uuid7())

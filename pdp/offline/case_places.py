@@ -8,8 +8,8 @@ from pathlib import Path
 import yaml
 
 from pdp.errors import Place
+from pdp.model.strict import bound_yaml
 from pdp.offline.cases import Case
-from pdp.strict import bound_yaml
 
 
 def place_of_case(case: Case) -> Place | None:

@@ -14,7 +14,7 @@ from pdp.decision.bundle import Bundle
 from pdp.decision.service import Pdp
 from pdp.engines.cel.engine import CelEngine, CelForbid
 from pdp.errors import Place
-from pdp.model.checks import Answer, Batch, Reason, Trace
+from pdp.model.question import Answer, Batch, Reason, Trace
 from pdp.model.trino_operations import TRINO_OPERATIONS
 from pdp.model.vocabulary import CATALOG_ACTIONS, NESSIE_CHECKS
 from pdp.offline.case_outcomes import CaseOutcome, Problem

@@ -8,7 +8,7 @@ from typing import Final
 from pdp.config.names import suggest
 from pdp.config.references import known_warehouses, unknown_warehouse
 from pdp.config.settings import Settings
-from pdp.model.checks import CONTENT_TYPES, Batch
+from pdp.model.question import CONTENT_TYPES, Batch
 from pdp.offline.case_outcomes import Problem
 from pdp.offline.cases import Case
 

@@ -29,8 +29,8 @@ from pdp.errors import PdpError, Unauthenticated
 from pdp.facts.snapshot import Facts
 from pdp.identity.callers import EMBEDDED_CALLER, local_caller
 from pdp.identity.evidence import admit
-from pdp.model.checks import Batch, Caller
 from pdp.model.events import Event
+from pdp.model.question import Batch, Caller
 from pdp.offline.case_coverage import CaseCoverage
 from pdp.offline.case_outcomes import CaseOutcome, compare_checks, compare_error, compare_view
 from pdp.offline.case_places import forget_places

@@ -15,10 +15,10 @@ from typing import Any, Final
 import msgspec
 import yaml
 
-from pdp import strict
 from pdp.errors import InvalidArgument
+from pdp.model import strict
+from pdp.model.strict import sentence
 from pdp.offline.cedar_cases import CedarCase
-from pdp.strict import sentence
 
 SUFFIXES: Final = (".yaml", ".yml", ".json", ".jsonl")
 """Suffixes of the case files in a folder."""

@@ -9,8 +9,8 @@ from pdp.audit.record import DecisionRecord
 from pdp.audit.recorded import RecordedCheck, RecordedOutcome, view_outcome
 from pdp.decision.service import Pdp
 from pdp.identity.callers import EMBEDDED_CALLER
-from pdp.model.checks import DEFAULT_DENY, Batch, RowView, TypedColumn
 from pdp.model.events import Event
+from pdp.model.question import DEFAULT_DENY, Batch, RowView, TypedColumn
 from pdp.offline.replay import EqualChecks, at_recorded_time, batch_of, outcome_at
 
 _ANY_TYPE: Final = "varchar"

@@ -12,7 +12,7 @@ from typing import Any, Final, Generic, Literal, NamedTuple, Protocol, TypeAlias
 import msgspec
 
 from pdp.audit.recorded import RecordedCheck, RecordedOutcome
-from pdp.model.checks import CONTENT_TYPES, ENGINE_TYPES, VERSIONED_TYPES, Check, Resource
+from pdp.model.question import CONTENT_TYPES, ENGINE_TYPES, VERSIONED_TYPES, Check, Resource
 from pdp.model.references import format_resource
 
 MAX_GROUPS: Final = 2000

@@ -14,7 +14,7 @@ from pdp.engines.grants.reasons import grant_reason
 from pdp.engines.grants.rules import evaluate
 from pdp.facts.objects import BIT, Grant, GrantRemoved, ObjectKey, key_text
 from pdp.facts.snapshot import Facts
-from pdp.model.checks import CONTENT_TYPES, Check, Principal, Reason, Resource
+from pdp.model.question import CONTENT_TYPES, Check, Principal, Reason, Resource
 from pdp.offline.coverage import NOT_NEEDED, Coverage, PolicyItem
 from pdp.offline.observed_engines import EngineAnswer
 

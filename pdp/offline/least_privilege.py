@@ -18,7 +18,7 @@ from pdp.engines.grants.smallest import conveyed, grant_for
 from pdp.errors import InvalidReference
 from pdp.facts.objects import BIT, MEMBERSHIP, Change, Grant, GrantAdded, ObjectKey, key_of
 from pdp.facts.snapshot import Facts
-from pdp.model.checks import NAMED_TYPES, Principal, Resource
+from pdp.model.question import NAMED_TYPES, Principal, Resource
 from pdp.model.references import parse_principal, parse_resource
 
 _MOST_OBJECTS: Final = 100

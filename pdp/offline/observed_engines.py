@@ -12,7 +12,7 @@ from pdp.decision.service import Pdp
 from pdp.engines.engine import Cost, Engine, Group, Source, Verdicts
 from pdp.engines.guarded import AwaitedEngine
 from pdp.facts.snapshot import Facts
-from pdp.model.checks import Resource, Trace
+from pdp.model.question import Resource, Trace
 
 
 class EngineAnswer(msgspec.Struct, frozen=True):

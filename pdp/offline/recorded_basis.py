@@ -19,7 +19,7 @@ from pdp.decision.ports import AuditLog
 from pdp.decision.service import Pdp
 from pdp.errors import ConfigError, InvalidArgument, MissingFacts, PdpError, PolicyError
 from pdp.facts.snapshot import Facts
-from pdp.memo import Memo
+from pdp.model.memo import Memo
 from pdp.model.revision import Revision
 from pdp.offline.candidates import AS_RECORDED, CandidatePolicies
 

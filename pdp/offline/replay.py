@@ -14,7 +14,7 @@ import msgspec
 from pdp.audit.recorded import RecordedCheck, RecordedOutcome
 from pdp.decision.service import Pdp
 from pdp.identity.callers import EMBEDDED_CALLER
-from pdp.model.checks import DEFAULT_DENY, Answer, Batch, Check, CheckGrouper
+from pdp.model.question import DEFAULT_DENY, Answer, Batch, Check, CheckGrouper
 from pdp.offline.differences import ChangedCheck, Differences, difference_kind
 
 WINDOW: Final = 20_000

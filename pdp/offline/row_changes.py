@@ -18,7 +18,7 @@ from pdp.engines.rowaccess.members import ALL_AUTHENTICATED, ALL_USERS, Grantee,
 from pdp.facts.objects import RulePut
 from pdp.facts.row_rules import RowRule
 from pdp.facts.snapshot import Facts
-from pdp.model.checks import Principal
+from pdp.model.question import Principal
 from pdp.offline.row_conditions import Truth, implies, truth_of_row
 from pdp.rewrite.containers import RelationKey, key_name
 from pdp.rewrite.errors import RewriteRefused

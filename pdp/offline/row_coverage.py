@@ -12,7 +12,7 @@ from pdp.engines.rowaccess.members import ALL_USERS, Grantee
 from pdp.engines.rowaccess.table_policies import Mask, Policy
 from pdp.facts.row_rules import FoldedName, fold_column
 from pdp.facts.snapshot import Facts
-from pdp.model.checks import Principal
+from pdp.model.question import Principal
 from pdp.offline.coverage import Coverage, PolicyItem
 
 NOT_REFUSED: Final = "no check asks for a principal whom it does not name"

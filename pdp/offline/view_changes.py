@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from pdp.decision.service import Pdp
 from pdp.engines.rowaccess.engine import NO_ROWS, REASON_PREFIX
 from pdp.engines.rowaccess.trino_sql import bind_caller, join_filters, null_sql
-from pdp.model.checks import Check, Predicate
+from pdp.model.question import Check, Predicate
 from pdp.offline.deciding_again import RepeatedView
 from pdp.offline.differences import DifferenceKind
 

@@ -18,7 +18,7 @@ from pdp.audit.chain import CONTROL_STARTS
 from pdp.audit.entry_rows import EntryError, entry_rows
 from pdp.audit.schema import OTHER_EVENTS, RECORD_EVENTS, SCHEMA, Header, Inputs, Record, RecordEntry, RecordPlace
 from pdp.audit.trail import TORN, TrailLine
-from pdp.memo import Memo
+from pdp.model.memo import Memo
 from pdp.pipeline.later_records import LaterRecord, read_later
 
 MALFORMED: Final = "malformed"

@@ -14,8 +14,8 @@ from pdp.audit.check_rows import COLUMNS, check_rows, concrete_items, json_value
 from pdp.audit.items import RecordItem, RecordSelection, inputs_of, record_items
 from pdp.audit.schema import FullResource, Record
 from pdp.errors import InvalidReference
-from pdp.memo import Memo
-from pdp.model.checks import NAMED_TYPES
+from pdp.model.memo import Memo
+from pdp.model.question import NAMED_TYPES
 from pdp.model.references import parse_resource
 from pdp.pipeline.audit_lines import RecordLine
 

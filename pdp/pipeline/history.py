@@ -13,7 +13,7 @@ import msgspec
 from pdp.decision.service import Pdp
 from pdp.errors import InvalidArgument
 from pdp.identity.callers import EMBEDDED_CALLER
-from pdp.model.checks import DEFAULT_DENY, Batch, Check
+from pdp.model.question import DEFAULT_DENY, Batch, Check
 from pdp.model.revision import Revision
 from pdp.offline.deciding_again import LastRecord
 from pdp.offline.recorded_basis import RecordedBasis, UndecidableCheck

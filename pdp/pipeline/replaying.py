@@ -11,8 +11,7 @@ import msgspec
 
 from pdp.audit.fact_log import FactLog, change_rows
 from pdp.decision.service import Pdp
-from pdp.model.ids import new_id
-from pdp.model.revision import Revision
+from pdp.model.revision import Revision, new_id
 from pdp.offline.candidates import AS_RECORDED, CandidatePolicies
 from pdp.pipeline.collected import utc_value
 from pdp.pipeline.lake import Lake

@@ -14,8 +14,7 @@ from pdp.audit.schema import FILTER_EVENT
 from pdp.decision.service import Pdp
 from pdp.errors import InvalidArgument, MissingFacts, PdpError
 from pdp.facts.snapshot import Facts
-from pdp.model.ids import new_id
-from pdp.model.revision import Revision
+from pdp.model.revision import Revision, new_id
 from pdp.offline.candidates import CandidatePolicies
 from pdp.offline.least_privilege import GrantNeeds, GrantUse, split_rules, unused_rules
 from pdp.offline.table_replay import ReplayedQuestion, RowQuestion, TableReplay

@@ -12,8 +12,8 @@ from typing import Any, Final
 from pdp.engines.rowaccess.explanation import explain_mask, explain_match
 from pdp.engines.rowaccess.members import Grantee, Members
 from pdp.facts.snapshot import Facts
-from pdp.model.checks import Principal
-from pdp.model.identities import is_qualified
+from pdp.model.question import Principal
+from pdp.model.references import is_qualified
 
 _ANONYMOUS_NAME: Final = "anonymous"
 _PROVIDER: Final = "iam"

@@ -18,8 +18,8 @@ from pdp.engines.rowaccess.document import Document, TableBody
 from pdp.engines.rowaccess.members import Members
 from pdp.facts.objects import RulePut
 from pdp.facts.snapshot import Facts
-from pdp.memo import Memo
-from pdp.model.checks import Principal
+from pdp.model.memo import Memo
+from pdp.model.question import Principal
 from pdp.rewrite.catalog import Catalog, catalog_of, containers_of
 from pdp.rewrite.errors import FILTER_INVALID, UNKNOWN_RELATION, PoliciesNeeded, RewriteRefused
 from pdp.rewrite.iceberg.dialects import DialectRelations

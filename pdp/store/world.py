@@ -22,7 +22,7 @@ from pdp.engines.grants.model import STORED
 from pdp.errors import InvalidArgument, InvalidReference, Place, PolicyError
 from pdp.facts.objects import SERVER, Grant, Object, ObjectKey, key_of, key_text
 from pdp.facts.snapshot import Facts
-from pdp.model.checks import CONTENT_TYPES, RESOURCE_TYPES, Resource
+from pdp.model.question import CONTENT_TYPES, RESOURCE_TYPES, Resource
 from pdp.model.references import is_id, parse_principal, parse_resource
 from pdp.store.world_parser import STDIN, Where, parse_text, place_of
 

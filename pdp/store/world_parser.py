@@ -8,8 +8,8 @@ from typing import Any, Final, TypeAlias
 
 import yaml
 
-from pdp import strict
 from pdp.errors import Place, PolicyError
+from pdp.model import strict
 
 STDIN: Final = "-"
 """Name of a world file that stands for standard input."""

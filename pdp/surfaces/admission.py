@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from pdp.errors import Overloaded
-from pdp.model.checks import Caller
+from pdp.model.question import Caller
 
 BODIES_IN_FLIGHT = 8
 """Bodies of the largest size that fit into memory at the same time."""

@@ -10,7 +10,7 @@ from google.protobuf.json_format import MessageToDict, Parse, ParseError
 from google.protobuf.message import Message
 from multidict import CIMultiDictProxy
 
-from pdp.strict import sentence
+from pdp.model.strict import sentence
 
 M = TypeVar("M", bound=Message)
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from pdp.decision.answer_codec import cached_positions, permitted_positions, raised_positions, rejected_positions
 from pdp.decision.bodies import AnswerForm
-from pdp.model.checks import DEFAULT_DENY, Answer, Decision, Reason, Trace
+from pdp.model.question import DEFAULT_DENY, Answer, Decision, Reason, Trace
 from pdp.wire import decision_pb2 as wire
 
 _LONGEST_REASON: Final = 512

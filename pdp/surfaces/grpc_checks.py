@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError
 from pdp.decision.batch_builder import BatchBuilder, make_check
 from pdp.decision.codec import bound_checks
 from pdp.errors import InvalidArgument, PdpError, TooMuchRepeated
-from pdp.model.checks import Check, Rejection
+from pdp.model.question import Check, Rejection
 from pdp.surfaces.grpc_messages import parse, read_check, read_question
 from pdp.wire import decision_pb2 as wire
 

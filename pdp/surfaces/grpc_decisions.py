@@ -17,7 +17,7 @@ from pdp.decision.service import Pdp
 from pdp.decision.turns import LONGEST_IMMEDIATE, converted, run_aside
 from pdp.identity.evidence import admit
 from pdp.management.service import Management
-from pdp.model.checks import BatchRequest, Caller, Consistency
+from pdp.model.question import BatchRequest, Caller, Consistency
 from pdp.surfaces.grpc_answers import check_response
 from pdp.surfaces.grpc_checks import SHORT, is_dense, read_checks, read_single
 from pdp.surfaces.grpc_handlers import GrpcHandlers, GrpcMethod, RpcAnswer

@@ -14,7 +14,7 @@ from google.protobuf.message import Message
 
 from pdp import errors
 from pdp.identity.callers import Callers, Peer
-from pdp.model.checks import Caller
+from pdp.model.question import Caller
 from pdp.surfaces.admission import Admission, AdmittedRequest
 from pdp.surfaces.body_content import BodyLimits
 from pdp.surfaces.grpc_arrivals import Arrivals

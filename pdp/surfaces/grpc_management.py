@@ -26,7 +26,7 @@ from pdp.management.codec import (
 )
 from pdp.management.requests import GrantEdits, GrantListing, ObjectEdits, PageRequest, Requester
 from pdp.management.service import Management
-from pdp.model.checks import Caller, Resource
+from pdp.model.question import Caller, Resource
 from pdp.surfaces.grpc_handlers import GrpcHandlers, GrpcMethod, RpcAnswer
 from pdp.surfaces.grpc_messages import parse, read_consistency, read_optional_principal, read_resource
 from pdp.wire import decision_pb2 as wire

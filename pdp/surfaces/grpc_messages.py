@@ -15,7 +15,7 @@ from msgspec import UNSET, UnsetType
 
 from pdp.decision.bodies import AnswerForm, ApiBody, CheckBody, ContextBody, PrincipalBody, ResourceBody
 from pdp.errors import InvalidArgument
-from pdp.model.checks import AtLeast, Rejection
+from pdp.model.question import AtLeast, Rejection
 from pdp.views.codec import ChangeBody, LoadBody, LoadResult, LoadStep, TokenBody, ViewBody
 from pdp.wire import decision_pb2 as wire
 

@@ -9,7 +9,7 @@ from msgspec import UNSET, UnsetType
 from pdp.decision.rewrite_bodies import ColumnBody, FilterBody, RewriteBody, bound_columns
 from pdp.decision.rewriting import SqlRewriting
 from pdp.decision.turns import converted
-from pdp.model.checks import Caller
+from pdp.model.question import Caller
 from pdp.rewrite.messages import SuppliedCatalog, SuppliedTable, SuppliedView
 from pdp.surfaces.grpc_handlers import RpcAnswer
 from pdp.surfaces.grpc_messages import parse, read_consistency, read_optional_principal, read_resource

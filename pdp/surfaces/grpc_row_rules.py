@@ -15,7 +15,7 @@ from pdp.management.rule_checks import table_of
 from pdp.management.rule_codec import make_rule, rule_body
 from pdp.management.rule_edits import RuleDrop, RuleWrite
 from pdp.management.rule_service import RuleService
-from pdp.model.checks import Caller
+from pdp.model.question import Caller
 from pdp.surfaces.grpc_handlers import GrpcHandlers, GrpcMethod, RpcAnswer
 from pdp.surfaces.grpc_management import read_page, read_requester
 from pdp.surfaces.grpc_messages import parse

@@ -6,7 +6,7 @@ from msgspec import UNSET
 
 from pdp.decision.scope_requests import ScopesBody, ScopeService
 from pdp.decision.turns import converted
-from pdp.model.checks import Caller
+from pdp.model.question import Caller
 from pdp.surfaces.grpc_handlers import RpcAnswer
 from pdp.surfaces.grpc_messages import parse, read_struct
 from pdp.wire import decision_pb2 as wire

@@ -13,7 +13,7 @@ from typing import Any, Final, cast
 
 from pdp.errors import Overloaded
 from pdp.identity.callers import Callers
-from pdp.model.checks import Caller
+from pdp.model.question import Caller
 from pdp.surfaces.admission import Admission, AdmittedRequest
 from pdp.surfaces.held_answers import HeldAnswer
 from pdp.surfaces.http_answers import HttpAnswer, ResponseHeads

@@ -7,7 +7,7 @@ from pdp.decision.codec import decode_call
 from pdp.decision.service import Pdp
 from pdp.decision.turns import converted
 from pdp.identity.evidence import admit
-from pdp.model.checks import Caller
+from pdp.model.question import Caller
 from pdp.surfaces.body_content import BodyLimits
 from pdp.surfaces.http_answers import EndpointAnswer
 from pdp.surfaces.http_handlers import HttpHandlers, Routes

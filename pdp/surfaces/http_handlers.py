@@ -15,8 +15,8 @@ from aiohttp import web
 
 from pdp import errors
 from pdp.identity.callers import Callers
-from pdp.model.checks import Caller
-from pdp.model.ids import new_id
+from pdp.model.question import Caller
+from pdp.model.revision import new_id
 from pdp.surfaces.admission import Admission, AdmittedRequest
 from pdp.surfaces.body_content import BodyLimits
 from pdp.surfaces.http_answers import JSON, EndpointAnswer, HttpAnswer, HttpFailure, extra_headers, id_headers

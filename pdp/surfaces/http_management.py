@@ -15,7 +15,7 @@ from pdp.management.codec import (
     encode_written,
 )
 from pdp.management.service import Management
-from pdp.model.checks import Caller
+from pdp.model.question import Caller
 from pdp.surfaces.body_content import BodyLimits
 from pdp.surfaces.http_answers import EndpointAnswer
 from pdp.surfaces.http_handlers import HttpHandlers, Query, Routes

@@ -14,7 +14,7 @@ import msgspec
 
 from pdp.errors import Unavailable
 from pdp.identity.callers import Callers, KnownCaller, Peer
-from pdp.model.checks import Caller
+from pdp.model.question import Caller
 from pdp.surfaces.http_head import LONGEST_HEAD, PlainHead, may_become_plain, read_head
 from pdp.surfaces.http_routes import DecisionRoute
 from pdp.surfaces.peers import ConnectionEvidence

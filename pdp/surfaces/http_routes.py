@@ -14,8 +14,8 @@ from aiohttp import web
 
 from pdp.decision.turns import LONGEST_IMMEDIATE
 from pdp.errors import PdpError, Unavailable
-from pdp.model.checks import Caller
-from pdp.model.ids import new_id
+from pdp.model.question import Caller
+from pdp.model.revision import new_id
 from pdp.surfaces.body_content import BodyLimits
 from pdp.surfaces.http_answers import EndpointAnswer, HttpAnswer, failure_of
 from pdp.surfaces.refusals import Refusal, RefusalRecorder

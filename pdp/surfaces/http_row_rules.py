@@ -19,7 +19,7 @@ from pdp.management.rule_codec import (
 )
 from pdp.management.rule_edits import Mode
 from pdp.management.rule_service import RuleService
-from pdp.model.checks import Caller
+from pdp.model.question import Caller
 from pdp.surfaces.body_content import BodyLimits
 from pdp.surfaces.http_answers import EndpointAnswer
 from pdp.surfaces.http_handlers import EntryRequest, HttpHandlers, Query, Routes

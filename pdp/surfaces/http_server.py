@@ -20,7 +20,7 @@ from aiohttp.web_protocol import _ErrInfo
 from pdp.config.server import LimitSettings
 from pdp.errors import InvalidArgument
 from pdp.identity.callers import Callers
-from pdp.model.ids import new_id
+from pdp.model.revision import new_id
 from pdp.surfaces.admission import Admission
 from pdp.surfaces.http_answers import HttpAnswer, failure_of
 from pdp.surfaces.http_connection import ConnectionContext, HttpConnection

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pdp.decision.turns import converted
-from pdp.model.checks import Caller
+from pdp.model.question import Caller
 from pdp.surfaces.body_content import BodyLimits
 from pdp.surfaces.http_answers import EndpointAnswer
 from pdp.surfaces.http_handlers import HttpHandlers, Routes

@@ -10,9 +10,9 @@ from typing import Final
 
 import msgspec
 
-from pdp.model.checks import Caller
 from pdp.model.events import OPEN_GATE, AnswerGate, EventLog, RefusalEvent
-from pdp.model.ids import new_id
+from pdp.model.question import Caller
+from pdp.model.revision import new_id
 from pdp.surfaces.request_ids import Sender, Stranger
 
 MOST_PER_SECOND: Final = 10

@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from pdp.model.checks import Caller
+from pdp.model.question import Caller
 
 REQUEST_ID: Final = "X-Request-ID"
 DECISION_ID: Final = "X-Decision-ID"

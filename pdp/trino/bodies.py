@@ -11,7 +11,8 @@ from msgspec import UNSET, UnsetType
 class _TrinoBody(msgspec.Struct, omit_defaults=True, rename="camel", gc=False):
     """Base of Trino's bodies: camelCase keys, unknown keys ignored.
 
-    No default is an object with fields: `pdp.strict.has_all_strings` needs bodies that encode no key of their own.
+    No default is an object with fields: `pdp.model.strict.has_all_strings` needs bodies that encode no key of their
+    own.
     """
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from pdp.errors import InvalidArgument
-from pdp.model.checks import Predicate, TypedColumn
+from pdp.model.question import Predicate, TypedColumn
 from pdp.trino.bodies import ResourceName, TableName
 
 

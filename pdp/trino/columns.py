@@ -11,8 +11,8 @@ from itertools import compress
 from typing import Final, NamedTuple
 
 from pdp.errors import InvalidArgument
-from pdp.model.checks import Resource
 from pdp.model.columns import PathColumn, pick, positions_by
+from pdp.model.question import Resource
 from pdp.model.references import MAX_NAME, has_long
 from pdp.model.trino_operations import SYSTEM_TABLES
 from pdp.trino.bodies import SchemaName

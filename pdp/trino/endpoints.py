@@ -22,7 +22,7 @@ from pdp.decision.service import BatchResult, Pdp
 from pdp.decision.turns import converted, run_aside
 from pdp.errors import InvalidArgument, Unavailable
 from pdp.identity.evidence import admit
-from pdp.model.checks import Answer, Batch, Caller, Predicate, TypedColumn
+from pdp.model.question import Answer, Batch, Caller, Predicate, TypedColumn
 from pdp.surfaces.body_content import BodyLimits
 from pdp.surfaces.http_answers import EndpointAnswer
 from pdp.surfaces.http_handlers import HttpHandlers, Routes

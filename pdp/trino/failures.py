@@ -13,7 +13,7 @@ import structlog
 
 from pdp.decision.service import Pdp
 from pdp.errors import Forbidden, InvalidArgument, Unavailable
-from pdp.model.checks import Batch, Caller, Rejection
+from pdp.model.question import Batch, Caller, Rejection
 from pdp.model.trino_operations import TRINO_OPERATIONS
 
 DENIED: Final = b'{"result":false}'

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from pdp.decision.plan import PlanContext
 from pdp.facts.objects import container_key
 from pdp.facts.snapshot import Facts
-from pdp.model.checks import NO_ARGUMENTS, Resource
+from pdp.model.question import NO_ARGUMENTS, Resource
 from pdp.model.vocabulary import TABULAR_TYPES
 from pdp.trino.ambiguity import known_container, spellings
 

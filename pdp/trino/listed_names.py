@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from pdp.decision.service import Pdp
 from pdp.errors import Unavailable
-from pdp.model.checks import Batch, Check, Rejection, Resource
+from pdp.model.question import Batch, Check, Rejection, Resource
 from pdp.model.trino_operations import TRINO_OPERATIONS
 from pdp.trino.known_objects import known_at
 from pdp.trino.tables import TABLE_TYPES, is_ambiguous_name

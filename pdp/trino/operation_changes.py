@@ -12,7 +12,7 @@ from typing import Final
 
 from pdp.decision.plan import PlanContext
 from pdp.decision.tree import AllOf, AnyOf, FixedDecision, Node, split
-from pdp.model.checks import Reason, Resource
+from pdp.model.question import Reason, Resource
 from pdp.model.trino_operations import PLACE_PROPERTIES
 from pdp.trino.known_objects import content_of, known_at, objects_at
 from pdp.trino.operation_places import plan_by_place

@@ -7,7 +7,7 @@ from copy import copy
 
 from pdp.decision.plan import PlanContext
 from pdp.decision.tree import AllOf, Node
-from pdp.model.checks import Check, Resource
+from pdp.model.question import Check, Resource
 from pdp.model.trino_operations import SYSTEM_READS, TRINO_PREFIX, TrinoOperation
 from pdp.model.vocabulary import OperationStep
 

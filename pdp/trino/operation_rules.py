@@ -8,8 +8,8 @@ from typing import Final
 
 from pdp.decision.tree import Node, split
 from pdp.errors import InvalidReference
-from pdp.model.checks import Reason, Resource
-from pdp.model.trino_procedures import MAINTENANCE
+from pdp.model.question import Reason, Resource
+from pdp.model.trino_operations import MAINTENANCE
 from pdp.trino.ambiguity import is_ambiguous_schema
 from pdp.trino.names import Names
 from pdp.trino.operation_changes import plan_creation, plan_with_content

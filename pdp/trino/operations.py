@@ -14,8 +14,8 @@ from msgspec.structs import replace
 from pdp.decision.plan import PlanContext
 from pdp.decision.tree import Node, split
 from pdp.facts.snapshot import Facts
-from pdp.model.checks import Check, Resource
 from pdp.model.columns import PathColumn
+from pdp.model.question import Check, Resource
 from pdp.model.trino_operations import TRINO_OPERATIONS, TRINO_PREFIX, TrinoOperation
 from pdp.trino.operation_places import PLACES, plan_by_place
 from pdp.trino.operation_planner import OperationPlanner

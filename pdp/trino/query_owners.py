@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from pdp.memo import Memo
+from pdp.model.memo import Memo
 
 _QUERIES: Final = 10_000
 _LONGEST_ID: Final = 256

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from pdp.memo import Memo
-from pdp.model.checks import Principal, QuerySession
+from pdp.model.memo import Memo
+from pdp.model.question import Principal, QuerySession
 
 _QUERIES: Final = 10_000
 _LONGEST: Final = 4096

@@ -17,11 +17,10 @@ from pdp.decision.service import Pdp
 from pdp.decision.shared_text import bound_repeated, shared_message
 from pdp.decision.turns import run_aside
 from pdp.errors import InvalidArgument, TooManyChecks
-from pdp.model.checks import Arguments, BatchRequest, Check, Principal, QuerySession, Rejection, Resource
-from pdp.model.identities import bound_claims
-from pdp.model.references import check_part, is_id
+from pdp.model.question import Arguments, BatchRequest, Check, Principal, QuerySession, Rejection, Resource
+from pdp.model.references import bound_claims, check_part, is_id
+from pdp.model.strict import decode
 from pdp.model.trino_operations import TRINO_PREFIX
-from pdp.strict import decode
 from pdp.trino.bodies import REQUEST, OpaAction, OpaInput, ResourceName
 from pdp.trino.columns import PlacedColumn, rows_left, schema_columns, table_columns
 from pdp.trino.names import Names

@@ -12,7 +12,7 @@ from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from pdp.strict import count_strings, has_strings, refuse_duplicates
+from pdp.model.strict import count_strings, has_strings, refuse_duplicates
 from pdp.trino.bodies import OpaAction, OpaContext, OpaInput, OpaRequest
 
 T = TypeVar("T")

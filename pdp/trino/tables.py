@@ -12,8 +12,8 @@ from pdp.decision.plan import PlanContext
 from pdp.engines.rowaccess.engine import UNRESTRICTED, Restriction, hide_everything
 from pdp.errors import AmbiguousName
 from pdp.facts.snapshot import Facts
-from pdp.model.checks import Resource
 from pdp.model.columns import PathColumn
+from pdp.model.question import Resource
 from pdp.model.trino_operations import METADATA_TABLES
 from pdp.trino.ambiguity import ambiguous_tables, has_ambiguous_tables, is_ambiguous_schema
 from pdp.trino.names import base_table, suffix_of

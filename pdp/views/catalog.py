@@ -14,8 +14,8 @@ import msgspec
 
 from pdp.config.warehouses import CatalogSettings
 from pdp.errors import Unavailable
-from pdp.memo import Memo
-from pdp.model.checks import Resource
+from pdp.model.memo import Memo
+from pdp.model.question import Resource
 from pdp.rewrite.iceberg.client import NAMESPACE_SEPARATOR, RestCatalogClient
 
 _CACHED_VIEWS: Final = 10_000

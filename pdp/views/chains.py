@@ -18,7 +18,7 @@ from pdp.errors import (
     ReferencedByDepthExceeded,
     UnresolvableViewOwner,
 )
-from pdp.model.checks import ChainView, TrustedEngine
+from pdp.model.question import ChainView, TrustedEngine
 from pdp.model.references import check_part, parse_principal
 
 Path = tuple[str, ...]

@@ -8,8 +8,8 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from pdp.decision.bodies import ErrorBody, JsonBody, PrincipalBody, ResourceBody
-from pdp.model.checks import Decision, Load
-from pdp.strict import decode
+from pdp.model.question import Decision, Load
+from pdp.model.strict import decode
 
 
 class TokenBody(JsonBody):

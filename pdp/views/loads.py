@@ -22,7 +22,7 @@ from pdp.decision.service import Pdp
 from pdp.errors import InvalidArgument, InvalidReference, ProtectedPropertyModification
 from pdp.identity.evidence import admit_check, own_principal
 from pdp.identity.trust import trusted_engines_of
-from pdp.model.checks import (
+from pdp.model.question import (
     Batch,
     Caller,
     ChainView,

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from pdp.decision.plan import PlanContext
 from pdp.decision.tree import AllOf, EachOf, Node
-from pdp.model.checks import Check, Load, Principal, QuerySession, Reason, Resource, ViewCommit
+from pdp.model.question import Check, Load, Principal, QuerySession, Reason, Resource, ViewCommit
 from pdp.model.vocabulary import VIEW_CHANGES
 
 NO_SUCH_VIEW: Final = "no_such_view"

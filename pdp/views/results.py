@@ -10,7 +10,7 @@ from pdp.audit.record import DecisionRecord
 from pdp.decision.inspection import plain_reason
 from pdp.decision.service import BatchResult
 from pdp.engines.engine import PERMIT
-from pdp.model.checks import DEFAULT_DENY, Load, Rejection
+from pdp.model.question import DEFAULT_DENY, Load, Rejection
 from pdp.model.references import format_resource
 from pdp.views.codec import LoadResult, LoadStep
 from pdp.views.plans import NO_SUCH_VIEW, READS, WRITES

@@ -20,7 +20,7 @@ from pdp.audit.entry_rows import EntryError, entry_rows
 from pdp.audit.record import DecisionRecord
 from pdp.audit.rows import whole_record
 from pdp.audit.schema import RECORD
-from pdp.model.checks import Resource
+from pdp.model.question import Resource
 from pdp.model.references import format_resource
 from pdp.offline import case_runner
 from pdp.offline.case_runner import MemoryAudit, run_case

@@ -20,8 +20,8 @@ from support.serving import settings_of
 
 from pdp.audit.log import NoAudit
 from pdp.errors import Unavailable
-from pdp.model.checks import Caller
 from pdp.model.events import Event, RefusalEvent
+from pdp.model.question import Caller
 from pdp.surfaces.refusals import MOST_PER_SECOND, Refusal, RefusalRecorder
 from pdp.surfaces.request_ids import Stranger
 

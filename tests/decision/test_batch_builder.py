@@ -12,8 +12,8 @@ from support.batch_requests import expand, unresolved
 
 from pdp.decision.codec import decode_batch, decode_call, decode_checks
 from pdp.errors import InvalidArgument, TooManyChecks
-from pdp.model.checks import BatchRequest
 from pdp.model.columns import PathColumn
+from pdp.model.question import BatchRequest
 
 DEEP = "table:w/" + "/".join("p" * 300)
 REFERENCES = [

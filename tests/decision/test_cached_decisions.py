@@ -27,7 +27,7 @@ from pdp.decision.tree import Leaf
 from pdp.engines.engine import PERMIT, READS_POLICIES, Cost, Engine, Group, Source, Verdicts
 from pdp.facts.objects import Grant, GrantAdded, GrantRemoved
 from pdp.facts.snapshot import Facts
-from pdp.model.checks import Answer, AtLeast, Batch, Env, Principal, Resource
+from pdp.model.question import Answer, AtLeast, Batch, Env, Principal, Resource
 from pdp.store.replica import FixedFacts
 
 CHECK = {"principal": "user:oidc~a", "action": "read_data", "resource": "table:w/n/t@main"}

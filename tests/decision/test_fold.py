@@ -9,7 +9,7 @@ import pytest
 from pdp.decision.fold import fold
 from pdp.decision.tree import AllOf, Leaf
 from pdp.engines.engine import ABSTAIN, FAILED, FORBID, PERMIT, Group, Verdicts
-from pdp.model.checks import Env, Principal, Resource
+from pdp.model.question import Env, Principal, Resource
 
 GROUP = Group(Principal("user", "oidc~a"), "rename", "table", "w", "main", False, Env())
 STRONGEST_FIRST = (FORBID, FAILED, ABSTAIN, PERMIT)

@@ -15,7 +15,7 @@ from support.idp import provider, token
 from support.serving import settings_of
 
 from pdp.decision.grant_visibility import GrantVisibility
-from pdp.model.checks import Trace
+from pdp.model.question import Trace
 
 ALICE, BOB = "user:oidc~alice", "user:oidc~bob"
 MINE = "table:lake/sales/mine"

@@ -27,7 +27,7 @@ from pdp.engines.engine import READS_POLICIES, Cost
 from pdp.facts.snapshot import Facts
 from pdp.identity.callers import EMBEDDED_CALLER
 from pdp.identity.evidence import admit, admit_check
-from pdp.model.checks import Caller, Check, Principal, Rejection, Resource
+from pdp.model.question import Caller, Check, Principal, Rejection, Resource
 from pdp.offline.case_runner import MemoryAudit
 
 READ = {"action": "read_data", "resource": ORDERS}

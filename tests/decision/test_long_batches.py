@@ -17,8 +17,8 @@ from support.serving import Process, serve_process
 from pdp.decision.planning import in_parts
 from pdp.decision.turns import Steps
 from pdp.identity.callers import EMBEDDED_CALLER
-from pdp.model.checks import Batch, Check, Principal, Resource
 from pdp.model.columns import PathColumn
+from pdp.model.question import Batch, Check, Principal, Resource
 
 BOB = "user:oidc~bob"
 WORLD = {

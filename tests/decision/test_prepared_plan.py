@@ -22,7 +22,7 @@ from pdp.engines.cel.rules import inline_rules
 from pdp.engines.engine import ABSTAIN, FAILED, FORBID, PERMIT, FixedAnswer, Group, Verdicts
 from pdp.engines.grants.engine import GrantsEngine
 from pdp.facts.snapshot import Facts
-from pdp.model.checks import DEFAULT_DENY, Batch, Check, Env, Principal, Resource
+from pdp.model.question import DEFAULT_DENY, Batch, Check, Env, Principal, Resource
 
 
 def decided(pdp: Pdp, asked: Batch) -> Any:

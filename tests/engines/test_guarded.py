@@ -11,7 +11,7 @@ import pytest
 from pdp.engines.engine import ABSTAIN, FAILED, PERMIT, READS_POLICIES, Cost, Group, Verdicts
 from pdp.engines.guarded import AwaitedEngine, FailedEngine, GuardedEngine, InvalidVerdicts, applying
 from pdp.facts.snapshot import Facts
-from pdp.model.checks import Env, Resource
+from pdp.model.question import Env, Resource
 from pdp.model.references import parse_principal, parse_resource
 
 GROUP = Group(parse_principal("user:oidc~a"), "read_data", "table", "lake", None, delegated=False, env=Env())

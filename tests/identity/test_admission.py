@@ -8,7 +8,7 @@ from typing import Any
 from pdp.decision.batch_builder import BatchBuilder
 from pdp.decision.codec import decode_checks
 from pdp.identity.evidence import admit
-from pdp.model.checks import Batch, Caller, Check, Principal, Rejection, Resource
+from pdp.model.question import Batch, Caller, Check, Principal, Rejection, Resource
 
 ALICE = Principal("user", "oidc~alice", ("analyst",))
 TABLE = "table:lake/sales/orders"

@@ -38,7 +38,7 @@ from pdp.config.identity import EVIDENCE
 from pdp.config.load import load_settings, make_settings
 from pdp.errors import ConfigError
 from pdp.identity.trust import trusted_engines_of
-from pdp.model.checks import TokenIdentity, TrustedEngine
+from pdp.model.question import TokenIdentity, TrustedEngine
 from pdp.wire import decision_pb2 as wire
 
 READ = {"action": "read_data", "resource": ORDERS}

@@ -20,7 +20,7 @@ from support.idp import ISSUER, Provider, b64, claims, ec_key, jwk, provider, pu
 from pdp.config.load import make_settings
 from pdp.errors import ConfigError, Unauthenticated, Unavailable
 from pdp.identity.tokens import MAX_TOKEN, Tokens
-from pdp.model.checks import Principal, TokenIdentity
+from pdp.model.question import Principal, TokenIdentity
 from pdp.telemetry import Telemetry
 
 HEADER = json.dumps({"alg": "RS256", "kid": "one", "typ": "JWT"})

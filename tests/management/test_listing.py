@@ -22,7 +22,7 @@ from pdp.facts.objects import key_from_text
 from pdp.identity.callers import EMBEDDED_CALLER
 from pdp.management.requests import ObjectQuery, PageRequest, PageResult, Requester
 from pdp.management.service import Management
-from pdp.model.checks import Batch, Check, Resource
+from pdp.model.question import Batch, Check, Resource
 from pdp.model.references import parse_principal, parse_resource
 from pdp.store.world import parse_world
 

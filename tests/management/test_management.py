@@ -25,7 +25,7 @@ from pdp.engines.grants.administration import Administration
 from pdp.engines.grants.edits import Actor, GrantEdits, ObjectEdits
 from pdp.errors import Forbidden, InvalidArgument, Unavailable
 from pdp.identity.callers import EMBEDDED_CALLER
-from pdp.model.checks import Batch, Check, Resource
+from pdp.model.question import Batch, Check, Resource
 from pdp.model.references import parse_principal
 from pdp.store.world import parse_world, read_grant, read_key, read_object
 

@@ -26,7 +26,7 @@ from pdp.management.rule_edits import (
     etag_of,
     find_rule,
 )
-from pdp.model.checks import Principal, Resource
+from pdp.model.question import Principal, Resource
 
 ORDERS: TablePath = ("lake", "sales", "orders")
 OPERATOR = Actor("op")

@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pdp.model.checks import Principal
-from pdp.model.identities import policy_name
+from pdp.model.question import Principal
+from pdp.model.references import policy_name
 
 PROVIDERS = ("a", "b", "a-b")
 users = st.builds(

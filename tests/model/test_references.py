@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pdp.decision.bodies import ResourceBody, make_principal, make_resource
 from pdp.errors import InvalidReference
-from pdp.model.checks import CONTENT_TYPES, Resource
+from pdp.model.question import CONTENT_TYPES, Resource
 from pdp.model.references import format_resource, parse_principal, parse_resource
 
 PARTS = st.text(

@@ -17,7 +17,7 @@ from pdp.engines.rowaccess.members import Members
 from pdp.facts.objects import RulePut
 from pdp.facts.row_rules import RowRule, fold_name, widen_name
 from pdp.facts.snapshot import Facts
-from pdp.model.checks import Principal, Resource
+from pdp.model.question import Principal, Resource
 from pdp.rewrite.messages import FilterCall, Reader, Reply, RewriteCall, Setup
 from pdp.rewrite.policies import PolicySet
 from pdp.rewrite.stored_policies import StoredPolicySets

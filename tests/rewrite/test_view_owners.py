@@ -9,7 +9,7 @@ import pytest
 from pdp.engines.rowaccess.members import Grantee, Members, parse_grantee
 from pdp.facts.row_rules import RowRule
 from pdp.facts.snapshot import Facts
-from pdp.model.checks import Principal
+from pdp.model.question import Principal
 from pdp.rewrite.identity import CallerIdentity, owner_identity
 from pdp.rewrite.messages import Reader, RewriteCall, Setup, SuppliedCatalog, SuppliedTable, SuppliedView
 from pdp.rewrite.worker import Rewriting

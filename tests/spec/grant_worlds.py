@@ -17,7 +17,7 @@ from pdp.facts.objects import (
     key_from_text,
 )
 from pdp.facts.snapshot import Facts
-from pdp.model.checks import Env, Resource
+from pdp.model.question import Env, Resource
 from pdp.model.references import parse_principal, parse_resource
 
 PATHS = ("v/a", "v/b", "v/a/a", "v/a/b", "w/a", "w/a/a")

@@ -11,7 +11,7 @@ import yaml
 from pdp.errors import InvalidArgument, PolicyError
 from pdp.facts.objects import Grant, key_of, key_text
 from pdp.facts.snapshot import Facts
-from pdp.model.checks import Principal
+from pdp.model.question import Principal
 from pdp.model.references import parse_resource
 from pdp.store.world import load_world, parse_world
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pdp.model.checks import BatchRequest
+from pdp.model.question import BatchRequest
 
 
 def expand(request: BatchRequest) -> dict[int, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from pdp.engines.engine import Group
-from pdp.model.checks import Arguments, Env, Principal, Resource
+from pdp.model.question import Arguments, Env, Principal, Resource
 from pdp.model.vocabulary import CEL_CHECKS
 
 OPS = sorted({check.op for checks in CEL_CHECKS.values() for check in checks})

@@ -15,7 +15,7 @@ from pdp.decision.codec import decode_checks
 from pdp.decision.service import Pdp
 from pdp.identity.callers import EMBEDDED_CALLER
 from pdp.identity.evidence import admit
-from pdp.model.checks import Answer, Batch
+from pdp.model.question import Answer, Batch
 from pdp.offline.case_runner import MemoryAudit, build_case_pdp, case_batch
 from pdp.offline.cases import Case
 

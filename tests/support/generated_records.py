@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from pdp.audit.record import DecidedCheck, DecisionRecord, LeafDecision
 from pdp.engines.engine import PERMIT, Group, Verdicts
-from pdp.model.checks import (
+from pdp.model.columns import PathColumn
+from pdp.model.question import (
     NO_ARGUMENTS,
     Answer,
     Arguments,
@@ -23,7 +24,6 @@ from pdp.model.checks import (
     Resource,
     ViewCommit,
 )
-from pdp.model.columns import PathColumn
 
 names = st.sampled_from(["a", "a_b", "ä/ö", "50%", "x@y", 'q"\\', "\x7f\u2028", "😀", "line\nend"]) | st.text(
     min_size=1

@@ -25,7 +25,7 @@ from pdp.config.settings import Settings
 from pdp.errors import InvalidArgument
 from pdp.identity.callers import Callers
 from pdp.identity.tokens import Tokens
-from pdp.model.checks import Caller
+from pdp.model.question import Caller
 from pdp.surfaces import http_connection
 from pdp.surfaces.admission import Admission
 from pdp.surfaces.body_content import BodyLimits

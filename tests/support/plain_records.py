@@ -11,8 +11,8 @@ import msgspec
 from pdp.audit.record import DecisionRecord, LeafDecision
 from pdp.audit.view_security import write_view_security
 from pdp.engines.engine import PERMIT
-from pdp.model.checks import DEFAULT_DENY, NO_ARGUMENTS, Answer, Check, Principal, Rejection, Resource
 from pdp.model.columns import PathColumn
+from pdp.model.question import DEFAULT_DENY, NO_ARGUMENTS, Answer, Check, Principal, Rejection, Resource
 from pdp.model.references import format_resource
 
 

@@ -37,8 +37,8 @@ from pdp.facts.row_rules import RowRule
 from pdp.facts.snapshot import Facts
 from pdp.identity.callers import EMBEDDED_CALLER
 from pdp.identity.evidence import admit
-from pdp.model.checks import Batch, TypedColumn
 from pdp.model.events import Event
+from pdp.model.question import Batch, TypedColumn
 from pdp.offline.case_runner import MemoryAudit, build_case_pdp
 from pdp.offline.cases import Case
 from pdp.offline.differences import Differences

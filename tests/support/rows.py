@@ -13,7 +13,7 @@ from pdp.config.load import make_settings
 from pdp.decision.bundle import Bundle
 from pdp.engines.rowaccess.engine import Restriction
 from pdp.facts.snapshot import Facts
-from pdp.model.checks import Principal, Resource
+from pdp.model.question import Principal, Resource
 
 RECORDED = RECORDED_FOLDER / "rowaccess"
 POLICY: dict[str, Any] = {"id": "p", "table": "lake.s.t", "grantees": ["allUsers"], "filter": "x = 1"}

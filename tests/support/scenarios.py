@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from support.paths import TESTS
 
-from pdp import strict
+from pdp.model import strict
 
 FOLDER = TESTS / "real_trino" / "scenarios"
 

@@ -13,7 +13,7 @@ from support.batch_requests import expand, unresolved
 from pdp.decision.batch_builder import BatchBuilder
 from pdp.decision.turns import LONGEST_IMMEDIATE
 from pdp.errors import InvalidArgument, PdpError, TooManyChecks
-from pdp.model.checks import BatchRequest, Rejection
+from pdp.model.question import BatchRequest, Rejection
 from pdp.surfaces.grpc_checks import is_dense, read_checks, read_single
 from pdp.surfaces.grpc_messages import read_check, read_resource
 from pdp.wire import decision_pb2 as wire

@@ -19,7 +19,7 @@ from support.authentication import oidc
 from support.http_pair import ALLOW, CHECK, RawConnection, ServerPair, describe, on_every_loop, server_pair, settle
 from support.idp import Authority, provider, token
 
-from pdp.model.checks import Caller
+from pdp.model.question import Caller
 from pdp.surfaces import http_connection
 from pdp.surfaces.http_answers import EndpointAnswer
 from pdp.surfaces.http_connection import HttpConnection

@@ -24,7 +24,7 @@ from pdp.decision.service import Pdp
 from pdp.errors import InvalidArgument
 from pdp.facts.snapshot import Facts
 from pdp.identity.callers import EMBEDDED_CALLER
-from pdp.model.checks import Resource
+from pdp.model.question import Resource
 from pdp.model.references import parse_principal
 
 PERMISSIONS = [

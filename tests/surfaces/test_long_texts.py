@@ -13,8 +13,7 @@ from support.neighbours import assert_served
 from support.serving import Process, serve_process
 
 from pdp.decision.bodies import MAX_TEXT, MAX_VALUES
-from pdp.model.identities import MAX_CLAIM_TEXT
-from pdp.model.references import MAX_NAME, MAX_PATH
+from pdp.model.references import MAX_CLAIM_TEXT, MAX_NAME, MAX_PATH
 
 pytestmark = pytest.mark.process
 LONG = 7_900_000

@@ -26,7 +26,7 @@ from pdp.errors import Unavailable
 from pdp.facts.objects import Grant, GrantAdded, GrantRemoved
 from pdp.facts.snapshot import Facts
 from pdp.identity.callers import EMBEDDED_CALLER
-from pdp.model.checks import Caller
+from pdp.model.question import Caller
 from pdp.offline.case_runner import MemoryAudit
 from pdp.store.replica import FixedFacts
 from pdp.trino.endpoints import TrinoSurface

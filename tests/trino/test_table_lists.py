@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from pdp.config.trino import TrinoCatalogSettings, TrinoSettings
 from pdp.errors import InvalidArgument
-from pdp.strict import refuse_duplicates
+from pdp.model.strict import refuse_duplicates
 from pdp.trino import table_lists
 from pdp.trino.bodies import REQUEST
 from pdp.trino.columns import table_columns

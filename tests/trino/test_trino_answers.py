@@ -21,7 +21,7 @@ from pdp.engines.rowaccess.compiler import compile_policies
 from pdp.engines.rowaccess.document import parse_document
 from pdp.engines.rowaccess.members import Members
 from pdp.errors import PolicyError
-from pdp.model.checks import Principal, Resource, TypedColumn
+from pdp.model.question import Principal, Resource, TypedColumn
 from pdp.store.world import parse_world
 
 EXAMPLES = int(os.environ.get("PDP_TRINO_BODIES", "3000"))

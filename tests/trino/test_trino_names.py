@@ -20,7 +20,7 @@ from pdp.config.warehouses import WarehouseSettings
 from pdp.engines.cel.rules import inline_rules
 from pdp.errors import AmbiguousName, InvalidArgument, InvalidReference
 from pdp.identity.callers import EMBEDDED_CALLER
-from pdp.model.checks import Resource
+from pdp.model.question import Resource
 from pdp.store.world import parse_world
 from pdp.trino.bodies import TableName
 from pdp.trino.columns import table_columns

@@ -22,7 +22,7 @@ from support.view_loads import ENGINES, LOAD, OWNER, WORLD, load_client
 from pdp.audit.rows import requests
 from pdp.config.warehouses import CatalogSettings
 from pdp.errors import ConfigError, Unavailable
-from pdp.model.checks import Resource
+from pdp.model.question import Resource
 from pdp.rewrite.iceberg.client import MAX_ANSWER_BYTES
 from pdp.views.catalog import IcebergCatalog
 

@@ -25,7 +25,7 @@ from pdp.engines.engine import READS_POLICIES, Cost, Group
 from pdp.errors import ConfigError, InvalidArgument, TooManyChecks
 from pdp.identity.callers import EMBEDDED_CALLER
 from pdp.identity.trust import trusted_engines_of
-from pdp.model.checks import Caller, ChainView, Check, Load, Principal, Resource, TokenIdentity, TrustedEngine
+from pdp.model.question import Caller, ChainView, Check, Load, Principal, Resource, TokenIdentity, TrustedEngine
 from pdp.offline.case_runner import MemoryAudit, build_case_pdp
 from pdp.offline.cases import Case
 from pdp.offline.replay import replay

@@ -32,8 +32,8 @@ from pdp.engines.cedar.schema import action_uid
 from pdp.engines.cedar.uids import PROPERTIES, SERVER, Uid, has_properties, uid_of_principal, uid_of_resource
 from pdp.engines.engine import FAILED, Cost, Group, Source, Verdicts
 from pdp.facts.snapshot import Facts
-from pdp.memo import Memo
-from pdp.model.checks import Principal, Reason, Resource, Trace
+from pdp.model.memo import Memo
+from pdp.model.question import Principal, Reason, Resource, Trace
 
 _READS: Final = frozenset({Source.POLICIES, Source.FACTS})
 _PRINCIPALS: Final = 64

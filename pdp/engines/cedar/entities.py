@@ -32,7 +32,7 @@ from pdp.engines.cedar.uids import (
     uid_of_principal,
 )
 from pdp.facts.snapshot import Facts
-from pdp.model.checks import Principal
+from pdp.model.question import Principal
 from pdp.model.references import encode_part
 
 _DOTS: Final = str.maketrans({"%": "%25", ".": "%2E"})

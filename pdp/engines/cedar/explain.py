@@ -10,7 +10,7 @@ from pdp.engines.cedar.policies import CedarPolicy
 from pdp.engines.cedar.properties import MOST_ENTRIES
 from pdp.engines.cedar.uids import Uid, as_text
 from pdp.engines.engine import EFFECT_NAMES, PERMIT
-from pdp.model.checks import Reason, Trace
+from pdp.model.question import Reason, Trace
 
 INVALID_ARGUMENTS: Final[Reason] = "cedar:invalid_arguments"
 """Reason of a denial because the arguments of the check are no context."""

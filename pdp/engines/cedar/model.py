@@ -19,7 +19,7 @@ from pdp.engines.cedar.tokens import tokens_of
 from pdp.engines.cedar.uids import ROLE, Uid, as_json, as_text
 from pdp.errors import EntitiesInvalid
 from pdp.facts.snapshot import Facts
-from pdp.model.checks import Principal
+from pdp.model.question import Principal
 
 _NOBODY: Final = Principal("anonymous", "")
 

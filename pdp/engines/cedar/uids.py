@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from pdp.engines.cedar.actions import ENTITY_NAMES, NAMESPACE
 from pdp.errors import InvalidReference
-from pdp.model.checks import Principal, Resource
+from pdp.model.question import Principal, Resource
 from pdp.model.references import encode_part, parse_resource
 
 Uid: TypeAlias = tuple[str, str]

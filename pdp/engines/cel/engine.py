@@ -37,10 +37,10 @@ from pdp.engines.engine import (
     Verdicts,
 )
 from pdp.facts.snapshot import Facts
-from pdp.memo import Memo
-from pdp.model.checks import Reason, Resource, Trace
 from pdp.model.columns import PathColumn
 from pdp.model.masking import DEFAULT_MASKER, Masker
+from pdp.model.memo import Memo
+from pdp.model.question import Reason, Resource, Trace
 from pdp.model.vocabulary import CEL_CHECKS, VIEW_ONLY, CelCheck
 
 IMPLICIT_RULE = "__ALLOW_VIEWING_REF_ID"

@@ -11,8 +11,8 @@ from pdp.cel.unparse import unparse_value
 from pdp.cel.values import RuleError
 from pdp.engines.cel.rule_parts import RulePart, split_rule
 from pdp.engines.cel.rules import Rule
-from pdp.model.checks import Trace
 from pdp.model.masking import DEFAULT_MASKER, Masker
+from pdp.model.question import Trace
 
 MAX_FALSE_RULES: Final = 50
 """Rules of a large set that an explanation includes beside those that are true or raised: the nearest misses."""

@@ -9,9 +9,9 @@ from pdp.engines.cel.check_values import CheckValues, json_text
 from pdp.engines.cel.residue import ResidueSet
 from pdp.engines.cel.selection import Selector
 from pdp.engines.engine import Group
-from pdp.model.checks import VERSIONED_TYPES, Principal, Resource
 from pdp.model.columns import PathColumn
-from pdp.model.identities import policy_name
+from pdp.model.question import VERSIONED_TYPES, Principal, Resource
+from pdp.model.references import policy_name
 from pdp.model.vocabulary import CEL_CHECKS, CONTENT_TYPE, CelCheck
 
 _MAX_RESIDUES: Final = 8

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from operator import add
 from typing import Final, NamedTuple
 
-from pdp.memo import Memo
-from pdp.model.checks import Resource
 from pdp.model.columns import Path, PathColumn
+from pdp.model.memo import Memo
+from pdp.model.question import Resource
 from pdp.model.vocabulary import CelCheck
 
 _FOLDERS: Final = 4096

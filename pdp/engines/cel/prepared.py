@@ -12,7 +12,7 @@ from pdp.engines.cel.group_checks import Question
 from pdp.engines.cel.paths import path_of, path_string
 from pdp.engines.cel.tables import PathTables
 from pdp.engines.engine import FixedAnswer, ResourceCall, Verdicts
-from pdp.model.checks import Resource
+from pdp.model.question import Resource
 
 FoundRule: TypeAlias = tuple[int, Sequence[int]]
 """The smallest rank of a true rule, and raising rules."""

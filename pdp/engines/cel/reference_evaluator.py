@@ -16,8 +16,8 @@ from pdp.engines.cel.group_checks import GroupChecks
 from pdp.engines.cel.paths import path_of
 from pdp.engines.cel.program import RULE_VARIABLES
 from pdp.engines.cel.rules import Rule
-from pdp.model.checks import Resource, Trace
 from pdp.model.masking import DEFAULT_MASKER, Masker
+from pdp.model.question import Resource, Trace
 from pdp.model.vocabulary import CelCheck
 
 

@@ -13,7 +13,7 @@ from pdp.engines.cel.check_values import CheckValues, unread_fields
 from pdp.engines.cel.conditions import Condition
 from pdp.engines.cel.residue import Candidate, Residue, ResidueSet
 from pdp.engines.cel.rules import Rule
-from pdp.memo import Memo
+from pdp.model.memo import Memo
 
 MAX_RESIDUE_SETS: Final = 4096
 """Residue sets that a selector remembers."""

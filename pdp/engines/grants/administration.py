@@ -37,7 +37,7 @@ from pdp.facts.objects import (
 )
 from pdp.facts.row_rules import RowRule
 from pdp.facts.snapshot import Facts
-from pdp.model.checks import CONTENT_TYPES
+from pdp.model.question import CONTENT_TYPES
 from pdp.model.vocabulary import TABULAR_TYPES
 
 

@@ -15,8 +15,8 @@ from pdp.engines.grants.effective_access import EffectiveAccess
 from pdp.engines.grants.principal_grants import GranteeNodes
 from pdp.engines.grants.questions import RelationQuestion
 from pdp.engines.grants.uneven_containers import UnevenContainers
-from pdp.model.checks import Reason, Resource
 from pdp.model.columns import Path, PathColumn
+from pdp.model.question import Reason, Resource
 
 _PLACES_IN_A_BYTE: Final = 256
 

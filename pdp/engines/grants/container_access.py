@@ -5,7 +5,7 @@ from __future__ import annotations
 from pdp.engines.grants.principal_grants import GranteeNodes
 from pdp.engines.grants.questions import RelationQuestion
 from pdp.engines.grants.rules import EffectiveRelations, evaluate
-from pdp.model.checks import Reason
+from pdp.model.question import Reason
 
 
 class ContainerAccess:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Final, TypeAlias
 
 from pdp.engines.grants.container_access import ContainerAccess
-from pdp.model.checks import Reason
 from pdp.model.columns import Path
+from pdp.model.question import Reason
 
 _MOST_NAMES: Final = 1000
 """Most nodes of a container whose names are remembered."""

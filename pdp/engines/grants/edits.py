@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from pdp.facts.objects import Grant, Object, ObjectKey
-from pdp.model.checks import Principal
+from pdp.model.question import Principal
 
 
 class Actor(msgspec.Struct, frozen=True):

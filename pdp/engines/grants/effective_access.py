@@ -21,8 +21,8 @@ from pdp.engines.grants.reasons import grant_reason, reason_below, reason_on
 from pdp.engines.grants.rules import PRECEDENCE, RESTS_ON_SIBLINGS, EffectiveRelations, Witness, evaluate
 from pdp.facts.objects import BIT, SERVER, ContainerPath, ObjectKey, ObjectName, container_key, split_key
 from pdp.facts.snapshot import Facts
-from pdp.model.checks import CONTENT_TYPES, Principal, Reason
 from pdp.model.columns import Path
+from pdp.model.question import CONTENT_TYPES, Principal, Reason
 
 K = TypeVar("K")
 V = TypeVar("V")

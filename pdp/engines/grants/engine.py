@@ -23,8 +23,8 @@ from pdp.engines.grants.principal_grants import ExtraPrivileges
 from pdp.engines.grants.questions import QUESTIONS, RelationQuestion
 from pdp.facts.objects import SERVER, ObjectKey, key_text, mask_of
 from pdp.facts.snapshot import Facts
-from pdp.model.checks import Principal, Resource, Trace
 from pdp.model.columns import PathColumn
+from pdp.model.question import Principal, Resource, Trace
 
 _BOOTSTRAP: Final[ExtraPrivileges] = {SERVER: mask_of("operator")}
 _NO_EXTRA: Final[ExtraPrivileges] = {}

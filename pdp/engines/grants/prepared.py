@@ -10,7 +10,7 @@ from pdp.engines.grants.container_access import CacheBudget
 from pdp.engines.grants.effective_access import EffectiveAccess
 from pdp.engines.grants.questions import RelationQuestion
 from pdp.facts.snapshot import Facts
-from pdp.model.checks import Reason, Resource
+from pdp.model.question import Reason, Resource
 
 _PERMITTED: Final = bytes([PERMIT])
 

@@ -14,7 +14,7 @@ from pdp.engines.grants.rules import CIRCUMSTANCE_BIT
 from pdp.facts.nodes import GranteeNode, StoredPrivileges
 from pdp.facts.objects import BIT, VISIBILITY, ContainerPath, ObjectKey, ObjectName, join_key, split_key
 from pdp.facts.snapshot import Facts
-from pdp.model.checks import Principal
+from pdp.model.question import Principal
 
 ExtraPrivileges: TypeAlias = Mapping[ObjectKey, int]
 """Object -> mask of privileges without a stored grant."""

@@ -9,7 +9,7 @@ from typing import Final
 
 from pdp.engines.grants.model import ACTIONS, CONTENT, NESSIE
 from pdp.facts.objects import ObjectKey, key_of
-from pdp.model.checks import CONTENT_TYPES, Resource
+from pdp.model.question import CONTENT_TYPES, Resource
 
 _CONCRETE_CONTENT: Final = CONTENT_TYPES - {"table_or_view"}
 

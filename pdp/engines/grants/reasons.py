@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pdp.engines.grants.principal_grants import PrincipalGrants
 from pdp.engines.grants.rules import CIRCUMSTANCE_BIT
 from pdp.facts.objects import BIT, VISIBILITY, ContainerPath, ObjectKey, key_text
-from pdp.model.checks import Reason
+from pdp.model.question import Reason
 from pdp.model.vocabulary import PRIVILEGES
 
 

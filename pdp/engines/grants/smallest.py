@@ -10,7 +10,7 @@ from pdp.engines.grants.model import MODEL
 from pdp.engines.grants.questions import QUESTIONS
 from pdp.facts.objects import BIT, Grant, ObjectKey
 from pdp.facts.snapshot import Facts
-from pdp.model.checks import Principal, Resource
+from pdp.model.question import Principal, Resource
 
 
 def grant_for(facts: Facts, grantee: Principal, action: str, resource: Resource) -> Grant | None:

@@ -11,7 +11,7 @@ from pdp.engines.grants.questions import RelationQuestion
 from pdp.engines.grants.reasons import grant_reason_around
 from pdp.engines.grants.rules import PRECEDENCE, evaluate
 from pdp.facts.objects import ContainerPath
-from pdp.model.checks import Reason
+from pdp.model.question import Reason
 from pdp.model.references import encode_part
 
 

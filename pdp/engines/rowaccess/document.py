@@ -15,7 +15,7 @@ import msgspec
 from pdp.config.foreign_files import advice_for
 from pdp.engines.data_files import parse_data, path_in, place_of, read_text
 from pdp.errors import Place, PolicyError
-from pdp.strict import sentence
+from pdp.model.strict import sentence
 
 KINDS: Final = ("null", "constant", "hash", "partial", "expression")
 """Kinds of masks. The kind that hides most comes first, and wins among several masks of one column."""

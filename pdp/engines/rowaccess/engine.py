@@ -20,7 +20,7 @@ from pdp.engines.rowaccess.trino_sql import CALLER, FALSE, bind_caller, join_fil
 from pdp.errors import AmbiguousName
 from pdp.facts.row_rules import FoldedName, NearNames, TablePath, fold_column, fold_name, widen_name
 from pdp.facts.snapshot import Facts
-from pdp.model.checks import STORE_STALE, Predicate, Principal, Reason, Resource, RowView, TypedColumn
+from pdp.model.question import STORE_STALE, Predicate, Principal, Reason, Resource, RowView, TypedColumn
 
 KnownMasks: TypeAlias = dict[tuple[str, str], tuple[Predicate | None, Reason]]
 """Name and type of a column -> mask and reason, for the columns of one request."""

@@ -12,7 +12,7 @@ from pdp.engines.rowaccess.members import Grantee, Members
 from pdp.engines.rowaccess.table_policies import Mask, TablePolicies
 from pdp.engines.rowaccess.trino_sql import bind_caller
 from pdp.facts.snapshot import Facts
-from pdp.model.checks import Principal, Reason, Resource
+from pdp.model.question import Principal, Reason, Resource
 
 _MOST_NAMES: Final = 20
 """Grantees and groups that a sentence lists."""

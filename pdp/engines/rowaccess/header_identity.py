@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from msgspec.structs import replace
 
 from pdp.engines.rowaccess.members import Members
-from pdp.model.checks import HeaderIdentity, Principal
+from pdp.model.question import HeaderIdentity, Principal
 
 CALLER_HEADER: Final = "x-bqemu-caller"
 PROJECT_HEADER: Final = "x-goog-user-project"

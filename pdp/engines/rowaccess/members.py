@@ -21,8 +21,8 @@ import msgspec
 
 from pdp.config.policies import TEMPLATE_FIELD
 from pdp.facts.snapshot import Facts
-from pdp.model.checks import Principal
-from pdp.model.identities import is_qualified, qualify
+from pdp.model.question import Principal
+from pdp.model.references import is_qualified, qualify
 
 ALL_USERS: Final = "allUsers"
 ALL_AUTHENTICATED: Final = "allAuthenticatedUsers"

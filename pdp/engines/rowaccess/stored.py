@@ -14,7 +14,7 @@ from pdp.engines.rowaccess.stored_rules import StoredMask, StoredPolicy, stored_
 from pdp.engines.rowaccess.table_policies import Mask, Policy, TablePolicies, sort_masks
 from pdp.engines.rowaccess.trino_sql import FALSE
 from pdp.facts.row_rules import FoldedName, NearNames, RowRule, RuleKey
-from pdp.memo import Memo
+from pdp.model.memo import Memo
 
 _MEMO_ENTRIES: Final = 20_000
 _KINDS_WITH_VALUE: Final = frozenset({"constant", "expression"})

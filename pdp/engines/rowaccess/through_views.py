@@ -14,7 +14,7 @@ from pdp.config.policies import ThroughViews
 from pdp.engines.rowaccess.document import KINDS
 from pdp.engines.rowaccess.engine import NO_ROWS, Restriction, hide_everything
 from pdp.engines.rowaccess.table_policies import Mask
-from pdp.model.checks import Predicate, Reason
+from pdp.model.question import Predicate, Reason
 
 UNKNOWN_USER: Final = "unknown_query_user"
 """Reason of a restriction because nobody knows the user of the query."""

@@ -10,7 +10,7 @@ import msgspec
 
 from pdp.engines.data_files import parse_data, path_in, place_of, read_text
 from pdp.errors import Place, PolicyError
-from pdp.strict import sentence
+from pdp.model.strict import sentence
 
 INLINE: Final = "<inline>"
 """Name of entries without a file."""

@@ -31,8 +31,8 @@ from pdp.engines.scopes.explain import explain_access
 from pdp.engines.scopes.permissions import NO_TABLES, Access, Permissions, SchemaTables
 from pdp.engines.scopes.questions import QUESTIONS, Target, target_of, user_of
 from pdp.facts.snapshot import Facts
-from pdp.model.checks import Resource, Trace
 from pdp.model.columns import PathColumn
+from pdp.model.question import Resource, Trace
 from pdp.model.vocabulary import TABULAR_TYPES
 
 NAME: Final = "scopes"

@@ -6,7 +6,7 @@ from pdp.engines.engine import EFFECT_NAMES, PERMIT
 from pdp.engines.scopes.document import EntryBody, RuleBody
 from pdp.engines.scopes.permissions import ANY_TABLE, Scope
 from pdp.engines.scopes.questions import READ, ScopeUser, Target
-from pdp.model.checks import Reason, Trace
+from pdp.model.question import Reason, Trace
 
 
 def explain_access(

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from pdp.engines.engine import Group
 from pdp.engines.scopes.permissions import Scope
-from pdp.model.checks import Principal, Resource
+from pdp.model.question import Principal, Resource
 from pdp.model.vocabulary import CREATE_ACTION, TABULAR_TYPES
 
 READ: Final[Scope] = "readPermission"

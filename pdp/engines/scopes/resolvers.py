@@ -15,7 +15,7 @@ from pdp.engines.scopes.engine import NAME, ScopesEngine
 from pdp.engines.scopes.permissions import Scope
 from pdp.engines.scopes.questions import QUESTIONS, ScopeUser, target_of, user_of
 from pdp.facts.snapshot import Facts
-from pdp.model.checks import Reason, Resource
+from pdp.model.question import Reason, Resource
 
 RESOLVERS: Final = "pdp.scopes"
 """Group of the entry points of resolvers."""

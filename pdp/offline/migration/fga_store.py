@@ -11,9 +11,9 @@ from typing import Any, Final, NamedTuple
 
 import yaml
 
-from pdp import strict
 from pdp.config.foreign_files import CEDAR_ENTITIES, is_cedar_entity
 from pdp.errors import InvalidArgument
+from pdp.model import strict
 from pdp.offline.migration.fga_model import FgaModel, module_files, read_model
 from pdp.offline.migration.variables import read_text
 

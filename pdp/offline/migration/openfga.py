@@ -9,9 +9,9 @@ from typing import Any
 
 import yaml
 
-from pdp import strict
 from pdp.errors import InvalidArgument
 from pdp.facts.snapshot import Facts
+from pdp.model import strict
 from pdp.offline.case_runner import BuildPdp
 from pdp.offline.migration.fga_check import FgaChecker
 from pdp.offline.migration.fga_store import read_export

@@ -20,7 +20,7 @@ import structlog
 
 from pdp.config.warehouses import CatalogSettings, RelationSettings
 from pdp.errors import Unavailable
-from pdp.memo import Memo
+from pdp.model.memo import Memo
 from pdp.rewrite.iceberg.client import NAMESPACE_SEPARATOR, ObjectUnreadable, RestCatalogClient
 from pdp.rewrite.iceberg.listing import Item, RelationListing
 from pdp.rewrite.iceberg.metadata import RelationKind, relation_of, unusable_relation

@@ -17,7 +17,7 @@ from pdp.engines.cedar.schema import load_schema, own_text
 from pdp.engines.cedar.sources import CedarSources, SourceText
 from pdp.engines.engine import FAILED, FORBID, PERMIT, Group
 from pdp.facts.snapshot import Facts
-from pdp.model.checks import Arguments, Env, Resource
+from pdp.model.question import Arguments, Env, Resource
 from pdp.model.references import parse_principal, parse_resource
 from pdp.model.vocabulary import CATALOG_ACTIONS
 

@@ -15,7 +15,7 @@ from pdp.engines.cedar.model import load_model
 from pdp.engines.cedar.sources import CedarSources, SourceText
 from pdp.engines.engine import EFFECT_NAMES, Group
 from pdp.facts.snapshot import Facts
-from pdp.model.checks import Env, Principal, Resource
+from pdp.model.question import Env, Principal, Resource
 from pdp.model.references import parse_principal, parse_resource
 from pdp.store.world import parse_world
 

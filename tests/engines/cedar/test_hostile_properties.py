@@ -14,7 +14,7 @@ from pdp.engines.cedar.properties import MOST_ENTRIES
 from pdp.engines.cedar.sources import CedarSources, SourceText
 from pdp.engines.engine import ABSTAIN, FAILED, PERMIT, Group, Verdicts
 from pdp.facts.snapshot import Facts
-from pdp.model.checks import Arguments, Env, Resource
+from pdp.model.question import Arguments, Env, Resource
 from pdp.model.references import parse_principal
 
 POLICIES = """

@@ -19,7 +19,7 @@ from pdp.engines.cel.program import RULE_VARIABLES, compile_program
 from pdp.engines.cel.rules import inline_rules
 from pdp.engines.engine import Group
 from pdp.facts.snapshot import Facts
-from pdp.model.checks import Env, Principal, Resource
+from pdp.model.question import Env, Principal, Resource
 
 RECORDED = RECORDED_FOLDER / "nessie"
 VALUES: dict[str, Any] = dict(

@@ -14,8 +14,8 @@ from pdp.engines.cel.program import compile_program
 from pdp.engines.cel.rules import inline_rules
 from pdp.engines.engine import ABSTAIN, FORBID, PERMIT, Group
 from pdp.facts.snapshot import Facts
-from pdp.model.checks import Env, Principal, Resource
 from pdp.model.columns import PathColumn
+from pdp.model.question import Env, Principal, Resource
 
 
 def expected(engine: Any, group: Group, resource: Resource) -> tuple[int, str | None, tuple[str, ...]]:

@@ -19,7 +19,7 @@ from pdp.engines.grants.rights import CREATE, DELETE, OWNER
 from pdp.errors import Forbidden, InvalidArgument
 from pdp.facts.objects import SERVER, Grant, GrantAdded, Object, ObjectKey, key_from_text, key_text
 from pdp.facts.snapshot import Facts
-from pdp.model.checks import Principal
+from pdp.model.question import Principal
 from pdp.model.references import parse_principal
 from pdp.store.world import format_world, parse_world, read_grant, read_object
 

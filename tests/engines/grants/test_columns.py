@@ -17,8 +17,8 @@ from pdp.engines.grants.model import ACTIONS
 from pdp.engines.grants.questions import QUESTIONS
 from pdp.facts.objects import Change, Grant, GrantAdded, GrantRemoved, Object, ObjectPut, key_from_text, key_of
 from pdp.facts.snapshot import Facts
-from pdp.model.checks import Resource
 from pdp.model.columns import PathColumn
+from pdp.model.question import Resource
 from pdp.store.world import parse_world
 
 PARENTS = ((), ("a",), ("b",), ("a", "a"), ("a", "b"), ("z",))

@@ -10,7 +10,7 @@ from pdp.engines.grants.rule_parser import RelationRule
 from pdp.engines.grants.rules import RULES, evaluate
 from pdp.facts.snapshot import Facts
 from pdp.model import vocabulary
-from pdp.model.checks import Principal, Resource, Trace
+from pdp.model.question import Principal, Resource, Trace
 from pdp.model.vocabulary import PRIVILEGES
 from pdp.store.world import parse_world
 

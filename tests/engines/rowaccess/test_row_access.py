@@ -18,7 +18,7 @@ from pdp.engines.rowaccess.engine import UNRESTRICTED, Restriction, RowAccess
 from pdp.engines.rowaccess.members import Members, parse_grantee
 from pdp.errors import PolicyError
 from pdp.facts.snapshot import Facts
-from pdp.model.checks import Predicate, Principal, Resource, TypedColumn
+from pdp.model.question import Predicate, Principal, Resource, TypedColumn
 from pdp.model.references import parse_principal
 from pdp.store.world import parse_world
 

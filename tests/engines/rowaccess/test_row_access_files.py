@@ -13,7 +13,7 @@ from support.rows import MASK, POLICY, RECORDED, bundle_of, load, seen
 
 from pdp.engines.rowaccess.engine import REASON_PREFIX
 from pdp.errors import ConfigError, PolicyError
-from pdp.model.checks import Principal, Resource
+from pdp.model.question import Principal, Resource
 from pdp.store.world import parse_world
 
 

@@ -15,7 +15,7 @@ from pdp.engines.rowaccess.engine import NO_ROWS, UNRESTRICTED, Restriction
 from pdp.facts.objects import Grant, GrantAdded, RulePut, RuleRemoved
 from pdp.facts.row_rules import RowRule
 from pdp.facts.snapshot import Facts
-from pdp.model.checks import Principal, Resource
+from pdp.model.question import Principal, Resource
 
 TABLE = ("lake", "s", "t")
 PEOPLE = [

@@ -17,7 +17,7 @@ from pdp.engines.scopes.calls import MOST_AWAITED, MOST_THREADS
 from pdp.engines.scopes.engine import ScopesEngine
 from pdp.engines.scopes.resolvers import ResolvingScopes
 from pdp.facts.snapshot import Facts
-from pdp.model.checks import Env, Principal, Resource
+from pdp.model.question import Env, Principal, Resource
 
 PATIENCE = 60.0
 

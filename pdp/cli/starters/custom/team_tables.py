@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from pdp.engines.engine import ABSTAIN, EFFECT_NAMES, FORBID, PERMIT, READS_POLICIES, Cost, Group, Verdicts
 from pdp.facts.snapshot import Facts
-from pdp.model.checks import Resource, Trace
+from pdp.model.question import Resource, Trace
 
 ACTIONS: Final = ("read_data", "drop")
 

@@ -8,7 +8,7 @@ from team_tables import TeamTables  # type: ignore[import-not-found, unused-igno
 
 from pdp.engines.contract import EngineContract
 from pdp.engines.engine import Engine, Group
-from pdp.model.checks import Env, Principal, Resource
+from pdp.model.question import Env, Principal, Resource
 
 
 class TestTeamTables(EngineContract):
