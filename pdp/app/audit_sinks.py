@@ -11,8 +11,8 @@ from pdp.audit.line_writer import LineWriter
 from pdp.audit.sink_metrics import SinkMetrics
 from pdp.audit.sinks import AuditSink
 from pdp.audit.stdout_output import StdoutOutput
+from pdp.config.audit import SinkSettings
 from pdp.config.settings import Settings
-from pdp.config.sinks import SinkSettings
 from pdp.telemetry import Telemetry
 
 

@@ -11,7 +11,7 @@ from typing import Final
 
 import structlog
 
-from pdp.config.private_files import make_private_folder, open_private_file
+from pdp.config.files import make_private_folder, open_private_file
 from pdp.config.settings import Settings
 from pdp.errors import ConfigError
 

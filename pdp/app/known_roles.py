@@ -8,8 +8,7 @@ from typing import Final
 
 import structlog
 
-from pdp.config.names import suggest
-from pdp.config.origins import Key
+from pdp.config.origins import Key, suggest
 from pdp.config.policy_files import FILE_KEYS, FileKey, patterns_of
 from pdp.config.references import listed_warehouses, unknown_warehouse
 from pdp.config.regular_files import read_regular

@@ -31,7 +31,7 @@ from pdp.audit.fact_files import (
     snapshot_name,
 )
 from pdp.audit.open_segment import sync_folder
-from pdp.config.private_files import make_private_folder, open_private_file
+from pdp.config.files import make_private_folder, open_private_file
 from pdp.facts.snapshot import Facts
 
 ROLL_BYTES: Final = 16 << 20

@@ -17,7 +17,7 @@ import structlog
 
 from pdp.audit.fact_files import FOLDER, StoredRevision, epoch_folder
 from pdp.audit.fact_folder import FactFolder, MissingRevisionsError
-from pdp.config.private_files import make_private_folder
+from pdp.config.files import make_private_folder
 from pdp.errors import ConfigError
 from pdp.facts.snapshot import Facts
 

@@ -23,7 +23,7 @@ from pdp.audit.publishing import SegmentPublisher
 from pdp.audit.recovery import close_left_segments
 from pdp.audit.segments import open_name
 from pdp.config.audit import DEFAULT_SEGMENT_MIB, DEFAULT_SEGMENT_SECONDS, Compression
-from pdp.config.private_files import make_private_folder, open_private_file, restrict_files, warn_of_open_folder
+from pdp.config.files import make_private_folder, open_private_file, restrict_files, warn_of_open_folder
 from pdp.errors import ConfigError
 
 log = structlog.get_logger()

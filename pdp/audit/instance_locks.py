@@ -10,7 +10,7 @@ from typing import Final
 
 import structlog
 
-from pdp.config.private_files import open_private_file
+from pdp.config.files import open_private_file
 
 OWN_SECONDS: Final = 2.0
 """Longest time in which an instance tries to lock its own file."""

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from pdp.audit.chain import ChainHash, SegmentHead, chain_line, end_line
 from pdp.audit.encoding import timestamp
-from pdp.config.private_files import open_private_file
+from pdp.config.files import open_private_file
 
 _COPY_BYTES: Final = 1 << 20
 

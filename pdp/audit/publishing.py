@@ -24,7 +24,7 @@ import zstandard
 from pdp.audit.open_segment import sync_folder
 from pdp.audit.segments import SUFFIXES
 from pdp.config.audit import Compression
-from pdp.config.private_files import open_private_file
+from pdp.config.files import open_private_file
 
 _DRAFT: Final = ".draft-"
 _PART: Final = 1 << 20

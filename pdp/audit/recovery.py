@@ -35,7 +35,7 @@ from pdp.audit.instance_locks import lock_if_dead, locked_instances
 from pdp.audit.open_segment import sync_folder, write_all
 from pdp.audit.publishing import SegmentPublisher, remove_drafts
 from pdp.audit.segments import SUFFIXES, SegmentFile, complete_name, open_segments
-from pdp.config.private_files import open_private_file
+from pdp.config.files import open_private_file
 
 TORN: Final = ".torn"
 log = structlog.get_logger()

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pdp.config.cache import SHORTEST_KEY, key_lines
-from pdp.config.private_files import FILE_MODE, FOLDER_MODE
+from pdp.config.files import FILE_MODE, FOLDER_MODE
 
 
 class MacKeys(NamedTuple):

@@ -15,7 +15,7 @@ import msgspec
 
 from pdp.cli.composition import Composition
 from pdp.cli.terminal import plural, print_lines, visible
-from pdp.config.private_files import open_private_file
+from pdp.config.files import open_private_file
 from pdp.errors import InvalidArgument
 from pdp.offline.case_runner import run_case
 from pdp.offline.cases import find_cases

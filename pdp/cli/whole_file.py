@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from pdp.config.private_files import open_private_file
+from pdp.config.files import open_private_file
 from pdp.errors import InvalidArgument
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from pdp.config.names import suggest
-from pdp.config.origins import Key
+from pdp.config.origins import Key, suggest
 from pdp.config.settings import Settings
 
 

@@ -14,14 +14,13 @@ from pydantic import Field, PrivateAttr
 from pdp.config.audit import AuditSettings
 from pdp.config.cache import CacheSettings
 from pdp.config.identity import IdentitySettings, TrustedEngineSettings
-from pdp.config.lakes import LakeSettings
 from pdp.config.origins import Key, Origins, key_text
 from pdp.config.policies import PolicyFiles, PolicySettings, RowAccessSettings
 from pdp.config.section import Section
 from pdp.config.server import LimitSettings, ServerSettings
 from pdp.config.store import StoreSettings
 from pdp.config.trino import TrinoSettings
-from pdp.config.warehouses import AuthoritySettings, WarehouseSettings
+from pdp.config.warehouses import AuthoritySettings, LakeSettings, WarehouseSettings
 from pdp.errors import ConfigError
 
 _UNPACK: Final = "unpack the bundle by `pdp bundle verify --unpack`, and give `policies.folder` in place of the source"

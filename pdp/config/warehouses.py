@@ -1,7 +1,11 @@
-"""Keys of `authorities` and `warehouses`: the engines that decide, and the catalogs behind warehouses."""
+"""Keys of `authorities` and `warehouses`: the engines that decide, and the catalogs behind warehouses.
+
+Keys of `lakes`.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final, Literal, Self
 
 from pydantic import Field, model_validator
@@ -78,3 +82,25 @@ class WarehouseSettings(Section):
         None, description="`row_access.through_views` of this warehouse, if another"
     )
     catalog: CatalogSettings | None = Field(None, description="the Iceberg REST catalog of the warehouse")
+
+
+class LakeSettings(Section):
+    """Iceberg REST catalog of an audit lake. docs/pipeline.md describes the tables."""
+
+    uri: str = Field(pattern=r"^https?://[^\s?#]+$", description="the REST catalog's address, without `/v1`")
+    warehouse: str | None = Field(None, description="the catalog's own name of the warehouse")
+    namespace: str = Field("pdp", pattern=r"^[A-Za-z][A-Za-z0-9_]*$", description="the namespace that holds the tables")
+    token: str | None = Field(
+        None, description="bearer token for the catalog; `token_file` in its place names a file that holds it"
+    )
+    credential: str | None = Field(
+        None,
+        description="`<client id>:<secret>` for a token by OAuth 2; `credential_file` in its place names a file that "
+        "holds it",
+    )
+    properties: Mapping[str, str] = Field(
+        {}, description="further properties of Iceberg's catalog, such as `oauth2-server-uri`, `scope`, `s3.endpoint`"
+    )
+    spark: Mapping[str, str] = Field(
+        {}, description="properties of Spark, such as `spark.jars.packages` and `spark.hadoop.fs.s3a.endpoint`"
+    )

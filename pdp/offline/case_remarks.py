@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from pdp.config.names import suggest
+from pdp.config.origins import suggest
 from pdp.config.references import known_warehouses, unknown_warehouse
 from pdp.config.settings import Settings
 from pdp.model.question import CONTENT_TYPES, Batch

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from sqlglot import exp
 
-from pdp.config.names import suggest
+from pdp.config.origins import suggest
 from pdp.engines.cel.lint.linter import Finding
 from pdp.engines.cel.lint.remarks import Severity
 from pdp.engines.rowaccess.compiler import compile_policies

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import msgspec
 
-from pdp.config.lakes import LakeSettings
-from pdp.config.names import suggest
+from pdp.config.origins import suggest
+from pdp.config.warehouses import LakeSettings
 from pdp.errors import ConfigError, InvalidArgument
 
 CATALOG: Final = "lake"

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from urllib.parse import quote
 
-from pdp.config.private_files import create_private_file, restrict_files
+from pdp.config.files import create_private_file, restrict_files
 from pdp.errors import ConfigError, PdpError, Unavailable
 from pdp.store.database import NO_PARAMETERS, Parameters, Row, Signal, row_exists, unfit_value, unusable_now
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from pdp.config.foreign_files import CEDAR_ENTITIES, is_cedar_entity
-from pdp.config.names import suggest
+from pdp.config.origins import suggest
 from pdp.config.references import unknown_warehouse
 from pdp.engines.grants.edits import ObjectPatch
 from pdp.engines.grants.model import STORED

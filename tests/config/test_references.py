@@ -17,7 +17,7 @@ from pdp.app.parts import read_facts, read_source
 from pdp.app.service import Service
 from pdp.app.stale_files import WorldEdits
 from pdp.config.load import load_settings, make_settings
-from pdp.config.names import known_keys, suggest
+from pdp.config.origins import known_keys, suggest
 from pdp.config.settings import Settings
 from pdp.errors import ConfigError, PdpError
 

@@ -11,8 +11,8 @@ from support.iceberg_rest import iceberg_server
 from support.lakes import decision_line, ids_of, ingest, rows, write_segment
 from support.spark import spark_session
 
-from pdp.config.lakes import LakeSettings
 from pdp.config.load import make_settings
+from pdp.config.warehouses import LakeSettings
 from pdp.errors import ConfigError, InvalidArgument, Unavailable
 from pdp.pipeline.batches import BatchCounts
 from pdp.pipeline.catalog import choose_catalog, folder_catalog, rest_catalog

@@ -17,7 +17,7 @@ from pdp.pipeline.failures import failure_cause
 PySparkException = pytest.importorskip("pyspark.errors").PySparkException
 
 JOB = f"""
-from pdp.config.lakes import LakeSettings
+from pdp.config.warehouses import LakeSettings
 from pdp.pipeline.catalog import rest_catalog
 from pdp.pipeline.session import start_session
 

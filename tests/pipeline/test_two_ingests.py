@@ -15,7 +15,7 @@ from support.lakes import decision_line, ids_of, ingest, rows, write_segment
 from support.paths import ROOT
 from support.spark import folder_lake, spark_options, spark_session
 
-from pdp.config.lakes import LakeSettings
+from pdp.config.warehouses import LakeSettings
 from pdp.errors import Unavailable
 from pdp.pipeline.batches import BATCH, BatchCounts, BatchWriter
 from pdp.pipeline.catalog import rest_catalog

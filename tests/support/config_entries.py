@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from pdp.config.quarkus.entries import ConfigEntry, positions_of
+from pdp.config.quarkus.properties import ConfigEntry, positions_of
 
 
 def entry(key: str, text: str, *, line: int = 3, file: str = "rules.properties") -> ConfigEntry:

@@ -20,9 +20,9 @@ from urllib.parse import SplitResult, urljoin, urlsplit
 from pdp import __version__
 from pdp.app.sources.client import SourceUnreachable
 from pdp.config.bundles.manifest import BundleRefused, shown
+from pdp.config.policies import SourceSettings
 from pdp.config.regular_files import read_regular
 from pdp.config.settings import Settings
-from pdp.config.sources import SourceSettings
 from pdp.errors import ConfigError
 
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})

@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from pdp.config.private_files import FILE_MODE, make_private_folder
+from pdp.config.files import FILE_MODE, make_private_folder
 from pdp.errors import ConfigError
 
 _STATE: Final = "kept.json"

@@ -17,7 +17,7 @@ import msgspec
 from pdp.app.sources.client import FetchedBundle, SourceUnreachable
 from pdp.app.sources.http_fetch import HttpFetcher, SourceAnswer, require_status
 from pdp.config.bundles.manifest import BundleRefused
-from pdp.config.sources import OCI_PATH
+from pdp.config.policies import OCI_PATH
 
 LAYER: Final = "application/vnd.pdp.bundle.v1.tar+gzip"
 """Media type of the archive. An artefact with one layer of any type is taken as well."""

@@ -20,8 +20,8 @@ from pdp.app.sources.oci_source import OciSource
 from pdp.config.bundles.archive import unpack, write_files
 from pdp.config.bundles.manifest import BundleRefused
 from pdp.config.bundles.signing import read_public_key
+from pdp.config.policies import SourceSettings
 from pdp.config.settings import Settings
-from pdp.config.sources import SourceSettings
 from pdp.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ import msgspec
 from yarl import URL
 
 from pdp import __version__
+from pdp.config.audit import OTLP_PATH, HttpSinkSettings, OtlpSinkSettings
 from pdp.config.settings import Settings
-from pdp.config.sinks import OTLP_PATH, HttpSinkSettings, OtlpSinkSettings
 from pdp.errors import ConfigError
 
 _LONGEST_ANSWER: Final = 1 << 16

@@ -6,7 +6,7 @@ import errno
 import os
 from pathlib import Path
 
-from pdp.config.private_files import make_private_folder, open_private_file
+from pdp.config.files import make_private_folder, open_private_file
 
 FOLDER = "refused"
 

@@ -17,7 +17,7 @@ from pdp.audit.instance_locks import InstanceLock, lock_if_dead
 from pdp.audit.push.refused_records import RefusedRecords
 from pdp.audit.push.spool_files import SpoolPosition, spool_numbers, spool_path, spooled_instances
 from pdp.audit.push.spool_reader import BatchLimits, SpoolReader, left_reader
-from pdp.config.private_files import make_private_folder, open_private_file, restrict_files, warn_of_open_folder
+from pdp.config.files import make_private_folder, open_private_file, restrict_files, warn_of_open_folder
 from pdp.errors import ConfigError
 
 LONGEST_FILE: Final = 8 << 20

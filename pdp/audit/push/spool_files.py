@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from pdp.config.private_files import open_private_file
+from pdp.config.files import open_private_file
 
 _NAME: Final = re.compile(r"([^.-]{1,64})-(\d{8})\.jsonl")
 _CURSOR: Final = re.compile(rb"(\d{8}) (\d{15}) (\d{15})\n")

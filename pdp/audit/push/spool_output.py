@@ -11,8 +11,8 @@ from pdp.audit.push.receiver import open_receiver
 from pdp.audit.push.spool import Spool
 from pdp.audit.push.spool_reader import BatchLimits
 from pdp.audit.sink_metrics import SinkMetrics
+from pdp.config.audit import HttpSinkSettings, OtlpSinkSettings
 from pdp.config.settings import Settings
-from pdp.config.sinks import HttpSinkSettings, OtlpSinkSettings
 
 LAST_DELIVERY_SECONDS: Final = 2.0
 """Longest delivery at the stop. The next start delivers what the spool keeps."""

@@ -11,8 +11,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from pdp.config.quarkus.entries import ConfigEntry
-from pdp.config.quarkus.environment import EnvironmentNames
+from pdp.config.quarkus.expressions import EnvironmentNames
+from pdp.config.quarkus.properties import ConfigEntry
 
 PROD: Final = ("prod",)
 """Profile of a packaged application."""

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import yaml
 
-from pdp.config.quarkus.entries import ConfigEntry, Position, positions_of, unknown_positions
+from pdp.config.quarkus.properties import ConfigEntry, Position, positions_of, unknown_positions
 from pdp.errors import Place, PolicyError
 
 _MAX_DEPTH: Final = 16

@@ -13,10 +13,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from pdp.config.quarkus.entries import ConfigEntry
-from pdp.config.quarkus.environment import EnvironmentNames, environment_entries
-from pdp.config.quarkus.expressions import expand
+from pdp.config.quarkus.expressions import EnvironmentNames, environment_entries, expand
 from pdp.config.quarkus.profiles import ConfigSource, active_config
+from pdp.config.quarkus.properties import ConfigEntry
 from pdp.errors import Notice
 
 AUTHORIZATION: Final = "nessie.server.authorization."

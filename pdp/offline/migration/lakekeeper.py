@@ -10,7 +10,7 @@ from typing import Any, Final
 import yaml
 
 from pdp.config.load import make_settings
-from pdp.config.quarkus.entries import ConfigEntry
+from pdp.config.quarkus.properties import ConfigEntry
 from pdp.errors import ConfigError, InvalidArgument
 from pdp.offline.migration.lakekeeper_tests import engine_tests
 from pdp.offline.migration.opa_bridge import is_bridge_variable, read_bridge

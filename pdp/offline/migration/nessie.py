@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from pdp.config.quarkus.entries import ConfigEntry
-from pdp.config.quarkus.environment import ENVIRONMENT_ORDINAL, EnvironmentNames, spelling
+from pdp.config.quarkus.expressions import ENVIRONMENT_ORDINAL, EnvironmentNames, spelling
 from pdp.config.quarkus.profiles import PROD, ConfigSource
+from pdp.config.quarkus.properties import ConfigEntry
 from pdp.engines.cel.lint.linter import LintOptions, lint_rules
 from pdp.engines.cel.mending import advice_for_rule
 from pdp.engines.cel.nessie_keys import AUTHORIZATION, NessieConfig, read_nessie

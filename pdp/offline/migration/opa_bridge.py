@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final
 
-from pdp.config.quarkus.entries import ConfigEntry
+from pdp.config.quarkus.properties import ConfigEntry
 from pdp.offline.migration.report import Migration
 
 _CATALOG: Final = re.compile(r"TRINO_(\w+)_CATALOG_NAME")

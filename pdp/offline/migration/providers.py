@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import yaml
 
-from pdp.config.quarkus.entries import ConfigEntry
+from pdp.config.quarkus.properties import ConfigEntry
 from pdp.offline.migration.report import Migration, Status
 
 PRIMARY: Final = "oidc"

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 import yaml
 
 from pdp.config.foreign_files import advice_for
-from pdp.config.quarkus.entries import ConfigEntry, positions_of
+from pdp.config.quarkus.properties import ConfigEntry, positions_of
 from pdp.config.quarkus.yaml_text import YamlText
 from pdp.errors import InvalidArgument, Place, PolicyError
 

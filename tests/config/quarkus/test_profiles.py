@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 from support.config_entries import entry
 
-from pdp.config.quarkus.environment import EnvironmentNames, dotted_name, environment_entries, spelling
+from pdp.config.quarkus.expressions import EnvironmentNames, dotted_name, environment_entries, spelling
 from pdp.config.quarkus.profiles import ConfigSource, active_config
 from pdp.errors import PolicyError
 
