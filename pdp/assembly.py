@@ -30,7 +30,7 @@ from pdp.engines.rowaccess.members import Members
 from pdp.engines.rowaccess.policies import RowPolicies
 from pdp.engines.scopes.kind import build_scopes, describe_scopes, read_permissions
 from pdp.errors import ConfigError, InvalidReference
-from pdp.facts.row_rules import fold_name
+from pdp.facts.row_policies import fold_name
 from pdp.model.masking import Masker
 from pdp.model.references import parse_resource
 from pdp.trino.operations import has_plain_names, plan_operation

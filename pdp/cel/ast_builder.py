@@ -1,8 +1,10 @@
-"""Syntax nodes from the parts that the parser has read. Macros are expanded here."""
+"""Syntax nodes from the parts that the parser has read. Macros are expanded here. Literal tokens to values."""
 
 from __future__ import annotations
 
-from typing import Final
+import math
+import re
+from typing import Any, Final
 
 from pdp.cel.syntax import (
     MAX_DEPTH,
@@ -19,6 +21,7 @@ from pdp.cel.syntax import (
     Select,
     depth_above,
 )
+from pdp.cel.values import INT_MAX, INT_MIN, UINT_MAX, Uint
 
 KEYWORDS: Final = frozenset({"in", "true", "false", "null"})
 RESERVED: Final = (
@@ -113,3 +116,106 @@ def _comprehension(macro: Macro, name: str, target: Node, args: list[Node]) -> N
     where, body = (rest[0], rest[1]) if len(rest) == 2 else (None, rest[0])
     depth = depth_above(target.pos, target, *rest)
     return Comprehension(target.pos, depth, macro, variable.name, target, body, where)
+
+
+_ESCAPE: Final = re.compile(
+    r"\\(?:([abfnrtv\"'\\?`])|[xX]([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([0-3][0-7]{2})|.?)",
+    re.DOTALL,
+)
+_SIMPLE_ESCAPES: Final = dict(zip("abfnrtv\"'\\?`", "\a\b\f\n\r\t\v\"'\\?`", strict=True))
+_MAX_DIGITS: Final = 20
+"""Most digits of a number below 2**64."""
+
+
+def parse_int(token: str, pos: int) -> int:
+    """Return the value of a decimal or hexadecimal int. Raise CompileError outside 64 bits."""
+    value = _parse_digits(token)
+    if not INT_MIN <= value <= INT_MAX:
+        raise CompileError("integer literal out of range", pos)
+    return value
+
+
+def parse_uint(token: str, pos: int) -> Uint:
+    """Return the value of a literal such as `7u`. Raise CompileError above 64 bits."""
+    value = _parse_digits(token[:-1])
+    if value > UINT_MAX:
+        raise CompileError("unsigned literal out of range", pos)
+    return Uint(value)
+
+
+def parse_double(token: str, pos: int) -> float:
+    """Return the value of a literal such as `1.5e3`. Raise CompileError for a number that rounds to infinity."""
+    value = float(token)
+    if math.isinf(value):
+        raise CompileError("double literal out of range", pos)
+    return value
+
+
+def _parse_digits(token: str) -> int:
+    """Return the number, or one above every 64-bit range if the token has too many digits.
+
+    `int()` takes quadratic time, so a long token is refused unread.
+    """
+    if len(token.lstrip("-0xX")) > _MAX_DIGITS:
+        return UINT_MAX + 1
+    return int(token, 16 if "x" in token else 10)
+
+
+def parse_string(token: str, pos: int) -> str:
+    """Return the text of a string literal. Raise CompileError for an invalid escape."""
+    raw, start, end = _text_range(token)
+    if raw:
+        return token[start:end]
+    return _ESCAPE.sub(lambda match: _unescape_character(match, pos + start), token[start:end])
+
+
+def parse_bytes(token: str, pos: int) -> bytes:
+    """Return the bytes of a literal `b'...'`. Raise CompileError for an invalid escape.
+
+    A character becomes its UTF-8 bytes. A hexadecimal or octal escape becomes one byte.
+    """
+    raw, start, end = _text_range(token[1:])
+    body, offset = token[start + 1 : end + 1], pos + start + 1
+    if raw:
+        return body.encode("utf-8", "surrogatepass")
+    parts, last = [], 0
+    for match in _ESCAPE.finditer(body):
+        parts += [body[last : match.start()].encode("utf-8", "surrogatepass"), _unescape_byte(match, offset)]
+        last = match.end()
+    return b"".join([*parts, body[last:].encode("utf-8", "surrogatepass")])
+
+
+def _text_range(token: str) -> tuple[bool, int, int]:
+    """Return whether the literal is raw, and the start and end of its text."""
+    raw = token[0] in "rR"
+    start = 1 if raw else 0
+    quotes = 3 if token[start : start + 3] in ("'''", '"""') and len(token) >= start + 6 else 1
+    return raw, start + quotes, len(token) - quotes
+
+
+def _unescape_character(match: re.Match[str], base: int) -> str:
+    simple, *numbers = match.groups()
+    if simple:
+        return _SIMPLE_ESCAPES[simple]
+    code = _escape_code(numbers)
+    if code is None or code > 0x10FFFF or 0xD800 <= code <= 0xDFFF:
+        raise CompileError(f"invalid escape `{match[0]}`", base + match.start())
+    return chr(code)
+
+
+def _unescape_byte(match: re.Match[str], base: int) -> bytes:
+    simple, two, four, eight, octal = match.groups()
+    if simple:
+        return _SIMPLE_ESCAPES[simple].encode()
+    code = _escape_code([two, None, None, octal])
+    if code is None or four or eight:
+        raise CompileError(f"invalid escape `{match[0]}` in bytes", base + match.start())
+    return bytes([code])
+
+
+def _escape_code(groups: list[Any]) -> int | None:
+    """Return the number of a numeric escape; None if the backslash begins no valid escape."""
+    *hexadecimal, octal = groups
+    if octal:
+        return int(octal, 8)
+    return next((int(digits, 16) for digits in hexadecimal if digits), None)

@@ -9,8 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from pdp.cel.comparison import equal
-from pdp.cel.values import FALSE_KEY, KINDS, NUMBERS, TRUE_KEY, BoolKey, RuleError, Value, kind_of, overload_error
+from pdp.cel.values import (
+    FALSE_KEY,
+    KINDS,
+    NUMBERS,
+    TRUE_KEY,
+    BoolKey,
+    RuleError,
+    Value,
+    equal,
+    kind_of,
+    overload_error,
+)
 
 _KEYS: Final = frozenset({"bool", "int", "uint", "string"})
 LOOKUP_KEYS: Final = _KEYS | {"double"}

@@ -2,19 +2,19 @@
 
 Each fragment of code carries whether it may raise and, if all below is constant, its value. `&&` and `||` become
 Python's `and` and `or` unless two operands may raise.
+
+Generated code of the macros over lists and maps.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ClassVar, Final, TypeAlias
 
 from pdp.cel import containers
 from pdp.cel.checker import CheckedExpression, LocalName, UndeclaredName, Variable
 from pdp.cel.emit_calls import CallEmitter
-from pdp.cel.emit_macros import MACRO_FORMS
-from pdp.cel.emit_state import EmitState
-from pdp.cel.fragments import Fragment, comparison
+from pdp.cel.emit_state import EmitState, Fragment, comparison
 from pdp.cel.syntax import (
     Call,
     Comprehension,
@@ -23,6 +23,7 @@ from pdp.cel.syntax import (
     Has,
     ListOf,
     Logic,
+    Macro,
     MapOf,
     Name,
     Node,
@@ -30,6 +31,45 @@ from pdp.cel.syntax import (
 )
 from pdp.cel.types import Type
 from pdp.cel.values import TypeName
+
+MacroForm: TypeAlias = Callable[[str, Fragment, Fragment, Fragment | None], Fragment]
+"""Function from the Python variable, the elements, the body and the filter of a macro to its code."""
+
+
+def _exists(name: str, items: Fragment, body: Fragment, where: Fragment | None) -> Fragment:
+    if body.raises:
+        return Fragment(f"_exists(lambda {name}: {body.code}, {items.code})", raises=True)
+    return Fragment(f"_any({body} for {name} in {items.code})", items.raises)
+
+
+def _all(name: str, items: Fragment, body: Fragment, where: Fragment | None) -> Fragment:
+    if body.raises:
+        return Fragment(f"_every(lambda {name}: {body.code}, {items.code})", raises=True)
+    return Fragment(f"_all({body} for {name} in {items.code})", items.raises)
+
+
+def _exists_one(name: str, items: Fragment, body: Fragment, where: Fragment | None) -> Fragment:
+    return Fragment(f"_sum(1 for {name} in {items.code} if {body}) == 1", items.raises or body.raises, atom=False)
+
+
+def _map(name: str, items: Fragment, body: Fragment, where: Fragment | None) -> Fragment:
+    condition = f" if {where}" if where is not None else ""
+    raises = items.raises or body.raises or (where is not None and where.raises)
+    return Fragment(f"_tuple({body} for {name} in {items.code}{condition})", raises)
+
+
+def _filter(name: str, items: Fragment, body: Fragment, where: Fragment | None) -> Fragment:
+    return Fragment(f"_tuple({name} for {name} in {items.code} if {body})", items.raises or body.raises)
+
+
+MACRO_FORMS: Final[Mapping[Macro, MacroForm]] = {
+    "exists": _exists,
+    "all": _all,
+    "exists_one": _exists_one,
+    "map": _map,
+    "filter": _filter,
+}
+"""Code of each macro."""
 
 
 class Emitter:

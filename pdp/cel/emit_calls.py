@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
-from pdp.cel import comparison, containers, patterns
+from pdp.cel import containers, patterns, values
 from pdp.cel.checker import ResolvedCall
 from pdp.cel.containers import LOOKUP_KEYS
-from pdp.cel.emit_state import EmitState
-from pdp.cel.fragments import Fragment
-from pdp.cel.fragments import comparison as comparison_fragment
+from pdp.cel.emit_state import EmitState, Fragment
+from pdp.cel.emit_state import comparison as comparison_fragment
 from pdp.cel.functions import Overload, make_dispatcher
 from pdp.cel.syntax import Call
 from pdp.cel.types import Type
@@ -100,7 +99,7 @@ class CallEmitter:
 
     def _equality(self, node: Call, resolved: ResolvedCall, args: list[Fragment]) -> Fragment:
         same = node.function == "_==_"
-        folded = self._names.fold(comparison.equal if same else comparison.unequal, args)
+        folded = self._names.fold(values.equal if same else values.unequal, args)
         if folded:
             return folded
         raises = args[0].raises or args[1].raises

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from pdp.cel import arithmetic, comparison, containers, times
+from pdp.cel import arithmetic, containers, times, values
 from pdp.cel.patterns import matches
 from pdp.cel.types import (
     BOOL,
@@ -58,10 +58,10 @@ FunctionRow: TypeAlias = tuple[str, bool, Overload]
 _Rows: TypeAlias = Iterable[FunctionRow]
 
 _COMPARISONS: Final = {
-    "_<_": ("<", comparison.less),
-    "_<=_": ("<=", comparison.less_equal),
-    "_>_": (">", comparison.greater),
-    "_>=_": (">=", comparison.greater_equal),
+    "_<_": ("<", values.less),
+    "_<=_": ("<=", values.less_equal),
+    "_>_": (">", values.greater),
+    "_>=_": (">=", values.greater_equal),
 }
 _NUMBERS: Final = (INT, UINT, DOUBLE)
 _LIST: Final = list_of(A)
@@ -112,8 +112,8 @@ def _operators() -> _Rows:
     yield _function("-_", (INT,), INT, arithmetic.neg_int)
     yield _safe("-_", (DOUBLE,), DOUBLE, lambda a: -a, template="-{0}")
     yield _safe("!_", (BOOL,), BOOL, lambda a: not a, template="not {0}")
-    yield _safe("_==_", (A, A), BOOL, comparison.equal)
-    yield _safe("_!=_", (A, A), BOOL, comparison.unequal)
+    yield _safe("_==_", (A, A), BOOL, values.equal)
+    yield _safe("_!=_", (A, A), BOOL, values.unequal)
     yield _safe("@in", (A, _LIST), BOOL, containers.in_container)
     yield _safe("@in", (A, _MAP), BOOL, containers.in_container)
     yield _function("_[_]", (_LIST, INT), A, containers.get_item)

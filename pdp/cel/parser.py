@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
-from pdp.cel import literals
+from pdp.cel import ast_builder
 from pdp.cel.ast_builder import (
     KEYWORDS,
     RESERVED,
@@ -24,8 +24,28 @@ from pdp.cel.ast_builder import (
     build_unary,
     refuse_word,
 )
-from pdp.cel.syntax import MAX_SOURCE, CompileError, Conditional, Constant, Name, Node, Select, depth_above
-from pdp.cel.tokens import BYTES, CALL, DOUBLE, FIELD, INT, NAME, OPERAND, OPERATOR, SIGN, STRING, UINT, unexpected
+from pdp.cel.syntax import (
+    BYTES,
+    CALL,
+    DOUBLE,
+    FIELD,
+    INT,
+    MAX_SOURCE,
+    NAME,
+    OPERAND,
+    OPERATOR,
+    SIGN,
+    STRING,
+    UINT,
+    CompileError,
+    Conditional,
+    Constant,
+    Name,
+    Node,
+    Select,
+    depth_above,
+    unexpected,
+)
 
 _OPEN, _CONDITIONAL, _OR, _AND, _RELATION, _SUM, _PRODUCT, _UNARY = range(8)
 """Levels of operators, loosest first. `_OPEN` is a `?` whose `:` has not come; no operand is complete before that."""
@@ -45,11 +65,11 @@ _BINARY: Final = {
 }
 _CONSTANTS: Final = {"true": True, "false": False, "null": None}
 _READERS: Final[dict[int, Callable[[str, int], Any]]] = {
-    BYTES: literals.parse_bytes,
-    STRING: literals.parse_string,
-    DOUBLE: literals.parse_double,
-    UINT: literals.parse_uint,
-    INT: literals.parse_int,
+    BYTES: ast_builder.parse_bytes,
+    STRING: ast_builder.parse_string,
+    DOUBLE: ast_builder.parse_double,
+    UINT: ast_builder.parse_uint,
+    INT: ast_builder.parse_int,
 }
 
 _State: TypeAlias = Callable[[], Any]

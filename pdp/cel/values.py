@@ -2,11 +2,14 @@
 
 bool, int, float, str, bytes, None and tuples represent themselves. Python holds `True == 1` and has one integer type,
 so uint and the map keys true and false have classes of their own. So have timestamps, durations and types.
+
+Equality and order of values of any kind. Logic and macros whose operands may raise. Step budget of one evaluation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from operator import call
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -101,3 +104,154 @@ def require_bool(value: Value) -> bool:
     if value is True or value is False:
         return value
     raise RuleError(f"not a boolean: {kind_of(value)}")
+
+
+_ORDERED: Final = NUMBERS | {"bool", "string", "bytes", "timestamp", "duration"}
+
+
+def _equal_numbers(left: Value, right: Value) -> bool:
+    """Compare as doubles if either is a double: the reference implementations round the other number first."""
+    if type(left) is float or type(right) is float:
+        return float(left) == float(right)
+    return bool(left == right)
+
+
+def _equal_maps(left: Mapping[Any, Value], right: Mapping[Any, Value]) -> bool:
+    return len(left) == len(right) and all(key in right and equal(value, right[key]) for key, value in left.items())
+
+
+def equal(left: Value, right: Value) -> bool:
+    """Tell whether two values are equal. Values of different kinds are unequal and raise no error."""
+    a, b = KINDS[type(left)], KINDS[type(right)]
+    if a in NUMBERS and b in NUMBERS:
+        return _equal_numbers(left, right)
+    if a != b:
+        return False
+    if a == "list":
+        return len(left) == len(right) and all(map(equal, left, right))
+    if a == "map":
+        return _equal_maps(left, right)
+    return bool(left == right)
+
+
+def unequal(left: Value, right: Value) -> bool:
+    """Tell whether two values differ."""
+    return not equal(left, right)
+
+
+def _order(symbol: str, test: Callable[[Any, Any], bool]) -> Callable[[Value, Value], bool]:
+    def compare(left: Value, right: Value) -> bool:
+        a, b = KINDS[type(left)], KINDS[type(right)]
+        if a == b and a in _ORDERED:
+            return test(left, right)
+        if a in NUMBERS and b in NUMBERS:
+            return test(float(left), float(right)) if "double" in (a, b) else test(left, right)
+        raise overload_error(symbol, left, right)
+
+    return compare
+
+
+less: Final = _order("_<_", lambda a, b: bool(a < b))
+less_equal: Final = _order("_<=_", lambda a, b: bool(a <= b))
+greater: Final = _order("_>_", lambda a, b: bool(a > b))
+greater_equal: Final = _order("_>=_", lambda a, b: bool(a >= b))
+
+
+def all_of(*operands: Callable[[], bool]) -> bool:
+    """Compute `&&`. False wins over errors, and errors win over true."""
+    return not _any_is(False, call, operands)
+
+
+def any_of(*operands: Callable[[], bool]) -> bool:
+    """Compute `||`. True wins over errors, and errors win over false."""
+    return _any_is(True, call, operands)
+
+
+def exists(test: Callable[[Value], bool], items: tuple[Value, ...]) -> bool:
+    """Compute `exists`. One true element suffices, even if the test raises for others."""
+    return _any_is(True, test, items)
+
+
+def every(test: Callable[[Value], bool], items: tuple[Value, ...]) -> bool:
+    """Compute `all`. One false element suffices for false, even if the test raises for others."""
+    return not _any_is(False, test, items)
+
+
+def _any_is(deciding: bool, test: Callable[[Any], bool], items: tuple[Any, ...]) -> bool:
+    """Tell whether the test of an item gives the `deciding` value. Raise the first error if no test does.
+
+    An error is kept back until all items are tested, because a later item may decide. A BudgetError ends the evaluation
+    at once: absorbed, the budget would not bound the work.
+    """
+    error: RuleError | None = None
+    for item in items:
+        try:
+            if test(item) is deciding:
+                return True
+        except BudgetError:
+            raise
+        except RuleError as raised:
+            error = error or raised
+    if error is not None:
+        raise error
+    return False
+
+
+def fail(message: str) -> Value:
+    """Raise RuleError. Generated code calls this function in place of a part that always fails."""
+    raise RuleError(message)
+
+
+MAX_STEPS: Final = 100_000
+"""Steps of one evaluation: elements of macros, and the lengths of values copied or scanned inside macros."""
+_PATTERN_STEPS: Final = 500
+_COPIED_PER_STEP: Final = 4
+_SCANNED_PER_STEP: Final = 8
+
+Budget: TypeAlias = list[int]
+"""Steps left, as the only item of a list: generated code passes the list on, and each charge changes the item."""
+
+
+def new_budget() -> Budget:
+    """Return the budget of one evaluation."""
+    return [MAX_STEPS]
+
+
+def _spend(budget: Budget, steps: int) -> None:
+    budget[0] -= steps
+    if budget[0] < 0:
+        raise BudgetError(f"evaluation budget exceeded: more than {MAX_STEPS} steps")
+
+
+def charge_elements(budget: Budget, items: tuple[Value, ...]) -> tuple[Value, ...]:
+    """Charge one step for each element of a macro and return the elements. Raise BudgetError if too few are left."""
+    _spend(budget, len(items))
+    return items
+
+
+def charge_copy(budget: Budget, value: Value) -> Value:
+    """Charge for a text, list or map made inside a macro and return the value.
+
+    Each copy is paid for by length, so the budget bounds memory, too. Raise BudgetError if too few steps are left.
+    """
+    _spend(budget, 1 + len(value) // _COPIED_PER_STEP)
+    return value
+
+
+def charge_scan(budget: Budget, value: Value) -> Value:
+    """Charge for a text, list or map searched or compared inside a macro and return the value.
+
+    Raise BudgetError if too few steps are left.
+    """
+    if isinstance(value, (str, bytes, tuple, dict)):
+        _spend(budget, 1 + len(value) // _SCANNED_PER_STEP)
+    return value
+
+
+def charge_pattern(budget: Budget, pattern: Value) -> Value:
+    """Charge for a pattern made inside a macro and return the pattern: compilation costs as much as many steps.
+
+    Raise BudgetError if too few steps are left.
+    """
+    _spend(budget, _PATTERN_STEPS)
+    return pattern

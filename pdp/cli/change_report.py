@@ -21,7 +21,7 @@ from pdp.facts.objects import (
     RuleRemoved,
     key_text,
 )
-from pdp.facts.row_rules import RuleKey
+from pdp.facts.row_policies import RuleKey
 from pdp.facts.snapshot import Facts
 from pdp.model.revision import Revision
 from pdp.store.world import format_grant, format_object

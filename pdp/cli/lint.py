@@ -36,7 +36,7 @@ from pdp.engines.cedar.lint import is_cedar_file, lint_cedar, sources_of_files
 from pdp.engines.cel.lint.linter import Finding, LintOptions, lint_files
 from pdp.engines.scopes.lint import is_permission_file
 from pdp.errors import InvalidArgument, PolicyError
-from pdp.facts.row_rules import RowRule
+from pdp.facts.row_policies import RowRule
 
 _RULES_KEY: Final = re.compile(
     r"^(?:\{\s*)?[\"']?rules[\"']?\s*:|\bauthorization[\"']?\s*:|nessie\.server\.authori", re.MULTILINE

@@ -21,7 +21,7 @@ from pdp.cli.terminal import fail, one_line_errors, print_lines, visible
 from pdp.config.settings import Settings
 
 if TYPE_CHECKING:
-    from pdp.facts.row_rules import RowRule, TablePath
+    from pdp.facts.row_policies import RowRule, TablePath
     from pdp.management.rule_edits import RuleEdit
 
 
@@ -60,7 +60,7 @@ def create(
     Example: pdp policy create eu lake.sales.orders --filter "region = 'EU'" --grantee group:eu@example.com
     """
     from pdp.engines.rowaccess.document import EVERYONE  # noqa: PLC0415
-    from pdp.facts.row_rules import RowRule  # noqa: PLC0415
+    from pdp.facts.row_policies import RowRule  # noqa: PLC0415
     from pdp.management.rule_checks import table_of  # noqa: PLC0415
     from pdp.management.rule_edits import RuleWrite  # noqa: PLC0415
 
@@ -115,7 +115,7 @@ def list_policies(
     composition: Composition, config: Path | None, overrides: tuple[str, ...], table: str | None, form: str
 ) -> None:
     """List the row policies and masks of the store, of TABLE or of all tables. JSON output is one rule a line."""
-    from pdp.facts.row_rules import fold_name  # noqa: PLC0415
+    from pdp.facts.row_policies import fold_name  # noqa: PLC0415
     from pdp.management.rule_checks import table_of  # noqa: PLC0415
     from pdp.management.rule_codec import rule_body  # noqa: PLC0415
     from pdp.management.rule_service import rule_name  # noqa: PLC0415

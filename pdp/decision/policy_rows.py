@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pdp.decision.bundle import Bundle
 from pdp.engines.rowaccess.document import EVERYONE
 from pdp.engines.rowaccess.table_names import table_path
-from pdp.facts.row_rules import TablePath
+from pdp.facts.row_policies import TablePath
 from pdp.facts.snapshot import Facts
 from pdp.rewrite.messages import PolicyRow
 

@@ -30,7 +30,7 @@ from pdp.decision.rewrite_bodies import (
 from pdp.decision.rewrite_refusals import general_message, recorded_cause, shows_own_policies, tells_policies
 from pdp.decision.service import BatchResult, Pdp
 from pdp.errors import AssertionNotAllowed, InvalidArgument, PdpError, TableDenied, Unavailable
-from pdp.facts.row_rules import TablePath
+from pdp.facts.row_policies import TablePath
 from pdp.facts.snapshot import Facts
 from pdp.identity.evidence import asserted_principal, own_principal
 from pdp.model.events import RewriteEvent

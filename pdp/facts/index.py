@@ -23,7 +23,9 @@ from pdp.facts.nodes import (
     GranteeTree,
     ObjectNode,
     StoredPrivileges,
+    TreeEdit,
     grantee_node,
+    merge,
 )
 from pdp.facts.objects import (
     MEMBERSHIP,
@@ -43,8 +45,7 @@ from pdp.facts.objects import (
     container_key,
     split_key,
 )
-from pdp.facts.row_rules import FoldedName, RowRule, RuleKey, fold_name
-from pdp.facts.tree_edit import TreeEdit, merge
+from pdp.facts.row_policies import FoldedName, RowRule, RuleKey, fold_name
 from pdp.model.question import CONTENT_TYPES
 
 _WITHOUT_CONTENT: Final = frozenset({"role", "tag"})

@@ -12,7 +12,7 @@ from urllib.parse import unquote
 
 import msgspec
 
-from pdp.facts.row_rules import RowRule, RuleKey
+from pdp.facts.row_policies import RowRule, RuleKey
 from pdp.model.question import NAMED_TYPES, Resource
 from pdp.model.references import VERBATIM_TYPES, encode_part
 from pdp.model.vocabulary import PRIVILEGES

@@ -33,7 +33,7 @@ from pdp.facts.objects import (
     RulePut,
     join_key,
 )
-from pdp.facts.row_rules import FoldedName, RowRule
+from pdp.facts.row_policies import FoldedName, RowRule
 from pdp.model.memo import Memo
 from pdp.model.question import CONTENT_TYPES, Principal
 

@@ -14,7 +14,7 @@ from pdp.engines.rowaccess.engine import RowAccess
 from pdp.engines.rowaccess.limits import check_constant, check_sql_size
 from pdp.engines.rowaccess.members import parse_grantee
 from pdp.errors import InvalidArgument, InvalidFilter, InvalidReference
-from pdp.facts.row_rules import RowRule, fold_column
+from pdp.facts.row_policies import RowRule, fold_column
 from pdp.model.references import is_id
 from pdp.model.trino_operations import METADATA_TABLES, SYSTEM_TABLES
 

@@ -13,7 +13,7 @@ from pdp.decision.bodies import PrincipalBody
 from pdp.engines.rowaccess.document import EVERYONE
 from pdp.errors import InvalidArgument
 from pdp.facts.objects import key_text
-from pdp.facts.row_rules import RowRule, TablePath
+from pdp.facts.row_policies import RowRule, TablePath
 from pdp.management.codec import PAGE_SIZE, make_page_request, make_requester, page_token
 from pdp.management.requests import PageRequest, Requester
 from pdp.management.rule_checks import table_of

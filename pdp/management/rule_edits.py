@@ -17,7 +17,7 @@ from pdp.engines.grants.edits import Actor
 from pdp.engines.rowaccess.engine import RowAccess
 from pdp.errors import AlreadyExists, Conflict, InvalidArgument, NotFound
 from pdp.facts.objects import Change, ObjectKey, RulePut, RuleRemoved, join_key, key_text
-from pdp.facts.row_rules import FoldedName, RowRule, TablePath, fold_column, fold_name, widen_name
+from pdp.facts.row_policies import FoldedName, RowRule, TablePath, fold_column, fold_name, widen_name
 from pdp.facts.snapshot import Facts
 from pdp.management.rule_checks import check_rule
 from pdp.model.vocabulary import TABULAR_TYPES

@@ -16,7 +16,7 @@ from pdp.decision.turns import run_aside
 from pdp.engines.grants.edits import Actor
 from pdp.errors import InvalidArgument, NotFound
 from pdp.facts.objects import Change, key_text
-from pdp.facts.row_rules import FoldedName, RowRule, TablePath, fold_column, fold_name
+from pdp.facts.row_policies import FoldedName, RowRule, TablePath, fold_column, fold_name
 from pdp.facts.snapshot import Facts
 from pdp.management.recording import ManagementRequest, recorded
 from pdp.management.requests import PageRequest, Requester

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from pdp.errors import InvalidArgument
-from pdp.facts.row_rules import RowRule, TablePath
+from pdp.facts.row_policies import RowRule, TablePath
 from pdp.management.rule_edits import Mode, RuleDrop, RuleEdit, RulesClear, RuleWrite
 from pdp.model.references import check_part
 from pdp.rewrite.ddl import CreatePolicy, DropAllPolicies, DropPolicy, PolicyStatement

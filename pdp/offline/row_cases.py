@@ -13,7 +13,7 @@ from pdp.engines.rowaccess.document import KINDS
 from pdp.engines.rowaccess.engine import NO_ROWS, REASON_PREFIX, UNRESTRICTED, RowAccess
 from pdp.engines.rowaccess.table_policies import Mask, Policy
 from pdp.engines.rowaccess.translation import same_sql
-from pdp.facts.row_rules import fold_column
+from pdp.facts.row_policies import fold_column
 from pdp.model.question import Batch, Check, Predicate, Reason, Resource, RowView, TypedColumn
 from pdp.offline.case_outcomes import Problem
 from pdp.offline.cases import Case, InvalidCase

@@ -16,7 +16,7 @@ from pdp.engines.rowaccess.document import NamedDocument
 from pdp.engines.rowaccess.header_identity import ANONYMOUS_MEMBER
 from pdp.engines.rowaccess.members import ALL_AUTHENTICATED, ALL_USERS, Grantee, Members
 from pdp.facts.objects import RulePut
-from pdp.facts.row_rules import RowRule
+from pdp.facts.row_policies import RowRule
 from pdp.facts.snapshot import Facts
 from pdp.model.question import Principal
 from pdp.offline.row_conditions import Truth, implies, truth_of_row

@@ -10,7 +10,7 @@ from pdp.decision.bundle import Bundle
 from pdp.engines.rowaccess.engine import REASON_PREFIX, RowAccess
 from pdp.engines.rowaccess.members import ALL_USERS, Grantee
 from pdp.engines.rowaccess.table_policies import Mask, Policy
-from pdp.facts.row_rules import FoldedName, fold_column
+from pdp.facts.row_policies import FoldedName, fold_column
 from pdp.facts.snapshot import Facts
 from pdp.model.question import Principal
 from pdp.offline.coverage import Coverage, PolicyItem

@@ -15,7 +15,7 @@ from pdp.engines.rowaccess.compiler import compile_policies
 from pdp.engines.rowaccess.document import KINDS, MaskBody, NamedDocument, PolicyBody, read_documents
 from pdp.engines.rowaccess.members import ALL_AUTHENTICATED, ALL_USERS, Grantee, parse_grantee
 from pdp.errors import Place, PolicyError
-from pdp.facts.row_rules import RowRule
+from pdp.facts.row_policies import RowRule
 from pdp.offline.row_conditions import implies, is_always_true, is_never_true
 from pdp.offline.stored_rows import stored_findings
 from pdp.rewrite.catalog import Catalog, catalog_of, table_parts

@@ -14,7 +14,7 @@ from pdp.engines.rowaccess.members import Members
 from pdp.engines.rowaccess.table_names import table_path
 from pdp.errors import InvalidArgument, InvalidReference, PdpError, Place, PolicyError
 from pdp.facts.objects import key_text
-from pdp.facts.row_rules import FoldedName, RowRule, TablePath, fold_name
+from pdp.facts.row_policies import FoldedName, RowRule, TablePath, fold_name
 from pdp.management.rule_checks import check_rule
 
 _ANY_COLUMNS: Final = RowAccess({}, Members("user:{subject}", "iam"))

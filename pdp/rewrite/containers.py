@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, TypeAlias
 
-from pdp.facts.row_rules import FoldedName, fold_name
+from pdp.facts.row_policies import FoldedName, fold_name
 
 RelationKey: TypeAlias = FoldedName
 """Key of a relation: the container as spelled, and the folded rest, joined by dots. A short name has no container."""

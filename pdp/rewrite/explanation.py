@@ -8,7 +8,7 @@ import msgspec
 
 from pdp.engines.rowaccess.engine import REASON_PREFIX
 from pdp.engines.rowaccess.explanation import ExplainedEntry, RowExplanation
-from pdp.facts.row_rules import fold_column
+from pdp.facts.row_policies import fold_column
 from pdp.rewrite.containers import RelationKey, key_of
 from pdp.rewrite.identity import CallerIdentity, owner_identity
 from pdp.rewrite.messages import Use

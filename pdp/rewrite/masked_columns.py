@@ -13,7 +13,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from pdp.engines.rowaccess.trino_sql import masked_value
-from pdp.facts.row_rules import fold_column
+from pdp.facts.row_policies import fold_column
 from pdp.rewrite.binding import ROW, Form
 from pdp.rewrite.catalog import Catalog, Relation
 from pdp.rewrite.errors import FILTER_INVALID, RewriteRefused

@@ -10,7 +10,7 @@ from typing import Final, TypeAlias
 from pdp.engines.rowaccess.document import KINDS, MaskBody
 from pdp.engines.rowaccess.members import Grantee, parse_grantee
 from pdp.engines.rowaccess.translation import translate_constant
-from pdp.facts.row_rules import fold_column
+from pdp.facts.row_policies import fold_column
 from pdp.rewrite.catalog import NO_CONTAINERS, table_parts
 from pdp.rewrite.containers import Containers, RelationKey, key_of
 from pdp.rewrite.errors import FILTER_INVALID, RewriteRefused

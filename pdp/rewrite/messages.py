@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from pdp.facts.row_rules import FoldedName, RowRule
+from pdp.facts.row_policies import FoldedName, RowRule
 
 LONGEST_MESSAGE: Final = 256 << 20
 """Bytes of the longest message: the policies of all files."""

@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 
 from pdp.engines.rowaccess.document import Document, PolicyBody
 from pdp.engines.rowaccess.members import Grantee, parse_grantee
-from pdp.facts.row_rules import NearNames, widen_name
+from pdp.facts.row_policies import NearNames, widen_name
 from pdp.model.memo import Memo
 from pdp.rewrite.catalog import NO_CONTAINERS, Catalog, catalogs_of, containers_of, table_parts
 from pdp.rewrite.containers import Containers, RelationKey, key_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from immutables import Map
 
 from pdp.engines.rowaccess.stored_rules import StoredMask, stored_masks, stored_policies
-from pdp.facts.row_rules import FoldedName, RowRule, RuleKey
+from pdp.facts.row_policies import FoldedName, RowRule, RuleKey
 from pdp.facts.snapshot import Facts
 from pdp.rewrite.containers import RelationKey
 from pdp.rewrite.masks import MaskPolicy

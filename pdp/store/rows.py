@@ -26,7 +26,7 @@ from pdp.facts.objects import (
     key_from_text,
     key_text,
 )
-from pdp.facts.row_rules import RowRule, RuleKey
+from pdp.facts.row_policies import RowRule, RuleKey
 from pdp.store.database import Connection, Database
 
 Values: TypeAlias = dict[str, Any]

@@ -9,7 +9,7 @@ import grpc
 
 from pdp.decision.turns import converted
 from pdp.errors import InvalidArgument
-from pdp.facts.row_rules import RowRule
+from pdp.facts.row_policies import RowRule
 from pdp.management.codec import page_token
 from pdp.management.rule_checks import table_of
 from pdp.management.rule_codec import make_rule, rule_body

@@ -15,7 +15,7 @@ from pdp.engines.grants.administration import Administration
 from pdp.engines.grants.edits import Actor, ObjectEdits, ObjectPatch
 from pdp.errors import AlreadyExists, Conflict, Forbidden, InvalidArgument, InvalidFilter, NotFound, PdpError
 from pdp.facts.objects import Change, Grant, GrantAdded, Object, ObjectKey, ObjectPut, RulePut, RuleRemoved
-from pdp.facts.row_rules import RowRule, TablePath, fold_name
+from pdp.facts.row_policies import RowRule, TablePath, fold_name
 from pdp.facts.snapshot import Facts
 from pdp.management.rule_edits import (
     RuleAdministration,

@@ -13,7 +13,7 @@ from pdp.config.load import make_settings
 from pdp.engines.cel.rules import inline_rules
 from pdp.errors import MissingFacts
 from pdp.facts.objects import Grant, GrantAdded, RulePut
-from pdp.facts.row_rules import RowRule
+from pdp.facts.row_policies import RowRule
 from pdp.facts.snapshot import Facts
 from pdp.model.revision import Revision
 from pdp.offline.candidates import CandidatePolicies

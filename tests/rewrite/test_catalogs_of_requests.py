@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from pdp.facts.row_rules import RowRule
+from pdp.facts.row_policies import RowRule
 from pdp.rewrite.messages import Reader, Reply, RewriteCall, Setup, SuppliedCatalog, SuppliedTable
 from pdp.rewrite.worker import Rewriting
 

@@ -9,7 +9,7 @@ import pytest
 
 from pdp.decision.rewrite_bodies import DIALECTS
 from pdp.engines.rowaccess.document import parse_document
-from pdp.facts.row_rules import RowRule
+from pdp.facts.row_policies import RowRule
 from pdp.rewrite.catalog import catalog_of, containers_of
 from pdp.rewrite.containers import Containers
 from pdp.rewrite.messages import FilterCall, Reader, RewriteCall, Setup

@@ -15,7 +15,7 @@ from pdp.engines.rowaccess.document import parse_document
 from pdp.engines.rowaccess.engine import RowAccess
 from pdp.engines.rowaccess.members import Members
 from pdp.facts.objects import RulePut
-from pdp.facts.row_rules import RowRule, fold_name, widen_name
+from pdp.facts.row_policies import RowRule, fold_name, widen_name
 from pdp.facts.snapshot import Facts
 from pdp.model.question import Principal, Resource
 from pdp.rewrite.messages import FilterCall, Reader, Reply, RewriteCall, Setup

@@ -10,7 +10,7 @@ from support.rewriting import known_rows
 
 from pdp.engines.rowaccess.document import MaskBody, PolicyBody, parse_document
 from pdp.facts.objects import Grant, GrantAdded, RulePut, RuleRemoved
-from pdp.facts.row_rules import RowRule
+from pdp.facts.row_policies import RowRule
 from pdp.facts.snapshot import Facts
 from pdp.rewrite.catalog import catalog_of
 from pdp.rewrite.errors import RewriteRefused

@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from pdp.engines.rowaccess.members import Grantee, Members, parse_grantee
-from pdp.facts.row_rules import RowRule
+from pdp.facts.row_policies import RowRule
 from pdp.facts.snapshot import Facts
 from pdp.model.question import Principal
 from pdp.rewrite.identity import CallerIdentity, owner_identity

@@ -12,7 +12,7 @@ import psutil  # type: ignore[import-untyped]
 import pytest
 
 from pdp.errors import Overloaded, Unavailable
-from pdp.facts.row_rules import RowRule
+from pdp.facts.row_policies import RowRule
 from pdp.rewrite.errors import PARSE_ERROR, RewriteRefused
 from pdp.rewrite.messages import FilterCall, PolicyRow, Reader, RewriteCall, Setup
 from pdp.rewrite.pool import WorkerPool

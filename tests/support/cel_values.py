@@ -10,7 +10,8 @@ from typing import Any
 
 from support.paths import RECORDED as RECORDED_FOLDER
 
-from pdp.cel import comparison, containers, values
+from pdp.cel import containers, values
+from pdp.cel import values as comparison
 
 RECORDED = RECORDED_FOLDER / "nessie"
 DEFAULTS: dict[str, Any] = {

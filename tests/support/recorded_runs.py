@@ -33,7 +33,7 @@ from pdp.facts.objects import (
     RuleRemoved,
     key_from_text,
 )
-from pdp.facts.row_rules import RowRule
+from pdp.facts.row_policies import RowRule
 from pdp.facts.snapshot import Facts
 from pdp.identity.callers import EMBEDDED_CALLER
 from pdp.identity.evidence import admit

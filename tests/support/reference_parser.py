@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 from lark import Lark, Token, Transformer
 from lark.exceptions import UnexpectedCharacters, UnexpectedEOF, UnexpectedInput, UnexpectedToken
 
-from pdp.cel import literals
+from pdp.cel import ast_builder
 from pdp.cel.syntax import (
     MAX_SOURCE,
     Call,
@@ -266,12 +266,12 @@ class AstBuilder(Transformer[Token, Any]):
 
 
 LITERALS: Final[dict[str, Any]] = {
-    "INT_LIT": literals.parse_int,
-    "UINT_LIT": literals.parse_uint,
-    "FLOAT_LIT": literals.parse_double,
-    "STRING_LIT": literals.parse_string,
-    "MLSTRING_LIT": literals.parse_string,
-    "BYTES_LIT": literals.parse_bytes,
+    "INT_LIT": ast_builder.parse_int,
+    "UINT_LIT": ast_builder.parse_uint,
+    "FLOAT_LIT": ast_builder.parse_double,
+    "STRING_LIT": ast_builder.parse_string,
+    "MLSTRING_LIT": ast_builder.parse_string,
+    "BYTES_LIT": ast_builder.parse_bytes,
     "BOOL_LIT": lambda text, pos: text == "true",
     "NULL_LIT": lambda text, pos: None,
 }

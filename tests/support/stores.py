@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from pdp.facts.objects import Change, Grant, GrantAdded, Object, RulePut
-from pdp.facts.row_rules import RowRule
+from pdp.facts.row_policies import RowRule
 from pdp.facts.snapshot import Facts
 from pdp.store.store import LogEntry, Store
 

@@ -17,7 +17,7 @@ import msgspec
 from pdp.cel import patterns
 from pdp.cel.checker import CheckedExpression
 from pdp.cel.syntax import Call, Constant, ListOf, Logic, Node
-from pdp.cel.walk import variable_name
+from pdp.cel.unparse import variable_name
 
 Kind: TypeAlias = Literal["equals", "starts", "ends", "contains", "holds"]
 _STRINGS: Final = frozenset({"op", "role", "ref", "path", "contentType", "type", "warehouse", "action"})

@@ -18,9 +18,8 @@ from pdp.cel.checker import CheckedExpression
 from pdp.cel.compiler import load_function
 from pdp.cel.emit import Emitter
 from pdp.cel.syntax import Call, Conditional, Constant, ListOf, Logic, Node
-from pdp.cel.unparse import unparse, unparse_value
+from pdp.cel.unparse import unparse, unparse_value, walk
 from pdp.cel.values import RuleError
-from pdp.cel.walk import walk
 from pdp.engines.cel.program import RULE_ARGUMENTS, RULE_FIELDS, RULE_VARIABLES, Program, check_rule
 
 Truth: TypeAlias = bool | None

@@ -12,8 +12,7 @@ from pdp.cel.checker import CheckedExpression, Variable
 from pdp.cel.compiler import load_function
 from pdp.cel.emit import Emitter
 from pdp.cel.syntax import Call, Conditional, Logic, Node
-from pdp.cel.unparse import unparse
-from pdp.cel.walk import walk
+from pdp.cel.unparse import unparse, walk
 from pdp.engines.cel.program import MISSING_REFERENCE, RULE_ARGUMENTS, RULE_FIELDS, RULE_VARIABLES, check_rule
 
 

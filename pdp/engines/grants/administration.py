@@ -35,7 +35,7 @@ from pdp.facts.objects import (
     ObjectPut,
     key_text,
 )
-from pdp.facts.row_rules import RowRule
+from pdp.facts.row_policies import RowRule
 from pdp.facts.snapshot import Facts
 from pdp.model.question import CONTENT_TYPES
 from pdp.model.vocabulary import TABULAR_TYPES

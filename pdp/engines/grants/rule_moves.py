@@ -13,7 +13,7 @@ import msgspec
 
 from pdp.errors import InvalidArgument
 from pdp.facts.objects import Change, ObjectKey, RulePut, RuleRemoved, key_text
-from pdp.facts.row_rules import RowRule, TablePath, fold_name
+from pdp.facts.row_policies import RowRule, TablePath, fold_name
 from pdp.facts.snapshot import Facts
 from pdp.model.vocabulary import TABULAR_TYPES
 

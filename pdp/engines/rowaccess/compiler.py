@@ -26,7 +26,7 @@ from pdp.engines.rowaccess.translation import (
 )
 from pdp.engines.rowaccess.trino_sql import FALSE
 from pdp.errors import DuplicateRule, InvalidReference, Notice, Place, PolicyError
-from pdp.facts.row_rules import FoldedName, fold_column, fold_name
+from pdp.facts.row_policies import FoldedName, fold_column, fold_name
 from pdp.model.references import is_id
 
 _NEEDS_EXPRESSION: Final = frozenset({"constant", "expression"})

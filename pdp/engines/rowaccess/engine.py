@@ -18,7 +18,7 @@ from pdp.engines.rowaccess.stored import StoredPolicies
 from pdp.engines.rowaccess.table_policies import NO_POLICIES, Mask, Policy, TablePolicies
 from pdp.engines.rowaccess.trino_sql import CALLER, FALSE, bind_caller, join_filters, mask_sql, null_sql
 from pdp.errors import AmbiguousName
-from pdp.facts.row_rules import FoldedName, NearNames, TablePath, fold_column, fold_name, widen_name
+from pdp.facts.row_policies import FoldedName, NearNames, TablePath, fold_column, fold_name, widen_name
 from pdp.facts.snapshot import Facts
 from pdp.model.question import STORE_STALE, Predicate, Principal, Reason, Resource, RowView, TypedColumn
 

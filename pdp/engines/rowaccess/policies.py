@@ -11,7 +11,7 @@ from pdp.engines.rowaccess.engine import RowAccess
 from pdp.engines.rowaccess.members import Members
 from pdp.engines.rowaccess.table_policies import TablePolicies
 from pdp.errors import InvalidReference, Notice
-from pdp.facts.row_rules import FoldedName, TablePath
+from pdp.facts.row_policies import FoldedName, TablePath
 from pdp.model.references import parse_resource
 
 _CONTAINERS: Final = frozenset({"warehouse", "namespace"})

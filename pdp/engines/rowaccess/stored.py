@@ -13,7 +13,7 @@ from immutables import Map
 from pdp.engines.rowaccess.stored_rules import StoredMask, StoredPolicy, stored_masks, stored_policies
 from pdp.engines.rowaccess.table_policies import Mask, Policy, TablePolicies, sort_masks
 from pdp.engines.rowaccess.trino_sql import FALSE
-from pdp.facts.row_rules import FoldedName, NearNames, RowRule, RuleKey
+from pdp.facts.row_policies import FoldedName, NearNames, RowRule, RuleKey
 from pdp.model.memo import Memo
 
 _MEMO_ENTRIES: Final = 20_000

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from pdp.engines.rowaccess.document import KINDS
 from pdp.engines.rowaccess.members import ALL_USERS, Grantee, parse_grantee
-from pdp.facts.row_rules import RowRule, fold_column
+from pdp.facts.row_policies import RowRule, fold_column
 
 _PRINCIPALS: Final = ("user:", "role:")
 _CLOSED: Final = "FALSE"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from pdp.facts.row_rules import TablePath
+from pdp.facts.row_policies import TablePath
 from pdp.model.references import check_part, parse_resource
 from pdp.model.trino_operations import METADATA_TABLES, SYSTEM_TABLES
 

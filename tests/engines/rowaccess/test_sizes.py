@@ -12,7 +12,7 @@ from pdp.engines.rowaccess.engine import RowAccess
 from pdp.engines.rowaccess.limits import LONGEST_CONSTANT, LONGEST_SQL
 from pdp.engines.rowaccess.members import Members
 from pdp.errors import InvalidArgument, PolicyError
-from pdp.facts.row_rules import RowRule
+from pdp.facts.row_policies import RowRule
 from pdp.management.rule_checks import check_rule
 
 NO_ACCESS = RowAccess({}, Members("user:{subject}", "oidc"))

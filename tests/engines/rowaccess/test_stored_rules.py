@@ -13,7 +13,7 @@ from support.rows import MASK, POLICY, load
 from pdp.decision.bundle import Bundle
 from pdp.engines.rowaccess.engine import NO_ROWS, UNRESTRICTED, Restriction
 from pdp.facts.objects import Grant, GrantAdded, RulePut, RuleRemoved
-from pdp.facts.row_rules import RowRule
+from pdp.facts.row_policies import RowRule
 from pdp.facts.snapshot import Facts
 from pdp.model.question import Principal, Resource
 

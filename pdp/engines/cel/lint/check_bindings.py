@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from pdp.cel.walk import variable_name, walk
+from pdp.cel.unparse import variable_name, walk
 from pdp.engines.cel.condition_index import ConditionIndex, texts_of
 from pdp.engines.cel.lint.formula import Connective, Formula, TextTest
 from pdp.engines.cel.lint.lint_rule import LintRule

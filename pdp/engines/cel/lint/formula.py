@@ -15,8 +15,8 @@ import msgspec
 from pdp.cel import patterns
 from pdp.cel.checker import CheckedExpression
 from pdp.cel.syntax import Call, Conditional, Constant, Logic, Name, Node
+from pdp.cel.unparse import canonical_text, variable_name
 from pdp.cel.values import RuleError
-from pdp.cel.walk import canonical_text, variable_name
 from pdp.engines.cel.conditions import requirements_of
 
 TRUE: Final = 1

@@ -8,7 +8,7 @@ from pdp.cel.checker import CheckedExpression, check
 from pdp.cel.compiler import function_table
 from pdp.cel.parser import parse
 from pdp.cel.syntax import CompileError, Comprehension
-from pdp.cel.walk import walk
+from pdp.cel.unparse import walk
 from pdp.engines.cel.lint import remarks
 from pdp.engines.cel.lint.formula import formula_of
 from pdp.engines.cel.lint.reach import RuleModel

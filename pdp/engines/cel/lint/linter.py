@@ -14,9 +14,8 @@ from typing import Any, Final
 import msgspec
 
 from pdp.cel.syntax import Constant
-from pdp.cel.unparse import unparse_value
+from pdp.cel.unparse import canonical_text, unparse_value, walk
 from pdp.cel.values import Timestamp
-from pdp.cel.walk import canonical_text, walk
 from pdp.config.quarkus.profiles import PROD
 from pdp.engines.cel.condition_index import ConditionIndex
 from pdp.engines.cel.engine import IMPLICIT_RULE

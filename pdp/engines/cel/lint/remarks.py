@@ -15,8 +15,8 @@ from pdp.cel.checker import CheckedExpression
 from pdp.cel.compiler import EXTENSIONS
 from pdp.cel.functions import STANDARD
 from pdp.cel.syntax import Call, Constant, ListOf, Node
+from pdp.cel.unparse import children, variable_name, walk
 from pdp.cel.values import RuleError
-from pdp.cel.walk import children, variable_name, walk
 from pdp.engines.cel.program import RULE_VARIABLES
 from pdp.model.vocabulary import CEL_CHECKS, CONTENT_TYPE, NESSIE_CHECKS
 
