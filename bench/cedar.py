@@ -32,7 +32,7 @@ from pdp.config.load import make_settings
 from pdp.decision.service import Pdp
 from pdp.engines.cedar.kind import as_sources
 from pdp.engines.cedar.model import load_model
-from pdp.engines.cedar.sources import CedarSources, SourceText
+from pdp.engines.cedar.schema import CedarSources, SourceText
 from pdp.engines.cel.rules import inline_rules
 from pdp.model.question import Batch
 from pdp.store.world import parse_world

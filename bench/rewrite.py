@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import sqlglot
 
-from pdp.engines.rowaccess.document import parse_document
+from pdp.engines.row_access.policies import parse_document
 from pdp.rewrite.catalog import catalog_of
 from pdp.rewrite.policies import policy_set_of
 from pdp.rewrite.requests import RewriteRequest, RewriteService

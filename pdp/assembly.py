@@ -20,14 +20,13 @@ from pdp.engines.allow_all import WARNING, build_allow_all, permit_development
 from pdp.engines.cedar.kind import build_cedar, read_cedar
 from pdp.engines.cel.engine import CelEngine, CelForbid
 from pdp.engines.cel.rules import RuleSet, load_rules
-from pdp.engines.custom.installed import installed_kind
+from pdp.engines.custom import installed_kind
 from pdp.engines.engine import Engine
 from pdp.engines.grants.engine import GrantsEngine
 from pdp.engines.kinds import EngineKind, PolicySources
-from pdp.engines.rowaccess.document import NamedDocument, read_documents
-from pdp.engines.rowaccess.engine import RowAccess
-from pdp.engines.rowaccess.members import Members
-from pdp.engines.rowaccess.policies import RowPolicies
+from pdp.engines.row_access.engine import RowAccess, RowPolicies
+from pdp.engines.row_access.members import Members
+from pdp.engines.row_access.policies import NamedDocument, read_documents
 from pdp.engines.scopes.kind import build_scopes, describe_scopes, read_permissions
 from pdp.errors import ConfigError, InvalidReference
 from pdp.facts.row_policies import fold_name
@@ -151,7 +150,7 @@ def _read_row_policies(settings: Settings, documents: Iterable[NamedDocument]) -
 def _row_policies(documents: Sequence[NamedDocument], warehouses: frozenset[str]) -> RowPolicies:
     if not documents:
         return RowPolicies({}, (), ())
-    from pdp.engines.rowaccess.compiler import compile_policies  # noqa: PLC0415  its parser of SQL takes 30 MB
+    from pdp.engines.row_access.validation import compile_policies  # noqa: PLC0415  its parser of SQL takes 30 MB
 
     return compile_policies(documents, warehouses)
 

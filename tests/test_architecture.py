@@ -165,7 +165,7 @@ def test_no_module_imports_a_test_module() -> None:
 def test_folders_of_tests_mirror_the_product() -> None:
     tested = {str(file.parent.relative_to(TESTS)) for file in TESTS.rglob("test_*.py")} - PARTS - {"."}
     packages = {str(file.parent.relative_to(ROOT / "pdp")) for file in (ROOT / "pdp").rglob("*.py")} - {"."}
-    modules = {file.stem for file in (ROOT / "pdp").glob("*.py")}
+    modules = {str(file.relative_to(ROOT / "pdp").with_suffix("")) for file in (ROOT / "pdp").rglob("*.py")}
     assert tested - packages - modules == set(), "no package or module of this name"
     assert packages - tested - WITHOUT_TESTS == set(), "no tests"
 

@@ -13,7 +13,7 @@ from pdp.config.load import make_settings
 from pdp.config.settings import Settings
 from pdp.decision.service import Pdp
 from pdp.engines.cel.rules import RuleSet, inline_rules
-from pdp.engines.rowaccess.document import NamedDocument, parse_document
+from pdp.engines.row_access.policies import NamedDocument, parse_document
 from pdp.errors import Place, PolicyError
 from pdp.facts.snapshot import Facts
 

@@ -20,7 +20,7 @@ from pdp.decision.ports import AuditLog
 from pdp.decision.service import Pdp
 from pdp.engines.cel.rules import RuleSet
 from pdp.engines.kinds import PolicySources
-from pdp.engines.rowaccess.document import NamedDocument
+from pdp.engines.row_access.policies import NamedDocument
 from pdp.errors import ConfigError, PolicyError, Unavailable
 from pdp.facts.objects import Change, GrantAdded, ObjectPut
 from pdp.facts.snapshot import Facts

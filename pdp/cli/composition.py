@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # the help of the commands needs none of these
     from pdp.config.settings import Settings
     from pdp.decision.service import Pdp
     from pdp.engines.cel.rules import RuleSet
-    from pdp.engines.rowaccess.engine import RowAccess
+    from pdp.engines.row_access.engine import RowAccess
     from pdp.facts.snapshot import Facts
     from pdp.store.writer import Writer
     from pdp.views.catalog import IcebergCatalog

@@ -27,10 +27,10 @@ from pdp.engines.cel.lint.linter import Finding, LintOptions, lint_files
 from pdp.engines.cel.lint.remarks import Severity
 from pdp.engines.cel.rules import RuleSet
 from pdp.engines.cel.sources import read_rule_file
-from pdp.engines.rowaccess.document import read_documents
-from pdp.engines.rowaccess.policies import RowPolicies
-from pdp.engines.scopes.document import read_entries
-from pdp.engines.scopes.lint import lint_entries
+from pdp.engines.row_access.engine import RowPolicies
+from pdp.engines.row_access.policies import read_documents
+from pdp.engines.scopes.explain import lint_entries
+from pdp.engines.scopes.permissions import read_entries
 from pdp.errors import ConfigError, PdpError, PolicyError
 from pdp.facts.snapshot import Facts
 from pdp.identity.jwks import read_key_file
@@ -180,7 +180,7 @@ def find_row_access_problems(settings: Settings) -> list[ConfigProblem]:
         return problems_of(error)
     if not files.paths:
         return []
-    from pdp.engines.rowaccess.compiler import compile_policies  # noqa: PLC0415  its parser of SQL takes 30 MB
+    from pdp.engines.row_access.validation import compile_policies  # noqa: PLC0415  its parser of SQL takes 30 MB
 
     warehouses = known_warehouses(settings)
 

@@ -16,7 +16,7 @@ from pdp.cli.terminal import visible
 from pdp.errors import InvalidArgument
 
 if TYPE_CHECKING:
-    from pdp.engines.rowaccess.document import NamedDocument
+    from pdp.engines.row_access.policies import NamedDocument
     from pdp.offline.row_changes import RowChange, TableRows
     from pdp.rewrite.containers import RelationKey
 
@@ -32,8 +32,8 @@ def are_row_files(*sides: Sequence[str]) -> bool:
 
 def compare_rows(baseline: Sequence[str], candidate: Sequence[str], data: Sequence[str], form: str) -> bool:
     """Print who sees more or fewer rows and columns; tell whether anything changes. Raise the errors of the files."""
-    from pdp.engines.rowaccess.compiler import compile_policies  # noqa: PLC0415  needs the parser of SQL
-    from pdp.engines.rowaccess.document import read_documents  # noqa: PLC0415
+    from pdp.engines.row_access.policies import read_documents  # noqa: PLC0415
+    from pdp.engines.row_access.validation import compile_policies  # noqa: PLC0415  needs the parser of SQL
     from pdp.offline.row_changes import row_changes  # noqa: PLC0415
     from pdp.rewrite.errors import RewriteRefused  # noqa: PLC0415
 

@@ -12,7 +12,7 @@ import msgspec
 from pdp.cli.terminal import visible
 
 if TYPE_CHECKING:
-    from pdp.engines.rowaccess.explanation import ExplainedEntry, RowExplanation
+    from pdp.engines.row_access.explain import ExplainedEntry, RowExplanation
     from pdp.rewrite.explanation import ExplainedStatement
 
 

@@ -34,7 +34,7 @@ from pdp.config.policy_files import policy_files
 from pdp.config.settings import Settings
 from pdp.engines.cedar.lint import is_cedar_file, lint_cedar, sources_of_files
 from pdp.engines.cel.lint.linter import Finding, LintOptions, lint_files
-from pdp.engines.scopes.lint import is_permission_file
+from pdp.engines.scopes.explain import is_permission_file
 from pdp.errors import InvalidArgument, PolicyError
 from pdp.facts.row_policies import RowRule
 

@@ -16,9 +16,9 @@ from pdp.config.settings import Settings
 from pdp.engines.cedar.entity_files import EntityFiles, read_entities_json
 from pdp.engines.cedar.model import entities_as_json
 from pdp.engines.cedar.policies import joined_text
-from pdp.engines.cedar.sources import read_sources
-from pdp.engines.rowaccess.document import read_documents
-from pdp.engines.scopes.document import read_entries
+from pdp.engines.cedar.schema import read_sources
+from pdp.engines.row_access.policies import read_documents
+from pdp.engines.scopes.permissions import read_entries
 from pdp.errors import ConfigError, InvalidArgument, PolicyError
 from pdp.facts.snapshot import Facts
 from pdp.offline.candidates import CandidatePolicies

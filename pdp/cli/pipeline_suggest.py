@@ -15,7 +15,7 @@ from pdp.cli.pipeline_options import lake_options, one_line_spark_errors, open_c
 from pdp.cli.progress import Progress
 from pdp.cli.terminal import plural, visible
 from pdp.cli.whole_file import whole_file
-from pdp.engines.cel.rule_file_text import rule_lines
+from pdp.engines.cel.nessie_keys import rule_lines
 from pdp.errors import InvalidArgument
 from pdp.store.world_text import world_lines
 

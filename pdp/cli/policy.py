@@ -59,7 +59,7 @@ def create(
 
     Example: pdp policy create eu lake.sales.orders --filter "region = 'EU'" --grantee group:eu@example.com
     """
-    from pdp.engines.rowaccess.document import EVERYONE  # noqa: PLC0415
+    from pdp.engines.row_access.policies import EVERYONE  # noqa: PLC0415
     from pdp.facts.row_policies import RowRule  # noqa: PLC0415
     from pdp.management.rule_checks import table_of  # noqa: PLC0415
     from pdp.management.rule_edits import RuleWrite  # noqa: PLC0415

@@ -17,7 +17,7 @@ from pdp.config.trino import TrinoSettings
 from pdp.config.warehouses import WarehouseSettings
 from pdp.engines.engine import Engine, ForbiddenPath, Source
 from pdp.engines.guarded import AwaitedEngine, FailedEngine, applying
-from pdp.engines.rowaccess.engine import RowAccess
+from pdp.engines.row_access.engine import RowAccess
 from pdp.facts.row_policies import FoldedName
 from pdp.model.memo import Memo
 from pdp.model.question import Principal, Reason

@@ -14,8 +14,8 @@ import msgspec
 from pdp.decision.bundle import Bundle
 from pdp.decision.tree import AllOf, AnyOf, FixedDecision, Leaf, Node, split
 from pdp.engines.engine import Group
-from pdp.engines.rowaccess.engine import Restriction
-from pdp.engines.rowaccess.through_views import through
+from pdp.engines.row_access.engine import Restriction
+from pdp.engines.row_access.through_views import through
 from pdp.facts.snapshot import Facts
 from pdp.model.question import (
     STORE_STALE,

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pdp.decision.bundle import Bundle
-from pdp.engines.rowaccess.document import EVERYONE
-from pdp.engines.rowaccess.table_names import table_path
+from pdp.engines.row_access.policies import EVERYONE, table_path
 from pdp.facts.row_policies import TablePath
 from pdp.facts.snapshot import Facts
 from pdp.rewrite.messages import PolicyRow

@@ -10,8 +10,8 @@ from pdp.decision.basis import Basis
 from pdp.decision.plan import Planners, context_of
 from pdp.decision.turns import Pace, Steps
 from pdp.engines.engine import ABSTAIN, PERMIT, Verdicts
-from pdp.engines.rowaccess.engine import KnownMasks, Restriction, hide_everything
-from pdp.engines.rowaccess.explanation import RowExplanation, explain_restriction
+from pdp.engines.row_access.engine import KnownMasks, Restriction, hide_everything
+from pdp.engines.row_access.explain import RowExplanation, explain_restriction
 from pdp.errors import InvalidArgument
 from pdp.model.question import DEFAULT_DENY, Batch, Predicate, Reason, RowView, TypedColumn
 

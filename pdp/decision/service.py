@@ -36,7 +36,7 @@ from pdp.decision.turns import Pace, Steps, WaitingSteps, finish, finish_in_turn
 from pdp.decision.verdict_cache import VerdictCache
 from pdp.engines.engine import ALLOWED_BY_EFFECT, PERMIT, Verdicts
 from pdp.engines.grants.engine import GrantsEngine
-from pdp.engines.rowaccess.explanation import RowExplanation
+from pdp.engines.row_access.explain import RowExplanation
 from pdp.errors import InvalidArgument
 from pdp.facts.snapshot import Facts
 from pdp.model.question import Answer, AtLeast, Batch, Caller, Check, Consistency, Reason, TypedColumn

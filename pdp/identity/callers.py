@@ -14,8 +14,7 @@ import msgspec
 from pdp.config.identity import EVIDENCE, BearerSettings, CallerSettings
 from pdp.config.section import is_loopback, split_address
 from pdp.config.settings import Settings
-from pdp.engines.rowaccess.header_identity import HEADERS, development_identity, refused_identity
-from pdp.engines.rowaccess.members import Members
+from pdp.engines.row_access.members import HEADERS, Members, development_identity, refused_identity
 from pdp.errors import PdpError, Unauthenticated
 from pdp.identity.tokens import Token, Tokens, VerifiedToken
 from pdp.identity.trust import trusted_engines_of

@@ -13,8 +13,7 @@ from typing import Final, TypeAlias
 from pdp.audit.record import LISTING
 from pdp.decision.service import Pdp
 from pdp.engines.engine import FAILED, FORBID
-from pdp.engines.grants.edits import ObjectEdits
-from pdp.engines.grants.rights import CREATE, DELETE, RENAME
+from pdp.engines.grants.edits import CREATE, DELETE, RENAME, ObjectEdits
 from pdp.errors import Forbidden, InvalidArgument
 from pdp.facts.objects import ObjectKey, resource_of
 from pdp.facts.snapshot import Facts

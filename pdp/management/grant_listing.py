@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from pdp.engines.grants.grantees import grant_flags
+from pdp.engines.grants.edits import grant_flags
 from pdp.facts.objects import SERVER, Grant, key_text
 from pdp.facts.snapshot import Facts
 from pdp.management.requests import GrantFilter, GrantListing

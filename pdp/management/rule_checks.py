@@ -9,10 +9,9 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from pdp.engines.rowaccess.document import KINDS
-from pdp.engines.rowaccess.engine import RowAccess
-from pdp.engines.rowaccess.limits import check_constant, check_sql_size
-from pdp.engines.rowaccess.members import parse_grantee
+from pdp.engines.row_access.engine import RowAccess
+from pdp.engines.row_access.members import parse_grantee
+from pdp.engines.row_access.policies import KINDS, check_constant, check_sql_size
 from pdp.errors import InvalidArgument, InvalidFilter, InvalidReference
 from pdp.facts.row_policies import RowRule, fold_column
 from pdp.model.references import is_id
@@ -80,7 +79,7 @@ def _check_mask(rule: RowRule, columns: Mapping[str, str] | None) -> None:
         except ValueError as error:
             raise InvalidArgument(f"the expression of `{rule.id}` cannot be used: {error}") from None
     if rule.kind == "expression":
-        from pdp.engines.rowaccess.conditions import check_expression  # noqa: PLC0415  its parser of SQL takes 30 MB
+        from pdp.engines.row_access.conditions import check_expression  # noqa: PLC0415  its parser of SQL takes 30 MB
 
         try:
             check_sql_size(rule.text)
@@ -90,7 +89,7 @@ def _check_mask(rule: RowRule, columns: Mapping[str, str] | None) -> None:
 
 
 def _check_filter(rule: RowRule, columns: Mapping[str, str] | None) -> None:
-    from pdp.engines.rowaccess.conditions import check_condition  # noqa: PLC0415  its parser of SQL takes 30 MB
+    from pdp.engines.row_access.conditions import check_condition  # noqa: PLC0415  its parser of SQL takes 30 MB
 
     if rule.kind or rule.exempt:
         raise InvalidArgument("`kind` and `except` are for masks, which name a `column`")
@@ -103,7 +102,7 @@ def _check_filter(rule: RowRule, columns: Mapping[str, str] | None) -> None:
 
 def table_of(text: str) -> tuple[str, ...]:
     """Return the path of a table from `<warehouse>.<namespace>.<table>` or a reference; raise InvalidArgument."""
-    from pdp.engines.rowaccess.table_names import table_path  # noqa: PLC0415
+    from pdp.engines.row_access.policies import table_path  # noqa: PLC0415
 
     try:
         return table_path(text, ())

@@ -10,7 +10,7 @@ from msgspec import UNSET, UnsetType
 
 from pdp.audit.encoding import timestamp
 from pdp.decision.bodies import PrincipalBody
-from pdp.engines.rowaccess.document import EVERYONE
+from pdp.engines.row_access.policies import EVERYONE
 from pdp.errors import InvalidArgument
 from pdp.facts.objects import key_text
 from pdp.facts.row_policies import RowRule, TablePath

@@ -14,7 +14,7 @@ import msgspec
 
 from pdp.engines.grants.administration import Administration
 from pdp.engines.grants.edits import Actor
-from pdp.engines.rowaccess.engine import RowAccess
+from pdp.engines.row_access.engine import RowAccess
 from pdp.errors import AlreadyExists, Conflict, InvalidArgument, NotFound
 from pdp.facts.objects import Change, ObjectKey, RulePut, RuleRemoved, join_key, key_text
 from pdp.facts.row_policies import FoldedName, RowRule, TablePath, fold_column, fold_name, widen_name

@@ -19,9 +19,8 @@ from pdp.decision.inspection import sees_all
 from pdp.decision.service import ListedPage, Pdp, at_time
 from pdp.decision.turns import run_aside
 from pdp.engines.grants.administration import Administration
-from pdp.engines.grants.edits import Actor, GrantEdits, ObjectEdits
+from pdp.engines.grants.edits import Actor, GrantEdits, ObjectEdits, expand_roles, related_grantees
 from pdp.engines.grants.engine import GrantsEngine
-from pdp.engines.grants.grantees import expand_roles, related_grantees
 from pdp.engines.guarded import applying
 from pdp.errors import AssertionNotAllowed, Forbidden, InvalidArgument, Unavailable
 from pdp.facts.objects import Change, Grant, ObjectKey, key_of, key_text, resource_of

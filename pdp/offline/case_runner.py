@@ -22,9 +22,9 @@ from pdp.decision.scope_requests import ScopeService, decode_scopes
 from pdp.decision.service import Pdp
 from pdp.engines.cel.rules import RuleSet, inline_rules, join_rules, load_rules
 from pdp.engines.kinds import PolicySources
-from pdp.engines.rowaccess.document import NamedDocument, parse_document, read_documents
-from pdp.engines.scopes.document import parse_entries, read_entries
+from pdp.engines.row_access.policies import NamedDocument, parse_document, read_documents
 from pdp.engines.scopes.kind import sources_of
+from pdp.engines.scopes.permissions import parse_entries, read_entries
 from pdp.errors import PdpError, Unauthenticated
 from pdp.facts.snapshot import Facts
 from pdp.identity.callers import EMBEDDED_CALLER, local_caller

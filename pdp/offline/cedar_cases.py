@@ -10,7 +10,7 @@ import msgspec
 
 from pdp.engines.cedar.kind import as_sources
 from pdp.engines.cedar.model import load_model
-from pdp.engines.cedar.sources import CedarSources, SourceText, read_sources
+from pdp.engines.cedar.schema import CedarSources, SourceText, read_sources
 from pdp.engines.kinds import PolicySources
 
 _POLICIES: Final = ".cedar"

@@ -7,7 +7,7 @@ from typing import Final
 
 from pdp.decision.bundle import Bundle
 from pdp.engines.cedar.engine import CedarEngine
-from pdp.engines.cedar.judgement import Judgement
+from pdp.engines.cedar.explain import Judgement
 from pdp.engines.cedar.policies import CedarPolicy
 from pdp.engines.cel.rule_conditions import NEVER_FALSE, NEVER_TRUE
 from pdp.engines.engine import FORBID

@@ -6,11 +6,10 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import Final, NamedTuple
 
-from pdp.engines.grants.effective_access import EffectiveAccess
+from pdp.engines.grants.edits import QUESTIONS
+from pdp.engines.grants.effective_access import EffectiveAccess, grant_reason
 from pdp.engines.grants.engine import GrantsEngine
 from pdp.engines.grants.model import ACTIONS, STORED
-from pdp.engines.grants.questions import QUESTIONS
-from pdp.engines.grants.reasons import grant_reason
 from pdp.engines.grants.rules import evaluate
 from pdp.facts.objects import BIT, Grant, GrantRemoved, ObjectKey, key_text
 from pdp.facts.snapshot import Facts

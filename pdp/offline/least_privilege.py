@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from pdp.engines.grants.reasons import grant_reason
-from pdp.engines.grants.smallest import conveyed, grant_for
+from pdp.engines.grants.effective_access import grant_reason
+from pdp.engines.grants.engine import conveyed, grant_for
 from pdp.errors import InvalidReference
 from pdp.facts.objects import BIT, MEMBERSHIP, Change, Grant, GrantAdded, ObjectKey, key_of
 from pdp.facts.snapshot import Facts

@@ -9,10 +9,9 @@ import msgspec
 
 from pdp.audit.record import DecisionRecord
 from pdp.decision.service import Pdp
-from pdp.engines.rowaccess.document import KINDS
-from pdp.engines.rowaccess.engine import NO_ROWS, REASON_PREFIX, UNRESTRICTED, RowAccess
-from pdp.engines.rowaccess.table_policies import Mask, Policy
-from pdp.engines.rowaccess.translation import same_sql
+from pdp.engines.row_access.dialects import same_sql
+from pdp.engines.row_access.engine import NO_ROWS, REASON_PREFIX, UNRESTRICTED, RowAccess
+from pdp.engines.row_access.policies import KINDS, Mask, Policy
 from pdp.facts.row_policies import fold_column
 from pdp.model.question import Batch, Check, Predicate, Reason, Resource, RowView, TypedColumn
 from pdp.offline.case_outcomes import Problem

@@ -12,9 +12,8 @@ from typing import Any, Final, Literal, TypeAlias
 import msgspec
 from sqlglot import exp
 
-from pdp.engines.rowaccess.document import NamedDocument
-from pdp.engines.rowaccess.header_identity import ANONYMOUS_MEMBER
-from pdp.engines.rowaccess.members import ALL_AUTHENTICATED, ALL_USERS, Grantee, Members
+from pdp.engines.row_access.members import ALL_AUTHENTICATED, ALL_USERS, ANONYMOUS_MEMBER, Grantee, Members
+from pdp.engines.row_access.policies import NamedDocument
 from pdp.facts.objects import RulePut
 from pdp.facts.row_policies import RowRule
 from pdp.facts.snapshot import Facts

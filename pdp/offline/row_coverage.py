@@ -7,9 +7,9 @@ from typing import Final
 
 from pdp.audit.record import DecisionRecord
 from pdp.decision.bundle import Bundle
-from pdp.engines.rowaccess.engine import REASON_PREFIX, RowAccess
-from pdp.engines.rowaccess.members import ALL_USERS, Grantee
-from pdp.engines.rowaccess.table_policies import Mask, Policy
+from pdp.engines.row_access.engine import REASON_PREFIX, RowAccess
+from pdp.engines.row_access.members import ALL_USERS, Grantee
+from pdp.engines.row_access.policies import Mask, Policy
 from pdp.facts.row_policies import FoldedName, fold_column
 from pdp.facts.snapshot import Facts
 from pdp.model.question import Principal

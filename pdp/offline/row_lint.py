@@ -11,9 +11,9 @@ from sqlglot import exp
 from pdp.config.origins import suggest
 from pdp.engines.cel.lint.linter import Finding
 from pdp.engines.cel.lint.remarks import Severity
-from pdp.engines.rowaccess.compiler import compile_policies
-from pdp.engines.rowaccess.document import KINDS, MaskBody, NamedDocument, PolicyBody, read_documents
-from pdp.engines.rowaccess.members import ALL_AUTHENTICATED, ALL_USERS, Grantee, parse_grantee
+from pdp.engines.row_access.members import ALL_AUTHENTICATED, ALL_USERS, Grantee, parse_grantee
+from pdp.engines.row_access.policies import KINDS, MaskBody, NamedDocument, PolicyBody, read_documents
+from pdp.engines.row_access.validation import compile_policies
 from pdp.errors import Place, PolicyError
 from pdp.facts.row_policies import RowRule
 from pdp.offline.row_conditions import implies, is_always_true, is_never_true

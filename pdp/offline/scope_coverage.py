@@ -7,10 +7,8 @@ from typing import Final
 
 from pdp.decision.bundle import Bundle
 from pdp.engines.engine import PERMIT
-from pdp.engines.scopes.document import EntryBody, RuleBody
 from pdp.engines.scopes.engine import ScopesEngine
-from pdp.engines.scopes.permissions import ANY_TABLE, Scope
-from pdp.engines.scopes.questions import QUESTIONS, Target, target_of, user_of
+from pdp.engines.scopes.permissions import ANY_TABLE, QUESTIONS, EntryBody, RuleBody, Scope, Target, target_of, user_of
 from pdp.offline.coverage import NOT_NEEDED, Coverage, PolicyItem
 from pdp.offline.observed_engines import EngineAnswer
 

@@ -7,11 +7,10 @@ from typing import Any, Final
 
 from pdp.engines.cel.lint.linter import Finding
 from pdp.engines.cel.lint.remarks import Severity
-from pdp.engines.rowaccess.compiler import compile_policies
-from pdp.engines.rowaccess.document import Document, MaskBody, NamedDocument, PolicyBody
-from pdp.engines.rowaccess.engine import RowAccess
-from pdp.engines.rowaccess.members import Members
-from pdp.engines.rowaccess.table_names import table_path
+from pdp.engines.row_access.engine import RowAccess
+from pdp.engines.row_access.members import Members
+from pdp.engines.row_access.policies import Document, MaskBody, NamedDocument, PolicyBody, table_path
+from pdp.engines.row_access.validation import compile_policies
 from pdp.errors import InvalidArgument, InvalidReference, PdpError, Place, PolicyError
 from pdp.facts.objects import key_text
 from pdp.facts.row_policies import FoldedName, RowRule, TablePath, fold_name

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from pdp.decision.service import Pdp
-from pdp.engines.rowaccess.engine import NO_ROWS, REASON_PREFIX
-from pdp.engines.rowaccess.trino_sql import bind_caller, join_filters, null_sql
+from pdp.engines.row_access.engine import NO_ROWS, REASON_PREFIX
+from pdp.engines.row_access.trino import bind_caller, join_filters, null_sql
 from pdp.model.question import Check, Predicate
 from pdp.offline.deciding_again import RepeatedView
 from pdp.offline.differences import DifferenceKind

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from pdp.engines.rowaccess.document import Document
+from pdp.engines.row_access.policies import Document
 from pdp.errors import InvalidReference
 from pdp.model.references import parse_resource
 from pdp.rewrite.containers import FULL_NAME_PARTS, Containers, RelationKey, fold_ascii, key_of

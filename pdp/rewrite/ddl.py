@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from pdp.engines.rowaccess.document import EVERYONE
+from pdp.engines.row_access.policies import EVERYONE
 from pdp.rewrite.errors import FILTER_INVALID, PARSE_ERROR, RewriteRefused
 from pdp.rewrite.lexical import LexicalText
 from pdp.rewrite.splice import apply_edits, without_spans

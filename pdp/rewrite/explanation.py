@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import msgspec
 
-from pdp.engines.rowaccess.engine import REASON_PREFIX
-from pdp.engines.rowaccess.explanation import ExplainedEntry, RowExplanation
+from pdp.engines.row_access.engine import REASON_PREFIX
+from pdp.engines.row_access.explain import ExplainedEntry, RowExplanation
 from pdp.facts.row_policies import fold_column
 from pdp.rewrite.containers import RelationKey, key_of
 from pdp.rewrite.identity import CallerIdentity, owner_identity

@@ -14,7 +14,7 @@ from typing import Final
 
 from sqlglot import exp
 
-from pdp.engines.rowaccess.expression_parts import OF_SUBQUERIES, is_portable, unfit_part
+from pdp.engines.row_access.dialects import OF_SUBQUERIES, is_portable, unfit_part
 from pdp.rewrite.binding import ROW, BoundColumn, FilterSource, Form, alias_edit, bind_columns, rename
 from pdp.rewrite.catalog import Catalog, Relation
 from pdp.rewrite.containers import RelationKey, key_name

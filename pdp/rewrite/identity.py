@@ -1,6 +1,6 @@
 """Callers of the rewriter as IAM members, and their match with grantees. Knows no policy.
 
-Members match as in every other place: `engines/rowaccess/members.py`. A caller comes from verified evidence.
+Members match as in every other place: `engines/row_access/members.py`. A caller comes from verified evidence.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from functools import cached_property
 from typing import Any, Final
 
-from pdp.engines.rowaccess.explanation import explain_mask, explain_match
-from pdp.engines.rowaccess.members import Grantee, Members
+from pdp.engines.row_access.explain import explain_mask, explain_match
+from pdp.engines.row_access.members import Grantee, Members
 from pdp.facts.snapshot import Facts
 from pdp.model.question import Principal
 from pdp.model.references import is_qualified

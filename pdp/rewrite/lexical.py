@@ -13,7 +13,7 @@ from typing import Final
 
 from sqlglot import Token
 
-from pdp.engines.rowaccess.nesting import MAX_DEPTH, is_deep
+from pdp.engines.row_access.dialects import MAX_DEPTH, is_deep
 from pdp.rewrite.errors import MULTI_STATEMENT, PARSE_ERROR, UNSUPPORTED_STATEMENT, RewriteRefused
 
 DIALECTS: Final = ("bigquery", "trino", "spark", "duckdb")

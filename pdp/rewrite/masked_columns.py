@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from pdp.engines.rowaccess.trino_sql import masked_value
+from pdp.engines.row_access.trino import masked_value
 from pdp.facts.row_policies import fold_column
 from pdp.rewrite.binding import ROW, Form
 from pdp.rewrite.catalog import Catalog, Relation

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, TypeAlias
 
-from pdp.engines.rowaccess.document import KINDS, MaskBody
-from pdp.engines.rowaccess.members import Grantee, parse_grantee
-from pdp.engines.rowaccess.translation import translate_constant
+from pdp.engines.row_access.dialects import translate_constant
+from pdp.engines.row_access.members import Grantee, parse_grantee
+from pdp.engines.row_access.policies import KINDS, MaskBody
 from pdp.facts.row_policies import fold_column
 from pdp.rewrite.catalog import NO_CONTAINERS, table_parts
 from pdp.rewrite.containers import Containers, RelationKey, key_of

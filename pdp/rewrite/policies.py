@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
-from pdp.engines.rowaccess.document import Document, PolicyBody
-from pdp.engines.rowaccess.members import Grantee, parse_grantee
+from pdp.engines.row_access.members import Grantee, parse_grantee
+from pdp.engines.row_access.policies import Document, PolicyBody
 from pdp.facts.row_policies import NearNames, widen_name
 from pdp.model.memo import Memo
 from pdp.rewrite.catalog import NO_CONTAINERS, Catalog, catalogs_of, containers_of, table_parts

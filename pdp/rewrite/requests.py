@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from pdp.engines.rowaccess.document import PolicyBody, read_documents
+from pdp.engines.row_access.policies import PolicyBody, read_documents
 from pdp.errors import InvalidArgument
 from pdp.rewrite.catalog import Catalog, catalog_of
 from pdp.rewrite.errors import RewriteRefused

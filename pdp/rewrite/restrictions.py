@@ -11,7 +11,7 @@ from typing import Final, Literal, TypeAlias
 
 from sqlglot import exp
 
-from pdp.engines.rowaccess.members import Members
+from pdp.engines.row_access.members import Members
 from pdp.rewrite.array_paths import check_array_paths
 from pdp.rewrite.binding import ROW, Form
 from pdp.rewrite.catalog import Catalog, Relation, View

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from immutables import Map
 
-from pdp.engines.rowaccess.stored_rules import StoredMask, stored_masks, stored_policies
+from pdp.engines.row_access.policies import StoredMask, stored_masks, stored_policies
 from pdp.facts.row_policies import FoldedName, RowRule, RuleKey
 from pdp.facts.snapshot import Facts
 from pdp.rewrite.containers import RelationKey

@@ -11,7 +11,7 @@ from typing import Final
 
 from sqlglot import Dialect, Parser, Token, Tokenizer, exp
 
-from pdp.engines.rowaccess.translation import PARSER_ERRORS
+from pdp.engines.row_access.dialects import PARSER_ERRORS
 from pdp.rewrite.errors import FILTER_INVALID, PARSE_ERROR, UNSUPPORTED_STATEMENT, RewriteRefused
 from pdp.rewrite.lexical import LexicalText
 

@@ -14,8 +14,8 @@ from typing import BinaryIO, Final
 
 import msgspec
 
-from pdp.engines.rowaccess.document import Document, TableBody
-from pdp.engines.rowaccess.members import Members
+from pdp.engines.row_access.members import Members
+from pdp.engines.row_access.policies import Document, TableBody
 from pdp.facts.objects import RulePut
 from pdp.facts.snapshot import Facts
 from pdp.model.memo import Memo

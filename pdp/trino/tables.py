@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from pdp.decision.plan import PlanContext
-from pdp.engines.rowaccess.engine import UNRESTRICTED, Restriction, hide_everything
+from pdp.engines.row_access.engine import UNRESTRICTED, Restriction, hide_everything
 from pdp.errors import AmbiguousName
 from pdp.facts.snapshot import Facts
 from pdp.model.columns import PathColumn

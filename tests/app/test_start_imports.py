@@ -46,7 +46,7 @@ UNUSED = {
     "pdp.cli.dry_run",
     "pdp.cli.lint",
     "pdp.engines.cel.lint",
-    "pdp.engines.rowaccess.compiler",
+    "pdp.engines.row_access.validation",
     "pdp.offline",
     "psycopg",
     "re2",

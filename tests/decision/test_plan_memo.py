@@ -16,7 +16,7 @@ from pdp.decision.plan import context_of, plan
 from pdp.decision.plan_memo import PlanMemo
 from pdp.decision.service import Pdp
 from pdp.engines.cel.rules import inline_rules
-from pdp.engines.rowaccess.document import parse_document
+from pdp.engines.row_access.policies import parse_document
 from pdp.model.columns import PathColumn
 from pdp.model.question import NO_ARGUMENTS, Arguments, Check, Env, Load, Principal, Resource
 from pdp.model.trino_operations import TRINO_OPERATIONS

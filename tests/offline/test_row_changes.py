@@ -15,7 +15,7 @@ from support.rewriting import full_database
 from support.secure_views import random_policies
 
 from pdp.cli.main import cli
-from pdp.engines.rowaccess.document import NamedDocument, parse_document
+from pdp.engines.row_access.policies import NamedDocument, parse_document
 from pdp.offline.row_changes import row_changes
 from pdp.rewrite.containers import key_of
 

@@ -13,7 +13,7 @@ from support.command_line import COMPOSITION, policy
 from support.secure_views import random_policies
 
 from pdp.cli.main import cli
-from pdp.engines.rowaccess.document import parse_document
+from pdp.engines.row_access.policies import parse_document
 from pdp.facts.row_policies import RowRule
 from pdp.offline.row_lint import lint_row_files
 from pdp.offline.stored_rows import rules_of_documents

@@ -9,7 +9,7 @@ import pytest
 from support.equivalence import service_of
 from support.rewriting import code_of, recorded_service
 
-from pdp.engines.rowaccess.document import PolicyBody
+from pdp.engines.row_access.policies import PolicyBody
 from pdp.rewrite import errors
 from pdp.rewrite.requests import RewriteRequest, answers
 from pdp.rewrite.restrictions import AnalyzedText, Analyzer

@@ -15,7 +15,7 @@ import sqlglot
 from sqlglot import exp
 from support.rewriting import code_of, known_rows
 
-from pdp.engines.rowaccess.document import parse_document
+from pdp.engines.row_access.policies import parse_document
 from pdp.rewrite import rendering
 from pdp.rewrite.binding import looks_around
 from pdp.rewrite.catalog import catalog_of

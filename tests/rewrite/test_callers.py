@@ -7,8 +7,7 @@ from typing import Any
 
 from support.rewriting import FOLDER
 
-from pdp.engines.rowaccess.header_identity import stated_member
-from pdp.engines.rowaccess.members import parse_grantee
+from pdp.engines.row_access.members import parse_grantee, stated_member
 from pdp.rewrite.identity import CallerIdentity
 
 

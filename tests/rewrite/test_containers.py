@@ -8,7 +8,7 @@ from typing import Any, Literal
 import pytest
 
 from pdp.decision.rewrite_bodies import DIALECTS
-from pdp.engines.rowaccess.document import parse_document
+from pdp.engines.row_access.policies import parse_document
 from pdp.facts.row_policies import RowRule
 from pdp.rewrite.catalog import catalog_of, containers_of
 from pdp.rewrite.containers import Containers

@@ -10,10 +10,10 @@ import duckdb
 import pytest
 
 from pdp.decision.rewrite_bodies import DIALECTS
-from pdp.engines.rowaccess.compiler import compile_policies
-from pdp.engines.rowaccess.document import parse_document
-from pdp.engines.rowaccess.engine import RowAccess
-from pdp.engines.rowaccess.members import Members
+from pdp.engines.row_access.engine import RowAccess
+from pdp.engines.row_access.members import Members
+from pdp.engines.row_access.policies import parse_document
+from pdp.engines.row_access.validation import compile_policies
 from pdp.facts.objects import RulePut
 from pdp.facts.row_policies import RowRule, fold_name, widen_name
 from pdp.facts.snapshot import Facts

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from support.rewriting import known_rows
 
-from pdp.engines.rowaccess.document import MaskBody, PolicyBody, parse_document
+from pdp.engines.row_access.policies import MaskBody, PolicyBody, parse_document
 from pdp.facts.objects import Grant, GrantAdded, RulePut, RuleRemoved
 from pdp.facts.row_policies import RowRule
 from pdp.facts.snapshot import Facts

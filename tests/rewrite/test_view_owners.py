@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from pdp.engines.rowaccess.members import Grantee, Members, parse_grantee
+from pdp.engines.row_access.members import Grantee, Members, parse_grantee
 from pdp.facts.row_policies import RowRule
 from pdp.facts.snapshot import Facts
 from pdp.model.question import Principal

@@ -19,7 +19,7 @@ from support.serving import settings_of
 from support.worked_examples import EXAMPLES, Example, document, example_database, ids_of
 
 from pdp.cli.main import cli
-from pdp.engines.rowaccess.header_identity import ANONYMOUS_MEMBER as ANONYMOUS
+from pdp.engines.row_access.members import ANONYMOUS_MEMBER as ANONYMOUS
 from pdp.wire import decision_pb2 as wire
 
 Surface = Callable[[Path, list[Example]], list[str]]

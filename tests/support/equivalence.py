@@ -12,7 +12,7 @@ from support.generated_sql import SqlGenerator
 from support.rewriting import full_database, recorded_data, rows_of
 from support.secure_views import filtered_database, random_masks, random_policies
 
-from pdp.engines.rowaccess.document import parse_document
+from pdp.engines.row_access.policies import parse_document
 from pdp.rewrite.catalog import catalog_of
 from pdp.rewrite.errors import RewriteRefused
 from pdp.rewrite.policies import policy_set_of

@@ -26,7 +26,7 @@ from pdp.config.settings import Settings
 from pdp.decision.codec import decode_checks
 from pdp.decision.service import Pdp
 from pdp.engines.cel.rules import inline_rules
-from pdp.engines.rowaccess.document import parse_document
+from pdp.engines.row_access.policies import parse_document
 from pdp.facts.objects import Change, Grant, GrantAdded, GrantRemoved
 from pdp.facts.snapshot import Facts
 from pdp.identity.callers import EMBEDDED_CALLER

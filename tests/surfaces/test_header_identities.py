@@ -14,8 +14,7 @@ from support.http_client import HttpClient, http_client
 from support.rewriting import FOLDER
 from support.serving import serving, settings_of
 
-from pdp.engines.rowaccess.header_identity import development_identity, stated_member
-from pdp.engines.rowaccess.members import Members
+from pdp.engines.row_access.members import Members, development_identity, stated_member
 from pdp.wire import decision_pb2 as wire
 from pdp.wire import decision_pb2_grpc as wire_grpc
 

@@ -17,9 +17,9 @@ from support.trino_answers import ENDPOINTS, objection
 from support.trino_wants import FILES, GROUPS, RECORDED, Asked, bodies_of_statements
 from support.trino_wants import settings as settings_of
 
-from pdp.engines.rowaccess.compiler import compile_policies
-from pdp.engines.rowaccess.document import parse_document
-from pdp.engines.rowaccess.members import Members
+from pdp.engines.row_access.members import Members
+from pdp.engines.row_access.policies import parse_document
+from pdp.engines.row_access.validation import compile_policies
 from pdp.errors import PolicyError
 from pdp.model.question import Principal, Resource, TypedColumn
 from pdp.store.world import parse_world

@@ -11,25 +11,34 @@ from typing import Any, Final
 
 import msgspec
 
-from pdp.engines.cedar.actions import CEDAR_ACTIONS
-from pdp.engines.cedar.contexts import InvalidContext, RequestContext, has_arguments, make_context, plain_context
+from pdp.engines.cedar.actions import (
+    CEDAR_ACTIONS,
+    PROPERTIES,
+    SERVER,
+    Uid,
+    has_properties,
+    uid_of_principal,
+    uid_of_resource,
+)
 from pdp.engines.cedar.entities import Entity, EntityBuilder
-from pdp.engines.cedar.explain import INVALID_ARGUMENTS, LONG_ACCESS_LISTS, explain_judgement
-from pdp.engines.cedar.judgement import Judgement, judgement_of
-from pdp.engines.cedar.library import load_cedarpy
+from pdp.engines.cedar.entity_files import LongAccessLists
+from pdp.engines.cedar.explain import INVALID_ARGUMENTS, LONG_ACCESS_LISTS, Judgement, explain_judgement, judgement_of
 from pdp.engines.cedar.model import CedarModel, entities_as_json
-from pdp.engines.cedar.properties import LongAccessLists
 from pdp.engines.cedar.requests import (
+    InvalidContext,
+    RequestContext,
     RequestRound,
     RoundTable,
     ShownEntities,
     action_entities,
     context_entities,
+    has_arguments,
+    make_context,
     make_request,
+    plain_context,
     property_entities,
 )
-from pdp.engines.cedar.schema import action_uid
-from pdp.engines.cedar.uids import PROPERTIES, SERVER, Uid, has_properties, uid_of_principal, uid_of_resource
+from pdp.engines.cedar.schema import action_uid, load_cedarpy
 from pdp.engines.engine import FAILED, Cost, Group, Source, Verdicts
 from pdp.facts.snapshot import Facts
 from pdp.model.memo import Memo

@@ -11,8 +11,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from pdp.engines.cedar.entity_files import NO_FILES, EntityFiles, FileEntity
-from pdp.engines.cedar.uids import (
+from pdp.engines.cedar.actions import (
     ANONYMOUS,
     NAMESPACE_TYPE,
     PROJECT,
@@ -31,6 +30,7 @@ from pdp.engines.cedar.uids import (
     role_name,
     uid_of_principal,
 )
+from pdp.engines.cedar.entity_files import NO_FILES, EntityFiles, FileEntity
 from pdp.facts.snapshot import Facts
 from pdp.model.question import Principal
 from pdp.model.references import encode_part

@@ -11,7 +11,7 @@ from pdp.config.policy_files import FileKey, policy_files
 from pdp.config.settings import Settings
 from pdp.engines.cedar.engine import CedarEngine
 from pdp.engines.cedar.model import CedarModel, entities_as_json, load_model, trusted_model
-from pdp.engines.cedar.sources import CedarSources, SourceText, read_sources
+from pdp.engines.cedar.schema import CedarSources, SourceText, read_sources
 from pdp.engines.cedar.tokens import split_policies, tokens_of
 from pdp.engines.kinds import PolicySources
 from pdp.errors import EntitiesInvalid, PolicyError, PolicyInvalid, SchemaInvalid

@@ -11,13 +11,12 @@ from typing import Final, Literal
 
 import msgspec
 
+from pdp.engines.cedar.actions import as_text
 from pdp.engines.cedar.entity_files import EntityFiles, read_entities_json
 from pdp.engines.cedar.model import find_misfits
 from pdp.engines.cedar.policies import CedarPolicies, find_problems, load_policies
-from pdp.engines.cedar.schema import CedarSchema, load_schema
-from pdp.engines.cedar.sources import CedarSources, SourceText, read_sources
+from pdp.engines.cedar.schema import CedarSchema, CedarSources, SourceText, load_schema, read_sources
 from pdp.engines.cedar.tokens import guarded_entities
-from pdp.engines.cedar.uids import as_text
 from pdp.errors import EntitiesInvalid, Place, PolicyError, PolicyInvalid, SchemaInvalid
 
 POLICY_SUFFIX: Final = ".cedar"

@@ -9,14 +9,12 @@ from typing import Any, Final
 
 import msgspec
 
+from pdp.engines.cedar.actions import ROLE, Uid, as_json, as_text
 from pdp.engines.cedar.entities import EntityBuilder
 from pdp.engines.cedar.entity_files import DeclaredEntity, EntityFiles, FileEntity, read_entities_json
-from pdp.engines.cedar.library import load_cedarpy
 from pdp.engines.cedar.policies import CedarPolicies, load_policies, parse_policies
-from pdp.engines.cedar.schema import GENERATIONS, CedarSchema, load_schema
-from pdp.engines.cedar.sources import CedarSources
+from pdp.engines.cedar.schema import GENERATIONS, CedarSchema, CedarSources, load_cedarpy, load_schema
 from pdp.engines.cedar.tokens import tokens_of
-from pdp.engines.cedar.uids import ROLE, Uid, as_json, as_text
 from pdp.errors import EntitiesInvalid
 from pdp.facts.snapshot import Facts
 from pdp.model.question import Principal

@@ -9,9 +9,8 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from pdp.engines.cedar.library import load_cedarpy
-from pdp.engines.cedar.schema import GENERATIONS, CedarSchema
-from pdp.engines.cedar.sources import SourceText
+from pdp.engines.cedar.actions import Uid
+from pdp.engines.cedar.schema import GENERATIONS, CedarSchema, SourceText, load_cedarpy
 from pdp.engines.cedar.tokens import (
     CedarToken,
     PolicyText,
@@ -21,7 +20,6 @@ from pdp.engines.cedar.tokens import (
     tokens_of,
     unquote,
 )
-from pdp.engines.cedar.uids import Uid
 from pdp.errors import Place, PolicyInvalid
 
 _QUOTED: Final = re.compile(r"`([^`]+)`|'([^']+)'")

@@ -1,21 +1,80 @@
-"""Schema of policies and entities: pdp's own, replaced or extended, and the groups of each action."""
+"""Schema of policies and entities: pdp's own, replaced or extended, and the groups of each action.
+
+Texts of Cedar files, and the places of their characters. The package cedarpy, imported when a Cedar engine is built and
+not before.
+"""
 
 from __future__ import annotations
 
+import importlib
 import json
-from collections.abc import Mapping
-from functools import cache, lru_cache
+import re
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping
+from functools import cache, cached_property, lru_cache
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Final
 
 import msgspec
 
-from pdp.engines.cedar.actions import ACTION
-from pdp.engines.cedar.library import load_cedarpy
-from pdp.engines.cedar.sources import SourceText
+from pdp.config.regular_files import read_regular
+from pdp.engines.cedar.actions import ACTION, Uid
 from pdp.engines.cedar.tokens import CedarToken, tokens_of
-from pdp.engines.cedar.uids import Uid
-from pdp.errors import Place, SchemaInvalid
+from pdp.errors import ConfigError, Place, PolicyError, SchemaInvalid
+
+
+def load_cedarpy() -> ModuleType:
+    """Return the package; raise ConfigError with the command that installs it."""
+    try:
+        return importlib.import_module("cedarpy")
+    except ImportError:
+        raise ConfigError("the engine `cedar` needs the package cedarpy: pip install 'pdp[cedar]'") from None
+
+
+class SourceText(msgspec.Struct, frozen=True, dict=True):
+    """Text of a file. `file` serves messages alone."""
+
+    text: str
+    file: str = Place().file
+
+    def place(self, offset: int = 0) -> Place:
+        """Return the place of a character."""
+        line = bisect_right(self._line_starts, offset)
+        return Place(self.file, line, offset - self._line_starts[line - 1] + 1)
+
+    @cached_property
+    def _line_starts(self) -> list[int]:
+        return [0, *(found.end() for found in re.finditer("\n", self.text))]
+
+
+class CedarSources(msgspec.Struct, frozen=True):
+    """All texts that a Cedar engine is made of.
+
+    `schema` replaces the schema of pdp, `fragment` adds to the schema; None for neither.
+    """
+
+    policies: tuple[SourceText, ...]
+    entities: tuple[SourceText, ...] = ()
+    schema: SourceText | None = None
+    fragment: SourceText | None = None
+
+
+def read_sources(paths: Iterable[Path]) -> tuple[SourceText, ...]:
+    """Return the texts of files; raise PolicyError for a file that cannot be read or is not UTF-8."""
+    return tuple(SourceText(_read(path), str(path)) for path in paths)
+
+
+def _read(path: Path) -> str:
+    try:
+        data = read_regular(path)
+    except OSError as error:
+        raise PolicyError(f"cannot be read: {(error.strerror or str(error)).lower()}", Place(str(path), 0)) from None
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise PolicyError("not UTF-8", Place(str(path), data.count(b"\n", 0, error.start) + 1)) from None
+
 
 GENERATIONS: Final = 2
 """Remembered schemas, policies and models: those in use and the next ones. Old ones take memory after each reload."""

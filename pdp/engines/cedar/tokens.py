@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from pdp.engines.cedar.uids import Uid
+from pdp.engines.cedar.actions import Uid
 
 _TOKEN: Final = re.compile(
     r"""

@@ -16,14 +16,12 @@ from typing import Final, NamedTuple
 import msgspec
 
 from pdp.engines.cel.conditions import Condition
-from pdp.engines.cel.group_checks import GroupChecks, Question
-from pdp.engines.cel.paths import path_of, path_string, path_strings, paths_of
-from pdp.engines.cel.prepared import FoundRules, prepare_question
-from pdp.engines.cel.reference_evaluator import ReferenceEvaluator
+from pdp.engines.cel.explain import ReferenceEvaluator
+from pdp.engines.cel.group_checks import FoundRules, GroupChecks, Question, prepare_question
 from pdp.engines.cel.residue import PathRanks, ResidueSet
 from pdp.engines.cel.rules import Rule, RuleSet, inline_rules
 from pdp.engines.cel.selection import MAX_VALUES_LENGTH, Selector
-from pdp.engines.cel.tables import NEVER
+from pdp.engines.cel.tables import NEVER, path_of, path_string, path_strings, paths_of
 from pdp.engines.engine import (
     FORBID,
     PERMIT,

@@ -1,18 +1,25 @@
-"""Explanations of rules: the sub-expressions with their values, and the nearest miss of a rule set."""
+"""Explanations of rules: the sub-expressions with their values, and the nearest miss of a rule set.
+
+Evaluation of a rule set in the plainest way.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from pdp.cel.unparse import unparse_value
 from pdp.cel.values import RuleError
-from pdp.engines.cel.rule_parts import RulePart, split_rule
-from pdp.engines.cel.rules import Rule
+from pdp.engines.cel.group_checks import GroupChecks
+from pdp.engines.cel.program import RULE_VARIABLES
+from pdp.engines.cel.residue import PATH_ARGUMENT
+from pdp.engines.cel.rules import Rule, RulePart, split_rule
+from pdp.engines.cel.tables import path_of
 from pdp.model.masking import DEFAULT_MASKER, Masker
-from pdp.model.question import Trace
+from pdp.model.question import Resource, Trace
+from pdp.model.vocabulary import CelCheck
 
 MAX_FALSE_RULES: Final = 50
 """Rules of a large set that an explanation includes beside those that are true or raised: the nearest misses."""
@@ -98,3 +105,62 @@ def _limit_traces(rules: Sequence[RuleTrace]) -> tuple[Trace, ...]:
     left_out = len(rules) - len(included)
     traces = tuple(rule.trace for rule in rules if id(rule) in included)
     return (*traces, Trace(f"{left_out} more rules", "false")) if left_out else traces
+
+
+class RuleOutcome(NamedTuple):
+    """The id of the first true rule; without a true rule, None and the ids of raising rules."""
+
+    rule: str | None
+    raised: tuple[str, ...]
+
+
+class ReferenceEvaluator:
+    """Evaluator of single checks of single resources, for the checks of a group."""
+
+    def __init__(self, rules: Sequence[Rule], group_checks: GroupChecks, masker: Masker = DEFAULT_MASKER) -> None:
+        self._masker = masker
+        self._rules = rules
+        self._group_checks = group_checks
+        self._functions = [
+            (rule.id, rule.program.without_ref() if group_checks.lacks_ref else rule.program.evaluate) for rule in rules
+        ]
+
+    def outcomes(self, resource: Resource) -> list[RuleOutcome]:
+        """Return the outcome of every check of the group."""
+        return [self._outcome(check, resource) for check in self._group_checks.checks]
+
+    def traces(self, resource: Resource) -> tuple[Trace, ...]:
+        """Return a trace of every check, with every rule."""
+        return tuple(self._trace(check, resource) for check in self._group_checks.checks)
+
+    def values(self, resource: Resource) -> list[dict[str, Any]]:
+        """Return the variables by name, with their values, for every check of the group; without `ref` if unknown."""
+        return [self._by_name(check, resource) for check in self._group_checks.checks]
+
+    def _by_name(self, check: CelCheck, resource: Resource) -> dict[str, Any]:
+        values = dict(zip(RULE_VARIABLES, self._arguments(check, resource), strict=True))
+        if self._group_checks.lacks_ref:
+            del values["ref"]
+        return values
+
+    def _outcome(self, check: CelCheck, resource: Resource) -> RuleOutcome:
+        arguments = self._arguments(check, resource)
+        raised = []
+        for rule, evaluate in self._functions:
+            try:
+                if evaluate(*arguments):
+                    return RuleOutcome(rule, ())
+            except RuleError:
+                raised.append(rule)
+        return RuleOutcome(None, tuple(raised))
+
+    def _arguments(self, check: CelCheck, resource: Resource) -> list[Any]:
+        arguments = list(self._group_checks.values(check, resource).arguments())
+        arguments[PATH_ARGUMENT] = path_of(check, resource)
+        return arguments
+
+    def _trace(self, check: CelCheck, resource: Resource) -> Trace:
+        parts, miss = explain_rules(self._rules, self._by_name(check, resource), self._masker)
+        subject = " ".join(filter(None, (check.op, path_of(check, resource))))
+        outcomes = {part.outcome for part in parts}
+        return Trace(subject, "permit" if "true" in outcomes else "silent", miss, parts)

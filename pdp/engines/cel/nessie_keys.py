@@ -1,6 +1,8 @@
 """Keys of Nessie's configuration: rules, switches of its authorization, and keys of other parts.
 
 Reads entries that `pdp.config.quarkus` has read. A key that could be a rule and is none is an error.
+
+Text of a rule file.
 """
 
 from __future__ import annotations
@@ -12,6 +14,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
+
+import javaproperties
 
 from pdp.config.quarkus.expressions import EnvironmentNames, environment_entries, expand
 from pdp.config.quarkus.profiles import ConfigSource, active_config
@@ -164,3 +168,16 @@ def _own_lookup(entries: Mapping[str, ConfigEntry]) -> Callable[[str], ConfigEnt
         return found
 
     return lookup
+
+
+def rule_lines(rules: Mapping[str, str]) -> Iterator[str]:
+    """Yield the lines of a properties file with rules by id, without line ends."""
+    for id, text in rules.items():
+        value = text.replace("$", "\\$")  # a plain `$` begins an expression of Quarkus
+        yield javaproperties.join_key_value(f"{PREFIX}{_quoted(id)}", value, ensure_ascii=False)
+
+
+def _quoted(id: str) -> str:
+    """Return an id as the last part of a key: in quotes where a reader would take quotes away or see a list."""
+    has_quotes = len(id) > 1 and id[0] == id[-1] == '"'
+    return f'"{id}"' if has_quotes or id.endswith("[]") else id

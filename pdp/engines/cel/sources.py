@@ -2,22 +2,27 @@
 
 Properties files, and YAML files with nested keys, are read as in Quarkus: profiles, expressions, continuations, escapes
 and UTF-8. YAML files may also have a mapping `rules:` from id to expression. Compiles nothing.
+
+Usual mistakes in rules that were pasted from a manual, and the mended text.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from pdp.cel.syntax import CompileError
 from pdp.config.foreign_files import advice_for
 from pdp.config.quarkus.profiles import PROD, ConfigSource
 from pdp.config.quarkus.properties import ConfigEntry, Position, positions_of, read_properties
 from pdp.config.quarkus.yaml_text import YamlText
 from pdp.config.regular_files import MAX_FILE_BYTES, read_regular
 from pdp.engines.cel.nessie_keys import NessieConfig, read_nessie
+from pdp.engines.cel.program import compile_program
 from pdp.errors import Notice, Place, PolicyError
 
 PROFILE_VARIABLE: Final = "QUARKUS_PROFILE"
@@ -134,3 +139,42 @@ def _own_rules(document: YamlText, rules: object) -> Iterator[RuleText]:
         if not id.value:
             raise PolicyError("a rule without an id", document.mark(id))
         yield RuleText(*document.entry(id.value, id, rule)[:5])
+
+
+_PLACEHOLDER: Final = re.compile(r"<[^<>]+>")
+
+
+def mended_text(text: str, extensions: frozenset[str] = frozenset()) -> str | None:
+    """Return the text with the usual mistakes mended; None if the result does not compile.
+
+    The mistakes are a backtick for a quote, a bracket too many at the end, and a single backslash in a pattern.
+    """
+    for mended in _candidates(text):
+        try:
+            compile_program(mended, extensions)
+        except CompileError:
+            continue
+        return mended
+    return None
+
+
+def _candidates(text: str) -> Iterator[str]:
+    quoted = text.replace("`", "'")
+    for one in (quoted, text):
+        if one != text:
+            yield one
+        if one.rstrip().endswith(")"):
+            yield one.rstrip().removesuffix(")")
+    if "\\" in text:
+        yield text.replace("\\", "\\\\")
+
+
+def advice_for_rule(text: str, file: str, extensions: frozenset[str] = frozenset()) -> str:
+    """Return advice for a rule that does not compile, in the escapes of its file; "" without advice."""
+    if _PLACEHOLDER.fullmatch(text.strip()):
+        return f"`{text.strip()}` is a placeholder: write an expression such as `op=='VIEW_REFERENCE' && ref=='main'`"
+    mended = mended_text(text, extensions)
+    if mended is None:
+        return ""
+    shown = mended.replace("\\", "\\\\") if file.endswith(".properties") else mended
+    return f"write `{' '.join(shown.split())}`"

@@ -12,10 +12,21 @@ from dataclasses import dataclass, field
 import msgspec
 
 from pdp.config.references import unknown_warehouse
-from pdp.engines.grants.edits import Actor, GrantEdits, ObjectEdits, ObjectPatch
+from pdp.engines.grants.edits import (
+    ACCEPT,
+    CREATE,
+    DELETE,
+    OWNER,
+    RENAME,
+    Actor,
+    GrantEdits,
+    ObjectEdits,
+    ObjectPatch,
+    right_to_add,
+    right_to_remove,
+)
 from pdp.engines.grants.engine import GrantsEngine
-from pdp.engines.grants.rights import ACCEPT, CREATE, DELETE, OWNER, RENAME, right_to_add, right_to_remove
-from pdp.engines.grants.rule_moves import (
+from pdp.engines.grants.row_policy_moves import (
     TableId,
     rules_by_id,
     rules_of_dropped,

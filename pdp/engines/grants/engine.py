@@ -2,33 +2,69 @@
 
 Maps a check to a relation of the model, and relations to verdicts. `model` defines the relations, `effective_access`
 computes the relations of a principal. The engine never forbids: without a grant the engine abstains.
+
+Prepared questions. Smallest grants.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from hashlib import sha256
 from typing import Final
 
 from pdp.engines.engine import ABSTAIN, PERMIT, SILENT, Cost, Group, ResourceCall, Source, Verdicts
 from pdp.engines.grants.columns import decide_column, decide_tables
-from pdp.engines.grants.container_access import CacheBudget
+from pdp.engines.grants.edits import QUESTIONS, RelationQuestion
 from pdp.engines.grants.effective_access import EffectiveAccess
-from pdp.engines.grants.explain import explain_denial, trace_objects
+from pdp.engines.grants.explain import explain_denial, smallest_grant, trace_objects
 from pdp.engines.grants.model import CONTENT, MODEL, NESSIE
-from pdp.engines.grants.prepared import AccessQuestion, decide_one
-from pdp.engines.grants.principal_grants import ExtraPrivileges
-from pdp.engines.grants.questions import QUESTIONS, RelationQuestion
-from pdp.facts.objects import SERVER, ObjectKey, key_text, mask_of
+from pdp.engines.grants.principal_grants import CacheBudget, ExtraPrivileges
+from pdp.facts.objects import BIT, SERVER, Grant, ObjectKey, key_text, mask_of
 from pdp.facts.snapshot import Facts
 from pdp.model.columns import PathColumn
-from pdp.model.question import Principal, Resource, Trace
+from pdp.model.question import Principal, Reason, Resource, Trace
+
+_PERMITTED: Final = bytes([PERMIT])
+
+
+class AccessQuestion:
+    """Question about the access of one principal in one snapshot of the facts. Compared by identity."""
+
+    __slots__ = ("_access", "_budget", "_facts", "_find_access", "_question")
+
+    def __init__(
+        self, question: RelationQuestion, facts: Facts, budget: CacheBudget, find_access: Callable[[], EffectiveAccess]
+    ) -> None:
+        """Find the access of the principal. `find_access` finds it again after a change of the engine's cache."""
+        self._question = question
+        self._facts = facts
+        self._budget = budget
+        self._find_access = find_access
+        self._access = find_access()
+
+    def __call__(self, resource: Resource) -> Verdicts:
+        """Return the verdicts on a resource."""
+        access = self._access
+        # The engine retires accesses when the budget is used up, and moves the others to newer facts.
+        if access.retired or access.grants.facts is not self._facts or self._budget.left <= 0:
+            access = self._access = self._find_access()
+        reason = decide_one(access, self._question, resource)
+        return SILENT if reason is None else Verdicts(_PERMITTED, [reason])
+
+
+def decide_one(access: EffectiveAccess, question: RelationQuestion, resource: Resource) -> Reason | None:
+    """Return the reason that permits a resource; None for no permit."""
+    if question.is_inside:
+        return access.reason_inside(question, (resource.warehouse, *resource.path), resource.id)
+    relation, key, id = question.target_of(resource)
+    witness = access.relations_on(key, id).witness(relation)
+    return None if witness is None else access.reason(key, id, witness)
+
 
 _BOOTSTRAP: Final[ExtraPrivileges] = {SERVER: mask_of("operator")}
 _NO_EXTRA: Final[ExtraPrivileges] = {}
-_PERMITTED: Final = bytes([PERMIT])
 _READS: Final = frozenset({Source.POLICIES, Source.FACTS})
 _SELF_TYPES: Final = frozenset({"user", "role"})
 _MAX_PRINCIPALS: Final = 4096
@@ -169,3 +205,24 @@ def _decide_many(access: EffectiveAccess, question: RelationQuestion, resources:
         return decide_tables(access, question, resources)
     by = [decide_one(access, question, resource) for resource in resources]
     return Verdicts(bytes([ABSTAIN if reason is None else PERMIT for reason in by]), by)
+
+
+def grant_for(facts: Facts, grantee: Principal, action: str, resource: Resource) -> Grant | None:
+    """Return the weakest grant on the nearest object that permits a question to a grantee; None without one.
+
+    The facts have objects alone: a grant among them would permit the question already.
+    """
+    question = QUESTIONS.get((action, resource.type))
+    if question is None:
+        return None
+    relation, key, id = question.target_of(resource)
+    found = smallest_grant(EffectiveAccess(facts, grantee, {}), relation, key, id)
+    return Grant(found[0], found[1], grantee.id) if found else None
+
+
+def conveyed(facts: Facts, grant: Grant, keys: Iterator[ObjectKey]) -> int:
+    """Return the number of pairs of relation and object that a grant alone conveys, for some objects."""
+    access = EffectiveAccess(facts, Principal("user", "x"), {grant.object: BIT[grant.privilege]})
+    return sum(
+        access.relations_on(key).witness(relation) is not None for key in keys for relation in MODEL[key[0]].relations
+    )

@@ -1,6 +1,9 @@
 """Stored grants of one principal and its roles, in one snapshot, and the circumstances around the grants.
 
 Costs look-ups in the principal's own grants, never in the grants of others. Knows no relation and no rule.
+
+Access of one principal to the content of one container, and the shared budget of such caches. Answers to one question
+in the containers of one warehouse, remembered for one principal.
 """
 
 from __future__ import annotations
@@ -10,11 +13,13 @@ from typing import Final, TypeAlias
 
 from immutables import Map
 
-from pdp.engines.grants.rules import CIRCUMSTANCE_BIT
+from pdp.engines.grants.edits import RelationQuestion
+from pdp.engines.grants.rules import CIRCUMSTANCE_BIT, EffectiveRelations, evaluate
 from pdp.facts.nodes import GranteeNode, StoredPrivileges
 from pdp.facts.objects import BIT, VISIBILITY, ContainerPath, ObjectKey, ObjectName, join_key, split_key
 from pdp.facts.snapshot import Facts
-from pdp.model.question import Principal
+from pdp.model.columns import Path
+from pdp.model.question import Principal, Reason
 
 ExtraPrivileges: TypeAlias = Mapping[ObjectKey, int]
 """Object -> mask of privileges without a stored grant."""
@@ -154,3 +159,77 @@ class PrincipalGrants:
         principal = self.principal
         type, id = name
         return name == (principal.type, principal.name) or (type == "role" and id in principal.member_of)
+
+
+class ContainerAccess:
+    """Access of a principal inside a warehouse or namespace: one answer for almost all objects, and few exceptions.
+
+    `relations` are the relations on the container itself. `nodes` pairs each grantee that has grants inside with the
+    nodes of these objects: with a grant of their own or with a visible object below. All other objects of a type have
+    equal relations, because nothing but the container decides about them. `reasons` is a cache of the reasons that
+    permit these other objects.
+    """
+
+    __slots__ = ("_plain_namespace", "nodes", "reasons", "relations")
+
+    def __init__(self, relations: EffectiveRelations, nodes: tuple[GranteeNodes, ...] = ()) -> None:
+        self.relations = relations
+        self.nodes = nodes
+        self.reasons: dict[RelationQuestion, Reason | None] = {}
+        self._plain_namespace: ContainerAccess | None = None
+
+    def plain_namespace(self, base_mask: int) -> ContainerAccess:
+        """Return the access inside a namespace of the container, without a grant on or inside the namespace.
+
+        All such namespaces share the access and its cache of reasons: every relation comes from further up, so no
+        reason names the namespace.
+        """
+        plain = self._plain_namespace
+        if plain is None:
+            relations = evaluate("namespace", base_mask, self.relations, False)
+            plain = self._plain_namespace = ContainerAccess(relations)
+        return plain
+
+
+class CacheBudget:
+    """Number of further entries for all caches that share the budget."""
+
+    __slots__ = ("left",)
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+
+_MOST_NAMES: Final = 1000
+"""Most nodes of a container whose names are remembered."""
+OwnNames: TypeAlias = frozenset[str] | None
+"""Names of the type that have a node in a container. None: any name may have one."""
+
+NO_NAMES: Final[OwnNames] = frozenset()
+
+
+class ContainerAnswers:
+    """Answers by the path of the container below the warehouse.
+
+    `reasons` has the reason that permits the objects of the type, except those with a node; None for no permit.
+    `uneven` has the names of the objects with a node; containers without such an object are not in it.
+    """
+
+    __slots__ = ("reasons", "uneven")
+
+    def __init__(self) -> None:
+        self.reasons: dict[Path, Reason | None] = {}
+        self.uneven: dict[Path, OwnNames] = {}
+
+    def put(self, path: Path, reason: Reason | None, own_names: OwnNames) -> None:
+        """Put the answer for a container."""
+        if own_names is None or own_names:
+            self.uneven[path] = own_names
+        self.reasons[path] = reason
+
+
+def own_names(container: ContainerAccess, type: str) -> OwnNames:
+    """Return the names of the objects of a type that have a node in a container."""
+    if sum([len(nodes) for _, nodes in container.nodes]) > _MOST_NAMES:
+        return None
+    return frozenset([name for _, nodes in container.nodes for node_type, name in nodes if node_type == type])

@@ -26,10 +26,18 @@ from pdp.engines.engine import (
     Source,
     Verdicts,
 )
-from pdp.engines.scopes.document import EntryBody
 from pdp.engines.scopes.explain import explain_access
-from pdp.engines.scopes.permissions import NO_TABLES, Access, Permissions, SchemaTables
-from pdp.engines.scopes.questions import QUESTIONS, Target, target_of, user_of
+from pdp.engines.scopes.permissions import (
+    NO_TABLES,
+    QUESTIONS,
+    Access,
+    EntryBody,
+    Permissions,
+    SchemaTables,
+    Target,
+    target_of,
+    user_of,
+)
 from pdp.facts.snapshot import Facts
 from pdp.model.columns import PathColumn
 from pdp.model.question import Resource, Trace

@@ -10,16 +10,13 @@ import msgspec
 
 from pdp.config.policy_files import FileKey, policy_files
 from pdp.config.settings import Settings
-from pdp.engines.custom.installed import find_entry, load_entry, loaded_package, require_recorded
+from pdp.engines.custom import find_entry, load_entry, loaded_package, require_recorded
 from pdp.engines.engine import Engine
 from pdp.engines.guarded import AwaitedEngine
 from pdp.engines.kinds import PolicySources
-from pdp.engines.scopes.calls import Resolver
-from pdp.engines.scopes.document import parse_entries, read_entries
 from pdp.engines.scopes.engine import ScopesEngine
-from pdp.engines.scopes.permissions import Scope
-from pdp.engines.scopes.questions import READ
-from pdp.engines.scopes.resolvers import RESOLVERS, ResolvingScopes
+from pdp.engines.scopes.permissions import READ, Scope, parse_entries, read_entries
+from pdp.engines.scopes.resolvers import RESOLVERS, Resolver, ResolvingScopes
 from pdp.errors import ConfigError
 
 KEY: Final[FileKey] = "scopes.permissions"

@@ -1,21 +1,170 @@
-"""Resolvers of other packages in place of LakeQL's decision tables: sync or async functions that return a boolean."""
+"""Resolvers of other packages in place of LakeQL's decision tables: sync or async functions that return a boolean.
+
+Calls of resolvers, within bounds.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import json
-from collections.abc import Mapping, Sequence
+import threading
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+from weakref import WeakKeyDictionary
 
 import structlog
 
 from pdp.engines.engine import ABSTAIN, FAILED, PERMIT, Cost, Group, Source, Verdicts
-from pdp.engines.scopes.calls import Failure, Resolver, ResolverCalls
 from pdp.engines.scopes.engine import NAME, ScopesEngine
-from pdp.engines.scopes.permissions import Scope
-from pdp.engines.scopes.questions import QUESTIONS, ScopeUser, target_of, user_of
+from pdp.engines.scopes.permissions import QUESTIONS, Scope, ScopeUser, Target, target_of, user_of
 from pdp.facts.snapshot import Facts
 from pdp.model.question import Reason, Resource
+
+T = TypeVar("T")
+MOST_AWAITED: Final = 64
+MOST_THREADS: Final = 8
+"""Calls of one engine that run at the same time: awaited ones, and threads."""
+Resolver: TypeAlias = Callable[[Mapping[str, Any] | None, str, str | None, str | None], bool | Awaitable[bool]]
+"""Function of the user (None without one), the catalog, the schema and the table name."""
+MakeUser: TypeAlias = Callable[[], Mapping[str, Any] | None]
+"""Function that makes the user for one call: a resolver may change the mapping."""
+
+
+class Failure(NamedTuple):
+    """Exception in place of the answer of a resolver."""
+
+    error: Exception
+
+
+class _Slots(NamedTuple):
+    awaited: asyncio.Semaphore
+    threads: asyncio.Semaphore
+
+
+class _Questions(NamedTuple):
+    """Questions of one thread, with an end on the monotonic clock, and the answers so far."""
+
+    resolver: Resolver
+    user: MakeUser
+    targets: Sequence[Target]
+    until: float
+    answers: list[object]
+
+    def ask(self) -> None:
+        """Ask about the targets, one after the other; raise TimeoutError at the end of the time."""
+        for target in self.targets:
+            if time.monotonic() > self.until:
+                raise TimeoutError
+            try:
+                self.answers.append(self.resolver(self.user(), *target))
+            except TimeoutError:
+                raise
+            except Exception as error:  # noqa: BLE001  denied by the engine, with the cause
+                self.answers.append(Failure(error))
+
+
+class ResolverCalls:
+    """Calls of the resolvers of one engine."""
+
+    def __init__(self) -> None:
+        self._slots: WeakKeyDictionary[asyncio.AbstractEventLoop, _Slots] = WeakKeyDictionary()
+
+    async def answers(
+        self, resolver: Resolver, user: MakeUser, targets: Sequence[Target], deadline: float
+    ) -> list[object]:
+        """Return the answers about targets in order, and a `Failure` for each exception.
+
+        Raise TimeoutError if a resolver raises one, or at the deadline, which is on the clock of the event loop.
+        """
+        if _is_async(resolver):
+            return await _all(self._awaited(lambda at=target: resolver(user(), *at)) for target in targets)
+        until = time.monotonic() + deadline - asyncio.get_running_loop().time()
+        count = min(MOST_THREADS, len(targets))
+        parts = [_Questions(resolver, user, targets[start::count], until, []) for start in range(count)]
+        try:
+            await _all(map(self._in_thread, parts))
+            answers = [parts[at % count].answers[at // count] for at in range(len(targets))]
+            return await _all(map(self._finished, answers))
+        finally:
+            for part in parts:
+                _close(part.answers)
+
+    async def _finished(self, answer: object) -> object:
+        return await self._awaited(lambda: answer) if inspect.isawaitable(answer) else answer
+
+    async def _awaited(self, call: Callable[..., Any]) -> object:
+        async with self._slots_here().awaited:
+            try:
+                return await call()
+            except TimeoutError:
+                raise
+            except Exception as error:  # noqa: BLE001  denied by the engine, with the cause
+                return Failure(error)
+
+    async def _in_thread(self, questions: _Questions) -> None:
+        """Wait for the answers of a thread, which keeps a slot until its end, even if nobody waits any longer."""
+        slots, loop = self._slots_here(), asyncio.get_running_loop()
+        await slots.threads.acquire()
+        done: asyncio.Future[None] = loop.create_future()
+
+        def settle(error: Exception | None) -> None:
+            slots.threads.release()
+            if done.done():
+                _close(questions.answers)
+            elif error:
+                done.set_exception(error)
+            else:
+                done.set_result(None)
+
+        def run() -> None:
+            failure = None
+            try:
+                questions.ask()
+            except Exception as error:  # noqa: BLE001  raised where the work is awaited
+                failure = error
+            except BaseException as error:  # noqa: BLE001  a resolver must not end the process
+                failure = RuntimeError(type(error).__name__)
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(settle, failure)
+
+        try:
+            threading.Thread(target=run, name="resolver", daemon=True).start()
+        except RuntimeError:  # the machine has no thread left
+            slots.threads.release()
+            raise
+        await done
+
+    def _slots_here(self) -> _Slots:
+        loop = asyncio.get_running_loop()
+        slots = self._slots.get(loop)
+        if slots is None:
+            slots = self._slots[loop] = _Slots(asyncio.Semaphore(MOST_AWAITED), asyncio.Semaphore(MOST_THREADS))
+        return slots
+
+
+def _is_async(resolver: Resolver) -> bool:
+    return inspect.iscoroutinefunction(resolver) or inspect.iscoroutinefunction(type(resolver).__call__)
+
+
+def _close(answers: Sequence[object]) -> None:
+    """Close coroutines whose turn had not come at the deadline."""
+    for answer in answers:
+        if inspect.iscoroutine(answer) and inspect.getcoroutinestate(answer) == inspect.CORO_CREATED:
+            answer.close()
+
+
+async def _all(calls: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """Return the results of coroutines in order. The first exception ends all."""
+    tasks = [asyncio.ensure_future(call) for call in calls]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+
 
 RESOLVERS: Final = "pdp.scopes"
 """Group of the entry points of resolvers."""

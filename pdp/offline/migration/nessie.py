@@ -11,10 +11,9 @@ from pdp.config.quarkus.expressions import ENVIRONMENT_ORDINAL, EnvironmentNames
 from pdp.config.quarkus.profiles import PROD, ConfigSource
 from pdp.config.quarkus.properties import ConfigEntry
 from pdp.engines.cel.lint.linter import LintOptions, lint_rules
-from pdp.engines.cel.mending import advice_for_rule
 from pdp.engines.cel.nessie_keys import AUTHORIZATION, NessieConfig, read_nessie
 from pdp.engines.cel.rules import inline_rules
-from pdp.engines.cel.sources import PROFILE_VARIABLE, RuleText, read_entries
+from pdp.engines.cel.sources import PROFILE_VARIABLE, RuleText, advice_for_rule, read_entries
 from pdp.errors import InvalidArgument, PolicyError, RuleCompileError
 from pdp.offline.migration.nessie_tests import NessieTests
 from pdp.offline.migration.report import TESTS_FILE, Migration, to_yaml

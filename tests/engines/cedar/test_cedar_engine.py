@@ -13,8 +13,7 @@ from support.paths import ROOT
 from pdp.engines.cedar.actions import CEDAR_ACTIONS, CONTEXTS
 from pdp.engines.cedar.engine import CedarEngine
 from pdp.engines.cedar.model import load_model
-from pdp.engines.cedar.schema import load_schema, own_text
-from pdp.engines.cedar.sources import CedarSources, SourceText
+from pdp.engines.cedar.schema import CedarSources, SourceText, load_schema, own_text
 from pdp.engines.engine import FAILED, FORBID, PERMIT, Group
 from pdp.facts.snapshot import Facts
 from pdp.model.question import Arguments, Env, Resource

@@ -14,12 +14,11 @@ from pdp.app.archived_bundle import rebuild_pdp
 from pdp.app.parts import build_pdp
 from pdp.config.load import make_settings
 from pdp.decision.service import Pdp
-from pdp.engines.cedar import library
+from pdp.engines.cedar import schema as library
 from pdp.engines.cedar.kind import as_sources, build_cedar
 from pdp.engines.cedar.model import CedarModel, load_model
 from pdp.engines.cedar.policies import CedarPolicies
-from pdp.engines.cedar.schema import GENERATIONS, CedarSchema, own_text
-from pdp.engines.cedar.sources import CedarSources, SourceText
+from pdp.engines.cedar.schema import GENERATIONS, CedarSchema, CedarSources, SourceText, own_text
 from pdp.engines.cel.rules import inline_rules
 from pdp.errors import ConfigError, EntitiesInvalid, PdpError, PolicyError, PolicyInvalid, SchemaInvalid
 from pdp.facts.snapshot import Facts

@@ -12,7 +12,7 @@ from spec.cedar import LAKE, CedarSpec, ref, value
 from pdp.engines.cedar.actions import CEDAR_ACTIONS
 from pdp.engines.cedar.engine import CedarEngine
 from pdp.engines.cedar.model import load_model
-from pdp.engines.cedar.sources import CedarSources, SourceText
+from pdp.engines.cedar.schema import CedarSources, SourceText
 from pdp.engines.engine import EFFECT_NAMES, Group
 from pdp.facts.snapshot import Facts
 from pdp.model.question import Env, Principal, Resource

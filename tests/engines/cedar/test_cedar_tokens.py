@@ -8,8 +8,8 @@ from cedarpy import pst
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pdp.engines.cedar.actions import Uid
 from pdp.engines.cedar.tokens import guarded_entities, named_entities, read_entities, split_policies
-from pdp.engines.cedar.uids import Uid
 
 IDS = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), min_size=1, max_size=6)
 SPELLINGS = [

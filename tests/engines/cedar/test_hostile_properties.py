@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pdp.engines.cedar.engine import CedarEngine
+from pdp.engines.cedar.entity_files import MOST_ENTRIES
 from pdp.engines.cedar.model import load_model
-from pdp.engines.cedar.properties import MOST_ENTRIES
-from pdp.engines.cedar.sources import CedarSources, SourceText
+from pdp.engines.cedar.schema import CedarSources, SourceText
 from pdp.engines.engine import ABSTAIN, FAILED, PERMIT, Group, Verdicts
 from pdp.facts.snapshot import Facts
 from pdp.model.question import Arguments, Env, Resource

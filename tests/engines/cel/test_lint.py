@@ -19,13 +19,12 @@ from support.paths import ROOT
 
 from pdp.cel.values import RuleError
 from pdp.cli.lint import lint as command
-from pdp.engines.cel.condition_index import ConditionIndex
-from pdp.engines.cel.lint.lint_rule import LintRule, analyze_rule
+from pdp.engines.cel.lint.check_bindings import LintRule, analyze_rule
 from pdp.engines.cel.lint.linter import Finding, LintOptions, lint_files, lint_rules
-from pdp.engines.cel.lint.reach import Reachable, RuleModel, Shadowed, Unreachable, determine_reach
 from pdp.engines.cel.lint.remarks import ACTIONS, CODES
-from pdp.engines.cel.lint.search import SearchBudget
+from pdp.engines.cel.lint.search import Reachable, RuleModel, SearchBudget, Shadowed, Unreachable, determine_reach
 from pdp.engines.cel.program import RULE_VARIABLES, compile_program
+from pdp.engines.cel.selection import ConditionIndex
 from pdp.engines.cel.sources import inline_rule
 
 PREFIX = "nessie.server.authorization.rules."

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pdp.engines.cel.mending import advice_for_rule, mended_text
 from pdp.engines.cel.rules import load_rules
+from pdp.engines.cel.sources import advice_for_rule, mended_text
 from pdp.errors import RuleCompileError
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from pdp.engines.cel.rule_file_text import rule_lines
+from pdp.engines.cel.nessie_keys import rule_lines
 from pdp.engines.cel.sources import read_rule_file
 
 SIGNS = "ab.-_ \t\n\r\f=:#!%\\\"'${}[]ä\u2028\u0085\x00\ufeff😀"

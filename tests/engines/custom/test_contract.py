@@ -11,8 +11,8 @@ from pdp.engines.allow_all import AllowAllEngine
 from pdp.engines.contract import EngineContract
 from pdp.engines.engine import ABSTAIN, PERMIT, Verdicts
 from pdp.engines.grants.engine import GrantsEngine
-from pdp.engines.scopes.document import parse_entries
 from pdp.engines.scopes.engine import ScopesEngine
+from pdp.engines.scopes.permissions import parse_entries
 from pdp.facts.snapshot import Facts
 from pdp.store.world import parse_world
 

@@ -12,10 +12,9 @@ from spec.grant_worlds import OBJECTS, PRINCIPALS, ask, worlds
 from spec.grants import TABULAR, TIERS, Spec
 
 from pdp.engines.grants.administration import Administration
-from pdp.engines.grants.edits import Actor, GrantEdits, ObjectEdits, ObjectPatch
+from pdp.engines.grants.edits import CREATE, DELETE, OWNER, Actor, GrantEdits, ObjectEdits, ObjectPatch
 from pdp.engines.grants.engine import GrantsEngine
 from pdp.engines.grants.model import STORED
-from pdp.engines.grants.rights import CREATE, DELETE, OWNER
 from pdp.errors import Forbidden, InvalidArgument
 from pdp.facts.objects import SERVER, Grant, GrantAdded, Object, ObjectKey, key_from_text, key_text
 from pdp.facts.snapshot import Facts

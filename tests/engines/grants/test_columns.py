@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 from spec.grant_worlds import IDS, PRINCIPALS, changes, group, resource_of, worlds
 
 from pdp.engines.engine import PERMIT, Engine, Group
-from pdp.engines.grants import container_answers
+from pdp.engines.grants import principal_grants
 from pdp.engines.grants.columns import decide_column
-from pdp.engines.grants.container_access import CacheBudget
+from pdp.engines.grants.edits import QUESTIONS
 from pdp.engines.grants.effective_access import EffectiveAccess
 from pdp.engines.grants.engine import GrantsEngine
 from pdp.engines.grants.model import ACTIONS
-from pdp.engines.grants.questions import QUESTIONS
+from pdp.engines.grants.principal_grants import CacheBudget
 from pdp.facts.objects import Change, Grant, GrantAdded, GrantRemoved, Object, ObjectPut, key_from_text, key_of
 from pdp.facts.snapshot import Facts
 from pdp.model.columns import PathColumn
@@ -97,7 +97,7 @@ def test_answers_of_containers_are_those_of_objects_with_any_bounds(
     facts, principal = parse_world(world), data.draw(st.sampled_from(PRINCIPALS))
     access = EffectiveAccess(facts, group(principal, "", resource_of("table:v/a/t")).principal, {}, CacheBudget(budget))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(container_answers, "_MOST_NAMES", most)
+        patch.setattr(principal_grants, "_MOST_NAMES", most)
         for _ in range(3):
             column = data.draw(columns())
             question = group(principal, data.draw(st.sampled_from(sorted(ACTIONS[column.type]))), column[0])

@@ -6,8 +6,7 @@ from spec.grant_worlds import ask, group, resource_of
 from pdp.engines.engine import ABSTAIN, PERMIT
 from pdp.engines.grants.engine import GrantsEngine
 from pdp.engines.grants.model import ACTIONS, MODEL, NESSIE, STORED
-from pdp.engines.grants.rule_parser import RelationRule
-from pdp.engines.grants.rules import RULES, evaluate
+from pdp.engines.grants.rules import RULES, RelationRule, evaluate
 from pdp.facts.snapshot import Facts
 from pdp.model import vocabulary
 from pdp.model.question import Principal, Resource, Trace

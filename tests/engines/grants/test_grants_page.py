@@ -17,8 +17,8 @@ from support.http_client import fetch
 from support.paths import ROOT
 from support.serving import serve_process
 
+from pdp.engines.grants.edits import ACCEPT, CREATE, DELETE, RENAME, right_to_add, right_to_remove
 from pdp.engines.grants.model import MODEL, STORED
-from pdp.engines.grants.rights import ACCEPT, CREATE, DELETE, RENAME, right_to_add, right_to_remove
 from pdp.facts.objects import Grant
 from pdp.model.vocabulary import PRIVILEGES
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from pdp.engines.scopes.document import parse_entries
-from pdp.engines.scopes.lint import is_permission_file, lint_entries
+from pdp.engines.scopes.explain import is_permission_file, lint_entries
+from pdp.engines.scopes.permissions import parse_entries
 
 RULE = {"catalog": "hive", "schema": "raw", "tables": ["events"]}
 

@@ -13,9 +13,8 @@ from support.converging import awaited
 
 from pdp.engines.engine import FAILED, PERMIT, Group, Verdicts
 from pdp.engines.guarded import AwaitedEngine
-from pdp.engines.scopes.calls import MOST_AWAITED, MOST_THREADS
 from pdp.engines.scopes.engine import ScopesEngine
-from pdp.engines.scopes.resolvers import ResolvingScopes
+from pdp.engines.scopes.resolvers import MOST_AWAITED, MOST_THREADS, ResolvingScopes
 from pdp.facts.snapshot import Facts
 from pdp.model.question import Env, Principal, Resource
 

@@ -17,13 +17,12 @@ from pdp.cel.syntax import Constant
 from pdp.cel.unparse import canonical_text, unparse_value, walk
 from pdp.cel.values import Timestamp
 from pdp.config.quarkus.profiles import PROD
-from pdp.engines.cel.condition_index import ConditionIndex
 from pdp.engines.cel.engine import IMPLICIT_RULE
 from pdp.engines.cel.lint import check_bindings, remarks
-from pdp.engines.cel.lint.lint_rule import LintRule, analyze_rule
-from pdp.engines.cel.lint.reach import Reachable, RuleModel, Shadowed, Unreachable, determine_reach
+from pdp.engines.cel.lint.check_bindings import LintRule, analyze_rule
 from pdp.engines.cel.lint.remarks import CODES, Remark, Severity
-from pdp.engines.cel.lint.search import SearchBudget
+from pdp.engines.cel.lint.search import Reachable, RuleModel, SearchBudget, Shadowed, Unreachable, determine_reach
+from pdp.engines.cel.selection import ConditionIndex
 from pdp.engines.cel.sources import RuleText, read_rule_file
 from pdp.errors import Notice, Place, PolicyError
 

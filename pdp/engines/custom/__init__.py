@@ -1,1 +1,0 @@
-"""Engines of other packages: found by entry points, guarded, and held to a contract."""

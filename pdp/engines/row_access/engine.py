@@ -1,0 +1,377 @@
+"""Row access engine: the visible rows and the masked columns of a table, for one principal.
+
+A restriction is not a verdict: the other engines decide whether a table may be read at all. A table with policies
+shows no rows to a principal whom no policy names. Several matching policies show the union of their rows: adding a
+policy never hides a row. Both follow https://cloud.google.com/bigquery/docs/row-level-security-intro. Policies cover a
+table on every ref, in any case, and however dots divide its name.
+
+Policies and masks of the store, joined with policies and masks of files. Compiled row policies of all files, before an
+engine has the members.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+import msgspec
+from immutables import Map
+
+from pdp.engines.row_access.members import Grantee, Members
+from pdp.engines.row_access.policies import (
+    NO_POLICIES,
+    Mask,
+    Policy,
+    StoredMask,
+    StoredPolicy,
+    TablePolicies,
+    sort_masks,
+    stored_masks,
+    stored_policies,
+)
+from pdp.engines.row_access.trino import CALLER, FALSE, bind_caller, join_filters, mask_sql, null_sql
+from pdp.errors import AmbiguousName, InvalidReference, Notice
+from pdp.facts.row_policies import (
+    FoldedName,
+    NearNames,
+    RowRule,
+    RuleKey,
+    TablePath,
+    fold_column,
+    fold_name,
+    widen_name,
+)
+from pdp.facts.snapshot import Facts
+from pdp.model.memo import Memo
+from pdp.model.question import STORE_STALE, Predicate, Principal, Reason, Resource, RowView, TypedColumn
+from pdp.model.references import parse_resource
+
+_MEMO_ENTRIES: Final = 20_000
+_KINDS_WITH_VALUE: Final = frozenset({"constant", "expression"})
+
+
+class StoredPolicies:
+    """Compiled rules by table. An entry is valid as long as the rules are the very same map."""
+
+    def __init__(self) -> None:
+        self._known: Memo[FoldedName, tuple[Map[RuleKey, RowRule], TablePolicies]] = Memo(_MEMO_ENTRIES)
+        self._rules: Map[FoldedName, Map[RuleKey, RowRule]] = Map()
+        self._near = NearNames(())
+
+    def near(self, rules: Map[FoldedName, Map[RuleKey, RowRule]]) -> NearNames:
+        """Return the near names of tables with rules. Costs a look at each table after a change of rules."""
+        if rules is not self._rules:
+            self._near, self._rules = NearNames(rules), rules
+        return self._near
+
+    def joined(self, table: FoldedName, filed: TablePolicies, rules: Map[RuleKey, RowRule]) -> TablePolicies:
+        """Return the policies and masks of files and of the store for one table."""
+        known = self._known.get(table)
+        if known is not None and known[0] is rules:
+            return known[1]
+        return self._known.keep(table, (rules, _stored_join(filed, rules)))[1]
+
+
+def _stored_join(filed: TablePolicies, rules: Map[RuleKey, RowRule]) -> TablePolicies:
+    stored = [rules[key] for key in sorted(rules)]
+    identity = next((policy.identity for policy in filed.policies if policy.identity), "")
+    policies = [*filed.policies, *(_policy(policy, identity) for policy in stored_policies(stored))]
+    masks = {column: {f"{number}": mask for number, mask in enumerate(some)} for column, some in filed.masks.items()}
+    for mask in stored_masks(stored):
+        masks.setdefault(mask.column, {})[f"{mask.rule.table}:{mask.rule.id}"] = _mask(mask)
+    by_id = sorted(policies, key=lambda policy: policy.id)
+    return TablePolicies(tuple(by_id), {column: sort_masks(some.values()) for column, some in masks.items()})
+
+
+def _policy(policy: StoredPolicy, identity: str) -> Policy:
+    """Return a policy in Trino's SQL.
+
+    Trino evaluates the joined filters of a table as one user. Beside a file that names this user, a filter of the store
+    shows no row: the filter was written for the caller.
+    """
+    if not policy.grantees:
+        return Policy(policy.id, (), FALSE, identity)
+    try:
+        predicate = _filter(policy)
+    except ValueError:
+        return Policy(policy.id, (), FALSE, identity)
+    return Policy(policy.id, policy.grantees, FALSE if predicate is not None and identity else predicate, identity)
+
+
+def _filter(policy: StoredPolicy) -> str | None:
+    from pdp.engines.row_access.dialects import UntranslatableSql, translate_filter  # noqa: PLC0415  30 MB
+
+    try:
+        return translate_filter(policy.text, policy.dialect)
+    except UntranslatableSql:
+        return FALSE
+
+
+def _mask(mask: StoredMask) -> Mask:
+    """Return a mask in Trino's SQL; NULL if the value has no certain meaning there."""
+    rule = mask.rule
+    if mask.kind not in _KINDS_WITH_VALUE:
+        return Mask(rule.id, mask.kind, mask.grantees, mask.exempt)
+    from pdp.engines.row_access.dialects import translate_constant, translate_expression  # noqa: PLC0415  30 MB
+
+    try:
+        value = (
+            translate_constant(rule.text) if mask.kind == "constant" else translate_expression(rule.text, rule.dialect)
+        )
+    except ValueError:
+        return Mask(rule.id, "null", mask.grantees, mask.exempt)
+    return Mask(rule.id, mask.kind, mask.grantees, mask.exempt, value)
+
+
+KnownMasks: TypeAlias = dict[tuple[str, str], tuple[Predicate | None, Reason]]
+"""Name and type of a column -> mask and reason, for the columns of one request."""
+HIDDEN_COLUMN_PREFIX: Final = "$"
+"""First character of the columns that say where a row is stored, such as `$path`."""
+REASON_PREFIX: Final = "row_access:"
+
+
+class Restriction(msgspec.Struct, frozen=True):
+    """Visible part of a table for a principal: the rows of a filter (None: every row), and masks by folded column name.
+
+    `blank`: every column is NULL.
+    """
+
+    rows: Predicate | None
+    by: Reason
+    masks: Mapping[str, Mask] = {}
+    blank: bool = False
+    more_rows: Predicate | None = None
+    """Second filter, beside `rows`, which another user evaluates."""
+
+    def mask_column(self, column: str, type: str) -> tuple[Predicate | None, Reason]:
+        """Return the expression in place of a column, and its reason; None for an unmasked column.
+
+        A hidden column reveals rows and values, so a hidden column is NULL if anything of the table is restricted.
+        """
+        if self.blank:
+            return Predicate(null_sql(type)), self.by
+        mask = self.masks.get(fold_column(column))
+        if mask is not None:
+            return Predicate(mask_sql(mask.kind, mask.value, column, type), mask.identity), REASON_PREFIX + mask.id
+        if column.startswith(HIDDEN_COLUMN_PREFIX) and (self.rows or self.masks):
+            return Predicate(null_sql(type)), f"{REASON_PREFIX}hidden_column"
+        return None, UNRESTRICTED.by
+
+    def row_view(self, columns: Sequence[TypedColumn]) -> tuple[RowView, dict[str, Reason | None]]:
+        """Return the view of a table through the restriction, and the reason of each mask; None without a mask."""
+        reasons: dict[str, Reason | None] = {}
+        masks = self.mask_columns(columns, {}, reasons)
+        return RowView(self.rows, tuple(masks), self.more_rows), reasons
+
+    def mask_columns(
+        self, columns: Sequence[TypedColumn], known: KnownMasks, reasons: dict[str, Reason | None]
+    ) -> list[Predicate | None]:
+        """Return the mask of each column. Equal columns cost once: `known` and `reasons` get what is new."""
+        masks: list[Predicate | None] = []
+        for column in columns:
+            key = (column.name, column.type)
+            found = known.get(key)
+            if found is None:
+                found = known[key] = self.mask_column(*key)
+                reasons[column.name] = found[1] if found[0] else None
+            masks.append(found[0])
+        return masks
+
+    @property
+    def shows_rows(self) -> bool:
+        """Tell whether rows can be visible."""
+        return self.rows != NO_ROWS
+
+    @property
+    def reason(self) -> Reason | None:
+        """Return the reason of the restriction; None if everything is visible."""
+        if self.rows:
+            return self.by
+        return REASON_PREFIX + min(mask.id for mask in self.masks.values()) if self.masks else None
+
+
+NO_ROWS: Final = Predicate(FALSE)
+UNRESTRICTED: Final = Restriction(None, f"{REASON_PREFIX}unrestricted")
+
+
+def hide_everything(by: Reason) -> Restriction:
+    """Return a restriction without rows and with NULL in every column."""
+    return Restriction(NO_ROWS, by, blank=True)
+
+
+_PROTECTED: Final = Restriction(NO_ROWS, "config:row_access.protected")
+_NEAR: Final = hide_everything(AmbiguousName.code)
+_NO_FACTS: Final = Facts.empty()
+
+
+class RowAccess:
+    """Policies and masks of files, joined with the rules of facts, for each table.
+
+    `tables` has the policies of files. A table without policies in one of the `protected` containers shows no rows.
+    """
+
+    def __init__(
+        self,
+        tables: Mapping[FoldedName, TablePolicies],
+        members: Members,
+        protected: Sequence[TablePath] = (),
+        columns: Mapping[FoldedName, Mapping[str, str]] = {},
+    ) -> None:
+        self.tables = tables
+        self.columns = columns
+        """Folded columns with their types, of the tables that files describe."""
+        self.members = members
+        self.protected = tuple(protected)
+        """Paths of the protected containers, as configured."""
+        self._protected = tuple(widen_name(fold_name(path[0], path[1:])) for path in protected)
+        self._near = NearNames(tables)
+        self._stored = StoredPolicies()
+
+    def restrict(self, principal: Principal, table: Resource, facts: Facts, *, stale: bool = False) -> Restriction:
+        """Return the restriction of a table or view for a principal.
+
+        With `stale` facts a table with roles in its lists, or with policies of the store, shows nothing: a membership
+        or a policy may have ended since.
+        """
+        if not self.tables and not self._protected and not facts.index.rules:
+            return UNRESTRICTED
+        return self._restrict(principal, fold_name(table.warehouse, table.path), facts, stale)
+
+    def reason_below(
+        self, principal: Principal, container: Resource, facts: Facts, *, stale: bool = False
+    ) -> Reason | None:
+        """Return the reason of a restriction on any table below a namespace or warehouse; None without a restriction.
+
+        A protected container counts even without tables: a table can appear there later.
+        """
+        warehouse, path = fold_name(container.warehouse, container.path)
+        inside = f"{path}." if path else ""
+        wide = widen_name((warehouse, inside))
+        if any(above == warehouse and f"{below}.".startswith(wide[1]) for above, below in self._protected):
+            return _PROTECTED.by
+        if self._is_protected((warehouse, inside)):
+            return _PROTECTED.by
+        below = sorted(name for name in self._names(facts) if name[0] == warehouse and name[1].startswith(inside))
+        reasons = (self._restrict(principal, name, facts, stale).reason for name in below)
+        return next((reason for reason in reasons if reason), None)
+
+    def count(self) -> int:
+        """Return the number of policies and masks of files."""
+        masks = (mask for table in self.tables.values() for mask in table.masks.values())
+        return sum(len(table.policies) for table in self.tables.values()) + sum(map(len, masks))
+
+    def has_policies(self, table: Resource, facts: Facts = _NO_FACTS) -> bool:
+        """Tell whether a policy or mask names a table."""
+        name = fold_name(table.warehouse, table.path)
+        return name in self.tables or name in facts.index.rules
+
+    def policies_of(self, table: Resource, facts: Facts = _NO_FACTS) -> TablePolicies:
+        """Return the policies and masks of a table; empty if none names the table."""
+        return self.named_policies(table, facts)[1]
+
+    def named_policies(self, table: Resource, facts: Facts = _NO_FACTS) -> tuple[FoldedName, TablePolicies]:
+        """Return the policies and masks of a table with the name under which they cover the table."""
+        name = fold_name(table.warehouse, table.path)
+        return name, self._policies(name, facts) or NO_POLICIES
+
+    def covers(self, table: Resource, facts: Facts = _NO_FACTS) -> bool:
+        """Tell whether a policy or mask names a table, or whether a protected container holds the table."""
+        name = fold_name(table.warehouse, table.path)
+        return self.has_policies(table, facts) or self._is_protected(name) or self._is_near(name, facts)
+
+    def tables_below(self, container: Resource, facts: Facts = _NO_FACTS) -> list[tuple[str, ...]]:
+        """Return the folded paths of the tables with policies or masks below a namespace or warehouse."""
+        warehouse, path = fold_name(container.warehouse, container.path)
+        inside = f"{path}." if path else ""
+        below = sorted(name for above, name in self._names(facts) if above == warehouse and name.startswith(inside))
+        return [tuple(name.split(".")) for name in below]
+
+    def _names(self, facts: Facts) -> Iterable[FoldedName]:
+        """Return the names of all tables with policies or masks."""
+        return {*self.tables, *facts.index.rules} if facts.index.rules else self.tables
+
+    def _policies(self, name: FoldedName, facts: Facts) -> TablePolicies | None:
+        """Return the policies and masks of a table in files and facts; None without any."""
+        filed, stored = self.tables.get(name), facts.index.rules.get(name)
+        return filed if stored is None else self._stored.joined(name, filed or NO_POLICIES, stored)
+
+    def _restrict(self, principal: Principal, name: FoldedName, facts: Facts, stale: bool) -> Restriction:
+        table = self._policies(name, facts)
+        if table is None:
+            if self._is_near(name, facts):
+                return _NEAR
+            return _PROTECTED if self._is_protected(name) else UNRESTRICTED
+        if stale and (name in facts.index.rules or table.reads_facts()):
+            return hide_everything(STORE_STALE)
+        masks = {column: mask for column in table.masks if (mask := self._mask(principal, table, column, facts))}
+        if not table.policies:
+            rows = _PROTECTED if self._is_protected(name) else UNRESTRICTED
+            return Restriction(rows.rows, rows.by, masks)
+        matching = [policy for policy in table.policies if self._matches(principal, policy.grantees, facts)]
+        filters = [policy.predicate for policy in matching if policy.predicate is not None]
+        if any(CALLER in text for text in filters):
+            user = self.members.session_user(principal)
+            filters = [bind_caller(text, user) for text in filters]
+        return _join(matching, filters, masks)
+
+    def _mask(self, principal: Principal, table: TablePolicies, column: str, facts: Facts) -> Mask | None:
+        """Return the first mask that holds, which hides most. Doubt about a grantee masks; doubt exempts nobody."""
+        for mask in table.masks[column]:
+            is_masked = self.members.may_match(principal, mask.grantees, facts)
+            if is_masked and not self._matches(principal, mask.exempt, facts):
+                return mask
+        return None
+
+    def _matches(self, principal: Principal, grantees: tuple[Grantee, ...], facts: Facts) -> bool:
+        return self.members.matches(principal, grantees, facts)
+
+    def _is_near(self, name: FoldedName, facts: Facts) -> bool:
+        """Tell whether a table without policies may be one with policies, for an engine that folds case another way."""
+        rules = facts.index.rules
+        return self._near.has_near(name, self.tables) or self._stored.near(rules).has_near(name, rules)
+
+    def _is_protected(self, name: FoldedName) -> bool:
+        if not self._protected:
+            return False
+        warehouse, path = widen_name(name)
+        return any(
+            warehouse == above and (not below or path.startswith(f"{below}.")) for above, below in self._protected
+        )
+
+
+def _join(matching: Sequence[Policy], filters: Sequence[str], masks: Mapping[str, Mask]) -> Restriction:
+    """Return the restriction of matching policies: the union of the rows of their filters, None for every row."""
+    if not matching:
+        return Restriction(NO_ROWS, f"{REASON_PREFIX}no_policy", masks)
+    everything = next((policy for policy in matching if policy.predicate is None), None)
+    if everything:
+        return Restriction(None, REASON_PREFIX + everything.id, masks)
+    ids = ",".join(policy.id for policy in matching)
+    # The compiler and `stored` see to one identity of all policies of a table with a filter.
+    return Restriction(Predicate(join_filters(filters), matching[0].identity), REASON_PREFIX + ids, masks)
+
+
+_CONTAINERS: Final = frozenset({"warehouse", "namespace"})
+
+
+class RowPolicies(msgspec.Struct, frozen=True):
+    """Policies of all files: by table, as canonical data, with warnings, and with the columns of described tables."""
+
+    tables: dict[FoldedName, TablePolicies]
+    texts: Sequence[dict[str, Any]]
+    warnings: tuple[Notice, ...]
+    columns: Mapping[FoldedName, Mapping[str, str]] = {}
+
+    def build_engine(self, members: Members, protected: Iterable[str]) -> RowAccess:
+        """Return the engine; raise ValueError if an entry of `protected` is not a container."""
+        return RowAccess(self.tables, members, [_container(text) for text in protected], self.columns)
+
+
+def _container(text: str) -> TablePath:
+    try:
+        resource = parse_resource(text)
+    except InvalidReference as error:
+        raise ValueError(str(error)) from None
+    if resource.type not in _CONTAINERS:
+        raise ValueError(f"`{text}` is no warehouse or namespace")
+    return resource.warehouse, *resource.path

@@ -1,0 +1,275 @@
+"""Files of row access policies and masks: the form of a file, not its meaning.
+
+The form is part of the public contract: `default`, `tables`, `views`, `policies` and `masks`, in YAML or JSON.
+
+Policies and masks of one table, compiled to Trino's SQL. Rules of the store as policies and masks, before any engine
+translates their SQL. Sizes of filters and masks, of files and of the store. Names of tables in policies.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, Literal, NamedTuple
+
+import msgspec
+
+from pdp.config.foreign_files import advice_for
+from pdp.engines.data_files import parse_data, path_in, place_of, read_text
+from pdp.engines.row_access.members import ALL_USERS, Grantee, parse_grantee
+from pdp.errors import Place, PolicyError
+from pdp.facts.row_policies import RowRule, TablePath, fold_column
+from pdp.model.references import check_part, parse_resource
+from pdp.model.strict import sentence
+from pdp.model.trino_operations import METADATA_TABLES, SYSTEM_TABLES
+
+KINDS: Final = ("null", "constant", "hash", "partial", "expression")
+"""Kinds of masks. The kind that hides most comes first, and wins among several masks of one column."""
+
+EVERYONE: Final = ("allAuthenticatedUsers",)
+"""Grantees of a policy that names none: everyone with a name, as in BigQuery."""
+
+_UNKNOWN: Final = re.compile(r"unknown field `([^`]*)`")
+
+
+class PolicyBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Policy: the grantees see the rows for which `filter` is true. `identity` is the user of Trino who evaluates."""
+
+    id: str
+    table: str
+    filter: str | bool
+    grantees: tuple[str, ...] = EVERYONE
+    dialect: str = "trino"
+    identity: str = ""
+
+    @property
+    def text(self) -> str:
+        """Return the text of the filter. YAML reads a bare TRUE as a boolean."""
+        return self.filter if isinstance(self.filter, str) else str(self.filter).upper()
+
+
+class MaskBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"exempt": "except"}):
+    """Mask of a column for grantees. `except` lists exempt members among the grantees."""
+
+    id: str
+    table: str
+    column: str
+    grantees: tuple[str, ...]
+    kind: Literal["null", "constant", "hash", "partial", "expression"] | None
+    expression: str | int | float | bool | None = None
+    dialect: str = "trino"
+    identity: str = ""
+    exempt: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """Return the text of the expression or constant. YAML reads bare values as numbers or booleans."""
+        value = self.expression
+        return "" if value is None else value if isinstance(value, str) else str(value).lower()
+
+
+class TableBody(msgspec.Struct, frozen=True):
+    """Columns of a table, with their types."""
+
+    columns: Mapping[str, str] = {}
+
+
+class Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Content of a file. `default` is the warehouse and namespace of short table names."""
+
+    default: tuple[str, ...] = ()
+    tables: Mapping[str, TableBody] = {}
+    views: Mapping[str, Any] = {}
+    policies: tuple[PolicyBody, ...] = ()
+    masks: tuple[MaskBody, ...] = ()
+
+
+class NamedDocument(msgspec.Struct, frozen=True):
+    """Document with the name and the text of its file. The text gives errors their line and column."""
+
+    name: str
+    document: Document
+    text: str = ""
+
+    def place(self, where: Sequence[str | int]) -> Place:
+        """Return the place of a value, or of the nearest one around it."""
+        return place_of(self.name, self.text, where)
+
+
+def read_documents(paths: Sequence[Path]) -> Iterator[NamedDocument]:
+    """Yield the documents of files; raise PolicyError for the first invalid file."""
+    for path in paths:
+        text = read_text(path)
+        advice = advice_for(path.suffix, text)
+        if advice:
+            raise PolicyError(f"not a file of row policies: {advice}", Place(str(path), 0))
+        yield parse_document(parse_data(text, path), str(path), text)
+
+
+def parse_document(data: Any, name: str = "<inline>", text: str = "") -> NamedDocument:
+    """Return the document of parsed data; raise PolicyError if the data is not a document."""
+    try:
+        return NamedDocument(name, msgspec.convert({} if data is None else data, Document), text)
+    except msgspec.ValidationError as error:
+        raise PolicyError(sentence(str(error)), place_of(name, text, _where(str(error)))) from None
+
+
+def _where(message: str) -> Sequence[str | int]:
+    """Return the path in a decoder's message, with the unknown field if there is one."""
+    unknown = _UNKNOWN.search(message)
+    return [*path_in(message), unknown[1]] if unknown else path_in(message)
+
+
+class Policy(msgspec.Struct, frozen=True):
+    """Rows that grantees see. `predicate` None means every row. `identity` is the user of Trino who evaluates."""
+
+    id: str
+    grantees: tuple[Grantee, ...]
+    predicate: str | None
+    identity: str = ""
+
+
+class Mask(msgspec.Struct, frozen=True):
+    """Mask of a column for grantees, except for exempt members. `value` is SQL."""
+
+    id: str
+    kind: str
+    grantees: tuple[Grantee, ...]
+    exempt: tuple[Grantee, ...] = ()
+    value: str = ""
+    identity: str = ""
+
+
+class TablePolicies(msgspec.Struct, frozen=True):
+    """Policies of a table by id, and masks by folded column name. The mask that hides most comes first."""
+
+    policies: tuple[Policy, ...] = ()
+    masks: Mapping[str, tuple[Mask, ...]] = {}
+
+    def reads_facts(self) -> bool:
+        """Tell whether memberships of roles can change the restriction."""
+        masks = [mask for masks in self.masks.values() for mask in masks]
+        lists = [policy.grantees for policy in self.policies]
+        lists += [grantees for mask in masks for grantees in (mask.grantees, mask.exempt)]
+        return any(grantee.kind == "role" for grantees in lists for grantee in grantees)
+
+
+def sort_masks(masks: Iterable[Mask]) -> tuple[Mask, ...]:
+    """Return the masks of a column in order: the mask that hides most first, by id among equals."""
+    return tuple(sorted(masks, key=lambda mask: (KINDS.index(mask.kind), mask.id)))
+
+
+NO_POLICIES: Final = TablePolicies()
+
+
+_PRINCIPALS: Final = ("user:", "role:")
+_CLOSED: Final = "FALSE"
+_EVERYBODY: Final = (Grantee(ALL_USERS),)
+
+
+class StoredPolicy(NamedTuple):
+    """Policy of a rule. A policy that shows no row has no grantees and the filter FALSE.
+
+    `author` is the writer if the writer is a principal, whose rights bound what the filter may read.
+    """
+
+    id: str
+    grantees: tuple[Grantee, ...] = ()
+    text: str = _CLOSED
+    dialect: str = "trino"
+    author: str = ""
+
+
+class StoredMask(NamedTuple):
+    """Mask of a rule on a folded column. The mask of an unusable rule is NULL for everybody."""
+
+    rule: RowRule
+    column: str
+    kind: str = "null"
+    grantees: tuple[Grantee, ...] = _EVERYBODY
+    exempt: tuple[Grantee, ...] = ()
+
+
+def stored_policies(rules: Iterable[RowRule]) -> Iterator[StoredPolicy]:
+    """Yield the policies of one table. The tombstone of a mask closes a new table of the name, too."""
+    for rule in rules:
+        if rule.tombstone:
+            yield StoredPolicy(rule.id)
+        elif not rule.column:
+            found = _members(rule)
+            author = rule.author if rule.author.startswith(_PRINCIPALS) else ""
+            yield StoredPolicy(rule.id, found[0], rule.text, rule.dialect, author) if found else StoredPolicy(rule.id)
+
+
+def stored_masks(rules: Iterable[RowRule]) -> Iterator[StoredMask]:
+    """Yield the masks of one table."""
+    for rule in rules:
+        if rule.column:
+            column, found = fold_column(rule.column), _members(rule)
+            is_usable = found is not None and not rule.tombstone and rule.kind in KINDS
+            yield StoredMask(rule, column, rule.kind, *found) if found and is_usable else StoredMask(rule, column)
+
+
+def _members(rule: RowRule) -> tuple[tuple[Grantee, ...], tuple[Grantee, ...]] | None:
+    """Return grantees and exempt members; None for an unreadable one, and for a rule without grantees."""
+    try:
+        grantees, exempt = (tuple(map(parse_grantee, texts)) for texts in (rule.grantees, rule.exempt))
+    except ValueError:
+        return None
+    return (grantees, exempt) if grantees else None
+
+
+LONGEST_SQL: Final = 10_000
+"""Characters of a filter or of the expression of a mask."""
+LONGEST_CONSTANT: Final = 1_000
+"""Characters of the constant of a mask."""
+_UNSAFE: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+
+
+def check_sql_size(text: str) -> None:
+    """Raise ValueError for a filter or expression that is too long."""
+    if len(text) > LONGEST_SQL:
+        raise ValueError(f"it has {len(text):,} characters, the limit is {LONGEST_SQL:,}: read a table in a subquery")
+
+
+def check_constant(text: str) -> None:
+    """Raise ValueError for a constant that is too long, or has no certain literal in every engine."""
+    if len(text) > LONGEST_CONSTANT:
+        raise ValueError(f"a constant has up to {LONGEST_CONSTANT:,} characters, not {len(text):,}")
+    if _UNSAFE.search(text):
+        raise ValueError("a constant has no control characters and no line breaks")
+
+
+_TABLES: Final = frozenset({"table", "view", "table_or_view", "dataset", "generic_table"})
+
+
+def table_path(text: str, default: Sequence[str]) -> TablePath:
+    """Return the path of a table, written as `<warehouse>.<namespace>.<table>`, within `default` or as a reference.
+
+    Raise ValueError or InvalidReference for any other text, and for a table that policies do not cover.
+    """
+    if ":" in text:
+        resource = parse_resource(text)
+        if resource.type not in _TABLES or resource.ref is not None:
+            raise ValueError(f"`{text}` is no table or view without a ref")
+        _refuse_uncovered(text, resource.path)
+        return resource.warehouse, *resource.path
+    parts = text.split(".")
+    if len(parts) == 1:
+        parts = [*default, *parts]
+    elif len(parts) == 2 and default:
+        parts = [default[0], *parts]
+    if len(parts) < 3 or any(not part or part != part.strip() for part in parts):
+        raise ValueError(f"`{text}` is no `<warehouse>.<namespace>.<table>`")
+    warehouse, *path = map(check_part, parts)
+    _refuse_uncovered(text, path)
+    return warehouse, *path
+
+
+def _refuse_uncovered(text: str, path: Sequence[str]) -> None:
+    """Raise ValueError for a metadata table and a system table: a policy there would hide nothing."""
+    if suffix := next((s for s in METADATA_TABLES if path[-1].lower().endswith(f"${s}")), ""):
+        raise ValueError(f"`{text}` shows what its table holds: `${suffix}` is covered by policies on that")
+    if path[0].lower() in SYSTEM_TABLES:
+        raise ValueError(f"`{text}` stands in a schema of the engine's own, which policies do not cover")
