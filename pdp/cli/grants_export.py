@@ -12,7 +12,7 @@ from pdp.cli.options import config_options
 from pdp.cli.progress import Progress
 from pdp.cli.terminal import one_line_errors, print_lines
 from pdp.cli.whole_file import whole_file
-from pdp.store.world_parser import is_yaml
+from pdp.store.world import is_yaml
 from pdp.store.world_text import world_lines
 
 

@@ -18,10 +18,9 @@ from pdp.config.references import listed_warehouses
 from pdp.config.settings import Settings
 from pdp.errors import Unavailable
 from pdp.facts.objects import Change
-from pdp.store.import_plan import ImportStep, import_changes, plan_import
 from pdp.store.store import EpochChanged
 from pdp.store.world import read_world_file
-from pdp.store.writer import Writer
+from pdp.store.writer import ImportStep, Writer, import_changes, plan_import
 
 CHUNK: Final = 5_000
 """Changes in one revision. Other writers wait for a revision, and every replica reads a revision as a whole."""

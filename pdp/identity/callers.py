@@ -3,22 +3,45 @@
 A caller sends a request; a principal is the subject of a check. The two are never mixed. A connection shows its caller
 by a bearer token, else a client certificate, else the user of a unix socket, else a loopback address. If the strongest
 present sign matches no configured caller, the weaker signs do not count.
+
+Trusted engines of a token.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 import msgspec
 
+from pdp.config import identity as identity_config
 from pdp.config.identity import EVIDENCE, BearerSettings, CallerSettings
 from pdp.config.section import is_loopback, split_address
 from pdp.config.settings import Settings
 from pdp.engines.row_access.members import HEADERS, Members, development_identity, refused_identity
 from pdp.errors import PdpError, Unauthenticated
 from pdp.identity.tokens import Token, Tokens, VerifiedToken
-from pdp.identity.trust import trusted_engines_of
-from pdp.model.question import Caller, TokenIdentity
+from pdp.model.question import Caller, TokenIdentity, TrustedEngine
+
+
+def trusted_engines_of(
+    identity: TokenIdentity, configured: Mapping[str, identity_config.TrustedEngineSettings]
+) -> tuple[TrustedEngine, ...]:
+    """Return the engines with the token's subject or an audience of the token in their settings for the provider."""
+    return tuple(
+        TrustedEngine(
+            name,
+            engine.type,
+            engine.owner_property,
+            identity.idp,
+            engine.enforces_row_access,
+            engine.delegated_storage == "as_owner",
+        )
+        for name, engine in configured.items()
+        if (known := engine.identities.get(identity.idp))
+        and (identity.subject in known.subjects or not set(identity.audiences).isdisjoint(known.audiences))
+    )
+
 
 _DEVELOPMENT_ENGINE: Final = "allow_all"
 IDENTITY_HEADERS: Final = HEADERS

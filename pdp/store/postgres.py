@@ -3,12 +3,14 @@
 Passes the address to libpq unchanged: several hosts, `target_session_attrs`, a service file. No wait is unlimited: the
 server cancels a long statement, and the client gives up on a silent server. The second limit is for connections that a
 firewall or proxy cuts off in silence.
+
+Listener for the notifications of a PostgreSQL server.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, Final, TypeVar
@@ -21,7 +23,51 @@ from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, SQLAlchemyErro
 
 from pdp.errors import ConfigError, Unavailable
 from pdp.store.database import NO_PARAMETERS, Parameters, Row, Signal, row_exists, unfit_value, unusable_now
-from pdp.store.listener import CHANNEL, Listener
+
+CHANNEL: Final = "pdp_store"
+_RETRY_SECONDS: Final = 1.0
+_LISTEN_SECONDS: Final = 1.0
+_QUIET_ROUNDS: Final = 10
+"""Rounds without a notification after which the listener tests the connection."""
+
+
+class Listener:
+    """Thread that notifies the signal for each notification, and after each connect: earlier ones may be lost."""
+
+    def __init__(self, connect: Callable[[], psycopg.Connection[Any]], signal: Signal) -> None:
+        self._connect = connect
+        self._signal = signal
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="pdp-store-listener", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop without waiting; the thread ends within about a second."""
+        self._closed.set()
+
+    def _run(self) -> None:
+        while not self._closed.is_set():
+            try:
+                with self._connect() as link:
+                    self._listen(link)
+            except psycopg.Error:
+                self._closed.wait(_RETRY_SECONDS)
+
+    def _listen(self, link: psycopg.Connection[Any]) -> None:
+        link.autocommit = True
+        link.execute(f"LISTEN {CHANNEL}")
+        self._signal.notify()
+        quiet = 0
+        while not self._closed.is_set():
+            if any(True for _ in link.notifies(timeout=_LISTEN_SECONDS, stop_after=1)):
+                self._signal.notify()
+                quiet = 0
+            else:
+                quiet += 1
+            if quiet == _QUIET_ROUNDS:
+                link.execute("SELECT 1")
+                quiet = 0
+
 
 RV = TypeVar("RV")
 

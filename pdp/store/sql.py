@@ -20,10 +20,9 @@ from pdp.errors import ConfigError, Unavailable
 from pdp.facts.objects import Change, GrantAdded, ObjectPut, RulePut
 from pdp.facts.snapshot import Facts
 from pdp.store import rows, schema
-from pdp.store.commit_gate import CommitGate
 from pdp.store.database import Connection, Database, Signal
 from pdp.store.sqlite import SqliteDatabase
-from pdp.store.store import EpochChanged, LogEntry, Prepare
+from pdp.store.store import CommitGate, EpochChanged, LogEntry, Prepare
 
 _WRITE_LOCK_SECONDS: Final = 8.0
 """Longest wait of a write for earlier writes of this process."""

@@ -18,10 +18,13 @@ A store holds an epoch, a sequence number, the registered objects, the grants, a
 7. Loud failure. Every call has a time limit. An unreachable or silent database raises `Unavailable`. A database without
    a usable store raises `ConfigError`, with the name of the database.
 8. Threads. Calls block, and any thread may make them.
+
+Agreement between a request and its write on one of two ends.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias
 
@@ -30,7 +33,31 @@ import msgspec
 from pdp.errors import PdpError
 from pdp.facts.objects import Change
 from pdp.facts.snapshot import Facts
-from pdp.store.commit_gate import CommitGate
+
+
+class CommitGate:
+    """Switch that only the first of `begin_commit` and `give_up` turns. Any thread may call."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._committing = self._given_up = False
+
+    def begin_commit(self) -> bool:
+        """Return True if the write may commit; from then on the request waits for the commit."""
+        with self._lock:
+            self._committing = not self._given_up
+            return self._committing
+
+    def give_up(self) -> bool:
+        """Return True if the write will not commit; False if a commit has begun."""
+        with self._lock:
+            self._given_up = not self._committing
+            return self._given_up
+
+    @property
+    def is_given_up(self) -> bool:
+        """Tell whether the request has given the write up."""
+        return self._given_up
 
 
 class EpochChanged(PdpError):

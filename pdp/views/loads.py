@@ -20,8 +20,8 @@ from pdp.decision.bodies import bound_values, make_acting_role, make_principal, 
 from pdp.decision.codec import bound_checks
 from pdp.decision.service import Pdp
 from pdp.errors import InvalidArgument, InvalidReference, ProtectedPropertyModification
+from pdp.identity.callers import trusted_engines_of
 from pdp.identity.evidence import admit_check, own_principal
-from pdp.identity.trust import trusted_engines_of
 from pdp.model.question import (
     Batch,
     Caller,

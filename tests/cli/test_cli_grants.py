@@ -28,12 +28,11 @@ from pdp.engines.grants.edits import Actor, GrantEdits, ObjectEdits
 from pdp.errors import InvalidArgument, Unavailable
 from pdp.facts.objects import Change, Grant, GrantAdded, GrantRemoved, Object, ObjectPut
 from pdp.facts.snapshot import Facts
-from pdp.store.import_plan import import_changes, plan_import, remaining_changes
 from pdp.store.sql import open_store
 from pdp.store.store import LogEntry
 from pdp.store.world import load_world, parse_world, read_world
 from pdp.store.world_text import entry_text, world_lines
-from pdp.store.writer import Writer
+from pdp.store.writer import Writer, import_changes, plan_import, remaining_changes
 
 WORLD: dict[str, Any] = {
     "objects": [

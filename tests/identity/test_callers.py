@@ -37,7 +37,7 @@ from support.serving import serving, settings_of
 from pdp.config.identity import EVIDENCE
 from pdp.config.load import load_settings, make_settings
 from pdp.errors import ConfigError
-from pdp.identity.trust import trusted_engines_of
+from pdp.identity.callers import trusted_engines_of
 from pdp.model.question import TokenIdentity, TrustedEngine
 from pdp.wire import decision_pb2 as wire
 

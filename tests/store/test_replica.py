@@ -18,11 +18,9 @@ from support.stores import added, grant, write
 from pdp.errors import Unavailable
 from pdp.facts.objects import Change, GrantAdded, GrantRemoved
 from pdp.facts.snapshot import Facts
-from pdp.store.commit_gate import CommitGate
-from pdp.store.replica import Replica
+from pdp.store.replica import Replica, Threads
 from pdp.store.sql import open_store
-from pdp.store.store import LogEntry, Prepare, Store
-from pdp.store.threads import Threads
+from pdp.store.store import CommitGate, LogEntry, Prepare, Store
 
 Nothing: Callable[[], None] = lambda: None  # noqa: E731
 LONG = 20.0

@@ -23,8 +23,7 @@ from pdp.audit.rows import requests
 from pdp.config.load import load_settings, make_settings
 from pdp.engines.engine import READS_POLICIES, Cost, Group
 from pdp.errors import ConfigError, InvalidArgument, TooManyChecks
-from pdp.identity.callers import EMBEDDED_CALLER
-from pdp.identity.trust import trusted_engines_of
+from pdp.identity.callers import EMBEDDED_CALLER, trusted_engines_of
 from pdp.model.question import Caller, ChainView, Check, Load, Principal, Resource, TokenIdentity, TrustedEngine
 from pdp.offline.case_runner import MemoryAudit, build_case_pdp
 from pdp.offline.cases import Case
