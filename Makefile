@@ -56,7 +56,7 @@ test-spark-long: $(SPARK) ## the demo, a cluster by spark-submit, varied compani
 
 chaos: $(STAMP) ## services on one database, written to and killed for SECONDS (60); then a Redis that fails in every way
 	PDP_CHAOS_SECONDS=$(or $(SECONDS),60) $(PY) -m pytest -q -s --timeout 3600 tests/store/test_convergence.py -k whoever_writes_and_dies
-	PDP_CHAOS_SECONDS=$(or $(SECONDS),60) $(PY) -m pytest -q -s --timeout 3600 tests/cache/test_cache_chaos.py tests/cache/test_fleet_chaos.py
+	PDP_CHAOS_SECONDS=$(or $(SECONDS),60) $(PY) -m pytest -q -s --timeout 3600 tests/decision/cache/test_cache_chaos.py tests/decision/cache/test_fleet_chaos.py
 
 cases: $(STAMP) ## the case files alone, through the command line
 	$(VENV)/bin/pdp test tests/cases

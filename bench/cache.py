@@ -25,7 +25,7 @@ from support.caches import redis_cache, with_cache, written
 from support.generated_pdps import LastRecord, batch, make_pdp
 from support.redis_server import redis_server
 
-from pdp.cache.in_process import InProcessCache
+from pdp.decision.cache.local import InProcessCache
 from pdp.decision.service import Pdp
 from pdp.model.question import Batch
 

@@ -27,8 +27,8 @@ from support.caches import with_cache
 from support.generated_pdps import LastRecord, batch
 
 from pdp.app.parts import build_pdp
-from pdp.cache.in_process import InProcessCache
 from pdp.config.load import make_settings
+from pdp.decision.cache.local import InProcessCache
 from pdp.decision.service import Pdp
 from pdp.engines.cedar.kind import as_sources
 from pdp.engines.cedar.model import load_model

@@ -6,19 +6,17 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from pdp.cache.authorities import read_authorities
-from pdp.cache.cache import Cache
-from pdp.cache.in_process import InProcessCache
-from pdp.cache.mac_keys import MacKeys, machine_keys, random_keys
-from pdp.cache.metrics import CacheMetrics
-from pdp.cache.tiered import TieredCache
 from pdp.config.settings import Settings
 from pdp.decision.bundle import Bundle
+from pdp.decision.cache.cache import Cache, read_authorities
+from pdp.decision.cache.local import InProcessCache, TieredCache
+from pdp.decision.cache.mac_keys import MacKeys, machine_keys, random_keys
+from pdp.decision.cache.writer import CacheMetrics
 from pdp.decision.verdict_cache import VerdictCache, served_engines
 from pdp.telemetry import Telemetry
 
 if TYPE_CHECKING:
-    from pdp.cache.redis_cache import RedisCache
+    from pdp.decision.cache.redis import RedisCache
 
 _PATIENT_SHARE: Final = 0.5
 """Part of a request's time to wait for another request's verdicts of a costly engine. The rest is left to decide."""
@@ -65,9 +63,8 @@ def seal_keys(settings: Settings) -> MacKeys:
 
 
 def _redis_cache(settings: Settings, metrics: CacheMetrics) -> RedisCache:
-    from pdp.cache.redis_cache import RedisCache  # noqa: PLC0415  the client takes 10 MB
-    from pdp.cache.redis_client import open_client  # noqa: PLC0415  likewise
-    from pdp.cache.sealing import VerdictSeal  # noqa: PLC0415
+    from pdp.decision.cache.redis import RedisCache  # noqa: PLC0415  the client takes 10 MB
+    from pdp.decision.cache.redis_client import VerdictSeal, open_client  # noqa: PLC0415
 
     chosen = settings.cache
     seal = VerdictSeal(seal_keys(settings))

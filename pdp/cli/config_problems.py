@@ -14,13 +14,13 @@ from typing import Final
 import msgspec
 
 from pdp.audit.push.receiver import open_receiver
-from pdp.cache.authorities import read_authorities
 from pdp.cli.composition import Composition
 from pdp.cli.foreign_variables import refuse_nessie, warn_of_lakekeeper
 from pdp.config.bundles.signing import read_public_key
 from pdp.config.policy_files import FileKey, policy_files
 from pdp.config.references import known_warehouses, listed_warehouses
 from pdp.config.settings import Settings
+from pdp.decision.cache.cache import read_authorities
 from pdp.engines.cedar.kind import configured_sources
 from pdp.engines.cedar.lint import CedarRemark, lint_cedar
 from pdp.engines.cel.lint.linter import Finding, LintOptions, lint_files

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from pdp.cache.cache import MOST_FIELDS, Cache, NewVerdicts
-from pdp.cache.flights import Flights
-from pdp.cache.keys import KeyMaker, is_cacheable, policies_digest
-from pdp.cache.metrics import CacheMetrics
-from pdp.cache.writer import CacheWriter
 from pdp.decision.bundle import Bundle
+from pdp.decision.cache.cache import MOST_FIELDS, Cache, NewVerdicts
+from pdp.decision.cache.keys import KeyMaker, is_cacheable, policies_digest
+from pdp.decision.cache.local import Flights
+from pdp.decision.cache.writer import CacheMetrics, CacheWriter
 from pdp.engines.engine import Cost, Engine
 from pdp.facts.snapshot import Facts
 from pdp.model.question import Batch

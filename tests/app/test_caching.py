@@ -12,11 +12,10 @@ from support.generated_pdps import make_pdp
 from support.serving import settings_of
 
 from pdp.app.caching import build_cache, seal_keys
-from pdp.cache.in_process import InProcessCache
-from pdp.cache.mac_keys import MacKeys, machine_keys
-from pdp.cache.redis_cache import RedisCache
-from pdp.cache.tiered import TieredCache
 from pdp.decision.bundle import Authority, Bundle
+from pdp.decision.cache.local import InProcessCache, TieredCache
+from pdp.decision.cache.mac_keys import MacKeys, machine_keys
+from pdp.decision.cache.redis import RedisCache
 from pdp.engines.engine import READS_POLICIES, Cost
 from pdp.errors import ConfigError
 from pdp.telemetry import Telemetry

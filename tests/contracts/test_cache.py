@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 from support.caches import redis_cache
 from support.redis_server import RedisServer, redis_server
 
-from pdp.cache.cache import Cache, CachedVerdict, Lookup, NewVerdicts, NoCache
-from pdp.cache.in_process import InProcessCache
-from pdp.cache.redis_cache import RedisCache
-from pdp.cache.tiered import TieredCache
+from pdp.decision.cache.cache import Cache, CachedVerdict, Lookup, NewVerdicts, NoCache
+from pdp.decision.cache.local import InProcessCache, TieredCache
+from pdp.decision.cache.redis import RedisCache
 from pdp.engines.engine import ABSTAIN, FORBID, PERMIT
 
 KINDS = ["none", "in_process", "redis", "tiered"]

@@ -16,11 +16,11 @@ from support import worlds
 from support.caches import value_of, with_cache, written
 from support.generated_pdps import LastRecord, batch, decide, make_pdp
 
-from pdp.cache.cache import MOST_FIELDS, Cache, FoundVerdicts, Lookup, NewVerdicts
-from pdp.cache.in_process import InProcessCache
-from pdp.cache.keys import resource_fields
 from pdp.decision import turns
 from pdp.decision.bundle import Authority
+from pdp.decision.cache.cache import MOST_FIELDS, Cache, FoundVerdicts, Lookup, NewVerdicts
+from pdp.decision.cache.keys import resource_fields
+from pdp.decision.cache.local import InProcessCache
 from pdp.decision.cached_evaluation import CachedEvaluation
 from pdp.decision.service import Pdp
 from pdp.decision.tree import Leaf

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from pdp.cache.cache import Lookup
+from pdp.decision.cache.cache import Lookup
 from pdp.decision.cached_evaluation import EngineQuestion
 from pdp.engines.engine import ABSTAIN, Verdicts
 

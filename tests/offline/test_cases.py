@@ -17,9 +17,9 @@ from support.redis_server import redis_server
 
 from pdp.app.parts import build_pdp
 from pdp.assembly import read_rules
-from pdp.cache.cache import Cache
-from pdp.cache.in_process import InProcessCache
 from pdp.config.load import make_settings
+from pdp.decision.cache.cache import Cache
+from pdp.decision.cache.local import InProcessCache
 from pdp.decision.service import Pdp
 from pdp.facts.snapshot import Facts
 from pdp.offline.case_outcomes import CaseOutcome

@@ -6,14 +6,13 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from pdp.cache.cache import Cache
-from pdp.cache.in_process import InProcessCache
-from pdp.cache.mac_keys import MacKeys
-from pdp.cache.metrics import CacheMetrics
-from pdp.cache.redis_cache import RedisCache
-from pdp.cache.redis_client import open_client
-from pdp.cache.sealing import VerdictSeal
 from pdp.config.cache import CacheSettings
+from pdp.decision.cache.cache import Cache
+from pdp.decision.cache.local import InProcessCache
+from pdp.decision.cache.mac_keys import MacKeys
+from pdp.decision.cache.redis import RedisCache
+from pdp.decision.cache.redis_client import VerdictSeal, open_client
+from pdp.decision.cache.writer import CacheMetrics
 from pdp.decision.service import Pdp
 from pdp.decision.verdict_cache import VerdictCache
 

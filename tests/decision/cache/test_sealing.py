@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pdp.cache.cache import CachedVerdict
-from pdp.cache.mac_keys import MacKeys, machine_keys, random_keys
-from pdp.cache.sealing import LONGEST_VALUE, ForgedVerdict, VerdictSeal
+from pdp.decision.cache.cache import CachedVerdict
+from pdp.decision.cache.mac_keys import MacKeys, machine_keys, random_keys
+from pdp.decision.cache.redis_client import LONGEST_VALUE, ForgedVerdict, VerdictSeal
 from pdp.engines.engine import ABSTAIN, FORBID, PERMIT
 
 OLD, NEW = "old key " * 5, "new key " * 5

@@ -25,9 +25,8 @@ from support.generated_pdps import LastRecord, batch, make_pdp
 from support.redis_faults import faults
 from support.redis_server import RedisServer, redis_server
 
-from pdp.cache.in_process import InProcessCache
-from pdp.cache.metrics import CacheMetrics
-from pdp.cache.tiered import TieredCache
+from pdp.decision.cache.local import InProcessCache, TieredCache
+from pdp.decision.cache.writer import CacheMetrics
 from pdp.decision.service import Pdp
 from pdp.decision.verdict_cache import VerdictCache
 from pdp.facts.objects import Grant, GrantAdded, GrantRemoved

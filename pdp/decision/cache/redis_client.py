@@ -5,10 +5,14 @@
     redis+sentinel://host:26379,host2:26379/master-name/0                  rediss+sentinel://
 
 Commands are never repeated: a look-up that fails is a miss, and the next request may find the server well again.
+
+Sealed verdicts.
 """
 
 from __future__ import annotations
 
+from hashlib import blake2b
+from hmac import compare_digest
 from typing import Any, Final, NamedTuple, Protocol
 from urllib.parse import unquote, urlsplit
 
@@ -18,6 +22,8 @@ from redis.asyncio.sentinel import Sentinel
 from redis.backoff import NoBackoff
 
 from pdp.config.cache import CacheSettings
+from pdp.decision.cache.cache import KEPT_EFFECTS, CachedVerdict
+from pdp.decision.cache.mac_keys import MacKeys
 
 _MAX_CONNECTIONS: Final = 32
 _SOCKET_SECONDS: Final = 1.0
@@ -108,3 +114,59 @@ def _behind_sentinels(url: str, options: dict[str, Any], *, tls: bool) -> RedisC
     sentinel = make(addresses, sentinel_kwargs={**plain, **tls_options})
     client = sentinel.master_for(master, **{**login, **options, **tls_options, "db": int(database or 0)})
     return RedisClient(client, tuple(sentinel.sentinels))
+
+
+_VERSION: Final = b"\x01"
+_TAG_BYTES: Final = 16
+_EXPIRY: Final = slice(1, 9)
+_EFFECT: Final = 9
+_HAS_REASON: Final = 10
+_REASON: Final = 11
+LONGEST_VALUE: Final = 4096
+"""Bytes of the longest sealed verdict. Longer reasons are not cached, and longer values not looked at."""
+
+
+class ForgedVerdict(ValueError):
+    """Value that no holder of a key wrote for this key and field, or that has expired."""
+
+
+class VerdictSeal:
+    """Maker and reader of sealed verdicts. Times are in milliseconds since 1970."""
+
+    def __init__(self, keys: MacKeys) -> None:
+        self._keys = keys
+
+    def close(self, key: bytes, field: bytes, verdict: CachedVerdict, expiry: int) -> bytes | None:
+        """Return a verdict sealed by the signing key; None for a verdict with a long reason."""
+        reason = (verdict.by or "").encode(errors="surrogatepass")
+        head = _VERSION + expiry.to_bytes(8, "big") + bytes((verdict.effect, verdict.by is not None))
+        if len(head) + len(reason) + _TAG_BYTES > LONGEST_VALUE:
+            return None
+        text = head + reason
+        return text + _tag(self._keys.signing, _place(key, field), text)
+
+    def open(self, key: bytes, field: bytes, value: bytes, now: int) -> CachedVerdict:
+        """Return the verdict of a sealed value; raise ForgedVerdict."""
+        if not _REASON + _TAG_BYTES <= len(value) <= LONGEST_VALUE:
+            raise ForgedVerdict("length")
+        text, tag, place = value[:-_TAG_BYTES], value[-_TAG_BYTES:], _place(key, field)
+        for secret in self._keys.accepted:
+            if compare_digest(tag, _tag(secret, place, text)):
+                break
+        else:
+            raise ForgedVerdict("mac")
+        effect, has_reason = text[_EFFECT], text[_HAS_REASON]
+        if text[:1] != _VERSION or effect not in KEPT_EFFECTS:
+            raise ForgedVerdict("version")
+        if int.from_bytes(text[_EXPIRY], "big") <= now:
+            raise ForgedVerdict("expired")
+        return CachedVerdict(effect, text[_REASON:].decode(errors="surrogatepass") if has_reason else None)
+
+
+def _place(key: bytes, field: bytes) -> bytes:
+    """Return key and field as one text: each follows its length. The verdict comes last."""
+    return b"%b%b%b%b" % (len(key).to_bytes(8, "big"), key, len(field).to_bytes(8, "big"), field)
+
+
+def _tag(secret: bytes, place: bytes, text: bytes) -> bytes:
+    return blake2b(place + text, digest_size=_TAG_BYTES, key=secret).digest()

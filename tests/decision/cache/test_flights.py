@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from pdp.cache.cache import CachedVerdict
-from pdp.cache.flights import Flights, await_landings
+from pdp.decision.cache.cache import CachedVerdict
+from pdp.decision.cache.local import Flights, await_landings
 from pdp.engines.engine import PERMIT
 
 PERMITTED = CachedVerdict(PERMIT, "r")

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pdp.cache.keys import KeyMaker, is_cacheable, join_parts, resource_fields
+from pdp.decision.cache.keys import KeyMaker, is_cacheable, join_parts, resource_fields
 from pdp.engines.cel.engine import CelEngine, CelForbid
 from pdp.engines.cel.rules import inline_rules
 from pdp.engines.engine import READS_POLICIES, Cost, Group, Source
@@ -134,7 +134,7 @@ def test_a_write_does_not_change_the_key_of_an_engine_without_facts() -> None:
 
 def test_the_product_version_changes_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
     before = maker().key(GROUP)
-    monkeypatch.setattr("pdp.cache.keys.__version__", "0.0.0-other")
+    monkeypatch.setattr("pdp.decision.cache.keys.__version__", "0.0.0-other")
     assert maker().key(GROUP) != before
 
 

@@ -14,10 +14,9 @@ import structlog
 from support.caches import new_metrics, redis_cache, value_of
 from support.redis_server import RedisServer, free_port, redis_server
 
-from pdp.cache.cache import MOST_FIELDS, CachedVerdict, Lookup, NewVerdicts
-from pdp.cache.in_process import InProcessCache
-from pdp.cache.redis_cache import RedisCache
-from pdp.cache.tiered import TieredCache
+from pdp.decision.cache.cache import MOST_FIELDS, CachedVerdict, Lookup, NewVerdicts
+from pdp.decision.cache.local import InProcessCache, TieredCache
+from pdp.decision.cache.redis import RedisCache
 from pdp.decision.verdict_cache import VerdictCache
 from pdp.engines.engine import ABSTAIN, PERMIT
 

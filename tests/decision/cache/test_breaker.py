@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pdp.cache.breaker import CircuitBreaker
+from pdp.decision.cache.redis import CircuitBreaker
 
 
 class Clock:

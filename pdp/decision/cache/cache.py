@@ -6,15 +6,19 @@ every implementation:
 1. `find` returns only verdicts that `keep` took under the same key and field.
 2. No failure of a cache leaves `find` or `keep`: a failure is a miss, or a verdict that is not kept.
 3. A verdict ends after the time to live at the latest.
+
+Certificates of the authorities that sign for Redis.
 """
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
+from pdp.config.settings import Settings
 from pdp.engines.engine import ABSTAIN, FORBID, PERMIT
 from pdp.model.question import Reason
 
@@ -121,3 +125,17 @@ class NoCache:
 def misses(lookups: Sequence[Lookup]) -> list[FoundVerdicts]:
     """Return what a cache without any of the verdicts returns."""
     return [[None] * len(lookup.fields) for lookup in lookups]
+
+
+def read_authorities(settings: Settings) -> str | None:
+    """Return the path of `cache.tls_ca`, None if not configured; raise ConfigError for a file that cannot be used."""
+    name = settings.cache.tls_ca
+    if name is None:
+        return None
+    path = settings.path(name)
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(path)
+    except (OSError, ValueError) as error:
+        cause = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
+        raise settings.error(("cache", "tls_ca"), f"`{name}` cannot be used: {cause}") from None
+    return str(path)

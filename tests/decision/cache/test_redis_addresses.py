@@ -18,9 +18,9 @@ from pydantic import ValidationError
 from support.caches import redis_cache
 from support.redis_server import RedisServer, free_port, redis_server
 
-from pdp.cache.cache import CachedVerdict, Lookup, NewVerdicts
-from pdp.cache.redis_cache import RedisCache
 from pdp.config.cache import CacheSettings
+from pdp.decision.cache.cache import CachedVerdict, Lookup, NewVerdicts
+from pdp.decision.cache.redis import RedisCache
 from pdp.engines.engine import PERMIT
 
 PERMITTED = CachedVerdict(PERMIT, "cel:r")
@@ -187,5 +187,5 @@ def test_wrong_addresses(address: str) -> None:
 
 def test_the_client_of_the_tests_is_the_client_of_the_service() -> None:
     """The pinned version is what the tests run with."""
-    pinned = (Path(__file__).parents[2] / "constraints.txt").read_text()
+    pinned = (Path(__file__).parents[3] / "constraints.txt").read_text()
     assert f"redis=={redis.__version__}\n" in pinned
