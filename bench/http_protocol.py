@@ -23,7 +23,7 @@ import uvloop
 from tools import wrk
 
 from pdp.app.example import embedded_settings
-from pdp.audit.log import NoAudit
+from pdp.audit.queue.queue import NoAudit
 from pdp.identity.callers import Callers
 from pdp.identity.tokens import Tokens
 from pdp.model.question import Caller

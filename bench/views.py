@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from pdp.app.parts import build_pdp
-from pdp.audit.record import DecisionRecord
+from pdp.audit.records.record import DecisionRecord
 from pdp.decision.answer_codec import encode_answer
 from pdp.decision.codec import decode_batch
 from pdp.decision.service import Pdp

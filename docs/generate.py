@@ -12,7 +12,7 @@ from typing import Any, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from pdp.audit.json_schema import audit_schema
+from pdp.audit.records.json_schema import audit_schema
 from pdp.config.settings import Settings
 from pdp.model.trino_operations import (
     MAINTENANCE,

@@ -50,7 +50,7 @@ def test_the_import_contract_holds(copy: Path) -> None:
         ("pdp/engines/cel/engine.py", "import pdp.engines.grants.engine"),
         ("pdp/surfaces/http_handlers.py", "import pdp.engines.cel.engine"),
         ("pdp/engines/engine.py", "import pdp.decision.plan"),
-        ("pdp/audit/record.py", "import pdp.store.world"),
+        ("pdp/audit/records/record.py", "import pdp.store.world"),
         ("pdp/decision/service.py", "import pdp.app"),
         ("pdp/decision/plan.py", "import pdp.trino.operations"),
         ("pdp/decision/plan.py", "import pdp.views.plans"),

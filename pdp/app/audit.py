@@ -6,8 +6,8 @@ import structlog
 from uuid_utils import uuid7
 
 from pdp.app.audit_sinks import open_sinks, segment_form
-from pdp.audit.log import AuditTrail, TrailOptions
-from pdp.audit.sampling import AllowSampler, make_rule
+from pdp.audit.queue.queue import AuditTrail, TrailOptions
+from pdp.audit.queue.sampling import AllowSampler, make_rule
 from pdp.config.audit import AuditSettings
 from pdp.config.settings import Settings
 from pdp.decision.turns import run_aside

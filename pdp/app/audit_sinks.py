@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import sys
 
-from pdp.audit.chain import ChainHash
-from pdp.audit.folder import AuditFolder, SegmentForm
-from pdp.audit.line_intake import IntakeOptions, LineIntake
-from pdp.audit.line_writer import LineWriter
-from pdp.audit.sink_metrics import SinkMetrics
-from pdp.audit.sinks import AuditSink
-from pdp.audit.stdout_output import StdoutOutput
+from pdp.audit.files.chain import ChainHash
+from pdp.audit.files.folder import AuditFolder, SegmentForm
+from pdp.audit.queue.file_sink import LineWriter
+from pdp.audit.queue.intake import IntakeOptions, LineIntake
+from pdp.audit.queue.sinks import AuditSink, SinkMetrics, StdoutOutput
 from pdp.config.audit import SinkSettings
 from pdp.config.settings import Settings
 from pdp.telemetry import Telemetry
@@ -57,6 +55,6 @@ def _open_intake(settings: Settings, sink: SinkSettings, instance: str, metrics:
         return LineIntake(output, IntakeOptions(instance, drop_beyond), metrics)
     syncs = audit.durability != "none"
     options = IntakeOptions(instance, drop_beyond, syncs, promises=syncs and audit.folder is None)
-    from pdp.audit.push.spool_output import open_spool_output  # noqa: PLC0415  most services push nothing
+    from pdp.audit.push.delivery import open_spool_output  # noqa: PLC0415  most services push nothing
 
     return LineIntake(open_spool_output(settings, sink.push, instance, metrics), options, metrics)

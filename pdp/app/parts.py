@@ -11,8 +11,8 @@ from typing import Final, TypeVar
 from pdp.app.known_roles import require_known_roles, warn_of_unknown_names
 from pdp.app.stale_files import warn_of_newer_seed
 from pdp.assembly import PLANNERS, build_bundle
-from pdp.audit.fact_writer import FactWriter
-from pdp.audit.log import NoAudit
+from pdp.audit.facts.writer import FactWriter
+from pdp.audit.queue.queue import NoAudit
 from pdp.config.references import listed_warehouses
 from pdp.config.settings import Settings
 from pdp.config.warehouses import CatalogSettings

@@ -24,8 +24,8 @@ from pdp.app.reload.published import PreparedPolicies, load_bundle, prepare
 from pdp.app.reload.reloader import Reloader, ServedPolicies
 from pdp.app.stale_files import WorldEdits
 from pdp.assembly import PLANNERS
-from pdp.audit.known_instances import KnownInstance, known_instances
-from pdp.audit.log import NoAudit
+from pdp.audit.files.locks import KnownInstance, known_instances
+from pdp.audit.queue.queue import NoAudit
 from pdp.config.section import is_loopback, split_address
 from pdp.config.settings import Settings
 from pdp.decision.bundle import Bundle

@@ -14,8 +14,8 @@ from typing import BinaryIO, Final, Self, TypeAlias, TypeVar
 
 import msgspec
 
-from pdp.audit.segments import SegmentFile, segment_files
-from pdp.audit.trail import TrailLine, open_trail_file, trail_lines
+from pdp.audit.files.segments import SegmentFile, segment_files
+from pdp.audit.reader import TrailLine, open_trail_file, trail_lines
 from pdp.errors import InvalidArgument
 
 T = TypeVar("T")

@@ -11,10 +11,10 @@ from typing import Any, BinaryIO, Final
 
 import click
 
-from pdp.audit.check_rows import CheckRow, check_rows
-from pdp.audit.items import RecordSelection
 from pdp.audit.reader import read_records
-from pdp.audit.recorded import ReadReport
+from pdp.audit.records.recorded import ReadReport
+from pdp.audit.records.tables import CheckRow, check_rows
+from pdp.audit.selection import RecordSelection
 from pdp.cli.audit_options import AuditPlace, folder_options, read_selection, selection_options, skipped_texts
 from pdp.cli.audit_tables import CheckTable, CsvTable, JsonTable, ParquetTable
 from pdp.cli.composition import Composition

@@ -8,9 +8,9 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from pdp.audit.items import RecordSelection
-from pdp.audit.recorded import ReadReport
-from pdp.audit.schema import RECORD_EVENTS
+from pdp.audit.records.recorded import ReadReport
+from pdp.audit.records.schema import RECORD_EVENTS
+from pdp.audit.selection import RecordSelection
 from pdp.cli.composition import Composition
 from pdp.cli.dry_run_checks import parse_time
 from pdp.cli.options import config_options, say_configuration

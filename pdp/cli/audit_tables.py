@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, Protocol
 
 import msgspec
 
-from pdp.audit.check_rows import COLUMNS, CheckRow, json_value
+from pdp.audit.records.tables import COLUMNS, CheckRow, json_value
 from pdp.cli.audit_text import safe_json
 from pdp.cli.terminal import visible
 from pdp.errors import InvalidArgument

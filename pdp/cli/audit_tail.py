@@ -16,13 +16,12 @@ from typing import Any, Final, NoReturn
 
 import click
 
-from pdp.audit.encoding import timestamp
+from pdp.audit.files.segments import SegmentFile, segment_files
 from pdp.audit.following import AuditFollower, SegmentKey, newest_lines
-from pdp.audit.items import RecordSelection
-from pdp.audit.reader import AuditLine, read_lines, read_records
-from pdp.audit.recorded import ReadReport
-from pdp.audit.segments import SegmentFile, segment_files
-from pdp.audit.trail import TrailLine, trail_files
+from pdp.audit.reader import AuditLine, TrailLine, read_lines, read_records, trail_files
+from pdp.audit.records.recorded import ReadReport
+from pdp.audit.records.writing import timestamp
+from pdp.audit.selection import RecordSelection
 from pdp.cli.audit_options import AuditPlace, folder_options, read_selection, selection_options, skipped_texts
 from pdp.cli.audit_text import RecordText, safe_json
 from pdp.cli.composition import Composition

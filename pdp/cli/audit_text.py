@@ -9,9 +9,9 @@ from typing import Any, Final
 import click
 import msgspec
 
-from pdp.audit.items import RecordItem, RecordSelection, inputs_of
 from pdp.audit.reader import AuditLine
-from pdp.audit.schema import FILTER_EVENT, Record
+from pdp.audit.records.schema import FILTER_EVENT, Record
+from pdp.audit.selection import RecordItem, RecordSelection, inputs_of
 from pdp.cli.terminal import plural, visible
 
 MOST_ITEMS: Final = 10

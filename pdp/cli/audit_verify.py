@@ -9,9 +9,9 @@ from typing import Any
 import click
 import msgspec
 
-from pdp.audit.findings import AuditFinding
-from pdp.audit.segment_check import CheckedCounts
-from pdp.audit.verify import AuditVerifier, VerifyOptions
+from pdp.audit.verify.lines import AuditFinding
+from pdp.audit.verify.segment import CheckedCounts
+from pdp.audit.verify.verify import AuditVerifier, VerifyOptions
 from pdp.cli.audit_options import AuditPlace, folder_options
 from pdp.cli.audit_text import safe_json
 from pdp.cli.composition import Composition

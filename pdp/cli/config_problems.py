@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from pdp.audit.push.receiver import open_receiver
+from pdp.audit.push.http import open_receiver
 from pdp.cli.composition import Composition
 from pdp.cli.foreign_variables import refuse_nessie, warn_of_lakekeeper
 from pdp.config.bundles.signing import read_public_key

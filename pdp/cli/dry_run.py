@@ -13,7 +13,7 @@ import click
 import msgspec
 
 from pdp.audit.reader import read_audit
-from pdp.audit.recorded import ReadReport, RecordedCheck, RecordFilter
+from pdp.audit.records.recorded import ReadReport, RecordedCheck, RecordFilter
 from pdp.cli.composition import Composition, chosen_file
 from pdp.cli.dry_run_checks import parse_time, read_checks
 from pdp.cli.dry_run_policies import had_implicit_rule, has_implicit_rule, side_settings, warnings_of

@@ -10,8 +10,8 @@ from typing import BinaryIO
 
 import msgspec
 
-from pdp.audit.encoding import timestamp
-from pdp.audit.recorded import ReadReport, RecordedCheck
+from pdp.audit.records.recorded import ReadReport, RecordedCheck
+from pdp.audit.records.writing import timestamp
 from pdp.decision.codec import decode_checks
 from pdp.errors import InvalidArgument
 from pdp.identity.callers import EMBEDDED_CALLER

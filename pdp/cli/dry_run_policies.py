@@ -11,7 +11,7 @@ from typing import Final, Literal, TypeAlias, get_args
 import yaml
 
 from pdp.audit.reader import read_bundle
-from pdp.audit.schema import ArchivedBundle
+from pdp.audit.records.schema import ArchivedBundle
 from pdp.cli.composition import chosen_file
 from pdp.cli.options import absolute_paths
 from pdp.config.load import UNSUPPORTED, load_settings

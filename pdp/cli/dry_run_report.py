@@ -10,7 +10,7 @@ import msgspec
 from rich.console import Console
 from rich.text import Text
 
-from pdp.audit.recorded import ReadReport
+from pdp.audit.records.recorded import ReadReport
 from pdp.cli.terminal import plural, visible
 from pdp.offline.differences import (
     KINDS,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from pdp.audit.record import DecidedCheck, LeafDecision
+from pdp.audit.records.record import DecidedCheck, LeafDecision
 from pdp.decision.fold import fixed_verdicts, fold_parts
 from pdp.decision.tree import FixedDecision, Leaf, Node
 from pdp.engines.engine import Verdicts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from pdp.audit.record import DecisionRecord
+from pdp.audit.records.record import DecisionRecord
 from pdp.facts.snapshot import Facts
 from pdp.model.events import EventLog
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from pdp.audit.record import DecidedCheck, LeafDecision
+from pdp.audit.records.record import DecidedCheck, LeafDecision
 from pdp.decision.bundle import Bundle, EngineStack
 from pdp.decision.combine import combine_one
 from pdp.decision.fold import fold_parts

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from pdp.audit.record import DecidedCheck, LeafDecision
+from pdp.audit.records.record import DecidedCheck, LeafDecision
 from pdp.decision.basis import Basis
 from pdp.decision.plan import Planners, context_of
 from pdp.decision.turns import Pace, Steps

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
-from pdp.audit.record import DecidedCheck, DecisionRecord, LeafDecision, Listing
+from pdp.audit.records.record import DecidedCheck, DecisionRecord, LeafDecision, Listing
 from pdp.decision.answers import NO_TRACES, fold_answer, make_answer, mark_cached, trace_checks
 from pdp.decision.basis import Basis
 from pdp.decision.bundle import Bundle

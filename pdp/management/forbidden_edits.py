@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Final, TypeAlias
 
-from pdp.audit.record import LISTING
+from pdp.audit.records.record import LISTING
 from pdp.decision.service import Pdp
 from pdp.engines.engine import FAILED, FORBID
 from pdp.engines.grants.edits import CREATE, DELETE, RENAME, ObjectEdits

@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from pdp.audit.encoding import timestamp
+from pdp.audit.records.writing import timestamp
 from pdp.decision.bodies import PrincipalBody
 from pdp.engines.row_access.policies import EVERYONE
 from pdp.errors import InvalidArgument

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 
-from pdp.audit.record import LISTING
+from pdp.audit.records.record import LISTING
 from pdp.decision.inspection import sees_all
 from pdp.decision.service import ListedPage, Pdp, at_time
 from pdp.decision.turns import run_aside

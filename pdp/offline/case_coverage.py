@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pdp.audit.record import DecisionRecord
+from pdp.audit.records.record import DecisionRecord
 from pdp.decision.service import Pdp
 from pdp.offline.cases import Case
 from pdp.offline.cedar_coverage import CedarCoverage

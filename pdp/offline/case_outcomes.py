@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from pdp.audit.rows import rows
+from pdp.audit.records.rows import rows
 from pdp.decision.bodies import ResourceBody, make_resource
 from pdp.errors import PdpError
 from pdp.model.references import format_resource

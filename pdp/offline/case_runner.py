@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import msgspec
 
-from pdp.audit.encoding import RecordEncoder
-from pdp.audit.record import DecisionRecord
+from pdp.audit.records.record import DecisionRecord
+from pdp.audit.records.writing import RecordEncoder
 from pdp.config.load import make_settings
 from pdp.config.policy_files import FileKey, policy_files
 from pdp.config.settings import Settings

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from pdp.audit.record import DecisionRecord
-from pdp.audit.recorded import RecordedCheck, RecordedOutcome, view_outcome
+from pdp.audit.records.record import DecisionRecord
+from pdp.audit.records.recorded import RecordedCheck, RecordedOutcome, view_outcome
 from pdp.decision.service import Pdp
 from pdp.identity.callers import EMBEDDED_CALLER
 from pdp.model.events import Event

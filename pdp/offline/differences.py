@@ -11,7 +11,7 @@ from typing import Any, Final, Generic, Literal, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
-from pdp.audit.recorded import RecordedCheck, RecordedOutcome
+from pdp.audit.records.recorded import RecordedCheck, RecordedOutcome
 from pdp.model.question import CONTENT_TYPES, ENGINE_TYPES, VERSIONED_TYPES, Check, Resource
 from pdp.model.references import format_resource
 

@@ -13,7 +13,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
-from pdp.audit.fact_history import FactsHistory
+from pdp.audit.facts.history import FactsHistory
 from pdp.audit.reader import read_bundle_text
 from pdp.decision.ports import AuditLog
 from pdp.decision.service import Pdp

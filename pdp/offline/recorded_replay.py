@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequenc
 from operator import itemgetter
 from typing import NamedTuple
 
-from pdp.audit.recorded import ReadReport, RecordedCheck, RecordedOutcome
+from pdp.audit.records.recorded import ReadReport, RecordedCheck, RecordedOutcome
 from pdp.decision.service import Pdp
 from pdp.errors import InvalidArgument
 from pdp.model.revision import Revision

@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from pdp.audit.recorded import RecordedCheck, RecordedOutcome
+from pdp.audit.records.recorded import RecordedCheck, RecordedOutcome
 from pdp.decision.service import Pdp
 from pdp.identity.callers import EMBEDDED_CALLER
 from pdp.model.question import DEFAULT_DENY, Answer, Batch, Check, CheckGrouper

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from pdp.audit.record import DecisionRecord
+from pdp.audit.records.record import DecisionRecord
 from pdp.decision.service import Pdp
 from pdp.engines.row_access.dialects import same_sql
 from pdp.engines.row_access.engine import NO_ROWS, REASON_PREFIX, UNRESTRICTED, RowAccess

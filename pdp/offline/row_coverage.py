@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from pdp.audit.record import DecisionRecord
+from pdp.audit.records.record import DecisionRecord
 from pdp.decision.bundle import Bundle
 from pdp.engines.row_access.engine import REASON_PREFIX, RowAccess
 from pdp.engines.row_access.members import ALL_USERS, Grantee

@@ -11,8 +11,8 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
-from pdp.audit.asked_rows import TableRow, TableRowReader, UnusableRow
-from pdp.audit.recorded import RecordedCheck, RecordedOutcome
+from pdp.audit.records.recorded import RecordedCheck, RecordedOutcome
+from pdp.audit.records.tables import TableRow, TableRowReader, UnusableRow
 from pdp.decision.service import Pdp
 from pdp.offline.candidates import AS_RECORDED, CandidatePolicies
 from pdp.offline.deciding_again import LastRecord, decide_again, view_again

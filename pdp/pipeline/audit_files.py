@@ -11,8 +11,8 @@ from typing import BinaryIO, Final, cast
 import msgspec
 import zstandard
 
-from pdp.audit.segments import SUFFIXES, segment_of
-from pdp.audit.trail import TORN, TrailLine, trail_lines
+from pdp.audit.files.segments import SUFFIXES, segment_of
+from pdp.audit.reader import TORN, TrailLine, trail_lines
 from pdp.errors import InvalidArgument
 
 _LOCAL: Final = "file:"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from pdp.audit.segments import SUFFIXES
+from pdp.audit.files.segments import SUFFIXES
 from pdp.errors import InvalidArgument, Unavailable
 from pdp.pipeline.audit_files import AuditFile, audit_file
 

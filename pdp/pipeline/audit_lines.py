@@ -13,11 +13,20 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from pdp.audit.asked_rows import inputs_text
-from pdp.audit.chain import CONTROL_STARTS
-from pdp.audit.entry_rows import EntryError, entry_rows
-from pdp.audit.schema import OTHER_EVENTS, RECORD_EVENTS, SCHEMA, Header, Inputs, Record, RecordEntry, RecordPlace
-from pdp.audit.trail import TORN, TrailLine
+from pdp.audit.files.chain import CONTROL_STARTS
+from pdp.audit.reader import TORN, TrailLine
+from pdp.audit.records.rows import EntryError, entry_rows
+from pdp.audit.records.schema import (
+    OTHER_EVENTS,
+    RECORD_EVENTS,
+    SCHEMA,
+    Header,
+    Inputs,
+    Record,
+    RecordEntry,
+    RecordPlace,
+)
+from pdp.audit.records.tables import inputs_text
 from pdp.model.memo import Memo
 from pdp.pipeline.later_records import LaterRecord, read_later
 

@@ -1,6 +1,6 @@
 """Rows of `decisions` and `requests`, made of records. Tests compare them with the rows of `pdp audit export`.
 
-Most records have one plain check: their row is made directly. All others go through `pdp.audit.check_rows`.
+Most records have one plain check: their row is made directly. All others go through `pdp.audit.records.tables`.
 """
 
 from __future__ import annotations
@@ -9,10 +9,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest
 from typing import Any, Final, TypeAlias
 
-from pdp.audit.asked_rows import asked_text, entry_text, inputs_text
-from pdp.audit.check_rows import COLUMNS, check_rows, concrete_items, json_value
-from pdp.audit.items import RecordItem, RecordSelection, inputs_of, record_items
-from pdp.audit.schema import FullResource, Record
+from pdp.audit.records.schema import FullResource, Record
+from pdp.audit.records.tables import (
+    COLUMNS,
+    asked_text,
+    check_rows,
+    concrete_items,
+    entry_text,
+    inputs_text,
+    json_value,
+)
+from pdp.audit.selection import RecordItem, RecordSelection, inputs_of, record_items
 from pdp.errors import InvalidReference
 from pdp.model.memo import Memo
 from pdp.model.question import NAMED_TYPES

@@ -12,10 +12,10 @@ from typing import Any, Final
 import msgspec
 import pyarrow as pa
 
-from pdp.audit.encoding import timestamp
-from pdp.audit.fact_files import FOLDER, SnapshotHead, epoch_folder, list_files
-from pdp.audit.fact_history import FactsHistory
+from pdp.audit.facts.files import FOLDER, SnapshotHead, epoch_folder, list_files
+from pdp.audit.facts.history import FactsHistory
 from pdp.audit.reader import read_bundle_text
+from pdp.audit.records.writing import timestamp
 from pdp.errors import MissingFacts
 from pdp.facts.objects import Change, GrantAdded, GrantRemoved, ObjectPut, RulePut, RuleRemoved, key_text
 from pdp.model.revision import Revision

@@ -11,8 +11,8 @@ from typing import Any, Final, NamedTuple, get_args, get_origin
 
 import msgspec
 
-from pdp.audit.asked_rows import asked_text
-from pdp.audit.schema import Record
+from pdp.audit.records.schema import Record
+from pdp.audit.records.tables import asked_text
 
 _RECORD: Final = msgspec.json.Decoder(Record)
 

@@ -12,9 +12,9 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from pdp.audit.chain import SEGMENT_END
-from pdp.audit.schema import OTHER_EVENTS, RECORD_EVENTS
-from pdp.audit.trail import TrailLine
+from pdp.audit.files.chain import SEGMENT_END
+from pdp.audit.reader import TrailLine
+from pdp.audit.records.schema import OTHER_EVENTS, RECORD_EVENTS
 from pdp.pipeline.arrow_rows import record_batches
 from pdp.pipeline.audit_files import AuditFile, file_lines, plain_path
 from pdp.pipeline.audit_lines import (

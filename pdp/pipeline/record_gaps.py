@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import msgspec
 
-from pdp.audit.line_intake import DROPPED
-from pdp.audit.recorded_questions import NO_CHECK
+from pdp.audit.queue.intake import DROPPED
+from pdp.audit.records.recorded import NO_CHECK
 from pdp.errors import InvalidArgument
 from pdp.pipeline.lake import Lake
 from pdp.pipeline.replay_rows import ReplayChoice, chosen, undecidable_records

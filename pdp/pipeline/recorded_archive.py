@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from pdp.audit.fact_log import ChangeRow, FactLog
+from pdp.audit.facts.log import ChangeRow, FactLog
 from pdp.facts.snapshot import Facts
 from pdp.model.revision import Revision
 from pdp.pipeline.lake import Lake

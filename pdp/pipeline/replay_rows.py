@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from pdp.audit.record import LISTING
-from pdp.audit.schema import FILTER_EVENT
+from pdp.audit.records.record import LISTING
+from pdp.audit.records.schema import FILTER_EVENT
 from pdp.pipeline.lake import Lake
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ _ASKED: Final = (
     "resources:array<string>, before:bigint, resource_details:string, delegated:boolean, entry:string, "
     "errors:string>>, undecidable string"
 )
-"""Form of `requests.asked`: `AskedRows` of `pdp.audit.asked_rows`."""
+"""Form of `requests.asked`: `AskedRows` of `pdp.audit.records.tables`."""
 QUESTION: Final = (
     "event", "revision", "stale", "inputs", "action", "resource", "resource_details", "delegated", "entry", "masks",
     "allowed", "by", "errors", "second",

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, get_type_hints
 
 import msgspec
 
-from pdp.audit.asked_rows import TableRow
-from pdp.audit.encoding import timestamp
-from pdp.audit.fact_log import FactLog
+from pdp.audit.facts.log import FactLog
+from pdp.audit.records.tables import TableRow
+from pdp.audit.records.writing import timestamp
 from pdp.decision.service import Pdp
 from pdp.model.revision import Revision
 from pdp.offline.candidates import CandidatePolicies

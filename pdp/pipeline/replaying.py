@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 import msgspec
 
-from pdp.audit.fact_log import FactLog, change_rows
+from pdp.audit.facts.log import FactLog, change_rows
 from pdp.decision.service import Pdp
 from pdp.model.revision import Revision, new_id
 from pdp.offline.candidates import AS_RECORDED, CandidatePolicies

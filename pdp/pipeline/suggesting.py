@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 import msgspec
 
-from pdp.audit.schema import FILTER_EVENT
+from pdp.audit.records.schema import FILTER_EVENT
 from pdp.decision.service import Pdp
 from pdp.errors import InvalidArgument, MissingFacts, PdpError
 from pdp.facts.snapshot import Facts

@@ -9,7 +9,7 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
-from pdp.audit.check_rows import COLUMNS, ColumnType
+from pdp.audit.records.tables import COLUMNS, ColumnType
 
 SqlType: TypeAlias = Literal[
     "string", "array<string>", "boolean", "int", "bigint", "double", "timestamp", "date", "binary"

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
-from pdp.audit.record import DecisionRecord
+from pdp.audit.records.record import DecisionRecord
 from pdp.decision.inspection import plain_reason
 from pdp.decision.service import BatchResult
 from pdp.engines.engine import PERMIT

@@ -24,8 +24,8 @@ from support.mixed_load import LATER_RULES, MixedLoad, configure_mixed, write_ru
 from support.postgres import fresh_database
 from support.serving import Process, serve_process
 
-from pdp.audit.fact_history import FactsHistory
-from pdp.audit.rows import rows
+from pdp.audit.facts.history import FactsHistory
+from pdp.audit.records.rows import rows
 from pdp.cli.main import cli
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]

@@ -41,7 +41,7 @@ UNUSED = {
     "cryptography",
     "jwt",
     "mako",
-    "pdp.audit.push.receiver",
+    "pdp.audit.push.http",
     "pdp.audit.reader",
     "pdp.cli.dry_run",
     "pdp.cli.lint",

@@ -13,7 +13,7 @@ from support.http_client import client_of
 from support.serving import settings_of
 
 from pdp.audit.reader import read_audit
-from pdp.audit.recorded import ReadReport
+from pdp.audit.records.recorded import ReadReport
 from pdp.model.masking import MASK, Masker
 
 HIDDEN = "hunter2"

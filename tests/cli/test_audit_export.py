@@ -22,12 +22,12 @@ from support.command_line import COMPOSITION
 from support.generated_records import records
 from support.paths import ROOT
 
-from pdp.audit.check_rows import COLUMNS, check_rows
-from pdp.audit.encoding import RecordEncoder
-from pdp.audit.items import RecordSelection
-from pdp.audit.record import DecisionRecord
-from pdp.audit.rows import requests, rows
-from pdp.audit.schema import RECORD
+from pdp.audit.records.record import DecisionRecord
+from pdp.audit.records.rows import requests, rows
+from pdp.audit.records.schema import RECORD
+from pdp.audit.records.tables import COLUMNS, check_rows
+from pdp.audit.records.writing import RecordEncoder
+from pdp.audit.selection import RecordSelection
 from pdp.cli.audit_tables import CsvTable
 from pdp.cli.main import cli
 from pdp.model.events import RefusalEvent

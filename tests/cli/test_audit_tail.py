@@ -24,8 +24,8 @@ from support.command_line import COMPOSITION
 from support.converging import until
 from support.paths import ROOT
 
-from pdp.audit.chain import ChainHash
-from pdp.audit.folder import SegmentForm
+from pdp.audit.files.chain import ChainHash
+from pdp.audit.files.folder import SegmentForm
 from pdp.audit.following import lines_from_end
 from pdp.cli.audit_text import safe_json
 from pdp.cli.main import cli

@@ -17,8 +17,8 @@ from support.command_line import COMPOSITION
 from support.http_client import fetch
 from support.serving import Process, serve_process
 
-from pdp.audit.chain import ChainHash
-from pdp.audit.folder import SegmentForm
+from pdp.audit.files.chain import ChainHash
+from pdp.audit.files.folder import SegmentForm
 from pdp.cli.main import cli
 
 KEY = "a key of the chain of audits"

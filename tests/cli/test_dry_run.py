@@ -25,10 +25,10 @@ from support.paths import ROOT
 from support.serving import settings_of
 
 from pdp.audit import reader as audit_reader
-from pdp.audit.encoding import RecordEncoder
 from pdp.audit.reader import read_audit
-from pdp.audit.recorded import MAX_NAMED, ReadReport, RecordedCheck, RecordedOutcome, RecordFilter
-from pdp.audit.rows import rows
+from pdp.audit.records.recorded import MAX_NAMED, ReadReport, RecordedCheck, RecordedOutcome, RecordFilter
+from pdp.audit.records.rows import rows
+from pdp.audit.records.writing import RecordEncoder
 from pdp.cli.dry_run import dry_run
 from pdp.cli.dry_run_policies import files_by_kind, side_settings
 from pdp.cli.dry_run_report import DryRunReport, as_json

@@ -16,7 +16,7 @@ from support.audit_receiver import CONDUCTS, AuditReceiver, lines_of, receiving
 from support.audit_sinks import FAST, PipeReader, assert_complete, batches, new_instance, open_sink, record_line, until
 
 from pdp.audit.push import delivery
-from pdp.audit.sinks import AuditSink
+from pdp.audit.queue.sinks import AuditSink
 
 KINDS = ("file", "stdout", "http", "otlp")
 PUSHES = ("http", "otlp")

@@ -19,14 +19,13 @@ from support.audit_files import records_in
 from support.audit_receiver import AuditReceiver
 from support.audit_sinks import FAST, PipeReader, open_sink
 
-from pdp.audit import line_intake, line_writer, stdout_output
-from pdp.audit.folder import AuditFolder
-from pdp.audit.line_intake import IntakeOptions, LineIntake
-from pdp.audit.line_writer import LineWriter
-from pdp.audit.segments import segment_files
-from pdp.audit.sink_metrics import SinkMetrics
-from pdp.audit.sinks import AuditSink, LineBatch, SlowestProgress
-from pdp.audit.stdout_output import StdoutOutput
+from pdp.audit.files.folder import AuditFolder
+from pdp.audit.files.segments import segment_files
+from pdp.audit.queue import file_sink, intake
+from pdp.audit.queue import sinks as stdout_output
+from pdp.audit.queue.file_sink import LineWriter
+from pdp.audit.queue.intake import IntakeOptions, LineIntake
+from pdp.audit.queue.sinks import AuditSink, LineBatch, SinkMetrics, SlowestProgress, StdoutOutput
 from pdp.config.audit import Durability
 from pdp.telemetry import Telemetry
 
@@ -157,8 +156,8 @@ SETUPS: dict[str, Callable[[Path], SinkSetup]] = {
 
 @pytest.fixture(params=SETUPS)
 def setup(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SinkSetup]:
-    monkeypatch.setattr(line_writer, "RETRY_SECONDS", 0.02)
-    monkeypatch.setattr(line_intake, "RETRY_SECONDS", 0.02)
+    monkeypatch.setattr(file_sink, "RETRY_SECONDS", 0.02)
+    monkeypatch.setattr(intake, "RETRY_SECONDS", 0.02)
     monkeypatch.setattr(stdout_output, "STALL_SECONDS", 0.05)
     opened = SETUPS[request.param](tmp_path)
     yield opened

@@ -11,7 +11,7 @@ import pytest
 from support.generated_pdps import batch, make_pdp
 
 from pdp.audit.reader import read_audit
-from pdp.audit.recorded import ReadReport, RecordedCheck
+from pdp.audit.records.recorded import ReadReport, RecordedCheck
 from pdp.decision.service import Pdp
 from pdp.model.question import Answer
 from pdp.offline.case_runner import MemoryAudit

@@ -17,8 +17,8 @@ from pdp.app.parts import build_pdp
 from pdp.app.service import Service
 from pdp.assembly import read_rules
 from pdp.audit.reader import read_audit
-from pdp.audit.recorded import ReadReport
-from pdp.audit.rows import rows
+from pdp.audit.records.recorded import ReadReport
+from pdp.audit.records.rows import rows
 from pdp.config.load import make_settings
 from pdp.decision.bundle import Authority
 from pdp.decision.codec import decode_checks

@@ -12,7 +12,7 @@ from support.audit_files import all_records
 from support.http_client import HttpClient, client_of
 from support.serving import settings_of
 
-from pdp.audit.rows import requests
+from pdp.audit.records.rows import requests
 
 ALICE, BOB = "user:oidc~alice", "user:oidc~bob"
 GRANT = {"principal": BOB, "privilege": "select", "object": "table:lake/t"}

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from support import worlds
 from support.recorded_runs import EPOCH, FIRST, STEPS, Run, play, repeat
 
-from pdp.audit.fact_files import FOLDER, list_files
+from pdp.audit.facts.files import FOLDER, list_files
 from pdp.facts.objects import Grant, GrantAdded, GrantRemoved
 
 

@@ -18,7 +18,7 @@ from support.table_rows import TableArchive, folder_records, table_rows
 
 from pdp.app.archived_bundle import rebuild_pdp
 from pdp.audit.reader import read_audit
-from pdp.audit.recorded import ReadReport, RecordFilter
+from pdp.audit.records.recorded import ReadReport, RecordFilter
 from pdp.offline.candidates import CandidatePolicies
 from pdp.offline.case_runner import MemoryAudit
 from pdp.offline.recorded_basis import RecordedFacts

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 import zstandard
 
-from pdp.audit.trail import TORN, TrailLine
+from pdp.audit.reader import TORN, TrailLine
 from pdp.pipeline.audit_files import AuditFile, file_lines
 
 TEXT = b'{"a":1}\n\n{"b":"\xc3\xa4"}\n{"c":3}\n'

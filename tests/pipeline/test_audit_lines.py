@@ -14,13 +14,11 @@ from hypothesis import strategies as st
 from support import generated_records
 from support.table_rows import concrete_rows
 
-from pdp.audit.asked_rows import AskedRows, TableRowReader, asked_text
-from pdp.audit.check_rows import json_value
-from pdp.audit.encoding import RecordEncoder
-from pdp.audit.reader import read_lines
-from pdp.audit.recorded import ReadReport
-from pdp.audit.schema import RECORD, Inputs, Record
-from pdp.audit.trail import TORN, TrailLine
+from pdp.audit.reader import TORN, TrailLine, read_lines
+from pdp.audit.records.recorded import ReadReport
+from pdp.audit.records.schema import RECORD, Inputs, Record
+from pdp.audit.records.tables import AskedRows, TableRowReader, asked_text, json_value
+from pdp.audit.records.writing import RecordEncoder
 from pdp.errors import InvalidReference
 from pdp.model.references import parse_resource
 from pdp.pipeline.arrow_rows import arrow_schema, record_batches

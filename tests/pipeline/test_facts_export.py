@@ -9,8 +9,8 @@ from support.lakes import rows
 from support.spark import folder_lake
 from support.stores import added, content, grant
 
-from pdp.audit.fact_files import FOLDER, RecordedRevision
-from pdp.audit.fact_writer import FactWriter
+from pdp.audit.facts.files import FOLDER, RecordedRevision
+from pdp.audit.facts.writer import FactWriter
 from pdp.facts.objects import Object
 from pdp.facts.snapshot import Facts
 from pdp.model.revision import Revision

@@ -20,7 +20,7 @@ from support.spark import folder_lake, spark_options
 
 from pdp.app.archived_bundle import rebuild_pdp
 from pdp.audit.reader import read_audit
-from pdp.audit.recorded import ReadReport, RecordFilter
+from pdp.audit.records.recorded import ReadReport, RecordFilter
 from pdp.cli.pipeline import pipeline
 from pdp.facts.objects import Change, Grant, GrantAdded, GrantRemoved
 from pdp.offline.candidates import AS_RECORDED, CandidatePolicies

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from support.spark import folder_lake
 
-from pdp.audit.check_rows import COLUMNS
+from pdp.audit.records.tables import COLUMNS
 from pdp.errors import InvalidArgument
 from pdp.pipeline.tables import DECISIONS, REQUESTS, TABLES, LakeColumn
 

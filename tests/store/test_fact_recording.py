@@ -10,8 +10,8 @@ from pathlib import Path
 
 from support.stores import added, content, grant, write
 
-from pdp.audit.fact_history import FactsHistory
-from pdp.audit.fact_writer import FactWriter
+from pdp.audit.facts.history import FactsHistory
+from pdp.audit.facts.writer import FactWriter
 from pdp.facts.objects import Change
 from pdp.facts.snapshot import Facts
 from pdp.model.revision import Revision

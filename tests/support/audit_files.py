@@ -10,11 +10,11 @@ from typing import Any, TypeVar
 
 from uuid_utils import uuid7
 
-from pdp.audit.chain import CONTROL_EVENTS
-from pdp.audit.folder import DEFAULT_FORM, AuditFolder, SegmentForm
-from pdp.audit.line_writer import LineWriter
-from pdp.audit.log import DEFAULT_OPTIONS, AuditTrail, TrailOptions
-from pdp.audit.segments import SegmentFile, segment_files
+from pdp.audit.files.chain import CONTROL_EVENTS
+from pdp.audit.files.folder import DEFAULT_FORM, AuditFolder, SegmentForm
+from pdp.audit.files.segments import SegmentFile, segment_files
+from pdp.audit.queue.file_sink import LineWriter
+from pdp.audit.queue.queue import DEFAULT_OPTIONS, AuditTrail, TrailOptions
 from pdp.config.audit import Durability
 from pdp.telemetry import Telemetry
 

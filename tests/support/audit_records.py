@@ -10,8 +10,8 @@ from typing import Any
 from support.generated_pdps import decide_and_record, make_pdp
 from uuid_utils import uuid7
 
-from pdp.audit.encoding import RecordEncoder
-from pdp.audit.folder import DEFAULT_FORM, AuditFolder, SegmentForm
+from pdp.audit.files.folder import DEFAULT_FORM, AuditFolder, SegmentForm
+from pdp.audit.records.writing import RecordEncoder
 from pdp.model.events import Event
 
 RULES = {"readers": "op == 'READ_ENTITY_VALUE' && role == 'alice'"}

@@ -17,8 +17,8 @@ from typing import Any
 from uuid_utils import uuid7
 
 from pdp.app.audit_sinks import open_sinks
-from pdp.audit.push.spool_files import spooled_instances
-from pdp.audit.sinks import AuditSink, LineBatch
+from pdp.audit.push.spool_reader import spooled_instances
+from pdp.audit.queue.sinks import AuditSink, LineBatch
 from pdp.config.load import make_settings
 from pdp.telemetry import Telemetry
 

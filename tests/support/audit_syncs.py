@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from pdp.audit.folder import AuditFolder
+from pdp.audit.files.folder import AuditFolder
 
 
 def before_each_sync(monkeypatch: pytest.MonkeyPatch, call: Callable[[], object]) -> None:

@@ -13,9 +13,9 @@ from zlib import crc32
 from hypothesis import strategies as st
 from uuid_utils import uuid7
 
-from pdp.audit.chain import ChainHash
-from pdp.audit.folder import AuditFolder, SegmentForm
-from pdp.audit.segments import SegmentFile, segment_files
+from pdp.audit.files.chain import ChainHash
+from pdp.audit.files.folder import AuditFolder, SegmentForm
+from pdp.audit.files.segments import SegmentFile, segment_files
 
 KEY = b"a key of the chain of audits"
 

@@ -17,7 +17,7 @@ from support.serving import settings_of
 
 from pdp.app.parts import build_pdp
 from pdp.app.service import Service
-from pdp.audit.rows import requests, rows
+from pdp.audit.records.rows import requests, rows
 from pdp.errors import InvalidReference, PdpError
 from pdp.model.references import parse_resource
 from pdp.offline.case_outcomes import CaseOutcome, compare_checks, compare_error, compare_view

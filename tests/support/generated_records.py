@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from pdp.audit.record import DecidedCheck, DecisionRecord, LeafDecision
+from pdp.audit.records.record import DecidedCheck, DecisionRecord, LeafDecision
 from pdp.engines.engine import PERMIT, Group, Verdicts
 from pdp.model.columns import PathColumn
 from pdp.model.question import (

@@ -20,7 +20,7 @@ import pytest
 import uvloop
 from support.serving import settings_of
 
-from pdp.audit.log import NoAudit
+from pdp.audit.queue.queue import NoAudit
 from pdp.config.settings import Settings
 from pdp.errors import InvalidArgument
 from pdp.identity.callers import Callers

@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from pdp.audit.record import DecisionRecord, LeafDecision
-from pdp.audit.view_security import write_view_security
+from pdp.audit.records.record import DecisionRecord, LeafDecision
+from pdp.audit.records.schema import write_view_security
 from pdp.engines.engine import PERMIT
 from pdp.model.columns import PathColumn
 from pdp.model.question import DEFAULT_DENY, NO_ARGUMENTS, Answer, Check, Principal, Rejection, Resource

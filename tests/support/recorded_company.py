@@ -17,10 +17,10 @@ from typing import Any, BinaryIO
 import msgspec
 
 from pdp.app.parts import build_pdp
-from pdp.audit.encoding import RecordEncoder
-from pdp.audit.fact_files import RecordedRevision
-from pdp.audit.fact_writer import FactWriter
-from pdp.audit.record import DecisionRecord
+from pdp.audit.facts.files import RecordedRevision
+from pdp.audit.facts.writer import FactWriter
+from pdp.audit.records.record import DecisionRecord
+from pdp.audit.records.writing import RecordEncoder
 from pdp.config.load import make_settings
 from pdp.config.settings import Settings
 from pdp.decision.codec import decode_checks

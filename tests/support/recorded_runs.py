@@ -14,12 +14,12 @@ from support.paths import TESTS
 
 from pdp.app.archived_bundle import rebuild_pdp
 from pdp.app.parts import build_pdp
-from pdp.audit.encoding import RecordEncoder
-from pdp.audit.fact_files import RecordedRevision
-from pdp.audit.fact_writer import FactWriter
+from pdp.audit.facts.files import RecordedRevision
+from pdp.audit.facts.writer import FactWriter
 from pdp.audit.reader import read_audit
-from pdp.audit.record import DecisionRecord
-from pdp.audit.recorded import ReadReport, RecordFilter
+from pdp.audit.records.record import DecisionRecord
+from pdp.audit.records.recorded import ReadReport, RecordFilter
+from pdp.audit.records.writing import RecordEncoder
 from pdp.decision.codec import decode_checks
 from pdp.decision.service import Pdp
 from pdp.facts.objects import (

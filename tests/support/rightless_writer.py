@@ -6,7 +6,7 @@ import os
 import sys
 from pathlib import Path
 
-from pdp.audit.folder import AuditFolder, SegmentForm
+from pdp.audit.files.folder import AuditFolder, SegmentForm
 
 NOBODY = 65534
 

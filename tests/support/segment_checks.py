@@ -11,7 +11,7 @@ from typing import Any
 
 from support.audit_files import records_in
 
-from pdp.audit.segments import SegmentFile, segment_files
+from pdp.audit.files.segments import SegmentFile, segment_files
 
 
 def check_segments(folder: Path, key: bytes = b"") -> dict[str, list[dict[str, Any]]]:

@@ -9,15 +9,25 @@ from typing import Any
 
 import msgspec
 
-from pdp.audit.asked_rows import AskedRows, TableRow, asked_text, entry_text, inputs_text
-from pdp.audit.check_rows import COLUMNS, CheckRow, check_rows, concrete_items, json_value
-from pdp.audit.fact_files import FOLDER, list_files
-from pdp.audit.fact_history import FactsHistory
-from pdp.audit.fact_log import ChangeRow, FactLog, change_rows
-from pdp.audit.items import RecordSelection, inputs_of, record_items
+from pdp.audit.facts.files import FOLDER, list_files
+from pdp.audit.facts.history import FactsHistory
+from pdp.audit.facts.log import ChangeRow, FactLog, change_rows
 from pdp.audit.reader import read_records
-from pdp.audit.recorded import ReadReport
-from pdp.audit.schema import Record
+from pdp.audit.records.recorded import ReadReport
+from pdp.audit.records.schema import Record
+from pdp.audit.records.tables import (
+    COLUMNS,
+    AskedRows,
+    CheckRow,
+    TableRow,
+    asked_text,
+    check_rows,
+    concrete_items,
+    entry_text,
+    inputs_text,
+    json_value,
+)
+from pdp.audit.selection import RecordSelection, inputs_of, record_items
 from pdp.facts.snapshot import Facts
 from pdp.model.revision import Revision
 

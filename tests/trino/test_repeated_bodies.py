@@ -16,9 +16,9 @@ from support.audit_files import audit_records
 from support.trino_row_access import RowAccessClient, row_access_client
 
 from pdp.app.parts import build_pdp
-from pdp.audit.log import NoAudit
+from pdp.audit.queue.queue import NoAudit
 from pdp.audit.reader import read_audit
-from pdp.audit.recorded import ReadReport
+from pdp.audit.records.recorded import ReadReport
 from pdp.config.load import make_settings
 from pdp.decision.bundle import Bundle
 from pdp.engines.cel.rules import inline_rules

@@ -17,7 +17,7 @@ from support.paths import ROOT
 from support.serving import serve_process, settings_of
 
 import pdp.trino
-from pdp.audit.rows import rows
+from pdp.audit.records.rows import rows
 from pdp.config.load import UNSUPPORTED
 from pdp.model.references import parse_resource
 from pdp.model.trino_operations import TRINO_OPERATIONS

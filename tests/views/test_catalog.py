@@ -19,7 +19,7 @@ from support.http_client import HttpClient
 from support.iceberg_rest import IcebergServer, iceberg_server
 from support.view_loads import ENGINES, LOAD, OWNER, WORLD, load_client
 
-from pdp.audit.rows import requests
+from pdp.audit.records.rows import requests
 from pdp.config.warehouses import CatalogSettings
 from pdp.errors import ConfigError, Unavailable
 from pdp.model.question import Resource

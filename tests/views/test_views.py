@@ -18,8 +18,8 @@ from support.view_loads import ENGINES, LOAD, OWNER, WORLD, load_client
 
 from pdp.app.parts import build_pdp
 from pdp.audit.reader import read_audit
-from pdp.audit.recorded import ReadReport, RecordedCheck, RecordedOutcome
-from pdp.audit.rows import requests
+from pdp.audit.records.recorded import ReadReport, RecordedCheck, RecordedOutcome
+from pdp.audit.records.rows import requests
 from pdp.config.load import load_settings, make_settings
 from pdp.engines.engine import READS_POLICIES, Cost, Group
 from pdp.errors import ConfigError, InvalidArgument, TooManyChecks

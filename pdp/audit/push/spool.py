@@ -1,6 +1,8 @@
 """Spool of a sink: lines on disk, until a receiver has them. It survives restarts, and is bounded.
 
 Each instance writes files of its own. The files of instances that have ended are taken over by the next instance.
+
+Records refused by a receiver for good.
 """
 
 from __future__ import annotations
@@ -13,12 +15,44 @@ from typing import Final
 
 import structlog
 
-from pdp.audit.instance_locks import InstanceLock, lock_if_dead
-from pdp.audit.push.refused_records import RefusedRecords
-from pdp.audit.push.spool_files import SpoolPosition, spool_numbers, spool_path, spooled_instances
-from pdp.audit.push.spool_reader import BatchLimits, SpoolReader, left_reader
+from pdp.audit.files.locks import InstanceLock, lock_if_dead
+from pdp.audit.push.spool_reader import (
+    BatchLimits,
+    SpoolPosition,
+    SpoolReader,
+    left_reader,
+    spool_numbers,
+    spool_path,
+    spooled_instances,
+)
 from pdp.config.files import make_private_folder, open_private_file, restrict_files, warn_of_open_folder
 from pdp.errors import ConfigError
+
+FOLDER = "refused"
+
+
+class RefusedRecords:
+    """Folder of refused records below a spool, with at most `bound` bytes."""
+
+    def __init__(self, spool: Path, bound: int) -> None:
+        self.path = spool / FOLDER
+        self._bound = bound
+
+    def keep(self, instance: str, line: bytes) -> None:
+        """Append a line to the file of an instance, and sync the file; raise OSError."""
+        make_private_folder(self.path)
+        if sum([file.stat().st_size for file in self.path.iterdir()]) + len(line) > self._bound:
+            raise OSError(errno.ENOSPC, "too many records are refused")
+        file = open_private_file(self.path / f"{instance}.jsonl", os.O_WRONLY | os.O_APPEND)
+        try:
+            size = os.fstat(file).st_size
+            if os.write(file, line) < len(line):
+                os.ftruncate(file, size)
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            os.fsync(file)
+        finally:
+            os.close(file)
+
 
 LONGEST_FILE: Final = 8 << 20
 _FILES: Final = 8

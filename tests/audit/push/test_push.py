@@ -20,16 +20,14 @@ from support.generated_pdps import decide_and_record, make_pdp
 from support.idp import Authority
 
 from pdp.app.audit_sinks import open_sinks
-from pdp.audit import line_intake
-from pdp.audit.line_intake import IntakeOptions, LineIntake
-from pdp.audit.log import AuditTrail, TrailOptions
 from pdp.audit.push import delivery
 from pdp.audit.push.bodies import OtlpLogs
-from pdp.audit.push.refused_records import RefusedRecords
-from pdp.audit.push.spool import Spool, SpoolFull
+from pdp.audit.push.spool import RefusedRecords, Spool, SpoolFull
 from pdp.audit.push.spool_reader import BatchLimits
-from pdp.audit.sink_metrics import SinkMetrics
-from pdp.audit.stdout_output import StdoutOutput
+from pdp.audit.queue import intake
+from pdp.audit.queue.intake import IntakeOptions, LineIntake
+from pdp.audit.queue.queue import AuditTrail, TrailOptions
+from pdp.audit.queue.sinks import SinkMetrics, StdoutOutput
 from pdp.config.load import make_settings
 from pdp.telemetry import Telemetry
 
@@ -41,7 +39,7 @@ MIB = 1 << 20
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delivery, "FIRST_PAUSE", 0.01)
     monkeypatch.setattr(delivery, "LONGEST_PAUSE", 0.05)
-    monkeypatch.setattr(line_intake, "RETRY_SECONDS", 0.02)
+    monkeypatch.setattr(intake, "RETRY_SECONDS", 0.02)
 
 
 def opened(folder: Path, sink: dict[str, Any], telemetry: Telemetry | None = None, **audit: Any) -> LineIntake:

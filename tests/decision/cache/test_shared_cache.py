@@ -18,7 +18,7 @@ from support.redis_server import RedisServer, redis_server
 from support.serving import serving, settings_of
 
 from pdp.app.service import Service
-from pdp.audit.rows import rows
+from pdp.audit.records.rows import rows
 from pdp.wire import decision_pb2 as wire
 
 pytestmark = pytest.mark.process

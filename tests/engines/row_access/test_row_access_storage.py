@@ -14,8 +14,8 @@ from support.view_loads import load_client
 
 from pdp.app.parts import build_pdp
 from pdp.audit.reader import read_audit
-from pdp.audit.recorded import ReadReport
-from pdp.audit.rows import requests
+from pdp.audit.records.recorded import ReadReport
+from pdp.audit.records.rows import requests
 from pdp.decision.service import Pdp
 from pdp.offline.case_runner import MemoryAudit, build_case_pdp
 from pdp.offline.cases import Case

@@ -1,0 +1,415 @@
+"""Audit trail: one JSON line per request.
+
+A request puts its record into a list and goes on. The event loop encodes the records in small batches between requests,
+and hands the lines to the sinks (`sinks`), each with a thread of its own. While a sink takes no writes, records wait in
+memory, up to a number and to bytes. Beyond that `audit.on_full` says whether requests wait, are refused, or are
+answered without a record.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, TypeAlias
+
+import msgspec
+import structlog
+
+from pdp.audit.queue.gate import UNWRITTEN, AuditGate
+from pdp.audit.queue.sampling import AllowSampler, ClockWatch, DroppedRecords
+from pdp.audit.queue.sinks import AuditSink, LineBatch, SlowestProgress
+from pdp.audit.records.record import DecisionRecord
+from pdp.audit.records.writing import RecordEncoder
+from pdp.config.audit import Durability, OnFull
+from pdp.errors import Unavailable
+from pdp.model.events import Event, ManagementEvent, RefusalEvent, RewriteEvent
+from pdp.model.masking import DEFAULT_MASKER, Masker
+from pdp.telemetry import Telemetry
+
+MAX_PENDING: Final = 50_000
+MAX_PENDING_DECISIONS: Final = 2_000_000
+"""Records, and decisions in all of them, that may wait for the disk."""
+MAX_PENDING_BYTES: Final = 256 << 20
+"""Bytes of records that may wait for the disk, unless the configuration says otherwise."""
+CROWDED: Final = 0.875
+"""Share of these bounds from which requests wait for room, so that those under way find some."""
+_ANSWERED: Final = (ManagementEvent, RewriteEvent)
+"""Events of requests with an answer."""
+_DECISION_BYTES: Final = 300
+"""Estimate of the bytes of a record for each of its decisions, until it is encoded."""
+_LINE_BYTES: Final = 64
+"""Bytes that an encoded line needs beside its text."""
+GATHER_SECONDS: Final = 0.025
+"""Longest wait before a record goes to the sinks. A killed process loses the records of this time and of one write."""
+TURN: Final = 32
+TURN_DECISIONS: Final = 2000
+"""Waiting records from which the event loop encodes, and decisions after which other callbacks get a turn."""
+LONG_BATCH: Final = 64
+LONG_RECORD: Final = 5000
+"""Decisions of a batch whose rows are counted, and rows of a record that is encoded beside the event loop."""
+BEHIND: Final = 4000
+GIVE_WAY_SECONDS: Final = 0.001
+_ROOM_SECONDS: Final = 0.1
+"""Waiting records from which the event loop gives way to the writer, and for how long.
+
+A busy event loop leaves the interpreter for moments only, which a waiting thread often misses.
+"""
+
+log = structlog.get_logger()
+
+BesideCall: TypeAlias = Callable[..., Awaitable[bytes]]
+"""Call that runs a function in a thread and returns its result."""
+
+
+class TrailOptions(msgspec.Struct, frozen=True):
+    """Options of a trail. With `run_beside`, a thread encodes long records in place of the event loop."""
+
+    max_bytes: int = MAX_PENDING_BYTES
+    masker: Masker = DEFAULT_MASKER
+    run_beside: BesideCall | None = None
+    durability: Durability = "batch"
+    on_full: OnFull = "block"
+    sampler: AllowSampler | None = None
+
+
+DEFAULT_OPTIONS: Final = TrailOptions()
+
+
+class NoAudit:
+    """Audit of dry runs on the command line, which enforce nothing: drops every record."""
+
+    def admit(self) -> None:
+        """Admit every request."""
+
+    def append(self, record: DecisionRecord) -> None:
+        """Drop the record."""
+
+    def note(self, event: Event) -> bool:
+        """Drop the event."""
+        return True
+
+
+class AuditTrail:
+    """Records of one instance, encoded once, for one or several sinks.
+
+    A thread that encoded would compete with the event loop for the interpreter, and fall behind at full load. See
+    docs/decisions/0010-audit-in-batches.md.
+    """
+
+    def __init__(
+        self,
+        instance: str,
+        sinks: Sequence[AuditSink],
+        telemetry: Telemetry,
+        options: TrailOptions = DEFAULT_OPTIONS,
+    ) -> None:
+        """Begin a trail with at least one sink, each without a record yet."""
+        self.instance = instance
+        self._sinks = tuple(sinks)
+        self._progress = sinks[0].progress if len(sinks) == 1 else SlowestProgress([sink.progress for sink in sinks])
+        self._sampler = options.sampler
+        self._encoder = RecordEncoder(instance, masker=options.masker)
+        self._max_bytes = options.max_bytes
+        self._promises = [sink.progress for sink in sinks if sink.progress.promises]
+        """Progress of the sinks that make records safe."""
+        self.gate = AuditGate(self, options.durability, options.on_full)
+        self._drops = options.on_full == "drop"
+        self._dropped = DroppedRecords()
+        self._count_dropped = telemetry.audit_dropped.inc
+        self._clock = ClockWatch()
+        self._pending: list[DecisionRecord | Event] = []
+        self._lines: list[bytes] = []
+        """Lines of records that have left `_pending`."""
+        self._decisions = self._size = 0
+        """Decisions and bytes of the lines."""
+        self._bundles: dict[str, bytes] = {}
+        """Bundles that came with the lines."""
+        self._archived: set[str] = set()
+        """Digests of all bundles so far."""
+        self._taken = self._seq = self._encoded = self._encoded_bytes = 0
+        """Decisions of all records, number of the oldest pending one, decisions and bytes of all encoded ones."""
+        self._run_beside = options.run_beside
+        self._beside_encoder = RecordEncoder(instance, masker=options.masker)
+        self._beside: DecisionRecord | Event | None = None
+        """Oldest pending record, while a thread encodes it. All others wait."""
+        self._task: asyncio.Task[None] | None = None
+        self._flush_due = self._turn_due = self._hurried = False
+        self._full = False
+        """Tells whether too much waited at the last look. Each long record and each `TURN` of records takes a look."""
+        self._count_unencodable = telemetry.audit_unencodable.inc
+        self._encoding = threading.Lock()
+        """Held while records are encoded or handed over: `close` comes from another thread than the event loop's."""
+        telemetry.audit_waiting.set_function(self._waiting)
+        for promise in self._promises if self.gate.holds else ():
+            promise.changed = self.gate.wake
+
+    @property
+    def failing(self) -> bool:
+        """Tell whether records cannot be written at present, or so many wait that requests are refused."""
+        return self._progress.failing or (not self._drops and self.is_full())
+
+    def troubles(self) -> dict[str, str]:
+        """Return why records do not reach the destination of a sink, by the name of the sink."""
+        return {f"audit {sink.name}": trouble for sink in self._sinks if (trouble := sink.trouble())}
+
+    def admit(self) -> None:
+        """Raise Unavailable while too many records wait, or records of too many bytes, unless these are dropped."""
+        if (self._full or self._waiting() >= MAX_PENDING) and not self._drops:
+            self._full = self.is_full()
+            if self._full:
+                raise Unavailable(UNWRITTEN)
+
+    def is_full(self, share: float = 1.0) -> bool:
+        """Tell the same as `admit`, for a share of the bounds."""
+        return (
+            self._waiting() >= MAX_PENDING * share
+            or self._taken - self._progress.decisions >= MAX_PENDING_DECISIONS * share
+            or self.waiting_bytes() >= self._max_bytes * share
+        )
+
+    def append(self, record: DecisionRecord) -> None:
+        """Put a record into the queue and return at once. Call from the event loop only."""
+        if self._sampler:
+            sampled = self._sampler.sampled(record)
+            if sampled is None:
+                return
+            record = sampled
+        size = _size(record) if record.masks else record.batch.size
+        if self._drops and self.is_full():
+            if self._sampler:
+                self._sampler.give_back(record)
+            self._drop(record, size)
+            return
+        self._taken += size
+        self._put(record)
+        if size > LONG_BATCH:  # many small records come over several flushes, which look, too
+            self._full = self.is_full()
+            self.gate.look()
+            self._take_turn_soon()  # while the record is in the processor's cache
+
+    def note(self, event: Event) -> bool:
+        """Put an event into the queue and return at once. Call from the event loop only.
+
+        Return False for a refusal while too many records wait: nothing else bounds the number of refusals.
+        """
+        full = self._waiting() >= MAX_PENDING or self.waiting_bytes() >= self._max_bytes
+        is_refusal = isinstance(event, RefusalEvent) or (isinstance(event, _ANSWERED) and not event.allowed)
+        if full and is_refusal:
+            return False
+        if full and self._drops and isinstance(event, _ANSWERED):
+            self._drop(event, 0)
+            return False
+        self._put(self._sampler.announced(event) if self._sampler else event)
+        return True
+
+    def taken(self) -> int:
+        """Return the number of all records so far."""
+        return self._seq + len(self._pending)
+
+    def durable(self) -> int:
+        """Return the number of records that are safe on disk."""
+        return min([promise.durable for promise in self._promises], default=self._progress.records)
+
+    def is_failing(self) -> bool:
+        """Tell whether records cannot be made safe at present."""
+        return any(promise.failing for promise in self._promises)
+
+    def is_crowded(self) -> bool:
+        """Tell whether so many records wait that requests have to."""
+        return self.is_full(CROWDED)
+
+    def hurry(self) -> None:
+        """Give all records to the sinks after the present turn of the event loop."""
+        if not self._hurried:
+            self._hurried = True
+            asyncio.get_running_loop().call_soon(self._hand_over_soon)
+
+    def _hand_over_soon(self) -> None:
+        self._hurried = False
+        with self._encoding:
+            self._encode()
+            self._hand_over()
+        if self._pending and not self._beside:
+            self.hurry()
+        self.gate.release()
+
+    def _drop(self, record: DecisionRecord | Event, decisions: int) -> None:
+        self._dropped.count(decisions, self.taken(), record.time)
+        self._count_dropped()
+        self._flush_later(_ROOM_SECONDS)
+
+    def _put(self, record: DecisionRecord | Event) -> None:
+        self._pending.append(record)
+        if not self._flush_due:
+            self._flush_later(GATHER_SECONDS)
+        if not len(self._pending) % TURN:
+            self._full = self.is_full()
+            self._take_turn_soon()
+
+    def close(self, timeout: float) -> bool:
+        """Write all waiting records; return False if `timeout` seconds were not enough. Call from any thread."""
+        with self._encoding:
+            self._run_beside = self._beside = None
+            if event := self._dropped.announcement(at_once=True):
+                self._pending.append(event)
+            while self._pending:
+                self._encode()
+            self._hand_over()
+        return self._close_sinks(timeout) and not self._waiting()
+
+    def _close_sinks(self, timeout: float) -> bool:
+        """Close all sinks at the same time: one whose destination is stuck takes no time from the others."""
+        if len(self._sinks) == 1:
+            return self._sinks[0].close(timeout)
+        with ThreadPoolExecutor(len(self._sinks), "audit-close") as threads:
+            return all(list(threads.map(lambda sink: sink.close(timeout), self._sinks)))
+
+    def reopen(self) -> None:
+        """Let every sink begin a new file, or connect again."""
+        for sink in self._sinks:
+            sink.reopen()
+
+    def _waiting(self) -> int:
+        return len(self._pending) + self._seq - self._progress.records
+
+    def waiting_bytes(self) -> int:
+        """Return the bytes of what waits: exactly of lines, by an estimate of the records before them."""
+        return self._encoded_bytes - self._progress.bytes + (self._taken - self._encoded) * _DECISION_BYTES
+
+    def _take_turn_soon(self) -> None:
+        if not self._turn_due:
+            self._turn_due = True
+            asyncio.get_running_loop().call_soon(self._take_turn)
+
+    def _take_turn(self) -> None:
+        """Encode pending records; leave the rest of many decisions to a later turn."""
+        self._turn_due = False
+        with self._encoding:
+            self._encode()
+        if self._pending and not self._beside:
+            self._take_turn_soon()
+
+    def _flush(self) -> None:
+        """Encode pending records and hand all lines to the writer. Come again if records are left."""
+        try:
+            self._look_around()
+            with self._encoding:
+                self._encode()
+                self._hand_over()
+            if self._waiting() >= BEHIND and not self._progress.failing:
+                time.sleep(GIVE_WAY_SECONDS)
+        finally:  # a defect must not end the flushes
+            self._flush_due = False
+            if self._pending:
+                self._flush_later(GATHER_SECONDS)
+            elif self._dropped.records or self.gate.crowded:
+                self._flush_later(_ROOM_SECONDS)
+
+    def _flush_later(self, seconds: float) -> None:
+        if not self._flush_due:
+            self._flush_due = True
+            asyncio.get_running_loop().call_later(seconds, self._flush)
+
+    def _look_around(self) -> None:
+        """Note a jump of the clock, and announce dropped records. Look whether requests have to wait."""
+        if event := self._clock.jump():
+            self._pending.append(event)
+        if self._dropped.records and not self.is_full() and (event := self._dropped.announcement()):
+            self._pending.append(event)
+        self.gate.look()
+
+    def _encode(self) -> None:
+        """Encode the oldest pending records. The records themselves are dropped."""
+        if self._beside:
+            return
+        lines: list[bytes] = []
+        decisions = 0
+        for seq, record in enumerate(self._pending, self._seq):
+            size = 0
+            if isinstance(record, DecisionRecord):
+                size = _size(record) if record.masks else record.batch.size
+                if record.bundle_digest not in self._archived:
+                    self._take_bundle(record)
+            if size > LONG_BATCH and self._run_beside and _rows(record) > LONG_RECORD:
+                if not lines:
+                    self._begin_beside(record)
+                break
+            lines.append(_line(self._encoder, record, seq, self._count_unencodable))
+            decisions += size
+            if decisions >= TURN_DECISIONS:
+                break
+        self._add(lines, decisions)
+
+    def _begin_beside(self, record: DecisionRecord | Event) -> None:
+        """Encode the oldest record in a thread."""
+        self._beside = record
+        self._task = asyncio.get_running_loop().create_task(self._encode_beside(record, self._seq))
+
+    async def _encode_beside(self, record: DecisionRecord | Event, seq: int) -> None:
+        assert self._run_beside
+        try:
+            line = await self._run_beside(_line, self._beside_encoder, record, seq, self._count_unencodable)
+            with self._encoding:
+                if self._beside is record:  # `close` has not come first
+                    self._add([line], _size(record))
+        finally:
+            if self._beside is record:
+                self._beside = None
+
+    def _take_bundle(self, record: DecisionRecord) -> None:
+        self._archived.add(record.bundle_digest)
+        self._bundles[record.bundle_digest] = record.bundle_text
+
+    def _add(self, lines: list[bytes], decisions: int) -> None:
+        """Take the lines of the oldest records, which hold so many decisions, and drop these records."""
+        done = len(lines)
+        size = sum(map(len, lines)) + done * _LINE_BYTES
+        self._lines += lines
+        del self._pending[:done]
+        self._seq += done
+        self._decisions += decisions
+        self._size += size
+        self._encoded += decisions
+        self._encoded_bytes += size
+        self._full = self.is_full()
+
+    def _hand_over(self) -> None:
+        if self._lines:
+            seq = self._seq - len(self._lines)
+            batch = LineBatch(self._lines, self._decisions, self._size, self._bundles, seq)
+            for sink in self._sinks:
+                sink.put(batch)
+            self._lines, self._decisions, self._size, self._bundles = [], 0, 0, {}
+
+
+def _line(
+    encoder: RecordEncoder, record: DecisionRecord | Event, seq: int, count_unencodable: Callable[[], None]
+) -> bytes:
+    """Return the line of a record. A record that cannot be encoded keeps its outcome, and holds up no other."""
+    if not isinstance(record, DecisionRecord):
+        return encoder.encode_event(record, seq) + b"\n"
+    try:
+        return encoder.encode(record, seq) + b"\n"
+    except Exception as error:
+        count_unencodable()
+        log.exception("audit record cannot be encoded", id=record.answer.id)
+        return encoder.encode_rest(record, seq, repr(error)) + b"\n"
+
+
+def _size(record: DecisionRecord | Event) -> int:
+    """Return the number of decisions and masks of a record."""
+    return record.batch.size + len(record.masks or ()) if isinstance(record, DecisionRecord) else 0
+
+
+def _rows(record: DecisionRecord | Event) -> int:
+    """Return the number of rows of a record: of all concrete checks, of a listing, or of masks."""
+    if not isinstance(record, DecisionRecord):
+        return 0
+    if record.listing is not None:
+        return record.batch.size
+    if record.masks is not None:
+        return len(record.masks)
+    return sum([len(leaf.resources) for check in record.checks for leaf in check.concrete])
