@@ -39,7 +39,7 @@ from pdp.management.policy_statements import StatementExecutor
 from pdp.management.rule_service import RuleService
 from pdp.management.service import Management
 from pdp.model.events import OPEN_GATE, ServiceEvent
-from pdp.rewrite.pool import WorkerPool
+from pdp.rewrite.process.pool import WorkerPool
 from pdp.store.replica import FixedFacts, Replica
 from pdp.surfaces.admission import BODIES_IN_FLIGHT, Admission
 from pdp.surfaces.body_content import BodyLimits

@@ -18,7 +18,7 @@ from pdp.errors import InvalidArgument
 if TYPE_CHECKING:
     from pdp.engines.row_access.policies import NamedDocument
     from pdp.offline.row_changes import RowChange, TableRows
-    from pdp.rewrite.containers import RelationKey
+    from pdp.rewrite.catalog import RelationKey
 
 _NUMBERS: Final = ("int", "bigint", "smallint", "tinyint", "long", "double", "float", "real", "decimal", "numeric")
 _TRUTHS: Final = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}

@@ -13,7 +13,7 @@ from pdp.cli.terminal import visible
 
 if TYPE_CHECKING:
     from pdp.engines.row_access.explain import ExplainedEntry, RowExplanation
-    from pdp.rewrite.explanation import ExplainedStatement
+    from pdp.rewrite.process.requests import ExplainedStatement
 
 
 def print_rows(explanation: RowExplanation, form: str) -> None:

@@ -140,8 +140,8 @@ def execute(composition: Composition, config: Path | None, overrides: tuple[str,
     DROP ROW ACCESS POLICY [IF EXISTS] p ON t, or DROP ALL ROW ACCESS POLICIES ON t, in the dialect of BigQuery.
     """
     from pdp.management.rule_statements import edit_of  # noqa: PLC0415  needs the parser of SQL
-    from pdp.rewrite.ddl import read_policy_statement  # noqa: PLC0415
     from pdp.rewrite.errors import RewriteRefused  # noqa: PLC0415
+    from pdp.rewrite.policy_statements import read_policy_statement  # noqa: PLC0415
 
     try:
         statement = read_policy_statement(sys.stdin.read())

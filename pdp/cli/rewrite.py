@@ -37,7 +37,7 @@ def rewrite(
     Exits with 1 if the statement is refused; never in a batch.
     """
     from pdp.rewrite.errors import RewriteRefused  # noqa: PLC0415  needs the parser of SQL
-    from pdp.rewrite.requests import RewriteRequest, answers, service_of_files  # noqa: PLC0415
+    from pdp.rewrite.process.requests import RewriteRequest, answers, service_of_files  # noqa: PLC0415
 
     service = service_of_files(files)
     if batch:

@@ -8,7 +8,7 @@ from pdp.decision.bundle import Bundle
 from pdp.engines.row_access.policies import EVERYONE, table_path
 from pdp.facts.row_policies import TablePath
 from pdp.facts.snapshot import Facts
-from pdp.rewrite.messages import PolicyRow
+from pdp.rewrite.process.messages import PolicyRow
 
 
 def policy_rows(bundle: Bundle, facts: Facts) -> Iterator[tuple[TablePath, PolicyRow]]:

@@ -11,7 +11,7 @@ from pdp.decision.bodies import JsonBody, PrincipalBody, ResourceBody
 from pdp.errors import InvalidArgument
 from pdp.model.question import AtLeast
 from pdp.model.strict import decode
-from pdp.rewrite.messages import SuppliedCatalog
+from pdp.rewrite.process.messages import SuppliedCatalog
 
 DIALECTS: Final = ("bigquery", "trino", "spark", "duckdb")
 LONGEST_SQL: Final = 100_000

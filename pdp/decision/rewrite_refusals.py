@@ -14,7 +14,7 @@ from pdp.rewrite.errors import (
     NOT_COVERED,
     WRITE_NEEDS_FULL_ACCESS,
 )
-from pdp.rewrite.messages import Reply
+from pdp.rewrite.process.messages import Reply
 
 _GENERAL: Final = {
     FILTER_INVALID: "a filter or mask cannot be used in `{dialect}`",

@@ -1,7 +1,7 @@
 """Rewriting of statements for a principal of the service: evidence, rights on every relation, and the record.
 
-A process rewrites the statement (`pdp.rewrite.pool`), so a text never holds up the event loop. The answer leaves after
-the rights are decided, by the same way as every check.
+A process rewrites the statement (`pdp.rewrite.process.pool`), so a text never holds up the event loop. The answer
+leaves after the rights are decided, by the same way as every check.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ from pdp.rewrite.errors import (
     RewriteRefused,
 )
 from pdp.rewrite.iceberg.relations import KnownRelations, RelationSources
-from pdp.rewrite.messages import FilterCall, PolicyRow, Reader, Reply, RewriteCall, Setup, SuppliedCatalog, Use
-from pdp.rewrite.pool import WorkerPool
+from pdp.rewrite.process.messages import FilterCall, PolicyRow, Reader, Reply, RewriteCall, Setup, SuppliedCatalog, Use
+from pdp.rewrite.process.pool import WorkerPool
 
 _OF_VIEWS: Final = frozenset({UNSUPPORTED_SOURCE, VIEW_CYCLE, VIEW_DEPTH})
 """Refusals that come from the text of a view."""

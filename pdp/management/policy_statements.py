@@ -20,7 +20,7 @@ class StatementExecutor:
 
     async def execute(self, body: RewriteBody, caller: Caller, default: Sequence[str]) -> RewriteResult:
         """Carry out the statement of a body; raise PdpError. `default` completes the name of the table."""
-        from pdp.rewrite.ddl import read_policy_statement  # noqa: PLC0415  its parser of SQL takes 30 MB
+        from pdp.rewrite.policy_statements import read_policy_statement  # noqa: PLC0415  its parser of SQL takes 30 MB
 
         statement = await run_aside(read_policy_statement, body.sql)
         if statement is None:

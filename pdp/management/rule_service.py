@@ -33,7 +33,7 @@ from pdp.management.rule_edits import (
 from pdp.management.service import Management
 
 if TYPE_CHECKING:
-    from pdp.rewrite.ddl import PolicyStatement
+    from pdp.rewrite.policy_statements import PolicyStatement
 
 PERMISSIONS: Final = {
     "rowAccessPolicies.create": MANAGE,

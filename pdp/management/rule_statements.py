@@ -9,7 +9,7 @@ from pdp.errors import InvalidArgument
 from pdp.facts.row_policies import RowRule, TablePath
 from pdp.management.rule_edits import Mode, RuleDrop, RuleEdit, RulesClear, RuleWrite
 from pdp.model.references import check_part
-from pdp.rewrite.ddl import CreatePolicy, DropAllPolicies, DropPolicy, PolicyStatement
+from pdp.rewrite.policy_statements import CreatePolicy, DropAllPolicies, DropPolicy, PolicyStatement
 
 DIALECT: Final = "bigquery"
 """Dialect of the statements, and so of their filters."""

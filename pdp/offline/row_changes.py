@@ -19,13 +19,11 @@ from pdp.facts.row_policies import RowRule
 from pdp.facts.snapshot import Facts
 from pdp.model.question import Principal
 from pdp.offline.row_conditions import Truth, implies, truth_of_row
-from pdp.rewrite.containers import RelationKey, key_name
+from pdp.rewrite.catalog import RelationKey, key_name
 from pdp.rewrite.errors import RewriteRefused
 from pdp.rewrite.identity import CallerIdentity, PrincipalCaller
-from pdp.rewrite.lexical import DIALECTS
-from pdp.rewrite.policies import FilterPolicy, PolicySet, policy_set_of
-from pdp.rewrite.stored_policies import StoredPolicySets
-from pdp.rewrite.syntax import ParsedText
+from pdp.rewrite.policies import FilterPolicy, PolicySet, StoredPolicySets, policy_set_of
+from pdp.rewrite.sql import DIALECTS, ParsedText
 
 _SOMEBODY: Final = "user:somebody@"
 """Start of the member of a reader who stands for a whole group or domain."""

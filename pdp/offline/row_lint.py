@@ -18,12 +18,10 @@ from pdp.errors import Place, PolicyError
 from pdp.facts.row_policies import RowRule
 from pdp.offline.row_conditions import implies, is_always_true, is_never_true
 from pdp.offline.stored_rows import stored_findings
-from pdp.rewrite.catalog import Catalog, catalog_of, table_parts
-from pdp.rewrite.containers import RelationKey
+from pdp.rewrite.catalog import Catalog, RelationKey, catalog_of, table_parts
 from pdp.rewrite.errors import RewriteRefused
 from pdp.rewrite.filters import known_columns
-from pdp.rewrite.lexical import DIALECTS
-from pdp.rewrite.syntax import ParsedText
+from pdp.rewrite.sql import DIALECTS, ParsedText
 
 ROW_CODES: Final[Mapping[str, Severity]] = {
     "row-never-true": "warning",

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 from pdp.errors import ConfigError, InvalidArgument
 from pdp.rewrite.errors import UNSUPPORTED_STATEMENT, RewriteRefused
-from pdp.rewrite.lexical import LexicalText
-from pdp.rewrite.requests import RewriteRequest, RewriteService, service_of_files
+from pdp.rewrite.process.requests import RewriteRequest, RewriteService, service_of_files
+from pdp.rewrite.sql import LexicalText
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -15,8 +15,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 from sqlglot import exp
 
 from pdp.rewrite.errors import FILTER_INVALID, RewriteRefused
-from pdp.rewrite.splice import Edit
-from pdp.rewrite.syntax import place_of
+from pdp.rewrite.sql import Edit, place_of
 
 Form: TypeAlias = Literal["author", "plain", "qualified"]
 """Form of a filter: as written; qualified where a subquery reads another table; qualified everywhere."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from pdp.errors import InvalidArgument
-from pdp.rewrite.messages import Use
+from pdp.rewrite.process.messages import Use
 
 PARSE_ERROR: Final = "RAP_PARSE_ERROR"
 MULTI_STATEMENT: Final = "RAP_MULTI_STATEMENT"

@@ -16,14 +16,11 @@ from sqlglot import exp
 
 from pdp.engines.row_access.dialects import OF_SUBQUERIES, is_portable, unfit_part
 from pdp.rewrite.binding import ROW, BoundColumn, FilterSource, Form, alias_edit, bind_columns, rename
-from pdp.rewrite.catalog import Catalog, Relation
-from pdp.rewrite.containers import RelationKey, key_name
+from pdp.rewrite.catalog import Catalog, Relation, RelationKey, key_name
 from pdp.rewrite.errors import FILTER_INVALID, RewriteRefused
-from pdp.rewrite.functions import is_allowed
-from pdp.rewrite.lexical import DIALECTS
+from pdp.rewrite.names import is_allowed
 from pdp.rewrite.policies import FilterPolicy
-from pdp.rewrite.splice import Edit, apply_edits, without_spans
-from pdp.rewrite.syntax import ParsedText, place_of, quote_names, quote_text
+from pdp.rewrite.sql import DIALECTS, Edit, ParsedText, apply_edits, place_of, quote_names, quote_text, without_spans
 
 NO_ROWS: Final = "FALSE"
 _NOTHING: Final = (NO_ROWS,)

@@ -1,23 +1,107 @@
-"""Policies by relation, grantees, and the text of the filter. Reads no SQL."""
+"""Policies by relation, grantees, and the text of the filter. Reads no SQL.
+
+Masks by relation and column, with grantees. Policies and masks of files joined with the row rules of facts, as the
+rewriter looks them up.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from functools import lru_cache
+from typing import Any, Final, NamedTuple, TypeAlias
 from weakref import WeakKeyDictionary
 
+from immutables import Map
+
+from pdp.engines.row_access.dialects import translate_constant
 from pdp.engines.row_access.members import Grantee, parse_grantee
-from pdp.engines.row_access.policies import Document, PolicyBody
-from pdp.facts.row_policies import NearNames, widen_name
+from pdp.engines.row_access.policies import (
+    KINDS,
+    Document,
+    MaskBody,
+    PolicyBody,
+    StoredMask,
+    stored_masks,
+    stored_policies,
+)
+from pdp.facts.row_policies import FoldedName, NearNames, RowRule, RuleKey, fold_column, widen_name
+from pdp.facts.snapshot import Facts
 from pdp.model.memo import Memo
-from pdp.rewrite.catalog import NO_CONTAINERS, Catalog, catalogs_of, containers_of, table_parts
-from pdp.rewrite.containers import Containers, RelationKey, key_of
+from pdp.rewrite.catalog import (
+    NO_CONTAINERS,
+    Catalog,
+    Containers,
+    RelationKey,
+    catalogs_of,
+    containers_of,
+    key_of,
+    table_parts,
+)
 from pdp.rewrite.errors import FILTER_INVALID, RewriteRefused
+from pdp.rewrite.fast_ways import ShortWay, WordReading
 from pdp.rewrite.identity import CallerIdentity
-from pdp.rewrite.masks import ColumnMasks, MaskPolicy, mask_policy, masks_by_table
-from pdp.rewrite.short_way import ShortWay
-from pdp.rewrite.word_reading import WordReading
+
+_LITERALS: Final = 1_024
+"""Constants with remembered literals."""
+
+
+@dataclass(frozen=True, slots=True)
+class MaskPolicy:
+    """Mask of a column for grantees, except for exempt members. `text` is an expression or a constant, as written."""
+
+    id: str
+    table: RelationKey
+    column: str
+    kind: str
+    grantees: tuple[Grantee, ...]
+    exempt: tuple[Grantee, ...] = ()
+    text: str = ""
+    dialect: str = "trino"
+
+    @property
+    def value(self) -> str:
+        """Return the expression, or the constant as a literal of Trino. The first use of a constant parses the text."""
+        return _literal(self.text) if self.kind == "constant" else self.text
+
+    @property
+    def rank(self) -> tuple[int, str]:
+        """Return the place among the masks of a column. The first one hides most."""
+        return KINDS.index(self.kind), self.id
+
+    def holds(self, caller: CallerIdentity) -> bool:
+        """Tell whether the mask hides the column from a caller. Doubt about a grantee masks; doubt exempts nobody."""
+        return caller.may_be_named(self.grantees) and not caller.is_named(self.exempt)
+
+
+_literal: Final = lru_cache(_LITERALS)(translate_constant)
+
+
+def mask_policy(body: MaskBody, default: Sequence[str], containers: Containers = NO_CONTAINERS) -> MaskPolicy:
+    """Return the mask of a body; raise RewriteRefused for an unreadable grantee, table or constant."""
+    try:
+        grantees, exempt = (tuple(map(parse_grantee, texts)) for texts in (body.grantees, body.exempt))
+    except ValueError as error:
+        raise RewriteRefused(FILTER_INVALID, f"mask `{body.id}`: {error}") from None
+    if not body.column:
+        raise RewriteRefused(FILTER_INVALID, f"mask `{body.id}` names no column")
+    kind = body.kind or "null"
+    table = containers.spell_key(key_of(table_parts(body.table, default)))
+    return MaskPolicy(body.id, table, fold_column(body.column), kind, grantees, exempt, body.text, body.dialect)
+
+
+ColumnMasks: TypeAlias = Mapping[str, tuple[MaskPolicy, ...]]
+"""Column in lower case -> masks. The mask that hides most comes first."""
+
+
+def masks_by_table(masks: Iterable[MaskPolicy]) -> dict[RelationKey, ColumnMasks]:
+    """Return masks by table and column."""
+    tables: dict[RelationKey, ColumnMasks] = {}
+    for mask in sorted(masks, key=lambda mask: mask.rank):
+        columns = tables.get(mask.table, {})
+        tables[mask.table] = {**columns, mask.column: (*columns.get(mask.column, ()), mask)}
+    return tables
+
 
 _MEMO_ENTRIES: Final = 5_000
 _NO_MASKS: Final[ColumnMasks] = {}
@@ -193,3 +277,42 @@ def _by_table(policies: Iterable[FilterPolicy]) -> dict[RelationKey, tuple[Filte
     for policy in policies:
         tables.setdefault(policy.table, []).append(policy)
     return {table: tuple(sorted(some, key=lambda policy: policy.id)) for table, some in tables.items()}
+
+
+class StoredPolicySets:
+    """Policy sets of one revision after the other. Revisions with the same rules share one set and all its memory.
+
+    A new set costs a look at each table with rules, and the parsing of the grantees of tables with changed rules.
+    """
+
+    def __init__(self, filed: PolicySet) -> None:
+        self._filed = filed
+        self._rules: Map[FoldedName, Map[RuleKey, RowRule]] = Map()
+        self._tables: dict[FoldedName, StoredTable] = {}
+        self._set = filed
+
+    def at(self, facts: Facts) -> PolicySet:
+        """Return the policies and masks of files and of facts."""
+        rules = facts.index.rules
+        if rules is not self._rules:
+            self._tables = {
+                name: self._tables[name] if self._rules.get(name) is some else _stored(name, some)
+                for name, some in rules.items()
+            }
+            self._rules = rules
+            self._set = self._filed.joined(self._tables.values()) if rules else self._filed
+        return self._set
+
+
+def _stored(key: RelationKey, rules: Map[RuleKey, RowRule]) -> StoredTable:
+    """Return the policies and masks of one table."""
+    some = [rules[rule] for rule in sorted(rules)]
+    policies = (FilterPolicy(one.id, key, *one[1:]) for one in stored_policies(some))
+    return StoredTable(key, tuple(policies), tuple(_mask(key, mask) for mask in stored_masks(some)))
+
+
+def _mask(key: RelationKey, mask: StoredMask) -> MaskPolicy:
+    rule = mask.rule
+    if mask.kind == "null":
+        return MaskPolicy(rule.id, key, mask.column, mask.kind, mask.grantees, mask.exempt)
+    return MaskPolicy(rule.id, key, mask.column, mask.kind, mask.grantees, mask.exempt, rule.text, rule.dialect)

@@ -2,6 +2,8 @@
 
 DuckDB names a column without an alias after the text of its expression. Where the text holds a filter, the name would
 show the filter.
+
+Array paths of BigQuery, such as `o.tags` after `orders AS o`.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from typing import Final
 from sqlglot import exp
 
 from pdp.rewrite.errors import UNSUPPORTED_SOURCE, RewriteRefused
-from pdp.rewrite.splice import Edit
+from pdp.rewrite.sql import Edit, ParsedText, place_of
 
 NAMED_BY_TEXT: Final = frozenset({"duckdb"})
 _BOUNDARY: Final = re.compile(
@@ -103,3 +105,29 @@ def _before(bare: str, end: int) -> int:
 def _is_comparison(bare: str, at: int, sign: str) -> bool:
     """Tell whether FROM belongs to IS DISTINCT FROM."""
     return sign == "from" and bare[:at].rstrip().lower().endswith("distinct")
+
+
+_TABLE_CLAUSE: Final = re.compile(
+    r"\s*(?:as\b\s*)?(?:\w+\s*)?(?:@|(?:for|pivot|unpivot|tablesample|match_recognize)\b)", re.IGNORECASE
+)
+"""Clauses of tables alone, after an alias or none."""
+
+
+def check_array_paths(parsed: ParsedText) -> None:
+    """Raise RewriteRefused for a path that the engine can take for a table."""
+    for unnest in parsed.tree.find_all(exp.Unnest):
+        for path in unnest.expressions:
+            if isinstance(path, (exp.Column, exp.Dot, exp.Alias)):
+                _check(path, unnest, parsed)
+
+
+def _check(path: exp.Expr, unnest: exp.Unnest, parsed: ParsedText) -> None:
+    parts = list(path.find_all(exp.Identifier))
+    places = [place_of(part) for part in parts]
+    written = [parsed.text[start:end].strip("`") for start, end in places]
+    query = unnest.find_ancestor(exp.Select)
+    # Behind PIVOT the name of a table is no longer known: a path that begins with the name is a table.
+    is_pivoted = isinstance(unnest.parent, exp.Join) and query is not None and query.find(exp.Pivot) is not None
+    is_divided = written != [part.name for part in parts] or any("." in part for part in written)
+    if is_pivoted or is_divided or _TABLE_CLAUSE.match(parsed.lexical.bare, max(end for _, end in places)):
+        raise RewriteRefused(UNSUPPORTED_SOURCE, f"`{'.'.join(written)}` could be a table or an array: use UNNEST()")

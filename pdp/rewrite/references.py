@@ -12,8 +12,7 @@ from typing import Any, Final, TypeAlias
 
 from sqlglot import exp
 
-from pdp.rewrite.catalog import Catalog, Relation
-from pdp.rewrite.containers import fold_ascii
+from pdp.rewrite.catalog import Catalog, Relation, fold_ascii
 from pdp.rewrite.errors import (
     AMBIGUOUS_NAME,
     PARSE_ERROR,
@@ -24,11 +23,20 @@ from pdp.rewrite.errors import (
     WILDCARD_TABLE,
     RewriteRefused,
 )
-from pdp.rewrite.functions import is_allowed, is_table_function
-from pdp.rewrite.metadata import check_dots, check_information, check_new_name, is_information, metadata_base
-from pdp.rewrite.names import HIDDEN_COLUMNS, RESERVED, name_parts
-from pdp.rewrite.policy_listing import is_policy_view
-from pdp.rewrite.syntax import place_of
+from pdp.rewrite.names import (
+    HIDDEN_COLUMNS,
+    RESERVED,
+    check_dots,
+    check_information,
+    check_new_name,
+    is_allowed,
+    is_information,
+    is_table_function,
+    metadata_base,
+    name_parts,
+)
+from pdp.rewrite.policy_statements import is_policy_view
+from pdp.rewrite.sql import place_of
 
 READ, WRITE, CREATE, COPY = "read", "write", "create", "copy"
 _VISIBLE, _UNCERTAIN = "visible", "uncertain"

@@ -1,29 +1,37 @@
 """Restrictions of relations: visible rows, through views as well, for the readers of a statement.
 
 One object lives for one rewriting. Views are looked through at every level, with bounds on depth and number.
+
+Tables that filters read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
 from sqlglot import exp
 
 from pdp.engines.row_access.members import Members
-from pdp.rewrite.array_paths import check_array_paths
 from pdp.rewrite.binding import ROW, Form
-from pdp.rewrite.catalog import Catalog, Relation, View
-from pdp.rewrite.containers import RelationKey, key_name
-from pdp.rewrite.errors import METADATA_TABLE, UNSUPPORTED_SOURCE, VIEW_CYCLE, VIEW_DEPTH, RewriteRefused
+from pdp.rewrite.catalog import Catalog, Relation, RelationKey, View, key_name
+from pdp.rewrite.errors import (
+    METADATA_TABLE,
+    UNSUPPORTED_SOURCE,
+    VIEW_CYCLE,
+    VIEW_DEPTH,
+    WRITE_NEEDS_FULL_ACCESS,
+    RewriteRefused,
+)
 from pdp.rewrite.filters import NO_ROWS, FilterCompiler, known_columns
 from pdp.rewrite.identity import CallerIdentity, owner_identity
 from pdp.rewrite.masked_columns import MaskCompiler
-from pdp.rewrite.masks import MaskPolicy
-from pdp.rewrite.policies import PolicySet
-from pdp.rewrite.references import Reference, References, ReferenceWalk
-from pdp.rewrite.syntax import ParsedText
+from pdp.rewrite.policies import FilterPolicy, MaskPolicy, PolicySet
+from pdp.rewrite.projections import check_array_paths
+from pdp.rewrite.references import CREATE, WRITE, Reference, References, ReferenceWalk
+from pdp.rewrite.sql import ParsedText
 
 MAX_VIEW_DEPTH: Final = 8
 ThroughViews: TypeAlias = Literal["owner", "caller", "both"]
@@ -275,3 +283,64 @@ class Restrictions:
     def readers(self, identities: Identities) -> tuple[Identities, ...]:
         """Return the readers of all parts of the statement, the caller first."""
         return tuple({identities: None, **self._readers})
+
+
+_PLAIN: Final = re.compile(r"\w+")
+_WORDS_OF_QUERIES: Final = ("from", "table")
+"""A subquery needs one of these words."""
+
+
+class LookupGuard:
+    """Guard of the tables that filters read, for one catalog and one set of policies."""
+
+    def __init__(self, compiler: FilterCompiler, catalog: Catalog, policies: PolicySet) -> None:
+        self._compiler, self._catalog, self._policies = compiler, catalog, policies
+
+    def check(self, references: References, visible: Restrictions, identities: Identities) -> None:
+        """Raise RewriteRefused for a change of a table that filters read, without all rows of the filtered tables."""
+        for reference in references.found:
+            if reference.role in (WRITE, CREATE):
+                self._check(reference, visible, identities)
+
+    def _check(self, reference: Reference, visible: Restrictions, identities: Identities) -> None:
+        written = {relation.key for relation in reference.relations}
+        for policy in self._mentioning(reference.parts[-1]):
+            relations = self._catalog.of_key(policy.table)
+            reads = self._reads(policy)
+            if reads is None:
+                is_hidden = not self._sees_all(policy.table, identities)
+            else:
+                is_read = not written.isdisjoint(reads)
+                is_hidden = is_read and any(visible.is_restricted(relation, identities) for relation in relations)
+            if is_hidden:
+                message = f"filters read `{reference.parts[-1]}`: a change needs all rows of the filtered tables"
+                raise RewriteRefused(WRITE_NEEDS_FULL_ACCESS, message)
+
+    def _mentioning(self, name: str) -> Iterator[FilterPolicy]:
+        """Yield the policies whose filters have a subquery and a name. All others need no parser here."""
+        folded = name.lower() if _PLAIN.fullmatch(name) else ""
+        for key in self._policies.tables():
+            for policy in self._policies.of(key):
+                text = policy.text.lower()
+                if folded in text and any(word in text for word in _WORDS_OF_QUERIES):
+                    yield policy
+
+    def _reads(self, policy: FilterPolicy) -> Sequence[RelationKey] | None:
+        """Return the tables that a filter reads; None for a filter that this catalog cannot resolve."""
+        reads: list[RelationKey] = []
+        relations = self._catalog.of_key(policy.table)
+        for relation in relations:
+            try:
+                reads += self._compiler.compile(policy, relation, policy.dialect, lambda key: False).reads
+            except RewriteRefused:
+                return None
+        return reads if relations else None
+
+    def _sees_all(self, key: RelationKey, identities: Identities) -> bool:
+        """Tell whether readers see all rows and columns of a table, by the policies alone."""
+        masks = [mask for some in self._policies.masks(key).values() for mask in some]
+        return all(
+            any(policy.is_open for policy in self._policies.matching(key, identity))
+            and not any(mask.holds(identity) for mask in masks)
+            for identity in identities
+        )

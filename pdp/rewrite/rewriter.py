@@ -16,7 +16,6 @@ from typing import Final, TypeVar
 from sqlglot import exp
 
 from pdp.rewrite.catalog import Catalog, Relation
-from pdp.rewrite.ddl import is_policy_statement, read_policy_statement
 from pdp.rewrite.errors import (
     MATERIALIZE,
     METADATA_TABLE,
@@ -27,20 +26,18 @@ from pdp.rewrite.errors import (
     UNSUPPORTED_STATEMENT,
     RewriteRefused,
 )
+from pdp.rewrite.fast_ways import ShortWay, WordReading
 from pdp.rewrite.filters import FilterCompiler
 from pdp.rewrite.identity import CallerIdentity
-from pdp.rewrite.lexical import DIALECTS
-from pdp.rewrite.lookups import LookupGuard
-from pdp.rewrite.messages import PolicyRow, Use
 from pdp.rewrite.policies import PolicySet
-from pdp.rewrite.policy_listing import policy_source
+from pdp.rewrite.policy_statements import is_policy_statement, policy_source, read_policy_statement
+from pdp.rewrite.process.messages import PolicyRow, Use
 from pdp.rewrite.references import CREATE, READ
 from pdp.rewrite.rendering import Rendering, TextLevel
-from pdp.rewrite.restrictions import OWNER, AnalyzedText, Analyzer, Identities, Restrictions, Through
+from pdp.rewrite.restrictions import OWNER, AnalyzedText, Analyzer, Identities, LookupGuard, Restrictions, Through
 from pdp.rewrite.second_reading import SecondReading
-from pdp.rewrite.short_way import ShortWay
+from pdp.rewrite.sql import DIALECTS
 from pdp.rewrite.uses import UseFinder
-from pdp.rewrite.word_reading import WordReading
 
 _LOG: Final = logging.getLogger(__name__)
 _Answer = TypeVar("_Answer")

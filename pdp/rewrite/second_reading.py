@@ -18,11 +18,10 @@ from sqlglot.optimizer.scope import traverse_scope
 from pdp.rewrite.binding import HIDDEN, check_qualified, looks_around
 from pdp.rewrite.catalog import Catalog, Relation
 from pdp.rewrite.errors import NOT_COVERED, RewriteRefused
-from pdp.rewrite.functions import is_table_function
-from pdp.rewrite.names import INFORMATION_SCHEMA, name_parts
+from pdp.rewrite.fast_ways import WordReading
+from pdp.rewrite.names import INFORMATION_SCHEMA, is_table_function, name_parts
 from pdp.rewrite.restrictions import MAX_VIEW_DEPTH, Identities, Restrictions, VisiblePart
-from pdp.rewrite.syntax import parse_part
-from pdp.rewrite.word_reading import WordReading
+from pdp.rewrite.sql import parse_part
 
 _WRAP_ARGS: Final = frozenset({"kind", "expressions", "from_", "where"})
 """Parts of the query that shows the visible rows of one table."""

@@ -11,12 +11,11 @@ from typing import Final, TypeAlias
 
 from msgspec.structs import replace
 
-from pdp.rewrite.catalog import Relation, full_name
-from pdp.rewrite.containers import RelationKey
+from pdp.rewrite.catalog import Relation, RelationKey, full_name
 from pdp.rewrite.errors import RewriteRefused
 from pdp.rewrite.filters import FilterCompiler
-from pdp.rewrite.messages import Use
 from pdp.rewrite.policies import PolicySet
+from pdp.rewrite.process.messages import Use
 from pdp.rewrite.references import CREATE, READ
 from pdp.rewrite.restrictions import AnalyzedText, Identities, Restrictions
 

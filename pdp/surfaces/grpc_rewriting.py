@@ -10,7 +10,7 @@ from pdp.decision.rewrite_bodies import ColumnBody, FilterBody, RewriteBody, bou
 from pdp.decision.rewriting import SqlRewriting
 from pdp.decision.turns import converted
 from pdp.model.question import Caller
-from pdp.rewrite.messages import SuppliedCatalog, SuppliedTable, SuppliedView
+from pdp.rewrite.process.messages import SuppliedCatalog, SuppliedTable, SuppliedView
 from pdp.surfaces.grpc_handlers import RpcAnswer
 from pdp.surfaces.grpc_messages import parse, read_consistency, read_optional_principal, read_resource
 from pdp.wire import decision_pb2 as wire

@@ -45,7 +45,7 @@ STARTS = {
     "pdp.app.worker": (47_000, f"{VALUES} {LOGS} {POLICIES} {HTTP} {GRPC} uvloop zstandard"),
     "pdp.app.serving": (46_500, f"{VALUES} {LOGS} {POLICIES} {HTTP} {GRPC} uvloop zstandard"),
     "pdp.app.reload.loader_process": (27_500, f"{VALUES} {LOGS} {POLICIES}"),
-    "pdp.rewrite.worker": (9_500, f"{VALUES} immutables mypy_extensions sqlglot"),
+    "pdp.rewrite.process.worker": (9_500, f"{VALUES} immutables mypy_extensions sqlglot"),
     "pdp.app.archived_bundle": (33_000, f"{VALUES} {LOGS} {POLICIES} {HTTP}"),
     "pdp.cli.main": (750, f"click {LOGS}"),
     "pdp.cli.serve": (3_200, f"click {VALUES} {LOGS}"),

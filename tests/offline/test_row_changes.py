@@ -17,7 +17,7 @@ from support.secure_views import random_policies
 from pdp.cli.main import cli
 from pdp.engines.row_access.policies import NamedDocument, parse_document
 from pdp.offline.row_changes import row_changes
-from pdp.rewrite.containers import key_of
+from pdp.rewrite.catalog import key_of
 
 ORDERS = "lake.sales.orders"
 COLUMNS = ("id", "customer_id", "region", "amount", "status")

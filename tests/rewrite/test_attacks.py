@@ -11,7 +11,7 @@ from support.rewriting import code_of, recorded_service
 
 from pdp.engines.row_access.policies import PolicyBody
 from pdp.rewrite import errors
-from pdp.rewrite.requests import RewriteRequest, answers
+from pdp.rewrite.process.requests import RewriteRequest, answers
 from pdp.rewrite.restrictions import AnalyzedText, Analyzer
 
 SERVICE = recorded_service()

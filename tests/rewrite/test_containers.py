@@ -10,13 +10,12 @@ import pytest
 from pdp.decision.rewrite_bodies import DIALECTS
 from pdp.engines.row_access.policies import parse_document
 from pdp.facts.row_policies import RowRule
-from pdp.rewrite.catalog import catalog_of, containers_of
-from pdp.rewrite.containers import Containers
-from pdp.rewrite.messages import FilterCall, Reader, RewriteCall, Setup
+from pdp.rewrite.catalog import Containers, catalog_of, containers_of
 from pdp.rewrite.policies import policy_set_of
-from pdp.rewrite.requests import RewriteRequest, RewriteService
+from pdp.rewrite.process.messages import FilterCall, Reader, RewriteCall, Setup
+from pdp.rewrite.process.requests import RewriteRequest, RewriteService
+from pdp.rewrite.process.worker import Rewriting
 from pdp.rewrite.rewriter import Rewriter
-from pdp.rewrite.worker import Rewriting
 
 READER = Reader("user", "oidc~bob")
 PAIRS = [

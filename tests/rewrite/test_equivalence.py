@@ -16,7 +16,7 @@ from sqlglot import exp
 from support.equivalence import Comparison, comparisons, service_of
 from support.generated_sql import SqlGenerator
 
-from pdp.rewrite import masks, references, rendering, restrictions
+from pdp.rewrite import policies, references, rendering, restrictions
 from pdp.rewrite.errors import NOT_COVERED
 from pdp.rewrite.references import ReferenceWalk
 from pdp.rewrite.restrictions import Analyzer, Restrictions, VisiblePart
@@ -132,7 +132,7 @@ def drop_masks(patch: pytest.MonkeyPatch) -> None:
 
 
 def exempt_nobody(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(masks.MaskPolicy, "holds", lambda self, caller: caller.may_be_named(self.grantees))
+    patch.setattr(policies.MaskPolicy, "holds", lambda self, caller: caller.may_be_named(self.grantees))
 
 
 def keep_qualifiers(patch: pytest.MonkeyPatch) -> None:

@@ -18,10 +18,9 @@ from pdp.facts.objects import RulePut
 from pdp.facts.row_policies import RowRule, fold_name, widen_name
 from pdp.facts.snapshot import Facts
 from pdp.model.question import Principal, Resource
-from pdp.rewrite.messages import FilterCall, Reader, Reply, RewriteCall, Setup
-from pdp.rewrite.policies import PolicySet
-from pdp.rewrite.stored_policies import StoredPolicySets
-from pdp.rewrite.worker import Rewriting
+from pdp.rewrite.policies import PolicySet, StoredPolicySets
+from pdp.rewrite.process.messages import FilterCall, Reader, Reply, RewriteCall, Setup
+from pdp.rewrite.process.worker import Rewriting
 
 BOB = Principal("user", "oidc~bob")
 PAIRS = [

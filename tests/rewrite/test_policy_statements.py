@@ -6,9 +6,15 @@ import pytest
 from support.rewriting import code_of, recorded_service
 
 from pdp.rewrite import errors
-from pdp.rewrite.ddl import CreatePolicy, DropAllPolicies, DropPolicy, PolicyStatement, read_policy_statement
 from pdp.rewrite.errors import RewriteRefused
-from pdp.rewrite.requests import RewriteRequest
+from pdp.rewrite.policy_statements import (
+    CreatePolicy,
+    DropAllPolicies,
+    DropPolicy,
+    PolicyStatement,
+    read_policy_statement,
+)
+from pdp.rewrite.process.requests import RewriteRequest
 
 EU = "region = 'EU'"
 

@@ -10,8 +10,8 @@ from support.generated_sql import SqlGenerator
 from support.rewriting import code_of, recorded_cases, recorded_service
 from support.secure_views import random_policies
 
-from pdp.rewrite.requests import RewriteRequest
-from pdp.rewrite.short_way import ShortWay
+from pdp.rewrite.fast_ways import ShortWay
+from pdp.rewrite.process.requests import RewriteRequest
 
 NOBODY = "user:nobody@nowhere.example"
 OPEN = [

@@ -15,9 +15,8 @@ from pdp.facts.snapshot import Facts
 from pdp.rewrite.catalog import catalog_of
 from pdp.rewrite.errors import RewriteRefused
 from pdp.rewrite.identity import CallerIdentity
-from pdp.rewrite.policies import policy_set_of
+from pdp.rewrite.policies import StoredPolicySets, policy_set_of
 from pdp.rewrite.rewriter import Rewriter
-from pdp.rewrite.stored_policies import StoredPolicySets
 
 TABLES = {"lake.sales.t": {"columns": {"a": "INTEGER", "b": "VARCHAR"}}, "lake.sales.u": {"columns": {"a": "INTEGER"}}}
 GRANTEES = ["user:alice@example.com", "user:bob@example.com", "group:eu", "allUsers"]

@@ -15,10 +15,10 @@ from support.secure_views import random_masks, random_policies
 
 from pdp.rewrite import references, rendering
 from pdp.rewrite.errors import NOT_COVERED, RewriteRefused
+from pdp.rewrite.fast_ways import WordReading
+from pdp.rewrite.process.requests import RewriteRequest
 from pdp.rewrite.references import ReferenceWalk
-from pdp.rewrite.requests import RewriteRequest
 from pdp.rewrite.second_reading import SecondReading
-from pdp.rewrite.word_reading import WordReading
 
 VISIBLE, PLAIN = "_rap_visible", "_rap_visible_plain"
 CLOSED = ("orders", "customers", "v_orders")

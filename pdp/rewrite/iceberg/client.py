@@ -1,13 +1,15 @@
 """Client of one Iceberg REST catalog: one address, no redirects, bounded answers. Knows no meaning of an answer.
 
 Secrets of the client stand in no message and no log. Nobody but the catalog answers: no proxy and no other host.
+
+Many questions with a bound on the number of open ones.
 """
 
 from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from http import HTTPStatus
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
@@ -219,3 +221,25 @@ def _shown(path: Sequence[str]) -> str:
     if len(path) < _OBJECT_PARTS:
         return f"its {path[-1]}"
     return f"{path[-2].removesuffix('s')} `{'.'.join((path[1].replace(NAMESPACE_SEPARATOR, '.'), path[-1]))}`"
+
+
+A = TypeVar("A")
+Q = TypeVar("Q")
+
+
+async def in_parallel(ask: Callable[[Q], Awaitable[A]], questions: Sequence[Q], most: int) -> AsyncIterator[A]:
+    """Yield the answers in the order of the questions, `most` of them asked at once. The first error ends all."""
+    for start in range(0, len(questions), most * most):
+        gate = asyncio.Semaphore(most)
+
+        async def asked(question: Q, gate: asyncio.Semaphore = gate) -> A:
+            async with gate:
+                return await ask(question)
+
+        tasks = [asyncio.ensure_future(asked(question)) for question in questions[start : start + most * most]]
+        try:
+            for answer in await asyncio.gather(*tasks):
+                yield answer
+        finally:
+            for task in tasks:
+                task.cancel()

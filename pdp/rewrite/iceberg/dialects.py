@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from pdp.rewrite.catalog import Relation, View
-from pdp.rewrite.messages import KnownRelation
+from pdp.rewrite.process.messages import KnownRelation
 
 
 class DialectRelations:

@@ -21,11 +21,9 @@ import structlog
 from pdp.config.warehouses import CatalogSettings, RelationSettings
 from pdp.errors import Unavailable
 from pdp.model.memo import Memo
-from pdp.rewrite.iceberg.client import NAMESPACE_SEPARATOR, ObjectUnreadable, RestCatalogClient
-from pdp.rewrite.iceberg.listing import Item, RelationListing
-from pdp.rewrite.iceberg.metadata import RelationKind, relation_of, unusable_relation
-from pdp.rewrite.iceberg.turns import in_parallel
-from pdp.rewrite.messages import KnownRelation
+from pdp.rewrite.iceberg.client import NAMESPACE_SEPARATOR, ObjectUnreadable, RestCatalogClient, in_parallel
+from pdp.rewrite.iceberg.metadata import Item, RelationKind, RelationListing, relation_of, unusable_relation
+from pdp.rewrite.process.messages import KnownRelation
 from pdp.telemetry import Telemetry
 
 _KINDS: Final[tuple[RelationKind, ...]] = get_args(RelationKind)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pdp.engines.row_access.dialects import translate_filter
-from pdp.rewrite.catalog import Catalog, Relation
-from pdp.rewrite.containers import key_of
+from pdp.rewrite.catalog import Catalog, Relation, key_of
 from pdp.rewrite.errors import RewriteRefused
 from pdp.rewrite.filters import check_filter
 from pdp.rewrite.policies import FilterPolicy

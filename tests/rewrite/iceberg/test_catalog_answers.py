@@ -21,7 +21,7 @@ from pdp.config.warehouses import CatalogSettings
 from pdp.errors import ConfigError, Unavailable
 from pdp.rewrite.iceberg.client import MAX_ANSWER_BYTES, RestCatalogClient
 from pdp.rewrite.iceberg.relations import CatalogRelations, RelationSources
-from pdp.rewrite.messages import KNOWN, KnownRelation
+from pdp.rewrite.process.messages import KNOWN, KnownRelation
 from pdp.telemetry import Telemetry
 
 SECRET = "tok3n-0f-the-service"

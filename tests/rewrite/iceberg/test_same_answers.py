@@ -14,8 +14,8 @@ from support.rewriting import POLICIES
 from support.secure_views import random_masks, random_policies
 
 from pdp.decision.rewrite_bodies import DIALECTS
-from pdp.rewrite.messages import Call, FilterCall, KnownRelation, Reader, RewriteCall, Setup
-from pdp.rewrite.worker import Rewriting
+from pdp.rewrite.process.messages import Call, FilterCall, KnownRelation, Reader, RewriteCall, Setup
+from pdp.rewrite.process.worker import Rewriting
 
 DATA = json.loads(POLICIES.read_text("utf-8"))
 DEFAULT = DATA["default"]

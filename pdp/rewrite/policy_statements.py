@@ -2,20 +2,23 @@
 
 The parser of SQL does not know these statements. A form that this module does not read is an error, never a statement
 without effect. See https://cloud.google.com/bigquery/docs/reference/standard-sql/data-definition-language.
+
+INFORMATION_SCHEMA.ROW_ACCESS_POLICIES.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Final, TypeAlias
 
 import msgspec
 
 from pdp.engines.row_access.policies import EVERYONE
-from pdp.rewrite.errors import FILTER_INVALID, PARSE_ERROR, RewriteRefused
-from pdp.rewrite.lexical import LexicalText
-from pdp.rewrite.splice import apply_edits, without_spans
-from pdp.rewrite.syntax import parse_part
+from pdp.rewrite.errors import FILTER_INVALID, METADATA_TABLE, PARSE_ERROR, PoliciesNeeded, RewriteRefused
+from pdp.rewrite.process.messages import PolicyRow
+from pdp.rewrite.sql import LexicalText, apply_edits, parse_part, quote_text, without_spans
 
 _NAME: Final = r"(?:`[^`\\]+`|[A-Za-z_][\w-]*)(?:\s*\.\s*(?:`[^`\\]+`|[A-Za-z_][\w-]*))*"
 _TEXT: Final = r"(?:'[^'\\]*'|\"[^\"\\]*\")"
@@ -117,3 +120,59 @@ def _policy(written: str) -> str:
 def _parts(written: str) -> tuple[str, ...]:
     """Return the parts of a name, with backticks around the whole or around parts."""
     return tuple(part for quoted, bare in _PART.findall(written) for part in (quoted or bare).split("."))
+
+
+POLICY_VIEW: Final = "row_access_policies"
+_TEXTS: Final = (
+    "table_catalog", "table_schema", "table_name", "policy_name", "grantees", "filter_predicate",
+)  # fmt: skip
+_TIMES: Final = ("creation_time", "last_modified_time")
+_MOST: Final = 2_000
+_UNSAFE: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]|\\$(?=\\{)")
+_TEXT_TYPE: Final = {"bigquery": "STRING", "spark": "STRING"}
+_TIME_TYPE: Final = {"bigquery": "TIMESTAMP", "spark": "TIMESTAMP"}
+
+
+def is_policy_view(parts: Sequence[str]) -> bool:
+    """Tell whether the name of a view of INFORMATION_SCHEMA is that of the policies."""
+    return parts[-1].lower() == POLICY_VIEW
+
+
+def policy_source(rows: Sequence[PolicyRow] | None, parts: Sequence[str], default: Sequence[str], dialect: str) -> str:
+    """Return the subquery in place of a name of the view; raise RewriteRefused where nobody knows the policies.
+
+    BigQuery's names have the schema before INFORMATION_SCHEMA, those of the other dialects the catalog.
+    """
+    if rows is None:
+        raise PoliciesNeeded(METADATA_TABLE, f"`{'.'.join(parts)}` is not among the readable views of metadata")
+    inside = tuple(part.lower() for part in parts[:-2]) or tuple(part.lower() for part in default[:2])
+    if dialect == "bigquery" and len(inside) == 1:
+        inside = (*(part.lower() for part in default[:1]), *inside)
+    shown = [row for row in rows if _container(row)[: len(inside)] == inside]
+    if len(shown) > _MOST:
+        raise RewriteRefused(METADATA_TABLE, f"more than {_MOST} policies: name a schema")
+    empty = PolicyRow("", "", "", "", "", "")
+    selects = [_select(row, dialect) for row in shown or [empty]]
+    rest = "" if shown else " WHERE FALSE"
+    return f"(SELECT * FROM ({' UNION ALL '.join(selects)}) AS policies{rest})"  # noqa: S608  literals
+
+
+def _container(row: PolicyRow) -> tuple[str, ...]:
+    return row.catalog.lower(), row.schema.lower()
+
+
+def _select(row: PolicyRow, dialect: str) -> str:
+    texts = (row.catalog, row.schema, row.table, row.policy, row.grantees, row.filter)
+    kind, time = _TEXT_TYPE.get(dialect, "VARCHAR"), _TIME_TYPE.get(dialect, "TIMESTAMP WITH TIME ZONE")
+    shown = [
+        f"CAST({quote_text(_UNSAFE.sub(' ', text), dialect)} AS {kind}) AS {name}"
+        for name, text in zip(_TEXTS, texts, strict=True)
+    ]
+    moments = zip(_TIMES, (row.created, row.modified), strict=True)
+    shown += [f"CAST({_moment(seconds)} AS {time}) AS {name}" for name, seconds in moments]
+    return f"SELECT {', '.join(shown)}"
+
+
+def _moment(seconds: float) -> str:
+    """Return a time in UTC as a text literal; NULL for an unknown time."""
+    return f"'{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S}+00:00'" if seconds else "NULL"

@@ -22,9 +22,9 @@ import structlog
 
 from pdp.errors import Overloaded, Unavailable
 from pdp.rewrite.errors import PARSE_ERROR, RewriteRefused
-from pdp.rewrite.messages import LENGTH_BYTES, LONGEST_MESSAGE, REPLIES, Call, Reply, Setup, framed
+from pdp.rewrite.process.messages import LENGTH_BYTES, LONGEST_MESSAGE, REPLIES, Call, Reply, Setup, framed
 
-_COMMAND: Final = ("-P", "-m", "pdp.rewrite.worker")
+_COMMAND: Final = ("-P", "-m", "pdp.rewrite.process.worker")
 _ENVIRONMENT: Final = ("PATH", "PYTHONPATH", "PYTHONHOME", "LD_LIBRARY_PATH", "LANG", "VIRTUAL_ENV", "TZ")
 """Variables that a process gets. All others can hold secrets."""
 _MOST_WAITING: Final = 32

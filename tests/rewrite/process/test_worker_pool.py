@@ -14,9 +14,9 @@ import pytest
 from pdp.errors import Overloaded, Unavailable
 from pdp.facts.row_policies import RowRule
 from pdp.rewrite.errors import PARSE_ERROR, RewriteRefused
-from pdp.rewrite.messages import FilterCall, PolicyRow, Reader, RewriteCall, Setup
-from pdp.rewrite.pool import WorkerPool
-from pdp.rewrite.worker import Rewriting
+from pdp.rewrite.process.messages import FilterCall, PolicyRow, Reader, RewriteCall, Setup
+from pdp.rewrite.process.pool import WorkerPool
+from pdp.rewrite.process.worker import Rewriting
 
 pytestmark = pytest.mark.process
 DOCUMENT = {"default": ["lake", "sales"], "tables": {"items": {"columns": {"id": "INT"}}}}
@@ -27,7 +27,7 @@ CALL = RewriteCall("SELECT id FROM items", "duckdb", READER)
 
 def workers() -> list[psutil.Process]:
     children = psutil.Process().children()
-    return [child for child in children if "pdp.rewrite.worker" in " ".join(child.cmdline())]
+    return [child for child in children if "pdp.rewrite.process.worker" in " ".join(child.cmdline())]
 
 
 async def answered(pool: WorkerPool, key: str = "a") -> str:

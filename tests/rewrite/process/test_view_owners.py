@@ -11,8 +11,8 @@ from pdp.facts.row_policies import RowRule
 from pdp.facts.snapshot import Facts
 from pdp.model.question import Principal
 from pdp.rewrite.identity import CallerIdentity, owner_identity
-from pdp.rewrite.messages import Reader, RewriteCall, Setup, SuppliedCatalog, SuppliedTable, SuppliedView
-from pdp.rewrite.worker import Rewriting
+from pdp.rewrite.process.messages import Reader, RewriteCall, Setup, SuppliedCatalog, SuppliedTable, SuppliedView
+from pdp.rewrite.process.worker import Rewriting
 
 TEMPLATES = [
     "user:{subject}",

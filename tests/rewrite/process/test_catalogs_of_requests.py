@@ -7,8 +7,8 @@ import random
 import pytest
 
 from pdp.facts.row_policies import RowRule
-from pdp.rewrite.messages import Reader, Reply, RewriteCall, Setup, SuppliedCatalog, SuppliedTable
-from pdp.rewrite.worker import Rewriting
+from pdp.rewrite.process.messages import Reader, Reply, RewriteCall, Setup, SuppliedCatalog, SuppliedTable
+from pdp.rewrite.process.worker import Rewriting
 
 READERS = [Reader("user", "oidc~alice"), Reader("user", "oidc~bob")]
 DEFAULTS = [(), ("lake", "sales"), ("lake", "hr")]

@@ -1,4 +1,4 @@
-"""Short way: plain queries on open relations pass without the parser.
+"""Fast ways beside the parser: plain queries pass without it, and a rewritten text is read again without it.
 
 A text is plain if it has no comments, quoted names, escapes or brackets but parentheses, and names relations right
 after FROM and JOIN alone. To read a protected relation a plain text has to contain its name, or the name of a view on
@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from pdp.rewrite.catalog import EXACT, Catalog, Relation
+from pdp.rewrite.names import SCALARS
 
 LONGEST: Final = 2_000
 _MOST_DEPTH: Final = 6
@@ -149,3 +150,71 @@ def _spellings(name: Sequence[str], default: Sequence[str]) -> list[str]:
         length for length in range(1, len(known) + 1) if len(name) > length and folded[:length] == known[:length]
     ]
     return [".".join(name[length:]) for length in (0, *lengths)]
+
+
+WORD_READING_LONGEST: Final = 4_000
+_BEFORE_BRACKETS: Final = SCALARS | frozenset(
+    """all and any as between by case distinct else except exists filter from having in intersect is join like not on or
+    over select then union when where with within""".split()  # noqa: SIM905
+)
+"""Words that may stand before an opening parenthesis."""
+_WORD_READING_DOUBTFUL: Final = frozenset(
+    """alter apply attach call copy create delete describe drop execute explain explode export insert into lateral
+    match_recognize merge pivot pragma prepare set show stack summarize table tablesample truncate unnest unpivot update
+    use values""".split()  # noqa: SIM905
+)
+"""Words that leave a text to the parser."""
+_LATERAL_JOINS: Final = frozenset({"duckdb"})
+"""Dialects in which a joined subquery sees the sources to its left."""
+
+
+class WordReading:
+    """Reading of texts of one dialect for one set of policies and one catalog."""
+
+    def __init__(self, closed: Iterable[str], dialect: str) -> None:
+        """Prepare the reading. `closed` has the last parts of names that a text must not read."""
+        self._closed = frozenset(closed)
+        self._sources = frozenset({"from"} if dialect in _LATERAL_JOINS else {"from", "join"})
+
+    def covers(self, text: str, visible: str, plain: str) -> bool:
+        """Tell whether a text is certainly one query that shows no hidden row.
+
+        `visible` and `plain` stand for the sources that were read. A plain source has bare names, so an engine must not
+        look for names outside: the source stands in FROM, and so does every parenthesis around the source.
+        """
+        if len(text) > WORD_READING_LONGEST or not _PLAIN.fullmatch(text):
+            return False
+        words = _WORD.findall(text.lower())
+        if not words or words[0] not in ("select", "with") or not _WORD_READING_DOUBTFUL.isdisjoint(words):
+            return False
+        around: list[bool] = []
+        before = last = ""
+        for word in words:
+            if word == "(":
+                if last not in _BEFORE_BRACKETS and (last[-1:].isalnum() or last[-1:] in "_')"):
+                    return False
+                around.append(not self._is_source(last, before) and last != "as")
+            elif word == ")":
+                if not around:
+                    return False
+                around.pop()
+            elif word == plain and True not in around and self._is_source(last, before):
+                pass
+            elif not self._is_read(word, last, visible):
+                return False
+            before, last = last, word
+        return not around
+
+    def _is_source(self, last: str, before: str) -> bool:
+        """Tell whether a source stands after two words. IS DISTINCT FROM compares."""
+        return last in self._sources and before != "distinct"
+
+    def _is_read(self, word: str, last: str, visible: str) -> bool:
+        """Tell whether a word reads no closed relation and no file, after the word before."""
+        if word[0] == "'":
+            return last not in ("from", "join") and "." not in word and "/" not in word
+        if word in self._closed:
+            return last == "as"
+        if word.startswith(visible):
+            return word == visible
+        return "." not in word or self._closed.isdisjoint(word.split("."))

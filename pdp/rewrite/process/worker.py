@@ -24,7 +24,8 @@ from pdp.rewrite.catalog import Catalog, catalog_of, containers_of
 from pdp.rewrite.errors import FILTER_INVALID, UNKNOWN_RELATION, PoliciesNeeded, RewriteRefused
 from pdp.rewrite.iceberg.dialects import DialectRelations
 from pdp.rewrite.identity import CallerIdentity, PrincipalCaller
-from pdp.rewrite.messages import (
+from pdp.rewrite.policies import PolicySet, StoredPolicySets, policy_set_of
+from pdp.rewrite.process.messages import (
     CALLS,
     KNOWN,
     LENGTH_BYTES,
@@ -38,10 +39,8 @@ from pdp.rewrite.messages import (
     Use,
     framed,
 )
-from pdp.rewrite.policies import PolicySet, policy_set_of
 from pdp.rewrite.restrictions import Through
 from pdp.rewrite.rewriter import Rewriter
-from pdp.rewrite.stored_policies import StoredPolicySets
 
 _MOST_MEMORY: Final = 3 << 30
 """Bytes of address space of the process."""
