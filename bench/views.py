@@ -18,8 +18,7 @@ import msgspec
 
 from pdp.app.parts import build_pdp
 from pdp.audit.records.record import DecisionRecord
-from pdp.decision.answer_codec import encode_answer
-from pdp.decision.codec import decode_batch
+from pdp.decision.codec import decode_batch, encode_answer
 from pdp.decision.service import Pdp
 from pdp.engines.engine import Group, Verdicts
 from pdp.identity.callers import EMBEDDED_CALLER

@@ -15,7 +15,7 @@ from pdp.config.references import known_warehouses, unknown_warehouse
 from pdp.config.settings import Settings
 from pdp.decision.bundle import Authority, Bundle, ReportingAuthority, RowSources, source_text
 from pdp.decision.plan import Planners
-from pdp.decision.scope_requests import plan_scope
+from pdp.decision.scopes import plan_scope
 from pdp.engines.allow_all import WARNING, build_allow_all, permit_development
 from pdp.engines.cedar.kind import build_cedar, read_cedar
 from pdp.engines.cel.engine import CelEngine, CelForbid

@@ -29,17 +29,17 @@ from pdp.audit.queue.queue import NoAudit
 from pdp.config.section import is_loopback, split_address
 from pdp.config.settings import Settings
 from pdp.decision.bundle import Bundle
-from pdp.decision.rewriting import SqlRewriting
-from pdp.decision.scope_requests import ScopeService
+from pdp.decision.scopes import ScopeService
 from pdp.decision.service import Pdp
 from pdp.identity.callers import Callers
 from pdp.identity.tls import LiveCertificates, checked_certificates
 from pdp.identity.tokens import Tokens
-from pdp.management.policy_statements import StatementExecutor
 from pdp.management.rule_service import RuleService
 from pdp.management.service import Management
 from pdp.model.events import OPEN_GATE, ServiceEvent
 from pdp.rewrite.process.pool import WorkerPool
+from pdp.row_access.service import SqlRewriting
+from pdp.row_access.statements import StatementExecutor
 from pdp.store.replica import FixedFacts, Replica
 from pdp.surfaces.admission import BODIES_IN_FLIGHT, Admission
 from pdp.surfaces.body_content import BodyLimits

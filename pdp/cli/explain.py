@@ -17,8 +17,7 @@ from pdp.cli.explain_load import explain_load, trace_tree
 from pdp.cli.explain_rows import print_rows
 from pdp.cli.options import chosen_settings, format_option, policy_options, say_configuration
 from pdp.cli.terminal import fail, one_line_errors, visible
-from pdp.decision.answer_codec import decision_body
-from pdp.decision.codec import decode_checks
+from pdp.decision.codec import decision_body, decode_checks
 from pdp.engines.cel.rules import RuleSet
 from pdp.identity.callers import EMBEDDED_CALLER
 from pdp.identity.evidence import admit

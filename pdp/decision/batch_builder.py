@@ -20,8 +20,7 @@ from pdp.decision.bodies import (
     make_principal,
     make_resource,
 )
-from pdp.decision.resource_columns import ColumnParser
-from pdp.decision.shared_text import SharedText
+from pdp.decision.columns import ColumnParser, SharedText
 from pdp.errors import InvalidArgument
 from pdp.model.columns import PathColumn, positions_by
 from pdp.model.question import (

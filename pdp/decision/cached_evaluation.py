@@ -20,13 +20,13 @@ from typing import Final
 
 import msgspec
 
-from pdp.decision.basis import Basis
 from pdp.decision.cache.cache import KEPT_EFFECTS, MOST_FIELDS, CachedVerdict, FoundVerdicts, Lookup, NewVerdicts
 from pdp.decision.cache.keys import resource_fields
 from pdp.decision.cache.local import Flight, await_landings
 from pdp.decision.combine import ChunkSize, concatenate, decide_group, slice_by_leaf
 from pdp.decision.evaluation import LeafVerdicts, leaves_by_group, lookup_of
-from pdp.decision.tree import FixedDecision, Leaf
+from pdp.decision.plan import FixedDecision, Leaf
+from pdp.decision.ports import Basis
 from pdp.decision.turns import Pace
 from pdp.decision.verdict_cache import VerdictCache
 from pdp.engines.engine import Engine, Group, Verdicts

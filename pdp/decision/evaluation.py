@@ -14,9 +14,16 @@ from typing import TypeAlias
 import structlog
 
 from pdp.decision.bundle import Bundle
-from pdp.decision.combine import ChunkSize, chunks, concatenate, decide_group, slice_by_leaf, without_permits
-from pdp.decision.fold import fixed_verdicts
-from pdp.decision.tree import FixedDecision, Leaf
+from pdp.decision.combine import (
+    ChunkSize,
+    chunks,
+    concatenate,
+    decide_group,
+    fixed_verdicts,
+    slice_by_leaf,
+    without_permits,
+)
+from pdp.decision.plan import FixedDecision, Leaf
 from pdp.decision.turns import Pace, Steps
 from pdp.engines.engine import FAILED, Cost, Engine, Group, Source, Verdicts
 from pdp.engines.guarded import AwaitedEngine

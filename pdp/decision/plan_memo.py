@@ -2,21 +2,27 @@
 
 Most checks of a running service differ only in the path of the resource. Their plans differ only in the resources of
 the leaves, so one plan serves them all under the same bundle and facts.
+
+Planning of a whole batch in steps, within bounds on what plans and traces may cost.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any, Final, TypeAlias
 
+from msgspec.structs import replace
+
 from pdp.decision.bundle import Bundle
-from pdp.decision.plan import Planners, context_of, plan
+from pdp.decision.plan import AllOf, AnyOf, FixedDecision, Leaf, Node, Planners, context_of, leaves_of, plan
 from pdp.decision.prepared_plan import PreparedPlan, prepare_plan
-from pdp.decision.tree import AllOf, AnyOf, Leaf, Node
+from pdp.decision.turns import Pace, Steps
+from pdp.errors import TooManyChecks
 from pdp.facts.snapshot import Facts
 from pdp.model.columns import PathColumn
 from pdp.model.memo import Memo
-from pdp.model.question import Check, Resource
+from pdp.model.question import Batch, Check, Resource
 
 _MAX_PLANS: Final = 4096
 _LONGEST_KEY: Final = 1024
@@ -127,3 +133,84 @@ def _length(check: Check) -> int:
     first = check.resources[0]
     texts = (check.action, check.acting_role, first.type, first.warehouse, first.ref)
     return check.principal.length() + check.env.length() + sum(len(text) for text in texts if text)
+
+
+MAX_LEAVES: Final = 50_000
+"""Concrete checks in the plans of one batch. One operation on a schema has one for each object below."""
+MAX_TRACED_PARTS: Final = 20_000
+"""Parts of names in all concrete checks that one request explains."""
+_PART: Final = 1000
+_COLUMN_PART: Final = 10_000
+"""Resources of a check that are planned and folded at once: with a look at each, and in a column of few containers."""
+Plans: TypeAlias = tuple[list[Node], list[Leaf | FixedDecision]]
+"""Trees of checks, and all leaves of them."""
+
+
+def in_parts(batch: Batch) -> Steps[Batch]:
+    """Return the batch with each long check as several checks, so that no plan and no fold takes long.
+
+    Parts are of equal size: no rule takes a short rest for a short question.
+    """
+    if all(len(check.resources) <= _PART for check in batch.checks):
+        return batch
+    parts: list[Check] = []
+    pace = Pace()
+    for check in batch.checks:
+        for part in _parts(check):
+            parts.append(part)
+            if pace.is_over():
+                yield
+                pace.begin()
+    return replace(batch, checks=tuple(parts))
+
+
+def plan_checks(checks: Sequence[Check], plans: PlanMemo) -> Steps[Plans]:
+    """Return the plans of checks; raise TooManyChecks for plans with too many leaves."""
+    trees: list[Node] = []
+    found: list[Leaf | FixedDecision] = []
+    pace = Pace()
+    for check in checks:
+        tree = plans.plan(check)
+        trees.append(tree)
+        found += leaves_of(tree)
+        if len(found) > MAX_LEAVES:
+            raise TooManyChecks(
+                f"the checks of one request lead to more than {MAX_LEAVES} concrete checks: ask in several requests"
+            )
+        if pace.is_over():
+            yield
+            pace.begin()
+    return trees, found
+
+
+def bound_traces(leaves: Sequence[Leaf | FixedDecision]) -> None:
+    """Raise TooManyChecks if traces of all leaves would take too long."""
+    count = 0
+    for leaf in leaves:
+        count += sum([_parts_of_name(resource) for resource in leaf.resources])
+        if count > MAX_TRACED_PARTS:
+            raise TooManyChecks(
+                f"`explain` is about more than {MAX_TRACED_PARTS} parts of names: explain fewer checks in one request"
+            )
+
+
+def _parts(check: Check) -> Iterator[Check]:
+    resources, at = check.resources, check.at
+    count = -(-len(resources) // _most(resources))
+    if count <= 1:
+        yield check
+        return
+    ends = [len(resources) * number // count for number in range(count + 1)]
+    for start, end in pairwise(ends):
+        yield replace(check, resources=resources[start:end], at=at[start:end])
+
+
+def _most(resources: Sequence[Resource]) -> int:
+    """Return how many resources are planned at once. Plans look at each container, and at each namespace."""
+    if type(resources) is not PathColumn or resources.type == "namespace" or len(resources.parents) > _PART:
+        return _PART
+    return _COLUMN_PART
+
+
+def _parts_of_name(resource: Resource) -> int:
+    return len(resource.path) + 1

@@ -1,12 +1,19 @@
-"""Protocols of the service's neighbours: the destination of records, and the source of facts."""
+"""Protocols of the service's neighbours: the destination of records, and the source of facts. Basis of a decision."""
 
 from __future__ import annotations
 
-from typing import Protocol
+import time
+from typing import NamedTuple, Protocol
 
 from pdp.audit.records.record import DecisionRecord
+from pdp.decision.bundle import Bundle
+from pdp.decision.evaluation import Evaluator
+from pdp.decision.explanation import revision_of
+from pdp.decision.plan import Planners
+from pdp.decision.plan_memo import PlanMemo
 from pdp.facts.snapshot import Facts
 from pdp.model.events import EventLog
+from pdp.telemetry import Telemetry
 
 
 class AuditLog(EventLog, Protocol):
@@ -40,3 +47,29 @@ class FactsSource(Protocol):
     async def at_least(self, epoch: str, sequence: int) -> None:
         """Wait for a revision, within a bound; raise Unavailable."""
         ...
+
+
+class Basis(NamedTuple):
+    """Everything that a batch is decided from. `stale`: the facts are too old to permit anything."""
+
+    bundle: Bundle
+    facts: Facts
+    stale: bool
+    revision: str
+    plans: PlanMemo
+    evaluator: Evaluator
+
+    @classmethod
+    def make(cls, planners: Planners, bundle: Bundle, facts: Facts, telemetry: Telemetry, *, stale: bool) -> Basis:
+        """Return the basis of decisions by a bundle and a snapshot of the facts."""
+        plans = PlanMemo(planners, bundle, facts, stale=stale)
+        evaluator = Evaluator(bundle, facts, telemetry, stale=stale)
+        return cls(bundle, facts, stale, revision_of(bundle, facts), plans, evaluator)
+
+    def under(self, bundle: Bundle) -> Basis:
+        """Return a basis for evaluations under another bundle and the same facts. Plans stay those of this basis."""
+        return self._replace(bundle=bundle, evaluator=self.evaluator.under(bundle))
+
+    def origin(self, elapsed: float) -> tuple[str, bytes, float, int]:
+        """Return the bundle's digest and text, the time, and the latency in microseconds, for a record."""
+        return self.bundle.digest, self.bundle.text, time.time(), int(elapsed * 1e6)

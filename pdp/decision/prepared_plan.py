@@ -5,21 +5,22 @@ ask an engine the same: a table and a view of one name mostly meet the same rule
 
 Valid for one bundle and one snapshot of the facts, as the plan is. The plain way is `one_resource`: a prepared plan
 gives the same outcome, or none.
+
+Decisions about one resource.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol, TypeAlias
 
 from pdp.audit.records.record import DecidedCheck, LeafDecision
 from pdp.decision.bundle import Bundle, EngineStack
-from pdp.decision.combine import combine_one
-from pdp.decision.fold import fold_parts
-from pdp.decision.tree import AnyOf, Leaf, Node
+from pdp.decision.combine import combine_one, fixed_verdicts, fold_parts
+from pdp.decision.plan import AnyOf, FixedDecision, Leaf, Node
 from pdp.engines.engine import SILENT, FixedAnswer, Group, PreparingEngine, ResourceCall, Verdicts
 from pdp.facts.snapshot import Facts
-from pdp.model.question import Check
+from pdp.model.question import Check, Resource
 
 
 class _StackQuestion(NamedTuple):
@@ -185,3 +186,42 @@ def _calls(stack: EngineStack, group: Group, facts: Facts) -> Sequence[ResourceC
             return ()
         calls.append(call)
     return calls
+
+
+LeafCall: TypeAlias = Callable[[Leaf, Sequence[Resource]], Verdicts]
+"""Call of the engines about a leaf."""
+
+
+def decide_check(check: Check, tree: Node, decide: LeafCall) -> DecidedCheck:
+    """Decide a check of one resource; return the decided check with its outcome.
+
+    Leaves of `tree` without resources ask about the resource of the check.
+    """
+    if type(tree) is Leaf:
+        resources = tree.resources or check.resources
+        verdicts = decide(tree, resources)
+        plain = resources is check.resources and tree.group.action == check.action and check.view_security is None
+        leaf = LeafDecision(tree.group, resources, check.at, verdicts)
+        return DecidedCheck(check, plain, (leaf,), verdicts)
+    concrete: list[LeafDecision] = []
+    outcome = _decide(tree, check, decide, concrete)
+    plain = False
+    if type(tree) is FixedDecision and check.view_security is None:
+        leaf = concrete[0]
+        plain = leaf.group.action == check.action and leaf.resources is check.resources
+    return DecidedCheck(check, plain, tuple(concrete), outcome)
+
+
+def _decide(node: Node, check: Check, decide: LeafCall, concrete: list[LeafDecision]) -> Verdicts:
+    """Return the outcome of a tree. Add its decided leaves to `concrete`, in order."""
+    kind = type(node)
+    if kind is Leaf:
+        resources = node.resources or check.resources  # type: ignore[union-attr]
+        verdicts = decide(node, resources)  # type: ignore[arg-type]
+    elif kind is FixedDecision:
+        resources, verdicts = node.resources, fixed_verdicts(node)  # type: ignore[union-attr,arg-type]
+    else:
+        columns = [_decide(part, check, decide, concrete) for part in node.parts]  # type: ignore[union-attr]
+        return fold_parts(node, columns)  # type: ignore[arg-type]
+    concrete.append(LeafDecision(node.group, resources, check.at, verdicts))  # type: ignore[union-attr]
+    return verdicts

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from pdp.audit.records.record import DecidedCheck, LeafDecision
-from pdp.decision.basis import Basis
 from pdp.decision.plan import Planners, context_of
+from pdp.decision.ports import Basis
 from pdp.decision.turns import Pace, Steps
 from pdp.engines.engine import ABSTAIN, PERMIT, Verdicts
 from pdp.engines.row_access.engine import KnownMasks, Restriction, hide_everything

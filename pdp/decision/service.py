@@ -15,23 +15,26 @@ from typing import Any, Final, NamedTuple, TypeVar
 import msgspec
 
 from pdp.audit.records.record import DecidedCheck, DecisionRecord, LeafDecision, Listing
-from pdp.decision.answers import NO_TRACES, fold_answer, make_answer, mark_cached, trace_checks
-from pdp.decision.basis import Basis
 from pdp.decision.bundle import Bundle
 from pdp.decision.cached_evaluation import CachedEvaluation, may_cache
-from pdp.decision.combine import CHUNK
+from pdp.decision.combine import CHUNK, fold
 from pdp.decision.evaluation import LeafVerdicts
-from pdp.decision.explanation import Explainer, no_verdict
-from pdp.decision.fold import fold
-from pdp.decision.grant_visibility import GrantVisibility
-from pdp.decision.inspection import guards, reduce_answer, reject_invisible, sees_all
-from pdp.decision.one_resource import decide_check
-from pdp.decision.plan import Planners
-from pdp.decision.planning import bound_traces, in_parts, plan_checks
-from pdp.decision.ports import AuditLog, FactsSource
-from pdp.decision.reporting import ReportedDecision, Reporter
+from pdp.decision.explanation import (
+    NO_TRACES,
+    Explainer,
+    fold_answer,
+    make_answer,
+    mark_cached,
+    no_verdict,
+    trace_checks,
+)
+from pdp.decision.inspection import GrantVisibility, guards, reduce_answer, reject_invisible, sees_all
+from pdp.decision.plan import FixedDecision, Leaf, Node, Planners, leaves
+from pdp.decision.plan_memo import bound_traces, in_parts, plan_checks
+from pdp.decision.ports import AuditLog, Basis, FactsSource
+from pdp.decision.prepared_plan import decide_check
 from pdp.decision.row_filter import DecidedView, explain_rows, restrict, row_view
-from pdp.decision.tree import FixedDecision, Leaf, Node, leaves
+from pdp.decision.trial import ReportedDecision, Reporter
 from pdp.decision.turns import Pace, Steps, WaitingSteps, finish, finish_in_turns
 from pdp.decision.verdict_cache import VerdictCache
 from pdp.engines.engine import ALLOWED_BY_EFFECT, PERMIT, Verdicts

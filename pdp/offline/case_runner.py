@@ -16,9 +16,8 @@ from pdp.audit.records.writing import RecordEncoder
 from pdp.config.load import make_settings
 from pdp.config.policy_files import FileKey, policy_files
 from pdp.config.settings import Settings
-from pdp.decision.answer_codec import decision_body, encode_answer
-from pdp.decision.codec import decode_batch
-from pdp.decision.scope_requests import ScopeService, decode_scopes
+from pdp.decision.codec import decision_body, decode_batch, encode_answer
+from pdp.decision.scopes import ScopeService, decode_scopes
 from pdp.decision.service import Pdp
 from pdp.engines.cel.rules import RuleSet, inline_rules, join_rules, load_rules
 from pdp.engines.kinds import PolicySources

@@ -7,8 +7,8 @@ from functools import lru_cache
 from itertools import compress
 from typing import Final
 
-from pdp.decision.answer_codec import cached_positions, permitted_positions, raised_positions, rejected_positions
 from pdp.decision.bodies import AnswerForm
+from pdp.decision.codec import cached_positions, permitted_positions, raised_positions, rejected_positions
 from pdp.model.question import DEFAULT_DENY, Answer, Decision, Reason, Trace
 from pdp.wire import decision_pb2 as wire
 

@@ -11,13 +11,13 @@ import grpc
 from pdp.config.server import LimitSettings
 from pdp.decision.bodies import AnswerForm
 from pdp.decision.codec import bound_checks, call_limit
-from pdp.decision.rewriting import SqlRewriting
-from pdp.decision.scope_requests import ScopeService
+from pdp.decision.scopes import ScopeService
 from pdp.decision.service import Pdp
 from pdp.decision.turns import LONGEST_IMMEDIATE, converted, run_aside
 from pdp.identity.evidence import admit
 from pdp.management.service import Management
 from pdp.model.question import BatchRequest, Caller, Consistency
+from pdp.row_access.service import SqlRewriting
 from pdp.surfaces.grpc_answers import check_response
 from pdp.surfaces.grpc_checks import SHORT, is_dense, read_checks, read_single
 from pdp.surfaces.grpc_handlers import GrpcHandlers, GrpcMethod, RpcAnswer

@@ -6,11 +6,11 @@ from typing import Any
 
 from msgspec import UNSET, UnsetType
 
-from pdp.decision.rewrite_bodies import ColumnBody, FilterBody, RewriteBody, bound_columns
-from pdp.decision.rewriting import SqlRewriting
 from pdp.decision.turns import converted
 from pdp.model.question import Caller
 from pdp.rewrite.process.messages import SuppliedCatalog, SuppliedTable, SuppliedView
+from pdp.row_access.bodies import ColumnBody, FilterBody, RewriteBody, bound_columns
+from pdp.row_access.service import SqlRewriting
 from pdp.surfaces.grpc_handlers import RpcAnswer
 from pdp.surfaces.grpc_messages import parse, read_consistency, read_optional_principal, read_resource
 from pdp.wire import decision_pb2 as wire

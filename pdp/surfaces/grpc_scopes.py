@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import UNSET
 
-from pdp.decision.scope_requests import ScopesBody, ScopeService
+from pdp.decision.scopes import ScopesBody, ScopeService
 from pdp.decision.turns import converted
 from pdp.model.question import Caller
 from pdp.surfaces.grpc_handlers import RpcAnswer

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pdp.decision.answer_codec import encode_answer
-from pdp.decision.codec import decode_call
+from pdp.decision.codec import decode_call, encode_answer
 from pdp.decision.service import Pdp
 from pdp.decision.turns import converted
 from pdp.identity.evidence import admit

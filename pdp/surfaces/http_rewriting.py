@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from pdp.decision.rewrite_bodies import decode_filter, decode_rewrite, encode_filter, encode_rewrite
-from pdp.decision.rewriting import SqlRewriting
 from pdp.decision.turns import converted
 from pdp.model.question import Caller
+from pdp.row_access.bodies import decode_filter, decode_rewrite, encode_filter, encode_rewrite
+from pdp.row_access.service import SqlRewriting
 from pdp.surfaces.body_content import BodyLimits
 from pdp.surfaces.http_answers import EndpointAnswer
 from pdp.surfaces.http_handlers import HttpHandlers, Routes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pdp.decision.scope_requests import ScopeService, decode_scopes, encode_scopes
+from pdp.decision.scopes import ScopeService, decode_scopes, encode_scopes
 from pdp.model.question import Caller
 from pdp.surfaces.body_content import BodyLimits
 from pdp.surfaces.http_answers import EndpointAnswer

@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final
 
-from pdp.decision.plan import PlanContext
-from pdp.decision.tree import AllOf, AnyOf, FixedDecision, Node, split
+from pdp.decision.plan import AllOf, AnyOf, FixedDecision, Node, PlanContext, split
 from pdp.model.question import Reason, Resource
 from pdp.model.trino_operations import PLACE_PROPERTIES
 from pdp.trino.known_objects import content_of, known_at, objects_at

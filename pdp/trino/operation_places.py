@@ -8,7 +8,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from pdp.decision.tree import Node, split
+from pdp.decision.plan import Node, split
 from pdp.model.question import Resource
 from pdp.model.trino_operations import METADATA_TABLES, SYSTEM_CATALOG, SYSTEM_TABLES
 from pdp.trino.names import base_table, suffix_of

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from copy import copy
 
-from pdp.decision.plan import PlanContext
-from pdp.decision.tree import AllOf, Node
+from pdp.decision.plan import AllOf, Node, PlanContext
 from pdp.model.question import Check, Resource
 from pdp.model.trino_operations import SYSTEM_READS, TRINO_PREFIX, TrinoOperation
 from pdp.model.vocabulary import OperationStep

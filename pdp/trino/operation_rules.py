@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
-from pdp.decision.tree import Node, split
+from pdp.decision.plan import Node, split
 from pdp.errors import InvalidReference
 from pdp.model.question import Reason, Resource
 from pdp.model.trino_operations import MAINTENANCE

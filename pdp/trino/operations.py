@@ -11,8 +11,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from pdp.decision.plan import PlanContext
-from pdp.decision.tree import Node, split
+from pdp.decision.plan import Node, PlanContext, split
 from pdp.facts.snapshot import Facts
 from pdp.model.columns import PathColumn
 from pdp.model.question import Check, Resource

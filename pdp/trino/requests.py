@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from pdp.decision.batch_builder import BatchBuilder
 from pdp.decision.bodies import bound_values
+from pdp.decision.columns import bound_repeated, shared_message
 from pdp.decision.service import Pdp
-from pdp.decision.shared_text import bound_repeated, shared_message
 from pdp.decision.turns import run_aside
 from pdp.errors import InvalidArgument, TooManyChecks
 from pdp.model.question import Arguments, BatchRequest, Check, Principal, QuerySession, Rejection, Resource

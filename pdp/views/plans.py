@@ -10,8 +10,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from pdp.decision.plan import PlanContext
-from pdp.decision.tree import AllOf, EachOf, Node
+from pdp.decision.plan import AllOf, EachOf, Node, PlanContext
 from pdp.model.question import Check, Load, Principal, QuerySession, Reason, Resource, ViewCommit
 from pdp.model.vocabulary import VIEW_CHANGES
 

@@ -8,7 +8,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pdp.decision.answer_codec import decision_body, encode_answer
+from pdp.decision.codec import decision_body, encode_answer
 from pdp.model.question import Answer, Rejection, Trace
 
 REJECTIONS = [Rejection("invalid_argument", "`?`"), Rejection("ambiguous_name", "two", "ambiguous_name")]

@@ -22,8 +22,8 @@ from pdp.decision.cache.cache import MOST_FIELDS, Cache, FoundVerdicts, Lookup, 
 from pdp.decision.cache.keys import resource_fields
 from pdp.decision.cache.local import InProcessCache
 from pdp.decision.cached_evaluation import CachedEvaluation
+from pdp.decision.plan import Leaf
 from pdp.decision.service import Pdp
-from pdp.decision.tree import Leaf
 from pdp.engines.engine import PERMIT, READS_POLICIES, Cost, Engine, Group, Source, Verdicts
 from pdp.facts.objects import Grant, GrantAdded, GrantRemoved
 from pdp.facts.snapshot import Facts

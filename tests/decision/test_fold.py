@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 
-from pdp.decision.fold import fold
-from pdp.decision.tree import AllOf, Leaf
+from pdp.decision.combine import fold
+from pdp.decision.plan import AllOf, Leaf
 from pdp.engines.engine import ABSTAIN, FAILED, FORBID, PERMIT, Group, Verdicts
 from pdp.model.question import Env, Principal, Resource
 

@@ -14,7 +14,7 @@ from support.http_client import HttpClient, client_of
 from support.idp import provider, token
 from support.serving import settings_of
 
-from pdp.decision.grant_visibility import GrantVisibility
+from pdp.decision.inspection import GrantVisibility
 from pdp.model.question import Trace
 
 ALICE, BOB = "user:oidc~alice", "user:oidc~bob"

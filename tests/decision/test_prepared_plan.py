@@ -14,9 +14,9 @@ from support.generated_pdps import batch, make_pdp
 
 from pdp.decision.bundle import EngineStack
 from pdp.decision.combine import combine_one, combine_rows
+from pdp.decision.plan import Leaf
 from pdp.decision.prepared_plan import PreparedTree
 from pdp.decision.service import Pdp
-from pdp.decision.tree import Leaf
 from pdp.engines.cel.engine import CelEngine, CelForbid
 from pdp.engines.cel.rules import inline_rules
 from pdp.engines.engine import ABSTAIN, FAILED, FORBID, PERMIT, FixedAnswer, Group, Verdicts

@@ -7,7 +7,6 @@ from typing import Any, Literal
 
 import pytest
 
-from pdp.decision.rewrite_bodies import DIALECTS
 from pdp.engines.row_access.policies import parse_document
 from pdp.facts.row_policies import RowRule
 from pdp.rewrite.catalog import Containers, catalog_of, containers_of
@@ -16,6 +15,7 @@ from pdp.rewrite.process.messages import FilterCall, Reader, RewriteCall, Setup
 from pdp.rewrite.process.requests import RewriteRequest, RewriteService
 from pdp.rewrite.process.worker import Rewriting
 from pdp.rewrite.rewriter import Rewriter
+from pdp.row_access.bodies import DIALECTS
 
 READER = Reader("user", "oidc~bob")
 PAIRS = [

@@ -9,7 +9,6 @@ from typing import Any
 import duckdb
 import pytest
 
-from pdp.decision.rewrite_bodies import DIALECTS
 from pdp.engines.row_access.engine import RowAccess
 from pdp.engines.row_access.members import Members
 from pdp.engines.row_access.policies import parse_document
@@ -21,6 +20,7 @@ from pdp.model.question import Principal, Resource
 from pdp.rewrite.policies import PolicySet, StoredPolicySets
 from pdp.rewrite.process.messages import FilterCall, Reader, Reply, RewriteCall, Setup
 from pdp.rewrite.process.worker import Rewriting
+from pdp.row_access.bodies import DIALECTS
 
 BOB = Principal("user", "oidc~bob")
 PAIRS = [

@@ -19,7 +19,7 @@ from support.serving import settings_of
 from pdp.app.parts import build_pdp
 from pdp.assembly import read_rules
 from pdp.decision.bodies import ResourceBody, make_resource
-from pdp.decision.scope_requests import ScopeAnswer, ScopeService, decode_scopes
+from pdp.decision.scopes import ScopeAnswer, ScopeService, decode_scopes
 from pdp.decision.service import Pdp
 from pdp.errors import InvalidArgument
 from pdp.facts.snapshot import Facts

@@ -16,7 +16,7 @@ from support.paths import TESTS
 from pdp.app.parts import build_pdp
 from pdp.config.load import make_settings
 from pdp.decision.codec import decode_batch
-from pdp.decision.scope_requests import ScopesBody, decide_scopes, make_request
+from pdp.decision.scopes import ScopesBody, decide_scopes, make_request
 from pdp.decision.service import Pdp
 from pdp.engines.cel.rules import RuleSet
 from pdp.facts.snapshot import Facts

@@ -13,9 +13,9 @@ from support.generated_sql import RELATIONS, SqlGenerator
 from support.rewriting import POLICIES
 from support.secure_views import random_masks, random_policies
 
-from pdp.decision.rewrite_bodies import DIALECTS
 from pdp.rewrite.process.messages import Call, FilterCall, KnownRelation, Reader, RewriteCall, Setup
 from pdp.rewrite.process.worker import Rewriting
+from pdp.row_access.bodies import DIALECTS
 
 DATA = json.loads(POLICIES.read_text("utf-8"))
 DEFAULT = DATA["default"]

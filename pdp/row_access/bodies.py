@@ -1,17 +1,27 @@
-"""JSON bodies and answers of rewriting: statements, and the visible part of a table in a dialect of SQL."""
+"""JSON bodies and answers of rewriting: statements, and the visible part of a table in a dialect of SQL.
+
+Refusals of the rewriter that tell about policies. Row policies of files and of the store as rows of
+INFORMATION_SCHEMA.ROW_ACCESS_POLICIES.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Final
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from pdp.decision.bodies import JsonBody, PrincipalBody, ResourceBody
+from pdp.decision.bundle import Bundle
+from pdp.engines.row_access.policies import EVERYONE, table_path
 from pdp.errors import InvalidArgument
+from pdp.facts.row_policies import TablePath
+from pdp.facts.snapshot import Facts
 from pdp.model.question import AtLeast
 from pdp.model.strict import decode
-from pdp.rewrite.process.messages import SuppliedCatalog
+from pdp.rewrite.errors import COPY_NEEDS_FULL_ACCESS, FILTER_INVALID, MATERIALIZE, NOT_COVERED, WRITE_NEEDS_FULL_ACCESS
+from pdp.rewrite.process.messages import PolicyRow, Reply, SuppliedCatalog
 
 DIALECTS: Final = ("bigquery", "trino", "spark", "duckdb")
 LONGEST_SQL: Final = 100_000
@@ -113,3 +123,53 @@ def encode_filter(result: FilterResult) -> bytes:
         "rowFilter": result.row_filter, "columnMasks": masks, "revision": result.revision, "decisionId": result.id,
     }  # fmt: skip
     return msgspec.json.encode(answer)
+
+
+_GENERAL: Final = {
+    FILTER_INVALID: "a filter or mask cannot be used in `{dialect}`",
+    WRITE_NEEDS_FULL_ACCESS: "a change here needs policies that show every row",
+    NOT_COVERED: "the result cannot be checked",
+}
+"""Code -> message without policies. Messages of the other codes name relations of the statement and no policy."""
+_RECORDED: Final = frozenset({*_GENERAL, COPY_NEEDS_FULL_ACCESS, MATERIALIZE})
+"""Codes whose messages hold names of relations and parts of policies, and nothing else of a statement."""
+
+
+def tells_policies(reply: Reply) -> bool:
+    """Tell whether the message of a refusal can hold parts of policies."""
+    return reply.error in _GENERAL
+
+
+def shows_own_policies(reply: Reply) -> bool:
+    """Tell whether the policies in a message are those of the used relations: a change can meet filters of others."""
+    return reply.error != WRITE_NEEDS_FULL_ACCESS
+
+
+def general_message(reply: Reply, dialect: str) -> str:
+    """Return the message of a refusal without policies."""
+    return _GENERAL[reply.error].format(dialect=dialect)
+
+
+def recorded_cause(reply: Reply) -> str:
+    """Return the cause of a refusal for a record; empty for a message that can quote the statement."""
+    return reply.message if reply.uses and reply.error in _RECORDED else ""
+
+
+def policy_rows(bundle: Bundle, facts: Facts) -> Iterator[tuple[TablePath, PolicyRow]]:
+    """Yield all policies, each with the path of its table. Policies of files have no times."""
+    for document in bundle.row_sources.documents:
+        for policy in document.get("policies", ()):
+            path = table_path(policy["table"], document.get("default", ()))
+            filter = policy["filter"]
+            text = filter if isinstance(filter, str) else str(filter).upper()
+            yield path, _row(path, policy["id"], policy.get("grantees", EVERYONE), text)
+    for rule in facts.row_rules():
+        if not rule.column and not rule.tombstone:
+            yield rule.table, _row(rule.table, rule.id, rule.grantees, rule.text, (rule.created, rule.updated))
+
+
+def _row(
+    path: TablePath, id: str, grantees: tuple[str, ...], filter: str, times: tuple[float, float] = (0.0, 0.0)
+) -> PolicyRow:
+    catalog, *schema, table = path
+    return PolicyRow(catalog, ".".join(schema), table, id, ",".join(grantees), filter, *times)

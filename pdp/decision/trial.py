@@ -11,11 +11,11 @@ from typing import Final, NamedTuple
 
 import structlog
 
-from pdp.decision.basis import Basis
 from pdp.decision.bundle import ReportingAuthority
 from pdp.decision.cached_evaluation import CachedEvaluation
 from pdp.decision.evaluation import LeafVerdicts
-from pdp.decision.tree import FixedDecision, Leaf
+from pdp.decision.plan import FixedDecision, Leaf
+from pdp.decision.ports import Basis
 from pdp.decision.turns import WaitingSteps, finish_in_turns
 from pdp.engines.engine import PERMIT
 from pdp.model.events import EventLog, ReportedDifference, ReportEvent

@@ -1,6 +1,8 @@
 """References to columns of resources: all texts split at once, one look at each distinct container.
 
 The columns hold what `parse_resource` returns for each text. Texts that are not plain are left to the caller.
+
+Bound on text that many resources of one request share.
 """
 
 from __future__ import annotations
@@ -11,7 +13,11 @@ from functools import lru_cache
 from itertools import repeat
 from typing import Final, TypeAlias, cast
 
-from pdp.errors import InvalidReference
+import msgspec
+from msgspec import UNSET
+
+from pdp.decision.bodies import CheckBody
+from pdp.errors import InvalidReference, TooMuchRepeated
 from pdp.model.columns import Path, PathColumn
 from pdp.model.question import Resource
 from pdp.model.references import MAX_NAME, has_long, parse_resource
@@ -167,3 +173,58 @@ def _by_ref(texts: Sequence[str], at: Sequence[int]) -> _TextsByRef:
         some[0].append(unversioned)
         some[1].append(position)
     return by_ref
+
+
+MOST_REPEATED: Final = 4 << 20
+"""Most bytes of shared text in one request: the bytes of a text, for each resource but the first."""
+_LONGEST_MESSAGE: Final = 500
+"""Most characters of an error that many positions share."""
+
+
+class SharedText:
+    """Count of the shared text of one request."""
+
+    __slots__ = ("_size",)
+
+    def __init__(self) -> None:
+        self._size = 0
+
+    def add(self, body: CheckBody, count: int) -> None:
+        """Count the text of a body that `count` resources share; raise TooMuchRepeated beyond the limit."""
+        if count > 1:
+            self._size += bound_repeated(_length(body), count)
+            if self._size > MOST_REPEATED:
+                raise _too_much(_length(body), count)
+
+
+def bound_repeated(length: int, count: int) -> int:
+    """Return the bytes that repeat if `count` resources share a text; raise TooMuchRepeated beyond the limit."""
+    repeated = length * max(0, count - 1)
+    if repeated > MOST_REPEATED:
+        raise _too_much(length, count)
+    return repeated
+
+
+def shared_message(error: Exception) -> str:
+    """Return the message of an error that many positions share, cut if long."""
+    return str(error)[:_LONGEST_MESSAGE]
+
+
+def _too_much(length: int, count: int) -> TooMuchRepeated:
+    return TooMuchRepeated(
+        f"{count} resources share {length} bytes of arguments, names and action, and the limit of a request is "
+        f"{MOST_REPEATED} bytes for all resources together: split the list of resources or shorten the arguments"
+    )
+
+
+def _length(body: CheckBody) -> int:
+    """Return the bytes of a body that count for each resource: the arguments, and texts that errors repeat."""
+    principal, context = body.principal, body.context
+    length = len(body.action)
+    if principal is not UNSET:
+        length += len(principal if isinstance(principal, str) else principal.id)
+    if body.acting_role is not UNSET:
+        length += len(body.acting_role)
+    if context is not UNSET and context.arguments:
+        length += len(msgspec.json.encode(context.arguments))
+    return length

@@ -17,17 +17,6 @@ from msgspec import UNSET
 from pdp.decision.bodies import make_acting_role, make_principal, make_resource
 from pdp.decision.bundle import Bundle
 from pdp.decision.plan import parent_of
-from pdp.decision.policy_rows import policy_rows
-from pdp.decision.rewrite_bodies import (
-    DIALECTS,
-    LONGEST_SQL,
-    FilterBody,
-    FilterResult,
-    RewriteBody,
-    RewriteResult,
-    SqlExpression,
-)
-from pdp.decision.rewrite_refusals import general_message, recorded_cause, shows_own_policies, tells_policies
 from pdp.decision.service import BatchResult, Pdp
 from pdp.errors import AssertionNotAllowed, InvalidArgument, PdpError, TableDenied, Unavailable
 from pdp.facts.row_policies import TablePath
@@ -50,6 +39,20 @@ from pdp.rewrite.errors import (
 from pdp.rewrite.iceberg.relations import KnownRelations, RelationSources
 from pdp.rewrite.process.messages import FilterCall, PolicyRow, Reader, Reply, RewriteCall, Setup, SuppliedCatalog, Use
 from pdp.rewrite.process.pool import WorkerPool
+from pdp.row_access.bodies import (
+    DIALECTS,
+    LONGEST_SQL,
+    FilterBody,
+    FilterResult,
+    RewriteBody,
+    RewriteResult,
+    SqlExpression,
+    general_message,
+    policy_rows,
+    recorded_cause,
+    shows_own_policies,
+    tells_policies,
+)
 
 _OF_VIEWS: Final = frozenset({UNSUPPORTED_SOURCE, VIEW_CYCLE, VIEW_DEPTH})
 """Refusals that come from the text of a view."""

@@ -16,9 +16,8 @@ from msgspec import UNSET, UnsetType
 from pdp.config.warehouses import WarehouseSettings
 from pdp.decision.bodies import JsonBody, bound_values
 from pdp.decision.codec import bound_checks
-from pdp.decision.plan import PlanContext
+from pdp.decision.plan import Node, PlanContext
 from pdp.decision.service import Pdp
-from pdp.decision.tree import Node
 from pdp.errors import InvalidArgument, InvalidReference
 from pdp.identity.evidence import admit, asserted_principal
 from pdp.model.question import DEFAULT_DENY, Batch, BatchRequest, Caller, Check, Decision, Principal, Reason, Resource
