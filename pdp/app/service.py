@@ -34,7 +34,7 @@ from pdp.decision.service import Pdp
 from pdp.identity.callers import Callers
 from pdp.identity.tls import LiveCertificates, checked_certificates
 from pdp.identity.tokens import Tokens
-from pdp.management.rule_service import RuleService
+from pdp.management.row_policies import RuleService
 from pdp.management.service import Management
 from pdp.model.events import OPEN_GATE, ServiceEvent
 from pdp.rewrite.process.pool import WorkerPool

@@ -26,7 +26,7 @@ from pdp.engines.grants.edits import GrantEdits, ObjectEdits
 from pdp.errors import InvalidArgument
 from pdp.facts.objects import Change, Grant, ObjectKey
 from pdp.facts.snapshot import Facts
-from pdp.management import grant_listing
+from pdp.management import listing as grant_listing
 from pdp.management.codec import grant_body, make_grant_filter
 from pdp.management.requests import GrantListing
 from pdp.model.vocabulary import PRIVILEGES

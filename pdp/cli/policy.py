@@ -22,7 +22,7 @@ from pdp.config.settings import Settings
 
 if TYPE_CHECKING:
     from pdp.facts.row_policies import RowRule, TablePath
-    from pdp.management.rule_edits import RuleEdit
+    from pdp.management.row_policy_edits import RuleEdit
 
 
 @click.group()
@@ -61,8 +61,8 @@ def create(
     """
     from pdp.engines.row_access.policies import EVERYONE  # noqa: PLC0415
     from pdp.facts.row_policies import RowRule  # noqa: PLC0415
-    from pdp.management.rule_checks import table_of  # noqa: PLC0415
-    from pdp.management.rule_edits import RuleWrite  # noqa: PLC0415
+    from pdp.management.row_policy_checks import table_of  # noqa: PLC0415
+    from pdp.management.row_policy_edits import RuleWrite  # noqa: PLC0415
 
     if (filter_ is None) == (column is None):
         fail("give --filter for a row policy, or --mask for a mask")
@@ -95,8 +95,8 @@ def drop(
 
     Without a policy, a table shows all rows to everybody with a right to read.
     """
-    from pdp.management.rule_checks import table_of  # noqa: PLC0415
-    from pdp.management.rule_edits import RuleDrop, RulesClear  # noqa: PLC0415
+    from pdp.management.row_policy_checks import table_of  # noqa: PLC0415
+    from pdp.management.row_policy_edits import RuleDrop, RulesClear  # noqa: PLC0415
 
     if all_ == (id_ is not None):
         fail("give the id of a policy, or --all")
@@ -116,9 +116,9 @@ def list_policies(
 ) -> None:
     """List the row policies and masks of the store, of TABLE or of all tables. JSON output is one rule a line."""
     from pdp.facts.row_policies import fold_name  # noqa: PLC0415
-    from pdp.management.rule_checks import table_of  # noqa: PLC0415
-    from pdp.management.rule_codec import rule_body  # noqa: PLC0415
-    from pdp.management.rule_service import rule_name  # noqa: PLC0415
+    from pdp.management.row_policies import rule_name  # noqa: PLC0415
+    from pdp.management.row_policy_checks import table_of  # noqa: PLC0415
+    from pdp.management.row_policy_codec import rule_body  # noqa: PLC0415
     from pdp.store.world_text import entry_text  # noqa: PLC0415
 
     path = table_of(table) if table else None
@@ -139,7 +139,7 @@ def execute(composition: Composition, config: Path | None, overrides: tuple[str,
     CREATE [OR REPLACE] ROW ACCESS POLICY [IF NOT EXISTS] p ON t [GRANT TO (...)] FILTER USING (...),
     DROP ROW ACCESS POLICY [IF EXISTS] p ON t, or DROP ALL ROW ACCESS POLICIES ON t, in the dialect of BigQuery.
     """
-    from pdp.management.rule_statements import edit_of  # noqa: PLC0415  needs the parser of SQL
+    from pdp.management.row_policy_statements import edit_of  # noqa: PLC0415  needs the parser of SQL
     from pdp.rewrite.errors import RewriteRefused  # noqa: PLC0415
     from pdp.rewrite.policy_statements import read_policy_statement  # noqa: PLC0415
 
@@ -157,7 +157,7 @@ def _write(composition: Composition, settings: Settings, edit: RuleEdit) -> None
     """Write an edit, and print the changed rules and the revision."""
     from pdp.cli.change_report import ChangeReport, text_lines  # noqa: PLC0415
     from pdp.engines.grants.administration import Administration  # noqa: PLC0415
-    from pdp.management.rule_edits import RuleAdministration  # noqa: PLC0415
+    from pdp.management.row_policy_edits import RuleAdministration  # noqa: PLC0415
 
     access = composition.row_access(settings)
     rules = RuleAdministration(Administration(warehouses=frozenset(settings.warehouses)), access)

@@ -17,8 +17,7 @@ from pdp.engines.grants.edits import CREATE, DELETE, RENAME, ObjectEdits
 from pdp.errors import Forbidden, InvalidArgument
 from pdp.facts.objects import ObjectKey, resource_of
 from pdp.facts.snapshot import Facts
-from pdp.management.recording import linked
-from pdp.management.requests import Requester
+from pdp.management.requests import Requester, linked
 from pdp.model.question import DEFAULT_DENY, NAMED_TYPES, Arguments, Batch, Check, Reason, Resource
 from pdp.model.references import format_resource
 

@@ -1,16 +1,20 @@
-"""Values of management requests and results. Knows no wire format."""
+"""Values of management requests and results. Knows no wire format. Records of management."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from pdp.engines.grants.edits import GrantEdits, ObjectEdits
-from pdp.facts.objects import Grant, ObjectKey
-from pdp.model.question import Caller, Consistency, Principal
+from pdp.engines.grants.edits import GrantEdits, ObjectEdits, ObjectPatch
+from pdp.errors import PdpError
+from pdp.facts.objects import Grant, ObjectKey, key_text
+from pdp.model.events import EventLog, ManagementEvent
+from pdp.model.question import Caller, Consistency, Principal, Resource
+from pdp.model.references import format_resource
 from pdp.model.revision import new_id
+from pdp.store.world import format_grant
 
 __all__ = [
     "GrantEdits",
@@ -85,3 +89,125 @@ class PageResult(msgspec.Struct, frozen=True):
     entries: Mapping[str, str]
     next: str
     revision: str
+
+
+T = TypeVar("T")
+MOST_REFUSED: Final = 100
+"""Entries of a refused write in its record. A write that is done is recorded whole."""
+_LONGEST_MESSAGE: Final = 500
+
+
+class ManagementLog(EventLog, Protocol):
+    """Destination of the records of management, which may be full."""
+
+    def admit(self) -> None:
+        """Raise Unavailable while records cannot be taken."""
+        ...
+
+
+class ManagementRequest(msgspec.Struct, frozen=True):
+    """A request of management: the operation, and the request in words of world files, by field."""
+
+    operation: str
+    requester: Requester
+    asked: dict[str, Sequence[Any] | str | bool]
+
+
+def grants_request(requester: Requester, edits: GrantEdits) -> ManagementRequest:
+    """Return the request to write grants."""
+    asked = {"add": [*map(format_grant, edits.add)], "remove": [*map(format_grant, edits.remove)]}
+    return ManagementRequest("write_grants", requester, {key: entries for key, entries in asked.items() if entries})
+
+
+def objects_request(requester: Requester, edits: ObjectEdits) -> ManagementRequest:
+    """Return the request to write objects."""
+    asked: dict[str, Sequence[Any]] = {
+        "put": [*map(_patch, edits.put)],
+        "delete": [*map(key_text, edits.delete)],
+        "move": [{"from": key_text(source), "to": key_text(target)} for source, target in edits.move],
+    }
+    return ManagementRequest("write_objects", requester, {key: entries for key, entries in asked.items() if entries})
+
+
+def list_grants_request(requester: Requester, filter: GrantFilter) -> ManagementRequest:
+    """Return the request to list grants."""
+    asked: dict[str, str | bool] = {
+        "object": key_text(filter.object) if filter.object else "",
+        "below": filter.below,
+        "principal": filter.principal,
+        "privilege": filter.privilege,
+    }
+    return ManagementRequest("list_grants", requester, {key: value for key, value in asked.items() if value})
+
+
+def list_access_request(requester: Requester, action: str, resource: Resource) -> ManagementRequest:
+    """Return the request to list the principals that may do an action."""
+    return ManagementRequest("list_access", requester, {"action": action, "resource": format_resource(resource)})
+
+
+def list_objects_request(requester: Requester, query: ObjectQuery) -> ManagementRequest:
+    """Return the request to list objects."""
+    asked = {"action": query.action, "type": query.type, "container": key_text(query.container)}
+    return ManagementRequest("list_objects", requester, {**asked})
+
+
+async def recorded(
+    log: ManagementLog, request: ManagementRequest, work: Coroutine[Any, Any, T], revision_of: Callable[[T], str]
+) -> T:
+    """Return the result of a request, and record how it ended.
+
+    Raise Unavailable if the audit is full, and each exception of the work.
+    """
+    try:
+        log.admit()
+        result = await work
+    except PdpError as error:
+        if log.note(_refused(request, error.code, str(error))):
+            error.record_id = request.requester.id
+        raise
+    except BaseException:  # a defect, or the end of the time
+        log.note(_refused(request, "unavailable", "no answer could be made, or not in time"))
+        raise
+    finally:
+        work.close()
+    log.note(_event(request, request.asked, allowed=True, revision=revision_of(result)))
+    return result
+
+
+def linked(requester: Requester) -> Caller:
+    """Return the caller of a request; checks behind a listing carry the id of the request."""
+    caller = requester.caller
+    return caller if caller.request_id else msgspec.structs.replace(caller, request_id=requester.id)
+
+
+def _refused(request: ManagementRequest, code: str, message: str) -> ManagementEvent:
+    shown: dict[str, Any] = {}
+    left_out = 0
+    for key, entries in request.asked.items():
+        shown[key] = entries
+        if isinstance(entries, list):
+            shown[key] = entries[:MOST_REFUSED]
+            left_out += len(entries) - len(shown[key])
+    return _event(request, shown, allowed=False, code=code, message=message[:_LONGEST_MESSAGE], left_out=left_out)
+
+
+def _event(request: ManagementRequest, asked: dict[str, Any], **outcome: Any) -> ManagementEvent:
+    requester = request.requester
+    return ManagementEvent(
+        id=requester.id,
+        operation=request.operation,
+        caller=requester.caller.name,
+        actor=requester.principal.id if requester.principal else "",
+        acting_role=f"role:{requester.acting_role}" if requester.acting_role is not None else "",
+        request_id=requester.caller.request_id,
+        trace_id=requester.caller.trace_id,
+        span_id=requester.caller.span_id,
+        asked=asked,
+        **outcome,
+    )
+
+
+def _patch(patch: ObjectPatch) -> dict[str, Any]:
+    fields = {"parent": f"project:{patch.project}" if patch.project else None, "managedAccess": patch.managed}
+    given = {**fields, "id": patch.id}
+    return {"object": key_text(patch.key), **{key: value for key, value in given.items() if value is not None}}

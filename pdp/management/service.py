@@ -26,16 +26,7 @@ from pdp.errors import AssertionNotAllowed, Forbidden, InvalidArgument, Unavaila
 from pdp.facts.objects import Change, Grant, ObjectKey, key_of, key_text, resource_of
 from pdp.facts.snapshot import Facts
 from pdp.management.forbidden_edits import edit_questions, refuse_forbidden
-from pdp.management.grant_listing import describe_grant, list_grants, matching_grants
-from pdp.management.recording import (
-    grants_request,
-    linked,
-    list_access_request,
-    list_grants_request,
-    list_objects_request,
-    objects_request,
-    recorded,
-)
+from pdp.management.listing import describe_grant, list_grants, matching_grants
 from pdp.management.requests import (
     GrantFilter,
     GrantListing,
@@ -44,6 +35,13 @@ from pdp.management.requests import (
     PageRequest,
     PageResult,
     Requester,
+    grants_request,
+    linked,
+    list_access_request,
+    list_grants_request,
+    list_objects_request,
+    objects_request,
+    recorded,
 )
 from pdp.model.columns import positions_by
 from pdp.model.question import NAMED_TYPES, Batch, Caller, Check, Principal, Reason, Resource

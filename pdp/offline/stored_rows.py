@@ -14,7 +14,7 @@ from pdp.engines.row_access.validation import compile_policies
 from pdp.errors import InvalidArgument, InvalidReference, PdpError, Place, PolicyError
 from pdp.facts.objects import key_text
 from pdp.facts.row_policies import FoldedName, RowRule, TablePath, fold_name
-from pdp.management.rule_checks import check_rule
+from pdp.management.row_policy_checks import check_rule
 
 _ANY_COLUMNS: Final = RowAccess({}, Members("user:{subject}", "iam"))
 """Row access without described tables: unknown columns are a finding of their own."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pdp.decision.turns import run_aside
 from pdp.errors import InvalidArgument
 from pdp.management.codec import make_requester
-from pdp.management.rule_service import RuleService
+from pdp.management.row_policies import RuleService
 from pdp.model.question import Caller
 from pdp.row_access.bodies import RewriteBody, RewriteResult
 

@@ -11,10 +11,10 @@ from pdp.decision.turns import converted
 from pdp.errors import InvalidArgument
 from pdp.facts.row_policies import RowRule
 from pdp.management.codec import page_token
-from pdp.management.rule_checks import table_of
-from pdp.management.rule_codec import make_rule, rule_body
-from pdp.management.rule_edits import RuleDrop, RuleWrite
-from pdp.management.rule_service import RuleService
+from pdp.management.row_policies import RuleService
+from pdp.management.row_policy_checks import table_of
+from pdp.management.row_policy_codec import make_rule, rule_body
+from pdp.management.row_policy_edits import RuleDrop, RuleWrite
 from pdp.model.question import Caller
 from pdp.surfaces.grpc_handlers import GrpcHandlers, GrpcMethod, RpcAnswer
 from pdp.surfaces.grpc_management import read_page, read_requester

@@ -7,7 +7,8 @@ from typing import Final
 
 from pdp.decision.turns import converted
 from pdp.management.codec import encode_written
-from pdp.management.rule_codec import (
+from pdp.management.row_policies import RuleService
+from pdp.management.row_policy_codec import (
     decode_batch_delete,
     decode_entry,
     decode_permissions,
@@ -17,8 +18,7 @@ from pdp.management.rule_codec import (
     encode_rule,
     encode_rules,
 )
-from pdp.management.rule_edits import Mode
-from pdp.management.rule_service import RuleService
+from pdp.management.row_policy_edits import Mode
 from pdp.model.question import Caller
 from pdp.surfaces.body_content import BodyLimits
 from pdp.surfaces.http_answers import EndpointAnswer

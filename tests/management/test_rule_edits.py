@@ -17,7 +17,7 @@ from pdp.errors import AlreadyExists, Conflict, Forbidden, InvalidArgument, Inva
 from pdp.facts.objects import Change, Grant, GrantAdded, Object, ObjectKey, ObjectPut, RulePut, RuleRemoved
 from pdp.facts.row_policies import RowRule, TablePath, fold_name
 from pdp.facts.snapshot import Facts
-from pdp.management.rule_edits import (
+from pdp.management.row_policy_edits import (
     RuleAdministration,
     RuleDrop,
     RuleEdit,

@@ -18,9 +18,8 @@ from pdp.errors import InvalidArgument, NotFound
 from pdp.facts.objects import Change, key_text
 from pdp.facts.row_policies import FoldedName, RowRule, TablePath, fold_column, fold_name
 from pdp.facts.snapshot import Facts
-from pdp.management.recording import ManagementRequest, recorded
-from pdp.management.requests import PageRequest, Requester
-from pdp.management.rule_edits import (
+from pdp.management.requests import ManagementRequest, PageRequest, Requester, recorded
+from pdp.management.row_policy_edits import (
     MANAGE,
     READ,
     RuleAdministration,
@@ -127,7 +126,7 @@ class RuleService:
 
         Raise RewriteRefused besides, for a name that cannot be read.
         """
-        from pdp.management.rule_statements import edit_of, operation_of  # noqa: PLC0415  its parser of SQL takes 30 MB
+        from pdp.management.row_policy_statements import edit_of, operation_of  # noqa: PLC0415  its parser of SQL takes 30 MB
 
         edit = edit_of(statement, default)
         changes: list[Change] = []

@@ -7,7 +7,7 @@ from typing import Final
 
 from pdp.errors import InvalidArgument
 from pdp.facts.row_policies import RowRule, TablePath
-from pdp.management.rule_edits import Mode, RuleDrop, RuleEdit, RulesClear, RuleWrite
+from pdp.management.row_policy_edits import Mode, RuleDrop, RuleEdit, RulesClear, RuleWrite
 from pdp.model.references import check_part
 from pdp.rewrite.policy_statements import CreatePolicy, DropAllPolicies, DropPolicy, PolicyStatement
 

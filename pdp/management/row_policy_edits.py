@@ -19,7 +19,7 @@ from pdp.errors import AlreadyExists, Conflict, InvalidArgument, NotFound
 from pdp.facts.objects import Change, ObjectKey, RulePut, RuleRemoved, join_key, key_text
 from pdp.facts.row_policies import FoldedName, RowRule, TablePath, fold_column, fold_name, widen_name
 from pdp.facts.snapshot import Facts
-from pdp.management.rule_checks import check_rule
+from pdp.management.row_policy_checks import check_rule
 from pdp.model.vocabulary import TABULAR_TYPES
 
 MANAGE: Final = "grant_manage_grants"

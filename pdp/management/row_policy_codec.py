@@ -16,9 +16,9 @@ from pdp.facts.objects import key_text
 from pdp.facts.row_policies import RowRule, TablePath
 from pdp.management.codec import PAGE_SIZE, make_page_request, make_requester, page_token
 from pdp.management.requests import PageRequest, Requester
-from pdp.management.rule_checks import table_of
-from pdp.management.rule_edits import Mode, RuleDrop, RuleWrite, etag_of
-from pdp.management.rule_service import RulePage, StatementResult
+from pdp.management.row_policies import RulePage, StatementResult
+from pdp.management.row_policy_checks import table_of
+from pdp.management.row_policy_edits import Mode, RuleDrop, RuleWrite, etag_of
 from pdp.model.question import Caller
 from pdp.model.strict import decode, sentence
 
