@@ -12,7 +12,7 @@ from pathlib import Path
 import grpc
 import uvloop
 
-from pdp.wire import decision_pb2, decision_pb2_grpc
+from pdp.surfaces.wire import decision_pb2, decision_pb2_grpc
 
 
 class BareDecisionService(decision_pb2_grpc.DecisionServiceServicer):

@@ -18,7 +18,7 @@ from figures import Pair
 from servers import Server, free_port, our_service, running, temporary_folder
 from workloads.workload import Body, RightAnswer, Workload
 
-from pdp.wire import decision_pb2 as wire
+from pdp.surfaces.wire import decision_pb2 as wire
 
 METHOD: Final = "/pdp.v1.DecisionService/Check"
 IN_FLIGHT: Final = {1: 8}

@@ -27,11 +27,10 @@ from pdp.audit.queue.queue import NoAudit
 from pdp.identity.callers import Callers
 from pdp.identity.tokens import Tokens
 from pdp.model.question import Caller
-from pdp.surfaces.admission import Admission
-from pdp.surfaces.body_content import BodyLimits
-from pdp.surfaces.http_answers import EndpointAnswer
-from pdp.surfaces.http_handlers import HttpHandlers
-from pdp.surfaces.http_server import AiohttpServer, HttpServer
+from pdp.surfaces.admission import Admission, BodyLimits
+from pdp.surfaces.http.answers import EndpointAnswer
+from pdp.surfaces.http.handlers import HttpHandlers
+from pdp.surfaces.http.server import AiohttpServer, HttpServer
 from pdp.surfaces.refusals import RefusalRecorder
 from pdp.telemetry import Telemetry
 

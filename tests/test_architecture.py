@@ -48,7 +48,7 @@ def test_the_import_contract_holds(copy: Path) -> None:
     [
         ("pdp/model/question.py", "import pdp.decision.service"),
         ("pdp/engines/cel/engine.py", "import pdp.engines.grants.engine"),
-        ("pdp/surfaces/http_handlers.py", "import pdp.engines.cel.engine"),
+        ("pdp/surfaces/http/handlers.py", "import pdp.engines.cel.engine"),
         ("pdp/engines/engine.py", "import pdp.decision.plan"),
         ("pdp/audit/records/record.py", "import pdp.store.world"),
         ("pdp/decision/service.py", "import pdp.app"),
@@ -97,12 +97,12 @@ def test_commands_import_the_pipeline_when_they_run() -> None:
 
 @pytest.mark.process
 def test_generated_messages_are_up_to_date(tmp_path: Path) -> None:
-    (tmp_path / "pdp" / "wire").mkdir(parents=True)
-    command = [sys.executable, "-m", "grpc_tools.protoc", f"-Ipdp/wire={ROOT / 'protos/pdp/v1'}"]
+    (tmp_path / "pdp" / "surfaces" / "wire").mkdir(parents=True)
+    command = [sys.executable, "-m", "grpc_tools.protoc", f"-Ipdp/surfaces/wire={ROOT / 'protos/pdp/v1'}"]
     outputs = [f"--{kind}_out=." for kind in ("python", "pyi", "grpc_python")]
-    subprocess.run([*command, *outputs, "pdp/wire/decision.proto"], cwd=tmp_path, check=True, timeout=60)
-    generated = {path.name: path.read_text() for path in (tmp_path / "pdp" / "wire").iterdir()}
-    committed = {path.name: path.read_text() for path in (ROOT / "pdp" / "wire").glob("decision*")}
+    subprocess.run([*command, *outputs, "pdp/surfaces/wire/decision.proto"], cwd=tmp_path, check=True, timeout=60)
+    generated = {path.name: path.read_text() for path in (tmp_path / "pdp" / "surfaces" / "wire").iterdir()}
+    committed = {path.name: path.read_text() for path in (ROOT / "pdp" / "surfaces" / "wire").glob("decision*")}
     assert generated == committed
 
 
@@ -129,7 +129,7 @@ def test_generated_pages_are_up_to_date(generated_pages: Path, page: str) -> Non
 PARTS = {"contracts", "real_trino"}
 """Folders of test modules about several packages."""
 WITHOUT_TESTS = {
-    "wire", "store/migrations", "store/migrations/versions", "engines", "engines/cel/lint", "cli/starters/custom",
+    "surfaces/wire", "store/migrations", "store/migrations/versions", "engines", "engines/cel/lint", "cli/starters/custom",
 }  # fmt: skip
 """Packages that are generated, or that the tests of another package run."""
 

@@ -41,28 +41,33 @@ from pdp.rewrite.process.pool import WorkerPool
 from pdp.row_access.service import SqlRewriting
 from pdp.row_access.statements import StatementExecutor
 from pdp.store.replica import FixedFacts, Replica
-from pdp.surfaces.admission import BODIES_IN_FLIGHT, Admission
-from pdp.surfaces.body_content import BodyLimits
+from pdp.surfaces.admission import BODIES_IN_FLIGHT, Admission, BodyLimits
 from pdp.surfaces.connect import ConnectHandlers
-from pdp.surfaces.connection_shares import ConnectionShares
-from pdp.surfaces.grpc_arrivals import MOST_ARRIVING, Arrivals
-from pdp.surfaces.grpc_decisions import DecisionService
-from pdp.surfaces.grpc_handlers import GrpcHandlers
-from pdp.surfaces.grpc_management import GrantsService
-from pdp.surfaces.grpc_row_rules import PolicyService
-from pdp.surfaces.grpc_server import GrpcServer
-from pdp.surfaces.http_decisions import decision_routes
-from pdp.surfaces.http_diagnostics import diagnostics_routes
-from pdp.surfaces.http_handlers import HttpHandlers
-from pdp.surfaces.http_management import management_routes
-from pdp.surfaces.http_rewriting import rewriting_routes
-from pdp.surfaces.http_row_rules import row_rule_routes
-from pdp.surfaces.http_scopes import scope_routes
-from pdp.surfaces.http_server import AiohttpServer, HttpServer
-from pdp.surfaces.http_views import view_routes
-from pdp.surfaces.listeners import BACKLOG, Listeners, Sockets, bound_address, open_listeners
+from pdp.surfaces.grpc.answers import DecisionService
+from pdp.surfaces.grpc.handlers import MOST_ARRIVING, Arrivals, GrpcHandlers
+from pdp.surfaces.grpc.management import GrantsService, PolicyService
+from pdp.surfaces.grpc.server import GrpcServer
+from pdp.surfaces.http.diagnostics import diagnostics_routes
+from pdp.surfaces.http.endpoints import (
+    decision_routes,
+    management_routes,
+    rewriting_routes,
+    row_rule_routes,
+    scope_routes,
+    view_routes,
+)
+from pdp.surfaces.http.handlers import HttpHandlers
+from pdp.surfaces.http.server import AiohttpServer, HttpServer
+from pdp.surfaces.listeners import (
+    BACKLOG,
+    ConnectionShares,
+    Listeners,
+    Sockets,
+    bound_address,
+    open_listeners,
+    remove_socket,
+)
 from pdp.surfaces.refusals import RefusalRecorder
-from pdp.surfaces.unix_socket import remove_socket
 from pdp.telemetry import Telemetry
 from pdp.trino.endpoints import TrinoSurface
 from pdp.views.loads import ViewSecurity

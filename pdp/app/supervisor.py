@@ -23,11 +23,20 @@ from pdp.app.worker_process import WorkerProcess
 from pdp.app.worker_slot import ServiceSockets, WorkerSlot
 from pdp.config.settings import Settings
 from pdp.errors import PdpError
-from pdp.surfaces.connection_shares import ConnectionShares
-from pdp.surfaces.http_diagnostics import RELOAD_FAILED, diagnostics_routes
-from pdp.surfaces.http_server import AiohttpServer
-from pdp.surfaces.listeners import BACKLOG, Sockets, bind, bound_address, close, listen, reserve
-from pdp.surfaces.unix_socket import bind_unix, remove_socket
+from pdp.surfaces.http.diagnostics import RELOAD_FAILED, diagnostics_routes
+from pdp.surfaces.http.server import AiohttpServer
+from pdp.surfaces.listeners import (
+    BACKLOG,
+    ConnectionShares,
+    Sockets,
+    bind,
+    bind_unix,
+    bound_address,
+    close,
+    listen,
+    remove_socket,
+    reserve,
+)
 
 _METRICS_SECONDS: Final = 1.0
 """Longest wait for the metrics of a worker. After that, its last known metrics count."""

@@ -2,21 +2,72 @@
 
 A service alone binds its own. Worker processes inherit bound sockets from their supervisor, so that a socket, and the
 connections that wait in its queue, survive the end of a worker.
+
+Unix socket of the HTTP service. Numbers of connections that the limit of open files allows.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import resource
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from pathlib import Path
+from typing import Final, NamedTuple
 
 from pdp.config.section import split_address
 from pdp.config.settings import Settings
 from pdp.errors import ConfigError
-from pdp.surfaces.unix_socket import bind_unix
+
+MODES: Final[Mapping[str, int]] = {"owner": 0o600, "group": 0o660}
+"""`server.unix_access` -> file permissions."""
+
+
+def bind_unix(path: Path, access: str) -> socket.socket:
+    """Bind a socket at `path`; raise ConfigError if another service listens there or another file exists."""
+    try:
+        _remove_stale(path)
+        return _bind(path, MODES[access])
+    except OSError as error:
+        cause = os.strerror(error.errno).lower() if error.errno else str(error)
+        raise ConfigError(f"cannot listen on `{path}` (server.unix): {cause}") from None
+
+
+def remove_socket(path: Path) -> None:
+    """Delete the socket file of a service that stops."""
+    path.unlink(missing_ok=True)
+
+
+def _bind(path: Path, mode: int) -> socket.socket:
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    umask = os.umask(0o777)  # no process can connect before `chmod` sets the final permissions
+    try:
+        listening.bind(str(path))
+        path.chmod(mode)
+    except OSError:
+        listening.close()
+        raise
+    finally:
+        os.umask(umask)
+    return listening
+
+
+def _remove_stale(path: Path) -> None:
+    """Delete the socket file of a service that no longer runs; raise ConfigError for any other file."""
+    if not path.is_socket():
+        if path.exists():
+            raise ConfigError(f"cannot listen on `{path}` (server.unix): the file exists and is not a socket")
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            path.unlink()
+            return
+    raise ConfigError(f"cannot listen on `{path}` (server.unix): another service listens there")
+
 
 BACKLOG: Final = 1024
 """Connections that may wait for `accept`."""
@@ -116,3 +167,28 @@ def close(*sockets: socket.socket) -> None:
     """Close sockets."""
     for each in sockets:
         each.close()
+
+
+_RESERVED: Final = 128
+"""Most files that connections leave to the rest: sockets that listen, the store, the audit, keys, event loops."""
+_MOST: Final = 65_536
+
+
+class ConnectionShares(NamedTuple):
+    """Most connections of each listener."""
+
+    http: int
+    grpc: int
+    diagnostics: int
+
+    @classmethod
+    def of(cls, files: int) -> ConnectionShares:
+        """Divide a limit of open files. Half of a small limit stays free."""
+        free = min(_MOST, files - min(_RESERVED, files // 2))
+        return cls(max(1, free * 6 // 10), max(1, free * 3 // 10), max(1, free // 10))
+
+    @classmethod
+    def of_process(cls) -> ConnectionShares:
+        """Divide the limit of this process."""
+        files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        return cls.of(_MOST if files == resource.RLIM_INFINITY else files)

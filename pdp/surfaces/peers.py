@@ -22,7 +22,7 @@ from pdp import errors
 from pdp.config.section import is_loopback
 from pdp.identity.callers import IDENTITY_HEADERS, Peer
 from pdp.identity.tls import names_of_certificate
-from pdp.surfaces.request_ids import NO_IDS, REQUEST_ID, TRACE_PARENT, SentIds, read_ids
+from pdp.surfaces.refusals import NO_IDS, REQUEST_ID, TRACE_PARENT, SentIds, read_ids
 
 _REQUEST_ID: Final = REQUEST_ID.lower()
 _JSON: Final = ("application/json",)

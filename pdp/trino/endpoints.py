@@ -23,10 +23,10 @@ from pdp.decision.turns import converted, run_aside
 from pdp.errors import InvalidArgument, Unavailable
 from pdp.identity.evidence import admit
 from pdp.model.question import Answer, Batch, Caller, Predicate, TypedColumn
-from pdp.surfaces.body_content import BodyLimits
-from pdp.surfaces.http_answers import EndpointAnswer
-from pdp.surfaces.http_handlers import HttpHandlers, Routes
-from pdp.surfaces.http_routes import BodyEndpoint, ImmediateEndpoint
+from pdp.surfaces.admission import BodyLimits
+from pdp.surfaces.http.answers import EndpointAnswer
+from pdp.surfaces.http.handlers import HttpHandlers, Routes
+from pdp.surfaces.http.routes import BodyEndpoint, ImmediateEndpoint
 from pdp.trino.bodies import OpaInput, ResourceName
 from pdp.trino.column_masks import encode_masks, expression, read_columns
 from pdp.trino.failures import DENIED, NONE_ALLOWED, FailureHandler, UnknownOperations

@@ -82,7 +82,7 @@ def imported(folder: Path, settings: object) -> set[str]:
 def test_a_service_imports_no_module_that_it_does_not_need(tmp_path: Path) -> None:
     modules = imported(tmp_path, PLAIN)
     assert modules & UNUSED == set()
-    assert {"pdp.engines.cel.engine", "pdp.surfaces.grpc_server", "pdp.store.sqlite"} <= modules
+    assert {"pdp.engines.cel.engine", "pdp.surfaces.grpc.server", "pdp.store.sqlite"} <= modules
 
 
 def test_an_import_of_rich_succeeds_after_the_quick_imports() -> None:

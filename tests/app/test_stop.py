@@ -14,8 +14,8 @@ import pytest
 from support.http_client import fetch
 from support.serving import Process, serve_process
 
-from pdp.wire import decision_pb2 as wire
-from pdp.wire import decision_pb2_grpc as wire_grpc
+from pdp.surfaces.wire import decision_pb2 as wire
+from pdp.surfaces.wire import decision_pb2_grpc as wire_grpc
 
 pytestmark = pytest.mark.process
 PATIENCE = 20.0

@@ -24,8 +24,8 @@ from support.converging import PATIENCE, Service, assert_log_is_the_state, confi
 from support.http_client import fetch
 from support.serving import FREE_PORTS, Process, serve_process
 
-from pdp.wire import decision_pb2 as wire
-from pdp.wire import decision_pb2_grpc as wire_grpc
+from pdp.surfaces.wire import decision_pb2 as wire
+from pdp.surfaces.wire import decision_pb2_grpc as wire_grpc
 
 pytestmark = pytest.mark.process
 

@@ -13,8 +13,8 @@ from support.http_client import HttpClient, client_of
 from support.paths import RECORDED as RECORDED_FOLDER
 from support.serving import serving, settings_of
 
-from pdp.wire import decision_pb2 as wire
-from pdp.wire import decision_pb2_grpc as wire_grpc
+from pdp.surfaces.wire import decision_pb2 as wire
+from pdp.surfaces.wire import decision_pb2_grpc as wire_grpc
 
 RECORDED = RECORDED_FOLDER / "lakekeeper"
 CASES = [json.loads(line) for line in (RECORDED / "golden.jsonl").read_text(encoding="utf-8").splitlines()]

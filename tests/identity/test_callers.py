@@ -39,7 +39,7 @@ from pdp.config.load import load_settings, make_settings
 from pdp.errors import ConfigError
 from pdp.identity.callers import trusted_engines_of
 from pdp.model.question import TokenIdentity, TrustedEngine
-from pdp.wire import decision_pb2 as wire
+from pdp.surfaces.wire import decision_pb2 as wire
 
 READ = {"action": "read_data", "resource": ORDERS}
 AS_ALICE = {"principal": "user:oidc~alice", **READ}

@@ -20,12 +20,12 @@ from pdp.config.settings import Settings
 from pdp.errors import ConfigError, Unauthenticated
 from pdp.identity.callers import EMBEDDED_CALLER, Callers, Peer, local_caller
 from pdp.identity.tokens import Tokens
-from pdp.surfaces.grpc_handlers import STATUS as GRPC_STATUS
-from pdp.surfaces.http_answers import STATUS as HTTP_STATUS
+from pdp.surfaces.grpc.handlers import STATUS as GRPC_STATUS
+from pdp.surfaces.http.answers import STATUS as HTTP_STATUS
 from pdp.surfaces.peers import grpc_host as host_of_peer
+from pdp.surfaces.wire import decision_pb2 as wire
+from pdp.surfaces.wire import decision_pb2_grpc as wire_grpc
 from pdp.telemetry import Telemetry
-from pdp.wire import decision_pb2 as wire
-from pdp.wire import decision_pb2_grpc as wire_grpc
 
 RULES = "nessie.server.authorization.rules.everything=true\n"
 REFERENCE = "table:lake/sales/orders@prod"

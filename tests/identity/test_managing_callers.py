@@ -17,8 +17,8 @@ from support.http_client import http_client
 from support.idp import Provider, provider, token
 
 from pdp.app.service import Service
-from pdp.wire import decision_pb2 as wire
-from pdp.wire import decision_pb2_grpc as wire_grpc
+from pdp.surfaces.wire import decision_pb2 as wire
+from pdp.surfaces.wire import decision_pb2_grpc as wire_grpc
 
 GRANTS: Any = WORLD["grants"]
 SQLITE: Any = {"store": {"url": "sqlite:///pdp.db", "seed": "world.json"}}

@@ -20,7 +20,7 @@ from support.worked_examples import EXAMPLES, Example, document, example_databas
 
 from pdp.cli.main import cli
 from pdp.engines.row_access.members import ANONYMOUS_MEMBER as ANONYMOUS
-from pdp.wire import decision_pb2 as wire
+from pdp.surfaces.wire import decision_pb2 as wire
 
 Surface = Callable[[Path, list[Example]], list[str]]
 """Rewrites the statements of examples by policies in a folder."""

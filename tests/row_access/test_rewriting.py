@@ -18,7 +18,7 @@ from support.rpc_clients import ConnectClient, GrpcClient, RpcClient, RpcError
 from support.serving import settings_of
 
 from pdp.rewrite.process.requests import RewriteRequest
-from pdp.wire import decision_pb2 as wire
+from pdp.surfaces.wire import decision_pb2 as wire
 
 pytestmark = pytest.mark.process
 CALLERS = recorded_data()["callers"]

@@ -13,8 +13,8 @@ from typing import Any
 import grpc
 from support.serving import Process
 
-from pdp.wire import decision_pb2 as wire
-from pdp.wire import decision_pb2_grpc as wire_grpc
+from pdp.surfaces.wire import decision_pb2 as wire
+from pdp.surfaces.wire import decision_pb2_grpc as wire_grpc
 
 ALICE = "user:oidc~Alice"
 JSON_HEADERS = {"Content-Type": "application/json"}

@@ -18,8 +18,8 @@ from support.idp import ISSUER, Provider, provider
 from support.serving import serving, settings_of
 
 from pdp.app.service import Service
-from pdp.wire import decision_pb2 as wire
-from pdp.wire import decision_pb2_grpc as wire_grpc
+from pdp.surfaces.wire import decision_pb2 as wire
+from pdp.surfaces.wire import decision_pb2_grpc as wire_grpc
 
 ORDERS = "table:lake/sales/orders"
 PEOPLE = "table:lake/hr/people"

@@ -23,7 +23,7 @@ from pdp.model.references import parse_resource
 from pdp.offline.case_outcomes import CaseOutcome, compare_checks, compare_error, compare_view
 from pdp.offline.case_runner import MemoryAudit, build_case_pdp
 from pdp.offline.cases import Case
-from pdp.wire import decision_pb2 as wire
+from pdp.surfaces.wire import decision_pb2 as wire
 
 
 class Endpoints(NamedTuple):

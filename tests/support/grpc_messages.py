@@ -7,7 +7,7 @@ from typing import Any
 
 from google.protobuf.json_format import ParseDict
 
-from pdp.wire import decision_pb2 as wire
+from pdp.surfaces.wire import decision_pb2 as wire
 
 
 def check_message(check: Mapping[str, Any]) -> wire.Check:

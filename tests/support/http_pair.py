@@ -26,14 +26,13 @@ from pdp.errors import InvalidArgument
 from pdp.identity.callers import Callers
 from pdp.identity.tokens import Tokens
 from pdp.model.question import Caller
-from pdp.surfaces import http_connection
-from pdp.surfaces.admission import Admission
-from pdp.surfaces.body_content import BodyLimits
-from pdp.surfaces.http_answers import EndpointAnswer
-from pdp.surfaces.http_connection import ConnectionContext, HttpConnection
-from pdp.surfaces.http_handlers import HttpHandlers, Routes
-from pdp.surfaces.http_routes import ImmediateEndpoint
-from pdp.surfaces.http_server import AiohttpServer, HttpServer
+from pdp.surfaces.admission import Admission, BodyLimits
+from pdp.surfaces.http import connection as http_connection
+from pdp.surfaces.http.answers import EndpointAnswer
+from pdp.surfaces.http.connection import ConnectionContext, HttpConnection
+from pdp.surfaces.http.handlers import HttpHandlers, Routes
+from pdp.surfaces.http.routes import ImmediateEndpoint
+from pdp.surfaces.http.server import AiohttpServer, HttpServer
 from pdp.surfaces.refusals import RefusalRecorder
 from pdp.telemetry import Telemetry
 

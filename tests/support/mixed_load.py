@@ -13,8 +13,8 @@ from support.http_client import fetch
 from support.serving import Process
 from support.view_loads import ENGINES, OWNER
 
-from pdp.wire import decision_pb2 as wire
-from pdp.wire import decision_pb2_grpc as wire_grpc
+from pdp.surfaces.wire import decision_pb2 as wire
+from pdp.surfaces.wire import decision_pb2_grpc as wire_grpc
 
 USERS = ("alice", "bob", "carol", "boss")
 RULES = {

@@ -15,7 +15,7 @@ from support.audit_syncs import before_each_sync
 from support.http_client import HttpClient, client_of
 from support.serving import settings_of
 
-from pdp.wire import decision_pb2 as wire
+from pdp.surfaces.wire import decision_pb2 as wire
 
 CHECK = {"principal": "user:oidc~alice", "action": "read_data", "resource": "table:lake/t"}
 RPC_CHECK = {"principal": {"id": CHECK["principal"]}, "action": "read_data", "resource": {"reference": "table:lake/t"}}

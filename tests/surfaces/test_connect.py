@@ -18,7 +18,7 @@ from connectrpc.method import IdempotencyLevel, MethodInfo, StreamType
 from support.http_client import HttpClient, Response, client_of
 from support.serving import example_settings
 
-from pdp.wire import decision_pb2 as wire
+from pdp.surfaces.wire import decision_pb2 as wire
 
 CHECK = "/pdp.v1.DecisionService/Check"
 ALICE = {

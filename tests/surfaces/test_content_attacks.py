@@ -14,7 +14,7 @@ from support.http_client import fetch
 from support.neighbours import assert_served, peak_memory
 from support.serving import Process, serve_process
 
-from pdp.wire import decision_pb2 as wire
+from pdp.surfaces.wire import decision_pb2 as wire
 
 pytestmark = pytest.mark.process
 MIB = 1 << 20

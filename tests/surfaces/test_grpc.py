@@ -19,8 +19,8 @@ from support.serving import example_settings, serve_process, serving
 
 from pdp.app.service import Service
 from pdp.errors import ConfigError
-from pdp.wire import decision_pb2 as wire
-from pdp.wire import decision_pb2_grpc as wire_grpc
+from pdp.surfaces.wire import decision_pb2 as wire
+from pdp.surfaces.wire import decision_pb2_grpc as wire_grpc
 
 MIB = 1 << 20
 NAME = "pdp.v1.DecisionService"

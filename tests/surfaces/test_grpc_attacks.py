@@ -18,8 +18,8 @@ from support.attack_times import comes_back, is_quick, is_quick_blocking
 from support.hostile_http2 import END_HEADERS, HEADERS, METHODS, OPENED, RESET, call_head, frame
 from support.serving import Process, serve_process, serve_twin
 
-from pdp.wire import decision_pb2 as wire
-from pdp.wire import decision_pb2_grpc as wire_grpc
+from pdp.surfaces.wire import decision_pb2 as wire
+from pdp.surfaces.wire import decision_pb2_grpc as wire_grpc
 
 pytestmark = pytest.mark.process
 MIB = 1 << 20

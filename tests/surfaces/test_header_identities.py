@@ -15,8 +15,8 @@ from support.rewriting import FOLDER
 from support.serving import serving, settings_of
 
 from pdp.engines.row_access.members import Members, development_identity, stated_member
-from pdp.wire import decision_pb2 as wire
-from pdp.wire import decision_pb2_grpc as wire_grpc
+from pdp.surfaces.wire import decision_pb2 as wire
+from pdp.surfaces.wire import decision_pb2_grpc as wire_grpc
 
 pytestmark = pytest.mark.process  # those that rewrite
 ROWS = {

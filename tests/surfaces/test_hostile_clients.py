@@ -33,8 +33,8 @@ from support.paths import TESTS
 from support.serving import Process, serve_process
 
 from pdp.app.memory import PAUSE_SECONDS
-from pdp.wire import decision_pb2 as wire
-from pdp.wire import decision_pb2_grpc as wire_grpc
+from pdp.surfaces.wire import decision_pb2 as wire
+from pdp.surfaces.wire import decision_pb2_grpc as wire_grpc
 
 pytestmark = [pytest.mark.process, pytest.mark.differential, pytest.mark.timeout(0)]
 SECONDS = float(os.environ.get("PDP_HOSTILE_SECONDS", "60"))

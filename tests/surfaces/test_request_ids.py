@@ -13,7 +13,7 @@ from support.audit_files import all_records
 from support.http_client import HttpClient, client_of
 from support.serving import settings_of
 
-from pdp.wire import decision_pb2 as wire
+from pdp.surfaces.wire import decision_pb2 as wire
 
 CHECK = {"principal": "user:oidc~alice", "action": "read_data", "resource": "table:lake/t"}
 GRANT = {"principal": "user:oidc~bob", "privilege": "select", "object": "table:lake/t"}

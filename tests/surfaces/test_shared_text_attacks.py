@@ -13,8 +13,8 @@ from support.neighbours import assert_served, peak_memory
 from support.serving import Process, serve_process
 
 from pdp.decision.columns import MOST_REPEATED
-from pdp.wire import decision_pb2 as wire
-from pdp.wire import decision_pb2_grpc as wire_grpc
+from pdp.surfaces.wire import decision_pb2 as wire
+from pdp.surfaces.wire import decision_pb2_grpc as wire_grpc
 
 pytestmark = pytest.mark.process
 MIB = 1 << 20

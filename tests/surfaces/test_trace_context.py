@@ -12,8 +12,8 @@ from support.audit_files import all_records
 from support.http_client import HttpClient, client_of
 from support.serving import settings_of
 
-from pdp.surfaces.request_ids import NO_IDS, read_ids
-from pdp.wire import decision_pb2 as wire
+from pdp.surfaces.refusals import NO_IDS, read_ids
+from pdp.surfaces.wire import decision_pb2 as wire
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 PARENT = f"00-{TRACE}-{SPAN}-01"

@@ -28,10 +28,10 @@ from pdp.model.question import Caller, ChainView, Check, Load, Principal, Resour
 from pdp.offline.case_runner import MemoryAudit, build_case_pdp
 from pdp.offline.cases import Case
 from pdp.offline.replay import replay
+from pdp.surfaces.wire import decision_pb2 as wire
+from pdp.surfaces.wire import decision_pb2_grpc as wire_grpc
 from pdp.views.codec import LoadBody, TokenBody, ViewBody, decode_load
 from pdp.views.loads import ViewSecurity
-from pdp.wire import decision_pb2 as wire
-from pdp.wire import decision_pb2_grpc as wire_grpc
 
 COMMIT: dict[str, Any] = {
     "principal": "user:oidc~alice",

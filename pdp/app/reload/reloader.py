@@ -22,7 +22,7 @@ from pdp.app.reload.watched_files import changed_files, has_unlisted_files, take
 from pdp.config.settings import Settings
 from pdp.errors import ConfigError, PdpError
 from pdp.identity.tls import Certificates
-from pdp.surfaces.http_diagnostics import RELOAD_FAILED
+from pdp.surfaces.http.diagnostics import RELOAD_FAILED
 
 IDLE_SECONDS: Final = 60.0
 """Time without a load until the end of the loader process."""

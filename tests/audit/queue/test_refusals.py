@@ -22,8 +22,7 @@ from pdp.audit.queue.queue import NoAudit
 from pdp.errors import Unavailable
 from pdp.model.events import Event, RefusalEvent
 from pdp.model.question import Caller
-from pdp.surfaces.refusals import MOST_PER_SECOND, Refusal, RefusalRecorder
-from pdp.surfaces.request_ids import Stranger
+from pdp.surfaces.refusals import MOST_PER_SECOND, Refusal, RefusalRecorder, Stranger
 
 CHECK = {"principal": "user:oidc~alice", "action": "read_data", "resource": "table:lake/t"}
 PATHS = [

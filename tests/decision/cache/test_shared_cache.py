@@ -19,7 +19,7 @@ from support.serving import serving, settings_of
 
 from pdp.app.service import Service
 from pdp.audit.records.rows import rows
-from pdp.wire import decision_pb2 as wire
+from pdp.surfaces.wire import decision_pb2 as wire
 
 pytestmark = pytest.mark.process
 WORLD = {
