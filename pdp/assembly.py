@@ -16,6 +16,8 @@ from pdp.config.settings import Settings
 from pdp.decision.bundle import Authority, Bundle, ReportingAuthority, RowSources, source_text
 from pdp.decision.plan import Planners
 from pdp.decision.scopes import plan_scope
+from pdp.dialects.trino.known_objects import restriction_of
+from pdp.dialects.trino.operations import has_plain_names, plan_operation
 from pdp.engines.allow_all import WARNING, build_allow_all, permit_development
 from pdp.engines.cedar.kind import build_cedar, read_cedar
 from pdp.engines.cel.engine import CelEngine, CelForbid
@@ -32,8 +34,6 @@ from pdp.errors import ConfigError, InvalidReference
 from pdp.facts.row_policies import fold_name
 from pdp.model.masking import Masker
 from pdp.model.references import parse_resource
-from pdp.trino.operations import has_plain_names, plan_operation
-from pdp.trino.tables import restriction_of
 from pdp.views.plans import plan_views
 
 PLANNERS: Final = Planners((plan_views, plan_operation, plan_scope), restriction_of, has_plain_names)

@@ -12,9 +12,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pdp.decision.codec import CheckRequest
+from pdp.dialects.trino.bodies import REQUEST, OpaRequest
 from pdp.errors import InvalidArgument
 from pdp.model.strict import decode, has_all_strings, load_yaml, position_of, refuse_duplicates
-from pdp.trino.bodies import REQUEST, OpaRequest
 from pdp.views.codec import ChangeBody, LoadBody, decode_change, decode_load
 
 TEXTS = st.sampled_from(['"a"', '"b"', '""', '":"', '"\\u0022:"', '"\\"a\\":1"', '" :"', '"\\u0061"', '"ü"'])

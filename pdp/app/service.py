@@ -31,6 +31,7 @@ from pdp.config.settings import Settings
 from pdp.decision.bundle import Bundle
 from pdp.decision.scopes import ScopeService
 from pdp.decision.service import Pdp
+from pdp.dialects.trino.endpoints import TrinoSurface
 from pdp.identity.callers import Callers
 from pdp.identity.tls import LiveCertificates, checked_certificates
 from pdp.identity.tokens import Tokens
@@ -69,7 +70,6 @@ from pdp.surfaces.listeners import (
 )
 from pdp.surfaces.refusals import RefusalRecorder
 from pdp.telemetry import Telemetry
-from pdp.trino.endpoints import TrinoSurface
 from pdp.views.loads import ViewSecurity
 
 HANDOVER_SECONDS: Final = 1.0

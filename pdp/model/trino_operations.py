@@ -1,6 +1,6 @@
 """Trino's operations: the checks or the rule of each, and the names of Trino that need a rule of their own.
 
-The table behind `pdp.trino` and docs/trino.md. Holds no code that decides.
+The table behind `pdp.dialects.trino` and docs/trino.md. Holds no code that decides.
 
 Procedures and table functions of the connectors that ship with Trino 476, and who may use each.
 """

@@ -7,10 +7,10 @@ import json
 import pytest
 from support.paths import RECORDED as RECORDED_FOLDER
 
+from pdp.dialects.trino.operations import RULES
 from pdp.engines.grants.model import ACTIONS
 from pdp.model.trino_operations import TRINO_OPERATIONS
 from pdp.model.vocabulary import ALIASES, CATALOG_ACTIONS, CEL_CHECKS, NESSIE_CHECKS, NESSIE_TARGETS, TABLE_OR_VIEW
-from pdp.trino.operation_rules import RULES
 
 RECORDED = RECORDED_FOLDER / "trino"
 

@@ -25,6 +25,7 @@ from pdp.config.load import make_settings
 from pdp.config.settings import Settings
 from pdp.decision.codec import decode_checks
 from pdp.decision.service import Pdp
+from pdp.dialects.trino.endpoints import TrinoSurface
 from pdp.engines.cel.rules import inline_rules
 from pdp.engines.row_access.policies import parse_document
 from pdp.facts.objects import Change, Grant, GrantAdded, GrantRemoved
@@ -34,7 +35,6 @@ from pdp.identity.evidence import admit
 from pdp.model.events import Event
 from pdp.offline.recorded_basis import RecordedFacts
 from pdp.store.world import parse_world
-from pdp.trino.endpoints import TrinoSurface
 from pdp.views.codec import decode_load
 from pdp.views.loads import ViewSecurity
 

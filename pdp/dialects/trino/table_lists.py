@@ -12,8 +12,8 @@ from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from pdp.dialects.trino.bodies import OpaAction, OpaContext, OpaInput, OpaRequest
 from pdp.model.strict import count_strings, has_strings, refuse_duplicates
-from pdp.trino.bodies import OpaAction, OpaContext, OpaInput, OpaRequest
 
 T = TypeVar("T")
 _LONG_BODY: Final = 1000

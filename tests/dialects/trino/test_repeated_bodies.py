@@ -21,6 +21,8 @@ from pdp.audit.reader import read_audit
 from pdp.audit.records.recorded import ReadReport
 from pdp.config.load import make_settings
 from pdp.decision.bundle import Bundle
+from pdp.dialects.trino.endpoints import TrinoSurface
+from pdp.dialects.trino.requests import QueryOwners
 from pdp.engines.cel.rules import inline_rules
 from pdp.errors import Unavailable
 from pdp.facts.objects import Grant, GrantAdded, GrantRemoved
@@ -29,8 +31,6 @@ from pdp.identity.callers import EMBEDDED_CALLER
 from pdp.model.question import Caller
 from pdp.offline.case_runner import MemoryAudit
 from pdp.store.replica import FixedFacts
-from pdp.trino.endpoints import TrinoSurface
-from pdp.trino.query_owners import QueryOwners
 
 SELECT = Grant(("table", ("lake", "s", "t")), "select", "user:oidc~a")
 

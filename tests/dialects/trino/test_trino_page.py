@@ -16,7 +16,7 @@ from support.paths import RECORDED as RECORDED_FOLDER
 from support.paths import ROOT
 from support.serving import serve_process, settings_of
 
-import pdp.trino
+import pdp.dialects.trino
 from pdp.audit.records.rows import rows
 from pdp.config.load import UNSUPPORTED
 from pdp.model.references import parse_resource
@@ -104,7 +104,7 @@ async def test_what_a_row_says_is_asked(tmp_path: Path) -> None:
 
 
 def test_every_reason_that_no_engine_gives_is_on_the_page_and_no_other() -> None:
-    source = "".join(path.read_text() for folder in pdp.trino.__path__ for path in Path(folder).glob("*.py"))
+    source = "".join(path.read_text() for folder in pdp.dialects.trino.__path__ for path in Path(folder).glob("*.py"))
     given = set(re.findall(r'"((?:rule|config):[a-z_.]+)"', source))
     said = set(re.findall(r"`((?:rule|config):[a-z_.]+)`", PAGE))
     assert given == said

@@ -2,6 +2,8 @@
 
 Trino takes an undefined answer as an error, or as no filter at all, so every answer here is definite: an internal
 failure denies. Must not know rules of operations.
+
+Questions about the masks of one table's columns, and the encoding of row filters and masks.
 """
 
 from __future__ import annotations
@@ -20,6 +22,10 @@ from pdp.decision.combine import CHUNK
 from pdp.decision.row_filter import FEW_COLUMNS, DecidedView, hidden_view
 from pdp.decision.service import BatchResult, Pdp
 from pdp.decision.turns import converted, run_aside
+from pdp.dialects.trino.bodies import OpaInput, ResourceName, TableName
+from pdp.dialects.trino.failures import DENIED, NONE_ALLOWED, FailureHandler, UnknownOperations
+from pdp.dialects.trino.known_objects import ListedNames, NameCatalog
+from pdp.dialects.trino.requests import RequestDecoder, TrinoRequest
 from pdp.errors import InvalidArgument, Unavailable
 from pdp.identity.evidence import admit
 from pdp.model.question import Answer, Batch, Caller, Predicate, TypedColumn
@@ -27,11 +33,38 @@ from pdp.surfaces.admission import BodyLimits
 from pdp.surfaces.http.answers import EndpointAnswer
 from pdp.surfaces.http.handlers import HttpHandlers, Routes
 from pdp.surfaces.http.routes import BodyEndpoint, ImmediateEndpoint
-from pdp.trino.bodies import OpaInput, ResourceName
-from pdp.trino.column_masks import encode_masks, expression, read_columns
-from pdp.trino.failures import DENIED, NONE_ALLOWED, FailureHandler, UnknownOperations
-from pdp.trino.listed_names import ListedNames, NameCatalog
-from pdp.trino.requests import RequestDecoder, TrinoRequest
+
+
+class ColumnQuestion(NamedTuple):
+    """Columns of one table. Without columns, there is no table."""
+
+    table: ResourceName
+    columns: Sequence[TypedColumn]
+
+
+def read_columns(named: Sequence[ResourceName]) -> ColumnQuestion:
+    """Return the question about named columns; raise InvalidArgument for anything but typed columns of one table."""
+    columns = [name.column for name in named if name.column and name.column.column_type]
+    tables = {(column.catalog_name, column.schema_name, column.table_name) for column in columns}
+    if len(columns) < len(named) or len(tables) > 1:
+        raise InvalidArgument("GetColumnMask takes columns of one table, each with its type")
+    if not columns:
+        return ColumnQuestion(ResourceName(), ())
+    typed = [TypedColumn(column.column_name, column.column_type) for column in columns]
+    return ColumnQuestion(ResourceName(table=TableName(*tables.pop())), typed)
+
+
+def encode_masks(masks: Sequence[Predicate | None]) -> bytes:
+    """Return the answer about many columns: each mask with the index of its column."""
+    found = [{"index": at, "viewExpression": expression(mask)} for at, mask in enumerate(masks) if mask]
+    return msgspec.json.encode({"result": found})
+
+
+def expression(predicate: Predicate) -> dict[str, str]:
+    """Return a filter or mask as Trino takes it."""
+    identity = {"identity": predicate.identity} if predicate.identity else {}
+    return {"expression": predicate.expression, **identity}
+
 
 _ALLOWED: Final = b'{"result":true}'
 _RowView: TypeAlias = Callable[[OpaInput, Caller], EndpointAnswer]

@@ -12,13 +12,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pdp.config.trino import TrinoCatalogSettings, TrinoSettings
+from pdp.dialects.trino import table_lists
+from pdp.dialects.trino.bodies import REQUEST
+from pdp.dialects.trino.columns import table_columns
+from pdp.dialects.trino.names import Names
+from pdp.dialects.trino.table_lists import TableList, decode_table_list, refuse_duplicates_in, share_one_text
 from pdp.errors import InvalidArgument
 from pdp.model.strict import refuse_duplicates
-from pdp.trino import table_lists
-from pdp.trino.bodies import REQUEST
-from pdp.trino.columns import table_columns
-from pdp.trino.names import Names
-from pdp.trino.table_lists import TableList, decode_table_list, refuse_duplicates_in, share_one_text
 
 NAMES = Names(
     TrinoSettings(

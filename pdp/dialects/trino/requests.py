@@ -1,6 +1,8 @@
 """Requests of Trino's plugin: bodies to requests for batches, within limits.
 
 Must not know decisions, answers or routes.
+
+Owners of running queries, for the audit alone. Users of running queries, by the ExecuteQuery of each query.
 """
 
 from __future__ import annotations
@@ -16,17 +18,66 @@ from pdp.decision.bodies import bound_values
 from pdp.decision.columns import bound_repeated, shared_message
 from pdp.decision.service import Pdp
 from pdp.decision.turns import run_aside
+from pdp.dialects.trino.bodies import REQUEST, OpaAction, OpaInput, ResourceName
+from pdp.dialects.trino.columns import PlacedColumn, rows_left, schema_columns, table_columns
+from pdp.dialects.trino.names import Names
+from pdp.dialects.trino.table_lists import TableList, decode_table_list, refuse_duplicates_in
 from pdp.errors import InvalidArgument, TooManyChecks
+from pdp.model.memo import Memo
 from pdp.model.question import Arguments, BatchRequest, Check, Principal, QuerySession, Rejection, Resource
 from pdp.model.references import bound_claims, check_part, is_id
 from pdp.model.strict import decode
 from pdp.model.trino_operations import TRINO_PREFIX
-from pdp.trino.bodies import REQUEST, OpaAction, OpaInput, ResourceName
-from pdp.trino.columns import PlacedColumn, rows_left, schema_columns, table_columns
-from pdp.trino.names import Names
-from pdp.trino.query_owners import QueryOwners
-from pdp.trino.query_sessions import QuerySessions
-from pdp.trino.table_lists import TableList, decode_table_list, refuse_duplicates_in
+
+_QUERIES: Final = 10_000
+_LONGEST_ID: Final = 256
+"""Characters of a principal's id. A longer id is not remembered."""
+
+
+class QueryOwners:
+    """Users by caller and query id: the first principal of a query's requests. Views ask as their owners later."""
+
+    def __init__(self) -> None:
+        self._owners: Memo[tuple[str, str], str] = Memo(_QUERIES, _LONGEST_ID)
+
+    def other_user(self, caller: str, query: str, principal: str) -> str:
+        """Return the id of the owner of a caller's query; empty if the owner is `principal` or unknown."""
+        key = (caller, query)
+        owner = self._owners.get(key)
+        if owner is None:
+            self._owners.keep(key, principal, len(principal))
+            return ""
+        self._owners.move_to_end(key)
+        return "" if owner == principal else owner
+
+
+_LONGEST: Final = 4096
+"""Characters of a principal with groups. A longer principal is not remembered."""
+_EXECUTE: Final = "ExecuteQuery"
+_UNKNOWN: Final = QuerySession(None)
+
+
+class QuerySessions:
+    """Users by caller and query id."""
+
+    def __init__(self) -> None:
+        self._sessions: Memo[tuple[str, str], QuerySession] = Memo(_QUERIES, _LONGEST)
+
+    def session(self, caller: str, query: str, operation: str, principal: Principal) -> QuerySession:
+        """Return the session of a query, and remember the user who executes the query."""
+        if not query:
+            return _UNKNOWN
+        key = (caller, query)
+        known = self._sessions.get(key)
+        if operation == _EXECUTE:
+            if known is None:
+                return self._sessions.keep(key, QuerySession(principal), principal.length())
+            if known.user != principal:
+                return self._sessions.keep(key, _UNKNOWN)
+        elif known is not None:
+            self._sessions.move_to_end(key)
+        return known or _UNKNOWN
+
 
 _BASE_OBJECTS: Final = 1000
 _OBJECTS_PER_RESOURCE: Final = 3

@@ -13,7 +13,7 @@ import yaml
 from support.paths import TESTS
 from support.trino_wants import asking
 
-from pdp.trino.known_objects import MAX_OBJECTS_BELOW
+from pdp.dialects.trino.known_objects import MAX_OBJECTS_BELOW
 
 STATES: dict[str, Any] = yaml.safe_load((TESTS / "trino_cases" / "states" / "changes.yaml").read_text())
 MOST_SCHEMAS = 10

@@ -10,14 +10,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import compress
 from typing import Final, NamedTuple
 
+from pdp.dialects.trino.bodies import SchemaName
+from pdp.dialects.trino.names import SPECIAL_SIGNS, Names
+from pdp.dialects.trino.table_lists import TableList, share_one_text
 from pdp.errors import InvalidArgument
 from pdp.model.columns import PathColumn, pick, positions_by
 from pdp.model.question import Resource
 from pdp.model.references import MAX_NAME, has_long
 from pdp.model.trino_operations import SYSTEM_TABLES
-from pdp.trino.bodies import SchemaName
-from pdp.trino.names import SPECIAL_SIGNS, Names
-from pdp.trino.table_lists import TableList, share_one_text
 
 _MOST_NUMBERS: Final = 16
 """Catalogs of a list up to which one pass over the rows per catalog is quicker than one loop."""

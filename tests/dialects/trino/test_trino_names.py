@@ -17,17 +17,17 @@ from pdp.app.parts import build_pdp
 from pdp.config.load import make_settings
 from pdp.config.trino import TrinoCatalogSettings, TrinoSettings
 from pdp.config.warehouses import WarehouseSettings
+from pdp.dialects.trino.bodies import TableName
+from pdp.dialects.trino.columns import table_columns
+from pdp.dialects.trino.endpoints import TrinoSurface
+from pdp.dialects.trino.names import Names
+from pdp.dialects.trino.requests import RequestDecoder
+from pdp.dialects.trino.table_lists import TableList
 from pdp.engines.cel.rules import inline_rules
 from pdp.errors import AmbiguousName, InvalidArgument, InvalidReference
 from pdp.identity.callers import EMBEDDED_CALLER
 from pdp.model.question import Resource
 from pdp.store.world import parse_world
-from pdp.trino.bodies import TableName
-from pdp.trino.columns import table_columns
-from pdp.trino.endpoints import TrinoSurface
-from pdp.trino.names import Names
-from pdp.trino.requests import RequestDecoder
-from pdp.trino.table_lists import TableList
 
 NAMES = Names(
     TrinoSettings(

@@ -16,15 +16,15 @@ from hypothesis import strategies as st
 from pdp.app.parts import build_pdp
 from pdp.config.load import make_settings
 from pdp.decision.service import Pdp
+from pdp.dialects.trino import ambiguity
+from pdp.dialects.trino.ambiguity import ambiguous_tables, has_ambiguous_tables, is_ambiguous_schema
+from pdp.dialects.trino.endpoints import TrinoSurface
 from pdp.engines.cel.rules import inline_rules
 from pdp.facts.objects import Grant, GrantAdded, GrantRemoved, Object, ObjectDeleted, ObjectKey, ObjectPut
 from pdp.facts.snapshot import Facts
 from pdp.identity.callers import EMBEDDED_CALLER
 from pdp.model.trino_operations import TRINO_OPERATIONS
 from pdp.store.replica import FixedFacts
-from pdp.trino import ambiguity
-from pdp.trino.ambiguity import ambiguous_tables, has_ambiguous_tables, is_ambiguous_schema
-from pdp.trino.endpoints import TrinoSurface
 
 
 def known(*objects: tuple[str, ...]) -> Facts:

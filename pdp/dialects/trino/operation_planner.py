@@ -1,0 +1,286 @@
+"""Planner of a Trino operation: parts of plans for all rules and places.
+
+Plans by the place of the resources. Plans of operations that change more than they name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
+from functools import partial
+from typing import Final
+
+from msgspec.structs import replace
+
+from pdp.decision.plan import AllOf, AnyOf, FixedDecision, Node, PlanContext, split
+from pdp.dialects.trino.known_objects import TABLE_TYPES, content_of, known_at, objects_at
+from pdp.dialects.trino.names import base_table, suffix_of
+from pdp.model.question import Check, Reason, Resource
+from pdp.model.trino_operations import (
+    METADATA_TABLES,
+    PLACE_PROPERTIES,
+    SYSTEM_CATALOG,
+    SYSTEM_READS,
+    SYSTEM_TABLES,
+    TRINO_PREFIX,
+    TrinoOperation,
+)
+from pdp.model.vocabulary import OperationStep
+
+
+class OperationPlanner:
+    """One operation on resources of one type, for one principal.
+
+    `name` is `action` without the prefix. `user` is the principal's name in Trino's spelling; empty for a user of
+    another identity provider.
+    """
+
+    def __init__(self, context: PlanContext, check: Check, operation: TrinoOperation) -> None:
+        self.context = context
+        self.trino = context.bundle.trino
+        self.action = check.action
+        self.name = check.action.removeprefix(TRINO_PREFIX)
+        self.resources = check.resources
+        self.operation = operation
+        self.user = self.trino_name(context.principal.name)
+        self.is_user = context.principal.type == "user"
+        self.is_admin = self.is_user and self.user in self.trino.admin_users
+
+    @property
+    def impersonated(self) -> tuple[str, ...]:
+        """Return the users of Trino whom the principal may become."""
+        return self.trino.impersonation.get(self.user, ()) if self.is_user else ()
+
+    @property
+    def reads(self) -> bool:
+        """Tell whether the operation only reads: system schemas and metadata tables permit no other."""
+        return self.name in SYSTEM_READS
+
+    def with_resources(self, resources: Sequence[Resource]) -> OperationPlanner:
+        """Return the same operation on part of the resources."""
+        part = copy(self)
+        part.resources = resources
+        return part
+
+    def fixed(self, allowed: bool, by: str, resources: Sequence[Resource] | None = None) -> Node:
+        """Return a decision without an engine, on all resources unless `resources` is given."""
+        return self.context.fixed(allowed, by, self.action, resources or self.resources)
+
+    def unknown(self, resources: Sequence[Resource] | None = None) -> Node:
+        """Return the denial of an unknown action."""
+        return self.fixed(False, "unknown_action", resources)
+
+    def plan_steps(self, resources: Sequence[Resource] | None = None) -> Node:
+        """Return the checks of the operation on objects of a warehouse. All checks must permit."""
+        parts = [self.plan_step(step, resources or self.resources) for step in self.operation.steps]
+        return parts[0] if len(parts) == 1 else AllOf(tuple(parts))
+
+    def plan_step(self, step: OperationStep, resources: Sequence[Resource]) -> Node:
+        """Return the check of a step."""
+        context = self.context.with_actions(step.also) if step.also else self.context
+        if step.on == "parent":
+            return context.in_parent(step.action, resources)
+        type = resources[0].type if step.on == "given" else step.on
+        action = "select" if (type, step.action) == ("view", "read_data") else step.action
+        return context.concrete(action, resources, type)
+
+    def trino_name(self, name: str) -> str:
+        """Return a user's name in Trino's spelling; empty for a user of another identity provider."""
+        prefix = self.trino.user_prefix
+        return name.removeprefix(prefix) if name.startswith(prefix) else ""
+
+
+ADMIN: Final = "config:trino.admin_users"
+"""The reason of decisions on administrators."""
+UNMANAGED: Final = "config:trino.unmanaged_catalogs"
+"""The reason of decisions in catalogs without a warehouse."""
+_SYSTEM_CATALOG: Final = "rule:system_catalog"
+_SYSTEM_SCHEMA: Final = "rule:system_schema"
+_SELECTS: Final = frozenset({"SelectFromColumns", "CreateViewWithSelectFromColumns"})
+
+
+def plan_by_place(planner: OperationPlanner) -> Node:
+    """Return the plan of an operation with checks: the steps in a warehouse, fixed rules elsewhere."""
+    plan_place = PLACES.get(planner.resources[0].type)
+    return plan_place(planner) if plan_place else planner.plan_steps()
+
+
+def _unmanaged_catalog(planner: OperationPlanner) -> Node:
+    return planner.fixed(planner.trino.unmanaged_catalogs == "allow", UNMANAGED)
+
+
+def _system_catalog(planner: OperationPlanner) -> Node:
+    """Open the metadata of Trino's own catalog to every user, the rest to administrators."""
+    if planner.is_admin:
+        return planner.fixed(True, ADMIN)
+    if not planner.reads:
+        return planner.fixed(False, _SYSTEM_CATALOG)
+    return split(planner.resources, _is_open, lambda open, part: planner.fixed(open, _SYSTEM_CATALOG, part))
+
+
+def _system_schema(planner: OperationPlanner) -> Node:
+    """Open `information_schema` and similar schemas of a mapped catalog to every user of the warehouse."""
+    if not planner.reads:
+        return planner.fixed(False, _SYSTEM_SCHEMA)
+    return split(planner.resources, _is_listed, partial(_listed_system_schema, planner))
+
+
+def _listed_system_schema(planner: OperationPlanner, listed: bool, resources: Sequence[Resource]) -> Node:
+    if not listed:
+        return planner.fixed(False, _SYSTEM_SCHEMA, resources)
+    warehouses = [Resource("warehouse", resource.warehouse, ref=resource.ref) for resource in resources]
+    return planner.context.leaf("warehouse", "get_config", warehouses)
+
+
+def _metadata_table(planner: OperationPlanner) -> Node:
+    """Check `t$snapshots` and other tables about t on t itself."""
+    return split(
+        planner.resources, lambda table: suffix_of(table.path[-1]), partial(_metadata_table_of_suffix, planner)
+    )
+
+
+def _metadata_table_of_suffix(planner: OperationPlanner, suffix: str, resources: Sequence[Resource]) -> Node:
+    if suffix not in METADATA_TABLES:
+        return planner.plan_steps([replace(resource, type="table_or_view") for resource in resources])
+    if not planner.reads:
+        return planner.fixed(False, "rule:metadata_table", resources)
+    context = planner.context
+    tables = [base_table(resource) for resource in resources]
+    if planner.name not in _SELECTS:
+        return context.leaf("table", planner.operation.steps[0].action, tables)
+    action = METADATA_TABLES[suffix]
+    if action != "read_data":
+        return context.leaf("table", action, tables)
+    # `t$files` and similar show values of t, which row filters and masks of t would hide
+    return context.deny_restricted(tables, planner.action, lambda part: context.leaf("table", action, part))
+
+
+PLACES: Final[Mapping[str, Callable[[OperationPlanner], Node]]] = {
+    "catalog": _unmanaged_catalog,
+    "system_catalog": _system_catalog,
+    "system_schema": _system_schema,
+    "metadata_table": _metadata_table,
+}
+"""Resource type outside of a warehouse's objects -> its plan."""
+
+
+def _is_open(resource: Resource) -> bool:
+    """Tell whether the `system` catalog, or a schema or table in the catalog, is open to every user."""
+    if not resource.path:
+        return True
+    schema, *table = resource.path
+    tables = SYSTEM_CATALOG.get(schema, frozenset())
+    return schema in SYSTEM_CATALOG and (not table or tables is None or table[0] in tables)
+
+
+def _is_listed(resource: Resource) -> bool:
+    schema, *table = resource.path
+    return schema in SYSTEM_TABLES and (not table or table[0] in SYSTEM_TABLES[schema])
+
+
+_UNKNOWN_OBJECT: Final = "rule:unknown_object"
+_EXTERNAL_LOCATIONS: Final = "config:trino.external_locations"
+_TOO_MANY: Final = "rule:too_many_objects"
+_MOST_SCHEMAS: Final = 10
+_DROPPED: Final = ("CATALOG_DROP_ENTITY",)
+_RENAMED: Final = ("CATALOG_RENAME_ENTITY_FROM",)
+
+
+def plan_creation(planner: OperationPlanner) -> Node:
+    """Check a creation, and the drop of each object with the name of the new table or view."""
+    if planner.resources[0].type not in TABLE_TYPES | {"namespace"}:
+        return plan_by_place(planner)
+    return planner.context.deny_where(
+        partial(_reason_against_creation, planner),
+        planner.resources,
+        planner.action,
+        lambda part: _plan_replacement(planner.with_resources(part)),
+    )
+
+
+def plan_with_content(planner: OperationPlanner) -> Node:
+    """Check an operation on a schema, and the drop of each known object below. Too many objects are denied.
+
+    So are many schemas in one check: Trino asks about one, and each may have many objects.
+    """
+    if planner.resources[0].type != "namespace":
+        return plan_by_place(planner)
+    if len(planner.resources) > _MOST_SCHEMAS:
+        return planner.fixed(False, _TOO_MANY)
+    return split(
+        planner.resources,
+        lambda schema: schema.path,
+        lambda _, part: _plan_schema(planner.with_resources(part)),
+    )
+
+
+def _reason_against_creation(planner: OperationPlanner, table: Resource) -> Reason | None:
+    """Return the reason against a new table over files that its properties name, or over hidden rows or columns."""
+    context = planner.context
+    if planner.trino.external_locations == "deny" and _names_place(table):
+        return _EXTERNAL_LOCATIONS
+    if not context.bundle.row_access.has_policies(table, context.facts):
+        return None
+    return context.restriction(table).reason if known_at(context.facts, table) else None
+
+
+def _names_place(table: Resource) -> bool:
+    properties = table.arguments.given.get("properties")
+    return isinstance(properties, Mapping) and not PLACE_PROPERTIES.isdisjoint(
+        name.lower() for name, value in properties.items() if value is not None
+    )
+
+
+def _plan_replacement(planner: OperationPlanner) -> Node:
+    """Split the resources by the types of the objects that they would replace."""
+    context = planner.context.with_actions(_DROPPED)
+
+    def creation(types: tuple[str, ...], tables: list[Resource]) -> Node:
+        create = plan_by_place(planner.with_resources(tables))
+        if types:
+            return _all_of(create, _drops(context, types, tables))
+        if not context.bundle.forbids:
+            return create
+        return _all_of(create, [_unless_forbidden(context, [_without_arguments(table) for table in tables])])
+
+    return split(planner.resources, lambda table: tuple(found.type for found in objects_at(context, table)), creation)
+
+
+def _unless_forbidden(context: PlanContext, objects: Sequence[Resource]) -> Node:
+    """Deny what forbids keep from being dropped. No permit is needed: nobody knows whether the objects exist."""
+    return AnyOf((context.concrete("drop", objects), context.fixed(True, _UNKNOWN_OBJECT, "drop", objects)))
+
+
+def _drops(context: PlanContext, types: Sequence[str], tables: Sequence[Resource]) -> list[Node]:
+    """Return the drops of the objects at the names of `tables`, by their own spelling and by Trino's."""
+    columns = zip(*(objects_at(context, table) for table in tables), strict=True)
+    drops = []
+    for type, objects in zip(types, columns, strict=True):
+        drops.append(context.concrete("drop", objects, type))
+        if any(known.path != table.path for known, table in zip(objects, tables, strict=True)):
+            drops.append(context.concrete("drop", [_without_arguments(table) for table in tables], type))
+    return drops
+
+
+def _plan_schema(planner: OperationPlanner) -> Node:
+    """Plan an operation on one schema, which may be named several times."""
+    count = len(planner.resources)
+    content = content_of(planner.context, planner.resources[0])
+    if content is None:
+        return planner.fixed(False, _TOO_MANY)
+    context = planner.context.with_actions(_DROPPED if planner.name == "DropSchema" else _RENAMED)
+    actions = ["delete" if found.type == "namespace" else "drop" for found in content.known]
+    parts = [context.concrete(action, [found] * count) for action, found in zip(actions, content.known, strict=True)]
+    parts += [_unless_forbidden(context, [found] * count) for found in content.forbidden]
+    return _all_of(plan_by_place(planner), parts)
+
+
+def _all_of(first: Node, others: Sequence[Node]) -> Node:
+    """Return the conjunction of a plan and others, in one level, so that a denial names its object once."""
+    if not others or (isinstance(first, FixedDecision) and not first.allowed):
+        return first
+    return AllOf((*(first.parts if isinstance(first, AllOf) else (first,)), *others))
+
+
+def _without_arguments(table: Resource) -> Resource:
+    return Resource("table_or_view", table.warehouse, table.path, table.ref)
