@@ -23,8 +23,8 @@ from pdp.decision.service import Pdp
 from pdp.engines.engine import Group, Verdicts
 from pdp.identity.callers import EMBEDDED_CALLER
 from pdp.identity.evidence import admit
-from pdp.offline.case_runner import MemoryAudit, build_case_pdp
-from pdp.offline.cases import Case
+from pdp.offline.cases.cases import Case
+from pdp.offline.cases.runner import MemoryAudit, build_case_pdp
 from pdp.views.codec import decode_load, encode_load
 from pdp.views.loads import ViewSecurity
 

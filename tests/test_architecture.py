@@ -57,9 +57,9 @@ def test_the_import_contract_holds(copy: Path) -> None:
         ("pdp/cel/checker.py", "import pdp.model.question"),
         ("pdp/dialects/trino/operations.py", "import pdp.pipeline.tables"),
         ("pdp/app/service.py", "import pdp.pipeline.tables"),
-        ("pdp/offline/replay.py", "import pdp.pipeline.tables"),
+        ("pdp/offline/replay/replay.py", "import pdp.pipeline.tables"),
         ("pdp/cli/main.py", "import pyspark"),
-        ("pdp/offline/replay.py", "from pyspark.sql import SparkSession"),
+        ("pdp/offline/replay/replay.py", "from pyspark.sql import SparkSession"),
         ("pdp/pipeline/tables.py", "import pdp.cli.main"),
     ],
 )

@@ -27,10 +27,9 @@ from pdp.cli.terminal import one_line_errors
 from pdp.config.settings import Settings
 from pdp.decision.service import Pdp
 from pdp.errors import InvalidArgument
-from pdp.offline.differences import Differences
-from pdp.offline.recorded_basis import FolderArchive, RecordedBasis
-from pdp.offline.recorded_replay import repeat_recorded
-from pdp.offline.replay import replay
+from pdp.offline.replay.basis import FolderArchive, RecordedBasis
+from pdp.offline.replay.differences import Differences
+from pdp.offline.replay.replay import repeat_recorded, replay
 
 DIFFERENT: Final = 3
 """Exit code if a check is decided differently."""

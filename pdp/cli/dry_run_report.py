@@ -12,7 +12,7 @@ from rich.text import Text
 
 from pdp.audit.records.recorded import ReadReport
 from pdp.cli.terminal import plural, visible
-from pdp.offline.differences import (
+from pdp.offline.replay.differences import (
     KINDS,
     ChangedObject,
     DifferenceKind,

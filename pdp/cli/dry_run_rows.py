@@ -17,7 +17,7 @@ from pdp.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from pdp.engines.row_access.policies import NamedDocument
-    from pdp.offline.row_changes import RowChange, TableRows
+    from pdp.offline.row_policies.changes import RowChange, TableRows
     from pdp.rewrite.catalog import RelationKey
 
 _NUMBERS: Final = ("int", "bigint", "smallint", "tinyint", "long", "double", "float", "real", "decimal", "numeric")
@@ -34,7 +34,7 @@ def compare_rows(baseline: Sequence[str], candidate: Sequence[str], data: Sequen
     """Print who sees more or fewer rows and columns; tell whether anything changes. Raise the errors of the files."""
     from pdp.engines.row_access.policies import read_documents  # noqa: PLC0415
     from pdp.engines.row_access.validation import compile_policies  # noqa: PLC0415  needs the parser of SQL
-    from pdp.offline.row_changes import row_changes  # noqa: PLC0415
+    from pdp.offline.row_policies.changes import row_changes  # noqa: PLC0415
     from pdp.rewrite.errors import RewriteRefused  # noqa: PLC0415
 
     before, after = (list(read_documents([Path(file) for file in side])) for side in (baseline, candidate))

@@ -17,8 +17,10 @@ def compare_stored(
 ) -> bool:
     """Print who sees more or fewer rows and columns; tell whether anything changes. Raise the errors of the files."""
     from pdp.engines.row_access.policies import parse_document, read_documents  # noqa: PLC0415  needs the parser of SQL
-    from pdp.offline.row_changes import stored_changes  # noqa: PLC0415
-    from pdp.offline.stored_rows import rules_of_documents  # noqa: PLC0415
+    from pdp.offline.row_policies.changes import (
+        rules_of_documents,
+        stored_changes,
+    )
     from pdp.rewrite.errors import RewriteRefused  # noqa: PLC0415
     from pdp.rewrite.policies import policy_set_of  # noqa: PLC0415
 

@@ -140,7 +140,7 @@ def _cedar_findings(files: Sequence[Path]) -> list[Finding]:
 def _row_findings(files: Sequence[Path], stored: Sequence[RowRule]) -> list[Finding]:
     if not files and not stored:
         return []
-    from pdp.offline.row_lint import lint_row_files  # noqa: PLC0415  needs the parser of SQL
+    from pdp.offline.row_policies.lint import lint_row_files  # noqa: PLC0415  needs the parser of SQL
 
     return lint_row_files(files, stored)
 

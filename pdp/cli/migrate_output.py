@@ -17,8 +17,8 @@ from pdp.cli.composition import Composition
 from pdp.cli.terminal import plural, print_lines, visible
 from pdp.config.files import open_private_file
 from pdp.errors import InvalidArgument
-from pdp.offline.case_runner import run_case
-from pdp.offline.cases import find_cases
+from pdp.offline.cases.cases import find_cases
+from pdp.offline.cases.runner import run_case
 from pdp.offline.migration.report import TESTS, MigratedPart, Migration
 
 F = TypeVar("F", bound=Callable[..., Any])

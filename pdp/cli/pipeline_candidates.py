@@ -21,7 +21,7 @@ from pdp.engines.row_access.policies import read_documents
 from pdp.engines.scopes.permissions import read_entries
 from pdp.errors import ConfigError, InvalidArgument, PolicyError
 from pdp.facts.snapshot import Facts
-from pdp.offline.candidates import CandidatePolicies
+from pdp.offline.replay.basis import CandidatePolicies
 from pdp.store.world import load_world
 
 

@@ -55,7 +55,7 @@ def replay(
     with Progress("starting Spark") as progress:
         opened = open_chosen_lake(composition, lake, config, overrides, properties)
         from pdp.cli.pipeline_candidates import read_candidate, reads_time  # noqa: PLC0415  help needs none of these
-        from pdp.offline.candidates import AS_RECORDED  # noqa: PLC0415
+        from pdp.offline.replay.basis import AS_RECORDED  # noqa: PLC0415
         from pdp.pipeline.recorded_archive import read_archive  # noqa: PLC0415
         from pdp.pipeline.replay_rows import ReplayChoice  # noqa: PLC0415
         from pdp.pipeline.replay_tables import RECORDED  # noqa: PLC0415

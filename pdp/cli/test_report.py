@@ -12,10 +12,9 @@ import msgspec
 
 from pdp.cli.terminal import plural, visible
 from pdp.errors import Place
-from pdp.offline.case_outcomes import CaseOutcome, Problem, problem_text
-from pdp.offline.case_places import line_of_check, place_of_case
-from pdp.offline.cases import Case
-from pdp.offline.coverage import CoverageReport
+from pdp.offline.cases.cases import Case, line_of_check, place_of_case
+from pdp.offline.cases.outcomes import CaseOutcome, Problem, problem_text
+from pdp.offline.coverage.coverage import CoverageReport
 
 
 class ReportedTest(msgspec.Struct, frozen=True):

@@ -18,10 +18,10 @@ from pdp.config.load import load_settings, make_settings
 from pdp.config.settings import Settings
 from pdp.errors import PdpError
 from pdp.facts.snapshot import Facts
-from pdp.offline.case_coverage import CaseCoverage
-from pdp.offline.case_runner import CaseRunner, forget_files
-from pdp.offline.cases import Case, files_of, find_cases
-from pdp.offline.deployment import Deployment, case_files
+from pdp.offline.cases.cases import Case, files_of, find_cases
+from pdp.offline.cases.deployment import Deployment, case_files
+from pdp.offline.cases.runner import CaseRunner, forget_files
+from pdp.offline.coverage.cases import CaseCoverage
 
 
 @dataclass(frozen=True)

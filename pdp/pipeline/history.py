@@ -15,8 +15,8 @@ from pdp.errors import InvalidArgument
 from pdp.identity.callers import EMBEDDED_CALLER
 from pdp.model.question import DEFAULT_DENY, Batch, Check
 from pdp.model.revision import Revision
-from pdp.offline.deciding_again import LastRecord
-from pdp.offline.recorded_basis import RecordedBasis, UndecidableCheck
+from pdp.offline.replay.basis import RecordedBasis, UndecidableCheck
+from pdp.offline.replay.replay import LastRecord
 from pdp.pipeline.collected import utc_time
 from pdp.pipeline.lake import Lake
 from pdp.pipeline.plans import plan_text

@@ -15,8 +15,8 @@ from pdp.audit.records.tables import TableRow
 from pdp.audit.records.writing import timestamp
 from pdp.decision.service import Pdp
 from pdp.model.revision import Revision
-from pdp.offline.candidates import CandidatePolicies
-from pdp.offline.table_replay import ReplayedQuestion, RowQuestion, TableReplay
+from pdp.offline.replay.basis import CandidatePolicies
+from pdp.offline.replay.table_replay import ReplayedQuestion, RowQuestion, TableReplay
 from pdp.pipeline.garbage import without_collection
 from pdp.pipeline.recorded_archive import LakeArchive
 

@@ -12,7 +12,7 @@ import msgspec
 from pdp.audit.facts.log import FactLog, change_rows
 from pdp.decision.service import Pdp
 from pdp.model.revision import Revision, new_id
-from pdp.offline.candidates import AS_RECORDED, CandidatePolicies
+from pdp.offline.replay.basis import AS_RECORDED, CandidatePolicies
 from pdp.pipeline.collected import utc_value
 from pdp.pipeline.lake import Lake
 from pdp.pipeline.lake_questions import RecordedQuestions, numbered

@@ -15,9 +15,9 @@ from pdp.decision.service import Pdp
 from pdp.errors import InvalidArgument, MissingFacts, PdpError
 from pdp.facts.snapshot import Facts
 from pdp.model.revision import Revision, new_id
-from pdp.offline.candidates import CandidatePolicies
-from pdp.offline.least_privilege import GrantNeeds, GrantUse, split_rules, unused_rules
-from pdp.offline.table_replay import ReplayedQuestion, RowQuestion, TableReplay
+from pdp.offline.replay.basis import CandidatePolicies
+from pdp.offline.replay.least_privilege import GrantNeeds, GrantUse, split_rules, unused_rules
+from pdp.offline.replay.table_replay import ReplayedQuestion, RowQuestion, TableReplay
 from pdp.pipeline.lake import Lake
 from pdp.pipeline.lake_questions import RecordedQuestions
 from pdp.pipeline.pinned_lake import pinned

@@ -36,10 +36,10 @@ from pdp.decision.codec import decode_checks
 from pdp.decision.service import Pdp
 from pdp.identity.callers import EMBEDDED_CALLER
 from pdp.identity.evidence import admit
-from pdp.offline import differences
-from pdp.offline import replay as replay_module
-from pdp.offline.differences import Differences, SmallestKeys
-from pdp.offline.replay import replay
+from pdp.offline.replay import differences
+from pdp.offline.replay import replay as replay_module
+from pdp.offline.replay.differences import Differences, SmallestKeys
+from pdp.offline.replay.replay import replay
 
 STORIES = ROOT / "rules" / "stories.properties"
 RECORDED = ROOT / "tests" / "recorded" / "trino"

@@ -14,8 +14,8 @@ from pdp.audit.reader import read_audit
 from pdp.audit.records.recorded import ReadReport, RecordedCheck
 from pdp.decision.service import Pdp
 from pdp.model.question import Answer
-from pdp.offline.case_runner import MemoryAudit
-from pdp.offline.replay import replay
+from pdp.offline.cases.runner import MemoryAudit
+from pdp.offline.replay.replay import replay
 
 NEW_YEAR = 1_767_225_600
 IN_2025 = {"r": "now < timestamp('2026-01-01T00:00:00Z')"}

@@ -28,7 +28,7 @@ from pdp.facts.snapshot import Facts
 from pdp.identity.callers import EMBEDDED_CALLER
 from pdp.identity.evidence import admit, admit_check
 from pdp.model.question import Caller, Check, Principal, Rejection, Resource
-from pdp.offline.case_runner import MemoryAudit
+from pdp.offline.cases.runner import MemoryAudit
 
 READ = {"action": "read_data", "resource": ORDERS}
 AS_BOB = {"principal": "user:oidc~bob", **READ}

@@ -23,10 +23,8 @@ from pdp.audit.reader import read_audit
 from pdp.audit.records.recorded import ReadReport, RecordFilter
 from pdp.cli.pipeline import pipeline
 from pdp.facts.objects import Change, Grant, GrantAdded, GrantRemoved
-from pdp.offline.candidates import AS_RECORDED, CandidatePolicies
-from pdp.offline.recorded_basis import FolderArchive, RecordedBasis, RecordedFacts
-from pdp.offline.recorded_replay import repeat_recorded
-from pdp.offline.replay import replay
+from pdp.offline.replay.basis import AS_RECORDED, CandidatePolicies, FolderArchive, RecordedBasis, RecordedFacts
+from pdp.offline.replay.replay import repeat_recorded, replay
 from pdp.pipeline.lake import Lake
 from pdp.pipeline.recorded_archive import read_archive
 from pdp.pipeline.replay_rows import ReplayChoice

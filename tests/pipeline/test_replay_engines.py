@@ -15,7 +15,7 @@ from support.spark import folder_lake
 
 from pdp.app.archived_bundle import rebuild_pdp
 from pdp.cli.pipeline_candidates import read_candidate
-from pdp.offline.candidates import AS_RECORDED, CandidatePolicies
+from pdp.offline.replay.basis import AS_RECORDED, CandidatePolicies
 from pdp.pipeline.lake import Lake
 from pdp.pipeline.recorded_archive import read_archive
 from pdp.pipeline.replay_rows import ReplayChoice

@@ -20,7 +20,7 @@ from pdp.cli.dry_run import DIFFERENT
 from pdp.cli.pipeline import pipeline
 from pdp.errors import InvalidArgument
 from pdp.facts.objects import Grant
-from pdp.offline.candidates import CandidatePolicies
+from pdp.offline.replay.basis import CandidatePolicies
 from pdp.pipeline.lake import Lake
 from pdp.pipeline.recorded_archive import read_archive
 from pdp.pipeline.replay_rows import ReplayChoice

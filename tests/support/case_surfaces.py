@@ -20,9 +20,9 @@ from pdp.app.service import Service
 from pdp.audit.records.rows import requests, rows
 from pdp.errors import InvalidReference, PdpError
 from pdp.model.references import parse_resource
-from pdp.offline.case_outcomes import CaseOutcome, compare_checks, compare_error, compare_view
-from pdp.offline.case_runner import MemoryAudit, build_case_pdp
-from pdp.offline.cases import Case
+from pdp.offline.cases.cases import Case
+from pdp.offline.cases.outcomes import CaseOutcome, compare_checks, compare_error, compare_view
+from pdp.offline.cases.runner import MemoryAudit, build_case_pdp
 from pdp.surfaces.wire import decision_pb2 as wire
 
 

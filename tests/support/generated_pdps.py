@@ -16,8 +16,8 @@ from pdp.decision.service import Pdp
 from pdp.identity.callers import EMBEDDED_CALLER
 from pdp.identity.evidence import admit
 from pdp.model.question import Answer, Batch
-from pdp.offline.case_runner import MemoryAudit, build_case_pdp, case_batch
-from pdp.offline.cases import Case
+from pdp.offline.cases.cases import Case
+from pdp.offline.cases.runner import MemoryAudit, build_case_pdp, case_batch
 
 
 def make_pdp(

@@ -33,7 +33,7 @@ from pdp.facts.snapshot import Facts
 from pdp.identity.callers import EMBEDDED_CALLER
 from pdp.identity.evidence import admit
 from pdp.model.events import Event
-from pdp.offline.recorded_basis import RecordedFacts
+from pdp.offline.replay.basis import RecordedFacts
 from pdp.store.world import parse_world
 from pdp.views.codec import decode_load
 from pdp.views.loads import ViewSecurity

@@ -39,11 +39,11 @@ from pdp.identity.callers import EMBEDDED_CALLER
 from pdp.identity.evidence import admit
 from pdp.model.events import Event
 from pdp.model.question import Batch, TypedColumn
-from pdp.offline.case_runner import MemoryAudit, build_case_pdp
-from pdp.offline.cases import Case
-from pdp.offline.differences import Differences
-from pdp.offline.recorded_basis import FolderArchive, RecordedBasis, RecordedFacts
-from pdp.offline.recorded_replay import repeat_recorded
+from pdp.offline.cases.cases import Case
+from pdp.offline.cases.runner import MemoryAudit, build_case_pdp
+from pdp.offline.replay.basis import FolderArchive, RecordedBasis, RecordedFacts
+from pdp.offline.replay.differences import Differences
+from pdp.offline.replay.replay import repeat_recorded
 
 EPOCH = "e1"
 ROWS: dict[str, Any] = {

@@ -25,9 +25,9 @@ from pdp.engines.engine import READS_POLICIES, Cost, Group
 from pdp.errors import ConfigError, InvalidArgument, TooManyChecks
 from pdp.identity.callers import EMBEDDED_CALLER, trusted_engines_of
 from pdp.model.question import Caller, ChainView, Check, Load, Principal, Resource, TokenIdentity, TrustedEngine
-from pdp.offline.case_runner import MemoryAudit, build_case_pdp
-from pdp.offline.cases import Case
-from pdp.offline.replay import replay
+from pdp.offline.cases.cases import Case
+from pdp.offline.cases.runner import MemoryAudit, build_case_pdp
+from pdp.offline.replay.replay import replay
 from pdp.surfaces.wire import decision_pb2 as wire
 from pdp.surfaces.wire import decision_pb2_grpc as wire_grpc
 from pdp.views.codec import LoadBody, TokenBody, ViewBody, decode_load

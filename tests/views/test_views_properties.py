@@ -15,8 +15,8 @@ from support.paths import TESTS
 from pdp.app.parts import build_pdp
 from pdp.errors import PdpError
 from pdp.identity.callers import EMBEDDED_CALLER
-from pdp.offline.case_runner import MemoryAudit, build_case_pdp
-from pdp.offline.cases import Case
+from pdp.offline.cases.cases import Case
+from pdp.offline.cases.runner import MemoryAudit, build_case_pdp
 from pdp.views.codec import LoadResult, decode_load
 from pdp.views.loads import ViewSecurity
 

@@ -21,9 +21,9 @@ from pdp.audit.records.schema import RECORD
 from pdp.audit.records.writing import RecordEncoder
 from pdp.model.question import Resource
 from pdp.model.references import format_resource
-from pdp.offline import case_runner
-from pdp.offline.case_runner import MemoryAudit, run_case
-from pdp.offline.cases import find_cases
+from pdp.offline.cases import runner as case_runner
+from pdp.offline.cases.cases import find_cases
+from pdp.offline.cases.runner import MemoryAudit, run_case
 
 limits = st.sampled_from([1, 2, 32])
 

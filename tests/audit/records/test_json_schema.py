@@ -24,9 +24,9 @@ from support.serving import serve_process, settings_of
 from pdp.app.parts import build_pdp
 from pdp.audit.records.record import DecisionRecord
 from pdp.audit.records.writing import RecordEncoder
-from pdp.offline import case_runner
-from pdp.offline.case_runner import MemoryAudit, run_case
-from pdp.offline.cases import find_cases
+from pdp.offline.cases import runner as case_runner
+from pdp.offline.cases.cases import find_cases
+from pdp.offline.cases.runner import MemoryAudit, run_case
 
 SCHEMA: dict[str, Any] = json.loads((ROOT / "docs" / "audit-schema.json").read_text())
 FORMS = Draft202012Validator.FORMAT_CHECKER

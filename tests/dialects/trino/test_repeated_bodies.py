@@ -29,7 +29,7 @@ from pdp.facts.objects import Grant, GrantAdded, GrantRemoved
 from pdp.facts.snapshot import Facts
 from pdp.identity.callers import EMBEDDED_CALLER
 from pdp.model.question import Caller
-from pdp.offline.case_runner import MemoryAudit
+from pdp.offline.cases.runner import MemoryAudit
 from pdp.store.replica import FixedFacts
 
 SELECT = Grant(("table", ("lake", "s", "t")), "select", "user:oidc~a")

@@ -21,7 +21,7 @@ from pdp.audit.records.rows import rows
 from pdp.config.load import UNSUPPORTED
 from pdp.model.references import parse_resource
 from pdp.model.trino_operations import TRINO_OPERATIONS
-from pdp.offline.case_runner import MemoryAudit
+from pdp.offline.cases.runner import MemoryAudit
 
 PAGE = (ROOT / "docs" / "trino.md").read_text()
 README = (ROOT / "README.md").read_text()

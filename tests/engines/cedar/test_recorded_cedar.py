@@ -9,8 +9,8 @@ import pytest
 from support.paths import RECORDED
 
 from pdp.app.parts import build_pdp
-from pdp.offline.case_runner import CaseRunner
-from pdp.offline.cases import Case, find_cases
+from pdp.offline.cases.cases import Case, find_cases
+from pdp.offline.cases.runner import CaseRunner
 
 CASES = list(find_cases([RECORDED / "cedar" / "golden.jsonl"]))
 

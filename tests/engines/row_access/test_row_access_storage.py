@@ -17,10 +17,10 @@ from pdp.audit.reader import read_audit
 from pdp.audit.records.recorded import ReadReport
 from pdp.audit.records.rows import requests
 from pdp.decision.service import Pdp
-from pdp.offline.case_runner import MemoryAudit, build_case_pdp
-from pdp.offline.cases import Case
-from pdp.offline.differences import Differences
-from pdp.offline.replay import replay
+from pdp.offline.cases.cases import Case
+from pdp.offline.cases.runner import MemoryAudit, build_case_pdp
+from pdp.offline.replay.differences import Differences
+from pdp.offline.replay.replay import replay
 
 POLICIES = {
     "policies": [{"id": "eu", "table": "lake.ns.t", "grantees": ["user:alice"], "filter": "region = 'EU'"}],

@@ -22,7 +22,7 @@ from pdp.engines.cel.rules import RuleSet
 from pdp.facts.snapshot import Facts
 from pdp.identity.callers import EMBEDDED_CALLER
 from pdp.identity.evidence import admit
-from pdp.offline.cases import find_cases
+from pdp.offline.cases.cases import find_cases
 
 NO_RULES = RuleSet((), {}, ())
 NAMES = ("svc", "SVC", "other")

@@ -17,12 +17,11 @@ from support.paths import RECORDED
 from pdp.app.parts import build_pdp
 from pdp.engines.grants.model import ACTIONS
 from pdp.errors import InvalidArgument
-from pdp.offline.case_runner import run_case
-from pdp.offline.cases import find_cases
-from pdp.offline.migration.fga_check import FgaChecker
+from pdp.offline.cases.cases import find_cases
+from pdp.offline.cases.runner import run_case
 from pdp.offline.migration.fga_model import FgaModel, read_model
 from pdp.offline.migration.fga_store import FgaTuple, read_export
-from pdp.offline.migration.openfga import migrate_openfga
+from pdp.offline.migration.openfga import FgaChecker, migrate_openfga
 from pdp.offline.migration.report import Migration
 from pdp.store.world import load_world, read_key
 

@@ -1,0 +1,214 @@
+"""Findings on files of row policies: filters without effect, policies that others make superfluous, unknown columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple, TypeAlias
+
+from sqlglot import exp
+
+from pdp.config.origins import suggest
+from pdp.engines.cel.lint.linter import Finding
+from pdp.engines.cel.lint.remarks import Severity
+from pdp.engines.row_access.members import ALL_AUTHENTICATED, ALL_USERS, Grantee, parse_grantee
+from pdp.engines.row_access.policies import KINDS, MaskBody, NamedDocument, PolicyBody, read_documents
+from pdp.engines.row_access.validation import compile_policies
+from pdp.errors import Place, PolicyError
+from pdp.facts.row_policies import RowRule
+from pdp.offline.row_policies.changes import stored_findings
+from pdp.offline.row_policies.proofs import implies, is_always_true, is_never_true
+from pdp.rewrite.catalog import Catalog, RelationKey, catalog_of, table_parts
+from pdp.rewrite.errors import RewriteRefused
+from pdp.rewrite.filters import known_columns
+from pdp.rewrite.sql import DIALECTS, ParsedText
+
+ROW_CODES: Final[Mapping[str, Severity]] = {
+    "row-never-true": "warning",
+    "row-always-true": "warning",
+    "row-shadowed": "warning",
+    "row-unknown-column": "error",
+    "row-unusable": "error",
+    "row-closed-in-trino": "warning",
+    "row-tombstone": "info",
+}
+"""Codes of findings on row policies, beside `configuration`. Codes are stable, messages are not."""
+_CONFIGURATION: Final = "configuration"
+Body: TypeAlias = PolicyBody | MaskBody
+_Names: TypeAlias = Sequence[Grantee]
+
+
+class _Entry(NamedTuple):
+    """Policy or mask of a document: its place, its table, and the tree of its text, None for an unread text."""
+
+    source: NamedDocument
+    where: tuple[str | int, ...]
+    body: Body
+    table: RelationKey
+    tree: exp.Expr | None
+
+    def place(self, field: str) -> Place:
+        return self.source.place((*self.where, field))
+
+    @property
+    def grantees(self) -> _Names:
+        return [parse_grantee(text) for text in self.body.grantees]
+
+
+def lint_row_files(paths: Sequence[Path], stored: Iterable[RowRule] = ()) -> list[Finding]:
+    """Return the findings on files of row policies, and on rules of a store.
+
+    Without an error in a file, the files and the sound rules are looked at together.
+    """
+    sound, unsound = stored_findings(stored)
+    documents: list[NamedDocument] = []
+    findings: list[Finding] = []
+    for path in paths:
+        try:
+            documents += read_documents([path])
+        except PolicyError as error:
+            findings.append(_failure(error))
+    try:
+        notices = compile_policies(documents).warnings
+    except PolicyError as error:
+        return [*findings, _failure(error), *unsound]
+    findings += [_configuration("warning", notice.place, notice.message) for notice in notices]
+    is_readable = not any(finding.severity == "error" for finding in findings)
+    return [*findings, *unsound, *(lint_rows([*documents, *sound]) if is_readable else ())]
+
+
+def lint_rows(documents: Sequence[NamedDocument]) -> list[Finding]:
+    """Return the findings on documents that the compiler takes, in the order of files and lines."""
+    try:
+        catalog = catalog_of([source.document for source in documents])
+    except RewriteRefused:
+        return []
+    tables: dict[RelationKey, list[_Entry]] = {}
+    for entry in _entries(documents, catalog):
+        tables.setdefault(entry.table, []).append(entry)
+    found = [finding for entries in tables.values() for finding in _findings(entries, catalog)]
+    order = {source.name: number for number, source in enumerate(documents)}
+    return sorted(found, key=lambda finding: (order[finding.file], finding.line, finding.column, finding.code))
+
+
+def _entries(documents: Sequence[NamedDocument], catalog: Catalog) -> Iterator[_Entry]:
+    for source in documents:
+        document = source.document
+        for at, policy in enumerate(document.policies):
+            table = catalog.key(table_parts(policy.table, document.default))
+            yield _Entry(source, ("policies", at), policy, table, _tree(policy.text, policy.dialect))
+        for at, mask in enumerate(document.masks):
+            table = catalog.key(table_parts(mask.table, document.default))
+            text = mask.text if mask.kind == "expression" else ""
+            yield _Entry(source, ("masks", at), mask, table, _tree(text, mask.dialect) if text else None)
+
+
+def _tree(text: str, dialect: str) -> exp.Expr | None:
+    """Return the tree of a filter; None for a text of another dialect, or with two readings."""
+    try:
+        return ParsedText(text, dialect).tree.unnest() if dialect in DIALECTS else None
+    except RewriteRefused:
+        return None
+
+
+def _findings(entries: Sequence[_Entry], catalog: Catalog) -> Iterator[Finding]:
+    """Yield the findings on the policies and masks of one table."""
+    policies = [entry for entry in entries if isinstance(entry.body, PolicyBody)]
+    for entry in policies:
+        if entry.tree is not None:
+            yield from _truth_findings(entry, entry.tree)
+            yield from _shadow_findings(entry, policies)
+    for entry in entries:
+        if isinstance(entry.body, MaskBody):
+            yield from _mask_findings(entry, entry.body, entries)
+        yield from _column_findings(entry, catalog)
+
+
+def _truth_findings(entry: _Entry, tree: exp.Expr) -> Iterator[Finding]:
+    if isinstance(tree, exp.Boolean):
+        return  # the author says so
+    if is_never_true(tree):
+        yield _finding("row-never-true", entry, "filter", "the filter is true for no row: the policy shows nothing")
+    elif is_always_true(tree):
+        hint = "write TRUE if the grantees may see every row"
+        yield _finding("row-always-true", entry, "filter", "the filter is true for every row", hint)
+
+
+def _shadow_findings(entry: _Entry, others: Sequence[_Entry]) -> Iterator[Finding]:
+    """Yield a finding if another policy shows the same grantees at least the same rows."""
+    tree = entry.tree
+    for other in others:
+        if other is entry or other.tree is None or tree is None or is_never_true(tree):
+            continue
+        if not _covers(other.grantees, entry.grantees) or not implies(tree, other.tree):
+            continue
+        is_equal = _covers(entry.grantees, other.grantees) and implies(other.tree, tree)
+        if is_equal and entry.body.id < other.body.id:
+            continue  # the finding is on the other one
+        message = f"policy `{other.body.id}` shows all these rows to all these grantees"
+        yield _finding("row-shadowed", entry, "filter", message, "the policy can be deleted")
+        return
+
+
+def _mask_findings(entry: _Entry, mask: MaskBody, others: Sequence[_Entry]) -> Iterator[Finding]:
+    """Yield a finding if a stricter mask of the column holds for all grantees."""
+    rank = KINDS.index(mask.kind or "null"), mask.id
+    for other in others:
+        body = other.body
+        if other is entry or not isinstance(body, MaskBody) or body.column.lower() != mask.column.lower():
+            continue
+        exempt = [parse_grantee(text) for text in body.exempt], [parse_grantee(text) for text in mask.exempt]
+        is_stricter = (KINDS.index(body.kind or "null"), body.id) < rank
+        if is_stricter and _covers(other.grantees, entry.grantees) and set(exempt[0]) <= set(exempt[1]):
+            message = f"mask `{body.id}` of the column holds for all these grantees, and hides more"
+            yield _finding("row-shadowed", entry, "column", message, "the mask can be deleted")
+            return
+
+
+def _column_findings(entry: _Entry, catalog: Catalog) -> Iterator[Finding]:
+    """Yield a finding for each column outside of subqueries that the described table does not have."""
+    relations = catalog.of_key(entry.table)
+    columns = known_columns(relations[0], entry.body.dialect) if len(relations) == 1 else {}
+    if not columns:
+        return
+    names: list[str] = []
+    if isinstance(entry.body, MaskBody):
+        names.append(entry.body.column.lower())
+    if entry.tree is not None:
+        outside = entry.tree.walk(prune=lambda node: isinstance(node, exp.Query))
+        names += [_column_name(node, relations[0].name[-1]) for node in outside if isinstance(node, exp.Column)]
+    field = "filter" if isinstance(entry.body, PolicyBody) else "expression"
+    for name in dict.fromkeys(name for name in names if name not in columns):
+        message = f"`tables` has no column `{name}` in `{entry.body.table}`{suggest(name, columns)}"
+        yield _finding("row-unknown-column", entry, field, message)
+
+
+def _column_name(column: exp.Column, table: str) -> str:
+    first, *fields = [part.name.lower() for part in column.parts]
+    return fields[0] if fields and first == table.lower() else first
+
+
+def _covers(wide: _Names, narrow: _Names) -> bool:
+    """Tell whether all members of the second list are certainly members of the first list."""
+    return bool(narrow) and all(any(_includes(one, other) for one in wide) for other in narrow)
+
+
+def _includes(wide: Grantee, narrow: Grantee) -> bool:
+    if wide == narrow or wide.kind == ALL_USERS:
+        return True
+    if wide.kind == ALL_AUTHENTICATED:
+        return narrow.kind in ("user", "serviceAccount", "domain")
+    return wide.kind == "domain" and narrow.kind == "user" and narrow.name.partition("@")[2] == wide.name
+
+
+def _finding(code: str, entry: _Entry, field: str, message: str, hint: str = "") -> Finding:
+    place = entry.place(field)
+    return Finding(code, ROW_CODES[code], place.file, place.line, place.column, entry.body.id, message, hint)
+
+
+def _failure(error: PolicyError) -> Finding:
+    return _configuration("error", error.place, error.message)
+
+
+def _configuration(severity: Severity, place: Place, message: str) -> Finding:
+    return Finding(_CONFIGURATION, severity, place.file, place.line, place.column, "", message)
