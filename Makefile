@@ -48,11 +48,11 @@ test-trino: $(STAMP) ## a real Trino, fetched once (820 MB; Java 24, Maven), ask
 	$(PY) -m pytest -q -rs tests/real_trino
 
 test-spark: $(SPARK) ## the audit lake and rewritten SQL on Spark (450 MB, fetched once; Java 17 or 21, a jar of Maven Central)
-	$(PY) -m pytest -q -m spark tests/pipeline/test_tables.py # fetches the jar, before several processes do at once
-	$(PYTEST) --dist worksteal -rs -m "spark and not spark_long" tests/pipeline tests/rewrite
+	$(PY) -m pytest -q -m spark tests/lake/test_tables.py # fetches the jar, before several processes do at once
+	$(PYTEST) --dist worksteal -rs -m "spark and not spark_long" tests/lake tests/rewrite
 
 test-spark-long: $(SPARK) ## the demo, a cluster by spark-submit, varied companies, and generated queries, on Spark
-	$(PYTEST) --dist worksteal -rs -m spark_long tests/pipeline tests/rewrite
+	$(PYTEST) --dist worksteal -rs -m spark_long tests/lake tests/rewrite
 
 chaos: $(STAMP) ## services on one database, written to and killed for SECONDS (60); then a Redis that fails in every way
 	PDP_CHAOS_SECONDS=$(or $(SECONDS),60) $(PY) -m pytest -q -s --timeout 3600 tests/store/test_convergence.py -k whoever_writes_and_dies

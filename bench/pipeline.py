@@ -54,11 +54,11 @@ def record(seq: int, draw: random.Random) -> str:
 CPU = """
 import sys, time
 import psutil
-from pdp.pipeline.catalog import folder_catalog
-from pdp.pipeline.ingest import AuditIngest, IngestOptions
-from pdp.pipeline.lake import Lake
-from pdp.pipeline.session import start_session
-from pdp.pipeline.tables import TABLES
+from pdp.lake.catalog import folder_catalog
+from pdp.lake.ingest.ingest import AuditIngest, IngestOptions
+from pdp.lake.lake import Lake
+from pdp.lake.session import start_session
+from pdp.lake.tables import TABLES
 
 def used():
     own = psutil.Process()

@@ -24,13 +24,12 @@ from support.lakes import ingest
 from support.recorded_company import Company
 
 from pdp.app.archived_bundle import rebuild_pdp
-from pdp.pipeline.catalog import folder_catalog
-from pdp.pipeline.lake import Lake
-from pdp.pipeline.lake_questions import RecordedQuestions
-from pdp.pipeline.recorded_archive import read_archive
-from pdp.pipeline.replay_rows import ReplayChoice, question_rows
-from pdp.pipeline.replaying import LakeReplay
-from pdp.pipeline.session import start_session
+from pdp.lake.catalog import folder_catalog
+from pdp.lake.lake import Lake
+from pdp.lake.replay.archive import read_archive
+from pdp.lake.replay.questions import RecordedQuestions, ReplayChoice, question_rows
+from pdp.lake.replay.replaying import LakeReplay
+from pdp.lake.session import start_session
 
 CHOICE = ReplayChoice(listings=True)
 

@@ -55,12 +55,12 @@ def test_the_import_contract_holds(copy: Path) -> None:
         ("pdp/decision/plan.py", "import pdp.dialects.trino.operations"),
         ("pdp/decision/plan.py", "import pdp.views.plans"),
         ("pdp/cel/checker.py", "import pdp.model.question"),
-        ("pdp/dialects/trino/operations.py", "import pdp.pipeline.tables"),
-        ("pdp/app/service.py", "import pdp.pipeline.tables"),
-        ("pdp/offline/replay/replay.py", "import pdp.pipeline.tables"),
+        ("pdp/dialects/trino/operations.py", "import pdp.lake.tables"),
+        ("pdp/app/service.py", "import pdp.lake.tables"),
+        ("pdp/offline/replay/replay.py", "import pdp.lake.tables"),
         ("pdp/cli/main.py", "import pyspark"),
         ("pdp/offline/replay/replay.py", "from pyspark.sql import SparkSession"),
-        ("pdp/pipeline/tables.py", "import pdp.cli.main"),
+        ("pdp/lake/tables.py", "import pdp.cli.main"),
     ],
 )
 def test_the_import_contract_bites(copy: Path, module: str, planted: str) -> None:
@@ -90,7 +90,7 @@ def test_late_imports_are_told_from_others(text: str, found: list[bool]) -> None
 def test_commands_import_the_pipeline_when_they_run() -> None:
     """No other command pays for the pipeline, and none needs Spark for its help."""
     for file in (ROOT / "pdp" / "cli").glob("*.py"):
-        found = list(late_imports(ast.parse(file.read_text()), "pdp.pipeline"))
+        found = list(late_imports(ast.parse(file.read_text()), "pdp.lake"))
         assert all(late for _, late in found), file
         assert not found or file.name.startswith("pipeline"), file
 

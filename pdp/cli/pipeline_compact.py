@@ -27,7 +27,7 @@ def compact(
 
     Each batch of the ingest leaves a file in each partition. Run this once a day: queries open fewer files then.
     """
-    from pdp.pipeline.upkeep import compact as join_files  # noqa: PLC0415  help needs none
+    from pdp.lake.ingest.upkeep import compact as join_files  # noqa: PLC0415  help needs none
 
     with Progress("starting Spark") as progress:
         opened = open_chosen_lake(composition, lake, config, overrides, values["properties"])

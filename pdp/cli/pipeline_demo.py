@@ -18,8 +18,8 @@ from pdp.cli.terminal import plural, visible
 from pdp.errors import InvalidArgument
 
 if TYPE_CHECKING:
-    from pdp.pipeline.lake import Lake
-    from pdp.pipeline.report.answers import Report
+    from pdp.lake.lake import Lake
+    from pdp.lake.report.asking import Report
 
 _NOTE: Final = (
     "Demonstration: the month of a company that does not exist. A real service answered every request, with a clock of "
@@ -56,7 +56,7 @@ def demo(
     After a failure, the folder stays as it is. It has the log of the service, and the next demo needs another folder.
     """
     folder = out.absolute()
-    from pdp.pipeline.session import check_spark  # noqa: PLC0415  help needs none
+    from pdp.lake.session import check_spark  # noqa: PLC0415  help needs none
 
     if folder.exists():
         raise InvalidArgument(f"`{out}` exists: name a new folder with --out, or remove this one")
@@ -93,9 +93,9 @@ def _day(text: str | None) -> date:
 
 def _play(folder: Path, last: date, choice: tuple[int, float], say: Callable[[str], None]) -> None:
     """Play the month into a new folder. After a failure the folder stays, with the log of the service."""
-    from pdp.pipeline.demo.company import read_company  # noqa: PLC0415  help needs none
-    from pdp.pipeline.demo.month import DAYS, MonthPlan, month  # noqa: PLC0415
-    from pdp.pipeline.demo.player import play  # noqa: PLC0415
+    from pdp.lake.demo.company import read_company  # noqa: PLC0415  help needs none
+    from pdp.lake.demo.month import DAYS, MonthPlan, month  # noqa: PLC0415
+    from pdp.lake.demo.player import play  # noqa: PLC0415
 
     seed, share = choice
     first = last - timedelta(days=DAYS - 1)
@@ -106,15 +106,15 @@ def _play(folder: Path, last: date, choice: tuple[int, float], say: Callable[[st
 
 
 def _lake(folder: Path, properties: tuple[str, ...], say: Callable[[str], None]) -> Lake:
-    from pdp.pipeline.catalog import folder_catalog  # noqa: PLC0415
-    from pdp.pipeline.lake import open_lake  # noqa: PLC0415
+    from pdp.lake.catalog import folder_catalog  # noqa: PLC0415
+    from pdp.lake.lake import open_lake  # noqa: PLC0415
 
     say("starting Spark")
     return open_lake(folder_catalog(str(folder / "lake")), spark_properties(properties))
 
 
 def _ingest(lake: Lake, folder: Path, say: Callable[[str], None]) -> None:
-    from pdp.pipeline.ingest import AuditIngest, IngestOptions  # noqa: PLC0415
+    from pdp.lake.ingest.ingest import AuditIngest, IngestOptions  # noqa: PLC0415
 
     options = IngestOptions((str(folder / "audit"),), once=True)
     counts = AuditIngest(lake, options, lambda _: None, lambda _: None).run()
@@ -124,9 +124,9 @@ def _ingest(lake: Lake, folder: Path, say: Callable[[str], None]) -> None:
 def _replay(composition: Composition, lake: Lake, folder: Path, say: Callable[[str], None]) -> None:
     """Decide the month again under the candidate rules of the company."""
     from pdp.cli.pipeline_candidates import read_candidate  # noqa: PLC0415
-    from pdp.pipeline.recorded_archive import read_archive  # noqa: PLC0415
-    from pdp.pipeline.replay_rows import ReplayChoice  # noqa: PLC0415
-    from pdp.pipeline.replaying import LakeReplay, read_result  # noqa: PLC0415
+    from pdp.lake.replay.archive import read_archive  # noqa: PLC0415
+    from pdp.lake.replay.questions import ReplayChoice  # noqa: PLC0415
+    from pdp.lake.replay.replaying import LakeReplay, read_result  # noqa: PLC0415
 
     archive = read_archive(lake)
     file = str(folder / "candidate.properties")
@@ -138,7 +138,7 @@ def _replay(composition: Composition, lake: Lake, folder: Path, say: Callable[[s
 
 
 def _report(lake: Lake, say: Callable[[str], None]) -> Report:
-    from pdp.pipeline.report.reporting import make_report  # noqa: PLC0415
+    from pdp.lake.report.outputs import make_report  # noqa: PLC0415
 
     say("answering the questions of the report")
     return make_report(lake, _DAYS, lambda _: None, _NOTE)

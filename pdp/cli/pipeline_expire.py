@@ -30,7 +30,7 @@ def expire(
 
     The rows stay: a snapshot is an older state of a table. Run this when no ingest runs.
     """
-    from pdp.pipeline.upkeep import expire as remove_snapshots  # noqa: PLC0415  help needs none
+    from pdp.lake.ingest.upkeep import expire as remove_snapshots  # noqa: PLC0415  help needs none
 
     with Progress("starting Spark") as progress:
         opened = open_chosen_lake(composition, lake, config, overrides, values["properties"])

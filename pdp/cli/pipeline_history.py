@@ -22,7 +22,7 @@ from pdp.identity.evidence import admit
 from pdp.model.question import Check
 
 if TYPE_CHECKING:
-    from pdp.pipeline.history import RightHistory
+    from pdp.lake.replay.history import RightHistory
 
 
 @click.command()
@@ -52,8 +52,8 @@ def history(
     check = _check(principal, roles, resource, action)
     with Progress("starting Spark") as progress:
         opened = open_chosen_lake(composition, lake, config, overrides, properties)
-        from pdp.pipeline.history import plan_of_uses, right_on  # noqa: PLC0415  help needs neither
-        from pdp.pipeline.recorded_archive import read_archive  # noqa: PLC0415
+        from pdp.lake.replay.archive import read_archive  # noqa: PLC0415
+        from pdp.lake.replay.history import plan_of_uses, right_on  # noqa: PLC0415  help needs neither
 
         if explain:
             click.echo(plan_of_uses(opened, check, on))

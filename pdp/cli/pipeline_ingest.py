@@ -67,7 +67,7 @@ def ingest(
 
     Without --once, the command waits for further files until it is interrupted.
     """
-    from pdp.pipeline.ingest import AuditIngest, IngestOptions  # noqa: PLC0415  help needs none
+    from pdp.lake.ingest.ingest import AuditIngest, IngestOptions  # noqa: PLC0415  help needs none
 
     form, explain, properties = values.pop("form"), values.pop("explain"), values.pop("properties")
     with Progress("starting Spark") as progress:

@@ -17,7 +17,7 @@ from pdp.cli.progress import Progress
 from pdp.errors import InvalidArgument
 
 if TYPE_CHECKING:
-    from pdp.pipeline.replaying import ReplayResult
+    from pdp.lake.replay.replaying import ReplayResult
 
 
 @click.command(cls=MultiValueCommand)
@@ -55,11 +55,11 @@ def replay(
     with Progress("starting Spark") as progress:
         opened = open_chosen_lake(composition, lake, config, overrides, properties)
         from pdp.cli.pipeline_candidates import read_candidate, reads_time  # noqa: PLC0415  help needs none of these
+        from pdp.lake.replay.archive import read_archive  # noqa: PLC0415
+        from pdp.lake.replay.questions import ReplayChoice  # noqa: PLC0415
+        from pdp.lake.replay.replaying import LakeReplay, read_result  # noqa: PLC0415
+        from pdp.lake.tables import RECORDED  # noqa: PLC0415
         from pdp.offline.replay.basis import AS_RECORDED  # noqa: PLC0415
-        from pdp.pipeline.recorded_archive import read_archive  # noqa: PLC0415
-        from pdp.pipeline.replay_rows import ReplayChoice  # noqa: PLC0415
-        from pdp.pipeline.replay_tables import RECORDED  # noqa: PLC0415
-        from pdp.pipeline.replaying import LakeReplay, read_result  # noqa: PLC0415
 
         progress.say("reading policies and facts")
         archive = read_archive(opened)

@@ -14,7 +14,7 @@ from rich.text import Text
 from pdp.cli.terminal import plural, visible
 
 if TYPE_CHECKING:
-    from pdp.pipeline.replaying import ReplayResult
+    from pdp.lake.replay.replaying import ReplayResult
 
 _TITLES: Final[Mapping[str, tuple[str, str]]] = {
     "gained": ("gains access", "green"),

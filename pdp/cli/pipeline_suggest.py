@@ -20,8 +20,8 @@ from pdp.errors import InvalidArgument
 from pdp.store.world_text import world_lines
 
 if TYPE_CHECKING:
-    from pdp.pipeline.record_gaps import RecordGaps
-    from pdp.pipeline.suggesting import Suggestion
+    from pdp.lake.replay.questions import RecordGaps
+    from pdp.lake.replay.suggesting import Suggestion
 
 _RULES: Final = ".properties"
 
@@ -54,8 +54,8 @@ def suggest(
         raise InvalidArgument(f"`--out {out}` ends in none of .yaml, .json (a world) and .properties (rules)")
     with Progress("starting Spark") as progress:
         opened = open_chosen_lake(composition, lake, config, overrides, properties)
-        from pdp.pipeline.recorded_archive import read_archive  # noqa: PLC0415  help needs neither
-        from pdp.pipeline.suggesting import LakeSuggestion  # noqa: PLC0415
+        from pdp.lake.replay.archive import read_archive  # noqa: PLC0415  help needs neither
+        from pdp.lake.replay.suggesting import LakeSuggestion  # noqa: PLC0415
 
         stages = stage_notices(progress, opened)
         with LakeSuggestion(opened, read_archive(opened), composition.rebuild_pdp, stages, begin) as search:

@@ -70,9 +70,9 @@ STARTS = {
     "pdp.cli.pipeline_suggest": (10_500, f"click {VALUES} {LOGS} {POLICIES}"),
     "pdp.cli.pipeline_history": (7_200, f"click {VALUES} immutables prometheus_client rich"),
     "pdp.cli.pipeline_demo": (3_200, f"click {VALUES} {LOGS}"),
-    "pdp.pipeline.replay_tasks": (18_000, f"{VALUES} {LOGS} {RECORDS}"),
-    "pdp.pipeline.passes": (5_800, "immutables msgspec pyarrow typing_extensions zstandard"),
-    "pdp.pipeline.demo.clock": (100, ""),
+    "pdp.lake.replay.tasks": (18_000, f"{VALUES} {LOGS} {RECORDS}"),
+    "pdp.lake.ingest.passes": (5_800, "immutables msgspec pyarrow typing_extensions zstandard"),
+    "pdp.lake.demo.clock": (100, ""),
 }
 """Module that a process or a command begins with -> most lines of this product, and packages of others."""
 

@@ -10,9 +10,9 @@ from typing import Any
 import zstandard
 from uuid_utils import uuid7
 
-from pdp.pipeline.batches import BatchCounts
-from pdp.pipeline.ingest import AuditIngest, IngestOptions
-from pdp.pipeline.lake import Lake
+from pdp.lake.ingest.batches import BatchCounts
+from pdp.lake.ingest.ingest import AuditIngest, IngestOptions
+from pdp.lake.lake import Lake
 
 TABLES = ("decisions", "requests", "events", "facts", "bundles", "quarantine", "sources")
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from pdp.pipeline.lake import Lake
-from pdp.pipeline.tables import BUNDLES, DECISIONS, EVENTS, FACTS, REQUESTS, TABLES, LakeTable
+from pdp.lake.lake import Lake
+from pdp.lake.tables import BUNDLES, DECISIONS, EVENTS, FACTS, REQUESTS, TABLES, LakeTable
 
 END = datetime(2026, 5, 30, 18, 0, tzinfo=UTC)
 DENIED = "default_deny"

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from pdp.errors import ConfigError, Unavailable
-from pdp.pipeline.catalog import LakeCatalog, folder_catalog
-from pdp.pipeline.lake import Lake
-from pdp.pipeline.session import start_session
+from pdp.lake.catalog import LakeCatalog, folder_catalog
+from pdp.lake.lake import Lake
+from pdp.lake.session import start_session
 
 PROPERTIES = {
     "spark.master": "local[2]",

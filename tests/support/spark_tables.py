@@ -14,7 +14,7 @@ from support.engine_cases import EngineError
 from support.equivalence import DATA
 from support.spark import spark_session
 
-from pdp.pipeline.catalog import folder_catalog
+from pdp.lake.catalog import folder_catalog
 
 QUICK: Final = {
     "spark.sql.shuffle.partitions": "1",
