@@ -14,8 +14,8 @@ from rich.text import Text
 
 from pdp.cli.composition import Composition
 from pdp.cli.explain_load import explain_load, trace_tree
-from pdp.cli.explain_rows import print_rows
 from pdp.cli.options import chosen_settings, format_option, policy_options, say_configuration
+from pdp.cli.rewrite import print_rows
 from pdp.cli.terminal import fail, one_line_errors, visible
 from pdp.decision.codec import decision_body, decode_checks
 from pdp.engines.cel.rules import RuleSet

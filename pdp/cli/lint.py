@@ -12,7 +12,7 @@ import click
 import msgspec
 
 from pdp.cli.composition import Composition, chosen_file
-from pdp.cli.config_problems import (
+from pdp.cli.config.problems import (
     CONFIGURATION,
     RULE_KEYS,
     cedar_finding,
@@ -25,8 +25,8 @@ from pdp.cli.config_problems import (
     problems_of,
     scope_findings,
 )
-from pdp.cli.dry_run_policies import is_row_file
-from pdp.cli.grants_store import inspect_store
+from pdp.cli.dry_run.sides import is_row_file
+from pdp.cli.grants.store import inspect_store
 from pdp.cli.options import format_option, say_configuration
 from pdp.cli.terminal import fail, one_line_errors
 from pdp.config.load import load_settings

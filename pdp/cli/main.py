@@ -35,7 +35,17 @@ _COMMANDS: Final[Mapping[str, str]] = {
     "test": "Run policy tests.",
     "trino-config": "Print Trino's etc/access-control.properties.",
 }
-"""Name of a subcommand -> its help in one line. Each is a function in a module of the same name in this folder."""
+"""Name of a subcommand -> its help in one line. Each is a function in a module of the same name, or of `_ROOMS`."""
+_ROOMS: Final[Mapping[str, str]] = {
+    "config": "config.command",
+    "dry_run": "dry_run.command",
+    "grants": "grants.command",
+    "healthcheck": "serve",
+    "init": "config.init",
+    "pipeline": "lake",
+    "policy": "grants.policy",
+}
+"""Function of a subcommand -> its module in this folder, where the names differ."""
 
 
 class _LazyGroup(click.Group):
@@ -64,7 +74,7 @@ class _LazyGroup(click.Group):
         if cmd_name not in _COMMANDS:
             return None
         name = cmd_name.replace("-", "_")
-        command: click.Command = getattr(importlib.import_module(f"pdp.cli.{name}"), name)
+        command: click.Command = getattr(importlib.import_module(f"pdp.cli.{_ROOMS.get(name, name)}"), name)
         return command
 
 

@@ -43,7 +43,7 @@ UNUSED = {
     "mako",
     "pdp.audit.push.http",
     "pdp.audit.reader",
-    "pdp.cli.dry_run",
+    "pdp.cli.dry_run.command",
     "pdp.cli.lint",
     "pdp.engines.cel.lint",
     "pdp.engines.row_access.validation",

@@ -17,7 +17,7 @@ from support.paths import ROOT
 from support.recorded_company import ROWS, Company
 from support.spark import folder_lake
 
-from pdp.cli.pipeline import pipeline
+from pdp.cli.lake import pipeline
 from pdp.facts.objects import Grant, GrantAdded, GrantRemoved
 
 PAGE = ROOT / "docs" / "pipeline.md"

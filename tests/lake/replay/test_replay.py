@@ -21,7 +21,7 @@ from support.spark import folder_lake, spark_options
 from pdp.app.archived_bundle import rebuild_pdp
 from pdp.audit.reader import read_audit
 from pdp.audit.records.recorded import ReadReport, RecordFilter
-from pdp.cli.pipeline import pipeline
+from pdp.cli.lake import pipeline
 from pdp.facts.objects import Change, Grant, GrantAdded, GrantRemoved
 from pdp.lake.lake import Lake
 from pdp.lake.replay.archive import read_archive

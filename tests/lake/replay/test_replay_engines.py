@@ -14,7 +14,7 @@ from support.serving import settings_of
 from support.spark import folder_lake
 
 from pdp.app.archived_bundle import rebuild_pdp
-from pdp.cli.pipeline_candidates import read_candidate
+from pdp.cli.lake.replay import read_candidate
 from pdp.lake.lake import Lake
 from pdp.lake.replay.archive import read_archive
 from pdp.lake.replay.questions import ReplayChoice

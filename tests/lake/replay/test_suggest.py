@@ -16,8 +16,8 @@ from support.spark import folder_lake
 from support.varied_company import VariedCompany
 
 from pdp.app.archived_bundle import rebuild_pdp
-from pdp.cli.dry_run import DIFFERENT
-from pdp.cli.pipeline import pipeline
+from pdp.cli.dry_run.command import DIFFERENT
+from pdp.cli.lake import pipeline
 from pdp.errors import InvalidArgument
 from pdp.facts.objects import Grant
 from pdp.lake.lake import Lake

@@ -1,0 +1,106 @@
+"""`pdp config`: check a configuration with all that it names, and print every value with its origin."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import msgspec
+
+from pdp.cli.composition import Composition
+from pdp.cli.config.problems import ConfigProblem, find_problems, problems_of
+from pdp.cli.options import config_options, format_option, say_configuration
+from pdp.cli.terminal import one_line_errors, plural, visible
+from pdp.config.origins import Key, key_text
+from pdp.config.settings import Settings
+from pdp.errors import ConfigError
+
+_PASSWORD: Final = re.compile(r"(://[^/@:]*:)[^/?#]*(?=@)|([?&]password=)[^&]*")
+"""Password in an address: between user and host, or as a parameter."""
+_SECRETS: Final = frozenset({("audit", "hmac_key"), ("cache", "mac_key"), ("cache", "password")})
+"""Keys whose whole value is a secret."""
+_SECRET_NAME: Final = re.compile(r"(?i)secret|password|token|credential|key")
+"""Part of the name of a secret among the properties of a lake."""
+
+
+@click.group()
+def config() -> None:
+    """Check the configuration of the service."""
+
+
+@config.command()
+@config_options
+@click.option("--effective", is_flag=True, help="Print each value and its origin. Passwords are masked.")
+@format_option("text", "json")
+@click.pass_obj
+@one_line_errors
+def check(
+    composition: Composition, config: Path | None, overrides: tuple[str, ...], effective: bool, form: str
+) -> None:
+    """Load all that a configuration names, as the start of the service would.
+
+    Settings, rules, forbids, row policies, the world or the database (read only), certificates, keys, catalogs. Binds
+    no address and writes nothing. Prints every error with file, line and column, and exits with 1 if there is one.
+    """
+    try:
+        settings = composition.settings(config, overrides)
+    except ConfigError as error:
+        _print_problems(problems_of(error), form)
+        raise SystemExit(1) from None
+    say_configuration(settings)
+    problems = list(find_problems(composition, settings))
+    if effective:
+        _print_values(settings, form)
+    _print_problems(problems, "text" if effective else form)
+    raise SystemExit(1 if any(problem.severity == "error" for problem in problems) else 0)
+
+
+def _print_problems(problems: list[ConfigProblem], form: str) -> None:
+    if form == "json":
+        sys.stdout.buffer.write(msgspec.json.encode(problems) + b"\n")
+        return
+    for problem in problems:
+        click.echo(visible(problem.text()))
+    errors = sum(problem.severity == "error" for problem in problems)
+    click.echo(f"{plural(errors, 'error')}, {plural(len(problems) - errors, 'warning')}")
+
+
+def _print_values(settings: Settings, form: str) -> None:
+    values = [
+        (key, _shown(key, value), settings.origins.of(key) or "default") for key, value in effective_values(settings)
+    ]
+    if form == "json":
+        entries = [{"key": key_text(key), "value": value, "origin": origin} for key, value, origin in values]
+        sys.stdout.buffer.write(msgspec.json.encode(entries) + b"\n")
+        return
+    for key, value, origin in values:
+        click.echo(visible(f"{key_text(key)}: {msgspec.json.encode(value).decode()}  # {origin}"))
+
+
+def effective_values(settings: Settings) -> Iterator[tuple[Key, Any]]:
+    """Yield each key that holds no section, with its value."""
+    yield from _leaves((), settings.model_dump(mode="json"))
+
+
+def _leaves(key: Key, value: Any) -> Iterator[tuple[Key, Any]]:
+    if isinstance(value, Mapping) and value:
+        for name, below in value.items():
+            yield from _leaves((*key, name), below)
+    else:
+        yield key, value
+
+
+def _shown(key: Key, value: Any) -> Any:
+    """Return a value without secrets."""
+    named = key[0] == "lakes" and _SECRET_NAME.search(str(key[-1]))
+    is_secret = key in _SECRETS or named or (key[0] == "warehouses" and key[-2:] == ("catalog", "token"))
+    return "***" if is_secret and value else masked(value)
+
+
+def masked(value: Any) -> Any:
+    """Return a value without the passwords in its addresses."""
+    return _PASSWORD.sub(r"\1\2***", value) if isinstance(value, str) else value

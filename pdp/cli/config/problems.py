@@ -1,0 +1,237 @@
+"""Problems of a configuration and of all that it names: settings, policies, facts, certificates, keys and folders.
+
+Binds no address and changes nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from pdp.audit.push.http import open_receiver
+from pdp.cli.composition import Composition
+from pdp.cli.config.foreign_variables import refuse_nessie, warn_of_lakekeeper
+from pdp.config.bundles.signing import read_public_key
+from pdp.config.policy_files import FileKey, policy_files
+from pdp.config.references import known_warehouses, listed_warehouses
+from pdp.config.settings import Settings
+from pdp.decision.cache.cache import read_authorities
+from pdp.engines.cedar.kind import configured_sources
+from pdp.engines.cedar.lint import CedarRemark, lint_cedar
+from pdp.engines.cel.lint.linter import Finding, LintOptions, lint_files
+from pdp.engines.cel.lint.remarks import Severity
+from pdp.engines.cel.rules import RuleSet
+from pdp.engines.cel.sources import read_rule_file
+from pdp.engines.row_access.engine import RowPolicies
+from pdp.engines.row_access.policies import read_documents
+from pdp.engines.scopes.explain import lint_entries
+from pdp.engines.scopes.permissions import read_entries
+from pdp.errors import ConfigError, PdpError, PolicyError
+from pdp.facts.snapshot import Facts
+from pdp.identity.jwks import read_key_file
+from pdp.identity.tls import checked_certificates
+from pdp.store.world import load_world
+
+RULE_KEYS: Final[tuple[FileKey, ...]] = ("rules", "forbid")
+"""Keys of `policies` that name rules."""
+CONFIGURATION: Final = "configuration"
+"""Code of findings that are no findings on a rule."""
+_PLACE: Final = re.compile(r"(.*):(\d+):(\d+)", re.DOTALL)
+_NO_FOLDER: Final = "`{}` is no folder that can be written to"
+_NO_RULES: Final = RuleSet((), {}, ())
+
+
+class ConfigProblem(msgspec.Struct, frozen=True):
+    """Error or warning about a configuration. `place`: file, line and column; a variable or an option; or nothing."""
+
+    place: str
+    severity: Severity
+    message: str
+
+    def text(self) -> str:
+        """Return the problem as a line."""
+        return f"{self.place}: {self.severity}: {self.message}" if self.place else f"{self.severity}: {self.message}"
+
+
+def problems_of(error: PdpError) -> list[ConfigProblem]:
+    """Return the problems that an error reports."""
+    if isinstance(error, ConfigError):
+        return [ConfigProblem(place, "error", message) for place, message in error.problems]
+    if isinstance(error, PolicyError):
+        return [ConfigProblem(str(error.place), "error", str(error).removeprefix(f"{error.place}: "))]
+    return [ConfigProblem("", "error", str(error))]
+
+
+def find_problems(composition: Composition, settings: Settings) -> Iterator[ConfigProblem]:
+    """Yield the problems of all that settings name."""
+    for problem in _unplaced_problems(composition, settings):
+        place = problem.place or settings.origins.place_named_in(problem.message)
+        yield msgspec.structs.replace(problem, place=place)
+
+
+def _unplaced_problems(composition: Composition, settings: Settings) -> Iterator[ConfigProblem]:
+    if error := refuse_nessie(os.environ):
+        yield ConfigProblem("environment", "error", error)
+    if warning := warn_of_lakekeeper(os.environ):
+        yield ConfigProblem("environment", "warning", warning)
+    yield from _raised(checked_certificates, settings)
+    yield from _policy_problems(composition, settings)
+    yield from _raised(composition.inspect_facts or composition.read_facts, settings)
+    for idp, provider in settings.identity.providers.items():
+        if "://" not in provider.jwks:
+            yield from _raised(read_key_file, idp, settings.path(provider.jwks))
+    yield from _raised(composition.build_catalogs, settings)
+    yield from _raised(settings.chain_keys)
+    yield from _raised(read_authorities, settings)
+    yield from _folder_problems(settings)
+
+
+def _policy_problems(composition: Composition, settings: Settings) -> Iterator[ConfigProblem]:
+    if source := settings.policies.source:
+        for key in source.keys:
+            yield from _raised(read_public_key, settings.path(key))
+        message = "policies of `policies.source` are not checked here: `pdp bundle verify` unpacks a bundle to check"
+        yield ConfigProblem("", "warning", message)
+        return
+    for key in RULE_KEYS:
+        yield from (_of_finding(finding, key) for finding in find_rule_errors(settings, key))
+    yield from find_row_access_problems(settings)
+    others = {"rules": (), "forbid": (), "row_access": ()}  # their problems are listed above
+    bare = settings.model_copy(update={"policies": settings.policies.model_copy(update=others)})
+    yield from _raised(composition.build_pdp, bare, Facts.empty(), (_NO_RULES, _NO_RULES))
+
+
+def find_rule_errors(settings: Settings, key: FileKey) -> list[Finding]:
+    """Return the errors of the rules of a key, or its own error if a file is missing or empty."""
+    policies = settings.policies
+    options = LintOptions(frozenset(policies.cel_extensions), forbid=key == "forbid", profiles=policies.profiles)
+    try:
+        files = policy_files(settings, key)
+        errors = [finding for finding in lint_files(files.paths, options) if finding.severity == "error"]
+        if not errors:
+            files.require_content({str(path) for path in files.paths if read_rule_file(path, policies.profiles).rules})
+    except PdpError as error:
+        return [finding_of(problem) for problem in problems_of(error)]
+    return errors
+
+
+def find_world_problems(settings: Settings) -> list[ConfigProblem]:
+    """Return the problems of the world file or of the seed."""
+    file = settings.store.world_file() or settings.store.seed
+    return [] if file is None else _raised(load_world, settings.path(file), listed_warehouses(settings))
+
+
+def find_cedar_remarks(settings: Settings) -> list[Finding]:
+    """Return the findings of the configured Cedar files, if any; the error of a missing or empty file alone."""
+    if not settings.policies.cedar.policies:
+        return []
+    try:
+        return [cedar_finding(remark) for remark in lint_cedar(configured_sources(settings))]
+    except PdpError as error:
+        return [finding_of(problem) for problem in problems_of(error)]
+
+
+def cedar_finding(remark: CedarRemark) -> Finding:
+    """Return a remark on a Cedar file in the form of lint."""
+    place = remark.place
+    return Finding(
+        remark.code, remark.severity, place.file, place.line, place.column, remark.policy, remark.message, remark.hint
+    )
+
+
+def find_scope_remarks(settings: Settings) -> list[Finding]:
+    """Return the findings of the configured permission files; the error of a missing or empty file alone."""
+    try:
+        files = policy_files(settings, "scopes.permissions")
+        return scope_findings(files.paths, strict=settings.policies.scopes.strict) if files.paths else []
+    except PdpError as error:
+        return [finding_of(problem) for problem in problems_of(error)]
+
+
+def scope_findings(files: Sequence[Path], *, strict: bool) -> list[Finding]:
+    """Return the findings of permission files in the form of lint."""
+    try:
+        remarks = list(lint_entries(list(read_entries(files)), strict=strict))
+    except PolicyError as error:
+        return [finding_of(problem) for problem in problems_of(error)]
+    return [
+        Finding(each.code, each.severity, each.place.file, each.place.line, each.place.column, each.entry, each.message)
+        for each in remarks
+    ]
+
+
+def finding_of(problem: ConfigProblem) -> Finding:
+    """Return a problem in the form of lint."""
+    at = _PLACE.fullmatch(problem.place)
+    file, line, column = (at[1], int(at[2]), int(at[3])) if at else (problem.place, 0, 0)
+    return Finding(CONFIGURATION, problem.severity, file, line, column, "", problem.message)
+
+
+def find_row_access_problems(settings: Settings) -> list[ConfigProblem]:
+    """Return the first error of each file of row policies; without any, those of all files together, and warnings."""
+    try:
+        files = policy_files(settings, "row_access")
+    except PdpError as error:
+        return problems_of(error)
+    if not files.paths:
+        return []
+    from pdp.engines.row_access.validation import compile_policies  # noqa: PLC0415  its parser of SQL takes 30 MB
+
+    warehouses = known_warehouses(settings)
+
+    def compile_files(paths: Sequence[Path]) -> RowPolicies:
+        with files.naming_key():
+            return compile_policies(read_documents(paths), warehouses)
+
+    found = [problem for path in files.paths for problem in _raised(compile_files, [path])]
+    if found or (found := _raised(compile_files, files.paths)):
+        return found
+    documents = read_documents(files.paths)
+    filled = {each.name for each in documents if each.document.policies or each.document.masks}
+    notices = compile_files(files.paths).warnings
+    warnings = [ConfigProblem(str(notice.place), "warning", notice.message) for notice in notices]
+    return [*_raised(files.require_content, filled), *warnings]
+
+
+def _raised(action: Callable[..., object], *arguments: object) -> list[ConfigProblem]:
+    """Return the problems of the error that an action raises; none if it succeeds."""
+    try:
+        action(*arguments)
+    except PdpError as error:
+        return problems_of(error)
+    return []
+
+
+def _of_finding(finding: Finding, key: FileKey) -> ConfigProblem:
+    place = f"{finding.file}:{finding.line}:{finding.column}" if finding.line else finding.file
+    if finding.code == CONFIGURATION:
+        return ConfigProblem(place, finding.severity, finding.message)
+    rule = f"rule `{finding.rule}`: " if finding.rule else ""
+    return ConfigProblem(place, finding.severity, f"{rule}{finding.message} (`policies.{key}`)")
+
+
+def _folder_problems(settings: Settings) -> Iterator[ConfigProblem]:
+    """Yield the folders that the service could not write to, and a file in place of a socket. Nothing is created."""
+    for number, sink in enumerate(settings.audit.sinks):
+        if sink.push:
+            yield from _raised(open_receiver, settings, sink.push)
+        key: tuple[str, ...] = ("file",) if sink.file else (sink.kind, "spool")
+        folder = settings.path(sink.file or (sink.push.spool if sink.push else "."))
+        nearest = next(parent for parent in (folder, *folder.parents) if parent.exists())
+        if not sink.stdout and not _is_writable(nearest):
+            yield from problems_of(settings.error(("audit", "sinks", number, *key), _NO_FOLDER.format(nearest)))
+    if settings.server.unix:
+        socket = settings.path(settings.server.unix)
+        if socket.exists() and not socket.is_socket():
+            yield from problems_of(settings.error(("server", "unix"), f"`{socket}` exists and is not a socket"))
+        elif not _is_writable(socket.parent):
+            yield from problems_of(settings.error(("server", "unix"), _NO_FOLDER.format(socket.parent)))
+
+
+def _is_writable(folder: Path) -> bool:
+    return folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)

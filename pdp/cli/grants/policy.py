@@ -1,0 +1,182 @@
+"""`pdp policy`: create, list and drop row policies and column masks in the configured store, also by DDL.
+
+A user who can open the database is an operator of the deployment, so no further right is needed. Unsound rules are
+refused by the same code as over HTTP.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from pdp.cli.composition import Composition
+from pdp.cli.grants.store import actor, read_store, readable_settings, writable_settings
+from pdp.cli.options import config_options, format_option
+from pdp.cli.terminal import fail, one_line_errors, print_lines, visible
+from pdp.config.settings import Settings
+
+if TYPE_CHECKING:
+    from pdp.facts.row_policies import RowRule, TablePath
+    from pdp.management.row_policy_edits import RuleEdit
+
+
+@click.group()
+def policy() -> None:
+    """Create, list and drop row policies and masks of the store.
+
+    The commands work on the database directly, with the rights of an operator of the deployment. Running services
+    pick up the changes. Policies of files stay in their files.
+
+    TABLE is <warehouse>.<namespace>.<table> or a reference such as table:lake/sales/orders.
+    """
+
+
+@policy.command("create")
+@config_options
+@click.argument("id_", metavar="ID")
+@click.argument("table")
+@click.option("--filter", "filter_", metavar="SQL", help="Condition of a row policy; TRUE for every row.")
+@click.option("--grantee", "grantees", multiple=True, metavar="MEMBER", help="Member; all authenticated users if none.")
+@click.option("--mask", "column", metavar="COLUMN", help="Mask this column, in place of a row policy.")
+@click.option("--kind", default="null", help="Kind of the mask: null, constant, hash, partial or expression.")
+@click.option("--expression", default="", metavar="SQL", help="Expression or constant of the mask.")
+@click.option("--except", "exempt", multiple=True, metavar="MEMBER", help="Member exempt from the mask.")
+@click.option("--dialect", default="trino", help="Dialect of the SQL.", show_default=True)
+@click.option("--replace", is_flag=True, help="Replace a policy or mask of this id.")
+@click.pass_obj
+@one_line_errors
+def create(
+    composition: Composition, config: Path | None, overrides: tuple[str, ...], id_: str, table: str,
+    filter_: str | None, grantees: tuple[str, ...], column: str | None, kind: str, expression: str,
+    exempt: tuple[str, ...], dialect: str, replace: bool,
+) -> None:  # fmt: skip
+    """Create a row policy, or with --mask a column mask.
+
+    Example: pdp policy create eu lake.sales.orders --filter "region = 'EU'" --grantee group:eu@example.com
+    """
+    from pdp.engines.row_access.policies import EVERYONE  # noqa: PLC0415
+    from pdp.facts.row_policies import RowRule  # noqa: PLC0415
+    from pdp.management.row_policy_checks import table_of  # noqa: PLC0415
+    from pdp.management.row_policy_edits import RuleWrite  # noqa: PLC0415
+
+    if (filter_ is None) == (column is None):
+        fail("give --filter for a row policy, or --mask for a mask")
+    path, members = table_of(table), grantees or EVERYONE
+    if column is None:
+        rule = RowRule(path, id_, members, filter_ or "", dialect)
+    else:
+        rule = RowRule(path, id_, members, expression, dialect, column, kind, exempt)
+    _write(
+        composition,
+        writable_settings(composition, config, overrides),
+        RuleWrite(rule, "replace" if replace else "insert"),
+    )
+
+
+@policy.command("drop")
+@config_options
+@click.argument("id_", metavar="[ID]", required=False)
+@click.argument("table")
+@click.option("--mask", "column", default="", metavar="COLUMN", help="Drop the mask of this column.")
+@click.option("--if-exists", is_flag=True, help="Do nothing if there is no such policy.")
+@click.option("--all", "all_", is_flag=True, help="Drop all row policies of TABLE, in place of one.")
+@click.pass_obj
+@one_line_errors
+def drop(
+    composition: Composition, config: Path | None, overrides: tuple[str, ...], id_: str | None, table: str,
+    column: str, if_exists: bool, all_: bool,
+) -> None:  # fmt: skip
+    """Drop a row policy, a mask, or with --all every row policy of TABLE.
+
+    Without a policy, a table shows all rows to everybody with a right to read.
+    """
+    from pdp.management.row_policy_checks import table_of  # noqa: PLC0415
+    from pdp.management.row_policy_edits import RuleDrop, RulesClear  # noqa: PLC0415
+
+    if all_ == (id_ is not None):
+        fail("give the id of a policy, or --all")
+    path = table_of(table)
+    edit = RulesClear(path) if id_ is None else RuleDrop(path, id_, column, if_exists)
+    _write(composition, writable_settings(composition, config, overrides), edit)
+
+
+@policy.command("list")
+@config_options
+@click.argument("table", required=False)
+@format_option("text", "json")
+@click.pass_obj
+@one_line_errors
+def list_policies(
+    composition: Composition, config: Path | None, overrides: tuple[str, ...], table: str | None, form: str
+) -> None:
+    """List the row policies and masks of the store, of TABLE or of all tables. JSON output is one rule a line."""
+    from pdp.facts.row_policies import fold_name  # noqa: PLC0415
+    from pdp.management.row_policies import rule_name  # noqa: PLC0415
+    from pdp.management.row_policy_checks import table_of  # noqa: PLC0415
+    from pdp.management.row_policy_codec import rule_body  # noqa: PLC0415
+    from pdp.store.world_text import entry_text  # noqa: PLC0415
+
+    path = table_of(table) if table else None
+    facts = read_store(composition, readable_settings(composition, config, overrides))
+    found = facts.row_rules() if path is None else facts.rules_of(fold_name(path[0], path[1:]))
+    rules = sorted(found, key=rule_name)
+    print_lines((entry_text(rule_body(rule)) for rule in rules) if form == "json" else _lines(rules))
+
+
+@policy.command("execute")
+@config_options
+@click.option("--default", default="", metavar="W.NS", help="Warehouse and namespace of short table names.")
+@click.pass_obj
+@one_line_errors
+def execute(composition: Composition, config: Path | None, overrides: tuple[str, ...], default: str) -> None:
+    """Execute one statement on row access policies from stdin.
+
+    CREATE [OR REPLACE] ROW ACCESS POLICY [IF NOT EXISTS] p ON t [GRANT TO (...)] FILTER USING (...),
+    DROP ROW ACCESS POLICY [IF EXISTS] p ON t, or DROP ALL ROW ACCESS POLICIES ON t, in the dialect of BigQuery.
+    """
+    from pdp.management.row_policy_statements import edit_of  # noqa: PLC0415  needs the parser of SQL
+    from pdp.rewrite.errors import RewriteRefused  # noqa: PLC0415
+    from pdp.rewrite.policy_statements import read_policy_statement  # noqa: PLC0415
+
+    try:
+        statement = read_policy_statement(sys.stdin.read())
+    except RewriteRefused as error:
+        fail(f"{error.rap}: {error}")
+    if statement is None:
+        fail("this is no statement on row access policies")
+    edit = edit_of(statement, tuple(filter(None, default.split("."))))
+    _write(composition, writable_settings(composition, config, overrides), edit)
+
+
+def _write(composition: Composition, settings: Settings, edit: RuleEdit) -> None:
+    """Write an edit, and print the changed rules and the revision."""
+    from pdp.cli.grants.report import ChangeReport, text_lines  # noqa: PLC0415
+    from pdp.engines.grants.administration import Administration  # noqa: PLC0415
+    from pdp.management.row_policy_edits import RuleAdministration  # noqa: PLC0415
+
+    access = composition.row_access(settings)
+    rules = RuleAdministration(Administration(warehouses=frozenset(settings.warehouses)), access)
+    rules.check((edit,))
+    with composition.writing(settings, actor().name, seeded=True) as writer:
+        before, now = writer.facts, time.time()
+        changes = writer.write(lambda facts: rules.edit(facts, actor(), (edit,), now))
+        report = ChangeReport(changes, before, writer.revision)
+    print_lines(text_lines(report, "written" if changes else "nothing to change"))
+
+
+def _lines(rules: Sequence[RowRule]) -> Iterator[str]:
+    if not rules:
+        yield "no row policies and no masks in the store"
+    for rule in rules:
+        what = f"mask of {rule.column}: {rule.kind} {rule.text}".rstrip() if rule.column else f"filter: {rule.text}"
+        state = " (its table was dropped: nobody sees rows)" if rule.tombstone else ""
+        yield visible(f"{_table(rule.table)}  {rule.id}{state}  {what}  for {', '.join(rule.grantees)}")
+
+
+def _table(table: TablePath) -> str:
+    return ".".join(table)
