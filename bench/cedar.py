@@ -26,7 +26,7 @@ from spec.cedar import CedarSpec, ref
 from support.caches import with_cache
 from support.generated_pdps import LastRecord, batch
 
-from pdp.app.parts import build_pdp
+from pdp.app.facts import build_pdp
 from pdp.config.load import make_settings
 from pdp.decision.cache.local import InProcessCache
 from pdp.decision.service import Pdp

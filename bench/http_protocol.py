@@ -22,7 +22,7 @@ from typing import Final, cast
 import uvloop
 from tools import wrk
 
-from pdp.app.example import embedded_settings
+from pdp.app.run import embedded_settings
 from pdp.audit.queue.queue import NoAudit
 from pdp.identity.callers import Callers
 from pdp.identity.tokens import Tokens

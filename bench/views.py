@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from pdp.app.parts import build_pdp
+from pdp.app.facts import build_pdp
 from pdp.audit.records.record import DecisionRecord
 from pdp.decision.codec import decode_batch, encode_answer
 from pdp.decision.service import Pdp

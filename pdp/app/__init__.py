@@ -8,7 +8,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from pdp.app.quick_imports import quick_imports
+from pdp.app.process import quick_imports
 from pdp.cli.ending import end_on_interrupt
 
 
@@ -34,15 +34,15 @@ def main() -> None:
 
     run(
         Composition(
-            LateFunction("pdp.app.example", "embedded_settings"),
-            LateFunction("pdp.assembly", "read_rules"),
-            LateFunction("pdp.app.parts", "read_facts"),
-            LateFunction("pdp.app.parts", "build_pdp"),
+            LateFunction("pdp.app.run", "embedded_settings"),
+            LateFunction("pdp.app.assembly", "read_rules"),
+            LateFunction("pdp.app.facts", "read_facts"),
+            LateFunction("pdp.app.facts", "build_pdp"),
             LateFunction("pdp.app.run", "serve"),
-            LateFunction("pdp.app.parts", "writing"),
-            LateFunction("pdp.app.parts", "build_catalogs"),
-            LateFunction("pdp.app.parts", "inspect_facts"),
+            LateFunction("pdp.app.facts", "writing"),
+            LateFunction("pdp.app.facts", "build_catalogs"),
+            LateFunction("pdp.app.facts", "inspect_facts"),
             LateFunction("pdp.app.archived_bundle", "rebuild_pdp"),
-            LateFunction("pdp.assembly", "read_row_access"),
+            LateFunction("pdp.app.assembly", "read_row_access"),
         )
     )

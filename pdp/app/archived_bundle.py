@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from pdp.app.parts import build_pdp
+from pdp.app.facts import build_pdp
 from pdp.config.load import make_settings
 from pdp.config.settings import Settings
 from pdp.decision.service import Pdp

@@ -1,15 +1,60 @@
-"""Choice between a service that is one process and one of several workers."""
+"""Choice between a service that is one process and one of several workers.
+
+Settings of the example, which a service serves without a configuration of its own. Lock of the audit folder.
+"""
 
 from __future__ import annotations
 
+import fcntl
+import os
 import signal
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, Protocol
 
-from pdp.app.cpus import usable_cpus
-from pdp.app.instance_lock import instance_lock
-from pdp.app.quick_imports import quick_imports
+import structlog
+
+from pdp.app.process import quick_imports, usable_cpus
+from pdp.config.files import make_private_folder, open_private_file
+from pdp.config.load import load_settings
 from pdp.config.settings import Settings
+from pdp.errors import ConfigError
+
+LOCK: Final = "lock"
+"""Name of the locked file in the folder."""
+log = structlog.get_logger()
+
+
+@contextmanager
+def instance_lock(settings: Settings, *, alone: bool) -> Iterator[None]:
+    """Hold the lock of the audit folder; raise ConfigError if another service holds it.
+
+    `alone`: no other service may use the folder. Otherwise only services that are not `alone` may.
+    """
+    if settings.audit.folder is None:
+        yield
+        return
+    folder = settings.path(settings.audit.folder)
+    try:
+        make_private_folder(folder)
+        descriptor = open_private_file(folder / LOCK, os.O_RDONLY)
+    except OSError as error:
+        raise ConfigError(f"cannot write the audit to `{folder}` (audit.sinks): {error.strerror}") from None
+    try:
+        _lock(descriptor, folder, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _lock(descriptor: int, folder: Path, kind: int) -> None:
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise ConfigError(f"another service uses the audit folder `{folder}`: give each service its own") from None
+    except OSError as error:  # no harm: files have unique names, so two services only share the folder
+        log.warning("the audit folder cannot be locked", folder=str(folder), cause=error.strerror)
 
 
 class AnnouncedService(Protocol):
@@ -35,6 +80,19 @@ def serve(
                 from pdp.app.serving import serve_alone  # noqa: PLC0415  a supervisor does without a service
 
             return serve_alone(settings, announce)
-        from pdp.app.supervisor import supervise  # noqa: PLC0415  a service alone does without a supervisor
+        from pdp.app.workers.supervisor import supervise  # noqa: PLC0415  a service alone does without a supervisor
 
         return supervise(settings, workers, announce, reload or (lambda: settings))
+
+
+EXAMPLE: Final = next(
+    path for path in (Path(__file__).parents[1] / "example", Path(__file__).parents[2] / "rules") if path.is_dir()
+)
+"""Folder of the example configuration, for a service that starts without a configuration file."""
+
+
+def embedded_settings(overrides: tuple[str, ...] = ()) -> Settings:
+    """Return the settings of the example, with the audit and the database in the working folder."""
+    audit = f"audit.sinks=[{{file: {str(Path.cwd() / 'audit')!r}}}]"
+    store = f"store.url={f'sqlite:///{Path.cwd()}/pdp.db'!r}"
+    return load_settings(EXAMPLE / "pdp.yaml", (audit, store, *overrides))

@@ -12,7 +12,7 @@ from typing import Any
 import structlog
 import uvloop
 
-from pdp.app.memory import limit_arenas
+from pdp.app.process import limit_arenas
 from pdp.app.reload.reloader import Reloader
 from pdp.app.service import Service
 from pdp.config.settings import Settings

@@ -1,6 +1,6 @@
 """Kinds of engines: the seam between names in `authorities.<name>.engines` and the classes behind the names.
 
-A new engine of the product needs one entry in `ENGINES` of `pdp/assembly.py`.
+A new engine of the product needs one entry in `ENGINES` of `pdp/app/assembly.py`.
 """
 
 from __future__ import annotations

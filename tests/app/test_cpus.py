@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pdp.app.cpus import usable_cpus
+from pdp.app.process import usable_cpus
 
 ALL = len(os.sched_getaffinity(0))
 

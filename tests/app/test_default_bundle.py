@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from pdp.app.archived_bundle import rebuild_pdp
-from pdp.app.parts import build_pdp
+from pdp.app.facts import build_pdp
 from pdp.config.load import make_settings
 from pdp.engines.cel.rules import inline_rules
 from pdp.facts.snapshot import Facts

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from support.serving import settings_of
 
-from pdp.app.instance_lock import instance_lock
+from pdp.app.run import instance_lock
 from pdp.errors import ConfigError
 
 

@@ -7,12 +7,12 @@ import sys
 
 import pytest
 
-from pdp.app import memory
+from pdp.app import process
 
 pytestmark = pytest.mark.process
 PROGRAM = """
 import ctypes
-from pdp.app.memory import GROWTH_BYTES, FreedMemory, resident_bytes
+from pdp.app.process import GROWTH_BYTES, FreedMemory, resident_bytes
 
 library = ctypes.CDLL(None)
 library.malloc.restype = ctypes.c_void_p
@@ -43,8 +43,8 @@ def test_freed_memory_is_given_back_after_growth() -> None:
 def test_a_try_that_gave_back_much_is_followed_by_another(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = iter([100, 120, 110, 110, 108, 108, 108, 108, 112, 117, 105])
     tries: list[int] = []
-    monkeypatch.setattr(memory, "resident_bytes", lambda: next(sizes) << 20)
-    freed = memory.FreedMemory()
+    monkeypatch.setattr(process, "resident_bytes", lambda: next(sizes) << 20)
+    freed = process.FreedMemory()
     freed._trim = tries.append
     counts = []
     for _ in range(6):
@@ -55,7 +55,7 @@ def test_a_try_that_gave_back_much_is_followed_by_another(monkeypatch: pytest.Mo
 
 ARENAS = """
 import ctypes, sys, threading
-from pdp.app.memory import limit_arenas
+from pdp.app.process import limit_arenas
 
 library = ctypes.CDLL(None)
 if sys.argv[1] == "limited":
@@ -79,4 +79,4 @@ library.malloc_stats()
 @pytest.mark.parametrize(("limits", "few"), [("limited", True), ("default", False)])
 def test_threads_share_few_arenas(limits: str, few: bool) -> None:
     printed = subprocess.run([sys.executable, "-c", ARENAS, limits], capture_output=True, text=True, check=True).stderr
-    assert (printed.count("Arena ") <= memory.MOST_ARENAS) == few, printed
+    assert (printed.count("Arena ") <= process.MOST_ARENAS) == few, printed

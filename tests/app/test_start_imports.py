@@ -17,7 +17,7 @@ pytestmark = pytest.mark.process
 SERVE = """
 import asyncio, json, sys
 from pathlib import Path
-from pdp.app.quick_imports import quick_imports
+from pdp.app.process import quick_imports
 with quick_imports():
     import pdp.cli.main, pdp.cli.serve
     from pdp.app.service import Service
@@ -86,7 +86,7 @@ def test_a_service_imports_no_module_that_it_does_not_need(tmp_path: Path) -> No
 
 
 def test_an_import_of_rich_succeeds_after_the_quick_imports() -> None:
-    script = "from pdp.app.quick_imports import quick_imports\nwith quick_imports(): pass\nimport gc, rich.console"
+    script = "from pdp.app.process import quick_imports\nwith quick_imports(): pass\nimport gc, rich.console"
     done = subprocess.run([sys.executable, "-c", f"{script}\nassert gc.isenabled()"], cwd=ROOT, timeout=60, check=False)
     assert done.returncode == 0
 

@@ -41,8 +41,8 @@ ALWAYS = {"_distutils_hack"}
 STARTS = {
     "pdp.app": (300, ""),
     "pdp.app.run": (2_700, f"{VALUES} {LOGS}"),
-    "pdp.app.supervisor": (10_500, f"{VALUES} {LOGS} {HTTP} immutables prometheus_client uuid_utils"),
-    "pdp.app.worker": (47_000, f"{VALUES} {LOGS} {POLICIES} {HTTP} {GRPC} uvloop zstandard"),
+    "pdp.app.workers.supervisor": (10_500, f"{VALUES} {LOGS} {HTTP} immutables prometheus_client uuid_utils"),
+    "pdp.app.workers.worker": (47_000, f"{VALUES} {LOGS} {POLICIES} {HTTP} {GRPC} uvloop zstandard"),
     "pdp.app.serving": (46_500, f"{VALUES} {LOGS} {POLICIES} {HTTP} {GRPC} uvloop zstandard"),
     "pdp.app.reload.loader_process": (27_500, f"{VALUES} {LOGS} {POLICIES}"),
     "pdp.rewrite.process.worker": (9_500, f"{VALUES} immutables mypy_extensions sqlglot"),

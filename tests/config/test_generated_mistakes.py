@@ -20,7 +20,7 @@ from support.command_line import COMPOSITION
 from support.idp import Authority, jwk
 from support.setting_keys import NAME, SettingKey, holds_text, setting_keys
 
-from pdp.app.parts import build_catalogs, inspect_facts
+from pdp.app.facts import build_catalogs, inspect_facts
 from pdp.app.service import Service
 from pdp.cli.config.problems import find_problems, problems_of
 from pdp.config.load import load_settings

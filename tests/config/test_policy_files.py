@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from support.serving import settings_of
 
+from pdp.app.assembly import build_bundle, read_rules
 from pdp.app.service import Service
-from pdp.assembly import build_bundle, read_rules
 from pdp.config.load import load_settings
 from pdp.decision.bundle import Bundle
 from pdp.engines.cel.rules import RuleSet

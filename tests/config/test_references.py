@@ -13,9 +13,8 @@ import pytest
 import structlog
 import yaml
 
-from pdp.app.parts import read_facts, read_source
+from pdp.app.facts import WorldEdits, read_facts, read_source
 from pdp.app.service import Service
-from pdp.app.stale_files import WorldEdits
 from pdp.config.load import load_settings, make_settings
 from pdp.config.origins import known_keys, suggest
 from pdp.config.settings import Settings
@@ -220,7 +219,7 @@ def test_an_edit_of_the_world_file_is_noticed_once(tmp_path: Path) -> None:
 
 
 async def test_a_running_service_logs_an_edit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pdp.app.stale_files.LOOK_SECONDS", 0.01)
+    monkeypatch.setattr("pdp.app.facts.LOOK_SECONDS", 0.01)
     (tmp_path / "world.json").write_text("{}")
     edits = WorldEdits(load(tmp_path, store={"url": "file:world.json"}))
     with structlog.testing.capture_logs() as logs:

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from support.serving import settings_of
 
-from pdp.app.sources.http_fetch import HttpFetcher
-from pdp.assembly import build_bundle, read_rules
+from pdp.app.assembly import build_bundle, read_rules
+from pdp.app.sources.http import HttpFetcher
 from pdp.config.bundles.signing import read_public_key
 from pdp.config.regular_files import MAX_FILE_BYTES, read_regular
 from pdp.config.settings import Settings

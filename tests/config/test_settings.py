@@ -10,8 +10,8 @@ import pytest
 from pydantic import ValidationError
 from support.serving import settings_of
 
+from pdp.app.assembly import build_bundle, read_rules
 from pdp.app.service import Service
-from pdp.assembly import build_bundle, read_rules
 from pdp.config.load import UNSUPPORTED, load_settings, make_settings
 from pdp.config.settings import Settings
 from pdp.errors import ConfigError

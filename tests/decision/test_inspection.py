@@ -13,9 +13,9 @@ from support.audit_files import audit_records
 from support.authentication import ORDERS, PEOPLE, ask, oidc, post, service_of, users
 from support.idp import Provider, provider, token
 
-from pdp.app.parts import build_pdp
+from pdp.app.assembly import read_rules
+from pdp.app.facts import build_pdp
 from pdp.app.service import Service
-from pdp.assembly import read_rules
 from pdp.audit.reader import read_audit
 from pdp.audit.records.recorded import ReadReport
 from pdp.audit.records.rows import rows

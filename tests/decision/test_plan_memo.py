@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pdp.app.parts import build_pdp
-from pdp.assembly import PLANNERS
+from pdp.app.assembly import PLANNERS
+from pdp.app.facts import build_pdp
 from pdp.config.load import make_settings
 from pdp.decision.plan import context_of, plan
 from pdp.decision.plan_memo import PlanMemo

@@ -10,8 +10,8 @@ from support.http_client import client_of
 from support.serving import settings_of
 
 from pdp.app.archived_bundle import rebuild_pdp
+from pdp.app.assembly import build_bundle, read_rules
 from pdp.app.service import Service
-from pdp.assembly import build_bundle, read_rules
 from pdp.errors import ConfigError
 
 ENGINES = {"authorities": {"default": {"engines": ["allow_all"]}}}

@@ -14,7 +14,7 @@ from spec.grant_worlds import IDS, OBJECTS, PRINCIPALS, worlds
 from spec.grants import above, kind_of
 from support.serving import settings_of
 
-from pdp.app.parts import build_pdp
+from pdp.app.facts import build_pdp
 from pdp.decision.service import Pdp
 from pdp.engines.cel.rules import inline_rules
 from pdp.engines.grants.model import ACTIONS

@@ -19,7 +19,7 @@ import pytest
 from support.http_client import HttpClient, client_of
 from support.serving import settings_of
 
-from pdp.app.parts import build_pdp
+from pdp.app.facts import build_pdp
 from pdp.engines.cel.rules import inline_rules
 from pdp.engines.grants.administration import Administration
 from pdp.engines.grants.edits import Actor, GrantEdits, ObjectEdits

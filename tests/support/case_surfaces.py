@@ -15,7 +15,7 @@ from support.http_client import HttpClient, client_of
 from support.rpc_clients import ConnectClient, GrpcClient, RpcClient, RpcError
 from support.serving import settings_of
 
-from pdp.app.parts import build_pdp
+from pdp.app.facts import build_pdp
 from pdp.app.service import Service
 from pdp.audit.records.rows import requests, rows
 from pdp.errors import InvalidReference, PdpError

@@ -7,10 +7,9 @@ from pathlib import Path
 from click.testing import CliRunner, Result
 
 from pdp.app.archived_bundle import rebuild_pdp
-from pdp.app.example import embedded_settings
-from pdp.app.parts import build_pdp, read_facts, writing
-from pdp.app.run import serve
-from pdp.assembly import read_row_access, read_rules
+from pdp.app.assembly import read_row_access, read_rules
+from pdp.app.facts import build_pdp, read_facts, writing
+from pdp.app.run import embedded_settings, serve
 from pdp.cli.composition import Composition
 from pdp.cli.main import cli
 

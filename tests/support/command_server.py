@@ -23,7 +23,7 @@ import click
 
 import pdp.app.run
 import pdp.app.service
-import pdp.app.supervisor  # noqa: F401  with the commands, all that a command imports
+import pdp.app.workers.supervisor  # noqa: F401  with the commands, all that a command imports
 from pdp.cli.main import cli
 
 

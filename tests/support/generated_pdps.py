@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from support.paths import TESTS
 
-from pdp.app.parts import build_pdp
+from pdp.app.facts import build_pdp
 from pdp.config.load import make_settings
 from pdp.decision.codec import decode_checks
 from pdp.decision.service import Pdp

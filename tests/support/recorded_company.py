@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 
 import msgspec
 
-from pdp.app.parts import build_pdp
+from pdp.app.facts import build_pdp
 from pdp.audit.facts.files import RecordedRevision
 from pdp.audit.facts.writer import FactWriter
 from pdp.audit.records.record import DecisionRecord

@@ -13,7 +13,7 @@ from support import worlds
 from support.paths import TESTS
 
 from pdp.app.archived_bundle import rebuild_pdp
-from pdp.app.parts import build_pdp
+from pdp.app.facts import build_pdp
 from pdp.audit.facts.files import RecordedRevision
 from pdp.audit.facts.writer import FactWriter
 from pdp.audit.reader import read_audit

@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 from support.paths import RECORDED as RECORDED_FOLDER
 
-from pdp.assembly import build_bundle, read_rules
+from pdp.app.assembly import build_bundle, read_rules
 from pdp.config.load import make_settings
 from pdp.decision.bundle import Bundle
 from pdp.engines.row_access.engine import Restriction

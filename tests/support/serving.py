@@ -15,7 +15,7 @@ from typing import Any
 from support.audit_files import audit_records
 from support.commands import Running, example_option, start_pdp
 
-from pdp.app.example import embedded_settings
+from pdp.app.run import embedded_settings
 from pdp.app.service import Service
 from pdp.config.load import make_settings
 from pdp.config.settings import Settings

@@ -32,7 +32,7 @@ from support.idp import ISSUER, Authority, jwk, token
 from support.paths import TESTS
 from support.serving import Process, serve_process
 
-from pdp.app.memory import PAUSE_SECONDS
+from pdp.app.process import PAUSE_SECONDS
 from pdp.surfaces.wire import decision_pb2 as wire
 from pdp.surfaces.wire import decision_pb2_grpc as wire_grpc
 

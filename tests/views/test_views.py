@@ -16,7 +16,7 @@ from support.commands import run_pdp
 from support.paths import ROOT
 from support.view_loads import ENGINES, LOAD, OWNER, WORLD, load_client
 
-from pdp.app.parts import build_pdp
+from pdp.app.facts import build_pdp
 from pdp.audit.reader import read_audit
 from pdp.audit.records.recorded import ReadReport, RecordedCheck, RecordedOutcome
 from pdp.audit.records.rows import requests

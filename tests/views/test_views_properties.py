@@ -12,7 +12,7 @@ from spec import views as spec
 from spec.grants import Spec
 from support.paths import TESTS
 
-from pdp.app.parts import build_pdp
+from pdp.app.facts import build_pdp
 from pdp.errors import PdpError
 from pdp.identity.callers import EMBEDDED_CALLER
 from pdp.offline.cases.cases import Case

@@ -23,7 +23,7 @@ _SOURCE_REQUESTS: Final = 4
 _BOOT: Final = """
 import sys
 sys.path[:] = sys.argv[2:]
-from pdp.app.quick_imports import quick_imports
+from pdp.app.process import quick_imports
 with quick_imports():
     from pdp.app.reload.loader_process import main
 main(int(sys.argv[1]))

@@ -1,13 +1,18 @@
-"""Clients of sources: what each of them returns and raises."""
+"""Clients of sources: what each of them returns and raises. Last good bundle of a source, on disk."""
 
 from __future__ import annotations
 
+import os
+import shutil
+import time
 from collections.abc import Mapping
-from typing import NamedTuple, Protocol
+from pathlib import Path
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
-from pdp.errors import PdpError
+from pdp.config.files import FILE_MODE, make_private_folder
+from pdp.errors import ConfigError, PdpError
 
 
 class SourceState(msgspec.Struct, frozen=True):
@@ -41,3 +46,78 @@ class SourceClient(Protocol):
         Raise SourceUnreachable without an answer, BundleRefused for an answer that must not be used.
         """
         ...
+
+
+_STATE: Final = "kept.json"
+_ARCHIVE: Final = "bundle-{}.tar.gz"
+_TREE: Final = "tree-"
+
+
+class KeptBundle(msgspec.Struct, frozen=True):
+    """Note of the newest accepted bundle: the source, the number, the digest of the manifest, and the time of use."""
+
+    place: str
+    sequence: int
+    digest: str
+    checked: float
+
+
+class BundleFolder:
+    """Folder of one service."""
+
+    def __init__(self, path: Path, place: str) -> None:
+        self._path = path
+        self._place = place
+
+    def open(self) -> None:
+        """Make the folder, and remove what ended processes have left; raise ConfigError."""
+        try:
+            make_private_folder(self._path)
+            for tree in self._path.glob(f"{_TREE}*"):
+                owner = tree.name.removeprefix(_TREE).partition("-")[0]
+                if not Path("/proc", owner).exists():
+                    shutil.rmtree(tree, ignore_errors=True)
+        except OSError as error:
+            raise ConfigError(f"cannot write `policies.source.folder`, `{self._path}`: {error.strerror}") from None
+
+    def make_tree(self, number: int) -> Path:
+        """Return a new empty folder of this process."""
+        tree = self._path / f"{_TREE}{os.getpid()}-{number}"
+        tree.mkdir(0o700)
+        return tree
+
+    def note(self) -> KeptBundle | None:
+        """Return the note of the last good bundle of this source; None without one."""
+        try:
+            kept = msgspec.json.decode((self._path / _STATE).read_bytes(), type=KeptBundle)
+        except FileNotFoundError:
+            return None
+        except (OSError, msgspec.MsgspecError):
+            message = f"cannot read `{self._path / _STATE}`, which says the newest known bundle"
+            raise ConfigError(f"{message}: remove the file to trust the server's bundle anew") from None
+        return kept if kept.place == self._place else None
+
+    def archive(self, kept: KeptBundle) -> bytes:
+        """Return the archive of the last good bundle; empty without one."""
+        try:
+            return (self._path / _ARCHIVE.format(kept.digest)).read_bytes()
+        except OSError:
+            return b""
+
+    def keep(self, sequence: int, digest: str, archive: bytes) -> None:
+        """Keep a bundle in place of the last one, whole at each moment; raise OSError."""
+        name = _ARCHIVE.format(digest)
+        self._write(name, archive)
+        self._write(_STATE, msgspec.json.encode(KeptBundle(self._place, sequence, digest, time.time())))
+        for old in self._path.glob(_ARCHIVE.format("*")):
+            if old.name != name:
+                old.unlink()
+
+    def _write(self, name: str, content: bytes) -> None:
+        new = self._path / f".{name}.{os.getpid()}"
+        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        new.rename(self._path / name)

@@ -19,9 +19,9 @@ from support.paths import ROOT
 from support.serving import Process, serve_process, settings_of
 
 from pdp.app.archived_bundle import rebuild_pdp
+from pdp.app.assembly import ENGINES, build_bundle, read_rules
 from pdp.app.reload.published import build_published
 from pdp.app.reload.watched_files import has_unlisted_files
-from pdp.assembly import ENGINES, build_bundle, read_rules
 from pdp.config.warehouses import PRODUCT_ENGINES
 from pdp.errors import ConfigError
 

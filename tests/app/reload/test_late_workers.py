@@ -14,10 +14,10 @@ import pytest
 from support.converging import awaited
 from support.serving import settings_of
 
+from pdp.app.assembly import build_bundle
 from pdp.app.reload.load_messages import LoadedPolicies, Published
 from pdp.app.reload.reloader import ServedPolicies
-from pdp.app.supervisor import Supervisor
-from pdp.assembly import build_bundle
+from pdp.app.workers.supervisor import Supervisor
 from pdp.config.settings import Settings
 from pdp.engines.cel.rules import inline_rules
 

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from pdp.app.reload.pacing import SMALL_COLLECTIONS, run_paced
+from pdp.app.reload.published import SMALL_COLLECTIONS, run_paced
 
 
 def fibonacci(number: int) -> int:

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from support.generated_pdps import decide
 from support.serving import settings_of
 
-from pdp.app.parts import build_pdp
+from pdp.app.assembly import build_bundle, read_rules
+from pdp.app.facts import build_pdp
 from pdp.app.reload.published import build_published, load_bundle, prepare_bundle
-from pdp.assembly import build_bundle, read_rules
 from pdp.config.settings import Settings
 from pdp.errors import ConfigError, PdpError
 from pdp.facts.snapshot import Facts

@@ -19,7 +19,7 @@ from support.http_client import fetch
 from support.serving import Process, serve_process, settings_of
 
 from pdp.app.archived_bundle import rebuild_pdp
-from pdp.app.memory import resident_bytes
+from pdp.app.process import resident_bytes
 from pdp.app.reload.reloader import Reloader
 from pdp.app.service import Service
 

@@ -15,13 +15,13 @@ from support.converging import awaited
 from support.file_limits import no_descriptors
 from support.serving import settings_of
 
+from pdp.app.assembly import build_bundle, read_rules
 from pdp.app.reload import loader, loader_process
 from pdp.app.reload.load_messages import LoadedPolicies
 from pdp.app.reload.loader_process import BundleLoader
 from pdp.app.reload.reloader import Reloader, ServedPolicies
 from pdp.app.reload.watched_files import Stamps, take_stamps
-from pdp.app.worker_process import WorkerFailed
-from pdp.assembly import build_bundle, read_rules
+from pdp.app.workers.process import WorkerFailed
 from pdp.config.settings import Settings
 
 pytestmark = pytest.mark.process

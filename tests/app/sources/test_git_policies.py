@@ -13,7 +13,7 @@ from support.http_client import fetch
 from support.serving import Process, serve_process
 
 from pdp.app.sources.client import SourceUnreachable
-from pdp.app.sources.git_source import GitSource
+from pdp.app.sources.git import GitSource
 from pdp.config.bundles.manifest import BundleRefused
 
 pytestmark = pytest.mark.process

@@ -17,7 +17,7 @@ from support.idp import Authority
 from support.serving import settings_of
 
 from pdp.app.sources.client import SourceUnreachable
-from pdp.app.sources.http_fetch import HttpFetcher
+from pdp.app.sources.http import HttpFetcher
 from pdp.config.bundles.manifest import BundleRefused
 from pdp.errors import ConfigError
 

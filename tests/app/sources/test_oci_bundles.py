@@ -15,8 +15,8 @@ from support.http_client import fetch
 from support.serving import Process, serve_process, settings_of
 
 from pdp.app.sources.client import FetchedBundle, SourceUnreachable
-from pdp.app.sources.http_fetch import HttpFetcher
-from pdp.app.sources.oci_source import LAYER, OciSource
+from pdp.app.sources.http import HttpFetcher
+from pdp.app.sources.oci import LAYER, OciSource
 from pdp.config.bundles.archive import build
 from pdp.config.bundles.manifest import BundleRefused
 

@@ -19,7 +19,7 @@ from support.audit_sinks import FAST, PipeReader, assert_complete, batches, new_
 from support.generated_pdps import decide_and_record, make_pdp
 from support.idp import Authority
 
-from pdp.app.audit_sinks import open_sinks
+from pdp.app.audit import open_sinks
 from pdp.audit.push import delivery
 from pdp.audit.push.bodies import OtlpLogs
 from pdp.audit.push.spool import RefusedRecords, Spool, SpoolFull

@@ -14,7 +14,7 @@ from support.generated_pdps import decide_and_record, make_pdp
 from support.paths import TESTS
 from support.plain_records import plain_record
 
-from pdp.app.parts import build_pdp
+from pdp.app.facts import build_pdp
 from pdp.audit.records.record import DecisionRecord
 from pdp.audit.records.rows import EntryError, entry_rows, whole_record
 from pdp.audit.records.schema import RECORD

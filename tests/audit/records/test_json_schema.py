@@ -21,7 +21,7 @@ from support.http_client import client_of
 from support.paths import ROOT, TESTS
 from support.serving import serve_process, settings_of
 
-from pdp.app.parts import build_pdp
+from pdp.app.facts import build_pdp
 from pdp.audit.records.record import DecisionRecord
 from pdp.audit.records.writing import RecordEncoder
 from pdp.offline.cases import runner as case_runner

@@ -11,7 +11,7 @@ from support.command_line import COMPOSITION
 from support.generated_pdps import decide
 
 from pdp.app.archived_bundle import rebuild_pdp
-from pdp.app.parts import build_pdp
+from pdp.app.facts import build_pdp
 from pdp.cli.lake.replay import read_candidate
 from pdp.config.load import make_settings
 from pdp.engines.cel.rules import inline_rules

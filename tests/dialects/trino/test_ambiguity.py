@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pdp.app.parts import build_pdp
+from pdp.app.facts import build_pdp
 from pdp.config.load import make_settings
 from pdp.decision.service import Pdp
 from pdp.dialects.trino import ambiguity

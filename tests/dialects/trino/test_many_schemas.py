@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pdp.app.parts import build_pdp
+from pdp.app.facts import build_pdp
 from pdp.config.load import make_settings
 from pdp.decision.codec import decode_batch
 from pdp.engines.cel.rules import inline_rules

@@ -15,7 +15,7 @@ import pytest
 from support.audit_files import audit_records
 from support.trino_row_access import RowAccessClient, row_access_client
 
-from pdp.app.parts import build_pdp
+from pdp.app.facts import build_pdp
 from pdp.audit.queue.queue import NoAudit
 from pdp.audit.reader import read_audit
 from pdp.audit.records.recorded import ReadReport

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from support.http_client import client_of
 from support.serving import settings_of
 
-from pdp.app.parts import build_pdp
+from pdp.app.facts import build_pdp
 from pdp.config.load import make_settings
 from pdp.config.trino import TrinoCatalogSettings, TrinoSettings
 from pdp.config.warehouses import WarehouseSettings

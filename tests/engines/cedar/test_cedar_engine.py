@@ -116,7 +116,7 @@ def test_many_containers_of_one_principal_do_not_grow_the_memory_for_ever() -> N
 @pytest.mark.process
 def test_cedarpy_is_loaded_for_an_authority_of_cedar_alone() -> None:
     code = (
-        "import sys; import pdp.app; from pdp.app.parts import build_pdp; from pdp.config.load import make_settings;"
+        "import sys; import pdp.app; from pdp.app.facts import build_pdp; from pdp.config.load import make_settings;"
         "from pathlib import Path; from pdp.facts.snapshot import Facts; from pdp.engines.cel.rules import inline_rules;"
         "rules = inline_rules({'a': 'true'}); build_pdp(make_settings({'policies': {'rules': ()}}, Path()), Facts.empty(), (rules, inline_rules({})));"
         "assert 'cedarpy' not in sys.modules"

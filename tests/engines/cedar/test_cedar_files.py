@@ -11,7 +11,7 @@ import pytest
 from support.generated_pdps import decide
 
 from pdp.app.archived_bundle import rebuild_pdp
-from pdp.app.parts import build_pdp
+from pdp.app.facts import build_pdp
 from pdp.config.load import make_settings
 from pdp.decision.service import Pdp
 from pdp.engines.cedar import schema as library

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from support.paths import RECORDED
 
-from pdp.app.parts import build_pdp
+from pdp.app.facts import build_pdp
 from pdp.offline.cases.cases import Case, find_cases
 from pdp.offline.cases.runner import CaseRunner
 

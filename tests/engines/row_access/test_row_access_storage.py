@@ -12,7 +12,7 @@ from support.audit_files import audit_records
 from support.paths import ROOT
 from support.view_loads import load_client
 
-from pdp.app.parts import build_pdp
+from pdp.app.facts import build_pdp
 from pdp.audit.reader import read_audit
 from pdp.audit.records.recorded import ReadReport
 from pdp.audit.records.rows import requests

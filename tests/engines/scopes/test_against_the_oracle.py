@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from spec import scopes as spec
 from support.paths import TESTS
 
-from pdp.app.parts import build_pdp
+from pdp.app.facts import build_pdp
 from pdp.config.load import make_settings
 from pdp.decision.codec import decode_batch
 from pdp.decision.scopes import ScopesBody, decide_scopes, make_request

@@ -15,8 +15,8 @@ from support.commands import run_pdp
 from support.paths import ROOT, TESTS
 from support.redis_server import redis_server
 
-from pdp.app.parts import build_pdp
-from pdp.assembly import read_rules
+from pdp.app.assembly import read_rules
+from pdp.app.facts import build_pdp
 from pdp.config.load import make_settings
 from pdp.decision.cache.cache import Cache
 from pdp.decision.cache.local import InProcessCache

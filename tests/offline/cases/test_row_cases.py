@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from support.trino_row_access import POLICIES, WORLD, RowAccessClient, row_access_client
 
-from pdp.app.parts import build_pdp
+from pdp.app.facts import build_pdp
 from pdp.offline.cases.cases import Case
 from pdp.offline.cases.outcomes import CaseOutcome
 from pdp.offline.cases.runner import run_case

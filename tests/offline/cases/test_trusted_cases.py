@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pdp.app.parts import build_pdp
+from pdp.app.facts import build_pdp
 from pdp.offline.cases.cases import Case
 from pdp.offline.cases.outcomes import CaseOutcome
 from pdp.offline.cases.runner import run_case

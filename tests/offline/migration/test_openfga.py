@@ -14,7 +14,7 @@ import yaml
 from support.fga_export import export_world, fga_id, fga_user
 from support.paths import RECORDED
 
-from pdp.app.parts import build_pdp
+from pdp.app.facts import build_pdp
 from pdp.engines.grants.model import ACTIONS
 from pdp.errors import InvalidArgument
 from pdp.offline.cases.cases import find_cases

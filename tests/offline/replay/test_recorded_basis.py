@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pdp.app.archived_bundle import rebuild_pdp
-from pdp.app.parts import build_pdp
+from pdp.app.facts import build_pdp
 from pdp.config.load import make_settings
 from pdp.engines.cel.rules import inline_rules
 from pdp.errors import MissingFacts

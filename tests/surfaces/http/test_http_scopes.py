@@ -16,8 +16,8 @@ from support.commands import run_pdp
 from support.http_client import HttpClient, client_of
 from support.serving import settings_of
 
-from pdp.app.parts import build_pdp
-from pdp.assembly import read_rules
+from pdp.app.assembly import read_rules
+from pdp.app.facts import build_pdp
 from pdp.decision.bodies import ResourceBody, make_resource
 from pdp.decision.scopes import ScopeAnswer, ScopeService, decode_scopes
 from pdp.decision.service import Pdp

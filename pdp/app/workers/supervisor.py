@@ -16,11 +16,11 @@ import structlog
 from aiohttp import web
 from prometheus_client import CollectorRegistry, generate_latest
 
-from pdp.app.merged_metrics import MergedMetrics
 from pdp.app.reload.load_messages import LoadedPolicies
 from pdp.app.reload.reloader import Reloader, ServedPolicies
-from pdp.app.worker_process import WorkerProcess
-from pdp.app.worker_slot import ServiceSockets, WorkerSlot
+from pdp.app.workers.metrics import MergedMetrics
+from pdp.app.workers.process import WorkerProcess
+from pdp.app.workers.slot import ServiceSockets, WorkerSlot
 from pdp.config.settings import Settings
 from pdp.errors import PdpError
 from pdp.surfaces.http.diagnostics import RELOAD_FAILED, diagnostics_routes

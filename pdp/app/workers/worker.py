@@ -1,6 +1,6 @@
 """Worker process: one service on sockets of its supervisor, which gives the orders.
 
-A process of its own interpreter, started by `pdp.app.worker_process`. Ends when the supervisor orders it or is gone.
+A process of its own interpreter, started by `pdp.app.workers.process`. Ends when the supervisor orders it or is gone.
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ import msgspec
 import structlog
 from aiohttp import web
 
-from pdp.app.channel import (
+from pdp.app.reload.published import PreparedPolicies
+from pdp.app.service import Service
+from pdp.app.serving import StopEvent, run_loop, serve_until
+from pdp.app.workers.channel import (
     AcceptOrder,
     Assignment,
     BundleReport,
@@ -36,9 +39,6 @@ from pdp.app.channel import (
     StopReport,
     SwitchOrder,
 )
-from pdp.app.reload.published import PreparedPolicies
-from pdp.app.service import Service
-from pdp.app.serving import StopEvent, run_loop, serve_until
 from pdp.cli.logs import configure_logging
 from pdp.config.load import make_settings
 from pdp.errors import PdpError

@@ -14,9 +14,9 @@ from typing import Final, Protocol, TypeAlias
 
 import structlog
 
-from pdp.app.channel import Assignment
 from pdp.app.reload.load_messages import Published
-from pdp.app.worker_process import WorkerFailed, WorkerProcess, describe_exit
+from pdp.app.workers.channel import Assignment
+from pdp.app.workers.process import WorkerFailed, WorkerProcess, describe_exit
 from pdp.config.settings import Settings
 from pdp.errors import PdpError
 from pdp.surfaces.listeners import Sockets

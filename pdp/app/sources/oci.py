@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 import msgspec
 
 from pdp.app.sources.client import FetchedBundle, SourceUnreachable
-from pdp.app.sources.http_fetch import HttpFetcher, SourceAnswer, require_status
+from pdp.app.sources.http import HttpFetcher, SourceAnswer, require_status
 from pdp.config.bundles.manifest import BundleRefused
 from pdp.config.policies import OCI_PATH
 

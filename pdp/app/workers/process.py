@@ -12,7 +12,8 @@ from collections.abc import Callable
 from itertools import count
 from typing import Final, TypeVar
 
-from pdp.app.channel import (
+from pdp.app.reload.load_messages import Published
+from pdp.app.workers.channel import (
     AcceptOrder,
     Answer,
     Assignment,
@@ -32,7 +33,6 @@ from pdp.app.channel import (
     StopReport,
     SwitchOrder,
 )
-from pdp.app.reload.load_messages import Published
 from pdp.errors import PdpError
 
 START_SECONDS: Final = 600.0
@@ -42,9 +42,9 @@ _DUMP_SECONDS: Final = 0.5
 _BOOT: Final = """
 import sys
 sys.path[:] = sys.argv[2:]
-from pdp.app.quick_imports import quick_imports
+from pdp.app.process import quick_imports
 with quick_imports():
-    from pdp.app.worker import main
+    from pdp.app.workers.worker import main
 main(int(sys.argv[1]))
 """
 """Program of a worker. The modules come from the supervisor's places: no folder of its own may shadow one."""

@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from pdp.app.sources.client import FetchedBundle, SourceClient, SourceState, SourceUnreachable
-from pdp.app.sources.git_source import GitSource
-from pdp.app.sources.http_fetch import HttpFetcher
-from pdp.app.sources.http_source import HttpSource
-from pdp.app.sources.kept_bundle import BundleFolder
-from pdp.app.sources.oci_source import OciSource
+from pdp.app.sources.client import BundleFolder, FetchedBundle, SourceClient, SourceState, SourceUnreachable
+from pdp.app.sources.git import GitSource
+from pdp.app.sources.http import HttpFetcher, HttpSource
+from pdp.app.sources.oci import OciSource
 from pdp.config.bundles.archive import unpack, write_files
 from pdp.config.bundles.manifest import BundleRefused
 from pdp.config.bundles.signing import read_public_key

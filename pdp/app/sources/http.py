@@ -1,6 +1,8 @@
 """Requests to a server of bundles: verified TLS, bounded bodies, one deadline, redirects to known hosts alone.
 
 Knows no proxies and no cookies. The token goes to the configured host alone, and into no message.
+
+Bundle at a URL.
 """
 
 from __future__ import annotations
@@ -13,12 +15,13 @@ import ssl
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from hashlib import sha256
 from threading import Thread
 from typing import Final, NamedTuple
 from urllib.parse import SplitResult, urljoin, urlsplit
 
 from pdp import __version__
-from pdp.app.sources.client import SourceUnreachable
+from pdp.app.sources.client import FetchedBundle, SourceUnreachable
 from pdp.config.bundles.manifest import BundleRefused, shown
 from pdp.config.policies import SourceSettings
 from pdp.config.regular_files import read_regular
@@ -182,3 +185,23 @@ def _same_host(one: SplitResult, other: SplitResult) -> bool:
         other.hostname,
         other.port or _PORTS.get(other.scheme),
     )
+
+
+class HttpSource:
+    """Server with a bundle at one URL."""
+
+    def __init__(self, fetcher: HttpFetcher, url: str, most_bytes: int) -> None:
+        self._fetcher = fetcher
+        self._url = url
+        self._most_bytes = most_bytes
+
+    def fetch(self, tag: str) -> FetchedBundle | None:
+        """Return the bundle; None if the server or the digest says that the bundle is the same."""
+        headers = {"If-None-Match": tag} if tag.endswith('"') else {}
+        answer = self._fetcher.get(self._url, headers, self._most_bytes)
+        require_status(answer, 200, *([304] if headers else []))
+        if answer.status == 304:
+            return None
+        new = answer.headers.get("etag", "")
+        new = new if new.endswith('"') else sha256(answer.body).hexdigest()
+        return None if new == tag else FetchedBundle(new, answer.body)

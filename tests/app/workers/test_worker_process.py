@@ -11,8 +11,8 @@ import aiohttp
 import pytest
 from support.serving import settings_of
 
-from pdp.app.channel import Assignment
-from pdp.app.worker_process import WorkerFailed, WorkerProcess, describe_exit
+from pdp.app.workers.channel import Assignment
+from pdp.app.workers.process import WorkerFailed, WorkerProcess, describe_exit
 from pdp.config.settings import Settings
 from pdp.surfaces.listeners import bind, bound_address, close
 

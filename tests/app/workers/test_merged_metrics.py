@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from pdp.app.merged_metrics import GAUGES, MergedMetrics, parse_exposition
+from pdp.app.workers.metrics import GAUGES, MergedMetrics, parse_exposition
 from pdp.telemetry import Telemetry
 
 Sample = tuple[str, tuple[tuple[str, str], ...]]

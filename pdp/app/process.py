@@ -1,0 +1,130 @@
+"""Process of a service or command: freed memory, quick imports, number of CPUs. Knows nothing of the service."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+GROWTH_BYTES: Final = 8 << 20
+"""Growth after which freed memory is given back."""
+WORTH_BYTES: Final = 1 << 20
+"""Memory given back by one look after which the next look tries again."""
+MOST_ARENAS: Final = 2
+"""Arenas of the C library. Each keeps pieces that are free between pieces in use: by default, eight for each core."""
+_M_ARENA_MAX: Final = -8  # of malloc.h
+PAUSE_SECONDS: Final = 5.0
+"""Pause between two looks. A look that gives memory back holds up the event loop for some milliseconds."""
+
+
+class FreedMemory:
+    """Memory that the C library keeps after it was freed."""
+
+    def __init__(self) -> None:
+        self._trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # None where the C library is not glibc
+        self._kept = resident_bytes()
+        self._again = False
+
+    def give_back(self) -> None:
+        """Give freed memory back to the system after the process has grown, until a try is not worth its time.
+
+        Memory in use at one look is free at the next. So a try after growth, or a try that was worth its time, is
+        followed by another one.
+        """
+        if self._trim is None:
+            return
+        resident = resident_bytes()
+        grown = resident > self._kept + GROWTH_BYTES
+        if grown or self._again:
+            self._trim(0)
+            self._kept = resident_bytes()
+            self._again = grown or resident - self._kept > WORTH_BYTES
+
+
+def limit_arenas() -> None:
+    """Let all threads of this process share few arenas. Call before threads start; nothing happens without glibc."""
+    if set_option := getattr(ctypes.CDLL(None), "mallopt", None):
+        set_option(_M_ARENA_MAX, MOST_ARENAS)
+
+
+def resident_bytes() -> int:
+    """Return the resident memory of this process; 0 where the system does not tell."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0
+
+
+@contextmanager
+def quick_imports() -> Iterator[None]:
+    """Run imports without collections of garbage, and import structlog without rich.
+
+    Imports leave little garbage, but each collection visits all that was imported before. structlog imports rich where
+    it is installed, to print tracebacks in colours: 4 MB for nothing, because the product logs JSON.
+    """
+    gc.disable()
+    _import_structlog()
+    try:
+        yield
+    finally:
+        gc.freeze()  # modules stay: exclude them from every later collection
+        gc.enable()
+
+
+def _import_structlog() -> None:
+    is_loaded = "rich" in sys.modules
+    if not is_loaded:
+        sys.modules["rich"] = None  # type: ignore[assignment]  # documented: an import of the name then fails
+    try:
+        import structlog  # noqa: F401, PLC0415  the import is the purpose
+    finally:
+        if not is_loaded:
+            del sys.modules["rich"]
+
+
+_ROOT: Final = Path("/")
+
+
+def usable_cpus(root: Path = _ROOT) -> int:
+    """Return the whole CPUs of the process: the least of its affinity and of the quotas of its cgroup; at least 1."""
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, int(min((float(allowed), *_quotas(root)))))
+
+
+def _quotas(root: Path) -> Iterator[float]:
+    """Yield the CPU quotas of the cgroup and of every cgroup around it, in CPUs."""
+    for line in _read(root / "proc/self/cgroup").splitlines():
+        _, controllers, name = line.split(":", 2)
+        if not controllers:  # version 2
+            for folder in _upwards(root / "sys/fs/cgroup", name):
+                yield from _quota(*_read(folder / "cpu.max").split())
+        elif "cpu" in controllers.split(","):
+            for folder in _upwards(root / "sys/fs/cgroup" / controllers, name):
+                yield from _quota(_read(folder / "cpu.cfs_quota_us"), _read(folder / "cpu.cfs_period_us"))
+
+
+def _upwards(top: Path, name: str) -> Iterator[Path]:
+    folder = top / name.strip("/")
+    while True:
+        yield folder
+        if folder == top:
+            return
+        folder = folder.parent
+
+
+def _quota(limit: str = "", period: str = "") -> Iterator[float]:
+    limit, period = limit.strip(), period.strip()
+    if limit.isdigit() and period.isdigit() and int(period):
+        yield int(limit) / int(period)
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text(encoding="ascii")
+    except OSError:
+        return ""
