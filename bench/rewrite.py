@@ -17,7 +17,7 @@ import sqlglot
 from pdp.engines.row_access.policies import parse_document
 from pdp.rewrite.catalog import catalog_of
 from pdp.rewrite.policies import policy_set_of
-from pdp.rewrite.process.requests import RewriteRequest, RewriteService
+from pdp.rewrite.process.local import RewriteRequest, RewriteService
 from pdp.rewrite.rewriter import Rewriter
 
 ROUNDS: Final = 60

@@ -29,8 +29,8 @@ def main() -> None:
     """Run the `pdp` command."""
     end_on_interrupt()
     with quick_imports():
-        from pdp.cli.composition import Composition  # noqa: PLC0415  a worker process does without the command line
         from pdp.cli.main import run  # noqa: PLC0415
+        from pdp.cli.wiring import Composition  # noqa: PLC0415  a worker process does without the command line
 
     run(
         Composition(

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from pdp.config.policy_files import FileKey, policy_files
 from pdp.config.references import known_warehouses, unknown_warehouse
 from pdp.config.settings import Settings
-from pdp.decision.bundle import Authority, Bundle, ReportingAuthority, RowSources, source_text
+from pdp.decision.active_policies import Authority, Bundle, ReportingAuthority, RowSources, source_text
 from pdp.decision.plan import Planners
 from pdp.decision.scopes import plan_scope
 from pdp.dialects.trino.known_objects import restriction_of
@@ -24,15 +24,15 @@ from pdp.engines.cel.engine import CelEngine, CelForbid
 from pdp.engines.cel.rules import RuleSet, load_rules
 from pdp.engines.custom import installed_kind
 from pdp.engines.engine import Engine
+from pdp.engines.engine_types import EngineKind, PolicySources
 from pdp.engines.grants.engine import GrantsEngine
-from pdp.engines.kinds import EngineKind, PolicySources
 from pdp.engines.row_access.engine import RowAccess, RowPolicies
 from pdp.engines.row_access.members import Members
 from pdp.engines.row_access.policies import NamedDocument, read_documents
 from pdp.engines.scopes.kind import build_scopes, describe_scopes, read_permissions
 from pdp.errors import ConfigError, InvalidReference
 from pdp.facts.row_policies import fold_name
-from pdp.model.masking import Masker
+from pdp.model.redaction import Masker
 from pdp.model.references import parse_resource
 from pdp.views.plans import plan_views
 

@@ -17,7 +17,7 @@ from pdp.audit.queue.sinks import AuditSink, SinkMetrics, StdoutOutput
 from pdp.config.audit import AuditSettings, SinkSettings
 from pdp.config.settings import Settings
 from pdp.decision.turns import run_aside
-from pdp.model.masking import Masker
+from pdp.model.redaction import Masker
 from pdp.telemetry import Telemetry
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from pdp.config.settings import Settings
-from pdp.decision.bundle import Bundle
+from pdp.decision.active_policies import Bundle
 from pdp.decision.cache.cache import Cache, read_authorities
 from pdp.decision.cache.local import InProcessCache, TieredCache
 from pdp.decision.cache.mac_keys import MacKeys, machine_keys, random_keys

@@ -26,7 +26,7 @@ from pdp.config.warehouses import CatalogSettings
 from pdp.decision.ports import AuditLog
 from pdp.decision.service import Pdp
 from pdp.engines.cel.rules import RuleSet
-from pdp.engines.kinds import PolicySources
+from pdp.engines.engine_types import PolicySources
 from pdp.engines.row_access.policies import NamedDocument
 from pdp.errors import ConfigError, PolicyError, Unavailable
 from pdp.facts.objects import Change, GrantAdded, ObjectPut

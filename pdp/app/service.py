@@ -27,7 +27,7 @@ from pdp.audit.files.locks import KnownInstance, known_instances
 from pdp.audit.queue.queue import NoAudit
 from pdp.config.section import is_loopback, split_address
 from pdp.config.settings import Settings
-from pdp.decision.bundle import Bundle
+from pdp.decision.active_policies import Bundle
 from pdp.decision.scopes import ScopeService
 from pdp.decision.service import Pdp
 from pdp.dialects.trino.endpoints import TrinoSurface

@@ -11,9 +11,9 @@ from typing import Final
 import click
 import msgspec
 
-from pdp.cli.composition import Composition
 from pdp.cli.options import chosen_settings, policy_options, say_configuration
 from pdp.cli.terminal import one_line_errors
+from pdp.cli.wiring import Composition
 from pdp.decision.codec import decision_body, decode_checks
 from pdp.identity.callers import EMBEDDED_CALLER
 from pdp.identity.evidence import admit

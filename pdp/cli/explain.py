@@ -12,11 +12,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from pdp.cli.composition import Composition
 from pdp.cli.explain_load import explain_load, trace_tree
 from pdp.cli.options import chosen_settings, format_option, policy_options, say_configuration
 from pdp.cli.rewrite import print_rows
 from pdp.cli.terminal import fail, one_line_errors, visible
+from pdp.cli.wiring import Composition
 from pdp.decision.codec import decision_body, decode_checks
 from pdp.engines.cel.rules import RuleSet
 from pdp.identity.callers import EMBEDDED_CALLER

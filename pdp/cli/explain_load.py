@@ -14,8 +14,8 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
-from pdp.cli.composition import Composition
 from pdp.cli.terminal import fail, visible
+from pdp.cli.wiring import Composition
 from pdp.config.settings import Settings
 from pdp.identity.callers import EMBEDDED_CALLER
 from pdp.model.question import DEFAULT_DENY, Trace

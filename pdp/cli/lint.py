@@ -11,7 +11,6 @@ from typing import Final
 import click
 import msgspec
 
-from pdp.cli.composition import Composition, chosen_file
 from pdp.cli.config.problems import (
     CONFIGURATION,
     RULE_KEYS,
@@ -29,6 +28,7 @@ from pdp.cli.dry_run.sides import is_row_file
 from pdp.cli.grants.store import inspect_store
 from pdp.cli.options import format_option, say_configuration
 from pdp.cli.terminal import fail, one_line_errors
+from pdp.cli.wiring import Composition, chosen_file
 from pdp.config.load import load_settings
 from pdp.config.policy_files import policy_files
 from pdp.config.settings import Settings

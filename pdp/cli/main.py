@@ -10,10 +10,10 @@ from typing import Any, Final, NoReturn
 import click
 
 from pdp import __version__
-from pdp.cli.composition import Composition
 from pdp.cli.ending import abandon_output
 from pdp.cli.logs import configure_logging
 from pdp.cli.terminal import BAD_INPUT, fail
+from pdp.cli.wiring import Composition
 from pdp.errors import ConfigError
 
 _COMMANDS: Final[Mapping[str, str]] = {

@@ -13,8 +13,8 @@ from typing import Any, Final, TypeVar
 import click
 import msgspec
 
-from pdp.cli.composition import Composition
 from pdp.cli.terminal import one_line_errors, plural, print_lines, visible
+from pdp.cli.wiring import Composition
 from pdp.config.files import open_private_file
 from pdp.errors import InvalidArgument
 from pdp.offline.cases.cases import find_cases

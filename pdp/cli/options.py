@@ -8,8 +8,8 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from pdp.cli.composition import EXAMPLE, Composition, chosen_file
 from pdp.cli.terminal import note_at_end
+from pdp.cli.wiring import EXAMPLE, Composition, chosen_file
 from pdp.config.load import load_settings
 from pdp.config.settings import Settings
 

@@ -18,7 +18,7 @@ from pdp.cli.terminal import fail, one_line_errors, visible
 
 if TYPE_CHECKING:
     from pdp.engines.row_access.explain import ExplainedEntry, RowExplanation
-    from pdp.rewrite.process.requests import ExplainedStatement
+    from pdp.rewrite.process.local import ExplainedStatement
 
 
 def print_rows(explanation: RowExplanation, form: str) -> None:
@@ -88,7 +88,7 @@ def rewrite(
     Exits with 1 if the statement is refused; never in a batch.
     """
     from pdp.rewrite.errors import RewriteRefused  # noqa: PLC0415  needs the parser of SQL
-    from pdp.rewrite.process.requests import RewriteRequest, answers, service_of_files  # noqa: PLC0415
+    from pdp.rewrite.process.local import RewriteRequest, answers, service_of_files  # noqa: PLC0415
 
     service = service_of_files(files)
     if batch:

@@ -12,11 +12,11 @@ import click
 import structlog
 
 from pdp import __version__
-from pdp.cli.composition import EXAMPLE, Composition, chosen_file
 from pdp.cli.config.foreign_variables import check_foreign_variables
 from pdp.cli.options import config_options
 from pdp.cli.terminal import one_line_errors
 from pdp.cli.trino_config import properties, url_of
+from pdp.cli.wiring import EXAMPLE, Composition, chosen_file
 from pdp.config.load import load_settings
 from pdp.config.section import split_address
 from pdp.config.settings import Settings

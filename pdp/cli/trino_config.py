@@ -14,9 +14,9 @@ from urllib.parse import urlsplit
 import click
 import msgspec
 
-from pdp.cli.composition import Composition
 from pdp.cli.options import config_options, say_configuration
 from pdp.cli.terminal import one_line_errors, visible
+from pdp.cli.wiring import Composition
 from pdp.config.section import split_address
 from pdp.config.settings import Settings
 from pdp.identity.tls import client_context

@@ -20,9 +20,9 @@ from pdp.decision.bodies import (
     make_principal,
     make_resource,
 )
-from pdp.decision.columns import ColumnParser, SharedText
+from pdp.decision.path_arrays import ColumnParser, SharedText
 from pdp.errors import InvalidArgument
-from pdp.model.columns import PathColumn, positions_by
+from pdp.model.arrays import PathColumn, positions_by
 from pdp.model.question import (
     NO_ARGUMENTS,
     UNNAMED,

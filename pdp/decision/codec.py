@@ -12,7 +12,7 @@ from msgspec import UNSET, UnsetType
 
 from pdp.decision.batch_builder import BatchBuilder, make_check
 from pdp.decision.bodies import AnswerForm, CheckBody, ErrorBody, JsonBody
-from pdp.decision.columns import shared_message
+from pdp.decision.path_arrays import shared_message
 from pdp.errors import InvalidArgument, TooManyChecks, TooMuchRepeated
 from pdp.model.question import DEFAULT_DENY, Answer, AtLeast, BatchRequest, Decision, Reason, Rejection
 from pdp.model.strict import decode, parse

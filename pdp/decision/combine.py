@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator, Sequence
 from operator import or_
 from typing import Final, Literal, TypeAlias
 
-from pdp.decision.bundle import Bundle, EngineStack
+from pdp.decision.active_policies import Bundle, EngineStack
 from pdp.decision.plan import AllOf, AnyOf, EachOf, FixedDecision, Leaf, Node, Split, first_leaf
 from pdp.decision.turns import TURN_SECONDS
 from pdp.engines.engine import ABSTAIN, FAILED, FORBID, PERMIT, SILENT, Engine, Group, Verdicts
-from pdp.model.columns import PathColumn
+from pdp.model.arrays import PathColumn
 from pdp.model.question import DEFAULT_DENY, STORE_STALE, Reason, Resource
 from pdp.model.references import format_resource
 

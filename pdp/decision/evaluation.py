@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 import structlog
 
-from pdp.decision.bundle import Bundle
+from pdp.decision.active_policies import Bundle
 from pdp.decision.combine import (
     ChunkSize,
     chunks,

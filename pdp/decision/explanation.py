@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 
 from msgspec.structs import replace
 
-from pdp.decision.bundle import Bundle
+from pdp.decision.active_policies import Bundle
 from pdp.decision.combine import fold
 from pdp.decision.evaluation import LeafVerdicts
 from pdp.decision.plan import AllOf, AnyOf, EachOf, FixedDecision, Leaf, Node, Split, branch, leaves

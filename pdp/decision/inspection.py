@@ -18,7 +18,7 @@ import msgspec
 from pdp.decision.plan import parent_of
 from pdp.errors import InvalidReference
 from pdp.facts.objects import ObjectKey, key_of
-from pdp.model.columns import positions_by
+from pdp.model.arrays import positions_by
 from pdp.model.question import (
     DEFAULT_DENY,
     Answer,

@@ -13,12 +13,12 @@ from typing import Final, TypeAlias, TypeVar
 
 import msgspec
 
-from pdp.decision.bundle import Bundle
+from pdp.decision.active_policies import Bundle
 from pdp.engines.engine import Group
 from pdp.engines.row_access.engine import Restriction
 from pdp.engines.row_access.through_views import through
 from pdp.facts.snapshot import Facts
-from pdp.model.columns import positions_by
+from pdp.model.arrays import positions_by
 from pdp.model.question import (
     STORE_STALE,
     VERSIONED_TYPES,

@@ -6,11 +6,11 @@ import time
 from typing import NamedTuple, Protocol
 
 from pdp.audit.records.record import DecisionRecord
-from pdp.decision.bundle import Bundle
+from pdp.decision.active_policies import Bundle
 from pdp.decision.evaluation import Evaluator
 from pdp.decision.explanation import revision_of
 from pdp.decision.plan import Planners
-from pdp.decision.plan_memo import PlanMemo
+from pdp.decision.plan_cache import PlanMemo
 from pdp.facts.snapshot import Facts
 from pdp.model.events import EventLog
 from pdp.telemetry import Telemetry

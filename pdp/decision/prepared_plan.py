@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol, TypeAlias
 
 from pdp.audit.records.record import DecidedCheck, LeafDecision
-from pdp.decision.bundle import Bundle, EngineStack
+from pdp.decision.active_policies import Bundle, EngineStack
 from pdp.decision.combine import combine_one, fixed_verdicts, fold_parts
 from pdp.decision.plan import AnyOf, FixedDecision, Leaf, Node
 from pdp.engines.engine import SILENT, FixedAnswer, Group, PreparingEngine, ResourceCall, Verdicts

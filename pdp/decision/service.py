@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 import msgspec
 
 from pdp.audit.records.record import DecidedCheck, DecisionRecord, LeafDecision, Listing
-from pdp.decision.bundle import Bundle
+from pdp.decision.active_policies import Bundle
 from pdp.decision.cached_evaluation import CachedEvaluation, may_cache
 from pdp.decision.combine import CHUNK, fold
 from pdp.decision.evaluation import LeafVerdicts
@@ -30,11 +30,11 @@ from pdp.decision.explanation import (
 )
 from pdp.decision.inspection import GrantVisibility, guards, reduce_answer, reject_invisible, sees_all
 from pdp.decision.plan import FixedDecision, Leaf, Node, Planners, leaves
-from pdp.decision.plan_memo import bound_traces, in_parts, plan_checks
+from pdp.decision.plan_cache import bound_traces, in_parts, plan_checks
 from pdp.decision.ports import AuditLog, Basis, FactsSource
 from pdp.decision.prepared_plan import decide_check
 from pdp.decision.row_filter import DecidedView, explain_rows, restrict, row_view
-from pdp.decision.trial import ReportedDecision, Reporter
+from pdp.decision.shadow import ReportedDecision, Reporter
 from pdp.decision.turns import Pace, Steps, WaitingSteps, finish, finish_in_turns
 from pdp.decision.verdict_cache import VerdictCache
 from pdp.engines.engine import ALLOWED_BY_EFFECT, PERMIT, Verdicts

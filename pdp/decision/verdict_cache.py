@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from pdp.decision.bundle import Bundle
+from pdp.decision.active_policies import Bundle
 from pdp.decision.cache.cache import MOST_FIELDS, Cache, NewVerdicts
 from pdp.decision.cache.keys import KeyMaker, is_cacheable, policies_digest
 from pdp.decision.cache.local import Flights

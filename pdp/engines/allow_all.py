@@ -9,7 +9,7 @@ from typing import Final
 from pdp.config.section import is_loopback, split_address
 from pdp.config.settings import Settings
 from pdp.engines.engine import PERMIT, READS_POLICIES, Cost, FixedAnswer, Group, ResourceCall, Source, Verdicts
-from pdp.engines.kinds import PolicySources
+from pdp.engines.engine_types import PolicySources
 from pdp.errors import ConfigError
 from pdp.facts.snapshot import Facts
 from pdp.model.question import Reason, Resource, Trace

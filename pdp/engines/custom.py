@@ -12,8 +12,8 @@ import msgspec
 
 from pdp.config.settings import Settings
 from pdp.engines.engine import AsyncEngine, Cost, Engine, Source
+from pdp.engines.engine_types import EngineKind, PolicySources
 from pdp.engines.guarded import AwaitedEngine, GuardedEngine
-from pdp.engines.kinds import EngineKind, PolicySources
 from pdp.errors import ConfigError
 
 ENGINES: Final = "pdp.engines"

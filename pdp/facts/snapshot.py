@@ -34,7 +34,7 @@ from pdp.facts.objects import (
     join_key,
 )
 from pdp.facts.row_policies import FoldedName, RowRule
-from pdp.model.memo import Memo
+from pdp.model.bounded_cache import Memo
 from pdp.model.question import CONTENT_TYPES, Principal
 
 _PARENT_IS_PROJECT: Final = frozenset({"warehouse", "role", "tag"})

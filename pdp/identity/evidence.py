@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from pdp.errors import AssertionNotAllowed, InvalidArgument
-from pdp.model.columns import PathColumn, positions_by
+from pdp.model.arrays import PathColumn, positions_by
 from pdp.model.question import UNNAMED, Batch, BatchRequest, Caller, Check, Principal, Rejection, grouping_key
 from pdp.model.trino_operations import TRINO_OPERATIONS, TRINO_PREFIX
 

@@ -20,7 +20,7 @@ import msgspec
 from pdp.config.identity import ProviderSettings
 from pdp.config.settings import Settings
 from pdp.errors import InvalidArgument, InvalidReference, Unauthenticated
-from pdp.model.memo import Memo
+from pdp.model.bounded_cache import Memo
 from pdp.model.question import Principal, TokenIdentity
 from pdp.model.references import parse_principal
 from pdp.model.strict import decode

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from pdp.errors import ConfigError, InvalidArgument
 from pdp.rewrite.errors import UNSUPPORTED_STATEMENT, RewriteRefused
-from pdp.rewrite.process.requests import RewriteRequest, RewriteService, service_of_files
+from pdp.rewrite.process.local import RewriteRequest, RewriteService, service_of_files
 from pdp.rewrite.sql import LexicalText
 
 if TYPE_CHECKING:

@@ -43,7 +43,7 @@ from pdp.management.requests import (
     objects_request,
     recorded,
 )
-from pdp.model.columns import positions_by
+from pdp.model.arrays import positions_by
 from pdp.model.question import NAMED_TYPES, Batch, Caller, Check, Principal, Reason, Resource
 from pdp.model.references import format_resource, parse_principal
 from pdp.model.revision import Revision

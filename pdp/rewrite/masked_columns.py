@@ -21,8 +21,8 @@ from pdp.rewrite.catalog import Catalog, Relation
 from pdp.rewrite.errors import FILTER_INVALID, UNSUPPORTED_SOURCE, RewriteRefused
 from pdp.rewrite.filters import FilterText, mask_expression
 from pdp.rewrite.identity import CallerIdentity
+from pdp.rewrite.mentions import Reference, References, scope_of
 from pdp.rewrite.policies import MaskPolicy
-from pdp.rewrite.references import Reference, References, scope_of
 from pdp.rewrite.sql import DIALECTS, Edit, place_of, quote_name, quote_text
 
 _VISIBLE_CHARACTERS: Final = 4

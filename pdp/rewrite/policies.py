@@ -27,7 +27,7 @@ from pdp.engines.row_access.policies import (
 )
 from pdp.facts.row_policies import FoldedName, NearNames, RowRule, RuleKey, fold_column, widen_name
 from pdp.facts.snapshot import Facts
-from pdp.model.memo import Memo
+from pdp.model.bounded_cache import Memo
 from pdp.rewrite.catalog import (
     NO_CONTAINERS,
     Catalog,

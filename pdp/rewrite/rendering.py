@@ -29,11 +29,11 @@ from pdp.rewrite.errors import (
     RewriteRefused,
 )
 from pdp.rewrite.masked_columns import qualifier_edits
+from pdp.rewrite.mentions import COPY, READ, Reference
 from pdp.rewrite.policy_statements import policy_source
 from pdp.rewrite.projections import NAMED_BY_TEXT, alias_edits
-from pdp.rewrite.references import COPY, READ, Reference
-from pdp.rewrite.restrictions import AnalyzedText, Identities, Restrictions, VisiblePart
 from pdp.rewrite.sql import Edit, apply_edits, place_of, quote_name, quote_names, without_spans
+from pdp.rewrite.visible_relations import AnalyzedText, Identities, Restrictions, VisiblePart
 
 _CALL: Final = r"\w+\s*\((?:[^()']|'[^']*'|\((?:[^()']|'[^']*'|\([^()']*\))*\))*\)"
 _VALUE: Final = rf"(?:{_CALL}|(?:\w+\s*)?'[^'\\]*'|\d+)"

@@ -29,15 +29,15 @@ from pdp.rewrite.errors import (
 from pdp.rewrite.fast_ways import ShortWay, WordReading
 from pdp.rewrite.filters import FilterCompiler
 from pdp.rewrite.identity import CallerIdentity
+from pdp.rewrite.mentions import CREATE, READ
 from pdp.rewrite.policies import PolicySet
 from pdp.rewrite.policy_statements import is_policy_statement, policy_source, read_policy_statement
 from pdp.rewrite.process.messages import PolicyRow, Use
-from pdp.rewrite.references import CREATE, READ
 from pdp.rewrite.rendering import Rendering, TextLevel
-from pdp.rewrite.restrictions import OWNER, AnalyzedText, Analyzer, Identities, LookupGuard, Restrictions, Through
-from pdp.rewrite.second_reading import SecondReading
 from pdp.rewrite.sql import DIALECTS
 from pdp.rewrite.uses import UseFinder
+from pdp.rewrite.verification import SecondReading
+from pdp.rewrite.visible_relations import OWNER, AnalyzedText, Analyzer, Identities, LookupGuard, Restrictions, Through
 
 _LOG: Final = logging.getLogger(__name__)
 _Answer = TypeVar("_Answer")

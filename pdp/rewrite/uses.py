@@ -14,10 +14,10 @@ from msgspec.structs import replace
 from pdp.rewrite.catalog import Relation, RelationKey, full_name
 from pdp.rewrite.errors import RewriteRefused
 from pdp.rewrite.filters import FilterCompiler
+from pdp.rewrite.mentions import CREATE, READ
 from pdp.rewrite.policies import PolicySet
 from pdp.rewrite.process.messages import Use
-from pdp.rewrite.references import CREATE, READ
-from pdp.rewrite.restrictions import AnalyzedText, Identities, Restrictions
+from pdp.rewrite.visible_relations import AnalyzedText, Identities, Restrictions
 
 REPLACE: Final = "replace"
 """Role of a known relation that the statement creates anew."""

@@ -12,8 +12,8 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from pdp.decision.active_policies import Bundle
 from pdp.decision.bodies import JsonBody, PrincipalBody, ResourceBody
-from pdp.decision.bundle import Bundle
 from pdp.engines.row_access.policies import EVERYONE, table_path
 from pdp.errors import InvalidArgument
 from pdp.facts.row_policies import TablePath

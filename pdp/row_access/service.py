@@ -14,8 +14,8 @@ from typing import Any, Final, Protocol
 import msgspec
 from msgspec import UNSET
 
+from pdp.decision.active_policies import Bundle
 from pdp.decision.bodies import make_acting_role, make_principal, make_resource
-from pdp.decision.bundle import Bundle
 from pdp.decision.plan import parent_of
 from pdp.decision.service import BatchResult, Pdp
 from pdp.errors import AssertionNotAllowed, InvalidArgument, PdpError, TableDenied, Unavailable

@@ -14,7 +14,7 @@ import msgspec
 
 from pdp.config.warehouses import CatalogSettings
 from pdp.errors import Unavailable
-from pdp.model.memo import Memo
+from pdp.model.bounded_cache import Memo
 from pdp.model.question import Resource
 from pdp.rewrite.iceberg.client import NAMESPACE_SEPARATOR, RestCatalogClient
 

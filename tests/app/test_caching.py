@@ -12,7 +12,7 @@ from support.generated_pdps import make_pdp
 from support.serving import settings_of
 
 from pdp.app.caching import build_cache, seal_keys
-from pdp.decision.bundle import Authority, Bundle
+from pdp.decision.active_policies import Authority, Bundle
 from pdp.decision.cache.local import InProcessCache, TieredCache
 from pdp.decision.cache.mac_keys import MacKeys, machine_keys
 from pdp.decision.cache.redis import RedisCache

@@ -14,7 +14,7 @@ from support.serving import settings_of
 
 from pdp.audit.reader import read_audit
 from pdp.audit.records.recorded import ReadReport
-from pdp.model.masking import MASK, Masker
+from pdp.model.redaction import MASK, Masker
 
 HIDDEN = "hunter2"
 SECRETS = {

@@ -12,7 +12,7 @@ from support.serving import settings_of
 from pdp.app.assembly import build_bundle, read_rules
 from pdp.app.service import Service
 from pdp.config.load import load_settings
-from pdp.decision.bundle import Bundle
+from pdp.decision.active_policies import Bundle
 from pdp.engines.cel.rules import RuleSet
 from pdp.errors import ConfigError, PdpError
 

@@ -12,7 +12,7 @@ from support.batch_requests import expand, unresolved
 
 from pdp.decision.codec import decode_batch, decode_call, decode_checks
 from pdp.errors import InvalidArgument, TooManyChecks
-from pdp.model.columns import PathColumn
+from pdp.model.arrays import PathColumn
 from pdp.model.question import BatchRequest
 
 DEEP = "table:w/" + "/".join("p" * 300)

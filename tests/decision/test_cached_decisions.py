@@ -17,7 +17,7 @@ from support.caches import value_of, with_cache, written
 from support.generated_pdps import LastRecord, batch, decide, make_pdp
 
 from pdp.decision import turns
-from pdp.decision.bundle import Authority
+from pdp.decision.active_policies import Authority
 from pdp.decision.cache.cache import MOST_FIELDS, Cache, FoundVerdicts, Lookup, NewVerdicts
 from pdp.decision.cache.keys import resource_fields
 from pdp.decision.cache.local import InProcessCache

@@ -20,7 +20,7 @@ from pdp.audit.reader import read_audit
 from pdp.audit.records.recorded import ReadReport
 from pdp.audit.records.rows import rows
 from pdp.config.load import make_settings
-from pdp.decision.bundle import Authority
+from pdp.decision.active_policies import Authority
 from pdp.decision.codec import decode_checks
 from pdp.decision.service import Pdp
 from pdp.engines.engine import READS_POLICIES, Cost

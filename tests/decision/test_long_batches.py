@@ -14,10 +14,10 @@ from support.http_client import fetch
 from support.neighbours import assert_served
 from support.serving import Process, serve_process
 
-from pdp.decision.plan_memo import in_parts
+from pdp.decision.plan_cache import in_parts
 from pdp.decision.turns import Steps
 from pdp.identity.callers import EMBEDDED_CALLER
-from pdp.model.columns import PathColumn
+from pdp.model.arrays import PathColumn
 from pdp.model.question import Batch, Check, Principal, Resource
 
 BOB = "user:oidc~bob"

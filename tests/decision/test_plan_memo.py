@@ -13,11 +13,11 @@ from pdp.app.assembly import PLANNERS
 from pdp.app.facts import build_pdp
 from pdp.config.load import make_settings
 from pdp.decision.plan import context_of, plan
-from pdp.decision.plan_memo import PlanMemo
+from pdp.decision.plan_cache import PlanMemo
 from pdp.decision.service import Pdp
 from pdp.engines.cel.rules import inline_rules
 from pdp.engines.row_access.policies import parse_document
-from pdp.model.columns import PathColumn
+from pdp.model.arrays import PathColumn
 from pdp.model.question import NO_ARGUMENTS, Arguments, Check, Env, Load, Principal, Resource
 from pdp.model.trino_operations import TRINO_OPERATIONS
 from pdp.store.world import parse_world

@@ -12,7 +12,7 @@ from support import worlds
 from support.cel_rule_sets import groups, rule_sets
 from support.generated_pdps import batch, make_pdp
 
-from pdp.decision.bundle import EngineStack
+from pdp.decision.active_policies import EngineStack
 from pdp.decision.combine import combine_one, combine_rows
 from pdp.decision.plan import Leaf
 from pdp.decision.prepared_plan import PreparedTree

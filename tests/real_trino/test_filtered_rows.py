@@ -18,7 +18,7 @@ from support.trino_distribution import java, server_folder
 from support.trino_tables import MASKED, MASKS, OUTSIDE, WORKERS, TrinoTables, trino_document, trino_tables, user_of
 from support.worked_examples import EXAMPLES, document, ids_of
 
-from pdp.rewrite.process.requests import RewriteRequest, service_of_files
+from pdp.rewrite.process.local import RewriteRequest, service_of_files
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300, func_only=True)]
 MASKED_TEXTS = [

@@ -11,8 +11,8 @@ from support.rewriting import code_of, recorded_service
 
 from pdp.engines.row_access.policies import PolicyBody
 from pdp.rewrite import errors
-from pdp.rewrite.process.requests import RewriteRequest, answers
-from pdp.rewrite.restrictions import AnalyzedText, Analyzer
+from pdp.rewrite.process.local import RewriteRequest, answers
+from pdp.rewrite.visible_relations import AnalyzedText, Analyzer
 
 SERVICE = recorded_service()
 BOB = "user:bob@example.com"

@@ -21,7 +21,7 @@ from pdp.rewrite.binding import looks_around
 from pdp.rewrite.catalog import catalog_of
 from pdp.rewrite.errors import FILTER_INVALID, NOT_COVERED
 from pdp.rewrite.policies import policy_set_of
-from pdp.rewrite.process.requests import RewriteRequest, RewriteService
+from pdp.rewrite.process.local import RewriteRequest, RewriteService
 from pdp.rewrite.rewriter import Rewriter
 
 DIALECTS: Final = ("duckdb", "trino", "spark", "bigquery")

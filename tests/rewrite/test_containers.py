@@ -11,8 +11,8 @@ from pdp.engines.row_access.policies import parse_document
 from pdp.facts.row_policies import RowRule
 from pdp.rewrite.catalog import Containers, catalog_of, containers_of
 from pdp.rewrite.policies import policy_set_of
+from pdp.rewrite.process.local import RewriteRequest, RewriteService
 from pdp.rewrite.process.messages import FilterCall, Reader, RewriteCall, Setup
-from pdp.rewrite.process.requests import RewriteRequest, RewriteService
 from pdp.rewrite.process.worker import Rewriting
 from pdp.rewrite.rewriter import Rewriter
 from pdp.row_access.bodies import DIALECTS

@@ -16,11 +16,11 @@ from sqlglot import exp
 from support.equivalence import Comparison, comparisons, service_of
 from support.generated_sql import SqlGenerator
 
-from pdp.rewrite import policies, references, rendering, restrictions
+from pdp.rewrite import mentions, policies, rendering, visible_relations
 from pdp.rewrite.errors import NOT_COVERED
-from pdp.rewrite.references import ReferenceWalk
-from pdp.rewrite.restrictions import Analyzer, Restrictions, VisiblePart
-from pdp.rewrite.second_reading import SecondReading
+from pdp.rewrite.mentions import ReferenceWalk
+from pdp.rewrite.verification import SecondReading
+from pdp.rewrite.visible_relations import Analyzer, Restrictions, VisiblePart
 
 SKIPPED_KINDS = [
     exp.From, exp.Join, exp.Subquery, exp.Union, exp.Except, exp.Intersect, exp.Where, exp.Having, exp.Qualify,
@@ -58,7 +58,7 @@ def first_difference(found: Iterator[Comparison], bound: int) -> Comparison | No
 
 def skip_kind(kind: type) -> Callable[[pytest.MonkeyPatch], None]:
     def plant(patch: pytest.MonkeyPatch) -> None:
-        patch.setitem(references._KINDS, kind, references._INERT)
+        patch.setitem(mentions._KINDS, kind, mentions._INERT)
 
     return plant
 
@@ -77,23 +77,23 @@ def skip_place(place: tuple[type, str]) -> Callable[[pytest.MonkeyPatch], None]:
 
 
 def skip_common_tables(patch: pytest.MonkeyPatch) -> None:
-    original = references._common_tables
+    original = mentions._common_tables
 
     def names_alone(with_: exp.With, visible: dict[str, str]) -> Iterator[Any]:
         list(original(with_, visible))
         return iter(())
 
-    patch.setattr(references, "_common_tables", names_alone)
+    patch.setattr(mentions, "_common_tables", names_alone)
 
 
 def see_later_names(patch: pytest.MonkeyPatch) -> None:
-    original = references._common_tables
+    original = mentions._common_tables
 
     def all_names(with_: exp.With, visible: dict[str, str]) -> Iterator[Any]:
         steps = list(original(with_, visible))
         return iter([(body, visible) for body, _ in steps])
 
-    patch.setattr(references, "_common_tables", all_names)
+    patch.setattr(mentions, "_common_tables", all_names)
 
 
 def keep_names_of_views(patch: pytest.MonkeyPatch) -> None:
@@ -111,7 +111,7 @@ def take_the_first_filter(patch: pytest.MonkeyPatch) -> None:
 
 
 def open_without_a_match(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(restrictions, "NO_ROWS", "TRUE")
+    patch.setattr(visible_relations, "NO_ROWS", "TRUE")
 
 
 def keep_views(patch: pytest.MonkeyPatch) -> None:
@@ -164,7 +164,7 @@ def test_every_kind_of_node_above_a_table_has_a_mutant() -> None:
     for _ in range(400):
         text = SqlGenerator(random.Random(dice.random())).statement()[0]
         for reference in analyzer.analyze(text, "duckdb", ("lake", "sales")).references.found:
-            if reference.role == references.READ:
+            if reference.role == mentions.READ:
                 places.add((type(reference.node.parent), reference.node.arg_key))
                 node = reference.node.parent
                 while node is not None and node.parent is not None:

@@ -8,7 +8,7 @@ from support.equivalence import service_of
 from support.rewriting import code_of
 
 from pdp.rewrite.errors import FILTER_INVALID, UNSUPPORTED_FUNCTION
-from pdp.rewrite.process.requests import RewriteRequest
+from pdp.rewrite.process.local import RewriteRequest
 
 BOB = "user:bob@example.com"
 POLICIES = [{"id": "p", "table": "orders", "grantees": ["allUsers"], "filter": "region = 'US'", "dialect": "duckdb"}]

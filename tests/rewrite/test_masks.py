@@ -10,7 +10,7 @@ from support.rewriting import code_of, full_database, rows_of
 from support.secure_views import mask_columns
 
 from pdp.rewrite import errors
-from pdp.rewrite.process.requests import RewriteRequest
+from pdp.rewrite.process.local import RewriteRequest
 
 STAFF: dict[str, Any] = {"table": "lake.hr.salaries", "grantees": ["allUsers"], "except": ["user:alice@example.com"]}
 MASKS = [

@@ -14,7 +14,7 @@ from pdp.rewrite.policy_statements import (
     PolicyStatement,
     read_policy_statement,
 )
-from pdp.rewrite.process.requests import RewriteRequest
+from pdp.rewrite.process.local import RewriteRequest
 
 EU = "region = 'EU'"
 

@@ -11,7 +11,7 @@ from support.rewriting import code_of, recorded_cases, recorded_service
 from support.secure_views import random_policies
 
 from pdp.rewrite.fast_ways import ShortWay
-from pdp.rewrite.process.requests import RewriteRequest
+from pdp.rewrite.process.local import RewriteRequest
 
 NOBODY = "user:nobody@nowhere.example"
 OPEN = [

@@ -13,12 +13,12 @@ from support.generated_sql import SqlGenerator
 from support.rewriting import code_of
 from support.secure_views import random_masks, random_policies
 
-from pdp.rewrite import references, rendering
+from pdp.rewrite import mentions, rendering
 from pdp.rewrite.errors import NOT_COVERED, RewriteRefused
 from pdp.rewrite.fast_ways import WordReading
-from pdp.rewrite.process.requests import RewriteRequest
-from pdp.rewrite.references import ReferenceWalk
-from pdp.rewrite.second_reading import SecondReading
+from pdp.rewrite.mentions import ReferenceWalk
+from pdp.rewrite.process.local import RewriteRequest
+from pdp.rewrite.verification import SecondReading
 
 VISIBLE, PLAIN = "_rap_visible", "_rap_visible_plain"
 CLOSED = ("orders", "customers", "v_orders")
@@ -102,7 +102,7 @@ def skip_place(place: tuple[type, str]) -> Callable[[pytest.MonkeyPatch], None]:
 
 
 def skip_kind(kind: type) -> Callable[[pytest.MonkeyPatch], None]:
-    return lambda patch: patch.setitem(references._KINDS, kind, references._INERT)
+    return lambda patch: patch.setitem(mentions._KINDS, kind, mentions._INERT)
 
 
 MUTANTS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {

@@ -17,7 +17,7 @@ from support.rewriting import FOLDER, POLICIES, code_of, known_rows, recorded_ca
 from support.rpc_clients import ConnectClient, GrpcClient, RpcClient, RpcError
 from support.serving import settings_of
 
-from pdp.rewrite.process.requests import RewriteRequest
+from pdp.rewrite.process.local import RewriteRequest
 from pdp.surfaces.wire import decision_pb2 as wire
 
 pytestmark = pytest.mark.process

@@ -10,8 +10,8 @@ from pdp.app.archived_bundle import rebuild_pdp
 from pdp.app.assembly import read_row_access, read_rules
 from pdp.app.facts import build_pdp, read_facts, writing
 from pdp.app.run import embedded_settings, serve
-from pdp.cli.composition import Composition
 from pdp.cli.main import cli
+from pdp.cli.wiring import Composition
 
 COMPOSITION = Composition(
     embedded_settings,

@@ -21,7 +21,7 @@ from support.rewriting import full_database, plain_value, recorded_cases, rows_o
 from support.secure_views import filtered_database, random_masks, random_policies
 
 from pdp.rewrite.errors import RewriteRefused
-from pdp.rewrite.process.requests import RewriteRequest, RewriteService
+from pdp.rewrite.process.local import RewriteRequest, RewriteService
 
 _TRAVEL: Final = re.compile(r"\b(?:AS\s+OF|SYSTEM_TIME)\b", re.IGNORECASE)
 

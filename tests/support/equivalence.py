@@ -16,7 +16,7 @@ from pdp.engines.row_access.policies import parse_document
 from pdp.rewrite.catalog import catalog_of
 from pdp.rewrite.errors import RewriteRefused
 from pdp.rewrite.policies import policy_set_of
-from pdp.rewrite.process.requests import RewriteRequest, RewriteService
+from pdp.rewrite.process.local import RewriteRequest, RewriteService
 from pdp.rewrite.rewriter import Rewriter
 
 DATA: Final = recorded_data()

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pdp.audit.records.record import DecidedCheck, DecisionRecord, LeafDecision
 from pdp.engines.engine import PERMIT, Group, Verdicts
-from pdp.model.columns import PathColumn
+from pdp.model.arrays import PathColumn
 from pdp.model.question import (
     NO_ARGUMENTS,
     Answer,

@@ -11,7 +11,7 @@ import msgspec
 from pdp.audit.records.record import DecisionRecord, LeafDecision
 from pdp.audit.records.schema import write_view_security
 from pdp.engines.engine import PERMIT
-from pdp.model.columns import PathColumn
+from pdp.model.arrays import PathColumn
 from pdp.model.question import DEFAULT_DENY, NO_ARGUMENTS, Answer, Check, Principal, Rejection, Resource
 from pdp.model.references import format_resource
 

@@ -17,7 +17,7 @@ from sqlglot import exp
 from support.paths import RECORDED
 
 from pdp.rewrite.errors import RewriteRefused
-from pdp.rewrite.process.requests import RewriteRequest, RewriteService, service_of_files
+from pdp.rewrite.process.local import RewriteRequest, RewriteService, service_of_files
 
 FOLDER: Final = RECORDED / "rowaccess"
 POLICIES: Final = FOLDER / "row_access.json"

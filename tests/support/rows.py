@@ -10,7 +10,7 @@ from support.paths import RECORDED as RECORDED_FOLDER
 
 from pdp.app.assembly import build_bundle, read_rules
 from pdp.config.load import make_settings
-from pdp.decision.bundle import Bundle
+from pdp.decision.active_policies import Bundle
 from pdp.engines.row_access.engine import Restriction
 from pdp.facts.snapshot import Facts
 from pdp.model.question import Principal, Resource

@@ -12,7 +12,7 @@ from support.http_client import Response, fetch
 from support.neighbours import assert_served, peak_memory
 from support.serving import Process, serve_process
 
-from pdp.decision.columns import MOST_REPEATED
+from pdp.decision.path_arrays import MOST_REPEATED
 from pdp.surfaces.wire import decision_pb2 as wire
 from pdp.surfaces.wire import decision_pb2_grpc as wire_grpc
 

@@ -25,7 +25,7 @@ from pdp.app.sources.source import PolicySource, PolicyTree, open_source
 from pdp.cli.logs import configure_logging
 from pdp.config.load import make_settings
 from pdp.config.settings import Settings
-from pdp.decision.bundle import Bundle
+from pdp.decision.active_policies import Bundle
 from pdp.errors import PdpError
 from pdp.identity.tls import checked_certificates
 

@@ -26,7 +26,7 @@ from pdp.app.assembly import build_bundle, read_rules
 from pdp.app.reload.load_messages import Published
 from pdp.config.policy_files import without_files
 from pdp.config.settings import Settings
-from pdp.decision.bundle import Bundle
+from pdp.decision.active_policies import Bundle
 from pdp.engines.cel.engine import CelEngine, CelForbid
 from pdp.engines.engine import Engine
 from pdp.errors import ConfigError, PdpError

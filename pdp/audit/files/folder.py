@@ -17,9 +17,9 @@ import msgspec
 import structlog
 
 from pdp.audit.files.chain import ChainHash
+from pdp.audit.files.compression import SegmentPublisher
 from pdp.audit.files.locks import InstanceLock
 from pdp.audit.files.open_segment import OpenSegment, sync_folder
-from pdp.audit.files.publishing import SegmentPublisher
 from pdp.audit.files.recovery import close_left_segments
 from pdp.audit.files.segments import open_name
 from pdp.config.audit import DEFAULT_SEGMENT_MIB, DEFAULT_SEGMENT_SECONDS, Compression

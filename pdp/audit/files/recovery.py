@@ -30,9 +30,9 @@ from pdp.audit.files.chain import (
     end_line,
     line_digest,
 )
+from pdp.audit.files.compression import SegmentPublisher, remove_drafts
 from pdp.audit.files.locks import lock_if_dead, locked_instances
 from pdp.audit.files.open_segment import sync_folder, write_all
-from pdp.audit.files.publishing import SegmentPublisher, remove_drafts
 from pdp.audit.files.segments import SUFFIXES, SegmentFile, complete_name, open_segments
 from pdp.audit.records.writing import timestamp
 from pdp.config.files import open_private_file

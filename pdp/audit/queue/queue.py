@@ -18,7 +18,7 @@ from typing import Final, TypeAlias
 import msgspec
 import structlog
 
-from pdp.audit.queue.gate import UNWRITTEN, AuditGate
+from pdp.audit.queue.hold import UNWRITTEN, AuditGate
 from pdp.audit.queue.sampling import AllowSampler, ClockWatch, DroppedRecords
 from pdp.audit.queue.sinks import AuditSink, LineBatch, SlowestProgress
 from pdp.audit.records.record import DecisionRecord
@@ -26,7 +26,7 @@ from pdp.audit.records.writing import RecordEncoder
 from pdp.config.audit import Durability, OnFull
 from pdp.errors import Unavailable
 from pdp.model.events import Event, ManagementEvent, RefusalEvent, RewriteEvent
-from pdp.model.masking import DEFAULT_MASKER, Masker
+from pdp.model.redaction import DEFAULT_MASKER, Masker
 from pdp.telemetry import Telemetry
 
 MAX_PENDING: Final = 50_000

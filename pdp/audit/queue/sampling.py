@@ -17,8 +17,8 @@ import msgspec
 
 from pdp.audit.records.record import LISTING, DecisionRecord
 from pdp.audit.records.writing import timestamp
+from pdp.model.bounded_cache import Memo
 from pdp.model.events import Event, ServiceEvent
-from pdp.model.memo import Memo
 from pdp.model.question import Check
 
 _KEPT: Final = 4096

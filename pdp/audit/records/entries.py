@@ -39,9 +39,9 @@ from pdp.audit.records.inputs import (
 from pdp.audit.records.record import DecidedCheck, DecisionRecord, LeafDecision
 from pdp.audit.records.schema import write_view_security
 from pdp.engines.engine import ALLOWED_BY_EFFECT, PERMIT
-from pdp.model.columns import PathColumn
-from pdp.model.masking import Masker
+from pdp.model.arrays import PathColumn
 from pdp.model.question import DEFAULT_DENY, Answer, Check, Principal, Reason, Rejection, Resource
+from pdp.model.redaction import Masker
 
 COLUMNS_FROM: Final = 32
 """Resources of one concrete check from which its entry is in columns."""

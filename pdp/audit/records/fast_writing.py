@@ -22,7 +22,7 @@ from pdp.audit.records.inputs import (
 )
 from pdp.audit.records.record import DecidedCheck, DecisionRecord
 from pdp.engines.engine import PERMIT, Verdicts
-from pdp.model.memo import Memo
+from pdp.model.bounded_cache import Memo
 from pdp.model.question import Reason
 
 _KEPT: Final = 4096

@@ -12,8 +12,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from pdp.model.masking import DEFAULT_MASKER, Masker
-from pdp.model.memo import Memo
+from pdp.model.bounded_cache import Memo
 from pdp.model.question import (
     NAMED_TYPES,
     NO_ARGUMENTS,
@@ -24,6 +23,7 @@ from pdp.model.question import (
     Principal,
     Resource,
 )
+from pdp.model.redaction import DEFAULT_MASKER, Masker
 from pdp.model.references import encode_part, format_path, format_resource
 
 __all__ = ["FLAGS", "json_text", "quote", "quote_all"]

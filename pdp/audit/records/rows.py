@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import msgspec
 
 from pdp.audit.records.schema import FullResource, PathNames, RecordEntry
-from pdp.model.columns import PathColumn
+from pdp.model.arrays import PathColumn
 from pdp.model.question import CONTENT_TYPES, Resource
 from pdp.model.references import format_resource
 

@@ -38,7 +38,7 @@ from pdp.audit.records.schema import (
 )
 from pdp.audit.selection import RecordItem, RecordSelection, inputs_of, record_items, resource_text
 from pdp.errors import InvalidReference
-from pdp.model.memo import Memo
+from pdp.model.bounded_cache import Memo
 from pdp.model.question import Check
 
 ColumnType: TypeAlias = Literal["text", "texts", "flag", "number", "ratio", "time", "json"]

@@ -20,8 +20,8 @@ from pdp.audit.records.inputs import InputsEncoder, InputsKey, first_by_inputs, 
 from pdp.audit.records.record import DecisionRecord
 from pdp.audit.records.schema import DECISION_EVENT, FILTER_EVENT, SCHEMA
 from pdp.model.events import Event
-from pdp.model.masking import DEFAULT_MASKER, Masker
 from pdp.model.question import Caller
+from pdp.model.redaction import DEFAULT_MASKER, Masker
 
 _MICROSECONDS: Final = 1_000_000
 _DECISION: Final = f'{{"event":"{DECISION_EVENT}","schema":{SCHEMA},"id":'

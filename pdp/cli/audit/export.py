@@ -21,10 +21,10 @@ from pdp.audit.records.tables import COLUMNS, CheckRow, check_rows, json_value
 from pdp.audit.selection import RecordSelection
 from pdp.cli.audit.options import AuditPlace, folder_options, read_selection, selection_options, skipped_texts
 from pdp.cli.audit.text import safe_json
-from pdp.cli.composition import Composition
 from pdp.cli.progress import Progress
 from pdp.cli.terminal import note_at_end, one_line_errors, plural, visible
 from pdp.cli.whole_file import whole_file
+from pdp.cli.wiring import Composition
 from pdp.errors import InvalidArgument
 
 if TYPE_CHECKING:

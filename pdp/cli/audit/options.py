@@ -11,10 +11,10 @@ import click
 from pdp.audit.records.recorded import ReadReport
 from pdp.audit.records.schema import RECORD_EVENTS
 from pdp.audit.selection import RecordSelection
-from pdp.cli.composition import Composition
 from pdp.cli.dry_run.checks import parse_time
 from pdp.cli.options import config_options, say_configuration
 from pdp.cli.terminal import plural
+from pdp.cli.wiring import Composition
 from pdp.config.settings import Settings
 from pdp.errors import InvalidArgument
 

@@ -24,9 +24,9 @@ from pdp.audit.records.writing import timestamp
 from pdp.audit.selection import RecordSelection
 from pdp.cli.audit.options import AuditPlace, folder_options, read_selection, selection_options, skipped_texts
 from pdp.cli.audit.text import RecordText, safe_json
-from pdp.cli.composition import Composition
 from pdp.cli.progress import Progress
 from pdp.cli.terminal import note_at_end, one_line_errors, print_lines
+from pdp.cli.wiring import Composition
 
 POLL_SECONDS: Final = 0.2
 _CLOCK_SECONDS: Final = 2.0

@@ -14,9 +14,9 @@ from pdp.audit.verify.segment import CheckedCounts
 from pdp.audit.verify.verify import AuditVerifier, VerifyOptions
 from pdp.cli.audit.options import AuditPlace, folder_options
 from pdp.cli.audit.text import safe_json
-from pdp.cli.composition import Composition
 from pdp.cli.progress import Progress
 from pdp.cli.terminal import one_line_errors, plural, print_lines, visible
+from pdp.cli.wiring import Composition
 from pdp.config.audit import read_chain_keys
 
 

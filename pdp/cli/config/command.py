@@ -11,10 +11,10 @@ from typing import Any, Final
 import click
 import msgspec
 
-from pdp.cli.composition import Composition
 from pdp.cli.config.problems import ConfigProblem, find_problems, problems_of
 from pdp.cli.options import config_options, format_option, say_configuration
 from pdp.cli.terminal import one_line_errors, plural, visible
+from pdp.cli.wiring import Composition
 from pdp.config.origins import Key, key_text
 from pdp.config.settings import Settings
 from pdp.errors import ConfigError

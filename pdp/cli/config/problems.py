@@ -14,8 +14,8 @@ from typing import Final
 import msgspec
 
 from pdp.audit.push.http import open_receiver
-from pdp.cli.composition import Composition
 from pdp.cli.config.foreign_variables import refuse_nessie, warn_of_lakekeeper
+from pdp.cli.wiring import Composition
 from pdp.config.bundles.signing import read_public_key
 from pdp.config.policy_files import FileKey, policy_files
 from pdp.config.references import known_warehouses, listed_warehouses

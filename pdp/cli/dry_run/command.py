@@ -14,7 +14,6 @@ import msgspec
 
 from pdp.audit.reader import read_audit
 from pdp.audit.records.recorded import ReadReport, RecordedCheck, RecordFilter
-from pdp.cli.composition import Composition, chosen_file
 from pdp.cli.dry_run.checks import parse_time, read_checks
 from pdp.cli.dry_run.report import DryRunReport, as_json, print_text
 from pdp.cli.dry_run.rows import are_row_files, compare_rows, compare_stored
@@ -23,6 +22,7 @@ from pdp.cli.grants.store import readable_settings
 from pdp.cli.options import format_option, say_configuration
 from pdp.cli.progress import Progress
 from pdp.cli.terminal import one_line_errors
+from pdp.cli.wiring import Composition, chosen_file
 from pdp.config.settings import Settings
 from pdp.decision.service import Pdp
 from pdp.errors import InvalidArgument

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 import msgspec
 
-from pdp.cli.composition import Composition
 from pdp.cli.dry_run.sides import is_row_file
 from pdp.cli.grants.store import inspect_store
 from pdp.cli.terminal import visible
+from pdp.cli.wiring import Composition
 from pdp.config.settings import Settings
 from pdp.errors import InvalidArgument
 

@@ -12,8 +12,8 @@ import yaml
 
 from pdp.audit.reader import read_bundle
 from pdp.audit.records.schema import ArchivedBundle
-from pdp.cli.composition import chosen_file
 from pdp.cli.options import absolute_paths
+from pdp.cli.wiring import chosen_file
 from pdp.config.load import UNSUPPORTED, load_settings
 from pdp.config.settings import Settings
 from pdp.config.warehouses import AuthoritySettings

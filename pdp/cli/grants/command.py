@@ -14,7 +14,6 @@ from pathlib import Path
 import click
 from rich.cells import cell_len
 
-from pdp.cli.composition import Composition
 from pdp.cli.grants.imports import import_world
 from pdp.cli.grants.report import ChangeReport, grant_text, text_lines
 from pdp.cli.grants.store import actor, read_store, readable_settings, writable_settings
@@ -22,6 +21,7 @@ from pdp.cli.options import config_options, format_option
 from pdp.cli.progress import Progress
 from pdp.cli.terminal import one_line_errors, plural, print_lines, visible
 from pdp.cli.whole_file import whole_file
+from pdp.cli.wiring import Composition
 from pdp.config.references import listed_warehouses
 from pdp.config.settings import Settings
 from pdp.engines.grants.administration import Administration

@@ -8,12 +8,12 @@ from typing import Final
 
 import click
 
-from pdp.cli.composition import Composition
 from pdp.cli.grants.report import ChangeReport, json_lines, summary, text_lines
 from pdp.cli.grants.store import actor, writable_settings
 from pdp.cli.options import config_options, format_option
 from pdp.cli.progress import Progress
 from pdp.cli.terminal import one_line_errors, print_lines
+from pdp.cli.wiring import Composition
 from pdp.config.references import listed_warehouses
 from pdp.config.settings import Settings
 from pdp.errors import Unavailable

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pdp.cli.composition import Composition
 from pdp.cli.grants.store import actor, read_store, readable_settings, writable_settings
 from pdp.cli.options import config_options, format_option
 from pdp.cli.terminal import fail, one_line_errors, print_lines, visible
+from pdp.cli.wiring import Composition
 from pdp.config.settings import Settings
 
 if TYPE_CHECKING:

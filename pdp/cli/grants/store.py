@@ -7,9 +7,9 @@ import pwd
 from collections.abc import Sequence
 from pathlib import Path
 
-from pdp.cli.composition import Composition
 from pdp.cli.options import say_configuration
 from pdp.cli.terminal import note_at_end
+from pdp.cli.wiring import Composition
 from pdp.config.settings import Settings
 from pdp.engines.grants.edits import Actor
 from pdp.errors import InvalidArgument

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from pdp.cli.composition import Composition
 from pdp.cli.lake.options import one_line_spark_errors, spark_properties
 from pdp.cli.lake.report import print_report, write_report
 from pdp.cli.options import format_option
 from pdp.cli.terminal import plural, visible
+from pdp.cli.wiring import Composition
 from pdp.errors import InvalidArgument
 
 if TYPE_CHECKING:

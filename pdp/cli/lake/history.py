@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from pdp.cli.composition import Composition
 from pdp.cli.lake.options import lake_options, one_line_spark_errors, open_chosen_lake
 from pdp.cli.options import format_option
 from pdp.cli.progress import Progress
 from pdp.cli.terminal import plural, visible
+from pdp.cli.wiring import Composition
 from pdp.decision.codec import decode_checks
 from pdp.errors import InvalidArgument
 from pdp.identity.callers import EMBEDDED_CALLER

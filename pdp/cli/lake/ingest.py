@@ -8,11 +8,11 @@ from typing import Any
 import click
 import msgspec
 
-from pdp.cli.composition import Composition
 from pdp.cli.lake.options import lake_options, one_line_spark_errors, open_chosen_lake
 from pdp.cli.options import format_option
 from pdp.cli.progress import Progress
 from pdp.cli.terminal import plural, visible
+from pdp.cli.wiring import Composition
 
 
 @click.command()

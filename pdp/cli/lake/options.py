@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from pdp.cli.composition import EXAMPLE, Composition, chosen_file
 from pdp.cli.options import config_options
 from pdp.cli.terminal import one_line_errors, visible
+from pdp.cli.wiring import EXAMPLE, Composition, chosen_file
 from pdp.errors import InvalidArgument
 
 if TYPE_CHECKING:

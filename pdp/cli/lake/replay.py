@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from pdp.cli.composition import Composition
 from pdp.cli.dry_run.checks import parse_time
 from pdp.cli.dry_run.command import DIFFERENT, MultiValueCommand
 from pdp.cli.dry_run.sides import FileKind, files_by_kind, with_cedar, with_scopes
 from pdp.cli.lake.options import lake_options, one_line_spark_errors, open_chosen_lake, stage_notices
 from pdp.cli.options import absolute_paths, format_option
 from pdp.cli.progress import Progress
+from pdp.cli.wiring import Composition
 from pdp.config.load import load_settings
 from pdp.config.settings import Settings
 from pdp.engines.cedar.entity_files import EntityFiles, read_entities_json

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from pdp.cli.composition import Composition
 from pdp.cli.dry_run.checks import parse_time
 from pdp.cli.lake.options import lake_options, one_line_spark_errors, open_chosen_lake, stage_notices
 from pdp.cli.options import format_option
 from pdp.cli.progress import Progress
 from pdp.cli.terminal import plural, visible
 from pdp.cli.whole_file import whole_file
+from pdp.cli.wiring import Composition
 from pdp.engines.cel.nessie_keys import rule_lines
 from pdp.errors import InvalidArgument
 from pdp.store.world_text import world_lines

@@ -9,7 +9,7 @@ from random import uniform
 from typing import Final
 
 from pdp.decision.cache.cache import Cache, CachedVerdict, FarCache, FoundVerdicts, Lookup, NewVerdicts
-from pdp.model.memo import Memo
+from pdp.model.bounded_cache import Memo
 
 _SHORTEST_LIFE: Final = 0.8
 """Least part of the time to live. Entries end at different times, so that no rush of questions follows."""

@@ -18,7 +18,7 @@ from immutables import Map
 from pdp.facts.nodes import ObjectNode
 from pdp.facts.objects import ContainerPath, ObjectName
 from pdp.facts.snapshot import Facts
-from pdp.model.memo import Memo
+from pdp.model.bounded_cache import Memo
 from pdp.model.vocabulary import TABULAR_TYPES
 
 T = TypeVar("T")

@@ -14,8 +14,8 @@ from msgspec.structs import replace
 from pdp.config.trino import TrinoSettings
 from pdp.config.warehouses import WarehouseSettings
 from pdp.errors import AmbiguousName, InvalidArgument
-from pdp.model.columns import Path
-from pdp.model.memo import Memo
+from pdp.model.arrays import Path
+from pdp.model.bounded_cache import Memo
 from pdp.model.question import Principal, Resource
 from pdp.model.references import MAX_NAME, NESSIE_SIGNS, bound_path, check_part
 from pdp.model.trino_operations import METADATA_TABLES, SYSTEM_TABLES

@@ -37,7 +37,7 @@ from pdp.dialects.trino.operation_planner import (
 )
 from pdp.errors import InvalidReference
 from pdp.facts.snapshot import Facts
-from pdp.model.columns import PathColumn
+from pdp.model.arrays import PathColumn
 from pdp.model.question import Check, Reason, Resource
 from pdp.model.trino_operations import MAINTENANCE, TRINO_OPERATIONS, TRINO_PREFIX, TrinoOperation
 

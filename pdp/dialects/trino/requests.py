@@ -15,15 +15,15 @@ from msgspec.structs import replace
 
 from pdp.decision.batch_builder import BatchBuilder
 from pdp.decision.bodies import bound_values
-from pdp.decision.columns import bound_repeated, shared_message
+from pdp.decision.path_arrays import bound_repeated, shared_message
 from pdp.decision.service import Pdp
 from pdp.decision.turns import run_aside
 from pdp.dialects.trino.bodies import REQUEST, OpaAction, OpaInput, ResourceName
-from pdp.dialects.trino.columns import PlacedColumn, rows_left, schema_columns, table_columns
+from pdp.dialects.trino.name_arrays import PlacedColumn, rows_left, schema_columns, table_columns
 from pdp.dialects.trino.names import Names
 from pdp.dialects.trino.table_lists import TableList, decode_table_list, refuse_duplicates_in
 from pdp.errors import InvalidArgument, TooManyChecks
-from pdp.model.memo import Memo
+from pdp.model.bounded_cache import Memo
 from pdp.model.question import Arguments, BatchRequest, Check, Principal, QuerySession, Rejection, Resource
 from pdp.model.references import bound_claims, check_part, is_id
 from pdp.model.strict import decode

@@ -41,7 +41,7 @@ from pdp.engines.cedar.requests import (
 from pdp.engines.cedar.schema import action_uid, load_cedarpy
 from pdp.engines.engine import FAILED, Cost, Group, Source, Verdicts
 from pdp.facts.snapshot import Facts
-from pdp.model.memo import Memo
+from pdp.model.bounded_cache import Memo
 from pdp.model.question import Principal, Reason, Resource, Trace
 
 _READS: Final = frozenset({Source.POLICIES, Source.FACTS})

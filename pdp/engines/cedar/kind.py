@@ -13,7 +13,7 @@ from pdp.engines.cedar.engine import CedarEngine
 from pdp.engines.cedar.model import CedarModel, entities_as_json, load_model, trusted_model
 from pdp.engines.cedar.schema import CedarSources, SourceText, read_sources
 from pdp.engines.cedar.tokens import split_policies, tokens_of
-from pdp.engines.kinds import PolicySources
+from pdp.engines.engine_types import PolicySources
 from pdp.errors import EntitiesInvalid, PolicyError, PolicyInvalid, SchemaInvalid
 
 

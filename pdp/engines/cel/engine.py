@@ -18,10 +18,10 @@ import msgspec
 from pdp.engines.cel.conditions import Condition
 from pdp.engines.cel.explain import ReferenceEvaluator
 from pdp.engines.cel.group_checks import FoundRules, GroupChecks, Question, prepare_question
+from pdp.engines.cel.path_tables import NEVER, path_of, path_string, path_strings, paths_of
 from pdp.engines.cel.residue import PathRanks, ResidueSet
 from pdp.engines.cel.rules import Rule, RuleSet, inline_rules
 from pdp.engines.cel.selection import MAX_VALUES_LENGTH, Selector
-from pdp.engines.cel.tables import NEVER, path_of, path_string, path_strings, paths_of
 from pdp.engines.engine import (
     FORBID,
     PERMIT,
@@ -35,10 +35,10 @@ from pdp.engines.engine import (
     Verdicts,
 )
 from pdp.facts.snapshot import Facts
-from pdp.model.columns import PathColumn
-from pdp.model.masking import DEFAULT_MASKER, Masker
-from pdp.model.memo import Memo
+from pdp.model.arrays import PathColumn
+from pdp.model.bounded_cache import Memo
 from pdp.model.question import Reason, Resource, Trace
+from pdp.model.redaction import DEFAULT_MASKER, Masker
 from pdp.model.vocabulary import CEL_CHECKS, VIEW_ONLY, CelCheck
 
 IMPLICIT_RULE = "__ALLOW_VIEWING_REF_ID"

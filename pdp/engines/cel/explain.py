@@ -13,12 +13,12 @@ import msgspec
 from pdp.cel.unparse import unparse_value
 from pdp.cel.values import RuleError
 from pdp.engines.cel.group_checks import GroupChecks
+from pdp.engines.cel.path_tables import path_of
 from pdp.engines.cel.program import RULE_VARIABLES
 from pdp.engines.cel.residue import PATH_ARGUMENT
 from pdp.engines.cel.rules import Rule, RulePart, split_rule
-from pdp.engines.cel.tables import path_of
-from pdp.model.masking import DEFAULT_MASKER, Masker
 from pdp.model.question import Resource, Trace
+from pdp.model.redaction import DEFAULT_MASKER, Masker
 from pdp.model.vocabulary import CelCheck
 
 MAX_FALSE_RULES: Final = 50

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
+from pdp.engines.cel.path_tables import PathTables, path_of, path_string
 from pdp.engines.cel.residue import CheckValues, ResidueSet, json_text
 from pdp.engines.cel.selection import Selector
-from pdp.engines.cel.tables import PathTables, path_of, path_string
 from pdp.engines.engine import FixedAnswer, Group, ResourceCall, Verdicts
-from pdp.model.columns import PathColumn
+from pdp.model.arrays import PathColumn
 from pdp.model.question import VERSIONED_TYPES, Principal, Resource
 from pdp.model.references import policy_name
 from pdp.model.vocabulary import CEL_CHECKS, CONTENT_TYPE, CelCheck

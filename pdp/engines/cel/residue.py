@@ -15,8 +15,8 @@ import msgspec
 
 from pdp.cel.values import INT_MAX, INT_MIN, RuleError, Timestamp
 from pdp.engines.cel.conditions import Condition, Requirements
+from pdp.engines.cel.path_tables import NEVER, PathStrings, PathTables
 from pdp.engines.cel.program import Program
-from pdp.engines.cel.tables import NEVER, PathStrings, PathTables
 
 PATH_ARGUMENT: Final = 4
 """Index of the path among the arguments of a rule."""

@@ -14,7 +14,7 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 from pdp.engines.cel.conditions import Condition
 from pdp.engines.cel.residue import Candidate, CheckValues, Residue, ResidueSet, unread_fields
 from pdp.engines.cel.rules import Rule
-from pdp.model.memo import Memo
+from pdp.model.bounded_cache import Memo
 
 MAX_RESIDUE_SETS: Final = 4096
 """Residue sets that a selector remembers."""

@@ -46,7 +46,7 @@ from pdp.facts.objects import (
     split_key,
 )
 from pdp.facts.snapshot import Facts
-from pdp.model.columns import Path
+from pdp.model.arrays import Path
 from pdp.model.question import CONTENT_TYPES, Principal, Reason
 from pdp.model.vocabulary import PRIVILEGES
 

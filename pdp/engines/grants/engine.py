@@ -15,15 +15,15 @@ from hashlib import sha256
 from typing import Final
 
 from pdp.engines.engine import ABSTAIN, PERMIT, SILENT, Cost, Group, ResourceCall, Source, Verdicts
-from pdp.engines.grants.columns import decide_column, decide_tables
 from pdp.engines.grants.edits import QUESTIONS, RelationQuestion
 from pdp.engines.grants.effective_access import EffectiveAccess
 from pdp.engines.grants.explain import explain_denial, smallest_grant, trace_objects
+from pdp.engines.grants.many_objects import decide_column, decide_tables
 from pdp.engines.grants.model import CONTENT, MODEL, NESSIE
 from pdp.engines.grants.principal_grants import CacheBudget, ExtraPrivileges
 from pdp.facts.objects import BIT, SERVER, Grant, ObjectKey, key_text, mask_of
 from pdp.facts.snapshot import Facts
-from pdp.model.columns import PathColumn
+from pdp.model.arrays import PathColumn
 from pdp.model.question import Principal, Reason, Resource, Trace
 
 _PERMITTED: Final = bytes([PERMIT])

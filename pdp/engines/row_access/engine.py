@@ -42,7 +42,7 @@ from pdp.facts.row_policies import (
     widen_name,
 )
 from pdp.facts.snapshot import Facts
-from pdp.model.memo import Memo
+from pdp.model.bounded_cache import Memo
 from pdp.model.question import STORE_STALE, Predicate, Principal, Reason, Resource, RowView, TypedColumn
 from pdp.model.references import parse_resource
 

@@ -39,7 +39,7 @@ from pdp.engines.scopes.permissions import (
     user_of,
 )
 from pdp.facts.snapshot import Facts
-from pdp.model.columns import PathColumn
+from pdp.model.arrays import PathColumn
 from pdp.model.question import Resource, Trace
 from pdp.model.vocabulary import TABULAR_TYPES
 

@@ -12,8 +12,8 @@ from pdp.config.policy_files import FileKey, policy_files
 from pdp.config.settings import Settings
 from pdp.engines.custom import find_entry, load_entry, loaded_package, require_recorded
 from pdp.engines.engine import Engine
+from pdp.engines.engine_types import PolicySources
 from pdp.engines.guarded import AwaitedEngine
-from pdp.engines.kinds import PolicySources
 from pdp.engines.scopes.engine import ScopesEngine
 from pdp.engines.scopes.permissions import READ, Scope, parse_entries, read_entries
 from pdp.engines.scopes.resolvers import RESOLVERS, Resolver, ResolvingScopes

@@ -28,7 +28,7 @@ from pdp.audit.records.schema import (
 )
 from pdp.audit.records.tables import inputs_text
 from pdp.lake.ingest.later_records import LaterRecord, read_later
-from pdp.model.memo import Memo
+from pdp.model.bounded_cache import Memo
 
 MALFORMED: Final = "malformed"
 LATE: Final = "late"

@@ -22,7 +22,7 @@ from pdp.audit.records.tables import (
 from pdp.audit.selection import RecordItem, RecordSelection, inputs_of, record_items
 from pdp.errors import InvalidReference
 from pdp.lake.ingest.lines import RecordLine
-from pdp.model.memo import Memo
+from pdp.model.bounded_cache import Memo
 from pdp.model.question import NAMED_TYPES
 from pdp.model.references import parse_resource
 

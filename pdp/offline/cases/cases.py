@@ -21,7 +21,7 @@ import yaml
 from pdp.engines.cedar.kind import as_sources
 from pdp.engines.cedar.model import load_model
 from pdp.engines.cedar.schema import CedarSources, SourceText, read_sources
-from pdp.engines.kinds import PolicySources
+from pdp.engines.engine_types import PolicySources
 from pdp.errors import InvalidArgument, Place
 from pdp.model import strict
 from pdp.model.strict import bound_yaml, sentence

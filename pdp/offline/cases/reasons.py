@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from pdp.decision.bundle import Authority, Bundle
+from pdp.decision.active_policies import Authority, Bundle
 from pdp.decision.service import Pdp
 from pdp.engines.cel.engine import CelEngine, CelForbid
 from pdp.engines.engine import Cost, Engine, Group, Source, Verdicts

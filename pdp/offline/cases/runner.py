@@ -20,7 +20,7 @@ from pdp.decision.codec import decision_body, decode_batch, encode_answer
 from pdp.decision.scopes import ScopeService, decode_scopes
 from pdp.decision.service import Pdp
 from pdp.engines.cel.rules import RuleSet, inline_rules, join_rules, load_rules
-from pdp.engines.kinds import PolicySources
+from pdp.engines.engine_types import PolicySources
 from pdp.engines.row_access.policies import NamedDocument, parse_document, read_documents
 from pdp.engines.scopes.kind import sources_of
 from pdp.engines.scopes.permissions import parse_entries, read_entries

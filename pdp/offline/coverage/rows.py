@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from pdp.audit.records.record import DecisionRecord
-from pdp.decision.bundle import Bundle
+from pdp.decision.active_policies import Bundle
 from pdp.engines.row_access.engine import REASON_PREFIX, RowAccess
 from pdp.engines.row_access.members import ALL_USERS, Grantee
 from pdp.engines.row_access.policies import Mask, Policy

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from pdp.decision.bundle import Bundle
+from pdp.decision.active_policies import Bundle
 from pdp.engines.cedar.engine import CedarEngine
 from pdp.engines.cedar.explain import Judgement
 from pdp.engines.cedar.policies import CedarPolicy

@@ -19,12 +19,12 @@ import msgspec
 
 from pdp.audit.facts.history import FactsHistory
 from pdp.audit.reader import read_bundle_text
-from pdp.decision.bundle import source_text
+from pdp.decision.active_policies import source_text
 from pdp.decision.ports import AuditLog
 from pdp.decision.service import Pdp
 from pdp.errors import ConfigError, InvalidArgument, MissingFacts, PdpError, Place, PolicyError
 from pdp.facts.snapshot import Facts
-from pdp.model.memo import Memo
+from pdp.model.bounded_cache import Memo
 from pdp.model.revision import Revision
 
 

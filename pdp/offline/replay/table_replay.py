@@ -14,6 +14,7 @@ import msgspec
 from pdp.audit.records.recorded import RecordedCheck, RecordedOutcome
 from pdp.audit.records.tables import TableRow, TableRowReader, UnusableRow
 from pdp.decision.service import Pdp
+from pdp.offline.replay.access_changes import ViewChange, compare_views, policy_view
 from pdp.offline.replay.basis import AS_RECORDED, CandidatePolicies, PolicyArchive, RecordedBasis, UndecidableCheck
 from pdp.offline.replay.differences import KINDS, check_object, check_subject
 from pdp.offline.replay.replay import (
@@ -25,7 +26,6 @@ from pdp.offline.replay.replay import (
     decide_again,
     view_again,
 )
-from pdp.offline.replay.view_changes import ViewChange, compare_views, policy_view
 
 ReplayKind: TypeAlias = Literal["same", "gained", "lost", "reason", "errors", "undecidable"]
 REPLAY_KINDS: Final[tuple[ReplayKind, ...]] = ("undecidable", *KINDS, "same")

@@ -20,7 +20,7 @@ import structlog
 
 from pdp.config.warehouses import CatalogSettings, RelationSettings
 from pdp.errors import Unavailable
-from pdp.model.memo import Memo
+from pdp.model.bounded_cache import Memo
 from pdp.rewrite.iceberg.client import NAMESPACE_SEPARATOR, ObjectUnreadable, RestCatalogClient, in_parallel
 from pdp.rewrite.iceberg.metadata import Item, RelationKind, RelationListing, relation_of, unusable_relation
 from pdp.rewrite.process.messages import KnownRelation

@@ -18,7 +18,7 @@ from pdp.engines.row_access.members import Members
 from pdp.engines.row_access.policies import Document, TableBody
 from pdp.facts.objects import RulePut
 from pdp.facts.snapshot import Facts
-from pdp.model.memo import Memo
+from pdp.model.bounded_cache import Memo
 from pdp.model.question import Principal
 from pdp.rewrite.catalog import Catalog, catalog_of, containers_of
 from pdp.rewrite.errors import FILTER_INVALID, UNKNOWN_RELATION, PoliciesNeeded, RewriteRefused
@@ -39,8 +39,8 @@ from pdp.rewrite.process.messages import (
     Use,
     framed,
 )
-from pdp.rewrite.restrictions import Through
 from pdp.rewrite.rewriter import Rewriter
+from pdp.rewrite.visible_relations import Through
 
 _MOST_MEMORY: Final = 3 << 30
 """Bytes of address space of the process."""

@@ -9,9 +9,9 @@ import pytest
 from support.segment_checks import check_segments
 
 from pdp.audit.files.chain import ChainHash
+from pdp.audit.files.compression import SegmentPublisher
 from pdp.audit.files.folder import AuditFolder, SegmentForm
 from pdp.audit.files.locks import lock_if_dead
-from pdp.audit.files.publishing import SegmentPublisher
 from pdp.audit.files.recovery import TORN
 from pdp.audit.files.segments import open_name, segment_files
 from pdp.config.audit import Compression

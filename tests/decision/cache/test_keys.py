@@ -18,8 +18,8 @@ from pdp.engines.cel.rules import inline_rules
 from pdp.engines.engine import READS_POLICIES, Cost, Group, Source
 from pdp.engines.grants.engine import GrantsEngine
 from pdp.facts.snapshot import Facts
-from pdp.model.masking import DEFAULT_MASKER
 from pdp.model.question import Arguments, Env, Principal, Resource
+from pdp.model.redaction import DEFAULT_MASKER
 
 GROUP = Group(
     Principal("user", "oidc~a", ("r",), ("g",), '{"k":1}', ("m",), bare=False),

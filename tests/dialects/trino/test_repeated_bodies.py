@@ -20,7 +20,7 @@ from pdp.audit.queue.queue import NoAudit
 from pdp.audit.reader import read_audit
 from pdp.audit.records.recorded import ReadReport
 from pdp.config.load import make_settings
-from pdp.decision.bundle import Bundle
+from pdp.decision.active_policies import Bundle
 from pdp.dialects.trino.endpoints import TrinoSurface
 from pdp.dialects.trino.requests import QueryOwners
 from pdp.engines.cel.rules import inline_rules

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pdp.config.trino import TrinoCatalogSettings, TrinoSettings
 from pdp.dialects.trino import table_lists
 from pdp.dialects.trino.bodies import REQUEST
-from pdp.dialects.trino.columns import table_columns
+from pdp.dialects.trino.name_arrays import table_columns
 from pdp.dialects.trino.names import Names
 from pdp.dialects.trino.table_lists import TableList, decode_table_list, refuse_duplicates_in, share_one_text
 from pdp.errors import InvalidArgument

@@ -18,8 +18,8 @@ from pdp.config.load import make_settings
 from pdp.config.trino import TrinoCatalogSettings, TrinoSettings
 from pdp.config.warehouses import WarehouseSettings
 from pdp.dialects.trino.bodies import TableName
-from pdp.dialects.trino.columns import table_columns
 from pdp.dialects.trino.endpoints import TrinoSurface
+from pdp.dialects.trino.name_arrays import table_columns
 from pdp.dialects.trino.names import Names
 from pdp.dialects.trino.requests import RequestDecoder
 from pdp.dialects.trino.table_lists import TableList

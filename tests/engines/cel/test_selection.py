@@ -14,7 +14,7 @@ from pdp.engines.cel.program import compile_program
 from pdp.engines.cel.rules import inline_rules
 from pdp.engines.engine import ABSTAIN, FORBID, PERMIT, Group
 from pdp.facts.snapshot import Facts
-from pdp.model.columns import PathColumn
+from pdp.model.arrays import PathColumn
 from pdp.model.question import Env, Principal, Resource
 
 

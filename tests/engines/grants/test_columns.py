@@ -9,15 +9,15 @@ from spec.grant_worlds import IDS, PRINCIPALS, changes, group, resource_of, worl
 
 from pdp.engines.engine import PERMIT, Engine, Group
 from pdp.engines.grants import principal_grants
-from pdp.engines.grants.columns import decide_column
 from pdp.engines.grants.edits import QUESTIONS
 from pdp.engines.grants.effective_access import EffectiveAccess
 from pdp.engines.grants.engine import GrantsEngine
+from pdp.engines.grants.many_objects import decide_column
 from pdp.engines.grants.model import ACTIONS
 from pdp.engines.grants.principal_grants import CacheBudget
 from pdp.facts.objects import Change, Grant, GrantAdded, GrantRemoved, Object, ObjectPut, key_from_text, key_of
 from pdp.facts.snapshot import Facts
-from pdp.model.columns import PathColumn
+from pdp.model.arrays import PathColumn
 from pdp.model.question import Resource
 from pdp.store.world import parse_world
 

@@ -16,7 +16,7 @@ from pdp.engines.engine import PERMIT
 from pdp.engines.grants.engine import GrantsEngine
 from pdp.engines.grants.model import ACTIONS, STORED
 from pdp.facts.objects import GrantAdded, key_of
-from pdp.model.columns import PathColumn
+from pdp.model.arrays import PathColumn
 from pdp.model.question import Resource
 from pdp.model.references import format_resource, parse_principal
 from pdp.store.world import parse_world, read_grant

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from support.rows import MASK, POLICY, load
 
-from pdp.decision.bundle import Bundle
+from pdp.decision.active_policies import Bundle
 from pdp.engines.row_access.engine import NO_ROWS, UNRESTRICTED, Restriction
 from pdp.facts.objects import Grant, GrantAdded, RulePut, RuleRemoved
 from pdp.facts.row_policies import RowRule

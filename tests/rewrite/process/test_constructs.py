@@ -7,7 +7,7 @@ from support.equivalence import DATA, service_of
 from support.rewriting import code_of, full_database, rows_of
 from support.secure_views import filtered_database
 
-from pdp.rewrite.process.requests import RewriteRequest
+from pdp.rewrite.process.local import RewriteRequest
 
 BOB = "user:bob@example.com"
 POLICIES = [

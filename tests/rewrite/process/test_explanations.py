@@ -14,7 +14,7 @@ from support.equivalence import DATA
 from support.rewriting import POLICIES, recorded_service
 
 from pdp.cli.main import cli
-from pdp.rewrite.process.requests import RewriteRequest
+from pdp.rewrite.process.local import RewriteRequest
 
 MASKS = [
     {"id": "strict", "table": "lake.sales.orders", "column": "status", "grantees": ["allUsers"], "kind": "null"},

@@ -9,7 +9,7 @@ import pytest
 from support.rewriting import full_database, on_duckdb, recorded_cases, recorded_data, recorded_service, rows_of
 
 from pdp.rewrite.errors import RewriteRefused
-from pdp.rewrite.process.requests import RewriteRequest
+from pdp.rewrite.process.local import RewriteRequest
 
 CASES = recorded_cases()
 DATA = recorded_data()

@@ -18,7 +18,7 @@ from msgspec import UNSET
 
 from pdp.decision.bodies import CheckBody
 from pdp.errors import InvalidReference, TooMuchRepeated
-from pdp.model.columns import Path, PathColumn
+from pdp.model.arrays import Path, PathColumn
 from pdp.model.question import Resource
 from pdp.model.references import MAX_NAME, has_long, parse_resource
 from pdp.model.vocabulary import TABULAR_TYPES

@@ -12,8 +12,8 @@ from itertools import compress, repeat
 from operator import add
 from typing import Final, NamedTuple
 
-from pdp.model.columns import Path, PathColumn
-from pdp.model.memo import Memo
+from pdp.model.arrays import Path, PathColumn
+from pdp.model.bounded_cache import Memo
 from pdp.model.question import Resource
 from pdp.model.vocabulary import CelCheck
 

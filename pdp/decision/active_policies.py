@@ -19,7 +19,7 @@ from pdp.engines.engine import Engine, ForbiddenPath, Source
 from pdp.engines.guarded import AwaitedEngine, FailedEngine, applying
 from pdp.engines.row_access.engine import RowAccess
 from pdp.facts.row_policies import FoldedName
-from pdp.model.memo import Memo
+from pdp.model.bounded_cache import Memo
 from pdp.model.question import Principal, Reason
 
 _STACKS: Final = 1024

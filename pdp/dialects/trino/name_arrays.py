@@ -14,7 +14,7 @@ from pdp.dialects.trino.bodies import SchemaName
 from pdp.dialects.trino.names import SPECIAL_SIGNS, Names
 from pdp.dialects.trino.table_lists import TableList, share_one_text
 from pdp.errors import InvalidArgument
-from pdp.model.columns import PathColumn, pick, positions_by
+from pdp.model.arrays import PathColumn, pick, positions_by
 from pdp.model.question import Resource
 from pdp.model.references import MAX_NAME, has_long
 from pdp.model.trino_operations import SYSTEM_TABLES

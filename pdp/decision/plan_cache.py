@@ -14,14 +14,14 @@ from typing import Any, Final, TypeAlias
 
 from msgspec.structs import replace
 
-from pdp.decision.bundle import Bundle
+from pdp.decision.active_policies import Bundle
 from pdp.decision.plan import AllOf, AnyOf, FixedDecision, Leaf, Node, Planners, context_of, leaves_of, plan
 from pdp.decision.prepared_plan import PreparedPlan, prepare_plan
 from pdp.decision.turns import Pace, Steps
 from pdp.errors import TooManyChecks
 from pdp.facts.snapshot import Facts
-from pdp.model.columns import PathColumn
-from pdp.model.memo import Memo
+from pdp.model.arrays import PathColumn
+from pdp.model.bounded_cache import Memo
 from pdp.model.question import Batch, Check, Resource
 
 _MAX_PLANS: Final = 4096

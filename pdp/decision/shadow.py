@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 import structlog
 
-from pdp.decision.bundle import ReportingAuthority
+from pdp.decision.active_policies import ReportingAuthority
 from pdp.decision.cached_evaluation import CachedEvaluation
 from pdp.decision.evaluation import LeafVerdicts
 from pdp.decision.plan import FixedDecision, Leaf

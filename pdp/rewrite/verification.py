@@ -20,8 +20,8 @@ from pdp.rewrite.catalog import Catalog, Relation
 from pdp.rewrite.errors import NOT_COVERED, RewriteRefused
 from pdp.rewrite.fast_ways import WordReading
 from pdp.rewrite.names import INFORMATION_SCHEMA, is_table_function, name_parts
-from pdp.rewrite.restrictions import MAX_VIEW_DEPTH, Identities, Restrictions, VisiblePart
 from pdp.rewrite.sql import parse_part
+from pdp.rewrite.visible_relations import MAX_VIEW_DEPTH, Identities, Restrictions, VisiblePart
 
 _WRAP_ARGS: Final = frozenset({"kind", "expressions", "from_", "where"})
 """Parts of the query that shows the visible rows of one table."""
